@@ -30,6 +30,7 @@ from accountant.bounds.profile import NoAmplification, PrivacyProfile, Victim
 from accountant.budgets import AnyBudgets, Budgets, as_budgets
 from accountant.mechanisms.base import Randomizer
 from accountant.mechanisms.registry import as_randomizer
+from accountant.privacy_filter import FIXED_TERMS
 from accountant.ranges import (
     DEFAULT_DELTA,
     check_count,
@@ -244,7 +245,7 @@ def _assumptions(
 ) -> tuple[str, ...]:
     together = f"every round has fresh randomness, and one client takes part in at most {rounds}"
     if randomizer.local_assumptions:
-        return (*randomizer.local_assumptions, *((together,) if rounds > 1 else ()))
+        return (*randomizer.local_assumptions, *((together, FIXED_TERMS) if rounds > 1 else ()))
     lines = [
         "neighbouring data sets differ in the value of one user (replace-one)",
         randomizer.statement,
@@ -264,6 +265,7 @@ def _assumptions(
         lines.append(
             f"every round is a fresh shuffle of fresh randomness, and one client takes part in at most {rounds}"
         )
+        lines.append(FIXED_TERMS)
     if bool((budgets.local_delta > 0).any()) and not randomizer.spends_local_delta:
         lines.append("the declared local deltas are not spent: this randomizer is pure")
     return tuple(lines)

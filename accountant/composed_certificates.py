@@ -16,10 +16,15 @@ from typing import Any
 from accountant.answers import MAX_COMPOSED_ROUNDS
 from accountant.bounds.profile import Bounded, PrivacyProfile, smallest_epsilon
 from accountant.composition import LEAST_DELTA, ComposedProfile, PairProfile, Round
+from accountant.privacy_filter import FIXED_TERMS, delta_for_basic, smallest_admitting_epsilon
 from accountant.ranges import check_target_delta, is_number, outside
 from accountant.results import Certificate, Grade, Guarantee, round_up, sum_above, written
+from accountant.round_cost import RoundCost, curve_points
 
 __all__ = ["compose", "privacy_loss_distribution"]
+
+_FOLLOWED = 1e-4
+"""A curve is followed to where its delta is this part of the total delta: no filter looks further."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,33 +51,63 @@ class _WorstProfile:
         return tuple(line for curve in self.curves for line in curve.explain())
 
 
-def compose(certificates: Iterable[Certificate], *, delta: float) -> Guarantee:
-    """A CERTIFIED (epsilon, delta) for a client that takes part in all releases, chosen adaptively or not.
+def compose(certificates: Iterable[Certificate], *, delta: float, fixed_terms: bool = False) -> Guarantee:
+    """Returns a CERTIFIED (epsilon, delta) for a client that takes part in all releases.
+
+    By default it is the total of the smallest privacy filter that admits the releases: everything is private to that
+    extent, however each release was chosen by the results of earlier ones, if the total was fixed before the first.
 
     Args:
         certificates: what the releases were certified for, each with its rounds; the same one twice is two releases.
             Every release is a batch of its own.
         delta: the total delta, 0 < delta < 1.
+        fixed_terms: the caller knows that which releases there are, and who takes part in each with which budget, was
+            fixed before the first result. Then privacy losses compose, to less; the guarantee says what it assumes.
 
-    Neighbouring relation: replace-one. Direction of error: epsilon is never below the exact one. Privacy loss
-    distributions or basic composition, whichever gives less; of deltas that add up to delta as they are written, in
-    decimals, the guarantee is at their sum, rounded up, which may be above delta by its last digit.
+    Neighbouring relation: replace-one. Direction of error: epsilon is never below the exact one. With fixed terms:
+    privacy loss distributions or basic composition, whichever gives less; of deltas that add up to delta as they are
+    written, in decimals, the guarantee is at their sum, rounded up, which may be above delta by its last digit.
+    Source: docs/accounting.md, sections 5 and 5.1.
 
     Raises:
         ValueError: no certificate, delta outside its range, or more lost with certainty than delta allows.
     """
     check_target_delta(delta)
     certificates = _checked(certificates)
+    different = {id(certificate): certificate for certificate in certificates}  # equal ones may differ in their curves
+    several = Counter(id(certificate) for certificate in certificates)
+    rounds = [
+        (certificate, replace(part, count=part.count * several[key]))
+        for key, certificate in different.items()
+        for part in [_round(certificate)]
+    ]
+    costs: Counter[RoundCost] = Counter()
+    for certificate, part in rounds:
+        costs[_cost(certificate, part, delta)] += part.count
+    admitted = smallest_admitting_epsilon(costs, delta)
+    found = [] if admitted is None else [(admitted, "a privacy filter", delta)]
+    assumptions = dict.fromkeys(line for c in certificates for line in c.assumptions)
+    if fixed_terms:
+        found.extend(_of_fixed_terms(certificates, [part for _, part in rounds], delta))
+        assumptions[FIXED_TERMS] = None
+    if not found:
+        enough = math.fsum(c.delta for c in certificates) if fixed_terms else delta_for_basic([*costs.elements()])
+        raise ValueError(f"delta is {delta!r}; it must be larger: at {round_up(enough)} the releases add up")
+    epsilon, way, at = min(found)
+    methods = ", ".join(dict.fromkeys(c.method for c in certificates))
+    method = f"{methods}; {len(certificates)} releases together by {way}"
+    return Guarantee(epsilon, at, Grade.CERTIFIED, method, tuple(assumptions))
+
+
+def _of_fixed_terms(
+    certificates: Sequence[Certificate], rounds: Sequence[Round], delta: float
+) -> list[tuple[float, str, float]]:
+    """Returns (epsilon, by what, delta) of what holds where the terms of all releases were fixed beforehand."""
     added = [[(c.epsilon, c.delta) for c in certificates], [_alone(c) for c in certificates]]
     found = [
         (sum_above([epsilon for epsilon, _ in parts]), "basic composition", max(delta, lost))
         for parts, lost in ((parts, sum_above([lost for _, lost in parts])) for parts in added)
         if lost <= delta or sum(written(lost) for _, lost in parts) <= written(delta)
-    ]
-    several = Counter(id(certificate) for certificate in certificates)  # equal ones may differ in their curves
-    different = {id(certificate): certificate for certificate in certificates}
-    rounds = [
-        replace(one, count=one.count * several[key]) for key, one in ((k, _round(c)) for k, c in different.items())
     ]
     total = sum(part.count for part in rounds)
     if delta >= LEAST_DELTA and total <= MAX_COMPOSED_ROUNDS:
@@ -81,14 +116,7 @@ def compose(certificates: Iterable[Certificate], *, delta: float) -> Guarantee:
         inverse = smallest_epsilon(curve, delta, ceiling)
         if inverse.reached is not None:
             found.append((inverse.epsilon, "privacy loss distributions", delta))
-    if not found:
-        lost = math.fsum(c.delta for c in certificates)
-        raise ValueError(f"delta is {delta!r}; it must be larger: the certificates' own add up to {round_up(lost)}")
-    epsilon, way, at = min(found)
-    methods = ", ".join(dict.fromkeys(c.method for c in certificates))
-    assumptions = dict.fromkeys(line for c in certificates for line in c.assumptions)
-    method = f"{methods}; {len(certificates)} releases together by {way}"
-    return Guarantee(epsilon, at, Grade.CERTIFIED, method, tuple(assumptions))
+    return found
 
 
 def privacy_loss_distribution(
@@ -161,3 +189,21 @@ def _pair(epsilon: float, delta: float, alone: Guarantee) -> PairProfile:
     if epsilon >= alone.epsilon:
         epsilon, delta = alone.epsilon, min(delta, alone.delta)
     return PairProfile(epsilon, delta)
+
+
+def _cost(certificate: Certificate, part: Round, delta: float) -> RoundCost:
+    """Returns what a filter has to know of one of a certificate's rounds, or of all if they are known together only."""
+    if isinstance(part.profile, PairProfile):
+        return RoundCost.of_pair(part.profile.epsilon, part.profile.lost)
+    alone = certificate.everyone_else_colludes
+    least = min(_FOLLOWED * delta, 0.5)
+    tiers = tuple(
+        curve_points(tier.privacy_profile, (tier.local_epsilon, tier.local_delta), least)
+        if tier.privacy_profile is not None
+        else ((_pair(tier.epsilon, tier.delta, alone).epsilon, _pair(tier.epsilon, tier.delta, alone).lost),)
+        for tier in certificate.tiers
+    )
+    budgets = frozenset(tier.local_epsilon for tier in certificate.tiers)
+    if certificate.rounds == 1:
+        return RoundCost(certificate.epsilon, certificate.delta, tiers, budgets)
+    return RoundCost(max(budgets), 0.0, tiers, budgets)  # nothing smaller is certified of one round by itself

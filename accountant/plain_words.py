@@ -173,6 +173,10 @@ _SENTENCES = (
         "Noise and order are drawn anew in every round, and a person takes part in at most {rounds} of them.",
     ),
     (
+        "the terms of all releases were fixed before the first result",
+        "Which questions are asked, and who answers them with which budget, was fixed before the first result.",
+    ),
+    (
         "the declared local deltas are not spent",
         "This kind of noise needs no local δ; the ones that were declared count for nothing.",
     ),

@@ -110,12 +110,14 @@ assert certificate.delta < 1 / certificate.num_users / 100
 # %% [markdown]
 # ## 9. Once, or every week?
 #
-# Losses add up. A certificate is for its `rounds`; ask for the sum.
+# Losses add up. A certificate is for its `rounds`; ask for the sum. It holds even if you choose each week's question
+# and people by earlier results; it is smaller if all weeks are planned before the first result (`fixed_terms=True`).
 
 # %%
 weekly = croupier.compose([certificate] * 52, delta=1e-4)
 print(certificate.rounds, "round:", certificate.epsilon, "· 52 rounds:", weekly.epsilon, weekly.grade)
-assert weekly.epsilon > certificate.epsilon
+planned = croupier.compose([certificate] * 52, delta=1e-4, fixed_terms=True)
+assert weekly.epsilon > planned.epsilon > certificate.epsilon
 
 # %% [markdown]
 # ## 10. In the end

@@ -74,11 +74,15 @@ class PrivacyLimit(_Strict):
     Attributes:
         total_epsilon, total_delta: by the reports.
         max_rounds: the most rounds whose certificates show how many clients used each budget; 0: any number.
+        fixed_terms: whether the operator states that the terms of all rounds, and who takes part with which budget, are
+            fixed before the first result. The ledger then composes privacy losses, to less than its privacy filter
+            says, and every certificate names the assumption.
     """
 
     total_epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     total_delta: Annotated[float, Field(gt=0, le=0.1)]
     max_rounds: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    fixed_terms: bool = False
 
 
 class Deployment(_Strict):

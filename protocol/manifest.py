@@ -91,7 +91,10 @@ class RoundTerms:
             return None
         limit = self.manifest.privacy_limit
         return PrivacyLimit(
-            total_epsilon=limit.total_epsilon, total_delta=limit.total_delta, max_rounds=limit.max_rounds
+            total_epsilon=limit.total_epsilon,
+            total_delta=limit.total_delta,
+            max_rounds=limit.max_rounds,
+            fixed_terms=limit.fixed_terms,
         )
 
     def check_place(self, deployment: Deployment) -> None:

@@ -1,9 +1,10 @@
 """The ledger: what every granted round has cost, kept for the life of a deployment, and what a next one may cost.
 
 The ledger composes all rounds that a client may have joined, as if one client had joined all of them: per tier, and
-over all tiers (in every round the worst one). Each entry keeps the certified profile of its tier, so that later rounds
-compose by privacy loss distributions and not only by adding. It works on a connection that its caller owns: the
-accountant service enters a round in the very transaction that keeps its certificate.
+over all tiers (in every round the worst one). Later rounds may be chosen by the results of earlier ones, so what is
+spent is what a privacy filter admits; each entry keeps the certified profile of its tier for that. It works on a
+connection that its caller owns: the accountant service enters a round in the very transaction that keeps its
+certificate.
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ import sqlalchemy as sa
 from accountant.bounds.profile import Bounded, PrivacyProfile, smallest_epsilon
 from accountant.composition import LEAST_DELTA, ComposedProfile, PairProfile, Round
 from accountant.numerics.chords import Chords
+from accountant.privacy_filter import FIXED_TERMS, PrivacyFilter, delta_for_basic, smallest_admitting_epsilon
 from accountant.ranges import check_epsilon
 from accountant.results import Grade, Guarantee, TierCertificate, difference, round_down, round_up, sum_above, written
+from accountant.round_cost import RoundCost
 
 __all__ = [
     "ANY_TIER",
@@ -70,41 +73,42 @@ _unknown_rounds = sa.Table("ledger_unknown_rounds", _metadata, sa.Column("round_
 class Limit:
     """The most that one client may lose over the life of the deployment: a total (epsilon, delta).
 
-    max_rounds: the most rounds that may show how many clients used each budget; 0: any number. Epsilon and delta are
-    decimals as people write them: see `Limit.allows`.
+    Epsilon and delta are decimals as people write them.
+
+    Attributes:
+        epsilon: of everything together.
+        delta: of everything together.
+        max_rounds: the most rounds that may show how many clients used each budget; 0: any number.
+        fixed_terms: whether the terms of all rounds are said to be fixed before the first result; see `Ledger.spent`.
     """
 
     epsilon: float
     delta: float
     max_rounds: int = 0
+    fixed_terms: bool = False
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
         if not 0 < self.delta < 1:
             raise ValueError(f"delta is {self.delta!r}; it must be 0 < delta < 1")
 
-    def allows(self, spent: Guarantee, rounds: Sequence[Sequence[Entry]]) -> bool:
-        """Whether rounds that cost `spent` are within the limit.
+    def allows(self, rounds: Sequence[Sequence[Entry]]) -> bool:
+        """Returns whether these rounds, each in its worst tier, are within the limit.
 
-        They are if spent.epsilon is at most the limit's: both are floats, and nothing is rounded. They are, too, if the
-        costs as they were written add up to no more than the limit as it was written: 0.1 three times to 0.3.
-
-        Proof that this is what was promised. A budget that is written 0.1 is a float b, and the noise that a client
-        makes is made for b: a round without amplification costs b, and no less. b is within 2^-53 of 1/10, relatively,
-        which is how exactly anyone was told what a round costs, be it by the manifest, the client or the certificate. A
-        limit of 0.3 on what rounds cost is meant in the same numbers, and three rounds of 0.1 are within it; in floats,
-        three times b is more than the float of 0.3 by 2 parts in 10^16. So let D(x) be the decimal form of x, and v_i
-        what round i costs in its worst tier: D(b) where that is a local budget b that people wrote, and the float
-        itself, exactly, where it was computed. If the v_i add up, in rationals, to V <= D(limit), then what is
-        spent is by basic composition at most V (1 + 2^-52) <= D(limit) (1 + 2^-52): the limit is kept as exactly as
-        budgets are. Nothing else is rounded on the way: the sums do not grow with the number of rounds. What is said
-        to be spent is not V but the sum of the floats, rounded up, and so never understated. For the deltas the same
-        holds with D of all of them: they were asked for, and what the guarantee says is their sum, rounded up.
+        Unless terms are fixed the limit is a privacy filter, so that it holds however rounds are chosen by earlier
+        results. It is kept as exactly as budgets are: local budgets count as the decimals that people wrote, so that
+        0.1 three times is within 0.3 (docs/accounting.md, section 5).
         """
-        if spent.epsilon <= self.epsilon:
+        costs = [_cost(entries) for entries in rounds]
+        if not rounds or PrivacyFilter(self.epsilon, self.delta).admits(costs):
             return True
-        costs, deltas = _written_costs(rounds), [max(e.delta for e in entries) for entries in rounds]
-        return sum(costs) <= written(self.epsilon) and sum(map(written, deltas)) <= written(self.delta)
+        if not self.fixed_terms:
+            return False
+        composed = _together(rounds, self.delta, True)
+        return (composed is not None and composed.epsilon <= self.epsilon) or (
+            sum(_as_written(entries) for entries in rounds) <= written(self.epsilon)
+            and sum(written(cost.delta) for cost in costs) <= written(self.delta)
+        )
 
 
 @dataclass(frozen=True)
@@ -274,8 +278,12 @@ class Ledger:
             rounds.setdefault((row.round_id, row.batch_digest), []).append(_entry(row))
         return [(round_id, digest, entries) for (round_id, digest), entries in rounds.items()]
 
-    def spent(self, delta: float) -> tuple[Spent, ...]:
+    def spent(self, delta: float, *, fixed_terms: bool = False) -> tuple[Spent, ...]:
         """What is spent at this total delta, 0 < delta < 1: per tier, and for the worst tier of every round.
+
+        By default that is the least epsilon of a privacy filter that admits all of the rounds, which holds however
+        rounds were chosen by earlier results. fixed_terms: the caller knows that their terms, and who took part with
+        which budget, were fixed before the first result; then privacy losses compose, to less.
 
         A tier's name says in how many of its rounds one record is protected, and not a user. In rounds whose small
         tiers are merged every client is taken to be in the worst tier; where a budget did not arrive, those are whose
@@ -295,8 +303,9 @@ class Ledger:
             records = len(of_records & mine.keys())
             unit = f"; ONE RECORD only, in {records} of {len(mine)} rounds" if records else ""
             costs = list(mine.values())
-            found = _composed(costs, delta)
-            return Spent(f"{name}{unit}", len(mine), found, None if found else _enough_delta(costs, delta))
+            found = _together(costs, delta, fixed_terms)
+            enough = None if found else _enough_delta(costs, delta, fixed_terms)
+            return Spent(f"{name}{unit}", len(mine), found, enough)
 
         found = []
         for tier in tiers:
@@ -305,8 +314,10 @@ class Ledger:
             found.append(spent(name, mine))
         return (*found, spent(ANY_TIER, rounds))
 
-    def spent_in(self, round_ids: Collection[str], delta: float) -> Guarantee | None:
+    def spent_in(self, round_ids: Collection[str], delta: float, *, fixed_terms: bool = False) -> Guarantee | None:
         """What a client has lost that was in these rounds and in no others, in each in its worst tier; None: no bound.
+
+        fixed_terms: see `spent`.
 
         Raises ValueError if one of them is not entered.
         """
@@ -314,14 +325,15 @@ class Ledger:
         missing = sorted(set(round_ids) - rounds.keys())
         if missing:
             raise ValueError(f"the ledger has no {', '.join(missing)}; only granted rounds are entered")
-        return _composed([rounds[round_id] for round_id in sorted(set(round_ids))], delta)
+        return _together([rounds[round_id] for round_id in sorted(set(round_ids))], delta, fixed_terms)
 
     def refusal(self, round_id: str, entries: Sequence[Entry], limit: Limit) -> str | None:
         """Why this round may not be granted, or None. A round that is entered already is not counted twice."""
         others = list(self._rounds(_entries.c.round_id != round_id).values())
-        before, after = _composed(others, limit.delta), _composed([*others, list(entries)], limit.delta)
-        if after is not None and limit.allows(after, [*others, entries]):
+        if limit.allows([*others, entries]):
             return None
+        both = (others, [*others, list(entries)])
+        before, after = (_together(rounds, limit.delta, limit.fixed_terms) for rounds in both)
         spent = "no bound" if before is None else round_up(before.epsilon)
         remaining = 0.0 if before is None else max(0.0, difference(limit.epsilon, before.epsilon))
         requested = max(entry.epsilon for entry in entries)
@@ -350,43 +362,63 @@ def _entry(row: sa.Row[Any]) -> Entry:
     return Entry(row.local_epsilon, row.local_delta, values["count"], row.epsilon, row.delta, profile)
 
 
+def _cost(entries: Sequence[Entry]) -> RoundCost:
+    """Returns what a filter has to know of a round. What is not amplified loses with certainty its local delta only."""
+    return RoundCost(
+        max(entry.epsilon for entry in entries),
+        max(entry.delta for entry in entries),
+        tuple(dict.fromkeys(entry.profile or (_pair(entry),) for entry in entries)),
+        frozenset(e.local_epsilon for e in entries if e.profile or e.epsilon == e.local_epsilon),
+    )
+
+
+def _as_written(entries: Sequence[Entry]) -> Fraction:
+    """Returns what a round costs in its worst tier: as it was written where that is a local budget, else the float."""
+    cost = max(entry.epsilon for entry in entries)
+    return written(cost) if any(e.epsilon == cost == e.local_epsilon for e in entries) else Fraction(cost)
+
+
+def _pair(entry: Entry) -> tuple[float, float]:
+    return (entry.epsilon, entry.local_delta if entry.epsilon >= entry.local_epsilon else entry.delta)
+
+
 def _of_pair(epsilon: float, delta: float) -> Profile:
     """Points of the profile of any (epsilon, delta)-DP release, which is one chord."""
-    shown = PairProfile(epsilon, delta).delta(0.0).value
-    return ((0.0, max(shown, delta)), (epsilon, delta)) if epsilon else ((0.0, delta),)
+    at_zero = PairProfile(epsilon, delta).delta(0.0).value
+    return ((0.0, max(at_zero, delta)), (epsilon, delta)) if epsilon else ((0.0, delta),)
 
 
-def _enough_delta(rounds: Sequence[Sequence[Entry]], delta: float) -> float | None:
-    """A delta above this one at which something is proved: where losses compose, or else what the rounds add up to."""
+def _enough_delta(rounds: Sequence[Sequence[Entry]], delta: float, fixed_terms: bool) -> float | None:
+    """Returns a delta above this one at which something is proved, or None."""
     added_up = sum_above(max(e.delta for e in entries) for entries in rounds)
-    larger = [one for one in (LEAST_DELTA, added_up) if delta < one < 1]
-    return next((one for one in sorted(larger) if _composed(rounds, one) is not None), None)
+    candidates = [LEAST_DELTA, added_up] if fixed_terms else [delta_for_basic([_cost(entries) for entries in rounds])]
+    larger = [candidate for candidate in candidates if delta < candidate < 1]
+    return next((enough for enough in sorted(larger) if _together(rounds, enough, fixed_terms) is not None), None)
 
 
-def _written_costs(rounds: Sequence[Sequence[Entry]]) -> list[Fraction]:
-    """What every round costs in its worst tier: as it was written where that is a local budget, else the float."""
-    costs = []
-    for entries in rounds:
-        cost = max(entry.epsilon for entry in entries)
-        a_budget = any(entry.epsilon == cost == entry.local_epsilon for entry in entries)
-        costs.append(written(cost) if a_budget else Fraction(cost))
-    return costs
+def _together(rounds: Sequence[Sequence[Entry]], delta: float, fixed_terms: bool) -> Guarantee | None:
+    """One client in all rounds, in each of them in whichever of its tiers is the worst. None: nothing is proved."""
+    if not rounds:
+        return Guarantee(0.0, 0.0, Grade.CERTIFIED, "no round")
+    epsilon = smallest_admitting_epsilon([_cost(entries) for entries in rounds], delta)
+    found = [] if epsilon is None else [Guarantee(epsilon, delta, Grade.CERTIFIED, "privacy filter")]
+    if fixed_terms:
+        found.extend(_of_fixed_terms(rounds, delta))
+    return min(found, key=lambda guarantee: guarantee.epsilon, default=None)
 
 
-def _composed(rounds: Sequence[Sequence[Entry]], delta: float) -> Guarantee | None:
-    """One client in all rounds, in each of them in whichever of its tiers is the worst. None: nothing is proved.
+def _of_fixed_terms(rounds: Sequence[Sequence[Entry]], delta: float) -> list[Guarantee]:
+    """Guarantees that hold where the terms of all rounds were fixed before the first result.
 
     Deltas that add up to delta as they are written are enough for basic composition; the guarantee is then at their
     sum, rounded up, which may be above delta by its last digit.
     """
-    if not rounds:
-        return Guarantee(0.0, 0.0, Grade.CERTIFIED, "no round")
     worst = [(max(e.epsilon for e in entries), max(e.delta for e in entries)) for entries in rounds]
     found = []
     lost = sum_above(d for _, d in worst)
     if lost <= delta or sum(written(d) for _, d in worst) <= written(delta):
         total = sum_above(e for e, _ in worst)
-        found.append(Guarantee(total, max(delta, lost), Grade.CERTIFIED, "basic composition"))
+        found.append(Guarantee(total, max(delta, lost), Grade.CERTIFIED, "basic composition", (FIXED_TERMS,)))
     if delta >= LEAST_DELTA:
         # Many rounds may be alike.
         costs = Counter(
@@ -399,5 +431,6 @@ def _composed(rounds: Sequence[Sequence[Entry]], delta: float) -> Guarantee | No
         curve = ComposedProfile(parts, delta)
         inverse = smallest_epsilon(curve, delta, sum(part.ceiling * part.count for part in parts))
         if inverse.reached is not None:
-            found.append(Guarantee(inverse.epsilon, delta, Grade.CERTIFIED, "privacy loss distributions"))
-    return min(found, key=lambda guarantee: guarantee.epsilon, default=None)
+            method = "privacy loss distributions"
+            found.append(Guarantee(inverse.epsilon, delta, Grade.CERTIFIED, method, (FIXED_TERMS,)))
+    return found

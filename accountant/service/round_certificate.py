@@ -59,7 +59,9 @@ def genuine_roster(dishonest: int) -> str:
 def limit_of(terms: RoundTerms) -> Limit | None:
     """Returns what the ledger may come to with this round, if its manifest limits that."""
     limit = terms.privacy_limit
-    return None if limit is None else Limit(limit.total_epsilon, limit.total_delta, limit.max_rounds)
+    if limit is None:
+        return None
+    return Limit(limit.total_epsilon, limit.total_delta, limit.max_rounds, limit.fixed_terms)
 
 
 def certify_round(

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from accountant.certification import certify
 from accountant.mechanisms.registry import randomizer_of
+from accountant.privacy_filter import FIXED_TERMS
 from accountant.service.ledger import Entry, Ledger
 from accountant.service.round_certificate import after_sequential, certify_round, limit_of, reserved, withhold
 from accountant.service.tickets import TicketService
@@ -137,6 +138,8 @@ class AccountantService(TicketService):
         ):
             withhold(certificate, f"{limit.max_rounds} {_NO_MORE}")
         outcome = "granted" if certificate.granted else "policy"
+        if limit is not None and limit.fixed_terms and certificate.assumptions:
+            certificate.assumptions.append(FIXED_TERMS)
         if certificate.granted and limit is not None:
             # A sequential round asks for what it may come to, so that no later amendment can exceed the limit.
             refusal = await self.store.run(

@@ -260,13 +260,20 @@ def ledger(
     restore: Annotated[
         Path | None, typer.Option(help="Enter the rounds of this backup; stop the accountant first.")
     ] = None,
+    fixed_terms: Annotated[
+        bool,
+        typer.Option(
+            help="State that all rounds, and who takes part in each with which budget, were fixed before the first "
+            "result. Privacy losses then compose, to less than what holds however rounds were chosen."
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Show what all rounds together have cost, back up that record, or restore it. Run it where the accountant runs."""
     with plain_errors():
         from deploy.operator.ledger import backup_ledger, restore_ledger, spent
         from deploy.show.documents import spent_json
-        from deploy.show.tables import SPENT_RESTS_ON, counted, spent_table
+        from deploy.show.tables import counted, spent_rests_on, spent_table
 
         if backup is not None and restore is not None:
             raise ValueError("backup and restore are two steps; give one at a time")
@@ -277,5 +284,5 @@ def ledger(
             rounds = restore_ledger(directory, restore)
             show(as_json, {"rounds": rounds, "file": str(restore)}, f"the ledger has {counted(rounds, 'round')}")
         else:
-            document = spent_json(spent(directory, delta), delta)
-            show(as_json, document, spent_table(document), SPENT_RESTS_ON)
+            document = spent_json(spent(directory, delta, fixed_terms=fixed_terms), delta, fixed_terms=fixed_terms)
+            show(as_json, document, spent_table(document), spent_rests_on(fixed_terms=fixed_terms))

@@ -38,7 +38,7 @@ from deploy.operator.ledger import spent
 from deploy.show.csv_file import result_csv
 from deploy.show.documents import spent_json
 from deploy.show.rounds import device_does, right_at_most_line, terms_sections, values_of
-from deploy.show.tables import SPENT_RESTS_ON, clamping_line, counted, merging_line
+from deploy.show.tables import clamping_line, counted, merging_line, spent_rests_on
 from protocol.errors import Code, CroupierError, Refusal
 from runtime.retrying import why_unreachable
 
@@ -197,10 +197,16 @@ class _Pages:
             delta = float(given)
             if not 0 < delta < 1:
                 raise ValueError(f"delta is {given}; it must be in (0, 1)")
-            document = spent_json(await asyncio.to_thread(spent, self._source.directory, delta), delta)
+            document = spent_json(
+                await asyncio.to_thread(spent, self._source.directory, delta), delta, fixed_terms=False
+            )
         except ValueError as error:
-            return self._page("ledger.html", document=None, delta=given, said=str(error), rests_on=SPENT_RESTS_ON)
-        return self._page("ledger.html", document=document, delta=given, said="", rests_on=SPENT_RESTS_ON)
+            return self._page(
+                "ledger.html", document=None, delta=given, said=str(error), rests_on=spent_rests_on(fixed_terms=False)
+            )
+        return self._page(
+            "ledger.html", document=document, delta=given, said="", rests_on=spent_rests_on(fixed_terms=False)
+        )
 
     # ------------------------------------------------------------- a finished round
 

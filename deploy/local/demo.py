@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -248,13 +249,14 @@ def _together(directory: Path, answers: Sequence[_AnsweredQuestion], delta: floa
         of_group.setdefault(answer.group, []).append(answer.outcome.publication.round_id)
     ledger = [round_id for round_ids in of_group.values() for round_id in round_ids]
     mine = len(ledger) // len(of_group)
+    fixed = partial(spent_in, directory, fixed_terms=True)  # all questions are asked before the first result
     total, ledger_total = (sum_above([delta] * rounds) for rounds in (mine, len(ledger)))  # as the ledger adds them
     return {
         "group_by": answers[0].group.column if answers[0].group else None,
         "rounds": mine,
-        "person": _cost([spent_in(directory, round_ids, total) for round_ids in of_group.values()], total),
+        "person": _cost([fixed(round_ids, total) for round_ids in of_group.values()], total),
         "ledger_rounds": len(ledger),
-        "ledger": _cost([spent_in(directory, ledger, ledger_total)], ledger_total),
+        "ledger": _cost([fixed(ledger, ledger_total)], ledger_total),
     }
 
 

@@ -153,14 +153,16 @@ def _entry(values: dict[str, Any]) -> Entry:
     return Entry(**(values | {"profile": profile}))
 
 
-def spent_in(directory: Path, round_ids: Collection[str], delta: float) -> Guarantee | None:
+def spent_in(
+    directory: Path, round_ids: Collection[str], delta: float, *, fixed_terms: bool = False
+) -> Guarantee | None:
     """Returns what a person has lost who was in these rounds and in no others; see `Ledger.spent_in`."""
     with _read(_url(directory)[1]) as connection:
-        return Ledger(connection).spent_in(round_ids, delta)
+        return Ledger(connection).spent_in(round_ids, delta, fixed_terms=fixed_terms)
 
 
-def spent(directory: Path, delta: float) -> tuple[Spent, ...]:
-    """Returns what is spent at a total delta, per tier and for the worst tier of every round.
+def spent(directory: Path, delta: float, *, fixed_terms: bool = False) -> tuple[Spent, ...]:
+    """Returns what is spent at a total delta, per tier and for the worst tier of every round; see `Ledger.spent`.
 
     Raises:
         ValueError: delta is out of range, or the ledger does not exist.
@@ -168,4 +170,4 @@ def spent(directory: Path, delta: float) -> tuple[Spent, ...]:
     if not 0 < delta < 1:
         raise ValueError(f"delta is {delta:g}; it must be 0 < delta < 1")
     with _read(_url(directory)[1]) as connection:
-        return Ledger(connection).spent(delta)
+        return Ledger(connection).spent(delta, fixed_terms=fixed_terms)

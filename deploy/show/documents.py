@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc.aio
 
+from accountant.privacy_filter import FIXED_TERMS
 from accountant.results import right_at_most
 from protocol.errors import refusal_of
 from protocol.manifest import RoundTerms
@@ -172,7 +173,7 @@ def _budget_json(terms: RoundTerms, budget: pb.LocalBudget) -> dict[str, Any]:
     }
 
 
-def spent_json(tiers: Sequence[Spent], delta: float) -> dict[str, Any]:
+def spent_json(tiers: Sequence[Spent], delta: float, *, fixed_terms: bool) -> dict[str, Any]:
     """Returns what all rounds together have cost, by tier; where epsilon is None, enough_delta would give one."""
     spent = [
         {
@@ -184,7 +185,7 @@ def spent_json(tiers: Sequence[Spent], delta: float) -> dict[str, Any]:
         }
         for one in tiers
     ]
-    return {"delta": delta, "spent": spent}
+    return {"delta": delta, "assumptions": [FIXED_TERMS] if fixed_terms else [], "spent": spent}
 
 
 def plan_json(plan: Plan) -> dict[str, Any]:

@@ -254,6 +254,7 @@ def _conditions(terms: dict[str, Any], now: float) -> list[str]:
             "Over all rounds of this deployment a person who joins each of them once loses at most "
             f"ε = {round_up(limit['total_epsilon'])} at δ = {round_up(limit['total_delta'])}; the accountant keeps the "
             "account, and refuses what is more."
+            + (" This assumes that all rounds were planned before the first result." if limit["fixed_terms"] else "")
         )
     if terms["parameters"].get("sequential"):
         points.append("People are asked one after the other. If that is cut short, only your own noise may be left.")

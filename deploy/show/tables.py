@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LARGE_DELTAS",
-    "SPENT_RESTS_ON",
+    "PLANNED",
     "answers_table",
     "assumptions_line",
     "certificate_seconds_table",
@@ -32,6 +32,7 @@ __all__ = [
     "privacy_curve_table",
     "remarks",
     "result_remarks",
+    "spent_rests_on",
     "spent_table",
     "stage_seconds_table",
     "steps_table",
@@ -51,11 +52,10 @@ LARGE_DELTAS = (
     "everybody the answer of one of them"
 )
 """Of a curve that has such a delta."""
-SPENT_RESTS_ON = (
-    "Each ε is that of a person who was in all of these rounds, with this budget in each; with several budgets 'any "
-    "tier' holds. It rests on what the certificates of these rounds assume."
-)
-"""Of what the ledger says, which is worth what the certificates are."""
+
+
+PLANNED = "All rounds were planned before the first result."
+"""What the costs of a demonstration's rounds together assume."""
 
 
 def counted(count: int, thing: str) -> str:
@@ -125,11 +125,11 @@ def together_lines(result: dict[str, Any]) -> list[str]:
     if grouped is None:
         return [
             f"One person in all {rounds:,} rounds, in each with the budget that costs most: "
-            f"{_total(together['person'])}."
+            f"{_total(together['person'])}. {PLANNED}"
         ]
     return [
         f"One person in the {counted(rounds, 'round')} of a group, the group and the budgets that cost most: "
-        f"{_total(together['person'])}.",
+        f"{_total(together['person'])}. {PLANNED}",
         f"It protects a person's answers, not their {grouped}: who is in which group is public (hop 1 sees which "
         "clients take part in which round, every certificate counts them). It holds for people who are in one group.",
         f"The ledger knows no groups. For one person in all {everything:,} rounds it has {_total(together['ledger'])}.",
@@ -395,6 +395,19 @@ def remarks(result: dict[str, Any]) -> list[str]:
             about.setdefault(line, []).append(question["name"])
     every = len(result["questions"]) if len(result["questions"]) > _MOST_COLUMNS else 0
     return [f"{'every round' if len(names) == every else '; '.join(names)}: {line}" for line, names in about.items()]
+
+
+def spent_rests_on(*, fixed_terms: bool) -> str:
+    """Returns what the costs in the ledger are about, and what they rest on."""
+    return (
+        "Each ε is for a person who was in all of these rounds, with this budget in each; with several budgets 'any "
+        "tier' holds. It rests on what the certificates of these rounds assume"
+        + (
+            ", and on the terms of all rounds being fixed before the first result."
+            if fixed_terms
+            else ". As a limit that was set beforehand, it holds however rounds were chosen by earlier results."
+        )
+    )
 
 
 def spent_table(document: dict[str, Any]) -> Table:

@@ -1,8 +1,9 @@
 """What a training costs one client: epsilon after every epoch, with its grade and what it rests on.
 
-User level, hemisphere: the curve of every batch that really answered, composed over the epochs as the ledger composes
-it. Record level, Gaussian: the local guarantee, composed exactly; in high dimension a report shows its own noise scale,
-so that nothing is gained by shuffling (docs/sgd.md), and GSPA's Theorem 5 stands beside it as ASYMPTOTIC.
+User level, hemisphere: the curve of every batch that really answered, composed over the epochs. A training is one plan
+of equal steps, so its terms are fixed before the first result. Record level, Gaussian: the local guarantee, composed
+exactly; in high dimension a report shows its own noise scale, so that nothing is gained by shuffling (docs/sgd.md), and
+GSPA's Theorem 5 is shown with it as ASYMPTOTIC.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from accountant.certification import UNIFORM_ORDER, tier_profiles
 from accountant.composition import ComposedProfile, Round
 from accountant.mechanisms.hemisphere import HemisphereMechanism
 from accountant.numerics.gaussian import gaussian_epsilon
+from accountant.privacy_filter import FIXED_TERMS
 from accountant.published import OutOfRangeError, gspa_mu
 from accountant.results import Grade, sum_above
 from accountant.service.ledger import RecordedProfile, profile_of
@@ -209,6 +211,7 @@ class UserSpending(TrainingCost):
             "the roster is genuine: the clients with tickets are different users",
             HONEST_ACCOUNTANT,
             "every user answers at most once an epoch, each time with fresh randomness",
+            FIXED_TERMS,
             "the multiset of local budgets is public and does not depend on the data",
             *self.conditions.assumptions(),
         )

@@ -236,7 +236,7 @@ class _Training:
         limit = None
         # The ledger lets a sequential round begin only where its local budgets fit; there the limit is kept here alone.
         if config.epsilon_limit and not (config.sequential and config.unit == "user"):
-            limit = PrivacyLimit(total_epsilon=config.epsilon_limit, total_delta=config.delta)
+            limit = PrivacyLimit(total_epsilon=config.epsilon_limit, total_delta=config.delta, fixed_terms=True)
         hops = counted(config.hops, "shuffler")
         self._note(f"starting {hops}, the accountant and the analyzer, each in its own process, over TLS …")
         with temporary_deployment(config.hops, limit) as local:

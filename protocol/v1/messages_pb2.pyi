@@ -636,20 +636,26 @@ class PrivacyLimit(_message.Message):
     TOTAL_EPSILON_FIELD_NUMBER: _builtins.int
     TOTAL_DELTA_FIELD_NUMBER: _builtins.int
     MAX_ROUNDS_FIELD_NUMBER: _builtins.int
+    FIXED_TERMS_FIELD_NUMBER: _builtins.int
     total_epsilon: _builtins.float
     total_delta: _builtins.float
     max_rounds: _builtins.int
     """The most rounds whose certificates may show how many clients used each budget. 0: any number."""
+    fixed_terms: _builtins.bool
+    """The operator states that the terms of all rounds, and who takes part with which budget, are fixed before the first
+    result. Privacy losses then compose, to less than a privacy filter says, and every certificate names the assumption.
+    """
     def __init__(
         self,
         *,
         total_epsilon: _builtins.float = ...,
         total_delta: _builtins.float = ...,
         max_rounds: _builtins.int = ...,
+        fixed_terms: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_rounds", b"max_rounds", "total_delta", b"total_delta", "total_epsilon", b"total_epsilon"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fixed_terms", b"fixed_terms", "max_rounds", b"max_rounds", "total_delta", b"total_delta", "total_epsilon", b"total_epsilon"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

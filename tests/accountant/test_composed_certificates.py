@@ -36,8 +36,10 @@ def product_delta(first: tuple[float, int], second: tuple[float, int], epsilon: 
 
 @pytest.mark.parametrize("delta", [0.05, 1e-3, 1e-6])
 def test_two_different_releases_are_never_below_their_product(delta: float) -> None:
-    found = compose([certify([1.0] * 40, "rr", delta=1e-3), MORE], delta=delta)
+    both = [certify([1.0] * 40, "rr", delta=1e-3), MORE]
+    found = compose(both, delta=delta, fixed_terms=True)
     assert product_delta((1.0, 40), (2.0, 6), found.epsilon) <= delta
+    assert found.epsilon <= compose(both, delta=delta).epsilon
     assert found.grade is Grade.CERTIFIED
     assert "2 releases together" in found.method
     # Reproduction: print(compose(…)) was all fields and assumptions.
@@ -46,17 +48,18 @@ def test_two_different_releases_are_never_below_their_product(delta: float) -> N
 
 def test_ten_of_one_certificate_cost_what_ten_rounds_cost() -> None:
     ten = certify(Budgets.from_tiers([(0.5, 900), (2.0, 100)]), "hemisphere", delta=1e-6, rounds=10, attack=False)
-    found = compose([MANY] * 10, delta=1e-6)
+    found = compose([MANY] * 10, delta=1e-6, fixed_terms=True)
     assert found.epsilon == pytest.approx(ten.epsilon, rel=0.02)
     assert found.epsilon < 0.6 * 10 * MANY.epsilon
     assert set(MANY.assumptions) <= set(found.assumptions)
-    assert compose([ten], delta=1e-6).epsilon == pytest.approx(ten.epsilon, rel=0.02)
+    assert compose([ten], delta=1e-6, fixed_terms=True).epsilon == pytest.approx(ten.epsilon, rel=0.02)
+    assert compose([ten], delta=1e-6).epsilon == pytest.approx(compose([MANY] * 10, delta=1e-6).epsilon, rel=0.02)
 
 
 def test_without_curves_the_pairs_are_composed() -> None:
     read = Certificate.from_json(MANY.to_json())
-    pairs = compose([read] * 10, delta=2e-5)
-    assert compose([MANY] * 10, delta=2e-5).epsilon < pairs.epsilon <= 10 * MANY.epsilon * (1 + 1e-12)
+    pairs = compose([read] * 10, delta=2e-5, fixed_terms=True)
+    assert compose([MANY] * 10, delta=2e-5, fixed_terms=True).epsilon < pairs.epsilon <= 10 * MANY.epsilon * (1 + 1e-12)
     assert compose([read], delta=1e-6).epsilon == pytest.approx(MANY.epsilon, rel=1e-12)
 
 
@@ -66,10 +69,11 @@ def test_releases_are_composed_whose_e_to_epsilon_is_no_float(rounds: int) -> No
     dear = certify([(1.0, 20), (450.0, 1)], "rr", delta=1e-6, rounds=rounds, attack=False)
     assert dear.epsilon > 709
     read = Certificate.from_json(dear.to_json())
-    found = compose([read, MANY], delta=1e-5)
+    found = compose([read, MANY], delta=1e-5, fixed_terms=True)
     assert dear.epsilon < found.epsilon <= sum_above([dear.epsilon, MANY.epsilon])
+    assert found.epsilon <= compose([read, MANY], delta=1e-5).epsilon <= dear.epsilon + 2.0  # its local budget
     # The worst of a pair: nearly all its mass is at its epsilon.
-    assert dear.epsilon - 12 < compose([read], delta=0.99999).epsilon < dear.epsilon
+    assert dear.epsilon - 12 < compose([read], delta=0.99999, fixed_terms=True).epsilon < dear.epsilon
     law = privacy_loss_distribution(read, value_discretization_interval=dear.epsilon / 500)
     assert dear.epsilon - 1 < law.get_epsilon_for_delta(1e-5) < dear.epsilon * 1.01
 
@@ -78,7 +82,7 @@ def test_many_rounds_that_are_read_back_are_composed() -> None:
     """Reproduction: where the local budgets of all rounds added up to 709 more, it ended in an OverflowError."""
     rounds = certify({4.0: 1000}, "rr", delta=1e-6, rounds=1000, attack=False)
     assert rounds.everyone_else_colludes.epsilon == 4000
-    found = compose([Certificate.from_json(rounds.to_json()), MANY], delta=1e-5)
+    found = compose([Certificate.from_json(rounds.to_json()), MANY], delta=1e-5, fixed_terms=True)
     assert rounds.epsilon < found.epsilon <= sum_above([rounds.epsilon, MANY.epsilon])
 
 
@@ -95,9 +99,10 @@ def test_what_is_certified_beyond_the_tiers_is_composed(read: bool) -> None:
 def test_what_is_lost_for_certain_is_not_composed_away() -> None:
     local = certify([(0.7, 30, 1e-4)], "gaussian", delta=1e-6, attack=False)
     assert local.epsilon == local.everyone_else_colludes.epsilon
-    with pytest.raises(ValueError, match="must be larger"):
-        compose([local] * 3, delta=1e-4)
-    assert compose([local] * 3, delta=4e-4).epsilon <= 3 * 0.7 * (1 + 1e-12)
+    for fixed_terms, enough in ((True, 4e-4), (False, 1.3e-3)):
+        with pytest.raises(ValueError, match="must be larger"):
+            compose([local] * 3, delta=enough / 2, fixed_terms=fixed_terms)
+        assert compose([local] * 3, delta=enough, fixed_terms=fixed_terms).epsilon <= 3 * 0.7 * (1 + 1e-12)
 
 
 @pytest.mark.parametrize(
@@ -161,5 +166,5 @@ def test_deltas_add_up_as_they_are_written() -> None:
     read = Certificate.from_json(certify([(0.5, 900)], "rr", delta=1e-14, attack=False).to_json())
     lost = sum_above([1e-14] * 6)
     assert lost > 6e-14
-    found = compose([read] * 6, delta=6e-14)
+    found = compose([read] * 6, delta=6e-14, fixed_terms=True)
     assert (found.epsilon, found.delta) == (sum_above([read.epsilon] * 6), lost)

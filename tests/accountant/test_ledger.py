@@ -17,9 +17,10 @@ import pytest
 import sqlalchemy as sa
 
 from accountant.certification import tier_profiles
-from accountant.composition import LEAST_DELTA, ComposedProfile, Round
+from accountant.composition import ComposedProfile, Round
 from accountant.mechanisms.record_gaussian import RecordGaussian
 from accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
+from accountant.privacy_filter import FIXED_TERMS
 from accountant.results import round_down, round_up
 from accountant.service.ledger import ANY_TIER, PROFILE_POINTS, Entry, Ledger, Limit, RecordedProfile, profile_of
 from croupier import BinaryRandomizedResponse, Budgets, certify
@@ -66,15 +67,20 @@ def test_rounds_add_up_per_tier_and_for_the_worst_tier(engine: sa.Engine) -> Non
             Ledger(connection).enter(f"round-{number}", bytes([number]) * 32, entries)
     with engine.connect() as connection:
         spent = {one.tier: one for one in Ledger(connection).spent(4 * DELTA)}
+        fixed = {one.tier: one for one in Ledger(connection).spent(4 * DELTA, fixed_terms=True)}
     assert list(spent) == ["local ε 0.5", "local ε 1", "local ε 1.5", ANY_TIER]
     whole = certify(BUDGETS, "rr", delta=4 * DELTA, rounds=3, attack=False)
     for entry, one in zip(entries, spent.values(), strict=False):
         assert one.rounds == 3
         assert one.guarantee is not None
         assert entry.epsilon < one.guarantee.epsilon < 3 * entry.epsilon
-        assert one.guarantee.method == "privacy loss distributions"
+        assert (one.guarantee.method, one.guarantee.assumptions) == ("privacy filter", ())
+        composed = fixed[one.tier].guarantee
+        assert composed is not None
+        assert (composed.method, composed.assumptions) == ("privacy loss distributions", (FIXED_TERMS,))
         direct = next(t.epsilon for t in whole.tiers if t.local_epsilon == entry.local_epsilon)
-        assert direct * (1 - 1e-3) <= one.guarantee.epsilon <= direct * 1.1
+        assert direct * (1 - 1e-3) <= composed.epsilon <= direct * 1.1
+        assert composed.epsilon <= one.guarantee.epsilon <= direct * 1.3
     worst, top = spent[ANY_TIER].guarantee, spent["local ε 1.5"].guarantee
     assert worst is not None
     assert top is not None
@@ -95,7 +101,7 @@ def test_rounds_that_are_alike_are_composed_at_once(engine: sa.Engine, monkeypat
         ledger = Ledger(connection)
         for number in range(12):
             ledger.enter(f"round-{number}", bytes([number]), other if number % 3 else entries_of())
-        spent = ledger.spent(20 * DELTA)[-1]
+        spent = ledger.spent(20 * DELTA, fixed_terms=True)[-1]
     assert spent.rounds == 12
     assert composed == [2, 2, 2, 2]
     whole = certify(BUDGETS, "rr", delta=20 * DELTA, rounds=12, attack=False)
@@ -109,14 +115,15 @@ def test_without_profiles_the_ledger_adds(engine: sa.Engine) -> None:
         ledger = Ledger(connection)
         ledger.enter("a", b"a", entries)
         ledger.enter("b", b"b", entries)
-        spent = ledger.spent(2 * DELTA)[-1].guarantee
-        assert spent is not None
-        assert spent.method == "basic composition"
-        assert spent.epsilon == pytest.approx(2 * entries[-1].epsilon)
-        too_small = ledger.spent(1.5 * DELTA)[-1]
-        assert too_small.guarantee is None  # the deltas do not fit
-        assert too_small.enough_delta == 2 * DELTA
-        assert ledger.spent(2 * DELTA)[-1].enough_delta is None
+        for fixed_terms, share in ((True, 1), (False, 4)):  # of delta a filter sets a quarter aside for what is added
+            spent = ledger.spent(2 * share * DELTA, fixed_terms=fixed_terms)[-1].guarantee
+            assert spent is not None
+            assert spent.method == ("basic composition" if fixed_terms else "privacy filter")
+            assert spent.epsilon == pytest.approx(2 * entries[-1].epsilon)
+            too_small = ledger.spent(1.5 * share * DELTA, fixed_terms=fixed_terms)[-1]
+            assert too_small.guarantee is None  # the deltas do not fit
+            assert too_small.enough_delta == 2 * share * DELTA
+            assert ledger.spent(2 * share * DELTA, fixed_terms=fixed_terms)[-1].enough_delta is None
 
 
 def test_rounds_of_which_only_epsilon_is_known_compose_with_the_others(engine: sa.Engine) -> None:
@@ -125,12 +132,13 @@ def test_rounds_of_which_only_epsilon_is_known_compose_with_the_others(engine: s
         ledger = Ledger(connection)
         for number in range(30):
             ledger.enter(f"known-{number}", bytes([number]), entries_of())
-        before = ledger.spent(1e-4)[-1].guarantee
+        before = [ledger.spent(1e-4, fixed_terms=fixed)[-1].guarantee for fixed in (True, False)]
         ledger.enter("local", b"local", [Entry(0.2, 0.0, 50, 0.2, DELTA)])
-        after = ledger.spent(1e-4)[-1].guarantee
-    assert before is not None
-    assert after is not None
-    assert before.epsilon < after.epsilon < before.epsilon + 0.2
+        after = [ledger.spent(1e-4, fixed_terms=fixed)[-1].guarantee for fixed in (True, False)]
+    for less, more, most in zip(before, after, (0.2, 0.4), strict=True):  # a filter bounds the round by a Gaussian one
+        assert less is not None
+        assert more is not None
+        assert less.epsilon < more.epsilon < less.epsilon + most
 
 
 @pytest.mark.parametrize(("epsilon", "rounds"), [(0.01, 60), (0.5, 30), (2.0, 5), (0.0, 3)])
@@ -140,8 +148,11 @@ def test_pairs_are_never_below_the_exact_product(engine: sa.Engine, epsilon: flo
     with engine.begin() as connection:
         for number in range(rounds):
             Ledger(connection).enter(f"round-{number}", b"x", [Entry(3.0, 0.0, 50, epsilon, DELTA)])
-        found = Ledger(connection).spent(float(total))[-1].guarantee
+        found = Ledger(connection).spent(float(total), fixed_terms=True)[-1].guarantee
+        filtered = Ledger(connection).spent(float(total))[-1].guarantee
     assert found is not None
+    assert filtered is not None
+    assert found.epsilon <= filtered.epsilon
     gain, reached = Fraction(math.exp(epsilon)), Fraction(math.exp(found.epsilon))
     exact = Fraction(0)
     for kept in range(rounds + 1):
@@ -166,11 +177,15 @@ def test_a_person_in_some_rounds_has_lost_what_these_cost(engine: sa.Engine) -> 
             ledger.enter(name, name.encode(), entries)
         worst = max(one.epsilon for one in cheap)
         for rounds, factor in ((["a"], 1), (["a", "b"], 2), (["b", "c", "c"], 3), ([], 0)):
-            spent = ledger.spent_in(rounds, 3 * DELTA)
+            spent = ledger.spent_in(rounds, 12 * DELTA)
             assert spent is not None
             assert spent.epsilon == pytest.approx(factor * worst, rel=1e-4)
-        assert ledger.spent_in(["a", "b"], 1.5 * DELTA) is None
-        assert ledger.spent_in(["a", "b", "c"], 3 * DELTA) == ledger.spent(3 * DELTA)[-1].guarantee
+            fixed = ledger.spent_in(rounds, 3 * DELTA, fixed_terms=True)
+            assert fixed is not None
+            assert fixed.epsilon == pytest.approx(factor * worst, rel=1e-4)
+        assert ledger.spent_in(["a", "b"], 1.5 * DELTA, fixed_terms=True) is None
+        assert ledger.spent_in(["a", "b"], 6 * DELTA) is None
+        assert ledger.spent_in(["a", "b", "c"], 12 * DELTA) == ledger.spent(12 * DELTA)[-1].guarantee
         with pytest.raises(ValueError, match="the ledger has no d; only granted rounds are entered"):
             ledger.spent_in(["a", "d"], DELTA)
 
@@ -178,17 +193,14 @@ def test_a_person_in_some_rounds_has_lost_what_these_cost(engine: sa.Engine) -> 
 def test_the_ledger_says_at_which_delta_there_is_a_bound(engine: sa.Engine) -> None:
     with engine.begin() as connection:
         ledger = Ledger(connection)
-        ledger.enter("a", b"a", entries_of())
-        composed = ledger.spent(1e-13)[-1]  # for less than LEAST_DELTA losses are not composed
-        assert composed.guarantee is None
-        assert composed.enough_delta == LEAST_DELTA
-        assert ledger.spent(LEAST_DELTA)[-1].guarantee is not None
+        ledger.enter("a", b"a", [replace(entry, delta=0.7, profile=()) for entry in entries_of()])
+        added = ledger.spent(0.5, fixed_terms=True)[-1]
+        assert (added.guarantee, added.enough_delta) == (None, 0.7)
+        assert ledger.spent(0.5)[-1].guarantee is None
         ledger.enter("b", b"b", [replace(entry, delta=0.7, profile=()) for entry in entries_of()])
-        added = ledger.spent(0.5)[-1]
-        assert (added.guarantee, added.enough_delta) == (None, 0.7 + DELTA)
-        ledger.enter("c", b"c", [replace(entry, delta=0.7, profile=()) for entry in entries_of()])
-        hopeless = ledger.spent(0.5)[-1]
-        assert (hopeless.guarantee, hopeless.enough_delta) == (None, None)
+        for fixed_terms in (True, False):
+            hopeless = ledger.spent(0.5, fixed_terms=fixed_terms)[-1]
+            assert (hopeless.guarantee, hopeless.enough_delta) == (None, None)
 
 
 def test_a_stored_profile_is_never_below_the_curve_it_came_from() -> None:
@@ -219,7 +231,7 @@ def test_the_same_round_twice_changes_nothing_but_another_one_is_refused(engine:
 def test_refusals_say_what_was_requested_and_what_remains(engine: sa.Engine) -> None:
     entries = [replace(entry, delta=1e-14) for entry in entries_of(profiles=False)]  # so that losses are added
     top = entries[-1].epsilon
-    limit = Limit(2.5 * top, 1e-13)
+    limit = Limit(2.5 * top, 4e-13)
     with engine.begin() as connection:
         ledger = Ledger(connection)
         for name in ("a", "b"):
@@ -273,6 +285,24 @@ def test_concurrent_writers_do_not_lose_each_other(engine: sa.Engine) -> None:
         assert Ledger(connection).spent(1e-3)[-1].rounds == 12
 
 
+def test_a_limit_is_a_filter_unless_terms_are_said_to_be_fixed(engine: sa.Engine) -> None:
+    """Rounds that may be chosen by results are fewer; their limit is what `spent` says, which was reached before."""
+    entries, delta = entries_of(), 20 * DELTA
+    allowed = {}
+    for fixed_terms in (False, True):
+        with engine.begin() as connection:
+            ledger = Ledger(connection)
+            for number in range(12):
+                ledger.enter(f"{fixed_terms}-{number}", bytes([number]), entries)
+            spent = ledger.spent_in([f"{fixed_terms}-{n}" for n in range(12)], delta, fixed_terms=fixed_terms)
+        assert spent is not None
+        rounds = [entries] * 12
+        assert Limit(spent.epsilon, delta, fixed_terms=fixed_terms).allows(rounds)
+        assert not Limit(spent.epsilon * 0.999, delta, fixed_terms=fixed_terms).allows(rounds)
+        allowed[fixed_terms] = spent.epsilon
+    assert allowed[True] < allowed[False] < 1.2 * allowed[True]
+
+
 @pytest.mark.parametrize(
     ("make", "match"),
     [
@@ -303,10 +333,15 @@ def test_records_lose_what_a_gaussian_mechanism_loses_over_many_rounds(
         for number in range(rounds):
             Ledger(connection).enter(f"round-{number}", bytes([number]) * 32, [entry])
     with engine.connect() as connection:
-        for one in Ledger(connection).spent(1e-5):
+        for one in Ledger(connection).spent(1e-5, fixed_terms=True):
             assert one.guarantee is not None
             exact = gaussian_epsilon(math.sqrt(rounds) * mu, 1e-5)
             assert exact * (1 - 1e-9) <= one.guarantee.epsilon <= min(1.01 * exact + 1e-9, rounds * epsilon)
+        # A filter has three eighths of delta for what Gaussian variances admit.
+        (filtered, _) = Ledger(connection).spent(1e-5)
+        assert filtered.guarantee is not None
+        most = gaussian_epsilon(math.sqrt(rounds) * mu, 3.7e-6)
+        assert exact * (1 - 1e-9) <= filtered.guarantee.epsilon <= max(1.01 * most, epsilon)
 
 
 def test_silos_and_users_share_one_ledger(engine: sa.Engine) -> None:
@@ -315,9 +350,9 @@ def test_silos_and_users_share_one_ledger(engine: sa.Engine) -> None:
     loud = [Entry(v, 1e-6, 40, v, 1e-5, silo.local_profile(v, 1e-6, PROFILE_POINTS)) for v in (0.5, 2.0)]
     with engine.begin() as connection:
         Ledger(connection).enter("users", bytes(32), entries_of())
-        before = Ledger(connection).spent(1e-5)[-1].guarantee
+        before = Ledger(connection).spent(1e-5, fixed_terms=True)[-1].guarantee
         Ledger(connection).enter("silos", bytes([1]) * 32, loud)
-        after = Ledger(connection).spent(1e-5)[-1].guarantee
+        after = Ledger(connection).spent(1e-5, fixed_terms=True)[-1].guarantee
     assert before is not None
     assert after is not None
     alone = gaussian_epsilon(1 / unit_sigma(2.0, 1e-6), 1e-5)
@@ -348,8 +383,8 @@ def test_what_is_added_up_is_rounded_up(engine: sa.Engine) -> None:
             ledger.enter(f"round-{number}", bytes([number]), [one])
         assert sum([0.1] * 6) < 6 * Fraction(0.1)
         assert sum([1e-14] * 6) < 6 * Fraction(1e-14)
-        assert ledger.spent(math.nextafter(6e-14, 0.0))[-1].guarantee is None
-        spent = ledger.spent(6e-14)[-1].guarantee  # which is less than the deltas come to in floats
+        assert ledger.spent(math.nextafter(6e-14, 0.0), fixed_terms=True)[-1].guarantee is None
+        spent = ledger.spent(6e-14, fixed_terms=True)[-1].guarantee  # which is less than the deltas come to in floats
         assert spent is not None
         assert Fraction(spent.epsilon) >= 6 * Fraction(0.1)
         assert Fraction(spent.delta) >= 6 * Fraction(1e-14)
@@ -390,10 +425,10 @@ def test_deltas_that_were_written_as_decimals_add_up_to_the_limit(
     with engine.begin() as connection:
         ledger = Ledger(connection)
         for number in range(rounds):
-            assert ledger.refusal(f"round-{number}", entries, Limit(0.25 * rounds, float(total))) is None
+            assert ledger.refusal(f"round-{number}", entries, Limit(0.25 * rounds, 4 * float(total))) is None
             ledger.enter(f"round-{number}", bytes([number]), entries)
-        spent = ledger.spent(float(total))[-1].guarantee
-        assert ledger.refusal("more", entries, Limit(2.0, float(total))) is not None
+        spent = ledger.spent(float(total), fixed_terms=True)[-1].guarantee
+        assert ledger.refusal("more", entries, Limit(2.0, 4 * float(total))) is not None
     assert spent is not None
     assert spent.epsilon <= 0.25 * rounds
     assert Fraction(spent.delta) >= added

@@ -25,6 +25,7 @@ from croupier import Budgets, certify
 from deploy.local.fleet import FleetOutcome
 from deploy.show.documents import spent_json
 from deploy.show.tables import (
+    PLANNED,
     certificate_table,
     counted,
     merging_line,
@@ -172,7 +173,7 @@ def test_every_tier_is_shown_with_its_delta_where_they_differ() -> None:
 def test_a_ledger_without_a_bound_says_which_delta_gives_one() -> None:
     rows = [Spent("local ε 1", 2, None, 2.0000001e-6), Spent("local ε 2", 2, None), Spent("any tier", 0, NOTHING)]
     console = Console(file=io.StringIO(), width=80)
-    document = spent_json(rows, 1e-6)
+    document = spent_json(rows, 1e-6, fixed_terms=False)
     console.print(spent_table(document))
     text = str(console.file.getvalue())  # type: ignore[attr-defined]
     assert "no bound; --delta 2.01e-06 gives one" in text
@@ -195,9 +196,10 @@ def test_what_several_rounds_cost_together_is_said_with_what_it_rests_on() -> No
     assert together_lines({"together": together}) == []
     together |= {"rounds": 2, "ledger_rounds": 2, "person": cost(1.23456, 2e-6)}
     (said,) = together_lines({"together": together})
-    assert said.endswith("in each with the budget that costs most: ε 1.235 at δ = 2e-06, CERTIFIED.")
+    assert said.endswith(f"in each with the budget that costs most: ε 1.235 at δ = 2e-06, CERTIFIED. {PLANNED}")
     together |= {"group_by": "site", "ledger_rounds": 6, "ledger": cost(None, 6e-6)}
     person, rests, ledger = together_lines({"together": together})
+    assert person.endswith(PLANNED)
     assert person.startswith("One person in the 2 rounds of a group, the group and the budgets that cost most: ε 1.235")
     assert "not their site: who is in which group is public" in rests
     assert "people who are in one group" in rests

@@ -1,0 +1,182 @@
+"""What rounds cost together when each round may be chosen after the results of the rounds before it.
+
+Composing privacy loss distributions (`composition`) is valid for terms that were fixed before the first result. Where
+an operator may choose the size, the budgets or the mechanism of the next round by what the last one showed, a *privacy
+filter* is needed: a rule, fixed beforehand, that admits a round only while the total (epsilon, delta) is kept on every
+path. The rule here admits rounds by any of three sums, each with a share of delta of its own: basic composition
+(Rogers et al. 2016), Gaussian variances, and moments at Renyi orders (Feldman, Zrnic 2021; Lecuyer 2021). The proof is
+in docs/accounting.md, section 5.1. What one round costs is read from its curve in `round_cost`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from accountant.numerics.binomial import UNIT, Floats
+from accountant.numerics.gaussian import gaussian_delta
+from accountant.ranges import check_epsilon, check_target_delta
+from accountant.results import sum_above, written
+from accountant.round_cost import ORDERS, RoundCost
+
+__all__ = ["FIXED_TERMS", "PrivacyFilter", "delta_for_basic", "smallest_admitting_epsilon"]
+
+FIXED_TERMS = (
+    "the terms of all releases were fixed before the first result: which releases there are, and who takes part in "
+    "each with which budget, does not depend on earlier results"
+)
+"""What composing privacy losses, or adding the whole of all deltas, assumes. A privacy filter does not assume it."""
+
+_BASIC_SHARE = Fraction(1, 4)
+"""The part of delta for paths on which epsilons and deltas add up to little enough: pure budgets need nothing of it."""
+_LOST_SHARE = Fraction(1, 8)
+"""The part of delta for what the other paths lose with certainty: local deltas, and the cut tails of curves."""
+_GAUSSIAN_SHARE = Fraction(3, 8)
+"""The part of delta for paths that Gaussian variances admit, which is most rounds of many people: 3/8 instead of all of
+it costs 4 % of epsilon at delta = 1e-6."""
+_RENYI_SHARE = Fraction(1, 4)
+"""The part of delta for paths that moments admit: rounds whose loss is large and bounded, where they are sharper."""
+_CUT = 1e-4
+"""A curve is followed to where its delta is at most this part of the total delta; the tail counts as lost. A deeper cut
+makes variances larger, a shallower one uses up the share for what is lost: at this one after 1,250 rounds or more."""
+_CONVERSION: Floats = (ORDERS - 1) * np.log1p(-1 / ORDERS) - np.log(ORDERS)
+"""For every order a, ln of the least c with (1 - e^-x)_+ <= c e^((a - 1) x) for all x: ((a - 1)/a)^(a - 1) / a."""
+
+
+@dataclass(frozen=True)
+class PrivacyFilter:
+    """A total (epsilon, delta) that is fixed before the first round, and the rounds that it admits.
+
+    While every round is released only if `admits` says so of all rounds up to it, everything released is
+    (epsilon, delta)-private, however rounds are chosen by earlier results. Neighbouring relation: that of the rounds.
+    """
+
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a field outside its range."""
+        check_epsilon(self.epsilon)
+        check_target_delta(self.delta)
+
+    def admits(self, rounds: Mapping[RoundCost, int] | Sequence[RoundCost]) -> bool:
+        """Returns whether these rounds (or how many there are of each) keep the total."""
+        return _Sums.of(rounds, self.delta).within(self.epsilon)
+
+
+def smallest_admitting_epsilon(
+    rounds: Mapping[RoundCost, int] | Sequence[RoundCost], delta: float, tolerance: float = 1e-6
+) -> float | None:
+    """Returns about the least epsilon whose filter admits these rounds at this delta; None if none does.
+
+    The filter of exactly the epsilon that is returned was asked and admits them. Direction of error: above.
+
+    Raises:
+        ValueError: no rounds, a count below 1, or delta is outside (0, 1).
+    """
+    check_target_delta(delta)
+    sums = _Sums.of(rounds, delta)
+    exact = [epsilon for epsilon in (sums.only, sums.basic) if epsilon is not None]
+    high = 1e-9
+    most = min(exact, default=1e12)
+    while high < most and not sums.within(high):
+        high *= 2
+    if high >= most:
+        if not exact:
+            return None
+        high = most
+    low = 0.0 if high <= 1e-9 else min(high, most) / 2
+    while high - low > tolerance * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if sums.within(middle) else (middle, high)
+    return high
+
+
+def delta_for_basic(rounds: Sequence[RoundCost]) -> float:
+    """Returns a total delta at which basic composition admits the rounds for some epsilon; it may be above 1."""
+    return sum_above(cost.basic[1] for cost in rounds for _ in range(int(1 / _BASIC_SHARE)))
+
+
+@dataclass(frozen=True, eq=False)
+class _Sums:
+    """The sums over all rounds at a total delta.
+
+    Attributes:
+        delta: the total.
+        only: the certified epsilon of a single round, if its delta is at most the total.
+        basic: the sum of epsilons, rounded up; None where deltas add up to more than their share.
+        written: the same sum, with local budgets as the decimals that people wrote: see `Ledger`.
+        variance, moments: the sums of variances and of logarithms of moments; None where too much is lost.
+    """
+
+    delta: float
+    only: float | None
+    basic: float | None
+    written: Fraction
+    variance: float | None
+    moments: Floats | None
+
+    @classmethod
+    def of(cls, rounds: Mapping[RoundCost, int] | Sequence[RoundCost], delta: float) -> _Sums:
+        counts = Counter(rounds)
+        if not counts or min(counts.values()) < 1:
+            raise ValueError("rounds is empty or has a count below 1; it must hold at least one round")
+        total = written(delta)
+        deltas = sum(count * written(cost.basic[1]) for cost, count in counts.items())
+        tails = [(cost.tail(_CUT * delta), count) for cost, count in counts.items()]
+        lost = sum(count * Fraction(tail.lost) for tail, count in tails)
+        rounding = 1 + (len(tails) + 2) * UNIT  # of a sum of that many products of numbers >= 0
+        kept = lost <= _LOST_SHARE * Fraction(delta)
+        only = next(iter(counts)) if counts.total() == 1 else None
+        return cls(
+            delta=delta,
+            only=only.epsilon if only is not None and written(only.delta) <= total else None,
+            basic=sum_above(cost.basic[0] for cost in counts.elements()) if deltas <= _BASIC_SHARE * total else None,
+            written=sum((count * _as_written(cost) for cost, count in counts.items()), Fraction(0)),
+            variance=math.fsum(count * tail.variance for tail, count in tails) * rounding if kept else None,
+            moments=np.sum([count * tail.moments for tail, count in tails], axis=0) * rounding if kept else None,
+        )
+
+    def within(self, epsilon: float) -> bool:
+        """Whether the filter of this epsilon and the total delta admits the rounds."""
+        if self.only is not None and self.only <= epsilon:
+            return True
+        if self.basic is not None and (self.basic <= epsilon or self.written <= written(epsilon)):
+            return True
+        return self._gaussian_within(epsilon) or self._renyi_within(epsilon)
+
+    def _gaussian_within(self, epsilon: float) -> bool:
+        if self.variance is None or math.isinf(self.variance):
+            return False
+        share = float(_GAUSSIAN_SHARE) * self.delta * (1 - 1e-9)  # far below what gaussian_delta errs by
+        return self.variance == 0 or gaussian_delta(math.sqrt(self.variance) * (1 + 2 * UNIT), epsilon) <= share
+
+    def _renyi_within(self, epsilon: float) -> bool:
+        if self.moments is None:
+            return False
+        share = math.log(float(_RENYI_SHARE) * self.delta)
+        reached = _CONVERSION + self.moments - (ORDERS - 1) * epsilon
+        margin = 1e-9 + 1e-12 * (self.moments + (ORDERS - 1) * epsilon)  # far above what is rounded here
+        return bool(np.any(reached + margin <= share + np.log(_weights(epsilon, share))))
+
+
+def _as_written(cost: RoundCost) -> Fraction:
+    epsilon, _ = cost.basic
+    return written(epsilon) if epsilon in cost.budgets else Fraction(epsilon)
+
+
+def _weights(epsilon: float, share: float) -> Floats:
+    """Returns how a share of delta, given as its logarithm, is divided among the orders; the parts add up to below 1.
+
+    Most goes to the best order for Gaussian losses: their variance v has the moment exp(order (order - 1) v / 2), and
+    the best order admits the largest v. The weights depend on the total alone, which is fixed before the first round.
+    """
+    variance = (epsilon - (_CONVERSION - share) / (ORDERS - 1)) / ORDERS
+    distance = np.arange(ORDERS.size) - np.argmax(variance)
+    weights = 1 / (1.0 + distance**2)
+    return np.asarray(weights / (weights.sum() * (1 + 1e-12)))
