@@ -150,7 +150,8 @@ async def test_rounds_that_hop_1_ruins_count_as_rounds_that_show_budgets(tmp_pat
     found = [any(tier.local_epsilon == 4.0 for tier in certificate.tiers) for certificate in granted]
     assert found == [OWNER in half(number) for number in range(2)]
     assert all(certificate.unknown_budgets == CROWD // 2 for certificate in granted)  # everybody sees the loss
-    assert not (refused.granted or refused.tiers or withheld.granted or withheld.tiers)
+    assert [certificate.granted for certificate in (refused, withheld)] == [False, False]
+    assert [list(certificate.tiers) for certificate in (refused, withheld)] == [[], []]
     assert withheld.refusals[0].startswith("3 rounds have shown")
 
 
