@@ -41,7 +41,8 @@ __all__ = [
 
 HONEST_ACCOUNTANT = (
     "the accountant follows the protocol: it gives tickets to enrolled clients alone, one for each lane, certifies the "
-    "budgets that arrived with one, as published, and gives the release key away only with the certificate"
+    "budgets that arrived with one, as published, and gives the release key away only with the certificate; otherwise "
+    "the first shuffler can replace what all other clients sent, and only its local budget protects a report"
 )
 UNWATCHED = "no one who learns the answers watches the clients' connections: their traffic shows who is asked, and when"
 """Of a sequential round, whose traffic tells as much as hop 1 knows."""
@@ -172,6 +173,7 @@ def certify_into(message: pb.Certificate, terms: RoundTerms, budgets: Sequence[t
         budgets = merge_small_tiers(budgets, terms.smallest_tier)
         message.merged_below = terms.smallest_tier
     if min(count for _, count in budgets) < terms.smallest_tier:
+        message.epsilon = math.inf
         message.refusals.append(f"a tier has fewer than {terms.smallest_tier:,} clients")
         return []
     multiset = Budgets.from_tiers(

@@ -138,10 +138,11 @@ class AccountantService(TicketService):
             withhold(certificate, [f"{limit.max_rounds} {_NO_MORE}"])
         elif certificate.granted and limit is not None:
             # A sequential round asks for what it may come to, so that no later amendment can exceed the limit.
-            if await self.store.run(
+            refusal = await self.store.run(
                 "ask the ledger",
                 lambda tx: Ledger(tx.connection).refusal(terms.round_id, entries, limit),
-            ):
+            )
+            if refusal is not None:
                 refuse(certificate, terms)
         document = self.identity.signed(Kind.CERTIFICATE, canonical(certificate)).SerializeToString()
 
