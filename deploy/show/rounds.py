@@ -261,7 +261,7 @@ def _conditions(terms: dict[str, Any], now: float) -> list[str]:
 
 
 def _smallest_tier(terms: dict[str, Any]) -> int:
-    """Returns the fewest people that a certificate counts for a budget, see `RoundTerms.smallest_tier`; 0: any number."""
+    """Returns the fewest people that a certificate counts for a budget (`RoundTerms.smallest_tier`); 0: any number."""
     least: int = terms["min_tier_size"]
     return least + int(terms["dishonest"]) if least > 1 else 0
 
