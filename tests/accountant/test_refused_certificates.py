@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ import pytest
 from accountant.service import round_certificate
 from accountant.service.round_certificate import certify_into, certify_round
 from accountant.service.tickets import BudgetsFound, ReportsFound
+from client.published import certificate_json
 from protocol.manifest import canonical, parse_terms
 from protocol.mechanisms import Gaussian, KaryResponse, Laplace, Mechanism, RandomizedResponse
 from protocol.questions import Question
@@ -65,6 +67,12 @@ def test_a_refusal_is_the_same_whatever_the_budgets(mechanism: Mechanism, policy
     ]
     assert all(one == shown[0] for one in shown)
     assert (shown[0].num_users, shown[0].invalid_budgets, shown[0].unknown_budgets) == (0, 0, 10)
+
+
+def test_the_document_of_a_refusal_is_strict_json() -> None:
+    """Reproduction: its epsilon was Infinity, which JSON has no word for."""
+    document = json.loads(json.dumps(certificate_json(refused({1.0: 60})), allow_nan=False))
+    assert (document["granted"], document["epsilon"], document["tiers"]) == (False, None, [])
 
 
 def test_too_few_budgets_are_refused_before_anything_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
