@@ -218,7 +218,7 @@ _SENTENCES = (
     (
         "the accountant follows the protocol",
         "The server that certifies follows the rules: it admits only people on the list, counts the budgets that "
-        "really arrived, and lets reports be opened only together with this certificate. Otherwise the first of the "
-        "servers that shuffle can replace what all other people sent, and only a person's own noise protects them.",
+        "really arrived, and lets reports be opened only together with this certificate. Otherwise dishonest "
+        "servers can replace what all other people sent, and only a person's own noise protects them.",
     ),
 )

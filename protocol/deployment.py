@@ -73,7 +73,7 @@ class PrivacyLimit(_Strict):
 
     Attributes:
         total_epsilon, total_delta: by the reports.
-        max_rounds: the most rounds whose certificates show how many clients used each budget; 0: any number.
+        max_rounds: the most rounds that may tell something about budgets, granted or refused; 0: any number.
     """
 
     total_epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)]

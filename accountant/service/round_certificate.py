@@ -42,7 +42,7 @@ __all__ = [
 HONEST_ACCOUNTANT = (
     "the accountant follows the protocol: it gives tickets to enrolled clients alone, one for each lane, certifies the "
     "budgets that arrived with one, as published, and gives the release key away only with the certificate; otherwise "
-    "the first shuffler can replace what all other clients sent, and only its local budget protects a report"
+    "dishonest shufflers can replace what all other clients sent, and only its local budget protects a report"
 )
 UNWATCHED = "no one who learns the answers watches the clients' connections: their traffic shows who is asked, and when"
 """Of a sequential round, whose traffic tells as much as hop 1 knows."""

@@ -6,6 +6,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -30,11 +31,11 @@ def refused(
     off_grid: int = 0,
     reports: int = 60,
     tickets: int = 60,
-    **policy: object,
+    **policy: Any,
 ) -> pb.Certificate:
     """Returns the certificate of a round with these budgets, which has to be a refusal."""
     manifest = make_kit(question=Question("q", mechanism or RandomizedResponse())).manifest
-    manifest.MergeFrom(pb.Manifest(**{"min_batch_size": 20, "epsilon_max": 0.01, "delta": 1e-4} | policy))  # type: ignore[arg-type]
+    manifest.MergeFrom(pb.Manifest(**{"min_batch_size": 20, "epsilon_max": 0.01, "delta": 1e-4} | policy))
     chain = {pb.LANE_REPORT: [pb.Commitment(num_out=reports)]}
     message, _ = certify_round(
         parse_terms(canonical(manifest)),
@@ -51,7 +52,7 @@ def refused(
 
 @pytest.mark.parametrize("policy", [{}, {"min_tier_size": 5}, {"min_tier_size": 5, "merge_small_tiers": True}])
 @pytest.mark.parametrize("mechanism", [RandomizedResponse(), KaryResponse(4), Laplace(0.0, 1.0)], ids=lambda m: m.kind)
-def test_a_refusal_is_the_same_whatever_the_budgets(mechanism: Mechanism, policy: dict[str, object]) -> None:
+def test_a_refusal_is_the_same_whatever_the_budgets(mechanism: Mechanism, policy: dict[str, Any]) -> None:
     """Reproduction: tiers, epsilon, an attack, and advice that was computed from the budgets."""
     if policy.get("merge_small_tiers") and not mechanism.tiers_merge:
         pytest.skip("such a manifest is refused")
