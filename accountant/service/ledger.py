@@ -70,8 +70,8 @@ _unknown_rounds = sa.Table("ledger_unknown_rounds", _metadata, sa.Column("round_
 class Limit:
     """The most that one client may lose over the life of the deployment: a total (epsilon, delta).
 
-    max_rounds: the most rounds that may tell something about budgets, granted or refused; 0: any number. Epsilon and delta are
-    decimals as people write them: see `Limit.allows`.
+    max_rounds: the most rounds that may tell something about budgets, granted or refused; 0: any number. Epsilon and
+    delta are decimals as people write them: see `Limit.allows`.
     """
 
     epsilon: float
