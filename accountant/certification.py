@@ -53,7 +53,8 @@ from accountant.victims import groups_of_victims
 BOUNDS = ("all", "blanket")
 """Which bounds the certificate is the least of; the local budget is always one of them."""
 UNIFORM_ORDER = (
-    "at least one shuffler keeps its order secret: the order of the reports is uniformly random to the observer"
+    "at least one shuffler keeps its order secret: to the observer, the order of the honest clients' reports that pass "
+    "through it is uniformly random"
 )
 
 

@@ -143,7 +143,8 @@ _SENTENCES = (
     ),
     (
         "at least one shuffler keeps its order secret",
-        "At least one of the servers that shuffle keeps secret in which order it has passed the reports on.",
+        "At least one of the servers that shuffle keeps secret in which order it has passed the reports on. A "
+        "person's report hides among those of the honest people that reach this server.",
     ),
     (
         "at most 0 of the other clients are dishonest",
@@ -221,6 +222,7 @@ _SENTENCES = (
     (
         "the accountant follows the protocol",
         "The server that certifies follows the rules: it admits only people on the list, counts the budgets that "
-        "really arrived, and lets reports be opened only together with this certificate.",
+        "really arrived, and lets reports be opened only together with this certificate. Otherwise dishonest "
+        "servers can replace what all other people sent, and only a person's own noise protects them.",
     ),
 )

@@ -100,7 +100,7 @@ class Merged:
 
     Attributes:
         budget_grid: the local epsilons that a client may have used, ascending.
-        min_tier_size: at least 2.
+        min_tier_size: at least 2; see `RoundTerms.smallest_tier`.
     """
 
     budget_grid: Sequence[float]

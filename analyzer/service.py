@@ -396,6 +396,6 @@ def _answer(
         publication.notes.append(f"{len(reports):,} reports could be read; the round needs {needed:,} for an estimate")
         return
     tiers = [(tier.local_epsilon, tier.count) for tier in certificate.tiers]
-    merged = Merged(terms.budget_grid, terms.manifest.min_tier_size) if terms.manifest.merge_small_tiers else None
+    merged = Merged(terms.budget_grid, terms.smallest_tier) if terms.manifest.merge_small_tiers else None
     found = estimate(terms.question, reports, tiers, least_epsilon=terms.budget_grid[0], merged=merged)
     found.publish(publication)

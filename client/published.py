@@ -6,6 +6,7 @@ a terminal would not show as it is, is replaced.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from protocol.shown import as_shown
@@ -20,7 +21,7 @@ def certificate_json(certificate: pb.Certificate) -> dict[str, Any]:
     Its terms, the randomizer among them, are those of the manifest with this hash.
     """
     document: dict[str, Any] = {
-        "epsilon": certificate.epsilon,
+        "epsilon": certificate.epsilon if math.isfinite(certificate.epsilon) else None,  # refused: nothing is certified
         "delta": certificate.delta,
         "grade": certificate.grade,
         "method": certificate.method,

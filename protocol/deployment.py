@@ -73,7 +73,7 @@ class PrivacyLimit(_Strict):
 
     Attributes:
         total_epsilon, total_delta: by the reports.
-        max_rounds: the most rounds whose certificates show how many clients used each budget; 0: any number.
+        max_rounds: the most rounds that may tell something about budgets, granted or refused; 0: any number.
         fixed_terms: whether the operator states that the terms of all rounds, and who takes part with which budget, are
             fixed before the first result. The ledger then composes privacy losses, to less than its privacy filter
             says, and every certificate names the assumption.

@@ -85,6 +85,15 @@ class RoundTerms:
         }
 
     @property
+    def smallest_tier(self) -> int:
+        """The fewest clients that a tier of a certificate may have; 0: any number.
+
+        f of them may be dishonest and know each other's budgets, so that `min_tier_size` are left that hide each other.
+        """
+        least = self.manifest.min_tier_size
+        return least + self.manifest.dishonest if least > 1 else 0
+
+    @property
     def privacy_limit(self) -> PrivacyLimit | None:
         """The lifetime policy that the accountant has to enforce, None where nothing is refused."""
         if not self.manifest.HasField("privacy_limit"):

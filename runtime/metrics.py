@@ -29,7 +29,7 @@ class Metrics:
         """Budgets of a batch were not on the grid."""
 
     def certificate(self, outcome: str) -> None:
-        """A certificate was kept: "granted", "policy" (refused by the manifest), "ledger" (refused by the ledger)."""
+        """A certificate was kept: "granted" or "refused"."""
 
     def round_stopped(self) -> None:
         """A round cannot go on; its problem is in `croupier status`."""

@@ -73,7 +73,7 @@ class PrometheusMetrics(Metrics):
         for lane in pb.Lane.values()[1:]:
             for reason in ("does-not-open", "malformed", "repeated"):
                 self._drops.labels(_lane(lane), reason)
-        for outcome in ("granted", "policy", "ledger"):
+        for outcome in ("granted", "refused"):
             self._certificates.labels(outcome)
         for stage in ("admit", "open", "mix", "deliver", "certify", "analyze"):
             self._stages.labels(stage)

@@ -78,7 +78,7 @@ class Limit:
     Attributes:
         epsilon: of everything together.
         delta: of everything together.
-        max_rounds: the most rounds that may show how many clients used each budget; 0: any number.
+        max_rounds: the most rounds that may tell something about budgets, granted or refused; 0: any number.
         fixed_terms: whether the terms of all rounds are said to be fixed before the first result; see `Ledger.spent`.
     """
 
@@ -244,12 +244,12 @@ class Ledger:
         self.enter(round_id, known[0].batch_digest, entries)
 
     def show(self, round_id: str) -> None:
-        """Notes that the certificate of a round, granted or not, shows how many clients used each budget."""
+        """Notes that a round has a certificate, which tells something about budgets even if it refuses the round."""
         if round_id not in self.shown_rounds():
             self._connection.execute(sa.insert(_shown_rounds).values(round_id=round_id))
 
     def shown_rounds(self) -> set[str]:
-        """Returns the rounds whose certificates show how many clients used each budget; all that were granted do."""
+        """Returns the rounds whose certificates tell something about budgets, granted or refused."""
         refused = self._connection.execute(sa.select(_shown_rounds.c.round_id)).scalars()
         granted = self._connection.execute(sa.select(_entries.c.round_id)).scalars()
         return {*refused, *granted}

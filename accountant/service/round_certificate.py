@@ -1,7 +1,8 @@
-"""The certificate of a round: the guarantee of its budgets, every reason against it, and what it costs each tier.
+"""The certificate of a round: the guarantee of its budgets, or that it is refused, and what it costs each tier.
 
 The bounds are `accountant.certify`'s. Here the manifest's policy is applied, and losses on the way are allowed for
-(docs/accounting.md, 7).
+(docs/accounting.md, 7). A refused certificate shows nothing that depends on budgets (`refuse`): hop 1 chooses whose
+budgets arrive, and could otherwise read one person's budget from a round that it ruins (docs/threat-model.md).
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from accountant.budgets import Budgets
 from accountant.certification import UNIFORM_ORDER, certify
 from accountant.mechanisms.base import Randomizer
 from accountant.mechanisms.registry import randomizer_of
+from accountant.privacy_filter import FIXED_TERMS
 from accountant.results import Certificate, Grade, difference, round_down, round_up
-from accountant.service.advice import nearest
 from accountant.service.ledger import PROFILE_POINTS, Entry, Limit, Profile, profile_of
 from accountant.service.small_tiers import merge_small_tiers
 from accountant.service.tickets import BudgetsFound, ReportsFound
@@ -34,13 +35,15 @@ __all__ = [
     "entries_of",
     "genuine_roster",
     "limit_of",
+    "refuse",
     "reserved",
     "withhold",
 ]
 
 HONEST_ACCOUNTANT = (
     "the accountant follows the protocol: it gives tickets to enrolled clients alone, one for each lane, certifies the "
-    "budgets that arrived with one, as published, and gives the release key away only with the certificate"
+    "budgets that arrived with one, as published, and gives the release key away only with the certificate; otherwise "
+    "dishonest shufflers can replace what all other clients sent, and only its local budget protects a report"
 )
 UNWATCHED = "no one who learns the answers watches the clients' connections: their traffic shows who is asked, and when"
 """Of a sequential round, whose traffic tells as much as hop 1 knows."""
@@ -71,16 +74,16 @@ def certify_round(
     reports: ReportsFound,
     num_tickets: int,
 ) -> tuple[pb.Certificate, list[Entry]]:
-    """Returns the certificate of a released batch, with every reason against it, and what it costs each tier.
+    """Returns the certificate of a released batch, and what it costs each tier.
 
     Why these counts cover whatever hops drop, replace, add or repeat: docs/accounting.md, 7.
     """
     manifest, num_reports = terms.manifest, reports.number
     last = chain[pb.LANE_REPORT][-1]
-    num_users, off_grid = budgets.counts.total(), budgets.off_grid
+    num_budgets = budgets.counts.total() + budgets.off_grid
     if reports.num_items != last.num_out:
         raise Refusal(Code.BAD_BATCH, f"the analyzer has handed in {reports.num_items:,} of {last.num_out:,} reports")
-    if max(num_reports, num_users + off_grid) > num_tickets:
+    if max(num_reports, num_budgets) > num_tickets:
         raise Refusal(Code.BAD_BATCH, "more messages have a ticket than tickets were given")
     released = num_reports
     if terms.question.sequential is not None:  # only as many need to answer
@@ -90,31 +93,34 @@ def certify_round(
         manifest_hash=terms.hash,
         batch_digest=last.digest_out,
         delta=manifest.delta,
-        num_users=num_users,
         dishonest=manifest.dishonest + num_tickets - released,
-        invalid_budgets=off_grid,
         num_tickets=num_tickets,
         num_reports=num_reports,
         reports_digest=reports.digest,
         report_drops=drop_counts(reports.dropped),
         budget_drops=drop_counts(budgets.dropped),
-        unknown_budgets=num_tickets - num_users - off_grid,
+        unknown_budgets=num_tickets - num_budgets,
         randomizer=randomizer_of(terms.question.mechanism).name,
     )
-    if num_reports < manifest.min_batch_size:
-        message.refusals.append(
-            f"{num_reports:,} reports have a ticket; it must be at least {manifest.min_batch_size:,} of them"
-        )
+    refusals = [
+        f"{number:,} {what} have a ticket; it must be at least {manifest.min_batch_size:,} of them"
+        for number, what in ((num_reports, "reports"), (num_budgets, "budgets"))
+        if number < manifest.min_batch_size
+    ]
     if len(reports.rejected) > _MAX_REJECTED:
-        message.refusals.append(
+        refusals.append(
             f"{len(reports.rejected):,} reports have no ticket; it must be at most {_MAX_REJECTED:,} of them"
         )
-    if not num_users:
-        message.epsilon = math.inf
-        message.refusals.append("no budget of this batch is on the grid")
+    if not budgets.counts:  # no honest client's is among them: those are on the grid
+        refusals.append("no budget of this batch is on the grid")
+    if refusals:  # before anything is computed from the budgets
+        withhold(message, refusals)
         return message, []
+    message.num_users, message.invalid_budgets = budgets.counts.total(), budgets.off_grid
     entries = certify_into(message, terms, sorted(budgets.counts.items()))
     message.granted = not message.refusals
+    if not message.granted:
+        refuse(message, terms)
     return message, entries
 
 
@@ -130,8 +136,9 @@ def reserved(terms: RoundTerms, first: pb.Certificate) -> list[Entry]:
 def after_sequential(terms: RoundTerms, first: pb.Certificate, num_answers: int) -> tuple[pb.Certificate, list[Entry]]:
     """Returns the last certificate of a sequential round, for the clients that answered, and what it costs each tier.
 
-    It is made from the certificate that the round was granted with. Hop 1 has said how many clients answered; the
-    analyzer publishes nothing unless it has learnt from as many.
+    It is made from the certificate that the round was granted with, which has shown the tiers. So this one shows them
+    and what they come to even where it refuses: the answers have been learnt. Hop 1 has said how many clients answered;
+    the analyzer publishes nothing unless it has learnt from as many.
     """
     message = pb.Certificate(
         round_id=first.round_id,
@@ -158,21 +165,19 @@ def after_sequential(terms: RoundTerms, first: pb.Certificate, num_answers: int)
 def certify_into(message: pb.Certificate, terms: RoundTerms, budgets: Sequence[tuple[float, int]]) -> list[Entry]:
     """Writes the guarantee for (local epsilon, users) into a certificate, and every reason to refuse it.
 
-    Returns what the round costs each tier, as the ledger keeps it. Where the manifest has small tiers merged, all of it
-    is about the merged ones, and depends on the budgets in no other way (docs/accounting.md, 7.1).
+    The reasons depend on the budgets: see `refuse`. Returns what the round costs each tier, as the ledger keeps it.
+    Where the manifest has small tiers merged, all of it is about the merged ones, and depends on the budgets in no
+    other way (docs/accounting.md, 7.1).
     """
     manifest, dishonest = terms.manifest, message.dishonest
     randomizer = randomizer_of(terms.question.mechanism)
     message.randomizer = randomizer.name
     if manifest.merge_small_tiers:
-        budgets = merge_small_tiers(budgets, manifest.min_tier_size)
-        message.merged_below = manifest.min_tier_size
-    if min(count for _, count in budgets) < manifest.min_tier_size:
-        withhold(
-            message,
-            f"a budget was used by fewer than {manifest.min_tier_size:,} clients, the smallest number that may be "
-            "shown; which one, and how many they are, is not said",
-        )
+        budgets = merge_small_tiers(budgets, terms.smallest_tier)
+        message.merged_below = terms.smallest_tier
+    if min(count for _, count in budgets) < terms.smallest_tier:
+        message.epsilon = math.inf
+        message.refusals.append(f"a tier has fewer than {terms.smallest_tier:,} clients")
         return []
     multiset = Budgets.from_tiers(
         [(epsilon, count, terms.question.mechanism.budget_delta) for epsilon, count in budgets]
@@ -198,6 +203,8 @@ def certify_into(message: pb.Certificate, terms: RoundTerms, budgets: Sequence[t
         message.assumptions.remove(UNIFORM_ORDER)
         message.assumptions.extend(_sequential_assumptions(terms, message))
     message.assumptions.extend((genuine_roster(manifest.dishonest), HONEST_ACCOUNTANT))
+    if terms.privacy_limit is not None and terms.privacy_limit.fixed_terms:
+        message.assumptions.append(FIXED_TERMS)
     if certificate.grade is not Grade.CERTIFIED:
         message.refusals.append(f"the grade is {certificate.grade}; only CERTIFIED opens a round")
     if not central_delta <= manifest.delta:
@@ -221,13 +228,9 @@ def certify_into(message: pb.Certificate, terms: RoundTerms, budgets: Sequence[t
         whose = "certified epsilon"
         if len(set(terms.epsilon_max_of.values())) > 1:
             whose = f"certified epsilon of clients with local epsilon {local_epsilon:g}"
-        if message.unknown_budgets:
-            advice = f"the budgets of {message.unknown_budgets:,} clients that were given tickets have not arrived"
-        else:
-            advice = nearest(multiset, limits, terms, dishonest)
         message.refusals.append(
             f"{whose} is {round_up(epsilon)}; it must be at most {round_down(limit)} "
-            f"({round_up(difference(epsilon, limit), 3)} too much); {advice}"
+            f"({round_up(difference(epsilon, limit), 3)} too much)"
         )
     return entries
 
@@ -281,27 +284,72 @@ def _beside_a_report(profile: Profile, local_epsilon: float) -> Profile:
     return tuple((epsilon, max(delta, shown_alone(local_epsilon, epsilon))) for epsilon, delta in profile)
 
 
-def withhold(message: pb.Certificate, why: str) -> None:
-    """Refuses a round for what its certificate would show; nothing that depends on the budgets stays in it."""
+def refuse(message: pb.Certificate, terms: RoundTerms) -> None:
+    """Refuses a round for its budgets. That it is refused is all that the certificate then tells of them: one bit.
+
+    It names all limits of the round, because which of them was not met, and by how much, would tell more.
+    """
+    limits = _limits(terms)
+    if len(limits) > 1:
+        unmet = "at least one of these limits is not met; which one, and by how much, is not said"
+    else:
+        unmet = "this limit is not met; by how much is not said"
+    why = f"{unmet}, because it depends on people's budgets: {'; '.join(limits)}"
+    reports_lost = message.num_tickets - message.num_reports
+    if reports_lost or message.unknown_budgets:
+        why += (
+            f". Of {message.num_tickets:,} clients that were given tickets, the reports of {reports_lost:,} and the "
+            f"budgets of {message.unknown_budgets:,} have not arrived, which makes epsilon larger"
+        )
+    withhold(message, [why])
+
+
+def _limits(terms: RoundTerms) -> list[str]:
+    """Returns the limits of a round that depend on its budgets, in words; they are in its manifest."""
+    manifest, mechanism, limit = terms.manifest, terms.question.mechanism, limit_of(terms)
+    found = []
+    if terms.smallest_tier:
+        counted = ", with the rarer smaller ones that are counted with it," if manifest.merge_small_tiers else ""
+        found.append(f"a budget that is used{counted} must be used by at least {terms.smallest_tier:,} clients")
+    if randomizer_of(mechanism).spends_local_delta:
+        found.append(f"the certified delta must be at most {round_down(manifest.delta, 3)}")
+    smallest, *others = sorted(set(terms.epsilon_max_of.values()))
+    most = round_down(smallest)
+    if others:
+        most = f"the limit of each budget, {most} to {round_down(others[-1])}"
+    found.append(f"the certified epsilon must be at most {most}")
+    if limit is not None:
+        found.append(
+            f"the ledger must stay within epsilon {round_down(limit.epsilon)} at delta {round_down(limit.delta)} "
+            "('croupier ledger' shows what is spent)"
+        )
+        if terms.question.sequential is not None:
+            found[-1] += ", and a sequential round may be cut short, so its local budgets must fit until it has ended"
+    return found
+
+
+def withhold(message: pb.Certificate, refusals: Sequence[str]) -> None:
+    """Refuses a round; nothing that depends on the budgets stays in its certificate.
+
+    What stays is how many messages have a ticket, and what follows from that and the manifest.
+    """
     message.CopyFrom(
         pb.Certificate(
             round_id=message.round_id,
             manifest_hash=message.manifest_hash,
             batch_digest=message.batch_digest,
             delta=message.delta,
-            num_users=message.num_users,
             dishonest=message.dishonest,
-            invalid_budgets=message.invalid_budgets,
             num_tickets=message.num_tickets,
             num_reports=message.num_reports,
+            unknown_budgets=message.unknown_budgets,
             reports_digest=message.reports_digest,
             report_drops=message.report_drops,
             budget_drops=message.budget_drops,
             randomizer=message.randomizer,
             commitments=message.commitments,
-            num_answers=message.num_answers if message.HasField("num_answers") else None,
             epsilon=math.inf,
-            refusals=[why],
+            refusals=refusals,
         )
     )
 

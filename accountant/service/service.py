@@ -17,9 +17,8 @@ from typing import Any, TypeVar
 
 from accountant.certification import certify
 from accountant.mechanisms.registry import randomizer_of
-from accountant.privacy_filter import FIXED_TERMS
 from accountant.service.ledger import Entry, Ledger
-from accountant.service.round_certificate import after_sequential, certify_round, limit_of, reserved, withhold
+from accountant.service.round_certificate import after_sequential, certify_round, limit_of, refuse, reserved, withhold
 from accountant.service.tickets import TicketService
 from protocol.batches import read_commitments
 from protocol.envelope import HOP_ACCOUNTANT
@@ -41,10 +40,9 @@ _CERTIFICATE = "certificate"
 _LAST_CERTIFICATE = "last-certificate"
 _REJECTED = "rejected"
 _NO_MORE = (
-    "rounds have shown how many clients used each budget, as many as the privacy limit allows; nothing about the "
-    "budgets of this one is said"
+    "rounds have shown how many clients used each budget, or that a limit was not met, as many as the privacy limit "
+    "allows; nothing about the budgets of this one is said"
 )
-_CUT_SHORT = "; a sequential round may be cut short, so its local budgets must fit until it has ended"
 
 
 class AccountantService(TicketService):
@@ -105,7 +103,7 @@ class AccountantService(TicketService):
         async with self._ledger_turn:  # between the check and the entry no other round is entered
             outcome = await self._enter(terms, certificate, entries, b"".join(reports.rejected), watch)
         self.metrics.certificate(outcome)
-        self.metrics.invalid_budgets(budgets.off_grid)
+        self.metrics.invalid_budgets(certificate.invalid_budgets)
         self.metrics.drops(pb.LANE_TICKET, reports.dropped)
         self.metrics.drops(pb.LANE_PARAMETER, budgets.dropped)
         self.metrics.stage("certify", watch.read()[0])
@@ -133,27 +131,23 @@ class AccountantService(TicketService):
         Returns the outcome, as `Metrics.certificate` names it.
         """
         limit = limit_of(terms)
-        if limit is not None and not await self.store.run(
+        may_show = limit is None or await self.store.run(
             "count the rounds shown", lambda tx: Ledger(tx.connection).may_show(terms.round_id, limit)
-        ):
-            withhold(certificate, f"{limit.max_rounds} {_NO_MORE}")
-        outcome = "granted" if certificate.granted else "policy"
-        if limit is not None and limit.fixed_terms and certificate.assumptions:
-            certificate.assumptions.append(FIXED_TERMS)
-        if certificate.granted and limit is not None:
+        )
+        if limit is not None and not may_show:
+            withhold(certificate, [f"{limit.max_rounds} {_NO_MORE}"])
+        elif certificate.granted and limit is not None:
             # A sequential round asks for what it may come to, so that no later amendment can exceed the limit.
             refusal = await self.store.run(
                 "ask the ledger",
                 lambda tx: Ledger(tx.connection).refusal(terms.round_id, entries, limit),
             )
             if refusal is not None:
-                outcome = "ledger"
-                certificate.granted = False
-                certificate.refusals.append(f"{refusal}{_CUT_SHORT if terms.question.sequential is not None else ''}")
+                refuse(certificate, terms)
         document = self.identity.signed(Kind.CERTIFICATE, canonical(certificate)).SerializeToString()
 
         def keep(tx: Transaction) -> None:
-            if certificate.tiers:
+            if may_show:  # a refusal tells something of the budgets, too
                 Ledger(tx.connection).show(terms.round_id)
             if certificate.granted:
                 Ledger(tx.connection).enter(
@@ -174,7 +168,7 @@ class AccountantService(TicketService):
             tx.update_round(terms.round_id, state=pb.ROUND_STATE_CERTIFIED)
 
         await self.store.run("enter the certificate", keep)
-        return outcome
+        return "granted" if certificate.granted else "refused"
 
     @cached_property
     def _ledger_turn(self) -> asyncio.Lock:

@@ -81,7 +81,10 @@ def round_open(
     min_batch_size: Annotated[int, typer.Option(help="Fewest clients that are mixed, at least 2.")] = 100,
     max_batch_size: Annotated[int, typer.Option(help="Most clients that are admitted; 0: all registered ones.")] = 0,
     min_tier_size: Annotated[
-        int, typer.Option(help="A budget used by fewer clients is rare: see --small-tiers; 0: none is.")
+        int,
+        typer.Option(
+            help="A budget used by fewer clients than this plus --dishonest is rare: see --small-tiers; 0: none is."
+        ),
     ] = 0,
     small_tiers: Annotated[
         str,

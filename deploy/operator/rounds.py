@@ -56,8 +56,8 @@ class RoundSettings:
         dishonest: f, the number of dishonest clients to certify against.
         min_batch_size: the fewest clients whose reports are mixed.
         max_batch_size: further clients are refused; 0: all registered clients may take part.
-        min_tier_size: the round is refused if a budget was used by fewer clients; 0: never. One client can cause that.
-            The refusal does not say which budget it was.
+        min_tier_size: the round is refused if a budget was used by fewer than min_tier_size + f clients; 0 or 1: never.
+            One client can cause that. The refusal does not say which budget it was.
         small_tiers: "refuse" such a round, or "merge": count these clients with those of the next larger budget used.
             For rr, krr and onebit, without epsilon_max_of. Refused still if the largest budget used is rare.
         short_batch_policy: with fewer than `min_batch_size`: "hold" the round open, or "dispose" of it.

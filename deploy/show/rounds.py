@@ -114,7 +114,7 @@ def _round_lines(one: dict[str, Any], now: float, services: bool) -> list[str]:
         if stage == "OPEN":
             lines.append(deadline(terms["close_deadline_unix_s"], now))
     if stage == "REFUSED":
-        lines.append("'croupier round result' says why, and what would have been granted")
+        lines.append("'croupier round result' says why")
     if services:
         lines.append(" · ".join(f"{name}{GLUE}{state}" for name, state in one["states"].items()))
         if one["kept_until_unix_s"] is not None:
@@ -243,9 +243,9 @@ def _conditions(terms: dict[str, Any], now: float) -> list[str]:
         f"Nothing is read, ever, if the accountant certifies an ε above {above}, at δ = {round_up(terms['delta'])}. Of "
         f"the other people it takes {count} to be dishonest."
     )
-    if terms["min_tier_size"] > 1:
+    if smallest_tier := _smallest_tier(terms):
         then = "counted with the next larger one" if terms["small_tiers"] == "merge" else "enough to refuse the round"
-        points.append(f"A budget that fewer than {terms['min_tier_size']:,} people use is {then}.")
+        points.append(f"A budget that fewer than {smallest_tier:,} people use is {then}.")
     limit = terms["privacy_limit"]
     if limit is None:
         points.append("There is no limit to what all rounds of this deployment together may cost a person.")
@@ -261,10 +261,17 @@ def _conditions(terms: dict[str, Any], now: float) -> list[str]:
     return points
 
 
+def _smallest_tier(terms: dict[str, Any]) -> int:
+    """Returns the fewest people that a certificate counts for a budget (`RoundTerms.smallest_tier`); 0: any number."""
+    least: int = terms["min_tier_size"]
+    return least + int(terms["dishonest"]) if least > 1 else 0
+
+
 def _sights(terms: dict[str, Any]) -> list[str]:
     first, *others = terms["shufflers"]
     order = "; it alone knows in which order people are asked" if terms["parameters"].get("sequential") else ""
-    rare = f", if at least {terms['min_tier_size']:,} do" if terms["min_tier_size"] > 1 else ""
+    smallest_tier = _smallest_tier(terms)
+    rare = f", if at least {smallest_tier:,} do" if smallest_tier else ""
     result = (
         "but the result only those who have the collector's key" if terms["sealed_to_collector"] else "and the result"
     )

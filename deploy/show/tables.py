@@ -222,9 +222,10 @@ def _trust(certificate: dict[str, Any]) -> str:
     first = any(line.startswith("the first shuffler is honest") for line in lines)
     order = "an honest first shuffler" if first else "one shuffler's order secret"
     genuine = ", a genuine roster" if any(line.startswith("the roster is genuine") for line in lines) else ""
+    accountant = ", an honest accountant" if any(line.startswith("the accountant follows") for line in lines) else ""
     dishonest = certificate["dishonest"]
     cheats = f"at most {counted(dishonest, 'dishonest client')}" if dishonest else "no dishonest client"
-    return f"{order}{genuine}, {cheats}"
+    return f"{order}{genuine}{accountant}, {cheats}"
 
 
 def assumptions_line(certificate: dict[str, Any]) -> str:

@@ -712,7 +712,9 @@ class Manifest(_message.Message):
     max_batch_size: _builtins.int
     """Most distinct clients that are admitted; further ones are refused. 0: everyone who is registered."""
     min_tier_size: _builtins.int
-    """The round is refused if a budget was used by fewer clients than this: a rare budget may identify its user."""
+    """The round is refused if a budget was used by fewer than min_tier_size + dishonest clients: a rare budget may identify
+    its user. 0 or 1: never.
+    """
     collector_public_key: _builtins.bytes
     """A collector's HPKE public key, of hpke_suite: the result is published sealed to it. Empty: the result is public.
     Not in a sequential round, whose clients are shown every model.
@@ -1327,7 +1329,7 @@ class Certificate(_message.Message):
     unknown_budget_epsilon: _builtins.float
     """Central epsilon of one of them: the local budget is at most the largest of the grid. Absent where there is none."""
     merged_below: _builtins.int
-    """min_tier_size where the manifest has small tiers merged: a tier then counts fewer than so many clients with smaller
+    """min_tier_size + dishonest of a manifest that has small tiers merged: a tier then counts fewer clients than this with smaller
     budgets, between its own and that of the tier before, and its epsilon holds for them, too. All of the certificate
     is about the merged tiers, and there is no attack beside it. 0: every tier has its own clients only.
     """
@@ -1337,7 +1339,10 @@ class Certificate(_message.Message):
     """
     @_builtins.property
     def refusals(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Why not, in plain words. Empty if granted."""
+        """Why not, in plain words. Empty if granted. A refused certificate has epsilon = infinity and no field that depends on
+        budgets (num_users, invalid_budgets, tiers and what was computed from them): that a limit was not met is all it tells.
+        The last certificate of a sequential round is the exception: it shows what the first one, which was granted, has shown.
+        """
 
     @_builtins.property
     def assumptions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...

@@ -259,3 +259,12 @@ def test_a_plan_keeps_delta_too() -> None:
     assert certify([(1.0, found.budgets.num_users // 2, 1e-5)], "gaussian", delta=1e-8).delta == 1e-5
     with pytest.raises(ValueError, match="none at this delta, for their own is larger"):
         plan("gaussian_vector(d=5, records=3)", delta=1e-8, epsilon=1.0, budgets=[(1.0, 3, 1e-5)])
+
+
+def test_a_plan_for_more_users_keeps_every_budget() -> None:
+    """Reproduction: for two users of {0.5: 399, 4: 1} nobody was left with 4, and two were enough."""
+    found = plan("rr", delta=1e-6, epsilon=1.0, budgets={0.5: 399, 4.0: 1})
+    assert [tier.local_epsilon for tier in found.budgets.tiers] == [0.5, 4.0]
+    assert found.budgets.num_users > 10
+    even = plan("rr", delta=1e-6, budgets={0.5: 399, 4.0: 1}, num_users=800).budgets
+    assert [tier.count for tier in even.tiers] == [798, 2]

@@ -150,7 +150,6 @@ def test_a_policy_for_a_budget_holds_for_a_client_that_may_have_it() -> None:
     message, _ = certified(RandomizedResponse(), (0.5, 30), (1.0, 30), of_largest=0.1)
     (why,) = message.refusals
     assert "certified epsilon of clients with local epsilon 2 is" in why
-    assert "the budgets of 1 clients that were given tickets have not arrived" in why
     message, _ = certified(RandomizedResponse(), (0.5, 30), (1.0, 30))
     assert not message.refusals
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from accountant.privacy_filter import FIXED_TERMS
 from accountant.service.service import AccountantService
 from accountant.service.tickets import BudgetsFound
 from client.fleet import run_fleet
@@ -110,9 +111,13 @@ def test_an_honest_client_never_spends_more_than_its_maximum() -> None:
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_the_ledger_stops_averaging_over_rounds(tmp_path: Path) -> None:
-    """Without a limit every round is granted, with one they end; a restarted accountant has forgotten nothing."""
+    """Without a limit every round is granted, with one they end; a restarted accountant has forgotten nothing.
+
+    A limit that takes terms to be fixed admits at least as many, and every certificate says so.
+    """
     granted: dict[str, list[bool]] = {}
-    for name, limit in (("free", ""), ("limited", "\n[privacy_limit]\ntotal_epsilon = 0.25\ntotal_delta = 3e-4\n")):
+    limited = "\n[privacy_limit]\ntotal_epsilon = 0.25\ntotal_delta = 3e-4\n"
+    for name, limit in (("free", ""), ("limited", limited), ("fixed", f"{limited}fixed_terms = true\n")):
         granted[name] = []
         async with arena(tmp_path / name, 1, more=limit) as deployment:
             for number in range(3):
@@ -121,14 +126,16 @@ async def test_the_ledger_stops_averaging_over_rounds(tmp_path: Path) -> None:
                 publication, certificate = await deployment.finish(terms)
                 assert bool(publication.values) is certificate.granted
                 granted[name].append(certificate.granted)
+                assert (FIXED_TERMS in certificate.assumptions) is (name == "fixed" and certificate.granted)
                 if number == 1:
                     await deployment.inside.stop("accountant")
                     await deployment.inside.start("accountant")
-            if limit:
-                assert "the ledger would reach" in certificate.refusals[-1]
+            if name == "limited":
+                assert "the ledger must stay within" in certificate.refusals[-1]
                 keys = await deployment.service("accountant").store.run("look", lambda tx: tx.keys("round-2"))
                 assert keys == {}
     assert granted["free"] == [True] * 3
+    assert sum(granted["fixed"]) >= sum(granted["limited"])
     assert granted["limited"][0] is True
     assert granted["limited"][-1] is False
     assert granted["limited"] == sorted(granted["limited"], reverse=True)

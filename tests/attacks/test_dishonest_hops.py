@@ -369,7 +369,7 @@ async def test_few_readable_reports_do_not_get_the_certificate_of_many(tmp_path:
         terms = await deployment.operator.open_round(settings())
         await deployment.admit(terms, await deployment.seal(terms, 30))
         publication, certificate = await deployment.finish(terms)
-        assert (certificate.num_reports, certificate.num_users, certificate.granted) == (1, 30, False)
+        assert (certificate.num_reports, certificate.num_tickets, certificate.granted) == (1, 30, False)
         assert [(drop.reason, drop.count) for drop in certificate.report_drops] == [("does-not-open", 29)]
         assert not publication.values
         assert "1 reports have a ticket; it must be at least 20 of them" in certificate.refusals[0]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -17,12 +19,13 @@ from protocol.mechanisms import KaryResponse
 from protocol.onion import BudgetRecord, Onion, decode_budget, split_report
 from protocol.questions import Question
 from protocol.randomness import SystemRandom, uniform_permutation
+from protocol.tickets import TICKET_BYTES
 from protocol.v1 import messages_pb2 as pb
 from runtime.service import ENVELOPE_KEY, RELEASE_KEY
 from shuffler.service import ShufflerService
 from tests.attacks import cheaters
 from tests.attacks.arena import Arena, arena
-from tests.support import settings
+from tests.support import encode_report, settings
 from tests.support.clients import crafted, seal_all_of, seal_prepared, submissions_of
 from tests.support.lanes import lane_in
 
@@ -144,6 +147,51 @@ async def test_no_client_can_be_followed_through_one_honest_hop(
     inside = {one[start : start + 16] for one in analyzer.seen for start in range(0, len(one), 16)}
     outside = {one[start : start + 16] for one in hop.passed_on for start in range(0, len(one), 16)}
     assert not inside & outside  # a layer less, nothing looks as it did
+
+
+class ReplacesAllOthers(cheaters.CheatingShuffler):
+    """A first hop that passes on one report, and for every other one a report that it has made itself."""
+
+    victim: bytes
+
+    def tamper(self, terms: RoundTerms, lanes: cheaters.Lanes, drops: dict[pb.Lane.ValueType, dict[str, int]]) -> None:
+        onion, batch = Onion(terms), lanes[pb.LANE_REPORT]
+        behind = [layer for layer in onion._report if layer.label.hop > 1]
+        self.made = {onion.seal_report(encode_report(0)) for _ in batch[1:]}
+        batch[:] = [
+            *(one for one in batch if hashlib.sha256(one).digest() == self.victim),
+            *(onion._seal(behind, os.urandom(TICKET_BYTES) + one)[0] for one in self.made),
+        ]
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_a_hop_1_that_replaces_all_others_knows_the_victims_report(tmp_path: Path) -> None:
+    """An honest hop 2 hides a report among those of honest clients that reach it: here there are none but the victim's.
+
+    Hop 1 and the analyzer then know which report is the victim's. An honest accountant keeps them from opening it; with
+    one that works with them they read the report, which the victim's device has randomized.
+    """
+    async with arena(tmp_path, 2, {"shuffler-1": ReplacesAllOthers, "analyzer": CuriousAnalyzer}) as deployment:
+        terms = await deployment.operator.open_round(ROUND)
+        keys = await keys_of_all(deployment, terms)  # of the release key only an accountant that colludes keeps a copy
+        people = [crafted(terms, 2, 1.0), *(crafted(terms, index % 3, 1.0) for index in range(30))]
+        sealed = await seal_prepared(deployment.operator, terms, people)
+        hop, analyzer = deployment.service("shuffler-1"), deployment.service("analyzer")
+        assert isinstance(hop, ReplacesAllOthers)
+        hop.victim = sealed[0].inclusion_hashes[:32]
+        await deployment.admit(terms, submissions_of(sealed))
+        publication, certificate = await deployment.finish(terms)
+        assert isinstance(analyzer, CuriousAnalyzer)
+        left = await deployment.service("accountant").store.run("look", lambda tx: tx.keys(terms.round_id))
+    assert (certificate.granted, certificate.num_reports, len(publication.values), left) == (False, 1, 0, {})
+    label = Onion(terms).layer(pb.LANE_REPORT, HOP_ANALYZER).label
+    opened = open_many(terms.suite, keys["analyzer", ENVELOPE_KEY], label, analyzer.seen)
+    (theirs,) = {split_report(plain or b"")[1] for plain in opened} - hop.made
+    assert theirs == people[0].sealed
+    label = Onion(terms).layer(pb.LANE_REPORT, HOP_RELEASE).label
+    (report,) = open_many(terms.suite, keys["accountant", RELEASE_KEY], label, [theirs])
+    assert decoder(terms.question, terms.budget_grid[0])(report or b"") == 2
 
 
 @pytest.mark.asyncio

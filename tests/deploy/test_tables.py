@@ -18,7 +18,7 @@ from accountant.mechanisms.registry import as_randomizer
 from accountant.plain_words import plain
 from accountant.results import Grade, Guarantee, round_up
 from accountant.service.ledger import Spent
-from accountant.service.round_certificate import genuine_roster
+from accountant.service.round_certificate import HONEST_ACCOUNTANT, genuine_roster
 from client.fleet import FleetReport
 from client.published import publication_json
 from croupier import Budgets, certify
@@ -51,6 +51,7 @@ def shown(certificate: dict[str, Any]) -> str:
         ("", "one shuffler's order secret, at most 3"),
         ("the first shuffler is honest: it", "an honest first shuffler, at most 3"),
         (genuine_roster(3), "a genuine roster, at most 3"),
+        (HONEST_ACCOUNTANT, "an honest accountant, at most 3"),
     ],
 )
 def test_the_headline_says_which_parties_must_be_honest(replaced: str, expected: str) -> None:

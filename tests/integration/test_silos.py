@@ -134,7 +134,7 @@ async def test_the_ledger_composes_rounds_of_silos_as_gaussian_mechanisms(tmp_pa
             publication, certificate = await at.finish(terms)
             granted.append(certificate.granted)
     assert granted == [True, True, False]
-    assert "the ledger would reach" in certificate.refusals[-1]
+    assert "the ledger must stay within" in certificate.refusals[-1]
     assert not publication.vector
 
 

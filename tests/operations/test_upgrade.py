@@ -188,7 +188,7 @@ async def test_a_deployment_goes_on_with_old_stores(tmp_path: Path) -> None:
             await operator.close_round("third")
             _, refused = await operator.result("third", 60.0)
             assert not refused.granted, "two old rounds and this one are above the limit"
-            assert "the ledger would reach" in refused.refusals[-1]
+            assert "the ledger must stay within" in refused.refusals[-1]
     finally:
         await inside.stop(*NAMES)
 

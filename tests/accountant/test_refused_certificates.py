@@ -1,0 +1,127 @@
+"""A refused certificate says what the round had to meet, and nothing that depends on the budgets."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from accountant.service import round_certificate
+from accountant.service.round_certificate import certify_into, certify_round
+from accountant.service.tickets import BudgetsFound, ReportsFound
+from client.published import certificate_json
+from protocol.manifest import canonical, parse_terms
+from protocol.mechanisms import Gaussian, KaryResponse, Laplace, Mechanism, RandomizedResponse
+from protocol.questions import Question
+from protocol.v1 import messages_pb2 as pb
+from tests.support import make_kit
+
+GRID = (0.5, 1.0, 2.0)
+NOT_SAID = "this limit is not met; by how much is not said, because it depends on people's budgets: "
+
+
+def refused(
+    budgets: Mapping[float, int],
+    mechanism: Mechanism | None = None,
+    *,
+    off_grid: int = 0,
+    reports: int = 60,
+    tickets: int = 60,
+    **policy: Any,
+) -> pb.Certificate:
+    """Returns the certificate of a round with these budgets, which has to be a refusal."""
+    manifest = make_kit(question=Question("q", mechanism or RandomizedResponse())).manifest
+    manifest.MergeFrom(pb.Manifest(**{"min_batch_size": 20, "epsilon_max": 0.01, "delta": 1e-4} | policy))
+    chain = {pb.LANE_REPORT: [pb.Commitment(num_out=reports)]}
+    message, _ = certify_round(
+        parse_terms(canonical(manifest)),
+        chain,
+        BudgetsFound(Counter(budgets), off_grid, {}),
+        ReportsFound(reports, b"", [], reports, {}),
+        tickets,
+    )
+    assert not message.granted
+    assert math.isinf(message.epsilon)
+    message.ClearField("manifest_hash")  # each round has keys of its own
+    return message
+
+
+RARE = {"min_tier_size": 5}
+MERGED = RARE | {"merge_small_tiers": True}
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "policy"),
+    [
+        (RandomizedResponse(), {}),
+        (RandomizedResponse(), RARE),
+        (RandomizedResponse(), MERGED),
+        (KaryResponse(4), MERGED),
+        (Laplace(0.0, 1.0), {}),
+        (Laplace(0.0, 1.0), RARE),
+    ],
+)
+def test_a_refusal_is_the_same_whatever_the_budgets(mechanism: Mechanism, policy: dict[str, Any]) -> None:
+    """Reproduction: tiers, epsilon, an attack, and advice that was computed from the budgets."""
+    lost = {"tickets": 70, "reports": 65}
+    shown = [
+        refused(budgets, mechanism, off_grid=off_grid, **lost, **policy)
+        for budgets, off_grid in (
+            ({1.0: 60}, 0),
+            ({0.5: 59, 2.0: 1}, 0),
+            ({0.5: 30, 1.0: 20, 2.0: 8}, 2),
+            ({2.0: 20}, 40),
+        )
+    ]
+    assert all(one == shown[0] for one in shown)
+    assert (shown[0].num_users, shown[0].invalid_budgets, shown[0].unknown_budgets) == (0, 0, 10)
+
+
+def test_the_document_of_a_refusal_is_strict_json() -> None:
+    """Reproduction: its epsilon was Infinity, which JSON has no word for."""
+    document = json.loads(json.dumps(certificate_json(refused({1.0: 60})), allow_nan=False))
+    assert (document["granted"], document["epsilon"], document["tiers"]) == (False, None, [])
+
+
+def test_too_few_budgets_are_refused_before_anything_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: object) -> None:
+        raise AssertionError("this depends on the budgets")
+
+    monkeypatch.setattr(round_certificate, "certify_into", never)
+    few = refused({2.0: 18}, off_grid=1, epsilon_max=4.0)
+    assert list(few.refusals) == ["19 budgets have a ticket; it must be at least 20 of them"]
+    assert few.unknown_budgets == 41
+    both = refused({2.0: 1}, reports=19)
+    assert [why.partition(" have")[0] for why in both.refusals] == ["19 reports", "1 budgets"]
+    assert list(refused({}, off_grid=20).refusals) == ["no budget of this batch is on the grid"]
+
+
+def test_a_refusal_names_every_limit_of_the_round_and_no_other() -> None:
+    (alone,) = refused({1.0: 60}).refusals
+    assert alone == f"{NOT_SAID}the certified epsilon must be at most 0.01"
+    limit = pb.PrivacyLimit(total_epsilon=1.0, total_delta=1e-3)
+    (several,) = refused({1.0: 60}, min_tier_size=5, dishonest=4, privacy_limit=limit, reports=55, tickets=61).refusals
+    assert several == (
+        "at least one of these limits is not met; which one, and by how much, is not said, because it depends on "
+        "people's budgets: a budget that is used must be used by at least 9 clients; the certified epsilon must be at "
+        "most 0.01; the ledger must stay within epsilon 1 at delta 0.001 ('croupier ledger' shows what is spent). "
+        "Of 61 clients that were given tickets, the reports of 6 and the budgets of 1 have not arrived, which makes "
+        "epsilon larger"
+    )
+    (noise,) = refused({1.0: 60}, Gaussian(0.0, 1.0, local_delta=1e-5), delta=1e-8).refusals
+    assert "the certified delta must be at most 1e-08; the certified epsilon" in noise
+
+
+def test_the_last_certificate_of_answers_says_what_is_not_met() -> None:
+    """Reproduction: the refusal said 'certified delta is 1e-05', and neither why nor what to do."""
+    kit = make_kit(question=Question("q", Gaussian(0.0, 1.0, local_delta=1e-5)))
+    kit.manifest.delta = 1e-8
+    message = pb.Certificate()
+    certify_into(message, kit.terms, [(1.0, 5)])
+    delta = next(refusal for refusal in message.refusals if "delta" in refusal)
+    assert delta.startswith("certified delta is 1e-05; it must be at most 1e-08: the shuffle adds nothing")
+    assert "it takes more clients, or a round with a smaller local delta" in delta

@@ -1,0 +1,168 @@
+"""Hop 1 loses budgets that it chooses, and looks in the certificate for the budget of one person.
+
+It knows who sent which joint envelope, so it decides whose budgets reach the accountant; for all others it passes on
+budgets of its own, which have no ticket. What hop 1 sees afterwards is the signed certificate, like everybody.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from client.submission import Participant, Sealed
+from deploy.operator.rounds import RoundSettings
+from protocol.manifest import RoundTerms
+from protocol.v1 import messages_pb2 as pb
+from runtime.service import ServiceSetup
+from tests.attacks import cheaters
+from tests.attacks.arena import Arena, arena
+from tests.support import settings
+from tests.support.clients import seal_all_of, submissions_of
+
+GRID = (0.5, 1.0, 2.0, 4.0)
+CROWD = 64
+"""Of whom one person uses a rare budget; six bits name that person."""
+
+
+class ChoosesBudgets(cheaters.CheatingShuffler):
+    """A first hop that passes on the budgets of some people; the others' it replaces by budgets without a ticket."""
+
+    def __init__(self, setup: ServiceSetup) -> None:
+        super().__init__(setup)
+        self.passed_on: Collection[bytes] | None = None
+
+    def tamper(self, terms: RoundTerms, lanes: cheaters.Lanes, drops: dict[pb.Lane.ValueType, dict[str, int]]) -> None:
+        if self.passed_on is not None:
+            batch = lanes[pb.LANE_PARAMETER]
+            batch[:] = [
+                one if hashlib.sha256(one).digest() in self.passed_on else cheaters.own_budget(terms, 1, GRID[0])
+                for one in batch
+            ]
+
+
+def budget_of(sealed: Sealed) -> bytes:
+    """Returns the hash of the budget as hop 1 passes it on."""
+    return sealed.inclusion_hashes[32:64]
+
+
+async def ruined(
+    at: Arena, chosen: RoundSettings, budgets: Sequence[float], passed_on: Collection[int] | None
+) -> pb.Certificate:
+    """Plays a round of people with these budgets, of which those at these indices reach the accountant; None: all."""
+    terms = await at.operator.open_round(chosen)
+    sealed = await seal_all_of(at.operator, terms, [Participant(1, budget) for budget in budgets])
+    hop = at.service("shuffler-1")
+    assert isinstance(hop, ChoosesBudgets)
+    hop.passed_on = None if passed_on is None else {budget_of(sealed[index]) for index in passed_on}
+    await at.admit(terms, submissions_of(sealed))
+    publication, certificate = await at.finish(terms)
+    assert bool(publication.values) is certificate.granted
+    return certificate
+
+
+def what_it_tells(certificate: pb.Certificate) -> bytes:
+    """Returns the certificate without what differs in every round, whatever the budgets are."""
+    told = pb.Certificate.FromString(certificate.SerializeToString())
+    for field in ("round_id", "manifest_hash", "batch_digest", "reports_digest", "commitments"):
+        told.ClearField(field)
+    return told.SerializeToString(deterministic=True)
+
+
+COLLUDERS = replace(settings(min_batch_size=5), budget_grid=GRID, dishonest=4)
+"""Four clients of hop 1's own, which the round allows for, and one person: five budgets with a ticket."""
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+@pytest.mark.parametrize(
+    ("chosen", "colluders", "epsilon_max"),
+    [
+        (replace(COLLUDERS, dishonest=0), (), 0.01),
+        (replace(COLLUDERS, dishonest=0), (), 4.0),
+        (replace(COLLUDERS, min_tier_size=5), (2.0,) * 4, 0.01),
+        (replace(COLLUDERS, min_tier_size=5), (2.0,) * 4, 4.0),
+        (replace(COLLUDERS, min_tier_size=5, small_tiers="merge"), (0.5,) * 4, 0.01),
+        (replace(COLLUDERS, min_tier_size=5, small_tiers="merge"), (0.5,) * 4, 4.0),
+    ],
+    ids=[
+        "alone in a round that is ruined",
+        "alone in a round with any epsilon",
+        "withheld or not in a round that is ruined",
+        "withheld or not",
+        "the name of a merged tier in a round that is ruined",
+        "the name of a merged tier",
+    ],
+)
+async def test_hop_1_reads_no_budget_that_it_isolates(
+    tmp_path: Path, chosen: RoundSettings, colluders: Sequence[float], epsilon_max: float
+) -> None:
+    """Reproduction: "1 user of local ε 2", granted or not; withheld or not; a tier named by the victim's budget."""
+    async with arena(tmp_path, 2, {"shuffler-1": ChoosesBudgets}) as at:
+        told = set()
+        for victim in (0.5, 2.0, 4.0):
+            crowd = (1.0,) * 5
+            certificate = await ruined(
+                at,
+                replace(chosen, epsilon_max=epsilon_max),
+                (victim, *colluders, *crowd),
+                range(1 + len(colluders)),
+            )
+            assert not certificate.granted
+            assert certificate.unknown_budgets == len(crowd)
+            told.add(what_it_tells(certificate))
+    assert len(told) == 1
+
+
+OWNER = 0b101101
+BUDGETS = [4.0 if index == OWNER else 0.5 for index in range(CROWD)]
+
+
+def half(number: int) -> list[int]:
+    """Returns the people in whose index this bit is set."""
+    return [index for index in range(CROWD) if index >> number & 1]
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_six_ruined_rounds_do_not_find_the_owner_of_a_rare_budget(tmp_path: Path) -> None:
+    """Reproduction: half of 64 budgets in each, and the refused certificates said in which halves the rare one was."""
+    async with arena(tmp_path, 1, {"shuffler-1": ChoosesBudgets}) as at:
+        chosen = replace(settings(epsilon_max=0.01), budget_grid=GRID)
+        told = {what_it_tells(await ruined(at, chosen, BUDGETS, half(number))) for number in range(6)}
+    assert len(told) == 1
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_rounds_that_hop_1_ruins_count_as_rounds_that_show_budgets(tmp_path: Path) -> None:
+    """With a limit that allows any epsilon every granted round halves the suspects: only their number is limited."""
+    limit = "\n[privacy_limit]\ntotal_epsilon = 50.0\ntotal_delta = 1e-2\nmax_rounds = 3\n"
+    async with arena(tmp_path, 1, {"shuffler-1": ChoosesBudgets}, limit) as at:
+        chosen = replace(settings(), budget_grid=GRID)
+        refused = await ruined(at, replace(chosen, epsilon_max=0.01), BUDGETS, half(0))
+        granted = [await ruined(at, chosen, BUDGETS, half(number)) for number in range(2)]
+        withheld = await ruined(at, chosen, BUDGETS, half(2))
+    found = [any(tier.local_epsilon == 4.0 for tier in certificate.tiers) for certificate in granted]
+    assert found == [OWNER in half(number) for number in range(2)]
+    assert all(certificate.unknown_budgets == CROWD // 2 for certificate in granted)  # everybody sees the loss
+    assert [certificate.granted for certificate in (refused, withheld)] == [False, False]
+    assert [list(certificate.tiers) for certificate in (refused, withheld)] == [[], []]
+    assert withheld.refusals[0].startswith("3 rounds have shown")
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_a_budget_that_one_of_two_granted_rounds_lost_shows_as_lost(tmp_path: Path) -> None:
+    """Two granted rounds of the same people tell the budget that hop 1 kept from one of them, and that it did so."""
+    budgets = [2.0, *(0.5,) * 15, *(2.0,) * 14]
+    async with arena(tmp_path, 2, {"shuffler-1": ChoosesBudgets}) as at:
+        chosen = replace(settings(), budget_grid=GRID)
+        whole = await ruined(at, chosen, budgets, None)
+        without = await ruined(at, chosen, budgets, range(1, len(budgets)))
+    counts = [{tier.local_epsilon: tier.count for tier in one.tiers} for one in (whole, without)]
+    assert {budget: counts[0][budget] - counts[1][budget] for budget in counts[0]} == {0.5: 0, 2.0: 1}
+    assert (whole.unknown_budgets, without.unknown_budgets) == (0, 1)
