@@ -81,7 +81,9 @@ def smallest_admitting_epsilon(
     """
     check_target_delta(delta)
     sums = _Sums.of(rounds, delta)
-    exact = [epsilon for epsilon in (sums.only, sums.basic) if epsilon is not None]
+    certified = [] if sums.only is None else [sums.only.epsilon]
+    basic = [] if sums.basic is None else [sums.basic]
+    exact = [epsilon for epsilon in (*certified, *basic) if sums.within(epsilon)]
     high = 1e-9
     most = min(exact, default=1e12)
     while high < most and not sums.within(high):
@@ -108,14 +110,14 @@ class _Sums:
 
     Attributes:
         delta: the total.
-        only: the certified epsilon of a single round, if its delta is at most the total.
+        only: the round, if there is a single one.
         basic: the sum of epsilons, rounded up; None where deltas add up to more than their share.
         written: the same sum, with local budgets as the decimals that people wrote: see `Ledger`.
         variance, moments: the sums of variances and of logarithms of moments; None where too much is lost.
     """
 
     delta: float
-    only: float | None
+    only: RoundCost | None
     basic: float | None
     written: Fraction
     variance: float | None
@@ -132,10 +134,9 @@ class _Sums:
         lost = sum(count * Fraction(tail.lost) for tail, count in tails)
         rounding = 1 + (len(tails) + 2) * UNIT  # of a sum of that many products of numbers >= 0
         kept = lost <= _LOST_SHARE * Fraction(delta)
-        only = next(iter(counts)) if counts.total() == 1 else None
         return cls(
             delta=delta,
-            only=only.epsilon if only is not None and written(only.delta) <= total else None,
+            only=next(iter(counts)) if counts.total() == 1 else None,
             basic=sum_above(cost.basic[0] for cost in counts.elements()) if deltas <= _BASIC_SHARE * total else None,
             written=sum((count * _as_written(cost) for cost, count in counts.items()), Fraction(0)),
             variance=math.fsum(count * tail.variance for tail, count in tails) * rounding if kept else None,
@@ -144,11 +145,15 @@ class _Sums:
 
     def within(self, epsilon: float) -> bool:
         """Whether the filter of this epsilon and the total delta admits the rounds."""
-        if self.only is not None and self.only <= epsilon:
+        if self.only is not None and self._only_within(self.only, epsilon):
             return True
         if self.basic is not None and (self.basic <= epsilon or self.written <= written(epsilon)):
             return True
         return self._gaussian_within(epsilon) or self._renyi_within(epsilon)
+
+    def _only_within(self, only: RoundCost, epsilon: float) -> bool:
+        pair = only.epsilon <= epsilon and written(only.delta) <= written(self.delta)
+        return pair or only.above(epsilon) <= self.delta
 
     def _gaussian_within(self, epsilon: float) -> bool:
         if self.variance is None or math.isinf(self.variance):

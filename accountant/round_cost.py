@@ -16,6 +16,7 @@ import numpy as np
 from accountant.bounds.profile import PrivacyProfile, smallest_epsilon
 from accountant.composition import PairProfile
 from accountant.numerics.binomial import UNIT, Floats
+from accountant.numerics.chords import Chords
 from accountant.ranges import check_epsilon
 
 __all__ = ["ORDERS", "Points", "RoundCost", "Tail", "curve_points"]
@@ -74,6 +75,10 @@ class RoundCost:
         """What basic composition adds up: the ceiling with what is lost there, or the certified pair if it is less."""
         ceiling, lost = max(points[-1][0] for points in self.tiers), max(points[-1][1] for points in self.tiers)
         return (ceiling, lost) if ceiling <= self.epsilon else (self.epsilon, self.delta)
+
+    def above(self, epsilon: float) -> float:
+        """Returns an upper bound on the delta of the worst tier at this epsilon: the largest of the tiers' chords."""
+        return max(Chords([e for e, _ in points], [d for _, d in points]).above(epsilon) for points in self.tiers)
 
     def tail(self, cut: float) -> Tail:
         """Returns what the worst tier costs when the part of its curve whose delta is at most `cut` counts as lost."""
