@@ -56,21 +56,24 @@ def draw_curve(
 
 def draw_tiers(
     title: str,
-    users: Sequence[int],
+    names: Sequence[str],
     local: Sequence[float],
     central: Sequence[float],
     labels: Sequence[str],
     grade: str,
     axes: Any,
 ) -> Any:
-    """Draws the local and the certified central epsilon of every tier, the latter labelled. Returns the axes."""
+    """Draws the local and the certified central epsilon of every tier or group, the latter labelled.
+
+    Returns the axes.
+    """
     axes = _axes(axes)
-    rows = range(len(users))
+    rows = range(len(names))
     axes.barh([row + 0.2 for row in rows], local, 0.36, color=COMPARED, label="local ε")
     axes.barh([row - 0.2 for row in rows], central, 0.36, color=CERTIFIED, label=f"central ε, {grade}")
     for row, epsilon, label in zip(rows, central, labels, strict=True):
         axes.text(epsilon, row - 0.2, f" {label}", va="center", fontsize="small")
-    axes.set_yticks(list(rows), [f"{count:,} users" for count in users])
+    axes.set_yticks(list(rows), names)
     axes.set(xlabel="ε", title=title)
     axes.legend()
     return axes

@@ -33,13 +33,13 @@ def strips(result: dict[str, Any], terms: dict[str, Any] | None) -> list[dict[st
     """
     listed = result["labels"] is not None
     labels = result["labels"] if listed else [""]
-    estimates, possible, errors, intervals = (
+    estimates, possible, errors, intervals, populations = (
         result[name] if listed else [result[name]]
-        for name in ("estimate", "projected", "standard_error", "confidence_interval")
+        for name in ("estimate", "projected", "standard_error", "confidence_interval", "population_interval")
     )
     kind = None if terms is None else terms["randomizer"]
     say: Callable[[float], str] = (lambda value: f"{100 * value:.1f} %") if kind in _SHARES else (lambda v: f"{v:.4g}")
-    ends = [*estimates, *(end for interval in intervals for end in interval)]
+    ends = [*possible, *(end for interval in intervals for end in interval)]
     if kind in _SHARES:
         ends += [0.0, 1.0]
     elif terms is not None and "low" in terms["parameters"]:
@@ -49,6 +49,9 @@ def strips(result: dict[str, Any], terms: dict[str, Any] | None) -> list[dict[st
     def place(value: float) -> float:
         return round(100 * (value - low) / (high - low), 2) if high > low else 50.0
 
+    def written(interval: Sequence[float] | None) -> str:
+        return "" if interval is None else f"{say(interval[0])} to {say(interval[1])}"
+
     names = {"rr": "said yes"}
     return [
         {
@@ -56,13 +59,16 @@ def strips(result: dict[str, Any], terms: dict[str, Any] | None) -> list[dict[st
             "estimate": say(estimate),
             "possible": "" if math.isclose(estimate, near, abs_tol=1e-9) else say(near),
             "error": say(error),
-            "interval": f"{say(interval[0])} to {say(interval[1])}",
+            "interval": written(interval),
+            "population": written(population),
             "from": place(interval[0]),
             "to": place(interval[1]),
-            "at": place(estimate),
+            "at": place(near),
             "scale": (say(low), say(high)),
         }
-        for label, estimate, near, error, interval in zip(labels, estimates, possible, errors, intervals, strict=True)
+        for label, estimate, near, error, interval, population in zip(
+            labels, estimates, possible, errors, intervals, populations, strict=True
+        )
     ]
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from accountant.results import Guarantee, sum_above
+from analyzer.estimators import DEPENDENT_BUDGETS
 from client.published import publication_json
 from deploy.local.budget_groups import BudgetGroup
 from deploy.local.fleet import spawn_fleet
@@ -271,12 +272,19 @@ def _listed_if_many(numbers: tuple[float, ...]) -> list[float] | float:
     return list(numbers) if len(numbers) > 1 else numbers[0]
 
 
+def _published(outcome: RoundOutcome) -> dict[str, Any]:
+    """Returns a published result without the note on budgets that depend on values: here they are drawn at random."""
+    document = publication_json(outcome.publication, outcome.certificate)
+    return document | {"notes": [line for line in document["notes"] if line != DEPENDENT_BUDGETS]}
+
+
 def _demo_json(answers: Sequence[_AnsweredQuestion]) -> dict[str, Any]:
     users = sum(answer.outcome.fleet["accepted"] for answer in answers)
     wall_s = sum(answer.outcome.wall_s for answer in answers)
     return {
         "questions": [
             {
+                "column": answer.asked.column,
                 "name": f"{answer.asked.column}, {answer.group}" if answer.group else answer.asked.column,
                 "quantity": "mean" if isinstance(answer.asked.question.mechanism, IntervalMechanism) else "share",
                 "group": answer.group.value if answer.group else None,
@@ -285,7 +293,7 @@ def _demo_json(answers: Sequence[_AnsweredQuestion]) -> dict[str, Any]:
                 "clamped": len(answer.population.clamped),
                 "left_out": len(answer.population.rejected),
                 "data_notes": answer.notes(),
-                **publication_json(answer.outcome.publication, answer.outcome.certificate),
+                **_published(answer.outcome),
                 "users_per_s": answer.outcome.fleet["accepted"] / answer.outcome.wall_s,
                 "stages": {stage: {"wall_s": wall, "cpu_s": cpu} for stage, wall, cpu in answer.outcome.stages()},
             }

@@ -24,12 +24,11 @@ from client.published import publication_json
 from croupier import Budgets, certify
 from deploy.local.fleet import FleetOutcome
 from deploy.show.documents import spent_json
+from deploy.show.estimates import merging_line, result_remarks
 from deploy.show.tables import (
     certificate_table,
     counted,
-    merging_line,
     privacy_cost_table,
-    result_remarks,
     spent_table,
     together_lines,
 )
