@@ -40,12 +40,16 @@ def draw_curve(
     attacks: Sequence[tuple[float, float]],
     axes: Any,
 ) -> Any:
-    """Draws delta against epsilon: certified points, what they certify between them, and attacks. Returns the axes."""
+    """Draws delta against epsilon: certified points, what is certified between them, and attacks. Returns the axes.
+
+    between: a line on a logarithmic scale; empty where the points are too far apart for one.
+    """
     axes = _axes(axes)
-    drawn = sum(line.get_linestyle() != "None" for line in axes.get_lines())
+    drawn = sum(line.get_marker() != "x" for line in axes.get_lines()) // 2
     color = OTHERS[(drawn - 1) % len(OTHERS)] if drawn else CERTIFIED
-    axes.plot(*zip(*between, strict=True), color=color, label=f"{name}, CERTIFIED")
-    axes.plot(*zip(*certified, strict=True), ".", color=color)
+    label = f"{name}, CERTIFIED"
+    axes.plot(*(zip(*between, strict=True) if between else ([], [])), color=color, label=label if between else None)
+    axes.plot(*zip(*certified, strict=True), "." if between else "o", color=color, label=None if between else label)
     if attacks:
         found = {"ls": "none", "marker": "x", "color": color if drawn else MEASURED}
         axes.plot(*zip(*attacks, strict=True), label=f"{name}, attack, LOWER_BOUND", **found)

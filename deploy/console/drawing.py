@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from accountant.certified_profile import CertifiedProfile
+from accountant.certified_profile import CertifiedProfile, certified_line
 from accountant.results import delta_too_large, round_down, round_up
 from deploy.show.tables import LARGE_DELTAS
 
@@ -18,7 +18,6 @@ __all__ = ["bars", "curve", "strips"]
 
 _SHARES = ("rr", "krr")
 _WIDTH, _HEIGHT, _LEFT, _BELOW = 600, 400, 84, 64
-_BETWEEN = 80
 _TICKS = 5
 _LOOKS = 6
 """Colours and dashes of the style sheet, which has them once more with other dashes."""
@@ -110,10 +109,8 @@ def curve(profile: CertifiedProfile) -> dict[str, Any]:
     def line(places: Sequence[tuple[float, float]]) -> str:
         return " ".join(f"{x(epsilon)},{y(delta)}" for epsilon, delta in places)
 
-    first, last = min(certified), max(certified)
-    between = [first + (last - first) * step / _BETWEEN for step in range(_BETWEEN + 1)]
     # The last of them is certified; rounding may put it a little below what the axis shows.
-    drawn = [(epsilon, max(profile(epsilon), deltas[-1])) for epsilon in between]
+    drawn = [(epsilon, max(delta, deltas[-1])) for epsilon, delta in certified_line(profile)]
     step = _step(widest)
     return {
         "width": _WIDTH,

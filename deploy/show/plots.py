@@ -234,7 +234,7 @@ def _draw_answers(question: dict[str, Any], rows: Sequence[_AnswerRow], height: 
         if at:
             ends = zip(*at, strict=True) if upright else reversed([*zip(*at, strict=True)])
             face = MEASURED if marker == "o" else "white"
-            axes.plot(*ends, marker, color=MEASURED, mfc=face, markersize=5 if upright else 4, label=label)
+            axes.plot(*ends, marker, color=MEASURED, mfc=face, ms=5 if upright else 4, label=label, clip_on=False)
     if upright:
         axes.set_xticks(places, [row.label for row in rows])
         axes.set_xlim(-1, len(rows))
