@@ -149,7 +149,8 @@ class CertifiedProfile:
         from accountant.drawing import draw_curve
 
         certified = [(one.epsilon, one.certificate.delta) for one in self.points]
-        attacks = [(one.lower_bound.epsilon, one.lower_bound.delta) for one in self.points if one.lower_bound]
+        lower = [one.lower_bound for one in self.points if one.lower_bound is not None]
+        attacks = [(one.epsilon, one.delta) for one in lower if one.epsilon > 0]  # an epsilon of 0 refutes nothing
         line = certified_line(self) if self.between else []
         return draw_curve(self.randomizer, certified, line, attacks, axes)
 

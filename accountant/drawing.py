@@ -49,7 +49,13 @@ def draw_curve(
     color = OTHERS[(drawn - 1) % len(OTHERS)] if drawn else CERTIFIED
     label = f"{name}, CERTIFIED"
     axes.plot(*(zip(*between, strict=True) if between else ([], [])), color=color, label=label if between else None)
-    axes.plot(*zip(*certified, strict=True), "." if between else "o", color=color, label=None if between else label)
+    axes.plot(
+        *zip(*certified, strict=True),
+        "." if between else "o",
+        color=color,
+        mfc=color if between else "none",
+        label=None if between else label,
+    )
     if attacks:
         found = {"ls": "none", "marker": "x", "color": color if drawn else MEASURED}
         axes.plot(*zip(*attacks, strict=True), label=f"{name}, attack, LOWER_BOUND", **found)

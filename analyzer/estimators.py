@@ -165,7 +165,7 @@ def _count_laws(hits: Floats, categories: int, epsilons: Floats, counts: Floats,
 
     A report hits category j with probability π = q_i + w_i c, q_i = 1/(e^ε_i + k − 1), w_i = 1 − k q_i; c is 1 or 0 for
     a category and in between for a value that is `rounded` to a bit first. For rounded values the variance is an upper
-    bound, because π(1 − π) is concave.
+    bound: the more values differ, the more uneven weights add, and the less rounding does (docs/estimators.md).
     """
     q, weights = _weights(categories, epsilons)
     hit, total = q + weights, float(np.dot(weights, counts))
@@ -178,7 +178,7 @@ def _count_laws(hits: Floats, categories: int, epsilons: Floats, counts: Floats,
         variance_at_1=float(np.dot(hit * (1 - hit), counts)),
         spread=bits,
     )
-    return Laws(hits, replace(population, spread=bits + uneven if rounded else uneven), population)
+    return Laws(hits, replace(population, spread=max(bits, uneven) if rounded else uneven), population)
 
 
 def project_on_simplex(shares: Floats) -> Floats:

@@ -118,7 +118,8 @@ def curve(profile: CertifiedProfile) -> dict[str, Any]:
         "left": _LEFT,
         "foot": _HEIGHT - _BELOW,
         "certified": line(drawn),
-        "attacks": [(x(at), y(delta)) for at, delta in zip(attacks, deltas, strict=True) if at is not None],
+        # An attack with an epsilon of 0 refutes nothing.
+        "attacks": [(x(at), y(delta)) for at, delta in zip(attacks, deltas, strict=True) if at],
         "published": [one | {"points": line(one["at"])} for one in published],
         "x_ticks": [(x(step * tick), f"{step * tick:.10g}") for tick in range(int(widest / step + 1e-9) + 1)],
         "y_ticks": [

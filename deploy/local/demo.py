@@ -33,7 +33,16 @@ from protocol.manifest import RoundTerms
 from protocol.mechanisms import IntervalMechanism, KaryResponse, OneBit, RandomizedResponse
 from protocol.questions import Question
 
-__all__ = ["SURVEY", "SURVEY_QUESTIONS", "DemoPlan", "DemoQuestion", "ask_about", "plan_demo", "run_demo"]
+__all__ = [
+    "SURVEY",
+    "SURVEY_QUESTIONS",
+    "DemoPlan",
+    "DemoQuestion",
+    "ask_about",
+    "plan_demo",
+    "published_at_random",
+    "run_demo",
+]
 
 SURVEY = Path(__file__).parents[1] / "examples" / "affairs.csv"
 
@@ -272,7 +281,7 @@ def _listed_if_many(numbers: tuple[float, ...]) -> list[float] | float:
     return list(numbers) if len(numbers) > 1 else numbers[0]
 
 
-def _published(outcome: RoundOutcome) -> dict[str, Any]:
+def published_at_random(outcome: RoundOutcome) -> dict[str, Any]:
     """Returns a published result without the note on budgets that depend on values: here they are drawn at random."""
     document = publication_json(outcome.publication, outcome.certificate)
     return document | {"notes": [line for line in document["notes"] if line != DEPENDENT_BUDGETS]}
@@ -293,7 +302,7 @@ def _demo_json(answers: Sequence[_AnsweredQuestion]) -> dict[str, Any]:
                 "clamped": len(answer.population.clamped),
                 "left_out": len(answer.population.rejected),
                 "data_notes": answer.notes(),
-                **_published(answer.outcome),
+                **published_at_random(answer.outcome),
                 "users_per_s": answer.outcome.fleet["accepted"] / answer.outcome.wall_s,
                 "stages": {stage: {"wall_s": wall, "cpu_s": cpu} for stage, wall, cpu in answer.outcome.stages()},
             }

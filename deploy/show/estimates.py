@@ -33,7 +33,7 @@ def answers_table(result: dict[str, Any]) -> Table:
     first = result["questions"][0]
     of_these, of_population = _interval_headings(first)
     for heading in ("question", "truth", "estimate ± standard error", of_these, of_population, *last):
-        table.add_column(heading, justify="left" if heading == "question" else "right")
+        table.add_column(heading, justify="left" if heading == "question" else "right", overflow="fold")
     table.caption = _misses(first)
     for question in result["questions"]:
         projected = _listed(question["projected"])
@@ -86,15 +86,15 @@ def _listed(value: Any) -> list[Any]:
 def _interval_headings(result: dict[str, Any]) -> tuple[str, str]:
     """Returns the headings of the two intervals of a result."""
     level = f"{100 * result['confidence_level']:g} % interval"
-    return f"{level}: these participants", f"{level}: the population they are drawn from"
+    return f"{level}: these people", f"{level}: population"
 
 
 def _misses(result: dict[str, Any]) -> str:
     """Returns how often an interval is wrong, and when the one for the population holds."""
     level = result["confidence_level"]
     return (
-        f"one {100 * level:g} % interval in {1 / (1 - level):.3g} misses the truth; "
-        "the population's needs participants who are a random sample of it"
+        f"one {100 * level:g} % interval in {1 / (1 - level):.3g} misses the truth; 'population' is the one that these "
+        "people are drawn from at random"
     )
 
 

@@ -142,8 +142,10 @@ def plot_privacy_curve(
     )
     with _figure(path, 1, width=8.4, height=5.6) as (_, ((axes,),)):
         axes.plot(*zip(*line, strict=True), color=CERTIFIED, lw=2.4, label="croupier, CERTIFIED")
-        if all(attack is not None for attack in attacks):  # of which nothing is known in between
-            axes.plot(attacks, deltas, "x", color=MEASURED, mew=2, label="attack, LOWER_BOUND", zorder=3)
+        found_attacks = [one for one in zip(attacks, deltas, strict=True) if one[0]]  # an epsilon of 0 refutes nothing
+        if found_attacks:  # of which nothing is known in between
+            ends = zip(*found_attacks, strict=True)
+            axes.plot(*ends, "x", color=MEASURED, mew=2, label="attack, LOWER_BOUND", zorder=3)
         for name, bounds in published:
             drawn = [(row["epsilon"], at) for row, at in zip(bounds, deltas, strict=True) if row["epsilon"] is not None]
             refuted = any(row["status"] == "refuted" for row in bounds)

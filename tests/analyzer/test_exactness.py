@@ -188,7 +188,7 @@ def test_intervals_hold_what_the_test_does_not_reject(confidence: float, ones: i
     mixed = sum(count * ((pi := 1 - p + (2 * p - 1) * c) * (1 - pi)) for p, count in keep)
     fixed = sum(count * p * (1 - p) for p, count in keep)
     for intervals, variance in (
-        (found.confidence_intervals, (mixed if rounded else fixed) + uneven),
+        (found.confidence_intervals, mixed if rounded else fixed + uneven),
         (found.population_intervals, mixed),
     ):
         reach = z * np.sqrt(variance) + 0.5 + max(0.0, z**2 - 1) / 6
