@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 from scipy.stats import binom
 
-from analyzer.estimators import ESTIMATORS, Estimate, Precision, estimate
+from analyzer.estimators import ESTIMATORS, Estimate, Laws, Precision, estimate
 from protocol.calibration import unit_sigma
 from protocol.mechanisms import Gaussian, KaryResponse, Laplace, OneBit, RandomizedResponse, ScalarMechanism
 from protocol.questions import Question
@@ -30,6 +30,14 @@ MECHANISMS = [
     Gaussian(-2.0, 6.0, 1e-6, lattice=40),
 ]
 Floats = npt.NDArray[np.float64]
+
+
+def laws_of(mechanism: ScalarMechanism, reports: Any, tiers: Any) -> Laws:
+    """Returns the laws of the sum of reports; only its total depends on the reports."""
+    epsilons, counts = np.array(tiers, dtype=np.float64).T
+    estimator: Any = ESTIMATORS[mechanism.kind]
+    found: Laws = estimator.laws(mechanism, reports, epsilons, counts)
+    return found
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda one: one.kind)
@@ -66,7 +74,7 @@ def test_shares_are_covered_at_their_level_exactly(k: int, level: float) -> None
     for n, epsilon in itertools.product((2, 3, 10, 100, 1000), (0.1, 0.5, 1.0, 2.0, 4.0, 8.0)):
         q = 1 / (math.expm1(epsilon) + k)
         hit = q * math.exp(epsilon)
-        laws = ESTIMATORS[mechanism.kind].laws(mechanism, np.zeros(n, int), np.array([epsilon]), np.array([float(n)]))
+        laws = laws_of(mechanism, np.zeros(n, int), [(epsilon, n)])
         totals = np.arange(n + 1.0)
         low, high = laws.participants.interval(totals, level)
         for users in {0, 1, 2, n // 50, n // 10, n // 3, n // 2, n - n // 20, n - 1, n}:
@@ -108,8 +116,7 @@ def shuffled_sums(mechanism: Any, values: Floats, source: np.random.Generator) -
 def test_intervals_cover_over_ten_thousand_rounds(mechanism: ScalarMechanism, centre: float) -> None:
     """200 users with three budgets: the truth of these users, and that of the population they are drawn from."""
     n, source = sum(count for _, count in TIERS), np.random.default_rng(31)
-    epsilons, counts = np.array(TIERS).T
-    laws = ESTIMATORS[mechanism.kind].laws(mechanism, np.zeros(n, int), epsilons, counts)
+    laws = laws_of(mechanism, np.zeros(n, int), TIERS)
     whole = mechanism.kind in ("rr", "krr")
     one = (np.arange(n) < centre * n) * 1.0 if whole else source.beta(5 * centre, 5 * (1 - centre), n)
     for law, truth in ((laws.participants, one.mean()), (laws.population, centre)):
@@ -117,7 +124,7 @@ def test_intervals_cover_over_ten_thousand_rounds(mechanism: ScalarMechanism, ce
         for _ in range(10):
             shape = (ROUNDS // 10, n)
             drawn = source.random(shape) < centre if whole else source.beta(5 * centre, 5 * (1 - centre), shape)
-            values = drawn * 1.0 if law is laws.population else np.broadcast_to(one, shape)
+            values = np.asarray(drawn * 1.0 if law is laws.population else np.broadcast_to(one, shape))
             low, high = law.interval(shuffled_sums(mechanism, values, source), 0.95)
             covered.append((low <= truth) & (truth <= high))
         assert np.mean(covered) >= LEAST
@@ -129,7 +136,7 @@ def test_projected_shares_lie_in_intervals_that_cover() -> None:
     question, tiers = Question("letter", KaryResponse(k=k)), ((2.0, n),)
     values = np.repeat([0, 1, 2], [1000, 900, 100])
     truth, source, covered, moved = np.bincount(values, minlength=k) / n, np.random.default_rng(4), 0, 0
-    laws = ESTIMATORS["krr"].laws(question.mechanism, values, *np.array(tiers).T)
+    laws = laws_of(KaryResponse(k=k), values, tiers)
     for _ in range(rounds):
         blanket = source.random(n) < k / (math.expm1(2.0) + k)
         reports = np.where(blanket, source.integers(0, k, n), values)
@@ -138,7 +145,7 @@ def test_projected_shares_lie_in_intervals_that_cover() -> None:
         projected = np.array(found.projected)
         assert np.all((low <= projected) & (projected <= high))
         covered += int(((low <= truth) & (truth <= high)).sum())
-        bare, _ = laws.participants.interval(np.bincount(reports, minlength=k) * 1.0, 0.95)
+        bare, _ = laws.participants.interval(np.bincount(reports, minlength=k).astype(np.float64), 0.95)
         moved += int((projected < bare).sum())
     assert moved > 20
     assert covered >= float(binom(rounds * k, 0.95).ppf(1e-6))

@@ -58,14 +58,14 @@ def test_a_privacy_curve_shows_the_grade_of_every_line(tmp_path: Path) -> None:
 
 
 TIER = {"local_epsilon": 1.0, "local_delta": 0.0, "up_to": False, "count": 50, "epsilon": 0.5, "delta": 1e-6}
-CERTIFICATE = {"epsilon": 0.5, "delta": 1e-6, "grade": "CERTIFIED", "tiers": [TIER], "num_users": 50}
+CERTIFICATE: dict[str, Any] = {"epsilon": 0.5, "delta": 1e-6, "grade": "CERTIFIED", "tiers": [TIER], "num_users": 50}
 
 
 def asked(column: str, group: str | None, labels: list[str] | None, numbers: list[tuple[float, float]]) -> Any:
     """A question of a demonstration: truths and estimates of shares, with intervals within [0, 1]."""
     truths, estimates = ([pair[index] for pair in numbers] for index in (0, 1))
     projected = [min(max(estimate, 0.0), 1.0) for estimate in estimates]
-    columns = {
+    columns: dict[str, Any] = {
         "truth": truths,
         "estimate": estimates,
         "projected": projected,
@@ -83,13 +83,16 @@ def asked(column: str, group: str | None, labels: list[str] | None, numbers: lis
     }
 
 
-def figure_of(questions: list[Any], path: Path, monkeypatch: pytest.MonkeyPatch) -> Figure:
+def figure_of(questions: list[Any], path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     saved: list[Figure] = []
+    save = Figure.savefig
+
+    def keep(figure: Figure, *args: Any, **kwargs: Any) -> None:
+        saved.append(figure)
+        save(figure, *args, **kwargs)
+
     with monkeypatch.context() as patch:
-        save = Figure.savefig
-        patch.setattr(
-            Figure, "savefig", lambda self, *args, **kwargs: saved.append(self) or save(self, *args, **kwargs)
-        )
+        patch.setattr(Figure, "savefig", keep)
         plot_answers({"questions": questions}, path)
     return saved[0]
 
