@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from io import StringIO
 from typing import Any, Literal
 
@@ -23,10 +23,14 @@ from accountant.ranges import check_delta, check_epsilon, outside
 from accountant.results import Certificate, Grade, LowerBound, round_down, round_up
 from accountant.rich_display import folded_list, html_table
 
-__all__ = ["CertifiedProfile", "CurveSpan", "ProfilePoint", "privacy_profile"]
+__all__ = ["CertifiedProfile", "CurveSpan", "ProfilePoint", "certified_line", "privacy_profile", "profile_at"]
 
-DRAWN = 200
-"""Points of a curve in a plot."""
+Node = tuple[float, float]
+DRAWN = 4
+"""Parts of a chord in a plot. The line is at most about 0.3 % above a chord between deltas of which one is half."""
+CLOSE = 1.05
+"""A chord at most this many times above `certify` is not split; each split takes another certificate."""
+MOST_SPLITS = 8
 DELTAS = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10)
 
 
@@ -70,10 +74,15 @@ class CertifiedProfile:
     `curve(epsilon)` is a delta, `curve.epsilon(delta)` an epsilon, both CERTIFIED under the assumptions of the points'
     certificates: the divergence is convex in e^epsilon and does not increase, so that it is below the chords between
     points that it is below. At e^epsilon = 0 it is 1; from the local budget on it is at most the local delta.
+
+    `between` holds further certified (epsilon, delta) under the same assumptions, so close that chords are at most
+    about 5 % above `certify`. It is empty where the deltas were given: such a curve is certified, but may be far above
+    `certify` between its points, and is drawn as points.
     """
 
     randomizer: str
     points: tuple[ProfilePoint, ...]
+    between: tuple[Node, ...] = field(default=(), repr=False)
 
     def __call__(self, epsilon: float) -> float:
         """The certified delta at an epsilon >= 0, rounded up. Raises ValueError for one outside that range."""
@@ -133,13 +142,17 @@ class CertifiedProfile:
     def plot(self, axes: Any = None) -> Any:
         """Draws delta against epsilon with its attacks, on matplotlib axes (None: new ones), and returns the axes.
 
+        A curve at deltas that were given is drawn as points.
+
         Raises ImportError without matplotlib, which the extra `plots` brings. `axes.figure.savefig(path)` saves it.
         """
         from accountant.drawing import draw_curve
 
         certified = [(one.epsilon, one.certificate.delta) for one in self.points]
-        attacks = [(one.lower_bound.epsilon, one.lower_bound.delta) for one in self.points if one.lower_bound]
-        return draw_curve(self.randomizer, certified, certified_line(self), attacks, axes)
+        lower = [one.lower_bound for one in self.points if one.lower_bound is not None]
+        attacks = [(one.epsilon, one.delta) for one in lower if one.epsilon > 0]  # an epsilon of 0 refutes nothing
+        line = certified_line(self) if self.between else []
+        return draw_curve(self.randomizer, certified, line, attacks, axes)
 
     def rows(self) -> list[dict[str, Any]]:
         """One dictionary for each point: what `pandas.DataFrame` and `polars.DataFrame` take."""
@@ -176,7 +189,8 @@ class CertifiedProfile:
     @cached_property
     def _chords(self) -> Chords:
         alone = self.points[0].certificate.everyone_else_colludes
-        found = sorted([(one.epsilon, one.certificate.delta) for one in self.points] + [(alone.epsilon, alone.delta)])
+        points = [(one.epsilon, one.certificate.delta) for one in self.points]
+        found = sorted([*points, *self.between, (alone.epsilon, alone.delta)])
         # The chord from (e^epsilon, delta) = (0, 1) to the first point, at epsilon = 0.
         first, delta = found[0]
         nodes = {0.0: min(1.0, (delta - math.expm1(-first)) * (1 + 8 * UNIT))}
@@ -188,38 +202,99 @@ class CertifiedProfile:
 
 
 def certified_line(profile: CertifiedProfile) -> list[tuple[float, float]]:
-    """Returns many (epsilon, delta) of a curve, from its first point to its last, to be joined by straight lines.
+    """Returns (epsilon, delta) from the first point of a curve to its last, to be joined where delta is logarithmic.
 
-    The points alone must not be, where delta is drawn on a logarithmic scale: between them less is certified.
+    Straight lines between points of the curve would be below it there: the logarithm of a chord is concave. So each
+    part of a chord is drawn as its tangents at both ends of the part, which are above it.
     """
     first, last = profile.points[0].epsilon, profile.points[-1].epsilon
-    line = [first + (last - first) * step / DRAWN for step in range(DRAWN)]
-    return [(epsilon, profile(epsilon)) for epsilon in (*line, last)]
+    nodes = [first, *(one for one in profile._chords.epsilons if first < one < last), last]
+    line = [(first, profile(first))]
+    for left, right in itertools.pairwise(nodes):
+        step = (right - left) / DRAWN
+        # The chord falls by `drop` e^(epsilon - right) for each unit of epsilon.
+        drop = (profile(left) - profile(right)) / -math.expm1(left - right) if right > left else 0.0
+        for part in range(DRAWN):
+            start, end = left + part * step, right - (DRAWN - 1 - part) * step
+            above, below = profile(start), profile(end)
+            if not above > below > 0:
+                line.append((end, below))
+                continue
+            flat, steep = (drop * math.exp(place - right) / delta for place, delta in ((start, above), (end, below)))
+            fall = math.log(above / below)
+            at = (steep * (end - start) - fall) / (steep - flat) if steep > flat else 0.0
+            at = min(max(at, 0.0), end - start)
+            line += [(start + at, above * math.exp(-flat * at) * (1 + 1e-12)), (end, below)]
+    return line
 
 
 def privacy_profile(
     budgets: AnyBudgets,
     randomizer: Randomizer | str,
     *,
-    deltas: Sequence[float] | float = DELTAS,
+    deltas: Sequence[float] | float | None = None,
     dishonest: int = 0,
     linkage: str = "separate",
     rounds: int = 1,
 ) -> CertifiedProfile:
     """Returns the certificate at every one of `deltas`, or at the one; all other arguments are those of `certify`.
 
+    Without `deltas` they are 1e-2, 1e-3, ..., 1e-10, and further points are certified between them until the curve is
+    at most about 5 % above `certify`. With them nothing is added: between points that are far apart it is far above.
+
     Raises:
         ValueError: as `certify`, or deltas is empty.
     """
-    several = [float(deltas)] if isinstance(deltas, float | int) else list(deltas)
-    if not several:
+    given = DELTAS if deltas is None else [float(deltas)] if isinstance(deltas, float | int) else list(deltas)
+    if not given:
         raise ValueError("deltas is empty; it must hold at least one number in (0, 1)")
+    return profile_at(given, budgets, randomizer, dishonest, linkage, rounds, refine=deltas is None)
+
+
+def profile_at(
+    deltas: Sequence[float],
+    budgets: AnyBudgets,
+    randomizer: Randomizer | str,
+    dishonest: int,
+    linkage: str,
+    rounds: int,
+    *,
+    refine: bool,
+) -> CertifiedProfile:
+    """Returns the curve through these deltas; refine: with points between them, as `privacy_profile` says."""
     multiset = as_budgets(budgets)
     family = as_randomizer(randomizer)
+
+    setting: dict[str, Any] = {"dishonest": dishonest, "linkage": linkage, "rounds": rounds}
+
+    def certified(delta: float, *, alone: bool = False) -> Certificate:
+        return certify(multiset, family, delta=delta, attack=not alone, compare_all=not alone, **setting)
+
     points = []
-    for delta in sorted(several, reverse=True):
-        found = certify(
-            multiset, family, delta=delta, dishonest=dishonest, linkage=linkage, rounds=rounds, compare_all=True
-        )
+    for delta in sorted(deltas, reverse=True):
+        found = certified(delta)
         points.append(ProfilePoint(max(delta, found.delta), found))
-    return CertifiedProfile(family.name, tuple(points))
+    between: list[Node] = []
+    nodes = [(point.epsilon, point.certificate.delta) for point in points]
+    for left, right in itertools.pairwise(nodes) if refine else ():
+        between += _between(left, right, partial(certified, alone=True), MOST_SPLITS)
+    return CertifiedProfile(family.name, tuple(points), tuple(between))
+
+
+def _between(left: Node, right: Node, certified: Callable[[float], Certificate], splits: int) -> list[Node]:
+    """Returns certified points between two, until the chords are at most about 5 % above `certify`."""
+    if splits == 0 or not right[0] > left[0] or not left[1] > right[1] > 0:
+        return []
+    fall = math.log(left[1] / right[1])
+    found = certified(left[1] * math.exp(-fall / 2))
+    middle = found.epsilon, found.delta
+    if not right[1] < middle[1] < left[1]:  # a local delta that is not amplified
+        return []
+    if left[0] < middle[0] < right[0]:  # else epsilon is 0 or the local budget on both sides, without a chord
+        chord = Chords(*zip(left, right, strict=True)).above(middle[0]) / middle[1]
+        # Above a straight line on a logarithmic scale a chord is cosh(fall / 2), and each of its halves cosh(fall / 4).
+        halves_are_close = math.cosh(fall / 4) <= CLOSE and chord <= math.cosh(fall / 2)
+        if chord <= CLOSE or halves_are_close:
+            return [middle]
+    halves = (_between(*ends, certified, splits - 1) for ends in ((left, middle), (middle, right)))
+    return [middle, *itertools.chain.from_iterable(halves)]

@@ -40,12 +40,22 @@ def draw_curve(
     attacks: Sequence[tuple[float, float]],
     axes: Any,
 ) -> Any:
-    """Draws delta against epsilon: certified points, what they certify between them, and attacks. Returns the axes."""
+    """Draws delta against epsilon: certified points, what is certified between them, and attacks. Returns the axes.
+
+    between: a line on a logarithmic scale; empty where the points are too far apart for one.
+    """
     axes = _axes(axes)
-    drawn = sum(line.get_linestyle() != "None" for line in axes.get_lines())
+    drawn = sum(line.get_marker() != "x" for line in axes.get_lines()) // 2
     color = OTHERS[(drawn - 1) % len(OTHERS)] if drawn else CERTIFIED
-    axes.plot(*zip(*between, strict=True), color=color, label=f"{name}, CERTIFIED")
-    axes.plot(*zip(*certified, strict=True), ".", color=color)
+    label = f"{name}, CERTIFIED"
+    axes.plot(*(zip(*between, strict=True) if between else ([], [])), color=color, label=label if between else None)
+    axes.plot(
+        *zip(*certified, strict=True),
+        "." if between else "o",
+        color=color,
+        mfc=color if between else "none",
+        label=None if between else label,
+    )
     if attacks:
         found = {"ls": "none", "marker": "x", "color": color if drawn else MEASURED}
         axes.plot(*zip(*attacks, strict=True), label=f"{name}, attack, LOWER_BOUND", **found)
@@ -56,21 +66,24 @@ def draw_curve(
 
 def draw_tiers(
     title: str,
-    users: Sequence[int],
+    names: Sequence[str],
     local: Sequence[float],
     central: Sequence[float],
     labels: Sequence[str],
     grade: str,
     axes: Any,
 ) -> Any:
-    """Draws the local and the certified central epsilon of every tier, the latter labelled. Returns the axes."""
+    """Draws the local and the certified central epsilon of every tier or group, the latter labelled.
+
+    Returns the axes.
+    """
     axes = _axes(axes)
-    rows = range(len(users))
+    rows = range(len(names))
     axes.barh([row + 0.2 for row in rows], local, 0.36, color=COMPARED, label="local ε")
     axes.barh([row - 0.2 for row in rows], central, 0.36, color=CERTIFIED, label=f"central ε, {grade}")
     for row, epsilon, label in zip(rows, central, labels, strict=True):
         axes.text(epsilon, row - 0.2, f" {label}", va="center", fontsize="small")
-    axes.set_yticks(list(rows), [f"{count:,} users" for count in users])
+    axes.set_yticks(list(rows), names)
     axes.set(xlabel="ε", title=title)
     axes.legend()
     return axes

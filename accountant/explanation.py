@@ -14,7 +14,7 @@ from typing import Any
 from accountant.answers import LOCAL
 from accountant.budgets import Budgets
 from accountant.certification import certify
-from accountant.certified_profile import DELTAS, CertifiedProfile, privacy_profile
+from accountant.certified_profile import DELTAS, CertifiedProfile, profile_at
 from accountant.mechanisms.base import Randomizer
 from accountant.mechanisms.gaussian import GaussianMechanism
 from accountant.mechanisms.registry import as_randomizer
@@ -183,13 +183,14 @@ def profile_around(certificate: Certificate | Mapping[str, Any]) -> CertifiedPro
         why_not = "people were asked one after the other"
     if why_not or randomizer is None:
         raise ValueError(f"the privacy profile is not computed: {why_not}")
-    return privacy_profile(
+    return profile_at(
+        sorted({*DELTAS, found.delta}),
         Budgets.from_tiers([(tier.local_epsilon, tier.count, tier.local_delta) for tier in found.tiers]),
         randomizer,
-        deltas=sorted({*DELTAS, found.delta}),
-        dishonest=found.dishonest,
-        linkage=found.linkage,
-        rounds=found.rounds,
+        found.dishonest,
+        found.linkage,
+        found.rounds,
+        refine=True,
     )
 
 

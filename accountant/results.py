@@ -401,7 +401,7 @@ class Certificate:
         central = [tier.epsilon for tier in self.tiers]
         return draw_tiers(
             f"{self.randomizer} at δ = {round_up(self.delta)}",
-            [tier.count for tier in self.tiers],
+            [f"{tier.count:,} users" for tier in self.tiers],
             [tier.local_epsilon for tier in self.tiers],
             central,
             [round_up(epsilon, 4) for epsilon in central],

@@ -3,20 +3,20 @@
 It is not known which report had which budget, so every estimator uses sums over the budgets only. With w_i the weight
 of user i's value in its report (1 − 2q_i for a bit, 1 − kq_i for a category), the estimate is Σ_i(report_i − q_i)/Σw_i.
 
-Two errors are given apart. `standard_error` is around the truth of these very users: the randomizers' noise, plus
-what comes from values being weighted by w_i when budgets are independent of values. `sampling_standard_error` is what
-another draw of users from a population would add. `ESTIMATORS` has an estimator for each kind of mechanism.
+Each kind of mechanism gives two laws of the sum of its reports (`analyzer.intervals`), from which estimates, errors and
+intervals are computed. The first is about the truth of these very users: the randomizers' noise, plus what comes from
+values being weighted by w_i when budgets are independent of values. The second is about a population that the users are
+drawn from. `ESTIMATORS` has an estimator for each kind of mechanism.
 
-What is asked for lies in a range: a share in [0, 1], a mean in its interval. Estimates are unbiased and may leave it,
-so the nearest possible value stands beside each; an interval is cut to it, which loses no coverage.
+The range of a share is [0, 1], that of a mean its interval. Estimates are unbiased and may leave the range, so the
+nearest possible value is published, too.
 """
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from statistics import NormalDist
 from typing import Any, ClassVar, Generic, TypeVar
@@ -24,6 +24,8 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from analyzer.estimates import Clamping, Estimate, Intervals, Merged, Precision, precision_of
+from analyzer.intervals import SumLaw
 from analyzer.vectors import (
     VectorEstimate,
     decode_gaussian_vector,
@@ -45,14 +47,16 @@ from protocol.mechanisms import (
     VectorMechanism,
 )
 from protocol.questions import Question
-from protocol.v1 import messages_pb2 as pb
 
 __all__ = [
+    "DEPENDENT_BUDGETS",
     "ESTIMATORS",
     "Clamping",
     "Estimate",
     "Estimator",
+    "Laws",
     "Merged",
+    "Precision",
     "decoder",
     "estimate",
     "project_on_simplex",
@@ -67,101 +71,35 @@ InSpace = TypeVar("InSpace", bound=VectorMechanism)
 Floats = npt.NDArray[np.float64]
 Reports = npt.NDArray[np.int64]
 Tiers = Sequence[tuple[float, int]]
-Numbers = tuple[Floats, Floats, Floats]
-Merging = tuple[float, float]
 
-_DEPENDENT = (
+DEPENDENT_BUDGETS = (
     "if budgets depend on values this estimate is biased: reports weigh more the larger their owner's budget, "
     "and the shuffle hides whose they are"
 )
+"""The note on an estimate that weighs people by their budgets. It cannot apply where budgets are drawn at random."""
 
 
 @dataclass(frozen=True)
-class Clamping:
-    """Reports outside [low, high] count as its ends (protocol.mechanisms.LatticeMechanism.margin).
+class Laws:
+    """What the reports of a round say of a share or mean, as a part c of its range.
 
     Attributes:
-        low, high: in the units of the mean.
-        num_clamped: how many reports lay outside.
-        bias: what it moves the mean by, at most, where all clients are honest; the confidence interval allows for it.
-        influence: what one false report can move the mean by, at most.
+        totals: the sums of the reports: one, or the number of hits of each category. Shape (k,).
+        participants: the law of each of them, where c is the truth of these users.
+        population: the same where c is that of a population which these users are a random sample of.
     """
 
-    low: float
-    high: float
-    num_clamped: int
-    bias: float
-    influence: float
+    totals: Floats
+    participants: SumLaw
+    population: SumLaw
 
-
-@dataclass(frozen=True)
-class Merged:
-    """In the tiers, budgets used by fewer than `min_tier_size` clients are counted with the next larger one used.
-
-    Attributes:
-        budget_grid: the local epsilons that a client may have used, ascending.
-        min_tier_size: at least 2; see `RoundTerms.smallest_tier`.
-    """
-
-    budget_grid: Sequence[float]
-    min_tier_size: int
-
-    def hidden(self, tiers: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-        """Returns the smallest budget that each tier may hide, and how many of its users, at most, have a smaller one.
-
-        What is merged is shown as soon as there are `min_tier_size` of them, so fewer have been merged into a tier.
-        """
-        found, before = [], 0.0
-        for epsilon, count in tiers:
-            smallest = min((own for own in self.budget_grid if before < own < epsilon), default=epsilon)
-            found.append((smallest, min(self.min_tier_size, count) - 1.0 if smallest < epsilon else 0.0))
-            before = epsilon
-        return found
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """Estimated numbers, one for a share or mean, k for a histogram; all tuples have that length.
-
-    Attributes:
-        categories: histogram only: the names of what is counted.
-        values: unbiased (before any projection), so they may leave their natural range.
-        projected: the nearest possible: of a histogram the point of the simplex (Euclidean), else the end of the range.
-        standard_errors: around the truth of these users.
-        confidence_intervals: normal, at `confidence_level`, from `standard_errors`, cut to the range.
-        sampling_standard_errors: of drawing these users from a population; not included in the others.
-        clamping: what limits one report's influence; None where no report can be large.
-        merging_bias: what merged tiers move a value by, at most; the confidence intervals allow for it.
-    """
-
-    values: tuple[float, ...]
-    projected: tuple[float, ...]
-    standard_errors: tuple[float, ...]
-    confidence_intervals: tuple[tuple[float, float], ...]
-    confidence_level: float
-    sampling_standard_errors: tuple[float, ...]
-    notes: tuple[str, ...]
-    categories: tuple[str, ...] = ()
-    clamping: Clamping | None = None
-    merging_bias: float = 0.0
-
-    def publish(self, publication: pb.Publication) -> None:
-        """Writes the estimate into a publication."""
-        publication.confidence_level = self.confidence_level
-        publication.notes.extend(self.notes)
-        publication.merging_bias = self.merging_bias
-        if self.clamping is not None:
-            publication.clamping.CopyFrom(pb.Clamping(**asdict(self.clamping)))
-        for index, value in enumerate(self.values):
-            low, high = self.confidence_intervals[index]
-            publication.values.add(
-                label=self.categories[index] if self.categories else "",
-                estimate=value,
-                projected=self.projected[index],
-                standard_error=self.standard_errors[index],
-                confidence_interval=pb.Interval(low=low, high=high),
-                sampling_standard_error=self.sampling_standard_errors[index],
-            )
+    def widened(self, bias: float, variance: float) -> Laws:
+        """Returns them with a bias and a variance of c that neither knows of."""
+        return replace(
+            self,
+            participants=self.participants.widened(bias, variance),
+            population=self.population.widened(bias, variance),
+        )
 
 
 def tiers_of_reports(tiers: Tiers, num_reports: int) -> tuple[list[tuple[float, float]], tuple[str, ...]]:
@@ -179,30 +117,18 @@ def tiers_of_reports(tiers: Tiers, num_reports: int) -> tuple[list[tuple[float, 
     return [(epsilon, count * (num_reports / total)) for epsilon, count in tiers], (note,)
 
 
-def _interval(
-    value: float, standard_error: float, confidence: float, bias: float, domain: tuple[float, float]
-) -> tuple[float, float]:
-    """Returns the normal interval, as much longer as the bias may be, and cut to the domain."""
-    half = NormalDist().inv_cdf((1 + confidence) / 2) * standard_error + bias
-    least, most = domain
-    return min(max(value - half, least), most), max(min(value + half, most), least)
-
-
-def _remarks(values: Floats, intervals: Sequence[tuple[float, float]], domain: tuple[float, float]) -> tuple[str, ...]:
-    """Returns what has to be said of estimates that are impossible, and of intervals that were cut."""
+def _remarks(values: Floats, domain: tuple[float, float]) -> tuple[str, ...]:
+    """Returns what has to be said of estimates that are impossible."""
     least, most = domain
     rounding = 1e-9 * (most - least)
     outside = int(((values < least - rounding) | (values > most + rounding)).sum())
-    remarks = []
-    if outside:
-        which = "the estimate is" if len(values) == 1 else f"{outside} of {len(values)} estimates are"
-        remarks.append(
-            f"{which} outside [{least:g}, {most:g}], where the truth lies: the noise has carried it there; "
-            "the nearest possible value stands beside it"
-        )
-    if any(low == least or high == most for low, high in intervals):
-        remarks.append(f"intervals are cut to [{least:g}, {most:g}]")
-    return tuple(remarks)
+    if not outside:
+        return ()
+    which = "the estimate is" if len(values) == 1 else f"{outside} of {len(values)} estimates are"
+    return (
+        f"{which} outside the possible range [{least:g}, {most:g}] because of the noise; "
+        "the nearest possible value is given, too",
+    )
 
 
 def _uneven(weights: Floats, counts: Floats) -> float:
@@ -219,7 +145,9 @@ def _weights(categories: int, epsilons: Floats) -> tuple[Floats, Floats]:
     return q, -np.expm1(-epsilons) * np.exp(epsilons) * q
 
 
-def _merging(categories: int, epsilons: Floats, counts: Floats, hidden: Sequence[tuple[float, float]]) -> Merging:
+def _merging(
+    categories: int, epsilons: Floats, counts: Floats, hidden: Sequence[tuple[float, float]]
+) -> tuple[float, float]:
     """Returns what users with smaller budgets than their tier's do to a share: its bias and variance, at most.
 
     hidden: as `Merged.hidden` has it. Derivation: docs/estimators.md, Merged tiers.
@@ -232,27 +160,25 @@ def _merging(categories: int, epsilons: Floats, counts: Floats, hidden: Sequence
     return bias, (float(users.sum()) / total**2 + uneven) / 4
 
 
-def _from_counts(hits: Floats, categories: int, epsilons: Floats, counts: Floats, *, rounded: bool) -> Numbers:
-    """Returns estimates, standard errors and sampling standard errors from how often each category was reported.
+def _count_laws(hits: Floats, categories: int, epsilons: Floats, counts: Floats, *, rounded: bool) -> Laws:
+    """Returns the laws of how often each category is reported.
 
-    A report hits category j with probability q_i + w_i·c, q_i = 1/(e^ε_i + k − 1), w_i = 1 − kq_i; c is 1 or 0 for
-    a category and in between for a value that is `rounded` to a bit first. The plug-in variance uses the estimate,
-    clipped to [0, 1]; for rounded values it is an upper bound, because π(1 − π) is concave.
+    A report hits category j with probability π = q_i + w_i c, q_i = 1/(e^ε_i + k − 1), w_i = 1 − k q_i; c is 1 or 0 for
+    a category and in between for a value that is `rounded` to a bit first. For rounded values the variance is an upper
+    bound: the more values differ, the more uneven weights add, and the less rounding does (docs/estimators.md).
     """
-    n = float(counts.sum())
     q, weights = _weights(categories, epsilons)
-    total = float(np.dot(weights, counts))
-    shares = (hits - np.dot(q, counts)) / total
-    c = np.clip(shares, 0.0, 1.0)[:, None]
-    hit, miss = q + weights, q
-    if rounded:
-        pi = miss + weights * c
-        noise = pi * (1 - pi) @ counts
-    else:
-        noise = (c * hit * (1 - hit) + (1 - c) * miss * (1 - miss)) @ counts
-    between = (c * (1 - c))[:, 0]
-    errors = np.sqrt(noise / total**2 + between * _uneven(weights, counts))
-    return shares, errors, np.sqrt(between / n)
+    hit, total = q + weights, float(np.dot(weights, counts))
+    bits = float(np.dot(weights**2, counts))  # π(1 − π) exceeds the line between its ends by w²c(1 − c)
+    uneven = total**2 * _uneven(weights, counts)
+    population = SumLaw(
+        offset=float(np.dot(q, counts)),
+        weight=total,
+        variance_at_0=float(np.dot(q * (1 - q), counts)),
+        variance_at_1=float(np.dot(hit * (1 - hit), counts)),
+        spread=bits,
+    )
+    return Laws(hits, replace(population, spread=max(bits, uneven) if rounded else uneven), population)
 
 
 def project_on_simplex(shares: Floats) -> Floats:
@@ -306,30 +232,43 @@ class _Scalar(Estimator[Scalar]):
         epsilons, counts = np.array(scaled, dtype=np.float64).T
         as_sent = np.asarray(reports, dtype=np.int64)
         found, clamping = self.clamped(mechanism, as_sent, epsilons, counts, least_epsilon)
-        values, errors, samplings = self.numbers(mechanism, found, epsilons, counts)
-        domain, bias = self.domain(mechanism), 0.0 if clamping is None else clamping.bias
-        merging_bias = 0.0
+        laws = self.laws(mechanism, found, epsilons, counts)
+        (least, most), merging_bias = self.domain(mechanism), 0.0
+        width = most - least
+        if clamping is not None:
+            laws = laws.widened(clamping.bias / width, 0.0)
         if merged is not None:
-            scale, width = max(1.0, len(reports) / sum(count for _, count in tiers)), domain[1] - domain[0]
+            scale = max(1.0, len(reports) / sum(count for _, count in tiers))
             hidden = [(smallest, users * scale) for smallest, users in merged.hidden(tiers)]
             moved, variance = _merging(len(mechanism.categories) or 2, epsilons, counts, hidden)
-            merging_bias, errors = width * moved, np.sqrt(errors**2 + width**2 * variance)
-            bias += merging_bias
-        intervals = tuple(
-            _interval(value, error, confidence, bias, domain)
-            for value, error in zip(values.tolist(), errors.tolist(), strict=True)
-        )
+            merging_bias, laws = width * moved, laws.widened(moved, variance)
+        shares = laws.participants.estimate(laws.totals)
+        possible = project_on_simplex(shares) if mechanism.categories else np.clip(shares, 0.0, 1.0)
+        values, projected = least + width * shares, least + width * possible
+        errors = width * laws.participants.standard_error(shares)
+        cut = np.clip(shares, 0.0, 1.0)
+        samplings = width * np.sqrt(cut * (1 - cut) / float(counts.sum()))
+
+        def intervals(law: SumLaw) -> Intervals:
+            low, high = law.interval(laws.totals, confidence)
+            ends = np.minimum(low, possible), np.maximum(high, possible)
+            return tuple(zip(*((least + width * end).tolist() for end in ends), strict=True))
+
         if self.weighs_by_budget and (len(epsilons) > 1 or merging_bias):
-            notes = (*notes, _DEPENDENT)
-        projected = project_on_simplex(values) if mechanism.categories else np.clip(values, *domain)
+            notes = (*notes, DEPENDENT_BUDGETS)
+        of_participants = intervals(laws.participants)
         return Estimate(
             values=tuple(values.tolist()),
             projected=tuple(projected.tolist()),
             standard_errors=tuple(errors.tolist()),
-            confidence_intervals=intervals,
+            confidence_intervals=of_participants,
+            population_intervals=intervals(laws.population),
             confidence_level=confidence,
             sampling_standard_errors=tuple(samplings.tolist()),
-            notes=(*notes, *_remarks(values, intervals, domain)),
+            notes=(*notes, *_remarks(values, (least, most))),
+            precision=precision_of(
+                projected.tolist(), errors.tolist(), of_participants, width, shares=bool(mechanism.categories)
+            ),
             categories=mechanism.categories,
             clamping=clamping,
             merging_bias=merging_bias,
@@ -346,32 +285,29 @@ class _Scalar(Estimator[Scalar]):
         return reports, None
 
     @abstractmethod
-    def numbers(self, mechanism: Scalar, reports: Reports, epsilons: Floats, counts: Floats) -> Numbers:
-        """Returns estimates, standard errors and sampling standard errors; epsilons and counts (T,) are the tiers."""
+    def laws(self, mechanism: Scalar, reports: Reports, epsilons: Floats, counts: Floats) -> Laws:
+        """Returns the sums of the reports with their laws; epsilons and counts (T,) are the tiers."""
 
 
 class _Bit(_Scalar[RandomizedResponse]):
-    def numbers(self, mechanism: RandomizedResponse, reports: Reports, epsilons: Floats, counts: Floats) -> Numbers:
+    def laws(self, mechanism: RandomizedResponse, reports: Reports, epsilons: Floats, counts: Floats) -> Laws:
         """GSPA, Algorithm 2."""
-        return _from_counts(np.array([float(reports.sum())]), 2, epsilons, counts, rounded=False)
+        return _count_laws(np.array([float(reports.sum())]), 2, epsilons, counts, rounded=False)
 
 
 class _Category(_Scalar[KaryResponse]):
-    def numbers(self, mechanism: KaryResponse, reports: Reports, epsilons: Floats, counts: Floats) -> Numbers:
+    def laws(self, mechanism: KaryResponse, reports: Reports, epsilons: Floats, counts: Floats) -> Laws:
         """Matrix inversion with personal budgets."""
         hits = np.bincount(reports, minlength=mechanism.k).astype(np.float64)
-        return _from_counts(hits, mechanism.k, epsilons, counts, rounded=False)
+        return _count_laws(hits, mechanism.k, epsilons, counts, rounded=False)
 
 
 class _OneBit(_Scalar[OneBit]):
     def domain(self, mechanism: OneBit) -> tuple[float, float]:
         return mechanism.low, mechanism.high
 
-    def numbers(self, mechanism: OneBit, reports: Reports, epsilons: Floats, counts: Floats) -> Numbers:
-        hits = np.array([float(reports.sum())])
-        shares, errors, samplings = _from_counts(hits, 2, epsilons, counts, rounded=True)
-        width = mechanism.high - mechanism.low
-        return mechanism.low + width * shares, width * errors, width * samplings
+    def laws(self, mechanism: OneBit, reports: Reports, epsilons: Floats, counts: Floats) -> Laws:
+        return _count_laws(np.array([float(reports.sum())]), 2, epsilons, counts, rounded=True)
 
 
 class _Lattice(_Scalar[Lattice]):
@@ -398,18 +334,32 @@ class _Lattice(_Scalar[Lattice]):
             influence=step * (mechanism.lattice + 2 * margin) / n,
         )
 
-    def numbers(self, mechanism: Lattice, reports: Reports, epsilons: Floats, counts: Floats) -> Numbers:
-        """The average of the reports; stochastic rounding adds at most 1/4 to the variance of each report's noise."""
-        n, lattice, width = float(counts.sum()), mechanism.lattice, mechanism.high - mechanism.low
-        noise = self.variances(mechanism, epsilons) + 0.25
-        mean = float(reports.mean()) / lattice
-        c = min(max(mean, 0.0), 1.0)
-        error, sampling = math.sqrt(float(np.dot(noise, counts))) / (n * lattice), math.sqrt(c * (1 - c) / n)
-        return np.array([mechanism.low + width * mean]), np.array([width * error]), np.array([width * sampling])
+    def laws(self, mechanism: Lattice, reports: Reports, epsilons: Floats, counts: Floats) -> Laws:
+        """The sum of the reports in steps; stochastic rounding adds at most 1/4 to the variance of each noise.
+
+        Values in [0, lattice] with the mean c lattice have a variance of at most c (1 − c) lattice².
+        """
+        n, lattice = float(counts.sum()), float(mechanism.lattice)
+        variances = self.variances(mechanism, epsilons)
+        variance = float(np.dot(variances + 0.25, counts))
+        law = SumLaw(
+            offset=0.0,
+            weight=n * lattice,
+            variance_at_0=variance,
+            variance_at_1=variance,
+            spread=0.0,
+            excess_kurtosis=float(np.dot(self.fourth_cumulants(mechanism, epsilons), counts)) / variance**2,
+        )
+        population = replace(law, spread=n * lattice**2, step=lattice + 1)
+        return Laws(np.array([float(reports.sum())]), law, population)
 
     @abstractmethod
     def variances(self, mechanism: Lattice, epsilons: Floats) -> Floats:
         """Returns the variance of the noise of each budget in squared lattice steps, or more. Shape (T,)."""
+
+    @abstractmethod
+    def fourth_cumulants(self, mechanism: Lattice, epsilons: Floats) -> Floats:
+        """Returns the fourth cumulant of the noise of each budget in steps, or more. Shape (T,)."""
 
     @abstractmethod
     def excess(self, mechanism: Lattice, epsilons: Floats, margin: int) -> Floats:
@@ -422,6 +372,12 @@ class _Laplace(_Lattice[Laplace]):
         rate = epsilons / mechanism.lattice
         return np.asarray(2 * np.exp(-rate) / np.expm1(-rate) ** 2)
 
+    def fourth_cumulants(self, mechanism: Laplace, epsilons: Floats) -> Floats:
+        """2r(1 + 4r + r²)/(1 − r)⁴, r = e^(−1/b): twice that of a geometric law."""
+        rate = epsilons / mechanism.lattice
+        r = np.exp(-rate)
+        return np.asarray(2 * r * (1 + 4 * r + r**2) / np.expm1(-rate) ** 4)
+
     def excess(self, mechanism: Laplace, epsilons: Floats, margin: int) -> Floats:
         """Σ P(K ≥ m) over m > margin, with P(K ≥ m) = r^m/(1 + r), r = e^(−1/b)."""
         rate = epsilons / mechanism.lattice
@@ -432,6 +388,10 @@ class _Gaussian(_Lattice[Gaussian]):
     def variances(self, mechanism: Gaussian, epsilons: Floats) -> Floats:
         """At most σ² (Canonne, Kamath, Steinke 2020, Corollary 9)."""
         return np.square([mechanism.sigma_steps(epsilon) for epsilon in epsilons.tolist()])
+
+    def fourth_cumulants(self, mechanism: Gaussian, epsilons: Floats) -> Floats:
+        """0 for a normal law, from which the discrete one differs by far less than a step."""
+        return np.zeros(epsilons.size)
 
     def excess(self, mechanism: Gaussian, epsilons: Floats, margin: int) -> Floats:
         """At most σ(φ(t) − t(1 − Φ(t))), t = (margin − 1)/σ, as P(K ≥ m) ≤ P(N(0, σ²) ≥ m − 1) (there, Prop. 25)."""

@@ -14,6 +14,13 @@ from protocol.v1 import messages_pb2 as pb
 
 __all__ = ["certificate_json", "publication_json"]
 
+_PRECISIONS = {
+    pb.PRECISION_USABLE: "usable",
+    pb.PRECISION_COVERS_RANGE: "covers range",
+    pb.PRECISION_HIDES_SHARES: "hides shares",
+}
+"""Whether a result can be used, in its JSON document; `deploy.show.tables` says it in a sentence."""
+
 
 def certificate_json(certificate: pb.Certificate) -> dict[str, Any]:
     """Returns a round's certificate with the keys of `croupier certify --json`, and the round it is for.
@@ -95,6 +102,8 @@ def publication_json(publication: pb.Publication, certificate: pb.Certificate) -
         ),
         "confidence_level": None if sealed else publication.confidence_level,
         "sampling_standard_error": column([value.sampling_standard_error for value in values]),
+        "population_interval": column([_interval_json(value) for value in values]),
+        "precision": None if sealed else _PRECISIONS.get(publication.precision),
         "num_reports": publication.num_reports,
         "clamping": _clamping_json(publication.clamping) if publication.HasField("clamping") else None,
         "merging_bias": publication.merging_bias if certificate.merged_below and not sealed else None,
@@ -104,6 +113,13 @@ def publication_json(publication: pb.Publication, certificate: pb.Certificate) -
     }
     shown: dict[str, Any] = as_shown(document)
     return shown
+
+
+def _interval_json(value: pb.EstimatedValue) -> list[float] | None:
+    """Returns the interval for the population; None in a result of an earlier version, which has none."""
+    if not value.HasField("population_interval"):
+        return None
+    return [value.population_interval.low, value.population_interval.high]
 
 
 def _clamping_json(clamping: pb.Clamping) -> dict[str, Any]:

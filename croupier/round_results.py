@@ -56,7 +56,7 @@ class ResultValue:
         estimate: unbiased; may lie outside the possible range, where noise has carried it.
         projected: the nearest possible value.
         standard_error: of the estimate, by the noise alone.
-        confidence_interval: (low, high), at `RoundResult.confidence_level`.
+        confidence_interval: (low, high) for the truth of these participants, at `RoundResult.confidence_level`.
     """
 
     label: str

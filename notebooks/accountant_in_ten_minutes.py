@@ -54,7 +54,7 @@ print(explained.certified)  # of all guesses; a coin is right in 50 %
 # One pair (ε, δ) is a point of a curve. Between certified points the curve is certified, too.
 
 # %%
-curve = croupier.privacy_profile(people, "rr", deltas=[1e-2, 1e-4, 1e-6, 1e-8])
+curve = croupier.privacy_profile(people, "rr")
 curve
 
 # %%

@@ -30,7 +30,7 @@ from protocol.v1 import messages_pb2 as pb
 __all__ = ["collector_key_lines", "open_result", "read_collector_key", "seal_result"]
 
 _LENGTH = struct.Struct(">I")
-_BESIDE_VALUES, _BYTES_PER_VALUE = 4096, 80
+_BESIDE_VALUES, _BYTES_PER_VALUE = 4096, 100
 
 
 def collector_key_lines(suite: str) -> tuple[str, str]:

@@ -56,6 +56,9 @@ def demo(
     open_page: Annotated[
         bool, typer.Option("--open", help="Watch it on a page in the browser, which stays until Ctrl-C.")
     ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Also show the published figure of GSPA, the throughput, and stage times.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Run a whole deployment on loopback, and answer questions about the participants in a file."""
@@ -66,12 +69,11 @@ def demo(
         from deploy.local.demo import ask_about, plan_demo, run_demo
         from deploy.local.processes import temporary_deployment
         from deploy.operator.keys import check_hops
+        from deploy.show.estimates import answers_table, remarks
         from deploy.show.plots import check_plot_file, plot_answers
         from deploy.show.tables import (
-            answers_table,
             counted,
             privacy_cost_table,
-            remarks,
             stage_seconds_table,
             together_lines,
         )
@@ -91,8 +93,9 @@ def demo(
                 result = await run_demo(local.directory, plan, quiet=as_json)
                 plot_answers(result, plot)
                 learned = (answers_table(result), *remarks(result))
-                cost = (privacy_cost_table(result), *together_lines(result))
-                show(as_json, result, *learned, *cost, _WORTH, stage_seconds_table(result), f"plot: {plot}")
+                cost = (privacy_cost_table(result, verbose=verbose), *together_lines(result))
+                times = [stage_seconds_table(result)] if verbose else []
+                show(as_json, result, *learned, *cost, _WORTH, *times, f"plot: {plot}")
 
             if open_page:
                 serve_page(local.directory, work=play, open_page=True)

@@ -276,7 +276,8 @@ def round_result(
         from client.published import publication_json
         from deploy.directory import client_transport
         from deploy.operator.rounds import kept_result, open_published, published_result
-        from deploy.show.tables import certificate_table, estimates_table, result_remarks
+        from deploy.show.estimates import estimates_table, result_remarks
+        from deploy.show.tables import certificate_table
 
         if document is not None:
             publication, certificate = kept_result(directory, round_id, document)

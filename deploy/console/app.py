@@ -37,8 +37,9 @@ from deploy.local.one_user import own_limits, submit_one, verify_inclusion
 from deploy.operator.ledger import spent
 from deploy.show.csv_file import result_csv
 from deploy.show.documents import spent_json
+from deploy.show.estimates import clamping_line, merging_line, precision_line
 from deploy.show.rounds import device_does, right_at_most_line, terms_sections, values_of
-from deploy.show.tables import clamping_line, counted, merging_line, spent_rests_on
+from deploy.show.tables import counted, spent_rests_on
 from protocol.errors import Code, CroupierError, Refusal
 from runtime.retrying import why_unreachable
 
@@ -347,7 +348,7 @@ def _shown(finished: FinishedRound, terms: dict[str, Any] | None) -> dict[str, A
     result = finished.result
     certificate = result["certificate"]
     granted = certificate["granted"]
-    lines = [clamping_line(result), merging_line(result), *result["notes"]] if granted else []
+    lines = [precision_line(result), clamping_line(result), merging_line(result), *result["notes"]] if granted else []
     return {
         "result": result,
         "certificate": certificate,

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from accountant.certified_profile import CertifiedProfile
+from accountant.certified_profile import CertifiedProfile, certified_line
 from accountant.results import delta_too_large, round_down, round_up
 from deploy.show.tables import LARGE_DELTAS
 
@@ -18,7 +18,6 @@ __all__ = ["bars", "curve", "strips"]
 
 _SHARES = ("rr", "krr")
 _WIDTH, _HEIGHT, _LEFT, _BELOW = 600, 400, 84, 64
-_BETWEEN = 80
 _TICKS = 5
 _LOOKS = 6
 """Colours and dashes of the style sheet, which has them once more with other dashes."""
@@ -33,13 +32,13 @@ def strips(result: dict[str, Any], terms: dict[str, Any] | None) -> list[dict[st
     """
     listed = result["labels"] is not None
     labels = result["labels"] if listed else [""]
-    estimates, possible, errors, intervals = (
+    estimates, possible, errors, intervals, populations = (
         result[name] if listed else [result[name]]
-        for name in ("estimate", "projected", "standard_error", "confidence_interval")
+        for name in ("estimate", "projected", "standard_error", "confidence_interval", "population_interval")
     )
     kind = None if terms is None else terms["randomizer"]
     say: Callable[[float], str] = (lambda value: f"{100 * value:.1f} %") if kind in _SHARES else (lambda v: f"{v:.4g}")
-    ends = [*estimates, *(end for interval in intervals for end in interval)]
+    ends = [*possible, *(end for interval in intervals for end in interval)]
     if kind in _SHARES:
         ends += [0.0, 1.0]
     elif terms is not None and "low" in terms["parameters"]:
@@ -49,6 +48,9 @@ def strips(result: dict[str, Any], terms: dict[str, Any] | None) -> list[dict[st
     def place(value: float) -> float:
         return round(100 * (value - low) / (high - low), 2) if high > low else 50.0
 
+    def written(interval: Sequence[float] | None) -> str:
+        return "" if interval is None else f"{say(interval[0])} to {say(interval[1])}"
+
     names = {"rr": "said yes"}
     return [
         {
@@ -56,13 +58,16 @@ def strips(result: dict[str, Any], terms: dict[str, Any] | None) -> list[dict[st
             "estimate": say(estimate),
             "possible": "" if math.isclose(estimate, near, abs_tol=1e-9) else say(near),
             "error": say(error),
-            "interval": f"{say(interval[0])} to {say(interval[1])}",
+            "interval": written(interval),
+            "population": written(population),
             "from": place(interval[0]),
             "to": place(interval[1]),
-            "at": place(estimate),
+            "at": place(near),
             "scale": (say(low), say(high)),
         }
-        for label, estimate, near, error, interval in zip(labels, estimates, possible, errors, intervals, strict=True)
+        for label, estimate, near, error, interval, population in zip(
+            labels, estimates, possible, errors, intervals, populations, strict=True
+        )
     ]
 
 
@@ -104,10 +109,8 @@ def curve(profile: CertifiedProfile) -> dict[str, Any]:
     def line(places: Sequence[tuple[float, float]]) -> str:
         return " ".join(f"{x(epsilon)},{y(delta)}" for epsilon, delta in places)
 
-    first, last = min(certified), max(certified)
-    between = [first + (last - first) * step / _BETWEEN for step in range(_BETWEEN + 1)]
     # The last of them is certified; rounding may put it a little below what the axis shows.
-    drawn = [(epsilon, max(profile(epsilon), deltas[-1])) for epsilon in between]
+    drawn = [(epsilon, max(delta, deltas[-1])) for epsilon, delta in certified_line(profile)]
     step = _step(widest)
     return {
         "width": _WIDTH,
@@ -115,7 +118,8 @@ def curve(profile: CertifiedProfile) -> dict[str, Any]:
         "left": _LEFT,
         "foot": _HEIGHT - _BELOW,
         "certified": line(drawn),
-        "attacks": [(x(at), y(delta)) for at, delta in zip(attacks, deltas, strict=True) if at is not None],
+        # An attack with an epsilon of 0 refutes nothing.
+        "attacks": [(x(at), y(delta)) for at, delta in zip(attacks, deltas, strict=True) if at],
         "published": [one | {"points": line(one["at"])} for one in published],
         "x_ticks": [(x(step * tick), f"{step * tick:.10g}") for tick in range(int(widest / step + 1e-9) + 1)],
         "y_ticks": [

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from accountant.results import Guarantee, sum_above
+from analyzer.estimators import DEPENDENT_BUDGETS
 from client.published import publication_json
 from deploy.local.budget_groups import BudgetGroup
 from deploy.local.fleet import spawn_fleet
@@ -33,7 +34,16 @@ from protocol.manifest import RoundTerms
 from protocol.mechanisms import IntervalMechanism, KaryResponse, OneBit, RandomizedResponse
 from protocol.questions import Question
 
-__all__ = ["SURVEY", "SURVEY_QUESTIONS", "DemoPlan", "DemoQuestion", "ask_about", "plan_demo", "run_demo"]
+__all__ = [
+    "SURVEY",
+    "SURVEY_QUESTIONS",
+    "DemoPlan",
+    "DemoQuestion",
+    "ask_about",
+    "plan_demo",
+    "published_at_random",
+    "run_demo",
+]
 
 SURVEY = Path(__file__).parents[1] / "examples" / "affairs.csv"
 
@@ -273,12 +283,19 @@ def _listed_if_many(numbers: tuple[float, ...]) -> list[float] | float:
     return list(numbers) if len(numbers) > 1 else numbers[0]
 
 
+def published_at_random(outcome: RoundOutcome) -> dict[str, Any]:
+    """Returns a published result without the note on budgets that depend on values: here they are drawn at random."""
+    document = publication_json(outcome.publication, outcome.certificate)
+    return document | {"notes": [line for line in document["notes"] if line != DEPENDENT_BUDGETS]}
+
+
 def _demo_json(answers: Sequence[_AnsweredQuestion]) -> dict[str, Any]:
     users = sum(answer.outcome.fleet["accepted"] for answer in answers)
     wall_s = sum(answer.outcome.wall_s for answer in answers)
     return {
         "questions": [
             {
+                "column": answer.asked.column,
                 "name": f"{answer.asked.column}, {answer.group}" if answer.group else answer.asked.column,
                 "quantity": "mean" if isinstance(answer.asked.question.mechanism, IntervalMechanism) else "share",
                 "group": answer.group.value if answer.group else None,
@@ -287,7 +304,7 @@ def _demo_json(answers: Sequence[_AnsweredQuestion]) -> dict[str, Any]:
                 "clamped": len(answer.population.clamped),
                 "left_out": len(answer.population.rejected),
                 "data_notes": answer.notes(),
-                **publication_json(answer.outcome.publication, answer.outcome.certificate),
+                **published_at_random(answer.outcome),
                 "users_per_s": answer.outcome.fleet["accepted"] / answer.outcome.wall_s,
                 "stages": {stage: {"wall_s": wall, "cpu_s": cpu} for stage, wall, cpu in answer.outcome.stages()},
             }

@@ -8,10 +8,12 @@ dashes or markers, too, so that they can be told apart in grey.
 from __future__ import annotations
 
 import errno
+import math
 import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -140,8 +142,10 @@ def plot_privacy_curve(
     )
     with _figure(path, 1, width=8.4, height=5.6) as (_, ((axes,),)):
         axes.plot(*zip(*line, strict=True), color=CERTIFIED, lw=2.4, label="croupier, CERTIFIED")
-        if all(attack is not None for attack in attacks):  # of which nothing is known in between
-            axes.plot(attacks, deltas, "x", color=MEASURED, mew=2, label="attack, LOWER_BOUND", zorder=3)
+        found_attacks = [one for one in zip(attacks, deltas, strict=True) if one[0]]  # an epsilon of 0 refutes nothing
+        if found_attacks:  # of which nothing is known in between
+            ends = zip(*found_attacks, strict=True)
+            axes.plot(*ends, "x", color=MEASURED, mew=2, label="attack, LOWER_BOUND", zorder=3)
         for name, bounds in published:
             drawn = [(row["epsilon"], at) for row, at in zip(bounds, deltas, strict=True) if row["epsilon"] is not None]
             refuted = any(row["status"] == "refuted" for row in bounds)
@@ -157,16 +161,52 @@ def plot_privacy_curve(
 
 
 def plot_answers(result: dict[str, Any], path: Path) -> None:
-    """Draws, for each question of a demonstration, estimates with their intervals on the truth, and the budgets."""
-    questions = result["questions"]
-    listed = [question["labels"] or () for question in questions]
-    most = max((len(labels) for labels in listed if not _fit_below(labels)), default=0)
-    with _figure(path, len(questions), 2, width=4.6, height=3.6, first=max(3.6, 1.4 + 0.2 * most)) as (figure, axes):
-        for question, answers, budgets in zip(questions, *axes, strict=True):
-            _draw_answers(question, answers)
-            _draw_budgets(question["certificate"], budgets)
-        learned, cost = "What the analyzer learned,", "and what it cost each tier of users"
-        figure.suptitle(f"{learned}\n{cost}" if len(questions) == 1 else f"{learned} {cost}")
+    """Draws a panel for each question of a demonstration, with the truth and the estimates, and one with what it cost.
+
+    The groups of a question share its panel, and so one scale.
+    """
+    panels: dict[str, list[dict[str, Any]]] = {}
+    for question in result["questions"]:
+        panels.setdefault(question["column"], []).append(question)
+    rows = {column: _answer_rows(asked) for column, asked in panels.items()}
+    lying = [len(found) for found in rows.values() if not _fit_below([row.label for row in found])]
+    first = max(3.6, 1.4 + 0.2 * max(lying, default=0))
+    groups = max(map(len, panels.values()))
+    with _figure(
+        path, len(panels), 2, width=4.6, height=max(3.6, 1.2 + 0.3 * groups if groups > 1 else 0), first=first
+    ) as (figure, axes):
+        for (column, asked), answers, budgets in zip(panels.items(), *axes, strict=True):
+            _draw_answers(asked[0], rows[column], first, answers)
+            answers.set_title(column)
+            _draw_budgets(asked, budgets)
+        learned, cost = "What the analyzer learned,", "and what it cost each "
+        cost += "group" if groups > 1 else "tier of users"
+        figure.suptitle(f"{learned}\n{cost}" if len(panels) == 1 else f"{learned} {cost}")
+
+
+@dataclass(frozen=True)
+class _AnswerRow:
+    """One number of an answer: its name, the truth, the nearest possible value to the estimate, and its interval."""
+
+    label: str
+    truth: float
+    shown: float
+    interval: tuple[float, float]
+    possible: bool
+
+
+def _answer_rows(asked: Sequence[dict[str, Any]]) -> list[_AnswerRow]:
+    """Returns the rows of a panel: of the one question, or of one group after the other."""
+    rows = []
+    for question in asked:
+        listed = isinstance(question["truth"], list)
+        columns = ("truth", "estimate", "projected", "confidence_interval")
+        numbers = zip(*(question[key] if listed else [question[key]] for key in columns), strict=True)
+        for label, (truth, estimate, projected, interval) in zip(question["labels"] or [""], numbers, strict=True):
+            name = ": ".join(part for part in (question["group"] or "", label) if part)
+            possible = math.isclose(estimate, projected, rel_tol=1e-9, abs_tol=1e-9)
+            rows.append(_AnswerRow(name, truth, projected, tuple(interval), possible))
+    return rows
 
 
 def _fit_below(labels: Sequence[str]) -> bool:
@@ -174,47 +214,69 @@ def _fit_below(labels: Sequence[str]) -> bool:
     return sum(len(label) + 2 for label in labels) <= _LETTERS_BELOW
 
 
-def _draw_answers(question: dict[str, Any], axes: Any) -> None:
-    """Bars that stand; or lie, one below the other, where their labels are too many or too long to stand below."""
-    listed = isinstance(question["truth"], list)
-    truths, estimates, intervals = (
-        question[key] if listed else [question[key]] for key in ("truth", "estimate", "confidence_interval")
+def _draw_answers(question: dict[str, Any], rows: Sequence[_AnswerRow], height: float, axes: Any) -> None:
+    """Draws vertical bars, or horizontal ones where their labels are too many or too long to be written below."""
+    level = f"{100 * question['confidence_level']:g} %"
+    places, truths = range(len(rows)), [row.truth for row in rows]
+    middles = [sum(row.interval) / 2 for row in rows]
+    halves = [(row.interval[1] - row.interval[0]) / 2 for row in rows]
+    # An unbiased estimate may be impossible, and then lies outside its interval: the nearest possible value is inside.
+    dots = (
+        ("o", f"estimate, {level}", [(at, row.shown) for at, row in enumerate(rows) if row.possible]),
+        ("D", f"nearest possible, {level}", [(at, row.shown) for at, row in enumerate(rows) if not row.possible]),
     )
-    places, labels = range(len(truths)), question["labels"] or [""]
-    level = f"estimate, {100 * question['confidence_level']:g} %"
-    # An unbiased estimate may be impossible, and then lies outside of its interval, which is cut to what is possible.
-    middles = [(low + high) / 2 for low, high in intervals]
-    halves = [(high - low) / 2 for low, high in intervals]
-    if _fit_below(labels):
+    upright = _fit_below([row.label for row in rows])
+    if upright:
         axes.bar(places, truths, color=COMPARED, width=0.6, label="truth")
         axes.errorbar(places, middles, halves, fmt="none", ecolor=MEASURED, capsize=5)
-        axes.plot(places, estimates, "o", color=MEASURED, label=level)
-        axes.set_xticks(places, labels)
-        axes.set_xlim(-1, len(truths))
+    else:
+        axes.barh(places, truths, color=COMPARED, height=0.6, label="truth")
+        axes.errorbar(middles, places, xerr=halves, fmt="none", ecolor=MEASURED, capsize=2, lw=1.2)
+    for marker, label, at in dots:
+        if at:
+            ends = zip(*at, strict=True) if upright else reversed([*zip(*at, strict=True)])
+            face = MEASURED if marker == "o" else "white"
+            axes.plot(*ends, marker, color=MEASURED, mfc=face, ms=5 if upright else 4, label=label, clip_on=False)
+    if upright:
+        axes.set_xticks(places, [row.label for row in rows])
+        axes.set_xlim(-1, len(rows))
         axes.margins(y=0.25)
         axes.set_ylabel(question["quantity"])
         axes.grid(visible=False, axis="x")
         axes.legend(loc="upper left")
     else:
-        axes.barh(places, truths, color=COMPARED, height=0.6, label="truth")
-        axes.errorbar(middles, places, xerr=halves, fmt="none", ecolor=MEASURED, capsize=2, lw=1.2)
-        axes.plot(estimates, places, "o", color=MEASURED, markersize=4, label=level)
-        axes.set_yticks(places, [label if len(label) <= 40 else f"{label[:39]}…" for label in labels], fontsize=8)
-        axes.set_ylim(len(truths), -1)
+        axes.set_yticks(places, [_shortened(row.label) for row in rows], fontsize=8)
+        axes.set_ylim(len(rows), -1)
         axes.set_xlabel(question["quantity"])
         axes.grid(visible=False, axis="y")
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.8 / max(3.6, 1.4 + 0.2 * len(truths))), ncols=2)
-    axes.set_title(question["name"])
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.8 / height), ncols=2)
 
 
-def _draw_budgets(certificate: dict[str, Any], axes: Any) -> None:
-    users, local, central = zip(
-        *((t["count"], t["local_epsilon"], t["epsilon"]) for t in certificate["tiers"]), strict=True
-    )
-    draw_tiers("", users, local, central, [round_up(epsilon, 4) for epsilon in central], certificate["grade"], axes)
+def _shortened(label: str) -> str:
+    return label if len(label) <= 40 else f"{label[:39]}…"
+
+
+def _draw_budgets(asked: Sequence[dict[str, Any]], axes: Any) -> None:
+    """Draws local and central epsilon of every tier; of several groups, those of the largest budget of each."""
+    certificates = [question["certificate"] for question in asked]
+    if len(asked) > 1:
+        names = [f"{_shortened(question['group'])}: {question['certificate']['num_users']:,}" for question in asked]
+        local = [max(tier["local_epsilon"] for tier in certificate["tiers"]) for certificate in certificates]
+        central = [certificate["epsilon"] for certificate in certificates]
+    else:
+        tiers = certificates[0]["tiers"]
+        names = [f"{tier['count']:,}" for tier in tiers]
+        local, central = ([tier[key] for tier in tiers] for key in ("local_epsilon", "epsilon"))
+    labels = [round_up(epsilon, 4) for epsilon in central]
+    grade = " or ".join(sorted({certificate["grade"] for certificate in certificates}))
+    draw_tiers("", [f"{name} users" for name in names], local, central, labels, grade, axes)
+    if len(asked) > 1:
+        axes.invert_yaxis()
     axes.grid(visible=False, axis="y")
-    axes.set_xlabel(f"ε at δ = {round_up(certificate['delta'])}")
-    axes.legend(loc="lower right")
+    axes.set_xlabel(f"ε at δ = {round_up(max(certificate['delta'] for certificate in certificates))}")
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2) if len(asked) > 1 else axes.legend(
+        loc="lower right"
+    )
 
 
 def plot_throughput(rows: Sequence[dict[str, Any]], path: Path) -> None:

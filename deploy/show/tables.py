@@ -17,21 +17,16 @@ if TYPE_CHECKING:
 __all__ = [
     "LARGE_DELTAS",
     "PLANNED",
-    "answers_table",
     "assumptions_line",
     "certificate_seconds_table",
     "certificate_table",
-    "clamping_line",
     "comparison_notes",
     "counted",
     "curve_lines",
-    "estimates_table",
     "experiments_table",
     "findings_table",
     "privacy_cost_table",
     "privacy_curve_table",
-    "remarks",
-    "result_remarks",
     "spent_rests_on",
     "spent_table",
     "stage_seconds_table",
@@ -63,55 +58,31 @@ def counted(count: int, thing: str) -> str:
     return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
 
 
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
-
-
 def _epsilon(bound: dict[str, Any]) -> str:
     return "out of range" if bound["epsilon"] is None else round_up(bound["epsilon"], 4)
 
 
-def answers_table(result: dict[str, Any]) -> Table:
-    """Returns the truth and the estimate of each question of a demonstration."""
-    table = Table(title="what the analyzer learned")
-    impossible = any(_is_impossible(question) for question in result["questions"])
-    last = ["nearest possible"] if impossible else []
-    for heading in ("question", "truth", "estimate ± standard error", "95 % interval", *last):
-        table.add_column(heading, justify="left" if heading == "question" else "right")
-    for question in result["questions"]:
-        projected = _listed(question["projected"])
-        truths, estimates = _listed(question["truth"]), _listed(question["estimate"])
-        errors, labels = _listed(question["standard_error"]), question["labels"] or [""]
-        intervals = question["confidence_interval"] if len(truths) > 1 else [question["confidence_interval"]]
-        for index, truth in enumerate(truths):
-            table.add_row(
-                f"{question['name']} = {labels[index]}" if len(truths) > 1 else question["name"],
-                f"{truth:.4f}",
-                f"{estimates[index]:.4f} ± {errors[index]:.4f}",
-                "[{:.4f}, {:.4f}]".format(*intervals[index]),
-                *([f"{projected[index]:.4f}"] if impossible else []),
-                end_section=index == len(truths) - 1,
-            )
-    return table
+def privacy_cost_table(result: dict[str, Any], *, verbose: bool = False) -> Table:
+    """Returns the local and the central epsilon of each question of a demonstration, with grades.
 
-
-def privacy_cost_table(result: dict[str, Any]) -> Table:
-    """Returns the local and the central epsilon of each question of a demonstration, with grades."""
+    verbose: with the published figure of GSPA beside it, and the throughput.
+    """
     delta = result["questions"][0]["certificate"]["delta"]
     table = Table(title=f"what it cost one participant: ε at δ = {round_up(delta)}, replacing one answer")
     by_itself = "each round by itself, " if len(result["questions"]) > 1 else ""
     table.caption = f"{by_itself}{assumptions_line(result['questions'][0]['certificate'])}"
-    for heading in ("question", "local ε", "central ε", "GSPA Thm 2 says", "users/s"):
+    more = ("GSPA Thm 2 says (no guarantee)", "users/s") if verbose else ()
+    for heading in ("question", "local ε", "central ε", *more):
         table.add_column(heading, justify="left" if heading == "question" else "right")
     for question in result["questions"]:
         certificate = question["certificate"]
         other = certificate["comparison"][0] if certificate["comparison"] else None
+        published = f"{_epsilon(other)} {other['grade']}" if other else ""
         table.add_row(
             question["name"],
             ", ".join(round_up(tier["local_epsilon"]) for tier in certificate["tiers"]),
             f"{round_up(certificate['epsilon'], 4)} {certificate['grade']}",
-            f"{_epsilon(other)} {other['grade']}" if other else "",
-            f"{question['users_per_s']:,.0f}",
+            *((published, f"{question['users_per_s']:,.0f}") if verbose else ()),
         )
     return table
 
@@ -319,23 +290,6 @@ def throughput_table(rows: Sequence[dict[str, Any]]) -> Table:
     return table
 
 
-def estimates_table(result: dict[str, Any]) -> Table:
-    """Returns a published result: each estimate with its standard error and interval."""
-    # A histogram has a line for every category; a share and a mean are one number without a name.
-    labels = result["labels"]
-    interval = f"{100 * result['confidence_level']:g} % interval"
-    impossible = _is_impossible(result)
-    headings = [*(["category"] if labels else []), "estimate", "± standard error", interval]
-    table = Table(*headings, *(["nearest possible"] if impossible else []))
-    intervals = result["confidence_interval"] if labels else [result["confidence_interval"]]
-    for index, estimate in enumerate(_listed(result["estimate"])):
-        low, high = intervals[index]
-        cells = [f"{estimate:.5g}", f"{_listed(result['standard_error'])[index]:.2g}", f"[{low:.5g}, {high:.5g}]"]
-        cells += [f"{_listed(result['projected'])[index]:.5g}"] if impossible else []
-        table.add_row(*([labels[index]] if labels else []), *cells)
-    return table
-
-
 def experiments_table(figures: Sequence[dict[str, Any]]) -> Table:
     """Returns which experiments there are."""
     table = Table("experiment", "paper", "what it shows")
@@ -351,51 +305,6 @@ def findings_table(figure: dict[str, Any]) -> Table:
     for one in figure["findings"]:
         table.add_row(one["claim"], one["verdict"], one["found"])
     return table
-
-
-def _is_impossible(result: dict[str, Any]) -> bool:
-    """Returns whether an estimate of a result is not the nearest possible value."""
-    pairs = zip(_listed(result["estimate"]), _listed(result["projected"]), strict=True)
-    return any(abs(estimate - projected) > 1e-9 * (1 + abs(estimate)) for estimate, projected in pairs)
-
-
-def clamping_line(result: dict[str, Any]) -> str:
-    """Returns what limits the influence of one report, or "" where no report can be large."""
-    clamping = result["clamping"]
-    if clamping is None:
-        return ""
-    return (
-        f"{clamping['num_clamped']:,} of {result['num_reports']:,} reports were outside [{clamping['low']:.5g}, "
-        f"{clamping['high']:.5g}] and count as its ends; this moves the mean by at most {clamping['bias']:.2g}, "
-        f"and one false report by at most {clamping['influence']:.2g}"
-    )
-
-
-def merging_line(result: dict[str, Any]) -> str:
-    """Returns what merged tiers do to an estimate, or "" where that is nothing."""
-    if not result["merging_bias"]:
-        return ""
-    return (
-        f"budgets used by fewer than {result['certificate']['merged_below']:,} clients are counted with larger ones; "
-        f"this moves an estimate by at most {round_up(result['merging_bias'], 3)}, which intervals allow for"
-    )
-
-
-def result_remarks(result: dict[str, Any]) -> list[str]:
-    """Returns what has to be said about a published result beside its numbers, a line each."""
-    certificate = result["certificate"]
-    beware = delta_too_large(certificate["delta"], certificate["num_users"])
-    return [line for line in (beware, clamping_line(result), merging_line(result), *result["notes"]) if line]
-
-
-def remarks(result: dict[str, Any]) -> list[str]:
-    """Returns what has to be said about the answers of a demonstration, each remark once."""
-    about: dict[str, list[str]] = {}
-    for question in result["questions"]:
-        for line in (*question["notes"], *question["data_notes"]):
-            about.setdefault(line, []).append(question["name"])
-    every = len(result["questions"]) if len(result["questions"]) > _MOST_COLUMNS else 0
-    return [f"{'every round' if len(names) == every else '; '.join(names)}: {line}" for line, names in about.items()]
 
 
 def spent_rests_on(*, fixed_terms: bool) -> str:

@@ -132,6 +132,32 @@ hash of the ciphertext under the release key and its ticket, 96 bytes; zeros for
 """
 Global___Lane: _TypeAlias = Lane  # noqa: Y015
 
+class _Precision:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PrecisionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Precision.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PRECISION_UNSPECIFIED: _Precision.ValueType  # 0
+    """Published by an earlier version, or a vector."""
+    PRECISION_USABLE: _Precision.ValueType  # 1
+    PRECISION_COVERS_RANGE: _Precision.ValueType  # 2
+    """A share or mean: the confidence interval is longer than half of the possible range."""
+    PRECISION_HIDES_SHARES: _Precision.ValueType  # 3
+    """A histogram: twice the standard error is more than the largest share, so that no share can be told from 0."""
+
+class Precision(_Precision, metaclass=_PrecisionEnumTypeWrapper):
+    """Whether a result can be used. Whoever shows it says so in words."""
+
+PRECISION_UNSPECIFIED: Precision.ValueType  # 0
+"""Published by an earlier version, or a vector."""
+PRECISION_USABLE: Precision.ValueType  # 1
+PRECISION_COVERS_RANGE: Precision.ValueType  # 2
+"""A share or mean: the confidence interval is longer than half of the possible range."""
+PRECISION_HIDES_SHARES: Precision.ValueType  # 3
+"""A histogram: twice the standard error is more than the largest share, so that no share can be told from 0."""
+Global___Precision: _TypeAlias = Precision  # noqa: Y015
+
 class _RoundState:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -1864,6 +1890,7 @@ class EstimatedValue(_message.Message):
     STANDARD_ERROR_FIELD_NUMBER: _builtins.int
     CONFIDENCE_INTERVAL_FIELD_NUMBER: _builtins.int
     SAMPLING_STANDARD_ERROR_FIELD_NUMBER: _builtins.int
+    POPULATION_INTERVAL_FIELD_NUMBER: _builtins.int
     label: _builtins.str
     """Name of the category for a histogram, else empty."""
     estimate: _builtins.float
@@ -1875,7 +1902,11 @@ class EstimatedValue(_message.Message):
     """Standard error from sampling these users from a population; separate."""
     @_builtins.property
     def confidence_interval(self) -> Global___Interval:
-        """At the level of Publication.confidence_level, cut to what is possible."""
+        """For the truth of these users, at the level of Publication.confidence_level; within what is possible, never a point."""
+
+    @_builtins.property
+    def population_interval(self) -> Global___Interval:
+        """For the population that these users are a random sample of, at the same level."""
 
     def __init__(
         self,
@@ -1886,10 +1917,11 @@ class EstimatedValue(_message.Message):
         standard_error: _builtins.float = ...,
         confidence_interval: Global___Interval | None = ...,
         sampling_standard_error: _builtins.float = ...,
+        population_interval: Global___Interval | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_projected", b"_projected", "confidence_interval", b"confidence_interval", "projected", b"projected"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_projected", b"_projected", "confidence_interval", b"confidence_interval", "population_interval", b"population_interval", "projected", b"projected"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_projected", b"_projected", "confidence_interval", b"confidence_interval", "estimate", b"estimate", "label", b"label", "projected", b"projected", "sampling_standard_error", b"sampling_standard_error", "standard_error", b"standard_error"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_projected", b"_projected", "confidence_interval", b"confidence_interval", "estimate", b"estimate", "label", b"label", "population_interval", b"population_interval", "projected", b"projected", "sampling_standard_error", b"sampling_standard_error", "standard_error", b"standard_error"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__projected: _TypeAlias = _typing.Literal["projected"]  # noqa: Y015
     _WhichOneofArgType__projected: _TypeAlias = _typing.Literal["_projected", b"_projected"]  # noqa: Y015
@@ -1952,6 +1984,7 @@ class Publication(_message.Message):
     CLAMPING_FIELD_NUMBER: _builtins.int
     SEALED_RESULT_FIELD_NUMBER: _builtins.int
     MERGING_BIAS_FIELD_NUMBER: _builtins.int
+    PRECISION_FIELD_NUMBER: _builtins.int
     round_id: _builtins.str
     manifest_hash: _builtins.bytes
     confidence_level: _builtins.float
@@ -1966,6 +1999,7 @@ class Publication(_message.Message):
     """
     merging_bias: _builtins.float
     """Where small tiers are merged: what this moves an estimate by, at most. The confidence interval allows for it."""
+    precision: Global___Precision.ValueType
     @_builtins.property
     def certificate(self) -> Global___Signed:
         """The signed certificate, also of a refused round, which has no values."""
@@ -1998,10 +2032,11 @@ class Publication(_message.Message):
         clamping: Global___Clamping | None = ...,
         sealed_result: _builtins.bytes = ...,
         merging_bias: _builtins.float = ...,
+        precision: Global___Precision.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_clamping", b"_clamping", "certificate", b"certificate", "clamping", b"clamping"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clamping", b"_clamping", "certificate", b"certificate", "clamping", b"clamping", "confidence_level", b"confidence_level", "drops", b"drops", "manifest_hash", b"manifest_hash", "merging_bias", b"merging_bias", "notes", b"notes", "num_reports", b"num_reports", "round_id", b"round_id", "sealed_result", b"sealed_result", "values", b"values", "vector", b"vector", "vector_standard_error", b"vector_standard_error"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clamping", b"_clamping", "certificate", b"certificate", "clamping", b"clamping", "confidence_level", b"confidence_level", "drops", b"drops", "manifest_hash", b"manifest_hash", "merging_bias", b"merging_bias", "notes", b"notes", "num_reports", b"num_reports", "precision", b"precision", "round_id", b"round_id", "sealed_result", b"sealed_result", "values", b"values", "vector", b"vector", "vector_standard_error", b"vector_standard_error"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__clamping: _TypeAlias = _typing.Literal["clamping"]  # noqa: Y015
     _WhichOneofArgType__clamping: _TypeAlias = _typing.Literal["_clamping", b"_clamping"]  # noqa: Y015

@@ -8,15 +8,22 @@ import math
 import pytest
 
 import croupier
+from accountant.certified_profile import DELTAS as DELTAS_OF_A_CURVE
 from accountant.certified_profile import CertifiedProfile, certified_line
 from accountant.results import round_up
 
 DELTAS = [1e-2, 1e-4, 1e-6]
+BUDGETS = {0.5: 30, 1.0: 50}
 
 
 @pytest.fixture(scope="module")
 def curve() -> CertifiedProfile:
-    return croupier.privacy_profile({0.5: 30, 1.0: 50}, "rr", deltas=DELTAS)
+    return croupier.privacy_profile(BUDGETS, "rr", deltas=DELTAS)
+
+
+@pytest.fixture(scope="module")
+def close() -> CertifiedProfile:
+    return croupier.privacy_profile({1.0: 1000}, "rr")
 
 
 @pytest.fixture(scope="module")
@@ -71,19 +78,43 @@ def test_of_two_curves_it_is_told_which_is_lower_where(curve: CertifiedProfile, 
                 assert low(epsilon) <= high(epsilon)
 
 
-def test_curves_and_certificates_draw_themselves(curve: CertifiedProfile) -> None:
-    axes = curve.plot()
+def test_curves_and_certificates_draw_themselves(curve: CertifiedProfile, close: CertifiedProfile) -> None:
+    axes = close.plot()
     line, certified, attacks = axes.get_lines()
-    assert all(delta >= curve(epsilon) for epsilon, delta in line.get_xydata())
-    assert list(certified.get_xdata()) == [point.epsilon for point in curve.points]
-    assert all(a <= c for a, c in zip(attacks.get_xdata(), certified.get_xdata(), strict=True))
-    assert curve.plot(axes) is axes
+    assert all(delta >= close(epsilon) for epsilon, delta in line.get_xydata())
+    assert list(certified.get_xdata()) == [point.epsilon for point in close.points]
+    reached = [one.lower_bound.epsilon for one in close.points if one.lower_bound is not None]
+    assert list(attacks.get_xdata()) == [epsilon for epsilon in reached if epsilon > 0]
+    for epsilon, delta in attacks.get_xydata():  # an attack at epsilon = 0 lay above the certified line
+        assert delta <= close(epsilon) * (1 + 1e-9)
+    assert close.plot(axes) is axes
     assert len(axes.get_lines()) == 6
+    assert axes.get_lines()[3].get_color() != line.get_color()
     certificate = curve.points[0].certificate
     drawn = certificate.plot()
     assert [label.get_text() for label in drawn.get_yticklabels()] == ["30 users", "50 users"]
     widths = sorted(bar.get_width() for bar in drawn.patches)
     assert widths == sorted([0.5, 1.0, *(tier.epsilon for tier in certificate.tiers)])
+
+
+def test_a_curve_without_deltas_is_within_5_percent_of_certify(close: CertifiedProfile) -> None:
+    """Reproduction: with nine points it was 1.2 to 1.7 times above what 'certify' says between them."""
+    assert [point.delta for point in close.points] == list(DELTAS_OF_A_CURVE)
+    first, last = close.points[0].epsilon, close.points[-1].epsilon
+    for step in range(1, 30):
+        epsilon = first + (last - first) * step / 30
+        exact = croupier.certify({1.0: 1000}, "rr", epsilon=epsilon, attack=False).delta
+        assert close(epsilon) <= 1.05 * exact
+        assert close(epsilon) >= croupier.lower_bound({1.0: 1000}, "rr", epsilon=epsilon).delta
+
+
+def test_a_curve_at_given_deltas_is_drawn_as_points(curve: CertifiedProfile) -> None:
+    """Reproduction: three points, three decades apart, were a CERTIFIED line 37 times above what 'certify' says."""
+    assert curve.between == ()
+    line, certified, _ = curve.plot().get_lines()
+    assert len(line.get_xdata()) == 0
+    assert (certified.get_linestyle(), certified.get_label()) == ("None", "rr, CERTIFIED")
+    assert list(certified.get_xdata()) == [point.epsilon for point in curve.points]
 
 
 def test_every_row_has_the_delta_it_is_certified_at() -> None:
@@ -99,19 +130,21 @@ def test_every_row_has_the_delta_it_is_certified_at() -> None:
         assert point.lower_bound.epsilon <= point.epsilon
 
 
-def test_no_line_that_is_drawn_claims_more_than_is_certified(curve: CertifiedProfile) -> None:
+def test_no_line_that_is_drawn_claims_more_than_is_certified(curve: CertifiedProfile, close: CertifiedProfile) -> None:
     """Reproduction: 'croupier curve' joined the points, which on a logarithmic scale is below what they certify."""
-    line = certified_line(curve)
-    assert (line[0][0], line[-1][0]) == (curve.points[0].epsilon, curve.points[-1].epsilon)
-    lower = 0
-    for (left, above), (right, below) in itertools.pairwise(line):
-        middle = (left + right) / 2
-        assert math.sqrt(above * below) >= curve(middle) * 0.9  # what is read off in between
-        after = next(one for one in curve.points if one.epsilon > middle)
-        before = curve.points[curve.points.index(after) - 1]
-        share = (middle - before.epsilon) / (after.epsilon - before.epsilon)
-        lower += before.delta ** (1 - share) * after.delta**share < 0.5 * curve(middle)
-    assert lower > len(line) // 2  # where the points are joined
+    for profile in (curve, close):
+        line = certified_line(profile)
+        assert (line[0][0], line[-1][0]) == (profile.points[0].epsilon, profile.points[-1].epsilon)
+        lower = 0
+        for (left, above), (right, below) in itertools.pairwise(line):
+            for share in (0.0, 0.2, 0.5, 0.8, 1.0):
+                drawn = above ** (1 - share) * below**share  # what is read off between two points of the line
+                assert profile(left + share * (right - left)) * (1 - 1e-9) <= drawn
+            after = next((one for one in profile.points if one.epsilon >= right), profile.points[-1])
+            before = profile.points[max(0, profile.points.index(after) - 1)]
+            share = (right - before.epsilon) / (after.epsilon - before.epsilon)
+            lower += before.delta ** (1 - share) * after.delta**share < below
+        assert lower > len(line) // 2  # where straight lines joined the points
 
 
 def test_a_curve_is_a_sentence(curve: CertifiedProfile) -> None:

@@ -173,18 +173,40 @@ def test_the_order_of_reports_and_tiers_does_not_matter(reports: list[int]) -> N
     assert len(one.values) == len(one.projected) == len(one.standard_errors) == len(one.confidence_intervals) == 5
 
 
-@pytest.mark.parametrize("question", [BIT, MEAN, LATTICE], ids=lambda one: one.mechanism.kind)
-def test_intervals_are_normal_at_the_stated_level(question: Question) -> None:
-    reports = np.array([0, 1, 1, 1, 0, 1], dtype=np.int64)
-    domain = (0.0, 1.0) if question is BIT else (-2.0, 6.0)
-    for confidence in (0.5, 0.9, 0.999):
-        one = estimate(question, reports, [(1.0, 6)], confidence)
-        half = NormalDist().inv_cdf((1 + confidence) / 2) * one.standard_errors[0]
-        assert one.confidence_level == confidence
-        bias = one.clamping.bias if one.clamping else 0.0
-        interval = np.array((one.values[0] - half - bias, one.values[0] + half + bias))
-        assert one.confidence_intervals[0] == pytest.approx(tuple(np.clip(interval, *domain)))
-        assert one.projected == pytest.approx(tuple(np.clip(one.values, *domain)))
+@pytest.mark.parametrize("confidence", [0.5, 0.95, 0.999])
+@pytest.mark.parametrize("ones", [0, 7, 30, 59, 60])
+@pytest.mark.parametrize("rounded", [False, True])
+def test_intervals_hold_what_the_test_does_not_reject(confidence: float, ones: int, rounded: bool) -> None:
+    """The variance at each hypothesised share is summed over the budgets, and every share of a fine grid is tested."""
+    question, tiers = MEAN if rounded else BIT, [(0.5, 40), (2.0, 20)]
+    found = estimate(question, np.array([1] * ones + [0] * (60 - ones), dtype=np.int64), tiers, confidence)
+    c, z = np.linspace(0, 1, 20_001), NormalDist().inv_cdf((1 + confidence) / 2)
+    keep = [(math.exp(budget) / (1 + math.exp(budget)), count) for budget, count in tiers]
+    total = sum(count * (2 * p - 1) for p, count in keep)
+    offset = sum(count * (1 - p) for p, count in keep)
+    uneven = c * (1 - c) * 60 / 59 * sum(count * (2 * p - 1 - total / 60) ** 2 for p, count in keep)
+    mixed = sum(count * ((pi := 1 - p + (2 * p - 1) * c) * (1 - pi)) for p, count in keep)
+    fixed = sum(count * p * (1 - p) for p, count in keep)
+    for intervals, variance in (
+        (found.confidence_intervals, mixed if rounded else fixed + uneven),
+        (found.population_intervals, mixed),
+    ):
+        reach = z * np.sqrt(variance) + 0.5 + max(0.0, z**2 - 1) / 6
+        kept = c[np.abs(np.clip(ones, offset, offset + total) - offset - c * total) <= reach]
+        ends = np.array([kept[0], kept[-1]])
+        assert intervals[0] == pytest.approx(tuple(8 * ends - 2 if rounded else ends), abs=1e-3)
+    assert found.confidence_level == confidence
+
+
+def test_a_mean_of_lattice_reports_has_the_interval_of_its_noise() -> None:
+    one = estimate(LATTICE, np.full(6, 40, dtype=np.int64), [(8.0, 6)], 0.95)
+    z, r = NormalDist().inv_cdf(0.975), math.exp(-8 / 80)
+    variance = 6 * (2 * r / (1 - r) ** 2 + 0.25)
+    kurtosis = 6 * 2 * r * (1 + 4 * r + r * r) / (1 - r) ** 4 / variance**2
+    wider = z + kurtosis * (z**3 - 3 * z) / 24
+    half = 8 / 480 * (wider * math.sqrt(variance) + 0.5 + (z**2 - 1) / 6)
+    assert one.clamping is not None
+    assert one.confidence_intervals[0] == pytest.approx((2 - half - one.clamping.bias, 2 + half + one.clamping.bias))
 
 
 def test_scaled_budgets_give_the_answer_of_the_scaled_population() -> None:

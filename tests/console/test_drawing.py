@@ -20,6 +20,7 @@ def result(estimate: Any, projected: Any, interval: Any, labels: list[str] | Non
         "projected": projected,
         "standard_error": error,
         "confidence_interval": interval,
+        "population_interval": interval,
     }
 
 
@@ -38,10 +39,12 @@ def test_a_share_lies_between_nothing_and_all() -> None:
     )
 
 
-def test_an_impossible_estimate_is_drawn_where_it_is() -> None:
+def test_an_impossible_estimate_is_drawn_in_its_interval() -> None:
+    """Reproduction: the dot lay outside its own interval, and the scale was stretched to reach it."""
     first, second = strips(result([-0.25, 1.0], [0.0, 1.0], [[0.0, 0.1], [0.9, 1.0]], ["a", "b"]), terms("krr"))
-    assert (first["at"], first["from"], first["possible"]) == (0.0, 20.0, "0.0 %")
-    assert (second["label"], second["at"]) == ("b", 100.0)
+    assert (first["at"], first["from"], first["to"], first["possible"]) == (0.0, 0.0, 10.0, "0.0 %")
+    assert (first["estimate"], first["scale"]) == ("-25.0 %", ("0.0 %", "100.0 %"))
+    assert (second["label"], second["at"], second["population"]) == ("b", 100.0, "90.0 % to 100.0 %")
 
 
 def test_a_mean_lies_in_the_range_of_the_question_and_a_vector_nowhere() -> None:

@@ -7,6 +7,9 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+from matplotlib.figure import Figure
+
 from accountant.certified_profile import certified_line
 from croupier import privacy_profile
 from deploy.show.plots import plot_answers, plot_privacy_curve, plot_training
@@ -54,27 +57,93 @@ def test_a_privacy_curve_shows_the_grade_of_every_line(tmp_path: Path) -> None:
         assert label in text
 
 
-def test_an_impossible_estimate_is_drawn_outside_its_interval(tmp_path: Path) -> None:
-    """Reproduction: the demonstration ended without a plot where the noise had carried a small share below 0."""
-    tier = {"local_epsilon": 1.0, "local_delta": 0.0, "up_to": False, "count": 50, "epsilon": 0.5, "delta": 1e-6}
-    certificate = {"epsilon": 0.5, "delta": 1e-6, "grade": "CERTIFIED", "tiers": [tier], "lower_bound": None}
-    shares = {"truth": [0.01, 0.99], "estimate": [-0.02, 1.02], "confidence_interval": [[0.0, 0.03], [0.97, 1.0]]}
-    letters = {"name": "letters", "quantity": "share", "labels": ["a", "b"]}
-    asked = {**letters, "confidence_level": 0.95, "certificate": certificate}
-    plot_answers({"questions": [asked | shares] * 2}, tmp_path / "answers.svg")
-    assert drawn(tmp_path / "answers.svg").count("estimate, 95 %") == 2
-    assert drawn(tmp_path / "answers.svg").count(">share<") == 2  # Reproduction: the axis had no name
+TIER = {"local_epsilon": 1.0, "local_delta": 0.0, "up_to": False, "count": 50, "epsilon": 0.5, "delta": 1e-6}
+CERTIFICATE: dict[str, Any] = {"epsilon": 0.5, "delta": 1e-6, "grade": "CERTIFIED", "tiers": [TIER], "num_users": 50}
+
+
+def asked(column: str, group: str | None, labels: list[str] | None, numbers: list[tuple[float, float]]) -> Any:
+    """A question of a demonstration: truths and estimates of shares, with intervals within [0, 1]."""
+    truths, estimates = ([pair[index] for pair in numbers] for index in (0, 1))
+    projected = [min(max(estimate, 0.0), 1.0) for estimate in estimates]
+    columns: dict[str, Any] = {
+        "truth": truths,
+        "estimate": estimates,
+        "projected": projected,
+        "confidence_interval": [[max(0.0, share - 0.1), min(1.0, share + 0.1)] for share in projected],
+    }
+    return {
+        "column": column,
+        "name": column if group is None else f"{column}, month={group}",
+        "group": group,
+        "quantity": "share",
+        "labels": labels,
+        "confidence_level": 0.95,
+        "certificate": CERTIFICATE,
+        **(columns if labels else {name: found[0] for name, found in columns.items()}),
+    }
+
+
+def figure_of(questions: list[Any], path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    saved: list[Figure] = []
+    save = Figure.savefig
+
+    def keep(figure: Figure, *args: Any, **kwargs: Any) -> None:
+        saved.append(figure)
+        save(figure, *args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Figure, "savefig", keep)
+        plot_answers({"questions": questions}, path)
+    return saved[0]
+
+
+@pytest.mark.parametrize("name", ["a", "a very long name of a category"])
+def test_every_dot_lies_in_its_interval(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reproduction: an impossible estimate was drawn beyond the end of its own interval."""
+    letters = asked("letters", None, [name, f"{name} 2", f"{name} 3"], [(0.01, -0.2), (0.9, 1.2), (0.5, 0.4)])
+    axes = figure_of([letters], tmp_path / "answers.svg", monkeypatch).axes[0]
+    upright = name == "a"
+    segments = sorted(axes.collections[0].get_segments(), key=lambda ends: float(ends[0][0 if upright else 1]))
+    dots = sorted(
+        tuple(at) if upright else tuple(at)[::-1]
+        for line in axes.get_lines()
+        if line.get_label().startswith(("estimate", "nearest"))
+        for at in line.get_xydata().tolist()
+    )
+    assert [place for place, _ in dots] == [0, 1, 2]
+    for (_, dot), ends in zip(dots, segments, strict=True):
+        low, high = sorted(end[1 if upright else 0] for end in ends.tolist())
+        assert low <= dot <= high
+    text = drawn(tmp_path / "answers.svg")
+    assert ("estimate, 95 %<" in text, "nearest possible, 95 %<" in text) == (True, True)
+    assert text.count(">share<") == 1  # Reproduction: the axis had no name
+
+
+def test_the_groups_of_a_question_share_a_panel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reproduction: twelve months were a strip of twelve panels, each with a scale of its own."""
+    months = [f"month {number}" for number in range(1, 13)]
+    questions = [
+        asked(column, month, None, [(0.3, 0.05 * index)])
+        for index, month in enumerate(months)
+        for column in ("smokes", "drinks")
+    ]
+    figure = figure_of(questions, tmp_path / "answers.svg", monkeypatch)
+    assert [axes.get_title() for axes in figure.axes] == ["smokes", "drinks", "", ""]
+    for axes in figure.axes[:2]:
+        assert [label.get_text() for label in axes.get_yticklabels()] == months
+    assert [label.get_text() for label in figure.axes[2].get_yticklabels()] == [
+        f"{month}: 50 users" for month in months
+    ]
+    letters = [asked("letter", month, ["a", "b"], [(0.3, 0.3), (0.7, 0.7)]) for month in months[:2]]
+    axes = figure_of(letters, tmp_path / "letters.svg", monkeypatch).axes[0]
+    shown = [label.get_text() for label in (*axes.get_xticklabels(), *axes.get_yticklabels())]
+    assert [one for one in shown if "month" in one] == ["month 1: a", "month 1: b", "month 2: a", "month 2: b"]
 
 
 def test_many_and_long_names_stand_beside_their_bars(tmp_path: Path) -> None:
     """Reproduction: forty of them were written over each other."""
-    tier = {"local_epsilon": 1.0, "local_delta": 0.0, "up_to": False, "count": 50, "epsilon": 0.5, "delta": 1e-6}
-    certificate = {"epsilon": 0.5, "delta": 1e-6, "grade": "CERTIFIED", "tiers": [tier], "lower_bound": None}
     labels = [f"category {number} of forty, whose names are very long" for number in range(40)]
-    shares = {"truth": [0.025] * 40, "estimate": [0.03] * 40, "confidence_interval": [[0.0, 0.06]] * 40}
-    letters = {"name": "letters", "quantity": "share", "labels": labels}
-    asked = {**letters, "confidence_level": 0.95, "certificate": certificate}
-    plot_answers({"questions": [asked | shares]}, tmp_path / "answers.svg")
+    plot_answers({"questions": [asked("letters", None, labels, [(0.025, 0.03)] * 40)]}, tmp_path / "answers.svg")
     found = re.findall(r'<text[^>]*\by="([\d.]+)"[^>]*>(category \d+ of forty[^<]*)<', drawn(tmp_path / "answers.svg"))
     assert [label for _, label in found] == [f"{label[:39]}…" for label in labels]
     heights = [float(height) for height, _ in found]

@@ -19,18 +19,20 @@ from accountant.plain_words import plain
 from accountant.results import Grade, Guarantee, round_up
 from accountant.service.ledger import Spent
 from accountant.service.round_certificate import HONEST_ACCOUNTANT, genuine_roster
+from analyzer.estimators import DEPENDENT_BUDGETS
 from client.fleet import FleetReport
 from client.published import publication_json
 from croupier import Budgets, certify
+from deploy.local.demo import published_at_random
 from deploy.local.fleet import FleetOutcome
+from deploy.local.rounds import RoundOutcome
 from deploy.show.documents import spent_json
+from deploy.show.estimates import answers_table, estimates_table, merging_line, remarks, result_remarks
 from deploy.show.tables import (
     PLANNED,
     certificate_table,
     counted,
-    merging_line,
     privacy_cost_table,
-    result_remarks,
     spent_table,
     together_lines,
 )
@@ -212,3 +214,65 @@ def test_the_headline_of_one_record_does_not_read_like_that_of_a_user() -> None:
     text = shown(certify(silos, RecordGaussian(dimension=3, records=5), delta=1e-3).to_json())
     assert "one RECORD of one client" in text
     assert "shuffler" not in text
+
+
+def published(**changed: Any) -> dict[str, Any]:
+    """A published share of .3, as JSON."""
+    certificate = pb.Certificate(epsilon=0.2, delta=1e-6, grade="CERTIFIED", num_users=25)
+    publication = pb.Publication(confidence_level=0.95, precision=pb.PRECISION_USABLE)
+    publication.values.add(
+        estimate=0.3,
+        projected=0.3,
+        standard_error=0.05,
+        confidence_interval=pb.Interval(low=0.2, high=0.4),
+        population_interval=pb.Interval(low=0.15, high=0.45),
+    )
+    return publication_json(publication, certificate) | changed
+
+
+def text_of(*parts: Any) -> str:
+    console = Console(file=io.StringIO(), width=160)
+    for part in parts:
+        console.print(part)
+    return " ".join(str(console.file.getvalue()).split())  # type: ignore[attr-defined]
+
+
+def test_a_result_has_intervals_for_its_people_and_for_their_population() -> None:
+    """Reproduction: the table's interval was about these people only, and what a population adds stood in --json."""
+    demo = {"column": "smokes", "name": "smokes", "truth": 0.31, "group": None}
+    for text in (text_of(estimates_table(published())), text_of(answers_table({"questions": [published(**demo)]}))):
+        assert "95 % interval: these people" in text
+        assert "95 % interval: population" in text
+        assert re.search(r"\[0.20*, 0.40*\] │ \[0.150*, 0.450*\]", text)
+        assert "one 95 % interval in 20 misses the truth; 'population' is the one that these people are drawn" in text
+    old = pb.Publication(confidence_level=0.95)
+    old.values.add(estimate=0.3, confidence_interval=pb.Interval(low=0.2, high=0.4))
+    text = text_of(estimates_table(publication_json(old, pb.Certificate())))  # of an earlier version
+    assert "[0.2, 0.4]" in text
+    assert "interval: population" not in text
+
+
+def test_a_result_that_is_too_noisy_is_said_to_be() -> None:
+    """Reproduction: an estimate of -0.21 was printed like any other."""
+    assert result_remarks(published()) == []
+    (said,) = result_remarks(published(precision="covers range"))
+    assert said.startswith("TOO NOISY TO USE: the 95 % interval is longer than half of the possible range; ask more")
+    (said,) = result_remarks(published(precision="hides shares", standard_error=[0.12, 0.11], projected=[0.2, 0.1]))
+    assert said.startswith("TOO NOISY TO USE: twice the standard error, 0.24, is more than the largest share, 0.2, so")
+    question = published(precision="covers range", name="smokes", data_notes=[])
+    (said,) = remarks({"questions": [question]})
+    assert said.startswith("smokes: TOO NOISY TO USE")
+
+
+def test_a_demonstration_warns_of_nothing_that_cannot_be_so() -> None:
+    """Budgets are drawn at random there, and the first page a newcomer sees is not about formulas of papers."""
+    certificate = certify({1.0: 100}, "rr", delta=1e-3).to_json()
+    question = {"name": "smokes", "certificate": certificate, "users_per_s": 1234.0}
+    plain_table = text_of(privacy_cost_table({"questions": [question]}))
+    verbose = text_of(privacy_cost_table({"questions": [question]}, verbose=True))
+    assert ("GSPA" in plain_table, "1,234" in plain_table) == (False, False)
+    assert ("GSPA Thm 2 says (no guarantee)" in verbose, "1,234" in verbose) == (True, True)
+    publication = pb.Publication(notes=[DEPENDENT_BUDGETS, "another note"])
+    publication.values.add(estimate=0.5)
+    document = published_at_random(RoundOutcome(publication, pb.Certificate(), {}, [], 0.0, 0.0))
+    assert document["notes"] == ["another note"]

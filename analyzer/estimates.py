@@ -1,0 +1,130 @@
+"""What an estimate consists of, and how it is written into a publication: numbers, errors, and what limits them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from enum import IntEnum
+
+from protocol.v1 import messages_pb2 as pb
+
+__all__ = ["Clamping", "Estimate", "Intervals", "Merged", "Precision", "precision_of"]
+
+Intervals = tuple[tuple[float, float], ...]
+
+
+class Precision(IntEnum):
+    """Whether the noise leaves anything to be read from a result; the values of pb.Precision."""
+
+    USABLE = pb.PRECISION_USABLE
+    COVERS_RANGE = pb.PRECISION_COVERS_RANGE
+    HIDES_SHARES = pb.PRECISION_HIDES_SHARES
+
+
+def precision_of(
+    projected: Sequence[float], standard_errors: Sequence[float], intervals: Intervals, width: float, *, shares: bool
+) -> Precision:
+    """Returns whether a result can be used.
+
+    A number cannot where its interval is longer than half of its range (of length `width`). Shares of a histogram
+    cannot where twice the standard error exceeds the largest: then no category can be told from an absent one.
+    """
+    if shares:
+        return Precision.HIDES_SHARES if 2 * max(standard_errors) > max(projected) else Precision.USABLE
+    ((low, high),) = intervals
+    return Precision.COVERS_RANGE if high - low > width / 2 else Precision.USABLE
+
+
+@dataclass(frozen=True)
+class Clamping:
+    """Reports outside [low, high] count as its ends (protocol.mechanisms.LatticeMechanism.margin).
+
+    Attributes:
+        low, high: in the units of the mean.
+        num_clamped: how many reports lay outside.
+        bias: what it moves the mean by, at most, where all clients are honest; the confidence interval allows for it.
+        influence: what one false report can move the mean by, at most.
+    """
+
+    low: float
+    high: float
+    num_clamped: int
+    bias: float
+    influence: float
+
+
+@dataclass(frozen=True)
+class Merged:
+    """In the tiers, budgets used by fewer than `min_tier_size` clients are counted with the next larger one used.
+
+    Attributes:
+        budget_grid: the local epsilons that a client may have used, ascending.
+        min_tier_size: at least 2; see `RoundTerms.smallest_tier`.
+    """
+
+    budget_grid: Sequence[float]
+    min_tier_size: int
+
+    def hidden(self, tiers: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+        """Returns the smallest budget that each tier may hide, and how many of its users, at most, have a smaller one.
+
+        What is merged is shown as soon as there are `min_tier_size` of them, so fewer have been merged into a tier.
+        """
+        found, before = [], 0.0
+        for epsilon, count in tiers:
+            smallest = min((own for own in self.budget_grid if before < own < epsilon), default=epsilon)
+            found.append((smallest, min(self.min_tier_size, count) - 1.0 if smallest < epsilon else 0.0))
+            before = epsilon
+        return found
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Estimated numbers, one for a share or mean, k for a histogram; all tuples have that length.
+
+    Attributes:
+        categories: histogram only: the names of what is counted.
+        values: unbiased (before any projection), so they may leave their natural range.
+        projected: the nearest possible: of a histogram the point of the simplex (Euclidean), else the end of the range.
+        standard_errors: around the truth of these users.
+        confidence_intervals: for the truth of these users, at `confidence_level` (analyzer.intervals); never a point,
+            within the range, and with the projected value inside.
+        population_intervals: the same for the population that these users are a random sample of.
+        sampling_standard_errors: of drawing these users from a population; not included in `standard_errors`.
+        clamping: what limits one report's influence; None where no report can be large.
+        merging_bias: what merged tiers move a value by, at most; the confidence intervals allow for it.
+        precision: whether the result can be used at all.
+    """
+
+    values: tuple[float, ...]
+    projected: tuple[float, ...]
+    standard_errors: tuple[float, ...]
+    confidence_intervals: Intervals
+    population_intervals: Intervals
+    confidence_level: float
+    sampling_standard_errors: tuple[float, ...]
+    notes: tuple[str, ...]
+    precision: Precision
+    categories: tuple[str, ...] = ()
+    clamping: Clamping | None = None
+    merging_bias: float = 0.0
+
+    def publish(self, publication: pb.Publication) -> None:
+        """Writes the estimate into a publication."""
+        publication.confidence_level = self.confidence_level
+        publication.notes.extend(self.notes)
+        publication.merging_bias = self.merging_bias
+        publication.precision = pb.Precision.ValueType(self.precision)
+        if self.clamping is not None:
+            publication.clamping.CopyFrom(pb.Clamping(**asdict(self.clamping)))
+        for index, value in enumerate(self.values):
+            (low, high), (least, most) = self.confidence_intervals[index], self.population_intervals[index]
+            publication.values.add(
+                label=self.categories[index] if self.categories else "",
+                estimate=value,
+                projected=self.projected[index],
+                standard_error=self.standard_errors[index],
+                confidence_interval=pb.Interval(low=low, high=high),
+                sampling_standard_error=self.sampling_standard_errors[index],
+                population_interval=pb.Interval(low=least, high=most),
+            )
