@@ -72,8 +72,8 @@ class _Http(H11Protocol):
     The application finds `hang_up` in the state of a request.
     """
 
-    def __init__(self, config: Any, server_state: Any, app_state: dict[str, Any], *loop: Any) -> None:
-        super().__init__(config, server_state, {**app_state, "hang_up": self._abort}, *loop)
+    def __init__(self, config: Any, server_state: Any, app_state: dict[str, Any], **more: Any) -> None:
+        super().__init__(config, server_state, {**app_state, "hang_up": self._abort}, **more)
         self._due: dict[Literal["request", "reading"], asyncio.TimerHandle] = {}
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
