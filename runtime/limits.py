@@ -88,7 +88,8 @@ class Budget:
         total: what there is.
         for_pinned: the part of it that only callers with a pinned certificate get, so that clients cannot keep the
             services of a deployment from each other.
-        newest_first: whether of one caller's calls the newest goes, and not the oldest.
+        newest_first: whether of one caller's calls, and of networks that hold the same, the newest goes and not the
+            oldest. Then a crowd of callers that all hold the same keeps what it has begun.
     """
 
     def __init__(self, total: int, *, for_pinned: int = 0, newest_first: bool = False) -> None:

@@ -134,9 +134,13 @@ class _Node(Generic[T]):
         self.items: dict[T, int] = {}  # oldest first
 
     def largest_first(self, *, newest_first: bool) -> Iterator[T]:
-        for part in sorted(self.parts.values(), key=lambda part: part.amount, reverse=True):
+        parts, items = list(self.parts.values()), list(self.items)
+        if newest_first:
+            parts.reverse()
+            items.reverse()
+        for part in sorted(parts, key=lambda part: part.amount, reverse=True):  # equal ones stay in order
             yield from part.largest_first(newest_first=newest_first)
-        yield from (reversed(list(self.items)) if newest_first else list(self.items))
+        yield from items
 
 
 class Holdings(Generic[T]):
@@ -198,8 +202,8 @@ class Holdings(Generic[T]):
     def largest_first(self, *, newest_first: bool = False) -> Iterator[T]:
         """Returns all items: of the network that holds most, and in it of the caller that holds most, before others.
 
-        Networks that hold the same come in the order in which they came, and the items of a caller oldest first, or
-        newest first. Take no more of it once something has changed.
+        Networks that hold the same, and the items of a caller, come oldest first, or newest first. Take no more of it
+        once something has changed.
         """
         return self._root.largest_first(newest_first=newest_first)
 

@@ -117,6 +117,18 @@ async def test_many_addresses_of_one_network_hold_what_a_network_holds() -> None
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_a_crowd_of_equals_keeps_what_it_has_begun() -> None:
+    """Else each new call would turn away one that has waited long, and none would be served."""
+    waiting = Waiting(Budget(16, newest_first=True))
+    crowd = [f"192.{number}.2.1" for number in range(20)]
+    await waiting.begin(*crowd)
+    assert waiting.gone == [f"{one} 0" for one in crowd[16:]]
+    for one in waiting.tasks:
+        one.cancel()
+
+
+@pytest.mark.asyncio
 async def test_calls_that_do_not_wait_stay_and_count_for_what_they_have() -> None:
     budget = Budget(4 * MESSAGE_BYTES)
     first, second = client(A), client(A)
