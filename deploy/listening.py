@@ -5,15 +5,19 @@ The web page and the gateway are served with it. What they answer stands in thei
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from runtime.connections import ConnectionWatch
+from runtime.limits import ARRIVES_S, LEAVES_S
 from runtime.transport import listening_at
 
 __all__ = ["HttpServer", "WebAddress"]
@@ -57,8 +61,76 @@ class WebAddress:
             raise ValueError(f"the host is {self.host!r}; it must be an IP address or localhost") from error
 
 
+CONNECTIONS = 1000
+"""At once; further ones are answered with 503. A quarter is left for those that come while a look at them is due."""
+_KEPT = CONNECTIONS * 3 // 4
+
+
+class _Http(H11Protocol):
+    """HTTP that ends a connection where a request does not come in time, and where what is sent is not read.
+
+    The application finds `hang_up` in the state of a request.
+    """
+
+    def __init__(self, config: Any, server_state: Any, app_state: dict[str, Any], **more: Any) -> None:
+        super().__init__(config, server_state, {**app_state, "hang_up": self._abort}, **more)
+        self._due: dict[Literal["request", "reading"], asyncio.TimerHandle] = {}
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Waits for the head of a request."""
+        super().connection_made(transport)
+        self._expect("request", ARRIVES_S)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Waits for nothing more."""
+        self._has_come("request")
+        self._has_come("reading")
+        self.app_state = {}  # ends a cycle
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Waits for the rest of the head of a request, if that has begun; the application waits for its body."""
+        if not self._is_answering():
+            self._expect("request", ARRIVES_S)
+        super().data_received(data)
+        if self._is_answering():
+            self._has_come("request")
+
+    def pause_writing(self) -> None:
+        """Waits until the other side reads."""
+        super().pause_writing()
+        self._expect("reading", LEAVES_S)
+
+    def resume_writing(self) -> None:
+        """Goes on."""
+        self._has_come("reading")
+        super().resume_writing()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Closes, which waits until the other side has read everything."""
+        super().timeout_keep_alive_handler()
+        self._expect("reading", LEAVES_S)
+
+    def _is_answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _expect(self, what: Literal["request", "reading"], seconds: float) -> None:
+        if what not in self._due:
+            self._due[what] = self.loop.call_later(seconds, self._abort)
+
+    def _has_come(self, what: Literal["request", "reading"]) -> None:
+        if timer := self._due.pop(what, None):
+            timer.cancel()
+
+    def _abort(self) -> None:
+        self.transport.abort()
+
+
 class HttpServer(uvicorn.Server):
-    """An HTTP server that is told what to serve. Nothing of a request is logged."""
+    """An HTTP server that is told what to serve. Nothing of a request is logged.
+
+    Of its connections one address keeps a quarter, on loopback, where a proxy has them all, three quarters.
+    """
 
     def __init__(self, app: ASGIApp, where: WebAddress, **settings: Any) -> None:
         """Listens, and does not serve yet.
@@ -79,6 +151,8 @@ class HttpServer(uvicorn.Server):
                 log_level="error",
                 server_header=False,
                 ws="none",
+                http=_Http,
+                limit_concurrency=CONNECTIONS,
                 log_config=None,
                 timeout_graceful_shutdown=2,
                 **{"proxy_headers": False, **secured, **settings},
@@ -88,8 +162,14 @@ class HttpServer(uvicorn.Server):
         with listening_at(f"{where.host}:{where.port}"):
             self.socket = socket.create_server((where.host, where.port), family=family)
         host = f"[{where.host}]" if ":" in where.host else where.host
-        self.url = f"http{'' if where.on_loopback else 's'}://{host}:{self.socket.getsockname()[1]}/"
+        port = self.socket.getsockname()[1]
+        self.url = f"http{'' if where.on_loopback else 's'}://{host}:{port}/"
+        self._watch = ConnectionWatch([port], _KEPT if where.on_loopback else CONNECTIONS // 4, _KEPT)
 
     async def run_until_stopped(self) -> None:
         """Serves until a signal comes or `should_exit` is set."""
-        await super().serve([self.socket])
+        self._watch.start()
+        try:
+            await super().serve([self.socket])
+        finally:
+            self._watch.stop()

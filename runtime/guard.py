@@ -1,11 +1,11 @@
-"""What stands before every call of a server: its room, its request, its answer, and what its handler raises."""
+"""What stands before every call of a server: its bytes, its request, its answer, and what its handler raises."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import ExitStack, aclosing
+from contextlib import AbstractContextManager, ExitStack, aclosing, nullcontext
 from typing import Any
 
 import grpc
@@ -13,10 +13,21 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from protocol.errors import Code, Refusal, SignatureError
-from runtime.limits import Held, Room, Slots, check_fields, host_of
+from runtime.connections import HangUp
+from runtime.limits import (
+    ARRIVES_S,
+    BUDGET_BYTES,
+    CALL_BYTES,
+    LARGE_ANSWER,
+    LEAVES_S,
+    MESSAGE_BYTES,
+    Budget,
+    check_fields,
+)
 from runtime.logs import FewLines
 from runtime.metrics import Metrics
 from runtime.retrying import RETRY_AFTER
+from runtime.shares import Call, caller_of, serving
 from runtime.tls import Context, ServerTls, presented_certificate
 
 __all__ = ["make_guard"]
@@ -24,25 +35,30 @@ __all__ = ["make_guard"]
 _log = logging.getLogger(__name__)
 
 _OURS = "/croupier."
-_LARGE = 64 * 1024
 _LONGEST_TEXT = 300
 _FOR_CLIENTS = frozenset({"GetRound", "Submit", "GetInclusion", "GetResult", "Attend", "GetTickets"})
 
 
 class _Guard(grpc.aio.ServerInterceptor):
-    """Stands before every call: its room, its slot, its request, its answer, and what its handler raises.
+    """Stands before every call: its bytes, its slot, its request, its answer, and what its handler raises.
 
     Only a Refusal's own words leave the process. Every method is a stream to gRPC, and its messages are bytes: so it
     is decided here when and whether a request is read, and a call is over only when its answer has left. A call holds
     no slot before its request has arrived: silent callers keep no other caller out.
+
+    Nothing of a call outlives it, which is why requests are not iterated over and calls not aborted: gRPC's iterator
+    and the error of an abort are cycles, and would keep the messages until the garbage collector comes.
     """
 
-    def __init__(self, metrics: Metrics, slots: Slots, streams: Slots, tls: ServerTls | None) -> None:
+    def __init__(self, metrics: Metrics, concurrent_calls: int, tls: ServerTls | None) -> None:
         self._metrics = metrics
         self._tls = tls
-        self._slots = slots
-        self._streams = streams
-        self._room, self._large_answers = Room(), Room()
+        # Streams have slots of their own: they do not take those of calls, and there are as many of them.
+        self._slots, self._streams = (
+            Budget(concurrent_calls, for_pinned=concurrent_calls // 4, newest_first=True) for _ in range(2)
+        )
+        self._messages, self._large_answers = Budget(BUDGET_BYTES), Budget(BUDGET_BYTES)
+        self._hang_up = HangUp()
         self._log = _RefusalLog()
 
     async def intercept_service(
@@ -62,21 +78,26 @@ class _Guard(grpc.aio.ServerInterceptor):
         else:
             return handler  # reflection, on the admin port
 
-        async def guarded(requests: AsyncIterator[bytes], context: Context) -> None:
+        async def guarded(_: object, context: Context) -> None:
+            status = None
             try:
-                caller, pinned = self._who_calls(context, method)
-                with self._room.hold(caller, pinned=pinned) as held:
-                    await serve(handler, requests, context, held, pinned)
+                call = self._call(context, method)
+                with serving(call), self._holding_bytes(call):
+                    await serve(handler, context, call)
             except (asyncio.CancelledError, grpc.aio.AbortError):
                 raise
             except Exception as error:  # noqa: BLE001 (the last line of defence: nothing internal may travel)
-                if not context.done():  # else the caller has hung up
-                    await self._refuse(error, method, context)
+                status = self._status_of(error, method)
+            if status is not None and not context.done():  # else the caller has hung up
+                code, text, trailing = status
+                context.set_code(code)
+                context.set_details(text)
+                context.set_trailing_metadata(trailing)
 
         return grpc.stream_stream_rpc_method_handler(guarded)
 
-    def _who_calls(self, context: Context, method: str) -> tuple[str, bool]:
-        """Returns the caller that a call is counted for, and whether its certificate is pinned.
+    def _call(self, context: Context, method: str) -> Call:
+        """Returns a call with the caller that it is counted for.
 
         TLS has let in a certificate that it could lead back to a pinned one; here it must be one itself. One that was
         pinned when its connection began comes from before a change of keys: NOT_READY, and it comes again with the new.
@@ -85,56 +106,87 @@ class _Guard(grpc.aio.ServerInterceptor):
         if presented is None:
             if method.startswith(_OURS) and method.rpartition("/")[2] not in _FOR_CLIENTS:
                 raise Refusal(Code.NOT_YOUR_CALL, "a client called")
-            return host_of(context.peer()), False
+            return Call(caller_of(context.peer()), pinned=False)
         if self._tls is not None and not self._tls.pins(presented):
             if self._tls.has_pinned(presented):
                 raise Refusal(Code.NOT_READY, "your certificate is not pinned any more; come again with your new one")
             raise Refusal(Code.NOT_YOUR_CALL, "your certificate is not pinned")
-        return presented, True
+        return Call((presented,), pinned=True)
 
-    async def _one_answer(
-        self, handler: Any, requests: AsyncIterator[bytes], context: Context, held: Held, pinned: bool
-    ) -> None:
-        raw = await held.message(requests)
+    def _holding_bytes(self, call: Call) -> AbstractContextManager[None]:
+        """Holds the largest size for a message: gRPC tells its size only when it is there."""
+        return nullcontext() if call.pinned else self._messages.hold(call, MESSAGE_BYTES)
+
+    async def _one_answer(self, handler: Any, context: Context, call: Call) -> None:
+        raw = await _read(context, call, None if call.pinned else ARRIVES_S)
         if raw is None:
             raise Refusal(Code.BAD_REQUEST, "there is no request")
-        if not pinned:
-            self._room.resize(held, len(raw))
+        if not call.pinned:
+            self._messages.resize(call, max(len(raw), CALL_BYTES))
             check_fields(raw)
-        with self._slots.work(held.caller, pinned=pinned):
+        with self._slots.hold(call):
             response = await handler.unary_unary(_parsed(raw, handler.request_deserializer), context)
         answer = handler.response_serializer(response)
-        if len(answer) <= _LARGE:
-            if not pinned:
-                self._room.resize(held, len(answer))
+        if call.pinned:
             await _write(context, answer)
-        else:  # in a room of their own: callers that read nothing keep no submission out
-            with self._large_answers.hold(held.caller, len(answer), pinned=pinned):
-                await _write(context, answer)
+        elif len(answer) <= LARGE_ANSWER:
+            self._messages.resize(call, max(len(answer), CALL_BYTES))
+            await self._write_to_stranger(context, call, answer)
+        else:
+            self._messages.resize(call, CALL_BYTES)
+            with self._large_answers.hold(call, len(answer)):
+                await self._write_to_stranger(context, call, answer)
 
-    async def _many_answers(
-        self, handler: Any, requests: AsyncIterator[bytes], context: Context, held: Held, pinned: bool
-    ) -> None:
+    async def _many_answers(self, handler: Any, context: Context, call: Call) -> None:
+        patient = call.pinned
+
         async def parsed() -> AsyncIterator[Any]:
-            while (raw := await held.message(requests)) is not None:
-                if not pinned:
+            while (raw := await _read(context, call, None if patient else ARRIVES_S)) is not None:
+                if not call.pinned:
                     check_fields(raw)
                 yield _parsed(raw, handler.request_deserializer)
 
-        with ExitStack() as entered:  # until then a stream holds room: strangers keep no client off the slots
-            held.on_entry = lambda: entered.enter_context(self._streams.work(held.caller, pinned=pinned))
-            if pinned:
-                held.on_entry()
+        with ExitStack() as entered:  # until then a stream holds bytes: strangers keep no client off the slots
+
+            def let_in() -> None:
+                nonlocal patient
+                if not patient:
+                    entered.enter_context(self._streams.hold(call))
+                    self._messages.release(call)
+                    patient = True
+
+            entered.callback(setattr, call, "on_entry", call.on_entry)  # ends a cycle
+            call.on_entry = let_in
+            if call.pinned:
+                entered.enter_context(self._streams.hold(call))
             async with aclosing(handler.stream_stream(parsed(), context)) as responses:
                 async for response in responses:
-                    await _write(context, handler.response_serializer(response))
+                    raw = handler.response_serializer(response)
+                    await (_write(context, raw) if patient else self._write_to_stranger(context, call, raw))
 
-    async def _refuse(self, error: Exception, method: str, context: Context) -> None:
+    async def _write_to_stranger(self, context: Context, call: Call, raw: bytes) -> None:
+        """Sends an answer; a call whose answer is not read can only be ended with its whole connection."""
+        try:
+            await call.wait_for(asyncio.shield(_write(context, raw)), LEAVES_S, "to read the answer")
+        except Refusal as refusal:
+            self._hang_up(context.peer())
+            self._log.public(refusal, "answer")
+            raise asyncio.CancelledError from None
+
+    def _status_of(self, error: Exception, method: str) -> tuple[grpc.StatusCode, str, tuple[tuple[str, str], ...]]:
         refusal = self._log.public(error, method)
         self._metrics.refusal(refusal.code)
         hint = refusal.retry_after_s
         trailing = () if hint is None else ((RETRY_AFTER, str(round(1000 * hint))),)
-        await context.abort(refusal.code.status, refusal.details(), trailing)
+        return refusal.code.status, refusal.details(), trailing
+
+
+async def _read(context: Context, call: Call, seconds: float | None) -> bytes | None:
+    """Returns the next message, None after the last. Without a limit in seconds the call cannot be turned away."""
+    # Shielded: gRPC does not free what it has allocated for a read that is cancelled.
+    reading = asyncio.shield(context.read())
+    raw: Any = await (reading if seconds is None else call.wait_for(reading, seconds, "your message"))
+    return None if raw is grpc.aio.EOF else raw
 
 
 async def _write(context: Context, raw: bytes) -> None:
@@ -180,5 +232,4 @@ def make_guard(
     concurrent_calls: int, metrics: Metrics | None = None, tls: ServerTls | None = None
 ) -> grpc.aio.ServerInterceptor:
     """Returns what stands before every call of a server: limits, checks of the request, refusals as statuses."""
-    # Streams last: they do not take the slots of calls, and there are as many of them.
-    return _Guard(metrics or Metrics(), Slots(concurrent_calls), Slots(concurrent_calls), tls)
+    return _Guard(metrics or Metrics(), concurrent_calls, tls)

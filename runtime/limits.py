@@ -1,44 +1,45 @@
 """How much of a service one caller may use at once, so that none can take it from the others.
 
-What gRPC itself can bound stands in `SERVER_OPTIONS`. The calls that are worked on are bounded by `Slots`: those of
-everybody, and those of one caller, which is a pinned certificate or an address. The bytes of callers without a
-certificate are bounded by `Room`, from before the first of them is read until the answer has left. What is beyond a
+`SERVER_OPTIONS` has what gRPC itself can bound. A `Budget` bounds the calls that are worked on, and another the bytes
+of callers without a certificate, from before the first of them is read until the answer has left. What is beyond a
 bound is refused at once, with a hint when to return.
 """
 
 from __future__ import annotations
 
-import asyncio
-import ipaddress
-from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 
 from protocol.errors import Code, Refusal
+from runtime.connections import CONNECTIONS
+from runtime.shares import RETRY_AFTER_S, Call, Holdings, current_call
 
 __all__ = [
+    "ARRIVES_S",
+    "BUDGET_BYTES",
+    "CALL_BYTES",
+    "LARGE_ANSWER",
+    "LEAVES_S",
     "MAX_FIELDS",
     "MESSAGE_BYTES",
-    "ROOM_BYTES",
     "SERVER_OPTIONS",
-    "Held",
-    "Room",
-    "Slots",
+    "Budget",
     "check_fields",
-    "host_of",
     "let_in",
 ]
 
 MESSAGE_BYTES = 4 * 1024 * 1024
 MAX_FIELDS = 4096
 """How many fields a client's request may have: an empty one takes 2 bytes on the wire and 90 in memory."""
-ROOM_BYTES = 256 * 1024 * 1024
-_RETRY_AFTER_S = 0.5
-_ARRIVES_S = 20.0
-_CALL_BYTES = 16 * 1024  # what a call takes that says next to nothing
-
-_CONNECTIONS = 4000
+BUDGET_BYTES = 256 * 1024 * 1024
+"""Of messages that arrive, and as much of large answers: callers that read nothing keep no submission out."""
+CALL_BYTES = 16 * 1024
+"""What a call takes whose messages are small."""
+LARGE_ANSWER = 64 * 1024
+ARRIVES_S = 20.0
+LEAVES_S = 120.0
+"""An answer has more time than a message: it is larger as a rule, and the caller that reads slowest goes anyway where
+answers are too many. The largest one needs 35 kB/s."""
 
 SERVER_OPTIONS = [
     ("grpc.max_receive_message_length", MESSAGE_BYTES),
@@ -65,155 +66,79 @@ SERVER_OPTIONS = [
     ("grpc.max_connection_age_ms", 1_800_000),
     ("grpc.max_connection_age_grace_ms", 90_000),
     # The most connections that a port accepts; a further one is closed at once, before any work for TLS.
-    ("grpc.max_allowed_incoming_connections", _CONNECTIONS),
+    ("grpc.max_allowed_incoming_connections", CONNECTIONS),
     # Calls wait until they are taken up, one after the other. gRPC cancels new ones while many wait, and the oldest
     # after a time (defaults: some from 1000 on, all from 3000 on; 30 s), and its CANCELLED gives a caller no reason.
     # So there is room for two from every connection, at 20 KB each, and time until callers have given up themselves.
-    ("grpc.server.max_pending_requests", 2 * _CONNECTIONS),
-    ("grpc.server.max_pending_requests_hard_limit", 2 * _CONNECTIONS),
+    ("grpc.server.max_pending_requests", 2 * CONNECTIONS),
+    ("grpc.server.max_pending_requests_hard_limit", 2 * CONNECTIONS),
     ("grpc.server_max_unrequested_time_in_server", 180),
 ]
 
 
-def host_of(peer: str) -> str:
-    """Returns whose an address is, of gRPC's "ipv4:1.2.3.4:5" or "ipv6:[::1]:5": one host, or one IPv6 network."""
-    kind, _, rest = peer.replace("%5B", "[").replace("%5D", "]").partition(":")
-    host = rest.rpartition(":")[0].strip("[]")
-    if kind != "ipv6":
-        return host or peer
-    try:
-        return str(ipaddress.ip_network((host.partition("%")[0], 64), strict=False))
-    except ValueError:
-        return host
+class Budget:
+    """An amount that calls share: bytes of memory, or calls that are worked on at once. Used from one event loop only.
 
-
-class Slots:
-    """The calls of one server. Used from its event loop only.
+    One caller gets a quarter. Where there is not enough for one more call, a call that waits (for its message, for the
+    caller to read its answer, for a worker) goes: one of the caller that holds most, in the network that holds most.
+    That may be the new call itself, which is then refused: callers that hold little come in, however many calls of
+    others wait.
 
     Args:
-        total: calls that are worked on at once. A quarter of them is kept for callers with a pinned certificate:
-            clients cannot keep the services of a deployment from each other. One caller gets a quarter.
+        total: what there is.
+        for_pinned: the part of it that only callers with a pinned certificate get, so that clients cannot keep the
+            services of a deployment from each other.
+        newest_first: whether of one caller's calls, and of networks that hold the same, the newest goes and not the
+            oldest. Then a crowd of callers that all hold the same keeps what it has begun.
     """
 
-    def __init__(self, total: int) -> None:
-        self._total = total
-        self._working: Counter[str] = Counter()
+    def __init__(self, total: int, *, for_pinned: int = 0, newest_first: bool = False) -> None:
+        self._total, self._for_pinned, self._newest_first = total, for_pinned, newest_first
+        self._held = Holdings[Call]()
 
     @contextmanager
-    def work(self, caller: str, *, pinned: bool) -> Iterator[None]:
-        """Holds a call that is worked on; raises Refusal OVERLOADED."""
-        limit = self._total if pinned else self._total * 3 // 4
-        mine = self._working[caller]
-        if self._working.total() >= limit or mine >= max(1, limit // 4):
-            raise Refusal(Code.OVERLOADED, f"{mine} calls of yours are under way", retry_after_s=_RETRY_AFTER_S)
-        self._working[caller] += 1
+    def hold(self, call: Call, amount: int = 1) -> Iterator[None]:
+        """Holds a part of the budget for a call. Raises Refusal OVERLOADED."""
+        self.resize(call, amount)
         try:
             yield
         finally:
-            self._working[caller] -= 1
-            if not self._working[caller]:
-                del self._working[caller]
+            self._held.remove(call)
 
+    def release(self, call: Call) -> None:
+        """Gives back what a call holds."""
+        self._held.remove(call)
 
-class Held:
-    """What one call holds of a `Room`."""
-
-    def __init__(self, caller: str, num_bytes: int) -> None:
-        self.caller, self.num_bytes = caller, num_bytes
-        self.on_entry: Callable[[], object] = lambda: None
-        self._patience: asyncio.Timeout | None = None
-
-    @property
-    def arrives(self) -> bool:
-        """Whether the call is still to say what it wants."""
-        return self._patience is not None
-
-    def turn_away(self) -> None:
-        """Ends the wait for a message, for another one."""
-        if self._patience is not None:
-            self._patience.reschedule(asyncio.get_running_loop().time())
-            self._patience, self.num_bytes = None, 0
-
-    async def message(self, requests: AsyncIterator[bytes]) -> bytes | None:
-        """Returns the next message, None after the last; a caller that holds no room may take any time.
-
-        Raises:
-            Refusal: OVERLOADED, the message has not come in time, or was turned away.
-        """
-        if not self.num_bytes:
-            return await anext(requests, None)
-        try:
-            async with asyncio.timeout(_ARRIVES_S) as self._patience:
-                return await anext(requests, None)
-        except TimeoutError:
-            raise Refusal(Code.OVERLOADED, "the request did not arrive in time", retry_after_s=_RETRY_AFTER_S) from None
-        finally:
-            self._patience = None
-
-
-_held: ContextVar[Held | None] = ContextVar("held", default=None)
+    def resize(self, call: Call, amount: int) -> None:
+        """Changes what a call holds. Raises Refusal OVERLOADED where that is too much; the call then holds nothing."""
+        grows = amount > self._held.of(call)
+        self._held.set(call, call.caller, amount)
+        limit = self._total if call.pinned else self._total - self._for_pinned
+        while grows:
+            if self._held.held_by(call.caller) > max(1, limit // 4):
+                candidates = self._held.items_of(call.caller, newest_first=self._newest_first)
+            elif self._held.total > limit:
+                candidates = self._held.largest_first(newest_first=self._newest_first)
+            else:
+                return
+            gone = next((one for one in candidates if one is call or one.can_go), call)
+            self._held.remove(gone)
+            if gone is call:
+                raise Refusal(
+                    Code.OVERLOADED, "too many calls at once, of yours or of all", retry_after_s=RETRY_AFTER_S
+                )
+            gone.turn_away()
 
 
 def let_in() -> None:
     """Says that the caller of the stream that is being served has proved who it is.
 
-    From the first time on the stream holds no room, but one of the slots for streams; raises Refusal OVERLOADED.
+    From the first time on the stream holds none of the bytes, but one of the slots for streams; raises Refusal
+    OVERLOADED.
     """
-    held = _held.get()
-    if held is not None and held.num_bytes:
-        held.on_entry()
-        held.num_bytes = 0
-
-
-class Room:
-    """The bytes that callers without a certificate hold: messages that arrive or are worked on, answers not yet read.
-
-    A message that arrives counts as one of the largest size, because gRPC tells its size only when it is there. Where
-    there is no room for one more, the oldest that has not arrived is turned away: silent callers keep no other out.
-
-    Args:
-        total: for all of them together; one caller gets a quarter.
-    """
-
-    def __init__(self, total: int = ROOM_BYTES) -> None:
-        self._total = total
-        self._all: dict[Held, None] = {}  # oldest first
-
-    @contextmanager
-    def hold(self, caller: str, num_bytes: int = MESSAGE_BYTES, *, pinned: bool) -> Iterator[Held]:
-        """Makes room for a message, of unknown size if none is given; a pinned caller needs none.
-
-        Raises:
-            Refusal: OVERLOADED.
-        """
-        held = Held(caller, 0)
-        if not pinned:
-            self.resize(held, num_bytes)
-            self._all[held] = None
-        token = _held.set(held)
-        try:
-            yield held
-        finally:
-            _held.reset(token)
-            self._all.pop(held, None)
-
-    def resize(self, held: Held, num_bytes: int) -> None:
-        """Changes what a call holds. Raises Refusal OVERLOADED where it would be more than there is."""
-        num_bytes = max(num_bytes, _CALL_BYTES)
-        while num_bytes > held.num_bytes:
-            others = [one for one in self._all if one is not held]
-            mine = [one for one in others if one.caller == held.caller]
-            if sum(one.num_bytes for one in mine) + num_bytes > self._total // 4:
-                among = mine
-            elif sum(one.num_bytes for one in others) + num_bytes > self._total:
-                among = others
-            else:
-                break
-            oldest = next((one for one in among if one.arrives), None)
-            if oldest is None:
-                raise Refusal(Code.OVERLOADED, "your messages fill the room for them", retry_after_s=_RETRY_AFTER_S)
-            oldest.turn_away()
-        held.num_bytes = num_bytes
+    call = current_call()
+    if call is not None:
+        call.on_entry()
 
 
 def check_fields(message: bytes) -> None:

@@ -24,6 +24,8 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, TypeVar
 
+from runtime.shares import FairQueue, current_call
+
 __all__ = ["WorkerPool", "collect_rarely", "peak_memory_bytes"]
 
 T = TypeVar("T")
@@ -82,6 +84,9 @@ class WorkerPool:
         self.processes = processes or os.cpu_count() or 1
         if self.processes < 1:
             raise ValueError(f"processes is {processes}; at least 1 is needed")
+        # One job beside those under way keeps a worker from waiting for the next. Executors of others take any number.
+        self._free = self.processes + 1 if executor is None else None
+        self._waiting = FairQueue[asyncio.Future[None]]()
         self._executor = executor or self._make()
 
     def _make(self) -> Executor:
@@ -97,7 +102,12 @@ class WorkerPool:
         await asyncio.gather(*(self.run(time.sleep, 0.05) for _ in range(self.processes)))
 
     async def run(self, work: Callable[..., T], *args: Any) -> tuple[T, float]:
-        """Returns the result of one call and its CPU seconds; a caller that is cancelled leaves the work to its end."""
+        """Returns the result of one job and its CPU seconds; a caller that is cancelled leaves the work to its end.
+
+        While all workers are busy, jobs are taken up from rounds and clients in turn, and among clients from each
+        network and each caller in turn. A client's call that waits can be turned away (see `Call`).
+        """
+        await self._turn()
         executor = self._executor
         try:
             return await self._submit(executor, work, args)
@@ -105,11 +115,50 @@ class WorkerPool:
             if self._executor is executor:
                 _log.exception("a worker process died; new ones are started")
                 self._executor = self._make()
+            await self._turn()
             return await self._submit(self._executor, work, args)
 
+    async def _turn(self) -> None:
+        """Waits until one of the executor's places is free, and takes it."""
+        if self._free is None:
+            return
+        if self._free:
+            self._free -= 1
+            return
+        mine: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        call = current_call()
+        try:
+            if call is None or call.pinned:
+                self._waiting.put(("rounds",), mine)
+                await mine
+            else:
+                self._waiting.put(("clients", *call.caller), mine)
+                await call.wait_for(mine, None, "")
+        except BaseException:
+            if mine.done() and not mine.cancelled():  # it had just become this job's turn
+                self._give_turn()
+            raise
+
+    def _give_turn(self, _: object = None) -> None:
+        """Gives a place back: to the job whose turn it is, if one waits."""
+        while self._waiting:
+            waiting = self._waiting.take()
+            if not waiting.done():
+                waiting.set_result(None)
+                return
+        if self._free is not None:
+            self._free += 1
+
     async def _submit(self, executor: Executor, work: Callable[..., T], args: tuple[Any, ...]) -> tuple[T, float]:
+        """Runs a job in the place that it has taken, and gives the place back when the job ends."""
+        try:
+            job = asyncio.get_running_loop().run_in_executor(executor, _timed, work, args)
+        except BaseException:
+            self._give_turn()
+            raise
+        job.add_done_callback(self._give_turn)
         # Shielded: a future of a pool that is cancelled just when a worker dies ends the thread that answers for all.
-        return await asyncio.shield(asyncio.get_running_loop().run_in_executor(executor, _timed, work, args))
+        return await asyncio.shield(job)
 
     async def map_chunks(
         self, work: Callable[[list[Any]], Sequence[T]], items: Sequence[Any], chunk: int = _CHUNK

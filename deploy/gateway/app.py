@@ -8,10 +8,9 @@ from all, is bounded as at a service.
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 from collections.abc import AsyncIterator, Sequence
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -32,17 +31,27 @@ from protocol.errors import Code, Refusal, refusal_of
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from runtime.http_channel import CONTENT_TYPE, HTTP_STATUS, NO_TOKENS, RETRY_AFTER_HEADER, code_name
-from runtime.limits import MESSAGE_BYTES, Held, Room, Slots, check_fields, host_of
+from runtime.limits import (
+    ARRIVES_S,
+    BUDGET_BYTES,
+    CALL_BYTES,
+    LARGE_ANSWER,
+    LEAVES_S,
+    MESSAGE_BYTES,
+    Budget,
+    check_fields,
+)
 from runtime.retrying import retry_after_s
+from runtime.shares import Call, Caller, caller_at
 from runtime.transport import Transport
 
 __all__ = ["make_app"]
 
 _log = logging.getLogger(__name__)
-_SLOTS = 20
-"""15 calls at once, 3 of one address. To a service the gateway is one address, and has room for 16 messages there."""
+_SLOTS = 15
+"""Calls at once, 3 of one address. To a service the gateway is one address, and can send 16 messages at once there."""
 _CALL_S = 60.0
-_LARGE = 64 * 1024
+_NOT_KEPT = {"Cache-Control": "no-store"}
 _OFFERED = {
     "Shuffler": ("GetRound", "Submit", "GetInclusion"),
     "Accountant": ("GetTickets",),
@@ -100,8 +109,8 @@ class _Gateway:
             "Analyzer": deployment.analyzer,
         }
         self._channels = {service: transport.public_channel(entry) for service, entry in entries.items()}
-        self._slots = Slots(_SLOTS)
-        self._room, self._large_answers = Room(), Room()
+        self._slots = Budget(_SLOTS, newest_first=True)
+        self._messages, self._large_answers = Budget(BUDGET_BYTES), Budget(BUDGET_BYTES)
 
     async def close(self) -> None:
         """Ends the calls that are under way."""
@@ -111,7 +120,7 @@ class _Gateway:
     async def health(self, request: Request) -> Response:
         """Whether hop 1 can be reached from here."""
         try:
-            with self._slots.work(_caller(request), pinned=False):
+            with self._slots.hold(Call(_caller(request), pinned=False)):
                 await self._pass_on("Shuffler", "GetRound", b"", 5.0)
         except Refusal as refusal:
             if refusal.code.may_pass:
@@ -121,35 +130,50 @@ class _Gateway:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers a call."""
         request = Request(scope, receive)
-        with ExitStack() as holding:
-            response: Response
-            try:
-                caller = _caller(request)
-                answer = await self._answer(request, caller)
-                if len(answer) > _LARGE:  # in a room of their own: callers that read nothing keep no submission out
-                    holding.enter_context(self._large_answers.hold(caller, len(answer), pinned=False))
-                response = Response(answer, media_type=CONTENT_TYPE)
-            except ClientDisconnect:
+        call = Call(_caller(request), pinned=False)
+        response: Response
+        try:
+            answer = await self._answer(request, call)
+            if len(answer) > LARGE_ANSWER:
+                await self._send_large(call, answer, scope, receive, send)
                 return
-            except HTTPException as error:
-                response = _said(error.status_code, grpc.StatusCode.INVALID_ARGUMENT, error.detail)
-            except Refusal as refusal:
-                response = _refused(refusal)
-            except Exception as error:  # noqa: BLE001 (the last line of defence: nothing internal may travel)
-                _log.error("a call failed", exc_info=error)
-                response = _refused(Refusal(Code.INTERNAL))
-            response.headers["Cache-Control"] = "no-store"
-            await response(scope, receive, send)
+            response = Response(answer, headers=_NOT_KEPT, media_type=CONTENT_TYPE)
+        except ClientDisconnect:
+            return
+        except HTTPException as error:
+            response = _said(error.status_code, grpc.StatusCode.INVALID_ARGUMENT, error.detail)
+        except Refusal as refusal:
+            response = _refused(refusal)
+        except Exception as error:  # noqa: BLE001 (the last line of defence: nothing internal may travel)
+            _log.error("a call failed", exc_info=error)
+            response = _refused(Refusal(Code.INTERNAL))
+        await response(scope, receive, send)
 
-    async def _answer(self, request: Request, caller: str) -> bytes:
+    async def _answer(self, request: Request, call: Call) -> bytes:
         service, method = _called(request.url.path)
         length = _length(request)
-        with self._room.hold(caller, length, pinned=False) as held:
-            raw = await _body(request, held, length)
+        with self._messages.hold(call, max(length, CALL_BYTES)):
+            raw = await call.wait_for(_body(request, length), ARRIVES_S, "your message")
             check_fields(raw)
             _check_no_token(method, raw)
-            with self._slots.work(caller, pinned=False):
+            with self._slots.hold(call):
                 return await self._pass_on(service, method, raw, _CALL_S)
+
+    async def _send_large(self, call: Call, answer: bytes, scope: Scope, receive: Receive, send: Send) -> None:
+        """Sends an answer that counts for its caller until it has been read.
+
+        Raises:
+            Refusal: OVERLOADED, nothing has been sent.
+        """
+        response = _InPieces(answer, headers=_NOT_KEPT, media_type=CONTENT_TYPE)
+        with self._large_answers.hold(call, len(answer)):
+            try:
+                await call.wait_for(response(scope, receive, send), LEAVES_S, "to read the answer")
+            except Refusal:  # it has begun, and cannot become another answer
+                if hang_up := scope.get("state", {}).get("hang_up"):
+                    hang_up()
+                    while (await receive())["type"] != "http.disconnect":
+                        pass
 
     async def _pass_on(self, service: str, method: str, raw: bytes, patience_s: float) -> bytes:
         """Returns a service's answer.
@@ -167,6 +191,17 @@ class _Gateway:
         return answer
 
 
+class _InPieces(Response):
+    """An answer that the server gets no faster than it is read: a piece at a time, the first of them ahead."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Sends it."""
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        for start in range(0, len(self.body), LARGE_ANSWER):
+            end = start + LARGE_ANSWER
+            await send({"type": "http.response.body", "body": self.body[start:end], "more_body": end < len(self.body)})
+
+
 def _full_name(service: str) -> str:
     return str(rpc.DESCRIPTOR.services_by_name[service].full_name)
 
@@ -179,14 +214,9 @@ def _called(path: str) -> tuple[str, str]:
     raise HTTPException(404, "no such call here")
 
 
-def _caller(request: Request) -> str:
-    """Returns whom a request is counted for, as at a service."""
-    host, port = request.client or ("", 0)
-    try:
-        kind = f"ipv{ipaddress.ip_address(host).version}"
-    except ValueError:  # a proxy may name its client as it likes
-        return host
-    return host_of(f"{kind}:[{host}]:{port}")
+def _caller(request: Request) -> Caller:
+    """Returns the caller that a request is counted for, as at a service; a proxy may name its client as it likes."""
+    return caller_at(request.client.host if request.client else "")
 
 
 def _length(request: Request) -> int:
@@ -204,16 +234,13 @@ def _length(request: Request) -> int:
     return int(length)
 
 
-async def _body(request: Request, held: Held, length: int) -> bytes:
-    async def whole() -> AsyncIterator[bytes]:
-        body = bytearray()
-        async for part in request.stream():
-            body += part
-            if len(body) > length:
-                raise HTTPException(413, "the body is longer than the request says")
-        yield bytes(body)
-
-    return await held.message(whole()) or b""
+async def _body(request: Request, length: int) -> bytes:
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > length:
+            raise HTTPException(413, "the body is longer than the request says")
+    return bytes(body)
 
 
 def _check_no_token(method: str, raw: bytes) -> None:
@@ -238,4 +265,4 @@ def _refused(refusal: Refusal) -> Response:
 
 
 def _said(http_status: int, status: grpc.StatusCode, text: str) -> Response:
-    return JSONResponse({"code": code_name(status), "message": text}, http_status)
+    return JSONResponse({"code": code_name(status), "message": text}, http_status, _NOT_KEPT)

@@ -16,8 +16,6 @@ from runtime.transport import TLS, Transport
 
 __all__ = ["make_gateway", "serve_gateway"]
 
-_CONNECTIONS = 1000
-
 
 def make_gateway(
     directory: Path, where: WebAddress, origins: Sequence[str] = (), transport: Transport = TLS
@@ -36,7 +34,7 @@ def make_gateway(
         ValueError: the directory has no deployment, nothing can listen there, or an origin is none.
     """
     app = make_app(read_deployment(directory), transport, origins)
-    return HttpServer(app, where, limit_concurrency=_CONNECTIONS, proxy_headers=where.on_loopback)
+    return HttpServer(app, where, proxy_headers=where.on_loopback)
 
 
 def serve_gateway(directory: Path, where: WebAddress, origins: Sequence[str], ready: Callable[[str], None]) -> None:

@@ -35,6 +35,7 @@ metadata:
   labels: {app.kubernetes.io/name: croupier, app.kubernetes.io/component: $name}
 spec:
   type: LoadBalancer # passes TLS through; the clients pin this service's own certificate
+  externalTrafficPolicy: Local # callers keep their addresses, for each of which there is a limit
   selector: {app.kubernetes.io/name: croupier, app.kubernetes.io/component: $name}
   ports:
     - {name: public, port: $public, targetPort: public}

@@ -31,7 +31,7 @@ from protocol.errors import Code, Refusal
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
 from runtime.http_channel import HTTP_STATUS, HttpChannel
-from runtime.limits import MESSAGE_BYTES, ROOM_BYTES
+from runtime.limits import BUDGET_BYTES, MESSAGE_BYTES
 from tests.support import settings
 from tests.support.command_line import Said
 from tests.support.command_line import croupier as command
@@ -244,10 +244,10 @@ async def test_one_address_takes_no_more_than_its_share(deployment: Deployment) 
 
 
 @pytest.mark.asyncio
-async def test_bodies_that_do_not_arrive_hold_no_more_than_their_room(deployment: Deployment) -> None:
+async def test_bodies_that_do_not_arrive_hold_no_more_than_their_budget(deployment: Deployment) -> None:
     app = make_app(deployment, Tampering(Network().transport).transport)
     large: dict[str, Any] = {"content_length": str(MESSAGE_BYTES), "arrives": asyncio.Event()}
-    fit = ROOM_BYTES // 4 // MESSAGE_BYTES
+    fit = BUDGET_BYTES // 4 // MESSAGE_BYTES
     silent = [asyncio.create_task(ask(app, SUBMIT, **large)) for _ in range(fit + 1)]
     done, waiting = await asyncio.wait(silent, return_when=asyncio.FIRST_COMPLETED)
     assert done == {silent[0]}  # the oldest makes room

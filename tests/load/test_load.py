@@ -17,7 +17,7 @@ from deploy.bench.load import crowd
 from deploy.local.processes import LocalDeployment
 from protocol.manifest import RoundTerms
 from protocol.v1 import messages_pb2 as pb
-from runtime.limits import ROOM_BYTES
+from runtime.limits import BUDGET_BYTES
 from runtime.transport import public_channel
 from tests.load.bad_peers import bad_peers, relay
 from tests.load.http2 import calling
@@ -111,7 +111,7 @@ def resident_bytes(pid: int) -> int:
 @pytest.mark.processes
 @pytest.mark.xdist_group("processes")
 @pytest.mark.asyncio
-async def test_strangers_that_never_finish_hold_no_more_than_their_room(tmp_path: Path) -> None:
+async def test_strangers_that_never_finish_hold_no_more_than_their_budget(tmp_path: Path) -> None:
     """Once 8 connections with 100 messages each, all but their last bytes, held 3.3 GB; the ceiling is 256 MiB."""
     local = await asyncio.to_thread(LocalDeployment, tmp_path / "deployment", 1)
     pid = (await asyncio.to_thread(local.up, ["shuffler-1"], 1))["shuffler-1"]
@@ -127,6 +127,6 @@ async def test_strangers_that_never_finish_hold_no_more_than_their_room(tmp_path
     while not all(one.done() for one in strangers):
         await asyncio.wait(strangers, timeout=0.1)
         peak = max(peak, resident_bytes(pid))
-    assert sum(one.result() for one in strangers) > ROOM_BYTES // 8  # they did try
-    assert peak - before < ROOM_BYTES
+    assert sum(one.result() for one in strangers) > BUDGET_BYTES // 8  # they did try
+    assert peak - before < BUDGET_BYTES
     assert await asyncio.to_thread(local.down) == ["shuffler-1"]

@@ -143,6 +143,15 @@ def test_the_gateway_has_no_key_and_is_ready_while_it_reaches_hop_1() -> None:
     assert policy["spec"]["egress"] == [{"ports": [{"port": PUBLIC, "protocol": "TCP"}]}]
 
 
+def test_clients_keep_their_addresses_on_their_way_to_a_service() -> None:
+    """All of them had their node's address, and so one share of everything."""
+    public = {
+        name: one["spec"] for name, one in of_kind("Service").items() if one["spec"].get("type") == "LoadBalancer"
+    }
+    assert sorted(public) == ["accountant-public", "analyzer-public", "shuffler-1-public"]
+    assert {one["externalTrafficPolicy"] for one in public.values()} == {"Local"}
+
+
 def test_the_settings_of_the_pods_are_settings() -> None:
     (config,) = of_kind("ConfigMap").values()
     settings = ServiceSettings.model_validate(tomllib.loads(config["data"]["service.toml"]))

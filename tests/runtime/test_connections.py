@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.connections import ConnectionWatch, _whose
+from runtime.connections import ConnectionWatch, HangUp
 from tests.support import BIT, settings
 from tests.support.rounds import people, table
 
@@ -94,17 +94,41 @@ def test_to_look_at_sockets_gives_up_no_lock(tmp_path: Path) -> None:
         assert found.stdout == "locked\n"
 
 
-@pytest.mark.parametrize(
-    ("host", "whose"),
-    [
-        ("192.0.2.1", "192.0.2.1"),
-        ("::ffff:192.0.2.1", "192.0.2.1"),
-        ("2001:db8:1:2:3::4", "2001:db8:1:2::/64"),
-        ("fe80::1%eth0", "fe80::/64"),
-    ],
-)
-def test_whose_an_address_is(host: str, whose: str) -> None:
-    assert _whose(host) == whose
+@pytest.mark.asyncio
+async def test_a_port_that_is_nearly_full_loses_those_of_who_has_most() -> None:
+    """Four addresses, each with no more than its share, filled a port."""
+    async with echoing() as (port, _):
+        watch = ConnectionWatch([port], limit=100, most=8)
+        client = await connect(port, "127.9.0.1")
+        strangers = [await connect(port, f"127.1.0.{number}") for number in (1, 2, 3, 4) for _ in range(3)]
+        assert watch.look() == 5
+        late = await connect(port, "127.9.0.2")
+        assert watch.look() == 1
+        assert [await answers(one) for one in (client, late)] == [True, True]
+        kept = [await answers(one) for one in strangers]
+        assert [sum(kept[at : at + 3]) for at in range(0, 12, 3)] == [2, 2, 1, 1]
+        await hang_up((client, late, *strangers))
+
+
+@pytest.mark.asyncio
+async def test_a_crowd_of_clients_may_fill_a_port() -> None:
+    async with echoing() as (port, _):
+        watch = ConnectionWatch([port], limit=100, most=8)
+        crowd = [await connect(port, f"127.{number}.0.1") for number in range(1, 17)]
+        assert watch.look() == 0
+        await hang_up(crowd)
+
+
+@pytest.mark.asyncio
+async def test_the_connection_of_one_caller_is_ended_and_no_other() -> None:
+    async with echoing() as (port, _):
+        first, second = [await connect(port, "127.0.0.66") for _ in range(2)]
+        hang_up_on = HangUp()
+        hang_up_on(f"ipv4:127.0.0.66:{first[1].get_extra_info('sockname')[1]}")
+        hang_up_on("unix:/run/croupier")  # which is none of TCP's
+        assert await first[0].readline() == b""
+        assert await answers(second)
+        await hang_up((first, second))
 
 
 @pytest.mark.asyncio

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from protocol.errors import Refusal
+from runtime.shares import Call, caller_at, serving
 from runtime.workers import WorkerPool
 
 _PROGRAM = """
@@ -135,5 +137,51 @@ async def test_a_caller_that_gave_up_before_a_worker_died_takes_no_others_along(
         async with asyncio.timeout(60):
             answers = await asyncio.gather(*calls[:3], *calls[4:])
         assert [answer for answer, _ in answers] == [7] * 5
+    finally:
+        pool.close()
+
+
+async def job_of(pool: WorkerPool, call: Call, done: list[Call]) -> None:
+    with serving(call):
+        await pool.run(divmod, 7, 2)
+    done.append(call)
+
+
+@pytest.mark.asyncio
+async def test_a_caller_with_much_work_does_not_keep_the_others_waiting(tmp_path: Path) -> None:
+    """One address with forged signatures had all others wait for 5 s: work was done in the order in which it came."""
+    pool, done = WorkerPool(1), list[Call]()
+    try:
+        under_way = [asyncio.ensure_future(pool.run(until_there, tmp_path / "there")) for _ in range(2)]
+        stranger = [Call(caller_at("192.0.2.66"), pinned=False) for _ in range(20)]
+        neighbours = [Call(caller_at(f"2001:db8::{number:x}:0:0:0:1"), pinned=False) for number in range(20)]
+        client, peer = Call(caller_at("198.51.100.1"), pinned=False), Call(("shuffler-2",), pinned=True)
+        jobs = [asyncio.ensure_future(job_of(pool, one, done)) for one in (*stranger, *neighbours, client, peer)]
+        await asyncio.sleep(0)  # all of them wait now
+        (tmp_path / "there").touch()
+        await asyncio.gather(*under_way, *jobs)
+        assert done.index(peer) < 4
+        assert done.index(client) < 8
+        assert len(done) == 42
+    finally:
+        pool.close()
+
+
+@pytest.mark.asyncio
+async def test_a_call_that_waits_for_a_worker_can_be_turned_away(tmp_path: Path) -> None:
+    pool, done = WorkerPool(1), list[Call]()
+    try:
+        under_way = [asyncio.ensure_future(pool.run(until_there, tmp_path / "there")) for _ in range(2)]
+        calls = [Call(caller_at("192.0.2.66"), pinned=False) for _ in range(3)]
+        jobs = [asyncio.ensure_future(job_of(pool, one, done)) for one in calls]
+        await asyncio.sleep(0)
+        assert [one.can_go for one in calls] == [True] * 3
+        calls[0].turn_away()
+        with pytest.raises(Refusal, match="others hold less than you"):
+            await jobs[0]
+        (tmp_path / "there").touch()
+        await asyncio.gather(*under_way, *jobs[1:])
+        assert done == calls[1:]
+        assert not any(one.can_go for one in calls)
     finally:
         pool.close()

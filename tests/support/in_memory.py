@@ -168,8 +168,11 @@ class _Context:
     """What a handler is told of its caller, and with what it ends a call (grpc.aio.ServicerContext)."""
 
     certificate: str | None
-    status: grpc.aio.AioRpcError | None = None
+    code: grpc.StatusCode = grpc.StatusCode.OK
+    details: str = ""
+    trailing: Any = ()
     ended: bool = False
+    requests: _Pipe = field(default_factory=lambda: _Pipe())
     responses: _Pipe = field(default_factory=lambda: _Pipe())
 
     def auth_context(self) -> dict[str, list[bytes]]:
@@ -184,9 +187,18 @@ class _Context:
     async def write(self, raw: bytes) -> None:
         await self.responses.put(raw)
 
-    async def abort(self, code: grpc.StatusCode, details: str = "", trailing: Any = ()) -> None:
-        self.status = _error(code, details, trailing)
-        raise grpc.aio.AbortError
+    async def read(self) -> Any:
+        raw = await self.requests.get()
+        return grpc.aio.EOF if raw is None else raw
+
+    def set_code(self, code: grpc.StatusCode) -> None:
+        self.code = code
+
+    def set_details(self, details: str) -> None:
+        self.details = details
+
+    def set_trailing_metadata(self, trailing: Any) -> None:
+        self.trailing = trailing
 
 
 class _Server:
@@ -248,8 +260,8 @@ class _Server:
         if task.cancelled():
             raise _error(grpc.StatusCode.UNAVAILABLE, "the server has stopped")
         error = task.exception()
-        if isinstance(error, grpc.aio.AbortError) and context.status is not None:
-            raise context.status
+        if context.code is not grpc.StatusCode.OK:
+            raise _error(context.code, context.details, context.trailing)
         if error is not None:
             raise _error(grpc.StatusCode.UNKNOWN, f"Unexpected {type(error)}: {error}")
         return task.result()
@@ -363,10 +375,9 @@ class _UnaryCall(_Call):
     async def _call(self, address: str) -> Any:
         method, raw, read = self._request
         server, handler, context = await self._serve(address, method)
-        requests = _Pipe()
-        await requests.put(_fits(raw))
-        requests.close()
-        await server.run(handler.stream_stream(aiter(requests), context), context)
+        await context.requests.put(_fits(raw))
+        context.requests.close()
+        await server.run(handler.stream_stream(None, context), context)
         answer = await context.responses.get()
         if answer is None:
             raise _error(grpc.StatusCode.INTERNAL, "the method has no answer")
@@ -435,8 +446,8 @@ class _StreamCall(_Call):
 
     async def _call(self, address: str) -> None:
         server, handler, context = await self._serve(address, self._method)
-        context.responses = self._responses
-        await server.run(handler.stream_stream(aiter(self._requests), context), context)
+        context.requests, context.responses = self._requests, self._responses
+        await server.run(handler.stream_stream(None, context), context)
 
     async def write(self, request: Any) -> None:
         """Raises like gRPC: the error that the call has ended with, or InvalidStateError if it ended well."""
