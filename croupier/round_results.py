@@ -8,7 +8,8 @@ from typing import Any, Self
 from accountant.results import Grade, Guarantee, round_up
 from accountant.rich_display import folded_list, html_table, paragraph
 from client.published import publication_json
-from protocol.errors import NotCertifiedError
+from protocol.errors import NotCertifiedError, ProtocolError
+from protocol.shown import as_shown
 from protocol.v1 import messages_pb2 as pb
 
 __all__ = ["Inclusion", "Receipt", "ResultValue", "RoundResult"]
@@ -21,14 +22,15 @@ class Receipt:
     Attributes:
         round_id: of the round.
         person: whose answer it is, as `submit` was told; "" for the one person whose device this is.
-        local_epsilon: the budget that the answer has spent. A proved bound (CERTIFIED) on what the report reveals,
-            whatever the servers do; `RoundResult.guarantee` says what it comes to after the shuffle.
+        local_epsilon, local_delta: the budget that the answer has spent. A proved bound (CERTIFIED) on what the report
+            reveals, whatever the servers do; `RoundResult.guarantee` says what it comes to after the shuffle.
         sealed_before: the answer was sealed by an earlier call; the value and budget of this call were not used.
     """
 
     round_id: str
     person: str
     local_epsilon: float
+    local_delta: float
     sealed_before: bool
 
 
@@ -128,9 +130,13 @@ class RoundResult:
 
         Raises:
             NotCertifiedError: the accountant has refused the round, so that nothing was ever opened.
+            ProtocolError: the certificate has a grade that the protocol does not have.
         """
         if not certificate.granted:
             raise NotCertifiedError(certificate.round_id, tuple(certificate.refusals))
+        if certificate.grade not in set(Grade):
+            must = f"it must be one of {', '.join(Grade)}"
+            raise ProtocolError(f"the certificate's grade is {as_shown(certificate.grade)!r}; {must}")
         return cls(
             round_id=publication.round_id,
             values=tuple(

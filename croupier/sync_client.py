@@ -148,6 +148,11 @@ class ClientRound:
         return self.asked.budgets
 
     @property
+    def local_delta(self) -> float:
+        """See `AsyncClientRound.local_delta`."""
+        return self.asked.local_delta
+
+    @property
     def closes_at(self) -> datetime | None:
         """When the round closes by itself; None where its operator closes it."""
         return self.asked.closes_at

@@ -212,14 +212,14 @@ def round_close(
     with plain_errors():
         import asyncio
 
+        from client.rounds import state_name
         from deploy.operator.rounds import Operator
         from deploy.show.tables import counted
-        from protocol.v1 import messages_pb2 as pb
 
         async def close_it() -> tuple[str, int]:
             async with Operator(directory) as operator:
                 answer = await operator.close_round(round_id, end_sequential=end_sequential)
-                return pb.RoundState.Name(answer.state).removeprefix("ROUND_STATE_"), answer.num_clients
+                return state_name(answer.state), answer.num_clients
 
         state, clients = asyncio.run(close_it())
     why = {"OPEN": " (too few clients: held)", "DISPOSED": " (too few clients: deleted)"}.get(state, "")

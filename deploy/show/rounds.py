@@ -13,6 +13,7 @@ from rich.text import Text
 
 from accountant.plain_words import does
 from accountant.results import percent, round_up
+from client.limits import local_budget
 from deploy.show.tables import counted
 from deploy.show.text import GLUE, sections_text, wrapped
 
@@ -210,7 +211,9 @@ def right_at_most_line(budget: dict[str, Any]) -> str:
 def _budgets_section(terms: dict[str, Any]) -> dict[str, Any]:
     budgets = terms["budgets"]
     points = []
-    points += [f"local ε {round_up(one['epsilon'])}: {right_at_most_line(one)}" for one in budgets[:_MOST_BUDGETS]]
+    points += [
+        f"{local_budget(one['epsilon'], one['delta'])}: {right_at_most_line(one)}" for one in budgets[:_MOST_BUDGETS]
+    ]
     if len(budgets) > _MOST_BUDGETS:
         points.append(f"{len(budgets) - _MOST_BUDGETS:,} more, all in --json")
     unit = "ONE RECORD of yours" if terms["randomizer"] == "gaussian_vector" else "your answer"
