@@ -13,7 +13,6 @@ from rich.text import Text
 
 from accountant.plain_words import does
 from accountant.results import percent, round_up
-from client.limits import local_budget
 from deploy.show.tables import counted
 from deploy.show.text import GLUE, sections_text, wrapped
 
@@ -211,8 +210,9 @@ def right_at_most_line(budget: dict[str, Any]) -> str:
 def _budgets_section(terms: dict[str, Any]) -> dict[str, Any]:
     budgets = terms["budgets"]
     points = []
+    delta = f", δ {round_up(budgets[0]['delta'])}" if budgets[0]["delta"] else ""  # the same for all
     points += [
-        f"{local_budget(one['epsilon'], one['delta'])}: {right_at_most_line(one)}" for one in budgets[:_MOST_BUDGETS]
+        f"local ε {round_up(one['epsilon'])}{delta}: {right_at_most_line(one)}" for one in budgets[:_MOST_BUDGETS]
     ]
     if len(budgets) > _MOST_BUDGETS:
         points.append(f"{len(budgets) - _MOST_BUDGETS:,} more, all in --json")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import grpc.aio
 import pytest
@@ -28,7 +29,7 @@ from tests.support.gateways import PassOn, Tampering, reached_at
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
 GRANTED, NO_CODE = pb.SUBMISSION_CODE_ACCEPTED, 99
-LIES = [pb.SUBMISSION_CODE_UNKNOWN_CLIENT, GRANTED, NO_CODE]
+LIES: list[Any] = [pb.SUBMISSION_CODE_UNKNOWN_CLIENT, GRANTED, NO_CODE]
 
 
 async def tickets_for_all(at: Arena, raw: bytes) -> bytes:

@@ -127,7 +127,7 @@ def test_the_local_delta_of_one_round_is_limited() -> None:
     Limits(max_local_delta=1e-4).check_round(terms, 1.0)
 
 
-def test_the_stricter_of_two_limits_holds_and_a_default_is_no_limit_of_its_own() -> None:
+def test_of_two_limits_the_stricter_holds_but_not_a_default() -> None:
     """A person who raises a limit of δ is not held to the default of an application that says nothing about it."""
     raised = Limits(max_local_delta=1e-4, lifetime_delta=1e-3, min_batch_size=20)
     for stricter in (raised.stricter(NONE), NONE.stricter(raised)):
