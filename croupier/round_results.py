@@ -130,13 +130,22 @@ class RoundResult:
 
         Raises:
             NotCertifiedError: the accountant has refused the round, so that nothing was ever opened.
-            ProtocolError: the certificate has a grade that the protocol does not have.
+            ProtocolError: what is signed is not a certificate: a grade that there is not, an ε below 0, no method.
         """
         if not certificate.granted:
             raise NotCertifiedError(certificate.round_id, tuple(certificate.refusals))
-        if certificate.grade not in set(Grade):
-            must = f"it must be one of {', '.join(Grade)}"
-            raise ProtocolError(f"the certificate's grade is {as_shown(certificate.grade)!r}; {must}")
+        try:
+            guarantee = Guarantee(
+                certificate.epsilon,
+                certificate.delta,
+                Grade(certificate.grade),
+                certificate.method,
+                tuple(certificate.assumptions),
+            )
+        except ValueError as error:
+            raise ProtocolError(
+                f"the accountant has signed what is not a certificate: {as_shown(str(error))}"
+            ) from error
         return cls(
             round_id=publication.round_id,
             values=tuple(
@@ -151,13 +160,7 @@ class RoundResult:
             ),
             confidence_level=publication.confidence_level,
             num_reports=publication.num_reports,
-            guarantee=Guarantee(
-                certificate.epsilon,
-                certificate.delta,
-                Grade(certificate.grade),
-                certificate.method,
-                tuple(certificate.assumptions),
-            ),
+            guarantee=guarantee,
             sealed=bool(publication.sealed_result),
             document=publication_json(publication, certificate),
         )

@@ -137,7 +137,7 @@ def _failure(answer: HttpAnswer) -> grpc.aio.AioRpcError:
     try:
         said = json.loads(answer.body)
         return _error(_STATUSES[said["code"]], str(said["message"]), answer.headers.get(RETRY_AFTER_HEADER, ""))
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         passes = answer.status in _PASSES
         status = grpc.StatusCode.UNAVAILABLE if passes else grpc.StatusCode.UNKNOWN
         return _error(status, f"the gateway answered with HTTP status {answer.status}")
