@@ -11,8 +11,6 @@ import grpc.aio
 import pytest
 
 import croupier
-from accountant.service.checking import evaluate_both
-from accountant.service.tickets import _KEYS
 from client.limits import Limits, SpentHere, write_limits
 from client.rounds import accept_manifest
 from deploy.gateway.app import make_app
@@ -25,22 +23,11 @@ from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from tests.attacks.arena import Arena, arena
 from tests.support import settings
-from tests.support.gateways import PassOn, Tampering, reached_at
+from tests.support.gateways import PassOn, Tampering, reached_at, tickets_for_all
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
 GRANTED, NO_CODE = pb.SUBMISSION_CODE_ACCEPTED, 99
 LIES: list[Any] = [pb.SUBMISSION_CODE_UNKNOWN_CLIENT, GRANTED, NO_CODE]
-
-
-async def tickets_for_all(at: Arena, raw: bytes) -> bytes:
-    """Returns what an accountant answers that gives one client tickets for any number of answers."""
-    asked = pb.GetTicketsRequest.FromString(raw)
-    keys = await at.service("accountant").store.run("take the keys", lambda tx: tx.keys(asked.round_id))
-    seeds = {lane: keys[purpose].private for lane, purpose in _KEYS.items()}
-    reports, budgets = evaluate_both(seeds, [one.envelope for one in asked.requests])
-    return pb.GetTicketsResponse(
-        codes=[GRANTED], report_evaluations=reports, parameter_evaluations=budgets
-    ).SerializeToString()
 
 
 @pytest.mark.parametrize("held", ["GetTickets", "Submit"])
@@ -82,7 +69,7 @@ async def interleave(
         if pb.GetTicketsRequest.FromString(raw).round_id != terms[0].round_id:
             return await pass_on(raw)
         if lie == GRANTED:
-            return await tickets_for_all(at, raw)
+            return await tickets_for_all(at.service("accountant"), raw)
         return pb.GetTicketsResponse(codes=[lie]).SerializeToString()
 
     async def hold_back(raw: bytes, pass_on: PassOn) -> bytes:
