@@ -163,7 +163,7 @@ class _Exchange(urllib.request.HTTPSHandler, urllib.request.HTTPHandler):
         self._socket: socket.socket | None = None
         self._ended = False
 
-    def do_open(self, http_class: Any, request: urllib.request.Request, **how: Any) -> http.client.HTTPResponse:
+    def do_open(self, http_class: Any, req: urllib.request.Request, **how: Any) -> http.client.HTTPResponse:
         """Opens the request on a connection whose socket is known here; see the base class."""
 
         def connection(*place: Any, **how: Any) -> http.client.HTTPConnection:
@@ -171,7 +171,7 @@ class _Exchange(urllib.request.HTTPSHandler, urllib.request.HTTPHandler):
             made._create_connection = self._connect  # type: ignore[attr-defined]
             return made
 
-        return super().do_open(connection, request, **how)  # type: ignore[misc, no-any-return]
+        return super().do_open(connection, req, **how)
 
     def _connect(self, *place: Any, **how: Any) -> socket.socket:
         connected = socket.create_connection(*place, **how)

@@ -64,7 +64,10 @@ def round_open(
         int | None, typer.Option(help="Steps from low to high; default: laplace 1000000, gaussian 100.")
     ] = None,
     local_delta: Annotated[
-        float | None, typer.Option(help="gaussian: the delta of every local budget, 1e-15..0.1.")
+        float | None,
+        typer.Option(
+            help="gaussian: the delta of every local budget, 1e-15..1e-3; clients keep to 1e-5 unless told otherwise."
+        ),
     ] = None,
     grid: Annotated[
         str,

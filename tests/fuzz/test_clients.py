@@ -176,7 +176,7 @@ def test_lists_of_a_hop(world: World, seed: int, num_out: int) -> None:
     raw = world.hostile(
         seed, rpc.GetInclusionResponse.DESCRIPTOR, rpc.GetInclusionResponse(hashes=bytes(32), total=2**63)
     )
-    found = missing_at_hop(Says(raw), world.terms, chain, 1, {"user": bytes(64)})  # type: ignore[arg-type, dict-item]
+    found = missing_at_hop(Says(raw), world.terms, chain, 1, {"user": bytes(64)})  # type: ignore[arg-type]
     assert outcome(found) is None
 
 
@@ -184,7 +184,7 @@ def test_lists_of_a_hop(world: World, seed: int, num_out: int) -> None:
 @hypothesis.given(SEEDS, st.sampled_from(["CERTIFIED", "", "PROVED"]))
 def test_results(world: World, seed: int, grade: str) -> None:
     accountant, analyzer = world.signers["accountant"], world.signers["analyzer"]
-    named = {"round_id": world.terms.round_id, "manifest_hash": world.terms.hash}
+    named: dict[str, Any] = {"round_id": world.terms.round_id, "manifest_hash": world.terms.hash}
     certificate = pb.Certificate(granted=True, grade=grade, method="exact", **named)
     signed = accountant.signed(Kind.CERTIFICATE, world.hostile(seed, pb.Certificate.DESCRIPTOR, certificate))
     result = pb.Publication(values=[pb.EstimatedValue()] * (seed % 3), certificate=signed, **named)
@@ -213,7 +213,7 @@ def attended(tmp_path_factory: pytest.TempPathFactory) -> tuple[World, dict[str,
 def test_streams_of_hop_1(attended: tuple[World, dict[str, Attendee], Outbox], seed: int) -> None:
     world, users, outbox = attended
     dice = Random(seed)
-    named = {"round_id": world.terms.round_id, "manifest_hash": world.terms.hash}
+    named: dict[str, Any] = {"round_id": world.terms.round_id, "manifest_hash": world.terms.hash}
     certificate = world.signers["accountant"].signed(
         Kind.CERTIFICATE, canonical(pb.Certificate(granted=dice.random() < 0.9, **named))
     )
