@@ -1,9 +1,8 @@
 """What a client keeps to by itself, whatever a round asks for: its own limits, in a file beside its outbox.
 
 They are checked before anything is randomized or sent. What counts towards the lifetime is in the outbox, durably: the
-local epsilons of all rounds that were answered, or begun, from there, added up. That is basic composition: the person
-has (the sum)-local differential privacy over all of them, whatever everybody else does. (Where budgets have a delta,
-the deltas add up beside it; they are not limited here.)
+local budgets (ε, δ) of all rounds that were answered, or begun, from there, added up. That is basic composition: the
+person has (the sum of ε, the sum of δ)-local differential privacy over all of them, whatever everybody else does.
 """
 
 from __future__ import annotations
@@ -16,51 +15,81 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from protocol.errors import LimitError
 from protocol.manifest import RoundTerms
+from protocol.mechanisms import MAX_LOCAL_DELTA
 from protocol.toml_file import read_toml
 
-__all__ = ["LIMITS_FILE", "Limits", "SpentHere", "in_full", "read_limits", "write_limits"]
+__all__ = [
+    "DEFAULT_DELTA",
+    "LIMITS_FILE",
+    "Limits",
+    "SpentHere",
+    "in_full",
+    "local_budget",
+    "read_limits",
+    "write_limits",
+]
 
 LIMITS_FILE = "limits.toml"
+DEFAULT_DELTA = 1e-5
 _Epsilon = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_Delta = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 @dataclass(frozen=True)
 class SpentHere:
-    """What has been answered, or begun: the sum of the local epsilons of so many rounds."""
+    """The sums of the local budgets of all rounds that were answered, or begun.
+
+    Attributes:
+        local_epsilon, local_delta: the sums.
+        rounds: how many rounds they are of.
+        rounds_of_unknown_delta: of these, the rounds that were answered with a croupier that did not note the delta;
+            each counts with the largest that a round could have then, `client.outbox.OLD_MAX_DELTA`.
+    """
 
     local_epsilon: float
+    local_delta: float
     rounds: int
+    rounds_of_unknown_delta: int = 0
 
 
 class Limits(BaseModel):
-    """A client's own limits; None where there is none.
+    """A client's own limits; None where there is none. The limits of δ always are.
+
+    An ε says nothing without its δ: with a δ of 0.1 every tenth report may be the answer itself, however small its ε.
 
     Attributes:
         lifetime_epsilon: the most that the local epsilons of all rounds may add up to.
+        lifetime_delta: the most that the local deltas of all rounds may add up to; 1e-5 if not given.
         max_rounds: the most rounds that are answered.
         max_local_epsilon: the most local epsilon of one round.
+        max_local_delta: the most local delta of one round, 0 to 1e-3; 1e-5 if not given.
         epsilon_max: a round may not allow a larger central epsilon to clients with the budget that would be used.
         min_batch_size: a round may not be ready to mix fewer clients.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     lifetime_epsilon: _Epsilon | None = None
+    lifetime_delta: _Delta = DEFAULT_DELTA
     max_rounds: Annotated[int, Field(ge=1)] | None = None
     max_local_epsilon: _Epsilon | None = None
+    max_local_delta: Annotated[_Delta, Field(le=MAX_LOCAL_DELTA)] = DEFAULT_DELTA
     epsilon_max: _Epsilon | None = None
     min_batch_size: Annotated[int, Field(ge=2)] | None = None
 
     def stricter(self, other: Limits) -> Limits:
-        """Returns the limits that allow only what both allow."""
-        both = {name: (value, getattr(other, name)) for name, value in self}
-        given = {name: [one for one in pair if one is not None] for name, pair in both.items()}
-        return Limits(**{n: max(v) if n == "min_batch_size" else min(v) for n, v in given.items() if v})
+        """Returns the limits that allow only what both allow; what only one of them gives is as that one says."""
+        mine, others = (one.model_dump(exclude_unset=True, exclude_none=True) for one in (self, other))
+        both = {name: (mine[name], others[name]) for name in mine.keys() & others.keys()}
+        strictest = {name: max(pair) if name == "min_batch_size" else min(pair) for name, pair in both.items()}
+        return Limits(**(mine | others | strictest))
 
     def check_round(self, terms: RoundTerms, local_epsilon: float) -> None:
         """Raises LimitError, with value and limit, for a round that is not answered with this budget of its grid."""
         allowed, smallest = terms.epsilon_max_of[local_epsilon], terms.manifest.min_batch_size
         if self.max_local_epsilon is not None and local_epsilon > self.max_local_epsilon:
             raise _beyond("the answer would spend a local ε of", local_epsilon, "at most", self.max_local_epsilon)
+        if terms.local_delta > self.max_local_delta:
+            raise _beyond("the answer would spend a local δ of", terms.local_delta, "at most", self.max_local_delta)
         if self.epsilon_max is not None and allowed > self.epsilon_max:
             raise _beyond("the round's epsilon_max for this answer is", allowed, "at most", self.epsilon_max)
         if self.min_batch_size is not None and smallest < self.min_batch_size:
@@ -68,25 +97,30 @@ class Limits(BaseModel):
 
     def check_lifetime(self, before: SpentHere, after: SpentHere) -> None:
         """Raises LimitError, with value and limit, if one more answer would be too much."""
+        so_far = f"after {{}} in {before.rounds} other rounds, the local {{}} would add up to"
         if self.lifetime_epsilon is not None and after.local_epsilon > self.lifetime_epsilon:
-            so_far = (
-                f"after {in_full(before.local_epsilon)} in {before.rounds} other rounds, the local ε would add up to"
-            )
-            raise _beyond(so_far, after.local_epsilon, "at most", self.lifetime_epsilon)
+            what = so_far.format(in_full(before.local_epsilon), "ε")
+            raise _beyond(what, after.local_epsilon, "at most", self.lifetime_epsilon)
+        if before.local_delta < after.local_delta > self.lifetime_delta:  # a round without a delta adds none
+            what = so_far.format(in_full(before.local_delta), "δ")
+            raise _beyond(what, after.local_delta, "at most", self.lifetime_delta)
         if self.max_rounds is not None and after.rounds > self.max_rounds:
             raise _beyond("the number of rounds answered would be", after.rounds, "at most", self.max_rounds)
 
 
 def _beyond(what: str, value: float, bound: str, limit: float) -> LimitError:
-    return LimitError(
-        f"{what} {in_full(value)}; your own limit is {bound} {in_full(limit)}; nothing was randomized or sent"
-    )
+    return LimitError(f"{what} {in_full(value)}; your own limit is {bound} {in_full(limit)}; nothing was sent")
 
 
 def in_full(value: float) -> str:
     """Returns a number with all its digits, as people write it: 1, 0.1, 1.0000001."""
     short = f"{value:g}"
     return short if float(short) == value else repr(value)
+
+
+def local_budget(epsilon: float, delta: float) -> str:
+    """Returns a local budget as people read it: "local ε 1", or "local ε 1, δ 1e-06"."""
+    return f"local ε {in_full(epsilon)}" + (f", δ {in_full(delta)}" if delta else "")
 
 
 def read_limits(path: Path) -> Limits:
@@ -107,6 +141,8 @@ def write_limits(path: Path, limits: Limits) -> None:
     fresh = path.with_suffix(".new")
     fresh.unlink(missing_ok=True)
     fresh.touch(mode=0o600)
-    lines = [f"{name} = {value!r}\n" for name, value in limits.model_dump(exclude_none=True).items()]
+    lines = [
+        f"{name} = {value!r}\n" for name, value in limits.model_dump(exclude_unset=True, exclude_none=True).items()
+    ]
     fresh.write_text("".join(lines), encoding="utf-8")
     fresh.replace(path)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import grpc.aio
+from sqlalchemy.exc import IntegrityError
 
 from client.limits import Limits
 from client.outbox import KEPT_DAYS, Outbox, other_person
@@ -20,7 +21,6 @@ from client.submission import Participant, send
 from client.tickets import seal_with_tickets
 from client.verification import certified_chain, missing_at_hop
 from protocol.deployment import Deployment
-from protocol.errors import OtherPersonError
 from protocol.manifest import RoundTerms
 from protocol.mechanisms import ScalarMechanism
 from protocol.questions import Question, choose_budget
@@ -39,13 +39,14 @@ class Answered:
     Attributes:
         round_id: of the round.
         code: hop 1's, or ALREADY_ANSWERED.
-        local_epsilon: what the submission that counts has spent.
+        local_epsilon, local_delta: what the submission that counts has spent.
         sealed_before: it was made by an earlier call, and value and budget of this one were not used.
     """
 
     round_id: str
     code: str
     local_epsilon: float
+    local_delta: float
     sealed_before: bool
 
 
@@ -112,6 +113,7 @@ async def answer_once(
         LimitError: the user's own limits do not allow the answer.
         OtherPersonError: someone else has answered meanwhile; nothing was sent.
         TicketError: the accountant's tickets cannot be trusted.
+        ProtocolError: a service answered with what the protocol does not have.
         Refusal: a service refuses the call.
         grpc.aio.AioRpcError: a service stayed out of reach.
     """
@@ -120,19 +122,18 @@ async def answer_once(
     if not sealed_before:
         epsilon = choose_budget(participant.max_local_epsilon, terms.budget_grid)
         limits.check_round(terms, epsilon)
-        await asyncio.to_thread(outbox.begin, round_id, user, epsilon, limits)
-        if enrol:
-            await enrol(participant.public_key)
-        sealed, refused = await seal_with_tickets(accountant, terms, {user: participant}, patience_s)
+        attempt = await asyncio.to_thread(outbox.begin, round_id, epsilon, terms.local_delta, limits)
         try:
-            await asyncio.to_thread(outbox.keep, round_id, sealed, alone=alone)
-        except OtherPersonError:
-            outbox.withdraw(round_id, user)
-            raise
-        if user in refused:
-            if refused[user] != pb.SUBMISSION_CODE_TICKETS_GIVEN:  # those may be for an answer that is under way
-                outbox.withdraw(round_id, user)
-            return Answered(round_id, _name(refused[user]), 0.0, sealed_before)
+            if enrol:
+                await enrol(participant.public_key)
+            sealed, refused = await seal_with_tickets(accountant, terms, {user: participant}, patience_s)
+            if user in refused:
+                return Answered(round_id, _name(refused[user]), 0.0, 0.0, sealed_before)
+            await asyncio.to_thread(outbox.keep, round_id, sealed, limits=limits, alone=alone)
+        except IntegrityError:  # the same person's other window has sealed an answer meanwhile, which is sent instead
+            sealed_before = True
+        finally:
+            outbox.withdraw(attempt)
     if user in outbox.acknowledged(round_id):
         code = ALREADY_ANSWERED
     else:
@@ -145,7 +146,7 @@ async def answer_once(
         if sent == pb.SUBMISSION_CODE_ACCEPTED:
             await asyncio.to_thread(outbox.acknowledge, round_id, [user])
         code = _name(sent)
-    return Answered(round_id, code, outbox.spent(round_id, user), sealed_before)
+    return Answered(round_id, code, outbox.spent(round_id, user), terms.local_delta, sealed_before)
 
 
 def _name(code: pb.SubmissionCode.ValueType) -> str:

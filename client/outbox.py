@@ -2,7 +2,8 @@
 
 A retry sends the identical bytes. To randomize again would spend the local budget again, so a user with a row for a
 round never gets a second one, not even when the bytes are forgotten, a month later. Only the file's owner reads it.
-What an answer spends is counted here before it is randomized (`client.limits`).
+What an answer spends is counted here before it is randomized, and its place in the person's limits is checked once
+more in the transaction that stores it (`client.limits`).
 """
 
 from __future__ import annotations
@@ -18,13 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.sqlite import insert
 
 from client.limits import Limits, SpentHere
 from client.submission import Sealed
 from protocol.errors import OtherPersonError
 
-__all__ = ["KEPT_DAYS", "Outbox", "other_person"]
+__all__ = ["KEPT_DAYS", "OLD_MAX_DELTA", "Outbox", "other_person"]
 
 _metadata = sa.MetaData()
 _submissions = sa.Table(
@@ -38,16 +38,26 @@ _submissions = sa.Table(
     sa.Column("local_epsilon", sa.Float, nullable=False),
     sa.Column("acknowledged", sa.Boolean, nullable=False),
     sa.Column("kept_at_unix_s", sa.BigInteger, nullable=False),
+    sa.Column("local_delta", sa.Float),  # null: stored by version 1, which did not note it
 )
-_begun = sa.Table(
-    "begun",
+_attempts = sa.Table(
+    "attempts",
     _metadata,
-    sa.Column("round_id", sa.String, primary_key=True),
-    sa.Column("user", sa.String, primary_key=True),
+    sa.Column("attempt", sa.String, primary_key=True),
+    sa.Column("round_id", sa.String, nullable=False),
     sa.Column("local_epsilon", sa.Float, nullable=False),
+    sa.Column("local_delta", sa.Float),
 )
-_VERSION = 1
-"""Of files that this croupier writes; those of before there was a number have the same tables."""
+_VERSION = 2
+"""The version of files that this croupier writes. Version 1 noted no delta, and a user's attempts at a round in one row
+of the table "begun"; files of before there was a number have the same tables."""
+_FROM_VERSION_1 = (
+    "ALTER TABLE sealed ADD COLUMN local_delta FLOAT",
+    "INSERT INTO attempts SELECT 'version 1/' || rowid, round_id, local_epsilon, NULL FROM begun",
+    "DROP TABLE begun",
+)
+OLD_MAX_DELTA = 0.1
+"""The largest local delta of a round at the time of version 1."""
 KEPT_DAYS = 30
 """For so long sealed submissions and their inclusion hashes are kept, and can be sent again and looked for."""
 _USERS_AT_ONCE = 1000
@@ -95,7 +105,10 @@ class Outbox:
                     f"{path} is an outbox of version {found}, and this croupier knows versions up to {_VERSION}: a "
                     "newer croupier has written it; install that one again, and do not delete the file"
                 )
+            from_version_1 = _FROM_VERSION_1 if sa.inspect(db).has_table("begun") else ()
             _metadata.create_all(db)
+            for statement in from_version_1:
+                db.exec_driver_sql(statement).close()
             if found < _VERSION:
                 db.exec_driver_sql(f"PRAGMA user_version = {_VERSION}").close()
 
@@ -154,23 +167,28 @@ class Outbox:
         with self._engine.connect() as db:
             return {row[0]: row[1] for row in db.execute(here.where((_submissions.c.round_id == round_id) & where))}
 
-    def begin(self, round_id: str, user: str, local_epsilon: float, limits: Limits) -> None:
-        """Counts an answer, durably, before it is randomized; a repeated call for the round counts once.
+    def begin(self, round_id: str, local_epsilon: float, local_delta: float, limits: Limits) -> str:
+        """Counts an attempt to answer, durably, before anything is randomized; returns its name.
+
+        Several attempts at one round, those of other windows too, count as one: with the largest budget among them.
 
         Raises:
             LimitError: it would go beyond the limits; it is not counted then.
         """
+        attempt = secrets.token_hex(16)
         with self._engine.begin() as db:  # the write first: it locks out another process that begins at the same time
-            more = insert(_begun).values(round_id=round_id, user=user, local_epsilon=local_epsilon)
-            larger = sa.func.max(_begun.c.local_epsilon, more.excluded.local_epsilon)
-            db.execute(more.on_conflict_do_update(set_={"local_epsilon": larger}))
-            before = _spent(db, without=round_id)
-            limits.check_lifetime(before, _spent(db))
+            counted = {"local_epsilon": local_epsilon, "local_delta": local_delta}
+            db.execute(_attempts.insert().values(attempt=attempt, round_id=round_id, **counted))
+            limits.check_lifetime(_spent(db, without=round_id), _spent(db))
+        return attempt
 
-    def withdraw(self, round_id: str, user: str) -> None:
-        """Has an answer that was begun not count: nothing of it has left. What was stored counts for ever."""
+    def withdraw(self, attempt: str) -> None:
+        """Ends an attempt: what it has stored counts for ever, and otherwise nothing of it has left.
+
+        An attempt whose process died is never withdrawn. It counts for ever.
+        """
         with self._engine.begin() as db:
-            db.execute(_begun.delete().where((_begun.c.round_id == round_id) & (_begun.c.user == user)))
+            db.execute(_attempts.delete().where(_attempts.c.attempt == attempt))
 
     def spent_in_all(self) -> SpentHere:
         """Returns what the rounds that were answered, or begun, from here have spent."""
@@ -178,18 +196,26 @@ class Outbox:
             return _spent(db)
 
     def keep(
-        self, round_id: str, submissions: Mapping[str, Sealed], *, alone: bool = False, most: int | None = None
+        self,
+        round_id: str,
+        submissions: Mapping[str, Sealed],
+        *,
+        limits: Limits | None = None,
+        alone: bool = False,
+        most: int | None = None,
     ) -> None:
         """Stores new submissions durably.
 
         Args:
             round_id: of the round.
             submissions: by user.
+            limits: the user's own, which have to allow the submission beside all else that was stored or begun here.
             alone: no other user may have a submission for the round.
             most: for how many users it may hold submissions for the round, these included.
 
         Raises:
             sqlalchemy.exc.IntegrityError: a user has one already; nothing is stored.
+            LimitError: it would go beyond the limits; nothing is stored.
             OtherPersonError: another user has one; nothing is stored.
             ValueError: there would be more than `most`; nothing is stored.
         """
@@ -203,6 +229,7 @@ class Outbox:
                 "local_epsilon": sealed.local_epsilon,
                 "acknowledged": False,
                 "kept_at_unix_s": int(self._now()),
+                "local_delta": sealed.local_delta,
             }
             for user, sealed in submissions.items()
         ]
@@ -216,6 +243,8 @@ class Outbox:
                 raise other_person(round_id, others)
             if most is not None and others + len(rows) > most:
                 raise ValueError(f"round {round_id!r} has {others} submissions from here; there may be {most} at most")
+            if limits is not None:
+                limits.check_lifetime(_spent(db, without=round_id), _spent(db))
 
     def acknowledge(self, round_id: str, users: Iterable[str]) -> None:
         """Notes that hop 1 has the submissions of these users."""
@@ -242,16 +271,23 @@ def other_person(round_id: str, others: int) -> OtherPersonError:
 
 def _spent(db: sa.Connection, without: str = "") -> SpentHere:
     """Returns what all rounds, or all but one, have spent. A person answers a round once: of each the most counts."""
-    by_round: dict[str, float] = {}
-    for table in (_submissions, _begun):
-        # The answers of a sequential round stand in rows of their own, and spend what their submission has counted.
-        counted = sa.select(table.c.round_id, sa.func.max(table.c.local_epsilon)).where(table.c.local_epsilon > 0)
-        for round_id, local_epsilon in db.execute(counted.group_by(table.c.round_id)):
-            by_round[round_id] = max(local_epsilon, by_round.get(round_id, 0.0))
+    by_round: dict[str, tuple[float, float, bool]] = {}
+    for table in (_submissions, _attempts):
+        delta = sa.func.coalesce(table.c.local_delta, OLD_MAX_DELTA)
+        unknown = sa.func.max(table.c.local_delta.is_(None))
+        most = sa.select(table.c.round_id, sa.func.max(table.c.local_epsilon), sa.func.max(delta), unknown)
+        # The answers of a sequential round have rows of their own, and spend what their submission has counted.
+        for round_id, *found in db.execute(most.where(table.c.local_epsilon > 0).group_by(table.c.round_id)):
+            before = by_round.get(round_id, (0.0, 0.0, False))
+            by_round[round_id] = (max(before[0], found[0]), max(before[1], found[1]), before[2] or bool(found[2]))
     by_round.pop(without, None)
-    # A float stands for its shortest decimal form: three times 0.1 is 0.3, and no more.
-    total = sum((Decimal(repr(epsilon)) for epsilon in by_round.values()), Decimal())
-    return SpentHere(float(total), len(by_round))
+    epsilons, deltas, unknown_deltas = zip(*by_round.values(), strict=True) if by_round else ((), (), ())
+    return SpentHere(_sum(epsilons), _sum(deltas), len(by_round), sum(unknown_deltas))
+
+
+def _sum(values: Iterable[float]) -> float:
+    """Adds decimals: a float means its shortest decimal form, so that three times 0.1 is 0.3, and no more."""
+    return float(sum((Decimal(repr(value)) for value in values), Decimal()))
 
 
 def _configure(connection: sqlite3.Connection, _record: Any) -> None:

@@ -20,9 +20,9 @@ from sqlalchemy.exc import IntegrityError
 
 from client.outbox import Outbox
 from client.randomizers import RANDOMIZERS
-from client.submission import Sealed, seal_answer
+from client.submission import Sealed, check_codes, seal_answer
 from protocol.deployment import Deployment
-from protocol.errors import TRANSIENT, Code, Refusal
+from protocol.errors import TRANSIENT, Code, ProtocolError, Refusal
 from protocol.identity import Kind, public_key_of, read_signed, sign_attendance
 from protocol.manifest import RoundTerms
 from protocol.onion import onion_of
@@ -41,19 +41,18 @@ class Attendee:
     """One user of a sequential round.
 
     Attributes:
-        private_key: Ed25519, 32 bytes: the key that has submitted the budget.
-        max_local_epsilon: as it was when the budget was submitted.
+        private_key: Ed25519, 32 bytes: the key that has submitted the budget. The answer spends that budget, which the
+            outbox has counted.
         gradient: returns the user's vector, float64 (d,), or a silo's vectors, one for each record, for the model's
             parameters: float32, little-endian. Where it raises, the user answers as for the zero vector: to stay
             silent would tell of the data.
     """
 
     private_key: bytes
-    max_local_epsilon: float
     gradient: Callable[[bytes], Any]
 
     def __repr__(self) -> str:
-        return f"Attendee(max_local_epsilon={self.max_local_epsilon})"
+        return "Attendee()"
 
 
 @dataclass
@@ -97,6 +96,7 @@ async def answer_sequentially(
 
     Raises:
         Refusal: no user is let in, or hop 1 refuses the call.
+        ProtocolError: hop 1 says what the protocol does not have.
         SignatureError: the certificate is not signed by the accountant, or a model not by the analyzer; no user
             answers then.
         grpc.aio.AioRpcError: hop 1 stayed out of reach.
@@ -144,6 +144,8 @@ class _Taking:
         try:
             await _say(call, pb.AttendRequest(round_id=self._terms.round_id))
             async for response in call:
+                if response is None:  # which gRPC returns where a message cannot be read
+                    raise ProtocolError("hop 1 has sent what is not a message of this stream")
                 kind = response.WhichOneof("kind")
                 if kind == "challenge":
                     challenge = response.challenge
@@ -182,7 +184,8 @@ class _Taking:
 
     def _note_admitted(self, part: Sequence[bytes], admitted: pb.Admitted) -> bool:
         """Notes which users are not let in, and returns whether any other is."""
-        for key, code in zip(part, admitted.codes, strict=False):
+        check_codes(admitted.codes, len(part))
+        for key, code in zip(part, admitted.codes, strict=True):
             name = self._users[key][0]
             self.taken.refused.pop(name, None)
             if code != pb.SUBMISSION_CODE_ACCEPTED:
@@ -227,15 +230,15 @@ class _Taking:
             return self._outbox.submission(self._answers, name)
         except KeyError:
             pass
-        key = self._answer_keys[name]
+        key, epsilon = self._answer_keys[name], self._outbox.spent(self._terms.round_id, name)
         try:
             vector = user.gradient(parameters)
-            envelope = seal_answer(self._terms, self._onion, vector, user.max_local_epsilon, key)
+            envelope = seal_answer(self._terms, self._onion, vector, epsilon, key)
         except Exception as error:  # noqa: BLE001 (whatever one user's model does, the others go on)
             self.taken.without_gradient[name] = str(error)
             mechanism = self._terms.question.mechanism
             zero = RANDOMIZERS[mechanism.kind].any_value(mechanism)
-            envelope = seal_answer(self._terms, self._onion, zero, user.max_local_epsilon, key)
+            envelope = seal_answer(self._terms, self._onion, zero, epsilon, key)
         try:
             self._outbox.keep(self._answers, {name: Sealed(envelope, b"")})
         except IntegrityError:  # asked on another stream at the same time, which was faster

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import grpc.aio
 
 from client.randomizers import randomize
+from protocol.errors import ProtocolError
 from protocol.identity import key_pair_of, public_key_of, sign_answer, sign_submission
 from protocol.manifest import RoundTerms, parse_terms
 from protocol.onion import BudgetRecord, Onion, decode_budget, encode_budget, onion_of, report_message
@@ -31,6 +32,7 @@ __all__ = [
     "Participant",
     "Prepared",
     "Sealed",
+    "check_codes",
     "new_client_key",
     "per_call",
     "prepare_all",
@@ -114,7 +116,7 @@ class Sealed(NamedTuple):
     Attributes:
         submission: serialised.
         inclusion_hashes: of its envelope; see `protocol.onion.Wrapped`.
-        local_epsilon: what it spends.
+        local_epsilon, local_delta: what it spends.
         answer_key: sequential rounds: Ed25519, 32 bytes, which signs the answer; empty otherwise.
     """
 
@@ -122,6 +124,7 @@ class Sealed(NamedTuple):
     inclusion_hashes: bytes
     local_epsilon: float = 0.0
     answer_key: bytes = b""
+    local_delta: float = 0.0
 
 
 def prepare_one(
@@ -151,19 +154,21 @@ def seal_one(terms: RoundTerms, onion: Onion, prepared: Prepared, tickets: tuple
     """Returns the sealed submission of a user who has a ticket for each lane."""
     envelope, hashes = onion.wrap(prepared.sealed, prepared.record, tickets)
     submission = sign_submission(terms.hash, envelope, prepared.key, prepared.token)
-    epsilon, _ = decode_budget(prepared.record.budget)
-    return Sealed(submission.SerializeToString(), hashes, epsilon, prepared.answer_key)
+    epsilon, delta = decode_budget(prepared.record.budget)
+    return Sealed(submission.SerializeToString(), hashes, epsilon, prepared.answer_key, delta)
 
 
-def seal_answer(terms: RoundTerms, onion: Onion, value: Any, max_local_epsilon: float, answer_key: bytes) -> bytes:
+def seal_answer(terms: RoundTerms, onion: Onion, value: Any, epsilon: float, answer_key: bytes) -> bytes:
     """Returns the envelope around one user's randomized vector, for when hop 1 asks it.
 
-    Spends the budget that was submitted for the same `max_local_epsilon`; `answer_key` is that submission's.
+    Spends the budget that was submitted, which is already counted; `answer_key` is that submission's.
 
     Raises:
-        ValueError: the value is not a vector of the round's dimension.
+        ValueError: the value is not a vector of the round's dimension, or epsilon not a budget of the round.
     """
-    report = _report(terms.question, value, choose_budget(max_local_epsilon, terms.budget_grid), SystemRandom())
+    if epsilon not in terms.budget_grid:
+        raise ValueError(f"the submission counted a local epsilon of {epsilon}, which is not a budget of this round")
+    report = _report(terms.question, value, epsilon, SystemRandom())
     return onion.wrap_answer(sign_answer(terms.hash, report, answer_key))
 
 
@@ -198,10 +203,32 @@ def per_call(terms: RoundTerms) -> int:
 async def send(
     channel: grpc.aio.Channel, round_id: str, submissions: Mapping[str, bytes], patience_s: float = 60.0
 ) -> dict[str, pb.SubmissionCode.ValueType]:
-    """Sends submissions in one call, retrying the identical bytes, and returns hop 1's code for each user."""
+    """Sends submissions in one call, retrying the identical bytes, and returns hop 1's code for each user.
+
+    Raises:
+        ProtocolError: hop 1 answered with codes that the protocol does not have, or with another number of them.
+        Refusal: hop 1 refuses the call.
+        grpc.aio.AioRpcError: it stayed out of reach.
+    """
     request = pb.SubmitRequest(
         round_id=round_id, submissions=[pb.Submission.FromString(raw) for raw in submissions.values()]
     )
     stub = stubs.ShufflerStub(channel)
     answer = await retrying(lambda: stub.Submit(request, timeout=60.0), give_up_after_s=patience_s)
+    check_codes(answer.codes, len(submissions))
     return dict(zip(submissions, answer.codes, strict=True))
+
+
+def check_codes(codes: Sequence[pb.SubmissionCode.ValueType], asked: int) -> None:
+    """Checks that a service has answered each request with a code that the protocol has.
+
+    Raises:
+        ProtocolError: it has not.
+    """
+    if len(codes) != asked:
+        raise ProtocolError(
+            f"the service answered with {len(codes)} codes; it must be one for each of {asked} requests"
+        )
+    for code in codes:
+        if code == pb.SUBMISSION_CODE_UNSPECIFIED or code not in pb.SubmissionCode.values():
+            raise ProtocolError(f"the service answered with code {code}, which the protocol does not have")

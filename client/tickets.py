@@ -14,8 +14,7 @@ from typing import NamedTuple
 
 import grpc.aio
 
-from client.submission import Participant, Prepared, Sealed, prepare_one, seal_one
-from protocol.errors import TicketError
+from client.submission import Participant, Prepared, Sealed, check_codes, prepare_one, seal_one
 from protocol.identity import sign_submission
 from protocol.manifest import RoundTerms
 from protocol.onion import onion_of
@@ -81,6 +80,7 @@ async def get_tickets(
 
     Raises:
         TicketError: what the accountant answered does not verify under the keys of the manifest.
+        ProtocolError: it answered with codes that the protocol does not have, or with another number of them.
         Refusal: the accountant refuses the call.
         grpc.aio.AioRpcError: it stayed out of reach.
     """
@@ -102,8 +102,7 @@ async def _ask(
     loop = asyncio.get_running_loop()
     blinded, request = await loop.run_in_executor(_IN_TURN, _blind_all, terms, users)
     answer = await retrying(lambda: stub.GetTickets(request, timeout=60.0), give_up_after_s=patience_s)
-    if len(answer.codes) != len(users):
-        raise TicketError(f"the accountant answered {len(answer.codes)} of {len(users)} requests")
+    check_codes(answer.codes, len(users))
     codes = dict(zip(users, answer.codes, strict=True))
     granted = [name for name, code in codes.items() if code == pb.SUBMISSION_CODE_ACCEPTED]
     requests = [pair for pair, code in zip(blinded, answer.codes, strict=True) if code == pb.SUBMISSION_CODE_ACCEPTED]

@@ -54,33 +54,41 @@ async def missing_at_hop(
         hashes_of: by user, see `protocol.onion.Wrapped`.
 
     Raises:
-        Refusal: BAD_BATCH if the hop shows another list than it has committed to.
+        Refusal: BAD_BATCH if the hop shows another list than it has committed to, or one of another length.
     """
-    passed_on = [await _list(channel, terms, chain, hop, lane) for lane in _LANES]
     start = 2 * _HASH_BYTES * (hop - 1)
-    return [
-        user
-        for user, hashes in hashes_of.items()
-        if hashes[start : start + _HASH_BYTES] not in passed_on[0]
-        or hashes[start + _HASH_BYTES : start + 2 * _HASH_BYTES] not in passed_on[1]
-    ]
+    missing = set[str]()
+    for lane, at in zip(_LANES, (start, start + _HASH_BYTES), strict=True):
+        own = {user: hashes[at : at + _HASH_BYTES] for user, hashes in hashes_of.items()}
+        passed_on = await _passed_on(channel, terms, chain, hop, lane, set(own.values()))
+        missing |= {user for user, one in own.items() if one not in passed_on}
+    return [user for user in hashes_of if user in missing]
 
 
-async def _list(
-    channel: grpc.aio.Channel, terms: RoundTerms, chain: Chain, hop: int, lane: pb.Lane.ValueType
+async def _passed_on(
+    channel: grpc.aio.Channel,
+    terms: RoundTerms,
+    chain: Chain,
+    hop: int,
+    lane: pb.Lane.ValueType,
+    own: set[bytes],
 ) -> set[bytes]:
-    stub = stubs.ShufflerStub(channel)
-    packed = bytearray()
-    while True:
-        request = rpc.GetInclusionRequest(
-            round_id=terms.round_id, offset=len(packed) // _HASH_BYTES, lane=lane, hop=hop
-        )
+    """Returns which of these hashes are in a hop's list; reads no further than the number that the hop has signed."""
+    stub, commitment, name = stubs.ShufflerStub(channel), chain[lane][hop - 1], pb.Lane.Name(lane)
+    found, whole, read = set[bytes](), hashlib.sha256(), 0
+    while read < commitment.num_out:
+        request = rpc.GetInclusionRequest(round_id=terms.round_id, offset=read, lane=lane, hop=hop)
         page = await retrying(lambda: stub.GetInclusion(request, timeout=20.0), give_up_after_s=30.0)  # noqa: B023
-        packed += page.hashes
-        if len(packed) >= page.total * _HASH_BYTES or not page.hashes:
-            break
-    if hashlib.sha256(packed).digest() != chain[lane][hop - 1].digest_out:
-        raise Refusal(
-            Code.BAD_BATCH, f"hop {hop} shows another list of {pb.Lane.Name(lane)} than the one it has committed to"
-        )
-    return {bytes(packed[start : start + _HASH_BYTES]) for start in range(0, len(packed), _HASH_BYTES)}
+        more, rest = divmod(len(page.hashes), _HASH_BYTES)
+        if not more or rest or read + more > commitment.num_out:
+            raise Refusal(
+                Code.BAD_BATCH,
+                f"hop {hop} shows {len(page.hashes)} bytes of {name} behind {read} of the {commitment.num_out} hashes "
+                f"that it has committed to; each has {_HASH_BYTES} bytes",
+            )
+        whole.update(page.hashes)
+        found |= {page.hashes[at : at + _HASH_BYTES] for at in range(0, len(page.hashes), _HASH_BYTES)} & own
+        read += more
+    if whole.digest() != commitment.digest_out:
+        raise Refusal(Code.BAD_BATCH, f"hop {hop} shows another list of {name} than the one it has committed to")
+    return found

@@ -29,6 +29,7 @@ _ELSEWHERE = {
     "NotCertifiedError": "protocol.errors",
     "NotIncludedError": "protocol.errors",
     "OtherPersonError": "protocol.errors",
+    "ProtocolError": "protocol.errors",
     "Receipt": "croupier.round_results",
     "Refusal": "protocol.errors",
     "ResultValue": "croupier.round_results",

@@ -29,13 +29,12 @@ import grpc.aio
 from client.limits import LIMITS_FILE, Limits, SpentHere, read_limits
 from client.one_answer import ALREADY_ANSWERED, answer_once, check_person, missing_by_hop, read_value
 from client.outbox import KEPT_DAYS, Outbox
-from client.rounds import fetch_publication, fetch_round
+from client.rounds import fetch_publication, fetch_round, state_name
 from client.submission import Participant, new_client_key
 from croupier.round_results import Inclusion, Receipt, RoundResult
 from protocol.deployment import DEPLOYMENT_FILE, Deployment, ServiceEntry, load_deployment
 from protocol.errors import Code, NotIncludedError, Refusal, UnreachableError
 from protocol.manifest import RoundTerms
-from protocol.v1 import messages_pb2 as pb
 from runtime.http_channel import NO_TOKENS, HttpChannel
 from runtime.retrying import why_unreachable
 from runtime.transport import TLS, Transport
@@ -130,7 +129,7 @@ class AsyncClient:
         """
         with _typed_errors():
             terms, state = await fetch_round(self.shuffler, self.deployment, round_id, self.patience_s)
-        return AsyncClientRound(self, terms, pb.RoundState.Name(state).removeprefix("ROUND_STATE_"))
+        return AsyncClientRound(self, terms, state_name(state))
 
     @property
     def limits(self) -> Limits:
@@ -219,6 +218,11 @@ class AsyncClientRound:
         return self.terms.budget_grid
 
     @property
+    def local_delta(self) -> float:
+        """The local δ of each of these budgets; 0 where reports are ε-private by themselves."""
+        return self.terms.local_delta
+
+    @property
     def closes_at(self) -> datetime | None:
         """When the round closes by itself; None where its operator closes it."""
         deadline = self.terms.manifest.close_deadline_unix_s
@@ -254,6 +258,7 @@ class AsyncClientRound:
             UnreachableError: a service does not answer; call again later.
             Refusal: a service says no: UNKNOWN_CLIENT, TOKEN_USED, ROUND_CLOSED and others; see `Refusal.code`.
             TicketError: the accountant's tickets cannot be trusted.
+            ProtocolError: a service answered with what the protocol does not have.
         """
         if person and not (key or token):
             raise ValueError("key and token are missing; a person with a name needs one of them")
@@ -281,7 +286,7 @@ class AsyncClientRound:
                 )
         if done.code not in ("ACCEPTED", ALREADY_ANSWERED):
             raise Refusal(Code[done.code])
-        return Receipt(self.id, person, done.local_epsilon, done.sealed_before)
+        return Receipt(self.id, person, done.local_epsilon, done.local_delta, done.sealed_before)
 
     async def verify(self, wait_s: float = 0.0) -> Inclusion:
         """Checks that every hop has passed on everything that was acknowledged here; asks for nothing that names it.

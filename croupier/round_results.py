@@ -8,7 +8,8 @@ from typing import Any, Self
 from accountant.results import Grade, Guarantee, round_up
 from accountant.rich_display import folded_list, html_table, paragraph
 from client.published import publication_json
-from protocol.errors import NotCertifiedError
+from protocol.errors import NotCertifiedError, ProtocolError
+from protocol.shown import as_shown
 from protocol.v1 import messages_pb2 as pb
 
 __all__ = ["Inclusion", "Receipt", "ResultValue", "RoundResult"]
@@ -21,14 +22,15 @@ class Receipt:
     Attributes:
         round_id: of the round.
         person: whose answer it is, as `submit` was told; "" for the one person whose device this is.
-        local_epsilon: the budget that the answer has spent. A proved bound (CERTIFIED) on what the report reveals,
-            whatever the servers do; `RoundResult.guarantee` says what it comes to after the shuffle.
+        local_epsilon, local_delta: the budget that the answer has spent. A proved bound (CERTIFIED) on what the report
+            reveals, whatever the servers do; `RoundResult.guarantee` says what it comes to after the shuffle.
         sealed_before: the answer was sealed by an earlier call; the value and budget of this call were not used.
     """
 
     round_id: str
     person: str
     local_epsilon: float
+    local_delta: float
     sealed_before: bool
 
 
@@ -128,9 +130,22 @@ class RoundResult:
 
         Raises:
             NotCertifiedError: the accountant has refused the round, so that nothing was ever opened.
+            ProtocolError: what is signed is not a certificate: a grade that there is not, an ε below 0, no method.
         """
         if not certificate.granted:
             raise NotCertifiedError(certificate.round_id, tuple(certificate.refusals))
+        try:
+            guarantee = Guarantee(
+                certificate.epsilon,
+                certificate.delta,
+                Grade(certificate.grade),
+                certificate.method,
+                tuple(certificate.assumptions),
+            )
+        except ValueError as error:
+            raise ProtocolError(
+                f"the accountant has signed what is not a certificate: {as_shown(str(error))}"
+            ) from error
         return cls(
             round_id=publication.round_id,
             values=tuple(
@@ -145,13 +160,7 @@ class RoundResult:
             ),
             confidence_level=publication.confidence_level,
             num_reports=publication.num_reports,
-            guarantee=Guarantee(
-                certificate.epsilon,
-                certificate.delta,
-                Grade(certificate.grade),
-                certificate.method,
-                tuple(certificate.assumptions),
-            ),
+            guarantee=guarantee,
             sealed=bool(publication.sealed_result),
             document=publication_json(publication, certificate),
         )

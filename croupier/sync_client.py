@@ -69,14 +69,24 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Closes channels and files, and ends the thread; what is sealed stays."""
+        """Closes channels and files, and ends the thread; what is sealed stays.
+
+        Calls that other threads wait for end with CancelledError.
+        """
         if self._loop.is_closed():
             return
-        self.wait_for(self._client.close())
+        self.wait_for(self._end())
         self.wait_for(self._loop.shutdown_default_executor())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+
+    async def _end(self) -> None:
+        calls = asyncio.all_tasks() - {asyncio.current_task()}
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+        await self._client.close()
 
     def round(self, round_id: str = "") -> ClientRound:
         """See `AsyncClient.round`."""
@@ -146,6 +156,11 @@ class ClientRound:
     def budgets(self) -> tuple[float, ...]:
         """The local budgets that an answer can spend, ascending."""
         return self.asked.budgets
+
+    @property
+    def local_delta(self) -> float:
+        """See `AsyncClientRound.local_delta`."""
+        return self.asked.local_delta
 
     @property
     def closes_at(self) -> datetime | None:

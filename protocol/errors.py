@@ -4,6 +4,7 @@
     ├── EnvelopeError            a ciphertext that this key, in this place, does not open
     ├── SignatureError           a signature that is missing or wrong
     ├── TicketError              a ticket that does not verify, or cannot be made
+    ├── ProtocolError            a service's words that the protocol does not have
     ├── UnreachableError         a service that did not answer in time; the same call may succeed later
     ├── LimitError               an answer that the client's own limits do not allow (a ValueError, too)
     ├── OtherPersonError         an answer from where another person has answered (a ValueError, too)
@@ -35,6 +36,7 @@ __all__ = [
     "NotCertifiedError",
     "NotIncludedError",
     "OtherPersonError",
+    "ProtocolError",
     "Refusal",
     "SignatureError",
     "TicketError",
@@ -72,6 +74,10 @@ class SignatureError(CroupierError):
 
 class TicketError(CroupierError):
     """A blinded message cannot be evaluated, or evaluations do not verify under the key of the manifest."""
+
+
+class ProtocolError(CroupierError):
+    """A service said something that the protocol does not have: an unknown code, or bytes that are not its message."""
 
 
 class UnreachableError(CroupierError):

@@ -76,6 +76,11 @@ class RoundTerms:
         """The local epsilons that clients may use, ascending."""
         return tuple(budget.epsilon for budget in self.manifest.budget_grid)
 
+    @property
+    def local_delta(self) -> float:
+        """The local delta of every budget of the grid; 0 where reports are epsilon-private by themselves."""
+        return self.question.mechanism.budget_delta
+
     @cached_property
     def epsilon_max_of(self) -> dict[float, float]:
         """The most central epsilon that is granted, for every local epsilon of the grid."""

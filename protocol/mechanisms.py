@@ -19,6 +19,7 @@ from protocol.shown import check_shown
 
 __all__ = [
     "MAX_DIMENSION",
+    "MAX_LOCAL_DELTA",
     "MAX_RECORDS",
     "MECHANISMS",
     "Gaussian",
@@ -48,7 +49,10 @@ _MAX_LABEL_BYTES = 1 << 20
 _MAX_LATTICE = 1 << 31
 _MAX_GAUSSIAN_LATTICE = 1000
 _MAX_LATTICE_REPORT = 1 << 62
-_LOCAL_DELTAS = (1e-15, 0.1)
+MAX_LOCAL_DELTA = 1e-3
+"""The largest delta of a local budget: a randomizer may publish the answer itself with this probability, and still be
+(epsilon, delta)-differentially private, however small its epsilon. More than one person in a thousand is no privacy."""
+_MIN_LOCAL_DELTA = 1e-15
 _GAUSSIAN_CLIPPING = (1e-20, 1e20)
 
 
@@ -182,7 +186,7 @@ class KaryResponse(ScalarMechanism):
     Attributes:
         k: the number of categories, 2 .. 2^15.
         labels: none, or the names of the k categories as they stand in people's data; 2^20 bytes at most together, and
-            no control characters, ends of lines or overrides of the direction of writing.
+            only characters that `protocol.shown` lets through.
     """
 
     kind: ClassVar[str] = "krr"
@@ -321,7 +325,7 @@ class Gaussian(LatticeMechanism):
     """Discrete Gaussian noise on a lattice.
 
     Attributes:
-        local_delta: the delta of every local budget, 1e-15 .. 0.1.
+        local_delta: the delta of every local budget, 1e-15 .. 1e-3.
         lattice: the number of steps between low and high, 1 .. 1000.
     """
 
@@ -331,7 +335,7 @@ class Gaussian(LatticeMechanism):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_number("local_delta", self.local_delta, *_LOCAL_DELTAS)
+        _check_number("local_delta", self.local_delta, _MIN_LOCAL_DELTA, MAX_LOCAL_DELTA)
         _check_count("lattice", self.lattice, 1, _MAX_GAUSSIAN_LATTICE)
 
     @property
@@ -450,7 +454,7 @@ class GaussianVector(VectorMechanism):
     Attributes:
         vector: its clipping_norm is 1e-20 .. 1e20, so that float32 holds every report.
         records_per_client: the records that every client has at least, public, 1 .. 2^30.
-        local_delta: the delta of every local budget, 1e-15 .. 0.1.
+        local_delta: the delta of every local budget, 1e-15 .. 1e-3.
     """
 
     kind: ClassVar[str] = "gaussian_vector"
@@ -460,7 +464,7 @@ class GaussianVector(VectorMechanism):
     def __post_init__(self) -> None:
         _check_number("clipping_norm", self.vector.clipping_norm, *_GAUSSIAN_CLIPPING)
         _check_count("records_per_client", self.records_per_client, 1, MAX_RECORDS)
-        _check_number("local_delta", self.local_delta, *_LOCAL_DELTAS)
+        _check_number("local_delta", self.local_delta, _MIN_LOCAL_DELTA, MAX_LOCAL_DELTA)
 
     @property
     def budget_delta(self) -> float:

@@ -11,8 +11,20 @@ from typing import Any
 
 __all__ = ["as_shown", "check_shown"]
 
-_MOVES = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
-"""Control characters, ends of lines, and what overrides the direction of writing."""
+_MOVES = re.compile(
+    "[\x00-\x1f\x7f-\x9f"  # control characters
+    "\u2028\u2029"  # ends of lines
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # Unicode's Bidi_Control: marks, embeddings, overrides, isolates
+    "\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180e\u200b\u2060-\u2065\u206a-\u206f\u3164\ufeff\uffa0\ufff0-\ufffb"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e00ff\U000e01f0-\U000e0fff"  # invisible
+    "\ud800-\udfff]"  # surrogates, which no UTF-8 has
+)
+"""Control characters, ends of lines, what turns the direction of writing, and what is invisible.
+
+Persian, Indic scripts and emoji are written with U+200C, U+200D and variation selectors, which stay: they change how
+their neighbours look. Code points are listed, not looked up by category: Python's tables differ between versions, and
+services have to agree on which manifests are acceptable.
+"""
 
 
 def check_shown(name: str, text: str) -> None:
@@ -20,8 +32,8 @@ def check_shown(name: str, text: str) -> None:
     found = _MOVES.search(text)
     if found:
         raise ValueError(
-            f"{name} is {text!r}, with the character {found[0]!r}; it must have no control characters, ends of lines "
-            "or overrides of the direction of writing"
+            f"{name} is {text!r}, with the character {found[0]!r}; it must have no control characters, ends of lines, "
+            "controls of the direction of writing or invisible characters"
         )
 
 

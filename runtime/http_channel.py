@@ -7,9 +7,12 @@ that answers need not be trusted: what a client checks is signed by the services
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import http.client
 import ipaddress
 import json
+import socket
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
@@ -91,7 +94,7 @@ class HttpChannel:
         await self.close()
 
     async def close(self) -> None:
-        """Does nothing: every call has a connection of its own."""
+        """Does nothing: every call has a connection of its own, which ends with it."""
 
     def unary_unary(
         self, method: str, request_serializer: Any = None, response_deserializer: Any = None, **_: Any
@@ -137,7 +140,7 @@ def _failure(answer: HttpAnswer) -> grpc.aio.AioRpcError:
     try:
         said = json.loads(answer.body)
         return _error(_STATUSES[said["code"]], str(said["message"]), answer.headers.get(RETRY_AFTER_HEADER, ""))
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         passes = answer.status in _PASSES
         status = grpc.StatusCode.UNAVAILABLE if passes else grpc.StatusCode.UNKNOWN
         return _error(status, f"the gateway answered with HTTP status {answer.status}")
@@ -148,22 +151,67 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
         return None
 
 
+class _Exchange(urllib.request.HTTPSHandler, urllib.request.HTTPHandler):
+    """One request and its answer, on a connection that another thread can end.
+
+    A timeout of a socket is for one read: a server that sends a byte now and then would hold the thread for ever.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lock = threading.Lock()
+        self._socket: socket.socket | None = None
+        self._ended = False
+
+    def do_open(self, http_class: Any, req: urllib.request.Request, **how: Any) -> http.client.HTTPResponse:
+        """Opens the request on a connection whose socket is known here; see the base class."""
+
+        def connection(*place: Any, **how: Any) -> http.client.HTTPConnection:
+            made: http.client.HTTPConnection = http_class(*place, **how)
+            made._create_connection = self._connect  # type: ignore[attr-defined]
+            return made
+
+        return super().do_open(connection, req, **how)
+
+    def _connect(self, *place: Any, **how: Any) -> socket.socket:
+        connected = socket.create_connection(*place, **how)
+        with self._lock:
+            if self._ended:
+                connected.close()
+                raise ConnectionAbortedError("the call was ended")
+            self._socket = connected.dup()  # what TLS makes of the other one, it keeps to itself
+        return connected
+
+    def end(self) -> None:
+        """Ends the connection, and with it what waits for it."""
+        with self._lock:
+            self._ended = True
+            if self._socket is not None:
+                with contextlib.suppress(OSError):  # it has ended already
+                    self._socket.shutdown(socket.SHUT_RDWR)
+                self._socket.close()
+                self._socket = None
+
+
 async def _post(url: str, body: bytes, patience_s: float) -> HttpAnswer:
-    """Returns what a server answers; raises AioRpcError if none does in time."""
+    """Returns what a server answers; raises AioRpcError if none does in time. No thread is left behind then."""
+    exchange = _Exchange()
     try:
         async with asyncio.timeout(patience_s):
-            return await asyncio.to_thread(_post_and_wait, url, body, patience_s)
+            return await asyncio.to_thread(_post_and_wait, url, body, patience_s, exchange)
     except TimeoutError as error:
         raise _error(grpc.StatusCode.DEADLINE_EXCEEDED, f"no answer of {url} in {patience_s:g} s") from error
     except (OSError, http.client.HTTPException) as error:
         raise _error(grpc.StatusCode.UNAVAILABLE, f"{url}: {getattr(error, 'reason', error)}") from error
+    finally:
+        exchange.end()
 
 
-def _post_and_wait(url: str, body: bytes, patience_s: float) -> HttpAnswer:
+def _post_and_wait(url: str, body: bytes, patience_s: float, exchange: _Exchange) -> HttpAnswer:
     headers = {"Content-Type": CONTENT_TYPE, "Connect-Protocol-Version": "1"}
     request = urllib.request.Request(url, body, headers, method="POST")  # noqa: S310 (https, or loopback)
     try:
-        with urllib.request.build_opener(_NoRedirects).open(request, timeout=patience_s) as answer:
+        with urllib.request.build_opener(_NoRedirects, exchange).open(request, timeout=patience_s) as answer:
             return HttpAnswer(answer.status, _small(answer.headers), answer.read(MESSAGE_BYTES + 1))
     except urllib.error.HTTPError as answer:
         with answer:

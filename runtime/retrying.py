@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import grpc.aio
 
-from protocol.errors import TRANSIENT, refusal_of
+from protocol.errors import TRANSIENT, ProtocolError, refusal_of
 
 __all__ = ["RETRY_AFTER", "is_not_pinned", "retry_after_s", "retrying", "why_unreachable"]
 
@@ -44,12 +44,16 @@ async def retrying(
 
     Raises:
         Refusal: the service said no.
+        ProtocolError: what the service answered is not a message of this call.
         grpc.aio.AioRpcError: the transport failed for good, or for too long.
     """
     wait_s, waited_s = 0.05, 0.0
     while True:
         try:
-            return await call()
+            answer = await call()
+            if answer is None:  # which gRPC returns where an answer cannot be read
+                raise ProtocolError("the service's answer cannot be read: it is not a message of this call")
+            return answer
         except grpc.aio.AioRpcError as error:
             hopeless = math.isfinite(give_up_after_s) and is_not_pinned(error)
             if error.code() not in TRANSIENT or waited_s >= give_up_after_s or hopeless:

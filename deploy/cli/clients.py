@@ -145,7 +145,7 @@ def _submit_one(
     with plain_errors():
         import asyncio
 
-        from client.limits import in_full
+        from client.limits import local_budget
         from client.one_answer import ALREADY_ANSWERED
         from deploy.local.one_user import submit_one
         from protocol.errors import Code
@@ -173,15 +173,19 @@ def _submit_one(
                 gateway=gateway,
             )
         )
-    document = {"round_id": done.round_id, "code": done.code, "local_epsilon": done.local_epsilon}
-    show(as_json, document, f"{done.code} in round {done.round_id}, local ε {in_full(done.local_epsilon)}")
+    budget = local_budget(done.local_epsilon, done.local_delta)
+    document = {
+        "round_id": done.round_id,
+        "code": done.code,
+        "local_epsilon": done.local_epsilon,
+        "local_delta": done.local_delta,
+    }
+    show(as_json, document, f"{done.code} in round {done.round_id}, {budget}")
     if done.code == ALREADY_ANSWERED:
-        before = f"already answered with local ε {in_full(done.local_epsilon)}"
+        before = f"already answered with {budget}"
         raise fail(NOT_ACCEPTED, f"{before}; a person answers once, and what was given now was not used")
     if done.sealed_before:
-        note(
-            f"sent as it was sealed before, with local ε {in_full(done.local_epsilon)}; what was given now was not used"
-        )
+        note(f"sent as it was sealed before, with {budget}; what was given now was not used")
     if done.code != "ACCEPTED":
         raise fail(NOT_ACCEPTED, f"{Code[done.code].message}{_way_out(done.code, has_key=key is not None)}")
 
@@ -251,8 +255,15 @@ def limits(
     lifetime_epsilon: Annotated[
         float | None, typer.Option(help="The most that the local epsilons of all rounds may add up to.")
     ] = None,
+    lifetime_delta: Annotated[
+        float | None,
+        typer.Option(help="The most that the local deltas of all rounds may add up to; 1e-5 if never set."),
+    ] = None,
     max_rounds: Annotated[int | None, typer.Option(help="The most rounds to answer.")] = None,
     max_local_epsilon: Annotated[float | None, typer.Option(help="The most local epsilon for one round.")] = None,
+    max_local_delta: Annotated[
+        float | None, typer.Option(help="The most local delta for one round, 0 to 1e-3; 1e-5 if never set.")
+    ] = None,
     epsilon_max: Annotated[float | None, typer.Option(help="Answer no round whose --epsilon-max is larger.")] = None,
     min_batch_size: Annotated[
         int | None, typer.Option(help="Answer no round whose --min-batch-size is smaller.")
@@ -261,22 +272,33 @@ def limits(
 ) -> None:
     """Show or set this client's own limits, which 'submit' keeps to before it randomizes or sends anything."""
     with plain_errors():
-        from client.limits import in_full
+        from dataclasses import asdict
+
+        from client.limits import in_full, local_budget
+        from client.outbox import OLD_MAX_DELTA
         from deploy.local.one_user import own_limits
         from deploy.show.tables import counted
 
         kept, spent = own_limits(
             directory,
             lifetime_epsilon=lifetime_epsilon,
+            lifetime_delta=lifetime_delta,
             max_rounds=max_rounds,
             max_local_epsilon=max_local_epsilon,
+            max_local_delta=max_local_delta,
             epsilon_max=epsilon_max,
             min_batch_size=min_batch_size,
         )
     lines = [f"{name}: {'none' if value is None else in_full(value)}" for name, value in kept.model_dump().items()]
-    so_far = f"so far: local ε {in_full(spent.local_epsilon)}, the sum over {counted(spent.rounds, 'round')}"
-    document = {"limits": kept.model_dump(), "spent": {"local_epsilon": spent.local_epsilon, "rounds": spent.rounds}}
-    show(as_json, document, *lines, so_far)
+    budget = local_budget(spent.local_epsilon, spent.local_delta)
+    lines.append(f"so far: {budget}, the sum over {counted(spent.rounds, 'round')}")
+    if spent.rounds_of_unknown_delta:
+        old = counted(spent.rounds_of_unknown_delta, "round")
+        lines.append(
+            f"{old} of them answered with an older croupier, which did not note the δ; each counts with a local δ of "
+            f"{in_full(OLD_MAX_DELTA)}, the most that it allowed"
+        )
+    show(as_json, {"limits": kept.model_dump(), "spent": asdict(spent)}, *lines)
 
 
 def verify(

@@ -64,7 +64,10 @@ def round_open(
         int | None, typer.Option(help="Steps from low to high; default: laplace 1000000, gaussian 100.")
     ] = None,
     local_delta: Annotated[
-        float | None, typer.Option(help="gaussian: the delta of every local budget, 1e-15..0.1.")
+        float | None,
+        typer.Option(
+            help="gaussian: the delta of every local budget, 1e-15..1e-3; clients keep to 1e-5 unless told otherwise."
+        ),
     ] = None,
     grid: Annotated[
         str,
@@ -215,14 +218,14 @@ def round_close(
     with plain_errors():
         import asyncio
 
+        from client.rounds import state_name
         from deploy.operator.rounds import Operator
         from deploy.show.tables import counted
-        from protocol.v1 import messages_pb2 as pb
 
         async def close_it() -> tuple[str, int]:
             async with Operator(directory) as operator:
                 answer = await operator.close_round(round_id, end_sequential=end_sequential)
-                return pb.RoundState.Name(answer.state).removeprefix("ROUND_STATE_"), answer.num_clients
+                return state_name(answer.state), answer.num_clients
 
         state, clients = asyncio.run(close_it())
     why = {"OPEN": " (too few clients: held)", "DISPOSED": " (too few clients: deleted)"}.get(state, "")

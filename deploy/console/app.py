@@ -29,6 +29,7 @@ from starlette.types import ASGIApp
 
 from accountant.explanation import explain, profile_around
 from accountant.results import round_down, round_up
+from client.limits import local_budget
 from client.one_answer import ALREADY_ANSWERED
 from deploy.console.drawing import bars, curve, strips
 from deploy.console.guard import Guard, Listening, from_own_page
@@ -111,6 +112,7 @@ class _Pages:
         self._templates.globals |= {
             "version": version("croupier"),
             "counted": counted,
+            "local_budget": local_budget,
             "is_operator": source.operator is not None,
             "may_answer": where.on_loopback,
             "values_of": values_of,

@@ -12,11 +12,11 @@ from pydantic import ValidationError
 from client.limits import LIMITS_FILE, Limits, SpentHere, read_limits, write_limits
 from client.one_answer import Answered, answer_once, check_person, missing_by_hop, read_value
 from client.outbox import KEPT_DAYS, Outbox
-from client.rounds import fetch_round, fetch_terms
+from client.rounds import fetch_round, fetch_terms, state_name
 from client.submission import Participant, new_client_key
 from deploy.directory import client_transport, read_deployment
 from deploy.operator.rounds import Operator
-from deploy.show.documents import state_name, terms_json
+from deploy.show.documents import terms_json
 from protocol.errors import OtherPersonError
 from runtime.http_channel import NO_TOKENS
 from runtime.transport import TLS, Transport
@@ -63,7 +63,7 @@ def own_limits(directory: Path, **changes: float | None) -> tuple[Limits, SpentH
     limits, given = read_limits(file), {name: value for name, value in changes.items() if value is not None}
     if given:
         try:
-            limits = Limits.model_validate(limits.model_dump() | given)
+            limits = Limits.model_validate(limits.model_dump(exclude_unset=True) | given)
         except ValidationError as error:
             (wrong, *_) = error.errors()
             must = wrong["msg"].replace("Input should", "it must")

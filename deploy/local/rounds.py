@@ -16,6 +16,7 @@ import grpc.aio
 
 from client.fleet import run_fleet
 from client.outbox import Outbox
+from client.rounds import state_name
 from client.submission import Participant
 from deploy.local.fleet import fleet_json
 from deploy.operator.rounds import Operator, RoundSettings
@@ -146,7 +147,7 @@ async def play_round(
     closed = time.perf_counter()
     answer = await operator.close_round(terms.round_id)
     if answer.state != pb.ROUND_STATE_CLOSED:
-        state = pb.RoundState.Name(answer.state).removeprefix("ROUND_STATE_")
+        state = state_name(answer.state)
         raise RuntimeError(
             f"the round is {state} with {answer.num_clients:,} clients; it must have at least "
             f"{settings.min_batch_size:,}"

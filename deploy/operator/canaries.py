@@ -19,13 +19,12 @@ from random import SystemRandom
 
 from client.outbox import Outbox
 from client.randomizers import RANDOMIZERS
-from client.rounds import fetch_round, fetch_terms
+from client.rounds import fetch_round, fetch_terms, state_name
 from client.submission import Participant, new_client_key, send
 from client.tickets import seal_with_tickets
 from client.verification import certified_chain, missing_at_hop
 from deploy.operator.rounds import Operator
 from deploy.operator.tokens import take_tokens
-from deploy.show.documents import state_name
 from protocol.deployment import OPERATOR
 from protocol.errors import Code, Refusal
 from protocol.manifest import RoundTerms

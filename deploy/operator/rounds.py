@@ -19,7 +19,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from accountant.ranges import DEFAULT_DELTA
-from client.rounds import accept_manifest, fetch_publication, read_publication
+from client.rounds import accept_manifest, fetch_publication, read_publication, state_name
 from deploy.directory import read_deployment
 from protocol.collector import open_result, read_collector_key
 from protocol.deployment import OPERATOR, Deployment
@@ -189,7 +189,7 @@ class Operator:
         async def ask(name: str) -> str:
             try:
                 answer = await self._control(name).Withdraw(rpc.WithdrawRequest(round_id=round_id), timeout=60.0)
-                return pb.RoundState.Name(answer.state).removeprefix("ROUND_STATE_")
+                return state_name(answer.state)
             except grpc.aio.AioRpcError as error:
                 refusal = refusal_of(error)
                 return str(refusal) if refusal else error.code().name

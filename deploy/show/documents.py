@@ -12,6 +12,7 @@ import grpc.aio
 
 from accountant.privacy_filter import FIXED_TERMS
 from accountant.results import right_at_most
+from client.rounds import state_name
 from protocol.errors import refusal_of
 from protocol.manifest import RoundTerms
 from protocol.v1 import messages_pb2 as pb
@@ -28,7 +29,6 @@ __all__ = [
     "round_json",
     "services_json",
     "spent_json",
-    "state_name",
     "status_json",
     "terms_json",
     "write_json",
@@ -80,11 +80,6 @@ def services_json(
         }
         for name, answer, serving in zip(names, answers, health, strict=True)
     ]
-
-
-def state_name(state: pb.RoundState.ValueType) -> str:
-    """Returns a round's state as it is printed."""
-    return pb.RoundState.Name(state).removeprefix("ROUND_STATE_")
 
 
 def round_json(

@@ -210,7 +210,10 @@ def right_at_most_line(budget: dict[str, Any]) -> str:
 def _budgets_section(terms: dict[str, Any]) -> dict[str, Any]:
     budgets = terms["budgets"]
     points = []
-    points += [f"local ε {round_up(one['epsilon'])}: {right_at_most_line(one)}" for one in budgets[:_MOST_BUDGETS]]
+    delta = f", δ {round_up(budgets[0]['delta'])}" if budgets[0]["delta"] else ""  # the same for all
+    points += [
+        f"local ε {round_up(one['epsilon'])}{delta}: {right_at_most_line(one)}" for one in budgets[:_MOST_BUDGETS]
+    ]
     if len(budgets) > _MOST_BUDGETS:
         points.append(f"{len(budgets) - _MOST_BUDGETS:,} more, all in --json")
     unit = "ONE RECORD of yours" if terms["randomizer"] == "gaussian_vector" else "your answer"

@@ -353,9 +353,7 @@ class SequentialRun(DeployedRun):
 
     async def _attend(self, operator: Operator, terms: RoundTerms, progress: Progress, outbox: Outbox) -> None:
         attendees = {
-            str(index): Attendee(
-                progress.keys[index], float(self.max_local_epsilons[index]), partial(self._gradient, index)
-            )
+            str(index): Attendee(progress.keys[index], partial(self._gradient, index))
             for index in range(self.num_clients)
         }
         with contextlib.suppress(ValueError):  # the first gradient takes longer: not within a client's period

@@ -3,6 +3,7 @@
 import {message} from "./protocol.mjs";
 
 const PATIENCE_MS = 20_000;
+const MOST_BYTES = 4 * 1024 * 1024; // of an answer, as the services keep to
 const encode = (method, one) => {
   const type = message(`${method.split("/")[1]}Request`);
   return Buffer.from(type.encode(type.create(one)).finish());
@@ -14,6 +15,7 @@ export async function overGrpc() {
   return (service, method, request) => {
     const roots = [service.tls_certificate, service.pending_tls_certificate].filter(Boolean).join("\n");
     const options = {"grpc.ssl_target_name_override": service.name, "grpc.default_authority": service.name};
+    options["grpc.max_receive_message_length"] = MOST_BYTES;
     const client = new grpc.Client(service.public_address, grpc.credentials.createSsl(Buffer.from(roots)), options);
     return new Promise((resolve, reject) => {
       client.makeUnaryRequest(
@@ -32,6 +34,18 @@ export async function overGrpc() {
   };
 }
 
+/** Returns a body that has at most MOST_BYTES; the rest of a larger one is not read. */
+export async function readBody(answer) {
+  const parts = [];
+  let size = 0;
+  for await (const part of answer.body ?? []) {
+    size += part.length;
+    if (size > MOST_BYTES) throw new Error(`the gateway's answer has more than ${MOST_BYTES} bytes`);
+    parts.push(part);
+  }
+  return Buffer.concat(parts);
+}
+
 export function overHttps(gateway) {
   return async (_, method, request) => {
     const answer = await fetch(`${gateway.replace(/\/+$/, "")}/croupier.protocol.v1.${method}`, {
@@ -41,8 +55,8 @@ export function overHttps(gateway) {
       redirect: "error",
       signal: AbortSignal.timeout(PATIENCE_MS),
     });
-    const body = Buffer.from(await answer.arrayBuffer());
-    if (!answer.ok) throw new Error(`the gateway says ${answer.status}: ${body}`);
+    const body = await readBody(answer);
+    if (!answer.ok) throw new Error(`the gateway says ${answer.status}: ${JSON.stringify(body.toString().slice(0, 500))}`);
     return decode(method, body);
   };
 }

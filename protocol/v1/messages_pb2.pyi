@@ -449,7 +449,7 @@ class Gaussian(_message.Message):
     low: _builtins.float
     high: _builtins.float
     local_delta: _builtins.float
-    """The delta of every local budget, 1e-15 .. 0.1."""
+    """The delta of every local budget, 1e-15 .. 1e-3."""
     lattice: _builtins.int
     """1 .. 1000."""
     def __init__(
@@ -502,7 +502,7 @@ class GaussianVector(_message.Message):
     records_per_client: _builtins.int
     """The records that every client has at least, 1 .. 2^30; the noise is for one of so many."""
     local_delta: _builtins.float
-    """The delta of every local budget, 1e-15 .. 0.1."""
+    """The delta of every local budget, 1e-15 .. 1e-3."""
     @_builtins.property
     def vector(self) -> Global___VectorTask:
         """The clipping norm, that of every record's vector, is 1e-20 .. 1e20."""

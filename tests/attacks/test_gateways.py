@@ -174,6 +174,29 @@ async def test_a_receipt_that_a_gateway_has_forged_is_found(tmp_path: Path) -> N
                 await check()
 
 
+@pytest.mark.parametrize("hashes", [1000, 7])
+async def test_a_list_is_read_no_further_than_its_signed_number(tmp_path: Path, hashes: int) -> None:
+    """It was read for as long as its length was said to be greater: 2.2 GB in 5 s."""
+    async with behind(tmp_path) as (at, gateway, terms, make):
+        client = await make()
+        asked = await client.round()
+        await asked.submit(1, 1.0)
+        await at.admit(terms, await at.seal(terms, 24))
+        await at.finish(terms)
+        pages = []
+
+        async def endless(_: bytes, __: PassOn) -> bytes:
+            pages.append(hashes)
+            total = 2**40 if len(pages) < 100 else 0
+            return rpc.GetInclusionResponse(hashes=os.urandom(32 * hashes), total=total).SerializeToString()
+
+        gateway.instead = {"GetInclusion": endless}
+        with pytest.raises(croupier.Refusal) as refused:
+            await asked.verify()
+        assert refused.value.code is Code.BAD_BATCH
+        assert len(pages) == {1000: 1, 7: 4}[hashes]  # of 25 hashes
+
+
 async def test_a_gateway_gets_no_token_that_it_could_use_itself(tmp_path: Path) -> None:
     async with behind(tmp_path) as (at, gateway, terms, make):
         asked = await (await make()).round()

@@ -10,7 +10,10 @@ import pytest
 from client.limits import Limits, SpentHere, read_limits, write_limits
 from client.outbox import Outbox
 from client.submission import Sealed
+from protocol.errors import LimitError
 from protocol.manifest import canonical, parse_terms
+from protocol.mechanisms import Gaussian
+from protocol.questions import Question
 from tests.support import make_kit
 
 NONE = Limits()
@@ -19,7 +22,7 @@ NONE = Limits()
 @pytest.mark.parametrize(
     ("limits", "why"),
     [
-        ({"max_local_epsilon": 0.9}, "spend a local ε of 1; your own limit is at most 0.9; nothing was randomized"),
+        ({"max_local_epsilon": 0.9}, "spend a local ε of 1; your own limit is at most 0.9; nothing was sent"),
         ({"epsilon_max": 0.5}, "epsilon_max for this answer is 1; your own limit is at most 0.5"),
         ({"min_batch_size": 100}, "min_batch_size is 2; your own limit is at least 100"),
     ],
@@ -42,26 +45,26 @@ def test_the_epsilon_max_of_the_budget_to_be_used_is_the_one_that_counts() -> No
 
 def test_the_sum_of_local_epsilons_and_the_number_of_rounds_are_limited(tmp_path: Path) -> None:
     outbox = Outbox(tmp_path / "outbox.db")
-    outbox.begin("first", "alice", 0.5, Limits(lifetime_epsilon=1.5))
+    outbox.begin("first", 0.5, 0.0, Limits(lifetime_epsilon=1.5))
     outbox.keep("first", {"alice": Sealed(b"sealed", b"", 0.5)})
     outbox.keep("answers/first", {"alice": Sealed(b"sealed", b"")})  # of a sequential round: counted with its budget
-    outbox.begin("second", "alice", 1.0, Limits(lifetime_epsilon=1.5, max_rounds=2))
+    outbox.begin("second", 1.0, 0.0, Limits(lifetime_epsilon=1.5, max_rounds=2))
     with pytest.raises(
         ValueError, match=r"after 1\.5 in 2 other rounds, the local ε would add up to 2; your own limit"
     ):
-        outbox.begin("third", "alice", 0.5, Limits(lifetime_epsilon=1.5))
+        outbox.begin("third", 0.5, 0.0, Limits(lifetime_epsilon=1.5))
     with pytest.raises(ValueError, match="rounds answered would be 3; your own limit is at most 2"):
-        outbox.begin("third", "alice", 0.5, Limits(max_rounds=2))
-    assert outbox.spent_in_all() == SpentHere(1.5, 2)
+        outbox.begin("third", 0.5, 0.0, Limits(max_rounds=2))
+    assert outbox.spent_in_all() == SpentHere(1.5, 0.0, 2)
     outbox.close()
 
 
 def test_ten_tenths_are_one(tmp_path: Path) -> None:
     outbox = Outbox(tmp_path / "outbox.db")
     for number in range(10):
-        outbox.begin(f"round {number}", "alice", 0.1, Limits(lifetime_epsilon=1.0))
+        outbox.begin(f"round {number}", 0.1, 0.0, Limits(lifetime_epsilon=1.0))
     with pytest.raises(ValueError, match=r"after 1 in 10 .* would add up to 1\.000000001; your own"):
-        outbox.begin("one more", "alice", 1e-9, Limits(lifetime_epsilon=1.0))
+        outbox.begin("one more", 1e-9, 0.0, Limits(lifetime_epsilon=1.0))
     outbox.close()
 
 
@@ -69,32 +72,76 @@ def test_three_tenths_are_no_more_than_they_look(tmp_path: Path) -> None:
     """In binary .1 + .1 + .1 is .30000000000000004, and the third round was refused, with "0.3" on both sides."""
     outbox = Outbox(tmp_path / "outbox.db")
     for number in range(3):
-        outbox.begin(f"round {number}", "alice", 0.1, Limits(lifetime_epsilon=0.3))
-    assert outbox.spent_in_all() == SpentHere(0.3, 3)
+        outbox.begin(f"round {number}", 0.1, 0.0, Limits(lifetime_epsilon=0.3))
+    assert outbox.spent_in_all() == SpentHere(0.3, 0.0, 3)
     outbox.close()
 
 
 def test_a_round_counts_once_however_often_it_is_begun_and_whatever_dies(tmp_path: Path) -> None:
     """With what may have been sent: the most that any attempt was begun with."""
-    limits = Limits(lifetime_epsilon=2.0, max_rounds=1)
-    for epsilon, user in ((1.0, "alice"), (2.0, "alice"), (1.0, "alice under a fresh key")):
+    limits, attempts = Limits(lifetime_epsilon=2.0, max_rounds=1), []
+    for epsilon in (1.0, 2.0, 1.0):
         outbox = Outbox(tmp_path / "outbox.db")  # each as if the process before had died
-        outbox.begin("round", user, epsilon, limits)
+        attempts.append(outbox.begin("round", epsilon, 0.0, limits))
         outbox.close()
     outbox = Outbox(tmp_path / "outbox.db")
-    assert outbox.spent_in_all() == SpentHere(2.0, 1)
+    assert outbox.spent_in_all() == SpentHere(2.0, 0.0, 1)
     outbox.keep("round", {"alice": Sealed(b"sealed", b"", 1.0)})
-    outbox.withdraw("round", "alice")
-    outbox.withdraw("round", "alice under a fresh key")
-    assert outbox.spent_in_all() == SpentHere(1.0, 1)  # what was stored is not withdrawn
+    outbox.withdraw(attempts[0])
+    assert outbox.spent_in_all() == SpentHere(2.0, 0.0, 1)  # another attempt's place is not withdrawn
+    for attempt in attempts:
+        outbox.withdraw(attempt)
+    assert outbox.spent_in_all() == SpentHere(1.0, 0.0, 1)  # what was stored is not withdrawn
     outbox.close()
+
+
+def test_what_is_stored_has_its_place_in_the_limits_checked_again(tmp_path: Path) -> None:
+    """It was not: an answer whose place was given to another one meanwhile was stored, and sent, beside it."""
+    outbox, limits = Outbox(tmp_path / "outbox.db"), Limits(lifetime_epsilon=1.0)
+    outbox.withdraw(outbox.begin("first", 1.0, 0.0, limits))
+    outbox.begin("second", 1.0, 0.0, limits)
+    with pytest.raises(LimitError, match="after 1 in 1 other rounds, the local ε would add up to 2; your own limit"):
+        outbox.keep("first", {"alice": Sealed(b"sealed", b"", 1.0)}, limits=limits)
+    assert outbox.users("first") == set()
+    outbox.keep("second", {"alice": Sealed(b"sealed", b"", 1.0)}, limits=limits)
+    outbox.close()
+
+
+def test_the_deltas_of_gaussian_rounds_add_up_and_are_limited(tmp_path: Path) -> None:
+    """They were not: 600 rounds of (1e-8, 0.1) counted as 6e-6, and the mean of the reports showed the value."""
+    outbox, limits = Outbox(tmp_path / "outbox.db"), Limits(lifetime_epsilon=0.001)
+    for number in range(10):
+        outbox.begin(f"round {number}", 1e-8, 1e-6, limits)
+    assert outbox.spent_in_all() == SpentHere(1e-7, 1e-5, 10)
+    with pytest.raises(LimitError, match=r"after 1e-05 in 10 other rounds, the local δ would add up to 1\.1e-05; your"):
+        outbox.begin("one more", 1e-8, 1e-6, limits)
+    outbox.begin("without a delta", 1e-8, 0.0, limits)
+    outbox.begin("one more", 1e-8, 1e-6, Limits(lifetime_delta=2e-5))
+    outbox.close()
+
+
+def test_the_local_delta_of_one_round_is_limited() -> None:
+    terms = make_kit(question=Question("g", Gaussian(low=0.0, high=1.0, local_delta=1e-4))).terms
+    with pytest.raises(LimitError, match=r"spend a local δ of 0\.0001; your own limit is at most 1e-05; nothing was"):
+        NONE.check_round(terms, 1.0)
+    Limits(max_local_delta=1e-4).check_round(terms, 1.0)
+
+
+def test_of_two_limits_the_stricter_holds_but_not_a_default() -> None:
+    """A person who raises a limit of δ is not held to the default of an application that says nothing about it."""
+    raised = Limits(max_local_delta=1e-4, lifetime_delta=1e-3, min_batch_size=20)
+    for stricter in (raised.stricter(NONE), NONE.stricter(raised)):
+        assert stricter == raised
+    both = raised.stricter(Limits(max_local_delta=1e-6, min_batch_size=30))
+    assert both == Limits(max_local_delta=1e-6, lifetime_delta=1e-3, min_batch_size=30)
+    assert (NONE.lifetime_delta, NONE.max_local_delta) == (1e-5, 1e-5)
 
 
 def test_two_processes_do_not_spend_the_same_rest(tmp_path: Path) -> None:
     one, other = Outbox(tmp_path / "outbox.db"), Outbox(tmp_path / "outbox.db")
-    one.begin("first", "alice", 1.0, Limits(lifetime_epsilon=1.0))
+    one.begin("first", 1.0, 0.0, Limits(lifetime_epsilon=1.0))
     with pytest.raises(ValueError, match="your own limit is at most 1"):
-        other.begin("second", "alice", 1.0, Limits(lifetime_epsilon=1.0))
+        other.begin("second", 1.0, 0.0, Limits(lifetime_epsilon=1.0))
     one.close()
     other.close()
 
@@ -106,7 +153,18 @@ def test_limits_are_read_as_written_and_a_misspelt_one_is_an_error(tmp_path: Pat
     write_limits(file, limits)
     assert file.stat().st_mode & 0o777 == 0o600  # what a person is ready to spend is private
     assert read_limits(file) == limits
-    for line in ("lifetime = 1.0", "lifetime_epsilon = 0.0", "epsilon_max = nan", "max_rounds = 0", "min_batch_size"):
+    raised = Limits(lifetime_delta=1e-4)
+    write_limits(file, raised)
+    assert file.read_text() == "lifetime_delta = 0.0001\n"  # a default stays one
+    for line in (
+        "max_local_delta = 0.01",
+        "lifetime_delta = -1e-9",
+        "lifetime = 1.0",
+        "lifetime_epsilon = 0.0",
+        "epsilon_max = nan",
+        "max_rounds = 0",
+        "min_batch_size",
+    ):
         file.write_text(line)
         with pytest.raises(ValueError, match=f"{file} is not a valid file of limits"):
             read_limits(file)

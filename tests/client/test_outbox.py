@@ -13,10 +13,19 @@ import pytest
 import typer
 from sqlalchemy.exc import IntegrityError
 
+from client.limits import Limits, SpentHere
 from client.outbox import KEPT_DAYS, Outbox
 from client.submission import Sealed
 from deploy.cli.console import plain_errors
+from protocol.errors import LimitError
 
+VERSION_1 = """
+CREATE TABLE sealed (round_id VARCHAR NOT NULL, user VARCHAR NOT NULL, submission BLOB NOT NULL,
+    inclusion_hashes BLOB NOT NULL, answer_key BLOB NOT NULL, local_epsilon FLOAT NOT NULL,
+    acknowledged BOOLEAN NOT NULL, kept_at_unix_s BIGINT NOT NULL, PRIMARY KEY (round_id, user));
+CREATE TABLE begun (round_id VARCHAR NOT NULL, user VARCHAR NOT NULL, local_epsilon FLOAT NOT NULL,
+    PRIMARY KEY (round_id, user));
+"""
 BYTES, HASHES = b"sealed submission of alice", b"hashes of alice's envelope"
 
 
@@ -80,31 +89,46 @@ def test_an_outbox_of_a_newer_version_is_refused_and_not_touched(tmp_path: Path)
     path = tmp_path / "outbox.db"
     Outbox(path).close()
     with closing(sqlite3.connect(path)) as other:
-        assert other.execute("PRAGMA user_version").fetchone() == (1,)
-        other.execute("PRAGMA user_version = 2")
+        assert other.execute("PRAGMA user_version").fetchone() == (2,)
+        other.execute("PRAGMA user_version = 3")
         other.execute("ALTER TABLE sealed RENAME TO parcels")
         other.commit()
     with pytest.raises(
-        ValueError, match=r"outbox of version 2, and this croupier knows versions up to 1.* do not delete"
+        ValueError, match=r"outbox of version 3, and this croupier knows versions up to 2.* do not delete"
     ):
         Outbox(path)
     with closing(sqlite3.connect(path)) as other:
         tables = other.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name").fetchall()
-    assert tables == [("begun",), ("parcels",)]
+    assert tables == [("attempts",), ("parcels",)]
 
 
-def test_an_outbox_from_before_there_was_a_number_is_used(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [0, 1])
+def test_an_outbox_of_an_older_version_is_used(tmp_path: Path, version: int) -> None:
+    """It has noted no delta: each of its rounds counts with the largest that a round could have then."""
     path = tmp_path / "outbox.db"
+    with closing(sqlite3.connect(path)) as old:
+        old.executescript(VERSION_1)
+        for round_id in ("first", "second"):
+            old.execute("INSERT INTO sealed VALUES (?, 'alice', ?, x'', x'', 1.0, 0, 9999999999)", (round_id, BYTES))
+            old.execute("INSERT INTO begun VALUES (?, 'alice', 1.0)", (round_id,))
+        old.execute("INSERT INTO begun VALUES ('died', 'alice', 0.5)")
+        old.execute(f"PRAGMA user_version = {version}")
+        old.commit()
+    for _ in range(2):
+        outbox = Outbox(path)
+        assert outbox.pending("first") == {"alice": BYTES}
+        assert outbox.spent_in_all() == SpentHere(2.5, 0.3, 3, rounds_of_unknown_delta=3)
+        outbox.close()
     outbox = Outbox(path)
-    outbox.keep("round", {"alice": Sealed(BYTES, HASHES, 1.0)})
+    outbox.begin("third", 0.5, 0.0, Limits(lifetime_epsilon=3.0))
+    with pytest.raises(LimitError, match=r"after 3 in 4 other rounds, the local ε would add up to 3\.5"):
+        outbox.begin("fourth", 0.5, 0.0, Limits(lifetime_epsilon=3.0))
+    with pytest.raises(LimitError, match=r"after 0\.3 in 4 other rounds, the local δ would add up to 0\.300001"):
+        outbox.begin("fourth", 0.5, 1e-6, Limits())
+    outbox.keep("third", {"alice": Sealed(BYTES, HASHES, 0.5)})
     outbox.close()
     with closing(sqlite3.connect(path)) as other:
-        other.execute("PRAGMA user_version = 0")
-    outbox = Outbox(path)
-    assert outbox.pending("round") == {"alice": BYTES}
-    outbox.close()
-    with closing(sqlite3.connect(path)) as other:
-        assert other.execute("PRAGMA user_version").fetchone() == (1,)
+        assert other.execute("PRAGMA user_version").fetchone() == (2,)
 
 
 @pytest.mark.parametrize("damaged", [False, True])

@@ -285,7 +285,8 @@ def test_what_only_the_operator_can_do_is_said_to_a_participant(tmp_path: Path) 
     assert refused("status", "--dir", mine) == said
     assert refused("round", "list", "--dir", mine) == said
     assert refused("submit", "--value", "1", "--epsilon", "1", "--enrol", "--dir", mine) == said
-    assert answer("limits", "--dir", mine)["spent"] == {"local_epsilon": 0.0, "rounds": 0}
+    nothing = {"local_epsilon": 0.0, "local_delta": 0.0, "rounds": 0, "rounds_of_unknown_delta": 0}
+    assert answer("limits", "--dir", mine)["spent"] == nothing
     missing = refused("submit", "--value", "1", "--epsilon", "1", "--dir", tmp_path / "none")
     assert "none/deployment.toml does not exist (at the command line --dir says where it lies)" in missing
     assert "participants get it from the operator, 'croupier init' makes a deployment for several machines" in missing

@@ -49,11 +49,11 @@ async def test_a_round_with_a_collector_limits_and_a_revoked_client(
         await say("limits", "--lifetime-epsilon", "1.5", "--min-batch-size", "21")
         mine = ("submit", "--value", "1", "--epsilon", "1", "--enrol", "--round", terms)
         said = await say(*mine, expect=2)
-        assert "min_batch_size is 20; your own limit is at least 21; nothing was randomized or sent" in said.stderr
+        assert "min_batch_size is 20; your own limit is at least 21; nothing was sent" in said.stderr
         await say("limits", "--min-batch-size", "20")
         assert (await ask(*mine))["code"] == "ACCEPTED"
         kept = await ask("limits")
-        assert kept["spent"] == {"local_epsilon": 1.0, "rounds": 1}
+        assert kept["spent"] == {"local_epsilon": 1.0, "local_delta": 0.0, "rounds": 1, "rounds_of_unknown_delta": 0}
         assert (kept["limits"]["lifetime_epsilon"], kept["limits"]["min_batch_size"]) == (1.5, 20)
 
         lost = tmp_path / "lost.key"

@@ -160,7 +160,7 @@ def _no_key(manifest: pb.Manifest) -> None:
             _question(krr={"k": 2, "labels": ["no", "yes\n  · local ε 0.01"]}),
             "a label is 'yes.n  · local ε 0.01', with",
         ),
-        (_question(krr={"k": 2, "labels": ["no", "\u202eyes"]}), "overrides of the direction of writing"),
+        (_question(krr={"k": 2, "labels": ["no", "\u202eyes"]}), "controls of the direction of writing"),
         (_question(hemisphere={"vector": _vector(model="\x9b2J")}), "model is '.x9b2J', with the character"),
         (_set("hpke_suite", "none"), "hpke_suite is 'none'"),
         (_set("min_batch_size", 0), "min_batch_size is 0"),

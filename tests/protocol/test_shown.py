@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import sys
+import unicodedata
+
 import grpc
 import grpc.aio
 import pytest
@@ -16,13 +20,28 @@ SHOWN = "epsilon 9\ufffd[2K\ufffdε 0.1"
 
 
 def test_text_that_does_nothing_stays() -> None:
-    for text in ("", "Não sei", "\u05db\u05df", "می\u200cخواهم", "👩\u200d🔬", "a\u00a0b"):
+    for text in ("", "Não sei", "\u05db\u05df", "می\u200cخواهم", "👩\u200d🔬", "a\u00a0b", "❤\ufe0f"):
         check_shown("a label", text)
         assert as_shown(text) == text
-    for bad in ("\0", "\t", "\n", "\x7f", "\x85", "\u2028", "\u2066"):
-        with pytest.raises(ValueError, match="it must have no control characters, ends of lines or overrides"):
+    for bad in ("\0", "\t", "\n", "\x7f", "\x85", "\u2028", "\u2066", "\u200f", "\u200b", "\ufeff"):
+        with pytest.raises(ValueError, match="it must have no control characters, ends of lines, controls of the"):
             check_shown("a label", f"a{bad}b")
         assert as_shown({f"a{bad}": [f"{bad}b", 1, None]}) == {"a\ufffd": ["\ufffdb", 1, None]}
+
+
+def test_no_direction_of_writing_and_nothing_invisible_gets_through() -> None:
+    """U+200E, U+200F and U+061C did: they turn the text around them, and are not seen."""
+    written_with = {"\u200c", "\u200d"}  # in Persian, and in emoji
+    has_a_shape = re.compile("ARABIC (?!LETTER MARK)|SYRIAC|KAITHI|EGYPTIAN")
+    invisible = re.compile("FILLER|VOWEL INHERENT|GRAPHEME JOINER")
+    for character in map(chr, range(sys.maxunicode + 1)):
+        category, name = unicodedata.category(character), unicodedata.name(character, "")
+        if category == "Cf" and has_a_shape.match(name):
+            continue
+        if category in ("Cc", "Cf", "Cs", "Zl", "Zp") and character not in written_with:
+            assert as_shown(character) == "\ufffd", hex(ord(character))
+        elif category[0] in "LMNPSZ" and not invisible.search(name):
+            assert as_shown(character) == character, hex(ord(character))
 
 
 def test_the_words_of_a_service_do_not_move_the_cursor() -> None:

@@ -42,7 +42,7 @@ class Person:
 
     @property
     def attendee(self) -> Attendee:
-        return Attendee(self.key, self.max_local_epsilon, self._gradient)
+        return Attendee(self.key, self._gradient)
 
     def _gradient(self, parameters: bytes) -> NDArray[np.float64]:
         self.asked.append(parameters)

@@ -46,7 +46,8 @@ async def test_an_answer_without_a_budget_adds_no_cover(tmp_path: Path) -> None:
         junk = {name: os.urandom(Onion(terms).joint.sealed_size) for name in list(group)[:2]}
         signed = {name: sign_submission(terms.hash, one, group[name].key) for name, one in junk.items()}
         for name, one in signed.items():
-            table.outbox.keep(terms.round_id, {name: Sealed(one.SerializeToString(), b"", answer_key=new_client_key())})
+            sealed = Sealed(one.SerializeToString(), b"", group[name].max_local_epsilon, new_client_key())
+            table.outbox.keep(terms.round_id, {name: sealed})
         users = {name: Participant(None, one.max_local_epsilon, one.key) for name, one in group.items()}
         assert (await table.submit(terms, users)).accepted == 14
         await table.operator.close_round(terms.round_id)

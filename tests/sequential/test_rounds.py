@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from accountant.mechanisms.hemisphere import HemisphereMechanism
 from accountant.service.ledger import Ledger
+from client.randomizers import randomize
 from croupier import Budgets, certify
+from protocol.questions import Question
+from protocol.randomness import RandomSource
 from protocol.v1 import messages_pb2 as pb
 from shuffler.attendance import MAX_ATTENDANCES
 from shuffler.sequential_order import secret_order
@@ -54,6 +58,24 @@ async def test_each_client_answers_once_about_the_model_of_those_before(tmp_path
         for name in table.inside.running:
             keys = await table.inside.running[name].service.store.run("look", lambda tx: tx.keys(terms.round_id))
             assert keys == {}
+
+
+async def test_an_answer_spends_what_was_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It spent what the caller named when it was asked, however little had been submitted, counted and certified."""
+    spent = []
+
+    def noted(question: Question, value: Any, epsilon: float, source: RandomSource) -> Any:
+        spent.append(epsilon)
+        return randomize(question, value, epsilon, source)
+
+    async with laid(tmp_path) as table:
+        group = people(8)
+        terms = await table.gather(group, settings(task()))
+        monkeypatch.setattr("client.submission.randomize", noted)
+        for one in group.values():
+            one.max_local_epsilon = 4.0
+        await table.take(terms, group)
+    assert sorted(spent) == [2.0] * 4 + [4.0] * 4
 
 
 async def test_a_vanished_client_is_skipped_and_adds_no_cover(tmp_path: Path) -> None:

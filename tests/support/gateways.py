@@ -13,11 +13,15 @@ import pytest
 from starlette.types import ASGIApp
 
 import runtime.http_channel
+from accountant.service.checking import evaluate_both
+from accountant.service.tickets import _KEYS
 from protocol.deployment import ServiceEntry
+from protocol.v1 import messages_pb2 as pb
 from runtime.http_channel import CONTENT_TYPE, HttpAnswer
+from runtime.service import RoundService
 from runtime.transport import Transport
 
-__all__ = ["URL", "Tampering", "ask", "reached_at"]
+__all__ = ["URL", "Tampering", "ask", "reached_at", "tickets_for_all"]
 
 URL = "https://gateway.example"
 PassOn = Callable[[bytes], Awaitable[bytes]]
@@ -111,3 +115,16 @@ class _TamperedChannel:
 
     async def close(self) -> None:
         await self.honest.close()
+
+
+async def tickets_for_all(accountant: RoundService, raw: bytes) -> bytes:
+    """Returns what an accountant answers that gives one client tickets for any number of answers."""
+    asked = pb.GetTicketsRequest.FromString(raw)
+    keys = await accountant.store.run("take the keys", lambda tx: tx.keys(asked.round_id))
+    seeds = {lane: keys[purpose].private for lane, purpose in _KEYS.items()}
+    reports, budgets = evaluate_both(seeds, [one.envelope for one in asked.requests])
+    return pb.GetTicketsResponse(
+        codes=[pb.SUBMISSION_CODE_ACCEPTED] * len(asked.requests),
+        report_evaluations=reports,
+        parameter_evaluations=budgets,
+    ).SerializeToString()
