@@ -13,7 +13,7 @@ import secrets
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -230,8 +230,8 @@ class Outbox:
 
     def _overwrite_log(self) -> None:
         """Overwrites what the log holds of forgotten bytes; another process that uses the file does it when it ends."""
-        with suppress(sqlite3.Error, OSError):  # what was stored is not at risk
-            overwrite_log(self._path, _ERASE_PATIENCE_S)
+        with suppress(sqlite3.Error, sa.exc.DBAPIError, OSError), closing(self._engine.raw_connection()) as connection:
+            overwrite_log(connection.driver_connection, self._path, _ERASE_PATIENCE_S)
 
     def close(self) -> None:
         """Closes the database; what was stored stays. SQLite unlinks its log, which is overwritten before."""

@@ -17,7 +17,7 @@ import socket
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -184,8 +184,10 @@ class _Sqlite(Database):
         Not while another process reads the log; waits for it only as long as rounds can bear.
         """
         self._check_files()
+        database = Path(str(self.engine.url.database))
         try:
-            done = overwrite_log(Path(str(self.engine.url.database)), _ERASE_PATIENCE_MS / 1000)
+            with closing(self.engine.raw_connection()) as connection:
+                done = overwrite_log(connection.driver_connection, database, _ERASE_PATIENCE_MS / 1000)
         except (sqlite3.Error, OSError) as error:
             raise sa.exc.OperationalError(None, None, error) from error
         if not done:

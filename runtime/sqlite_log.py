@@ -16,83 +16,97 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 __all__ = ["overwrite_log"]
 
 _HEADER, _FRAME_HEADER = 32, 24
+_SALTS_IN_HEADER, _SALTS_IN_FRAME, _SALTS = 16, 8, 8
 _BLOCK = 1 << 20
 
 
-def overwrite_log(database: Path, patience_s: float) -> bool:
+def overwrite_log(connection: Any, database: Path, patience_s: float) -> bool:
     """Overwrites the log, and cuts it; returns whether nothing is left of what was in it.
 
     Args:
-        database: the SQLite file, in WAL mode.
+        connection: SQLite's own (`sqlite3.Connection`), in WAL mode and outside of a transaction.
+        database: the SQLite file.
         patience_s: how long to wait for other processes that read or write.
 
     Raises:
-        sqlite3.Error: the file cannot be read or written.
+        sqlite3.Error: the database cannot be read or written.
         OSError: the log cannot be.
     """
     log = Path(f"{database}-wal")
-    if _header(log) is None:
+    if not _salts(log):
         return True
-    with (
-        closing(_connect(database, patience_s)) as writer,
-        closing(_connect(database, patience_s)) as observer,
-    ):
+    with _busy_timeout(connection, patience_s):
         try:
-            writer.execute("PRAGMA synchronous=FULL").close()
-            (busy, *_) = writer.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
-            if busy:
-                return False
-            before = _header(log)
-            _commit_one_page(writer)
-            writer.execute("BEGIN IMMEDIATE").close()
-            (busy, num_frames, _) = observer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-            if busy or _header(log) == before:  # a reader has come in between; it keeps the log as it is
-                return False
-            (page_size,) = writer.execute("PRAGMA page_size").fetchone()
-            _overwrite(log, _HEADER + num_frames * (_FRAME_HEADER + page_size))
-            writer.execute("ROLLBACK").close()
-            # Gives the room back. What a reader keeps of the log now is one page, of the schema.
-            writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").close()
+            return _overwrite(connection, log)
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
                 return False
             raise
+        finally:
+            connection.rollback()
+
+
+def _overwrite(connection: sqlite3.Connection, log: Path) -> bool:
+    if _pragma(connection, "wal_checkpoint(RESTART)"):
+        return False  # busy
+    before = _salts(log)
+    # The first page of the database is written as it is. It holds the schema and no row of ours.
+    connection.execute("BEGIN IMMEDIATE").close()
+    connection.execute(f"PRAGMA user_version={_pragma(connection, 'user_version')}").close()
+    connection.commit()
+    connection.execute("BEGIN IMMEDIATE").close()
+    if _salts(log) == before:  # a reader has come since the checkpoint
+        return False
+    frame = _FRAME_HEADER + _pragma(connection, "page_size")
+    with log.open("r+b", buffering=0) as file:
+        _overwrite_old_frames(file.fileno(), frame)
+        if _pragma(connection, "synchronous"):
+            os.fdatasync(file.fileno())
+    connection.rollback()
+    _pragma(connection, "wal_checkpoint(TRUNCATE)")  # gives the room back; a reader may keep the page from above
     return True
 
 
-def _connect(database: Path, patience_s: float) -> sqlite3.Connection:
-    """Opens a database that exists; a missing one is an error and not a new file."""
-    where = f"{database.resolve().as_uri()}?mode=rw"
-    return sqlite3.connect(where, uri=True, timeout=patience_s, isolation_level=None)
+def _overwrite_old_frames(log: int, frame: int) -> None:
+    """Writes zeros behind the last frame that has the salts of the header."""
+    salts = os.pread(log, _SALTS, _SALTS_IN_HEADER)
+    position = _HEADER
+    while os.pread(log, _SALTS, position + _SALTS_IN_FRAME) == salts:
+        position += frame
+    end = os.fstat(log).st_size
+    while position < end:
+        position += os.pwrite(log, bytes(min(end - position, _BLOCK)), position)
 
 
-def _commit_one_page(connection: sqlite3.Connection) -> None:
-    """Writes the first page of the database, which holds the schema and no row of ours, as it is."""
-    connection.execute("BEGIN IMMEDIATE").close()
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    connection.execute(f"PRAGMA user_version={version}").close()
-    connection.execute("COMMIT").close()
-
-
-def _header(log: Path) -> bytes | None:
-    """Returns the log's header, with its salts; None for a log without any frame."""
+def _salts(log: Path) -> bytes:
+    """Returns the salts of a log; nothing for one without any frame."""
     try:
         with log.open("rb") as file:
-            return file.read(_HEADER) or None
+            return file.read(_HEADER)[_SALTS_IN_HEADER:][:_SALTS]
     except FileNotFoundError:
-        return None
+        return b""
 
 
-def _overwrite(log: Path, start: int) -> None:
-    with log.open("r+b", buffering=0) as file:
-        end = os.fstat(file.fileno()).st_size
-        file.seek(start)
-        while (left := end - file.tell()) > 0:
-            file.write(bytes(min(left, _BLOCK)))
-        os.fdatasync(file.fileno())
+@contextmanager
+def _busy_timeout(connection: sqlite3.Connection, patience_s: float) -> Iterator[None]:
+    before = _pragma(connection, "busy_timeout")
+    _pragma(connection, f"busy_timeout={int(patience_s * 1000)}")
+    try:
+        yield
+    finally:
+        _pragma(connection, f"busy_timeout={before}")
+
+
+def _pragma(connection: sqlite3.Connection, name: str) -> int:
+    cursor = connection.execute(f"PRAGMA {name}")
+    (first, *_) = cursor.fetchone()
+    cursor.close()
+    return int(first)
