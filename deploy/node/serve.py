@@ -29,6 +29,7 @@ from protocol.v1 import services_pb2_grpc as stubs
 from runtime.clock import Clock, SystemClock
 from runtime.cluster import Cluster, Sources
 from runtime.connections import ConnectionWatch
+from runtime.core_files import forbid_core_files
 from runtime.health import Readiness, make_admin_server
 from runtime.logs import log_as_json
 from runtime.prometheus_metrics import MetricsPort, PrometheusMetrics
@@ -222,6 +223,7 @@ async def _serve(name: str, directory: Path, workers: int | None, until_end_of_i
             stop.set()
 
         loop.add_reader(sys.stdin, end)
+    forbid_core_files()
     _log.info("starting")
     running = RunningService(name, directory, workers=workers)
     await running.start()
