@@ -217,7 +217,7 @@ def test_a_pod_rotates_by_manifests_alone(tmp_path: Path) -> None:
     for number, option in enumerate(("", "--activate", "--retire")):
         with pod(cluster, name, tmp_path / f"pod-{number}") as home:
             before = contents(home)
-            step = ["rotate", name, *([option] if option else []), "--dir", home, "--kubernetes"]
+            step: list[str | Path] = ["rotate", name, *([option] if option else []), "--dir", home, "--kubernetes"]
             first, manifest = (json.loads(croupier(*step).stdout) for _ in range(2))
             assert (first == manifest) is bool(option)  # the first step makes new keys each time
             assert contents(home) == before
