@@ -8,7 +8,7 @@ EXTRAS ?= demo
 # A deployment is many processes, tests are hundreds of them: none should compile every source file again.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: help demo train test coverage faults fuzz hunt check docs protos vectors node bench clean
+.PHONY: help demo train test coverage faults fuzz hunt check docs protos vectors lock node bench clean
 help:
 	@echo "make demo    install, run the whole deployment on 6,366 real answers, show the result"
 	@echo "make train   install, train a model on shuffled gradients"
@@ -20,6 +20,7 @@ help:
 	@echo "make docs    the documentation site, in build/site"
 	@echo "make protos  regenerate protocol/v1 from proto/"
 	@echo "make vectors make the golden vectors for clients in other languages again"
+	@echo "make lock    the hashes of the packages in the services' image, for the versions of constraints.txt"
 	@echo "make node    the JavaScript client of examples/node on the vectors and a deployment (needs Node and npm)"
 	@echo "make bench   how long certificates take; throughput against the number of users; a cluster; load; stores; compared with the last run"
 
@@ -89,6 +90,10 @@ protos: $(VENV)/.installed-dev
 
 vectors: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.another_client
+
+# Asks the index that pip is configured with, twice for each file.
+lock: $(VENV)/.installed-dev
+	$(BIN)/python .ci/lock
 
 node: $(VENV)/.installed-dev
 	cd examples/node && npm ci --ignore-scripts --no-audit --no-fund

@@ -14,6 +14,7 @@ import secrets
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing, suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ import sqlalchemy as sa
 from client.limits import Limits, SpentHere
 from client.submission import Sealed
 from protocol.errors import OtherPersonError
+from runtime.sqlite_log import overwrite_log
 
 __all__ = ["KEPT_DAYS", "OLD_MAX_DELTA", "Outbox", "other_person"]
 
@@ -61,7 +63,7 @@ OLD_MAX_DELTA = 0.1
 KEPT_DAYS = 30
 """For so long sealed submissions and their inclusion hashes are kept, and can be sent again and looked for."""
 _USERS_AT_ONCE = 1000
-_PATIENCE_S = 5.0
+_PATIENCE_S, _ERASE_PATIENCE_S = 5.0, 0.25
 
 
 class Outbox:
@@ -77,6 +79,7 @@ class Outbox:
         path.parent.mkdir(parents=True, exist_ok=True)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         path.chmod(0o600)  # SQLite gives the files that it makes beside it the same mode
+        self._path = path
         self._now = now
         # Parameters would show what an answer has spent, and the key that signs it, with every error.
         self._engine = sa.create_engine(f"sqlite:///{path}", hide_parameters=True)
@@ -120,8 +123,7 @@ class Outbox:
                 _submissions.update().where(old).values(submission=b"", inclusion_hashes=b"", answer_key=b"")
             ).rowcount
         if forgotten:
-            with self._engine.connect() as db:  # what the log holds is overwritten, too
-                db.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+            self._overwrite_log()
 
     def pending(self, round_id: str) -> dict[str, bytes]:
         """Returns the submissions that have not been acknowledged, by user."""
@@ -255,8 +257,14 @@ class Outbox:
                 these = _submissions.c.user.in_(named[start : start + _USERS_AT_ONCE])
                 db.execute(_submissions.update().where(here, these).values(acknowledged=True))
 
+    def _overwrite_log(self) -> None:
+        """Overwrites what the log holds of forgotten bytes; another process that uses the file does it when it ends."""
+        with suppress(sqlite3.Error, sa.exc.DBAPIError, OSError), closing(self._engine.raw_connection()) as connection:
+            overwrite_log(connection.driver_connection, self._path, _ERASE_PATIENCE_S)
+
     def close(self) -> None:
-        """Closes the database; what was stored stays."""
+        """Closes the database; what was stored stays. SQLite unlinks its log, which is overwritten before."""
+        self._overwrite_log()
         self._engine.dispose()
 
 

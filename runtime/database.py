@@ -17,12 +17,14 @@ import socket
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
+
+from runtime.sqlite_log import overwrite_log
 
 __all__ = [
     "DEFAULT_TIMEOUTS",
@@ -177,24 +179,30 @@ class _Sqlite(Database):
                 raise sa.exc.OperationalError(None, None, sqlite3.OperationalError(why))
 
     def erase(self) -> None:
-        """`secure_delete` has overwritten the pages; old ones remain in the write-ahead log, which is cut here.
+        """Overwrites the write-ahead log: `secure_delete` has overwritten the pages in the database file only.
 
-        Not while another process reads: SQLite says so in the answer, and waits only as long as rounds can bear it.
+        Not while another process reads the log; waits for it only as long as rounds can bear.
         """
-        with self.engine.connect() as connection:
-            connection.exec_driver_sql(f"PRAGMA busy_timeout={_ERASE_PATIENCE_MS}")
-            try:
-                (busy, *_) = connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()
-            finally:
-                connection.exec_driver_sql(f"PRAGMA busy_timeout={_BUSY_MS}")
-        log = Path(f"{self.engine.url.database}-wal")
-        if busy or (log.exists() and log.stat().st_size):
-            raise NotErasedError("another process reads the database, and so its log cannot be cut")
+        self._check_files()
+        database = Path(str(self.engine.url.database))
+        try:
+            with closing(self.engine.raw_connection()) as connection:
+                done = overwrite_log(connection.driver_connection, database, _ERASE_PATIENCE_MS / 1000)
+        except (sqlite3.Error, OSError) as error:
+            raise sa.exc.OperationalError(None, None, error) from error
+        if not done:
+            raise NotErasedError("another process reads the database, and so its log cannot be overwritten")
 
     def free_bytes(self) -> int:
         return shutil.disk_usage(self._directory).free
 
     def close(self) -> None:
+        """Overwrites the log before SQLite unlinks it, which it does with the last connection."""
+        if self._lock is not None:
+            try:
+                self.erase()
+            except (NotErasedError, sa.exc.DBAPIError) as error:
+                _log.warning("the database's log is not overwritten at the end; the next start does it: %s", error)
         super().close()
         lock, self._lock = self._lock, None
         if lock is not None:  # by a second call the number may belong to another open file

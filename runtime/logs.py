@@ -11,20 +11,27 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import shutil
 import sys
 import threading
 import time
 import traceback
 from collections import Counter
 from collections.abc import Hashable
+from contextlib import suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from types import TracebackType
+from typing import TextIO
 
-__all__ = ["FewLines", "JsonFormatter", "log_as_json"]
+__all__ = ["LOG_BYTES", "BoundedFile", "FewLines", "JsonFormatter", "log_as_json"]
 
 _EXTRAS = ("round_id", "code", "method", "state")
 _LONGEST = 2000  # a peer chooses some of the words, such as a round's name
 _LINES_PER_SECOND = 20
+LOG_BYTES = 16 << 20
+"""A bounded log is cut at this size: weeks of a service without trouble, and it opens in an editor."""
 
 
 class FewLines:
@@ -74,9 +81,34 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(line)
 
 
-def log_as_json(service: str) -> None:
-    """Writes all logs of this process as JSON, warnings and uncaught exceptions included."""
-    handler = logging.StreamHandler(sys.stderr)
+class BoundedFile(logging.StreamHandler[TextIO]):
+    """Writes to a file that is also this process's standard error, and keeps it below a bound.
+
+    What the bound ends becomes FILE.1, in place of the one before, and the file is cut: it stays the same file, because
+    worker processes and libraries write to it, too. It must be open for appending.
+    """
+
+    def __init__(self, file: Path, stream: TextIO, most_bytes: int = LOG_BYTES) -> None:
+        super().__init__(stream)
+        self._file, self._most_bytes = file, most_bytes
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Writes a line; cuts the file before, if it is full."""
+        with suppress(OSError):  # a full disk must not end the service
+            if self._file.stat().st_size >= self._most_bytes:
+                shutil.copyfile(self._file, self._file.with_name(f"{self._file.name}.1"))
+                os.truncate(self._file, 0)
+        super().emit(record)
+
+
+def log_as_json(service: str, file: Path | None = None) -> None:
+    """Writes all logs of this process as JSON, warnings and uncaught exceptions included.
+
+    Args:
+        service: the name that stands in every line.
+        file: what standard error is, where no one else rotates it; kept below twice LOG_BYTES with its predecessor.
+    """
+    handler = BoundedFile(file, sys.stderr) if file else logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter(service))
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     logging.captureWarnings(capture=True)

@@ -25,6 +25,8 @@ _log = logging.getLogger(__name__)
 
 RELEASE_KEY = "release"
 _VERSION = version("croupier")  # read once: it is in a file of 200 lines, and a status is asked for often
+_OPENED_WITHIN_S = 24 * 3600
+"""A round is opened seconds after it is prepared; a day leaves time to bring back a service that is down."""
 _BEFORE_CERTIFICATE = (
     pb.ROUND_STATE_PREPARED,
     pb.ROUND_STATE_OPEN,
@@ -81,7 +83,13 @@ class RoundControl(RoundDriver, stubs.RoundControlServicer):
         terms = parse_terms(payload)
         terms.check_place(self.deployment)
         keys = await self.store.run("read the keys to check the terms", lambda tx: tx.keys(terms.round_id))
-        if not keys or terms.keys_of(self.name) != self.round_keys(terms.round_id, keys):
+        if not keys:
+            raise Refusal(
+                Code.BAD_MANIFEST,
+                f"{self.name!r} has no keys for round {terms.round_id!r}: it was withdrawn, or not opened within "
+                f"{_OPENED_WITHIN_S // 3600} hours after it was prepared; open a new round",
+            )
+        if terms.keys_of(self.name) != self.round_keys(terms.round_id, keys):
             raise Refusal(Code.BAD_MANIFEST, f"the keys of {self.name!r} are not those that it made for this round")
         return terms
 
@@ -173,7 +181,11 @@ class RoundControl(RoundDriver, stubs.RoundControlServicer):
         return state
 
     async def delete_expired(self) -> None:
-        """Withdraws rounds that are not certified so long after their deadline, too; see `RoundDriver`."""
+        """Withdraws rounds that are not certified so long after their deadline, and rounds that were never opened.
+
+        See `RoundDriver`.
+        """
+        await self._end_unopened()
         latest_s = self.clock.now() - self.keep_s
 
         def overdue(tx: Transaction) -> list[str]:
@@ -191,6 +203,20 @@ class RoundControl(RoundDriver, stubs.RoundControlServicer):
             _log.warning("the round is withdrawn: its deadline is long over", extra={"round_id": round_id})
             await self._withdraw(round_id)
         await super().delete_expired()
+
+    async def _end_unopened(self) -> None:
+        now_s = int(self.clock.now())
+
+        def end(tx: Transaction) -> list[str]:
+            never_opened = tx.never_opened(now_s, now_s - _OPENED_WITHIN_S)
+            for round_id in never_opened:
+                tx.update_round(round_id, state=pb.ROUND_STATE_DISPOSED)
+                self.forget(tx, round_id)
+            return never_opened
+
+        for round_id in await self.store.run("end rounds that were never opened", end):
+            _log.warning("the round is withdrawn: it was prepared and never opened", extra={"round_id": round_id})
+            await self.erase(round_id)
 
     async def Status(self, request: rpc.StatusRequest, context: Context) -> rpc.StatusResponse:  # noqa: N802
         """Returns the state, the costs and the problem of one round, or of the 20 newest.

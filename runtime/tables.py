@@ -16,6 +16,7 @@ __all__ = [
     "KEYS",
     "METADATA",
     "OPENED",
+    "PREPARED",
     "PROBE",
     "REVOKED",
     "ROUNDS",
@@ -88,6 +89,12 @@ DOCUMENTS = sa.Table(
 )
 ENDS = sa.Table(
     "round_ends",
+    METADATA,
+    sa.Column("round_id", sa.String, primary_key=True),
+    sa.Column("unix_s", sa.BigInteger, nullable=False),
+)
+PREPARED = sa.Table(
+    "rounds_prepared",
     METADATA,
     sa.Column("round_id", sa.String, primary_key=True),
     sa.Column("unix_s", sa.BigInteger, nullable=False),

@@ -28,6 +28,7 @@ from runtime.tables import (
     FORGETTING,
     KEYS,
     OPENED,
+    PREPARED,
     PROBE,
     REVOKED,
     ROUNDS,
@@ -516,6 +517,16 @@ class Transaction:
         """Returns when rounds have ended of which something is kept, all or those that ended until then."""
         until = sa.true() if last_s is None else ENDS.c.unix_s <= last_s
         return {row.round_id: row.unix_s for row in self._db.execute(sa.select(ENDS).where(until))}
+
+    def never_opened(self, now_s: int, last_s: int) -> list[str]:
+        """Returns the rounds that were prepared until `last_s` and never opened; notes new ones as prepared now."""
+        prepared = sa.select(ROUNDS.c.round_id).where(ROUNDS.c.state == pb.ROUND_STATE_PREPARED)
+        self._db.execute(PREPARED.delete().where(PREPARED.c.round_id.not_in(prepared)))
+        fresh = sa.select(ROUNDS.c.round_id, sa.literal(now_s)).where(ROUNDS.c.state == pb.ROUND_STATE_PREPARED)
+        fresh = fresh.where(ROUNDS.c.round_id.not_in(sa.select(PREPARED.c.round_id)))
+        self._db.execute(PREPARED.insert().from_select(["round_id", "unix_s"], fresh))
+        old = sa.select(PREPARED.c.round_id).where(PREPARED.c.unix_s <= last_s)
+        return list(self._db.execute(old).scalars())
 
     def delete_admitted(self, round_id: str) -> bool:
         """Deletes some of those whom an ended round has admitted, and returns whether there may be more of them."""

@@ -24,6 +24,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, TypeVar
 
+from runtime.core_files import forbid_core_files
 from runtime.shares import FairQueue, current_call
 
 __all__ = ["WorkerPool", "collect_rarely", "peak_memory_bytes"]
@@ -36,6 +37,7 @@ _log = logging.getLogger(__name__)
 
 
 def _start_worker(room: str) -> None:
+    forbid_core_files()
     # The service decides when to stop; a Ctrl-C in the terminal must not break a mix half-way.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(OSError):  # a sandbox may forbid it

@@ -70,6 +70,9 @@ def rotate(
     directory: Directory = HERE,
     activate: Annotated[bool, typer.Option("--activate", help="Second step: use the pending keys.")] = False,
     retire: Annotated[bool, typer.Option("--retire", help="Last step: stop trusting the old identity.")] = False,
+    kubernetes: Annotated[
+        bool, typer.Option("--kubernetes", help="In a pod: print the step as manifests for 'kubectl apply'.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Change the identity and TLS key of a running service; hand out the deployment file after each step."""
@@ -80,7 +83,11 @@ def rotate(
         if activate and retire:
             raise ValueError("activate and retire are two steps; give one at a time")
         step = rotation.activate if activate else rotation.retire if retire else rotation.rotate
-        entry = step(directory, name).service(name)
+        deployment = step(directory, name, in_pod=kubernetes)
+        if kubernetes:
+            show(True, rotation.manifests_of(directory, name, deployment))
+            return
+        entry = deployment.service(name)
         document = {
             "service": name,
             "identity": entry.identity,

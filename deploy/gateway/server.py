@@ -11,6 +11,7 @@ from pathlib import Path
 from deploy.directory import read_deployment
 from deploy.gateway.app import make_app
 from deploy.listening import HttpServer, WebAddress
+from runtime.core_files import forbid_core_files
 from runtime.logs import log_as_json
 from runtime.transport import TLS, Transport
 
@@ -47,6 +48,7 @@ def serve_gateway(directory: Path, where: WebAddress, origins: Sequence[str], re
         ready: called with the gateway's address when it listens.
     """
     log_as_json("gateway")
+    forbid_core_files()
     signal.signal(signal.SIGTERM, lambda *_: None)  # uvicorn has its own handler, and raises it again at the end
 
     async def run() -> None:

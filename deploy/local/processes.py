@@ -89,7 +89,9 @@ class LocalDeployment:
         command = [sys.executable, "-m", "deploy.node", name, str(self.directory)]
         command += ["--workers", str(workers)] if workers else []
         command += [] if self._stays else ["--until-end-of-input"]
-        with (self.directory / name / "service.log").open("a") as log:
+        file = self.directory / name / "service.log"
+        command += ["--log-file", str(file)]
+        with file.open("a") as log:
             return subprocess.Popen(
                 command,
                 stdout=subprocess.PIPE,

@@ -6,10 +6,10 @@ memory, and no port but the one that asks for certificates is open to other mach
 
 from __future__ import annotations
 
-import resource
 from pathlib import Path
 
 from runtime.cluster import AUTHORITY_FILE, certificate_files, check_scheduler
+from runtime.core_files import forbid_core_files
 
 __all__ = ["run_scheduler", "run_workers"]
 
@@ -79,6 +79,6 @@ def _prepared(certificates: Path, side: str) -> list[str]:
     import dask
 
     dask.config.set(_SETTINGS)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    forbid_core_files()
     names = ("--tls-ca-file", "--tls-cert", "--tls-key")
     return [*(word for pair in zip(names, map(str, files), strict=True) for word in pair), *_NOT_SHOWN]

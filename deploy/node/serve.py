@@ -29,6 +29,7 @@ from protocol.v1 import services_pb2_grpc as stubs
 from runtime.clock import Clock, SystemClock
 from runtime.cluster import Cluster, Sources
 from runtime.connections import ConnectionWatch
+from runtime.core_files import forbid_core_files
 from runtime.health import Readiness, make_admin_server
 from runtime.logs import log_as_json
 from runtime.prometheus_metrics import MetricsPort, PrometheusMetrics
@@ -222,6 +223,7 @@ async def _serve(name: str, directory: Path, workers: int | None, until_end_of_i
             stop.set()
 
         loop.add_reader(sys.stdin, end)
+    forbid_core_files()
     _log.info("starting")
     running = RunningService(name, directory, workers=workers)
     await running.start()
@@ -245,7 +247,14 @@ def _notify(state: str) -> None:
             channel.sendto(state.encode(), "\0" + address[1:] if address.startswith("@") else address)
 
 
-def serve(name: str, directory: Path, workers: int | None = None, *, until_end_of_input: bool = False) -> None:
+def serve(
+    name: str,
+    directory: Path,
+    workers: int | None = None,
+    *,
+    until_end_of_input: bool = False,
+    log_file: Path | None = None,
+) -> None:
     """Runs the service; returns after a graceful stop.
 
     An error that ends the service is the last line of its log.
@@ -255,12 +264,13 @@ def serve(name: str, directory: Path, workers: int | None = None, *, until_end_o
         directory: of the deployment.
         workers: processes for the cryptography; as the service's settings say if not given.
         until_end_of_input: also stop when standard input, a pipe to which nothing is written, is closed.
+        log_file: what standard error is, to be kept below a bound; whoever started the service rotates it otherwise.
 
     Raises:
         SystemExit: with code 2 for a file or a setting that cannot be used, 4 for a store that fails while it starts,
             1 for any other error.
     """
-    log_as_json(name)
+    log_as_json(name, log_file)
     os.umask(0o077)  # only the service's own user reads the store
     # multiprocessing's tracker outlives a service that is killed, and would write its warning into our log.
     os.environ.setdefault("PYTHONWARNINGS", "ignore::UserWarning:multiprocessing.resource_tracker")

@@ -120,16 +120,21 @@ def make_deployment(directory: Path, name: str, hops: int, addresses: Sequence[s
 def write_deployment(directory: Path, deployment: Deployment) -> None:
     """Writes the deployment file, in place of an older one in a single step; comments in that one are not kept."""
     file = directory / DEPLOYMENT_FILE
-    lines = _toml_lines(deployment.model_dump(exclude={"services"}, exclude_none=True))
-    for entry in deployment.services:
-        lines += ["", "[[services]]", *_toml_lines(entry.model_dump(exclude_none=True))]
     fresh = file.with_suffix(".new")
     with fresh.open("w", encoding="utf-8") as text:
-        text.write("\n".join(lines) + "\n")
+        text.write(deployment_text(deployment))
         text.flush()
         os.fsync(text.fileno())
     give_to_owner(fresh)
     fresh.replace(file)
+
+
+def deployment_text(deployment: Deployment) -> str:
+    """Returns what the deployment file holds."""
+    lines = _toml_lines(deployment.model_dump(exclude={"services"}, exclude_none=True))
+    for entry in deployment.services:
+        lines += ["", "[[services]]", *_toml_lines(entry.model_dump(exclude_none=True))]
+    return "\n".join(lines) + "\n"
 
 
 def _toml_lines(table: Mapping[str, object]) -> list[str]:

@@ -7,28 +7,37 @@
 After each step all services and clients get the deployment file. Between the steps each may have the older or the newer
 one: both trust the keys in use. A key that may have leaked is not rotated but removed: activate, and retire at once.
 Services notice new files by themselves (`deploy.node.reload`).
+
+In a pod the deployment file and the keys are mounted read-only: only the cluster can replace them. There a step changes
+neither. It keeps pending keys on the service's volume, and returns manifests with the new contents.
 """
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from deploy.directory import read_deployment
-from deploy.operator.keys import write_deployment, write_keys
+from deploy.operator.keys import deployment_text, write_deployment, write_keys
+from deploy.render.kubernetes import rotated
 from protocol.deployment import Deployment, ServiceEntry
 from runtime.service_directory import load_secrets
 
-__all__ = ["activate", "retire", "rotate"]
+__all__ = ["activate", "manifests_of", "retire", "rotate"]
 
 _PENDING = "pending-"
 _FILES = ("identity.key", "tls.key", "tls.crt")
+_READ_ONLY = (errno.EROFS, errno.EBUSY)  # a mount point is busy
 
 
-def rotate(directory: Path, name: str) -> Deployment:
+def rotate(directory: Path, name: str, *, in_pod: bool = False) -> Deployment:
     """Makes pending keys for a service, in its own directory, and returns the deployment that names them.
 
     Raises:
-        ValueError: no such service, or it has pending keys already.
+        ValueError: no such service, it has pending keys already, or the deployment file is mounted read-only.
     """
     deployment = read_deployment(directory)
     entry = deployment.service(name)
@@ -38,25 +47,27 @@ def rotate(directory: Path, name: str) -> Deployment:
         (directory / name / f"{_PENDING}{file}").unlink(missing_ok=True)
     storage_key = load_secrets(directory / name).storage_key
     identity, certificate = write_keys(directory / name, name, storage_key, _PENDING, entry.hosts)
-    return _put(directory, entry, pending_identity=identity, pending_tls_certificate=certificate)
+    return _put(directory, entry, in_pod, pending_identity=identity, pending_tls_certificate=certificate)
 
 
-def activate(directory: Path, name: str) -> Deployment:
+def activate(directory: Path, name: str, *, in_pod: bool = False) -> Deployment:
     """Puts the pending keys of a service in the place of its old ones, and returns the new deployment.
 
     Raises:
-        ValueError: no such service, or it has no pending keys.
+        ValueError: no such service, it has no pending keys, or its files are mounted read-only.
     """
     entry = read_deployment(directory).service(name)
     if not entry.pending_identity or not entry.pending_tls_certificate:
         raise ValueError(f"{name} has no pending keys; rotate makes them")
     for file in _FILES:
         pending = directory / name / f"{_PENDING}{file}"
-        if pending.exists():  # a crash half-way is made good by repeating the step
-            pending.replace(directory / name / file)
+        if pending.exists() and not in_pod:  # a crash half-way is made good by repeating the step
+            with _mounts_named(directory / name / file):
+                pending.replace(directory / name / file)
     return _put(
         directory,
         entry,
+        in_pod,
         identity=entry.pending_identity,
         tls_certificate=entry.pending_tls_certificate,
         pending_identity=None,
@@ -65,22 +76,55 @@ def activate(directory: Path, name: str) -> Deployment:
     )
 
 
-def retire(directory: Path, name: str) -> Deployment:
+def retire(directory: Path, name: str, *, in_pod: bool = False) -> Deployment:
     """Ends the trust in the old identities of a service, and returns the new deployment.
 
     Raises:
-        ValueError: no such service, or it has no retired identities.
+        ValueError: no such service, it has no retired identities, or the deployment file is mounted read-only.
     """
     entry = read_deployment(directory).service(name)
     if not entry.retired_identities:
         raise ValueError(f"{name} has no retired identities")
-    return _put(directory, entry, retired_identities=())
+    return _put(directory, entry, in_pod, retired_identities=())
 
 
-def _put(directory: Path, entry: ServiceEntry, **changes: object) -> Deployment:
+def manifests_of(directory: Path, name: str, deployment: Deployment) -> dict[str, Any]:
+    """Returns the manifests that bring a step, taken with `in_pod`, to the cluster.
+
+    Raises:
+        ValueError: the service's volume has no longer the pending keys that the deployment makes the active ones.
+    """
+    before = read_deployment(directory).service(name)
+    keys = {}
+    if before.pending_identity == deployment.service(name).identity:
+        for file in _FILES:
+            pending = directory / name / f"{_PENDING}{file}"
+            if not pending.exists():
+                raise ValueError(f"{pending} is missing: it was on the service's volume; rotate makes new pending keys")
+            keys[file] = pending.read_bytes()
+    return rotated(name, deployment_text(deployment), keys)
+
+
+def _put(directory: Path, entry: ServiceEntry, in_pod: bool, **changes: object) -> Deployment:
     deployment = read_deployment(directory)
     changed = entry.model_copy(update=changes)
     services = tuple(changed if one.name == entry.name else one for one in deployment.services)
     deployment = deployment.model_copy(update={"services": services})
-    write_deployment(directory, deployment)
+    if not in_pod:
+        with _mounts_named(directory):
+            write_deployment(directory, deployment)
     return deployment
+
+
+@contextmanager
+def _mounts_named(path: Path) -> Iterator[None]:
+    """Says what to do where a file is mounted read-only, as in a pod."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _READ_ONLY:
+            raise
+        raise ValueError(
+            f"{path} is mounted read-only, so the step is not taken; in a pod, --kubernetes prints the step as "
+            "manifests for 'kubectl apply'"
+        ) from error

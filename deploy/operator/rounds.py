@@ -127,7 +127,8 @@ class Operator:
         """Collects round keys, has every service sign the manifest, opens the round, and returns its terms.
 
         Terms that cannot be are refused before a service hears of them. Where a service refuses or is out of reach, the
-        round is withdrawn from the others, unless its id was given: a caller with an id may open that round later.
+        round is withdrawn from the others, unless its id was given: a caller with an id may open that round later,
+        within a day.
 
         Raises:
             ValueError: the terms cannot be.

@@ -15,10 +15,13 @@ COMPOSE_FILE = "compose.yaml"
 _ADMIN = f"127.0.0.1:{FIRST_PORT + 2}"
 _CONTAINERFILE = Template("""\
 # The image of every service: docker build --file deploy/compose/Containerfile --tag $image .
-# It holds no key and no deployment, and runs as a user without a name that owns nothing in it.
-FROM python:3.11-slim AS build
+# It holds no key and no deployment, and runs as a user without a name that owns nothing in it. Packages are those of
+# requirements.txt, by their hashes. A tag can change: for a release name the base by its digest, too, with
+# --build-arg PYTHON_IMAGE=python:3.11-slim@sha256:... (docs/operations.md).
+ARG PYTHON_IMAGE=python:3.11-slim
+FROM $$PYTHON_IMAGE AS build
 WORKDIR /src
-COPY pyproject.toml hatch_build.py constraints.txt README.md LICENSE ./
+COPY pyproject.toml hatch_build.py README.md LICENSE ./
 COPY croupier ./croupier
 COPY proto ./proto
 COPY protocol ./protocol
@@ -28,11 +31,16 @@ COPY shuffler ./shuffler
 COPY accountant ./accountant
 COPY analyzer ./analyzer
 COPY deploy ./deploy
-RUN python -m venv /opt/croupier \\
- && /opt/croupier/bin/pip install --no-cache-dir --constraint constraints.txt \\
-    '.[accountant,analyzer,gateway,postgresql]'
+RUN python -m venv /opt/build \\
+ && /opt/build/bin/pip install --no-cache-dir --require-hashes --only-binary :all: \\
+    --requirement deploy/compose/build-requirements.txt \\
+ && /opt/build/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /opt/wheels . \\
+ && python -m venv /opt/croupier \\
+ && /opt/croupier/bin/pip install --no-cache-dir --require-hashes --only-binary :all: \\
+    --requirement deploy/compose/requirements.txt \\
+ && /opt/croupier/bin/pip install --no-cache-dir --no-deps --no-index /opt/wheels/*.whl
 
-FROM python:3.11-slim
+FROM $$PYTHON_IMAGE
 COPY --from=build /opt/croupier /opt/croupier
 ENV PATH=/opt/croupier/bin:$$PATH PYTHONDONTWRITEBYTECODE=1
 USER $user:$user

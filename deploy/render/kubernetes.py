@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import base64
+from collections.abc import Mapping
 from string import Template
+from typing import Any
 
 from deploy.render.confinement import CONTAINER_OF_POD, POD, POLICY
 from deploy.render.gateway import GATEWAY_FILE, gateway_manifest
 from deploy.render.layout import FIRST_PORT, HOME, Layout, Place, called_by
 from deploy.render.settings import MOUNTED_STORAGE_KEY, container_settings
+from protocol.deployment import DEPLOYMENT_FILE
 
-__all__ = ["manifests"]
+__all__ = ["DEPLOYMENT_CONFIG", "manifests", "rotated"]
 
+DEPLOYMENT_CONFIG = "croupier-deployment"
+"""The name of the ConfigMap with the deployment file; a service's keys are in the Secret NAME-keys."""
 _STARTUP_PERIOD_S = 2
 _SERVICE = Template("""\
 apiVersion: v1
@@ -96,7 +102,7 @@ $public_port            - {name: admin, containerPort: $admin}
             - {name: storage-key, mountPath: $secrets, readOnly: true}
             - {name: tmp, mountPath: /tmp}
       volumes:
-        - {name: deployment, configMap: {name: croupier-deployment}}
+        - {name: deployment, configMap: {name: $deployment_config}}
         - {name: settings, configMap: {name: croupier-settings}}
         - {name: keys, secret: {secretName: $name-keys, defaultMode: 0440}}
         - {name: storage-key, secret: {secretName: $name-storage-key, defaultMode: 0440}}
@@ -223,6 +229,28 @@ _WHAT = {
 }
 
 
+def rotated(name: str, deployment_text: str, keys: Mapping[str, bytes]) -> dict[str, Any]:
+    """Returns what a step of a rotation changes in the cluster, for 'kubectl apply'; JSON is YAML, too.
+
+    Args:
+        name: of the service.
+        deployment_text: the new deployment file.
+        keys: the new files of the service's own secret, if the step changes these.
+    """
+    items: list[dict[str, Any]] = [
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": DEPLOYMENT_CONFIG},
+            "data": {DEPLOYMENT_FILE: deployment_text},
+        }
+    ]
+    if keys:
+        data = {file: base64.b64encode(content).decode() for file, content in keys.items()}
+        items.append({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": f"{name}-keys"}, "data": data})
+    return {"apiVersion": "v1", "kind": "List", "items": items}
+
+
 def manifests(layout: Layout) -> dict[str, str]:
     """Returns the files by their names; every service is in a pod of its own, with all ports for itself."""
     files = {place.service: f"{place.service}.yaml" for place in layout.places}
@@ -246,6 +274,7 @@ def _service(layout: Layout, place: Place) -> str:
     values = {
         **_PORTS,
         "name": name,
+        "deployment_config": DEPLOYMENT_CONFIG,
         "group_of_store": "        fsGroupChangePolicy: OnRootMismatch\n",
         "home": HOME,
         "image": layout.image,

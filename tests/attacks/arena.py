@@ -32,6 +32,7 @@ from tests.support.clients import crafted, seal_all_of, seal_prepared, submissio
 __all__ = ["WAIT_S", "Arena", "Cast", "arena"]
 
 WAIT_S = 120.0
+_LONGEST_PAUSE_S = 10.0
 Cast = Mapping[str, Callable[[ServiceSetup], RoundService]]
 
 
@@ -101,12 +102,12 @@ class Arena:
                 await asyncio.sleep(0.02)
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        """Waits until something holds in this process."""
+        """Waits until something holds in this process; looks less and less often, because a look may cost much."""
         async with asyncio.timeout(WAIT_S):
-            for _ in itertools.repeat(None):
+            for look in itertools.count():
                 if holds():
                     return
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(min(0.02 * 2**look, _LONGEST_PAUSE_S))
 
     async def nothing_is_published(self, terms: RoundTerms) -> bool:
         """Whether the analyzer has no answer of any kind for the round."""

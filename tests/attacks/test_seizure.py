@@ -5,16 +5,21 @@ from __future__ import annotations
 import asyncio
 import gc
 import hashlib
+import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 import sqlalchemy as sa
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from analyzer.service import AnalyzerService
+from deploy.node.serve import RunningService
 from deploy.operator.rounds import RoundSettings
 from protocol.envelope import open_many
 from protocol.errors import Code, Refusal
@@ -22,7 +27,6 @@ from protocol.onion import Onion
 from protocol.v1 import messages_pb2 as pb
 from runtime.service import ENVELOPE_KEY, RELEASE_KEY, RoundService
 from runtime.service_directory import load_secrets
-from runtime.store import Store
 from runtime.transaction import Transaction
 from shuffler.service import ShufflerService
 from tests.attacks import cheaters
@@ -143,42 +147,90 @@ class Tap:
         patch.setattr(AnalyzerService, "Grant", heard_grant)
 
 
+_PUBLIC, _WRAPPED = 32, 12 + 32 + 16
+
+
+def carved(directory: Path, round_id: str, storage_key: bytes) -> list[bytes]:
+    """Returns the round's private keys from the bytes of files, rows among them that are deleted in every table.
+
+    SQLite writes the columns of a row one behind the other: round, purpose, public key, wrapped private key.
+    """
+    cipher = ChaCha20Poly1305(storage_key)
+    found: list[bytes] = []
+    for file in (path for path in directory.rglob("*") if path.is_file()):
+        content = file.read_bytes()
+        for purpose in (ENVELOPE_KEY, RELEASE_KEY):
+            for row in re.finditer(re.escape(round_id + purpose).encode(), content):
+                wrapped = content[row.end() + _PUBLIC :][:_WRAPPED]
+                with suppress(InvalidTag, ValueError):
+                    found.append(cipher.decrypt(wrapped[:12], wrapped[12:], f"{round_id}\0{purpose}".encode()))
+    return found
+
+
 def seize(directory: Path, copy: Path, round_id: str, names: Sequence[str]) -> list[bytes]:
     """Returns every private key on the disks of all services: round keys, identities, TLS, storage keys."""
-    shutil.copytree(directory, copy)
+    shutil.copytree(directory, copy, dirs_exist_ok=True)
     found: list[bytes] = []
     for name in names:
         secrets = load_secrets(copy / name)
-        found += [secrets.identity_key, secrets.storage_key]
-        store = Store(f"sqlite:///{copy / name / 'rounds.db'}", secrets.storage_key)
-        with store._database.engine.connect() as connection:
-            pairs = Transaction(connection, secrets.storage_key).keys(round_id)
-        found += [pair.private for pair in pairs.values()]
-        store.close()
+        found += [secrets.identity_key, secrets.storage_key, *carved(copy / name, round_id, secrets.storage_key)]
     return found
+
+
+NOTHING, FORGETTING, SECURE_DELETE, CUT_LOG = "nothing", "forgetting", "secure_delete", "the log's overwriting"
+
+
+def without(defence: str, patch: pytest.MonkeyPatch) -> None:
+    """Takes a defence away from all services."""
+    if defence == FORGETTING:
+        patch.setattr(Transaction, "forget", lambda self, round_id: None)
+    elif defence == CUT_LOG:
+        patch.setattr("runtime.database.overwrite_log", lambda *_: True)
+    elif defence == SECURE_DELETE:
+        make = RunningService.__init__
+
+        def insecure(running: RunningService, *arguments: Any, **how: Any) -> None:
+            make(running, *arguments, **how)
+            with running._store._database.engine.connect() as connection:  # the pool's only one
+                connection.exec_driver_sql("PRAGMA secure_delete=OFF")
+
+        patch.setattr(RunningService, "__init__", insecure)
 
 
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
-@pytest.mark.parametrize("forgetting", [True, False])
+@pytest.mark.parametrize("taken_away", [NOTHING, FORGETTING, SECURE_DELETE, CUT_LOG])
 async def test_recorded_traffic_stays_sealed_when_all_disks_are_seized(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forgetting: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken_away: str
 ) -> None:
+    """Without any one of the three defences the same attack reads every report."""
     tap = Tap()
     tap.listen(monkeypatch)
-    if not forgetting:
-        monkeypatch.setattr(Transaction, "forget", lambda self, round_id: None)
+    without(taken_away, monkeypatch)
     async with arena(tmp_path, 2) as deployment:
+        directory, chain = deployment.inside.directory, deployment.deployment.chain
         terms = await deployment.operator.open_round(fine_settings())
         await deployment.admit(terms, await deployment.seal(terms, 12, value=0.5))
+        keys_before = seize(directory, tmp_path / "seized-before", terms.round_id, chain)
+        assert len(reports_in(open_all(terms, tap.ciphertexts, keys_before))) == 12  # the attack works
         await deployment.finish(terms)
         for name in ("shuffler-1", "shuffler-2"):
             await deployment.reached(name, terms, pb.ROUND_STATE_DELIVERED)
         await deployment.reached("accountant", terms, pb.ROUND_STATE_RELEASED)
         assert len(tap.ciphertexts) == 12 * 5  # submissions, two lanes to hop 2, one to each of the two sinks
-        keys = seize(deployment.inside.directory, tmp_path / "seized", terms.round_id, deployment.deployment.chain)
-    assert len(reports_in(open_all(terms, tap.ciphertexts, keys))) == (0 if forgetting else 12)
-    if forgetting:
+
+        def seized_keys() -> list[bytes]:
+            return seize(directory, tmp_path / "seized", terms.round_id, chain)
+
+        await deployment.reached("analyzer", terms, pb.ROUND_STATE_PUBLISHED)
+        if taken_away == NOTHING:
+            await deployment.until(lambda: len(seized_keys()) == 2 * len(chain))
+        else:
+            for name in chain:
+                await deployment.service(name).store.erase()
+        keys = seized_keys()
+    assert len(reports_in(open_all(terms, tap.ciphertexts, keys))) == (0 if taken_away == NOTHING else 12)
+    if taken_away == NOTHING:
         heard = [grant.release_private_key for grant in tap.grants]
         assert len(heard) == 1
         assert open_all(terms, tap.ciphertexts, [*keys, *heard]) == set()

@@ -18,6 +18,7 @@ from client.outbox import KEPT_DAYS, Outbox
 from client.submission import Sealed
 from deploy.cli.console import plain_errors
 from protocol.errors import LimitError
+from tests.support.raw_disk import freed_by_sqlite
 
 VERSION_1 = """
 CREATE TABLE sealed (round_id VARCHAR NOT NULL, user VARCHAR NOT NULL, submission BLOB NOT NULL,
@@ -82,6 +83,19 @@ def test_old_bytes_are_forgotten_and_that_the_user_has_answered_is_not(tmp_path:
     assert outbox.spent("round", "bob") == 1.0
     with pytest.raises(IntegrityError):
         outbox.keep("round", {"bob": Sealed(BYTES, HASHES, 1.0)})
+    outbox.close()
+
+
+def test_the_end_of_an_outbox_unlinks_none_of_its_bytes(tmp_path: Path) -> None:
+    """With its last connection SQLite unlinks the log; what was in it was still on the disk when it was forgotten."""
+    outbox = Outbox(tmp_path / "outbox.db")
+    outbox.keep("round", {"alice": Sealed(BYTES, HASHES, 1.0, b"alice's key")})
+    with freed_by_sqlite() as freed:
+        outbox.close()
+    assert freed
+    assert not any(BYTES in content or b"alice's key" in content for content in freed)
+    outbox = Outbox(tmp_path / "outbox.db")
+    assert outbox.submission("round", "alice") == BYTES
     outbox.close()
 
 

@@ -346,7 +346,7 @@ def test_a_service_names_the_file_that_it_cannot_use(
     """A file of another user's ended it with a traceback and 1; a storage key of any bytes was not named."""
     make_deployment(tmp_path, "local", 1)
     own = tmp_path / "accountant"
-    monkeypatch.setattr("deploy.node.serve.log_as_json", lambda _: None)
+    monkeypatch.setattr("deploy.node.serve.log_as_json", lambda *_: None)
     monkeypatch.setattr(os, "umask", lambda _: 0)
 
     def last_words() -> str:

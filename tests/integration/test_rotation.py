@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import errno
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -18,10 +26,13 @@ from protocol.errors import Code, Refusal, SignatureError, refusal_of
 from protocol.identity import Identity, Kind, verify_signed
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
-from runtime.service_directory import load_secrets
+from runtime.service_directory import load_secrets, not_pinned
 from runtime.transport import public_channel
 from tests.support import BIT, settings
+from tests.support.command_line import croupier
 from tests.support.rounds import WAIT_S, Table, people, table
+
+OWN_FILES = ("identity.key", "tls.key", "tls.crt")
 
 
 async def all_have(at: Table, deployment: Deployment) -> None:
@@ -162,3 +173,83 @@ async def test_files_that_cannot_be_used_change_nothing(tmp_path: Path, caplog: 
         await at.submit(terms, people(BIT, 30, seed=1))
         publication, _ = await at.finish(terms)
         assert publication.num_reports == 30
+
+
+@contextmanager
+def pod(cluster: Path, name: str, home: Path) -> Iterator[Path]:
+    """Mounts a service's files as its pod has them: a volume that it writes to, all other files read-only.
+
+    Where this process may not mount, a copy is as good: the test looks whether any but the volume's files changes.
+    """
+    shutil.copytree(cluster, home)
+    mounted: list[Path] = []
+
+    def mount(place: Path, how: str) -> None:
+        subprocess.run(["mount", "--bind", place, place], check=True, capture_output=True)
+        mounted.append(place)
+        subprocess.run(["mount", "-o", f"remount,bind,{how}", place], check=True, capture_output=True)
+
+    with suppress(OSError, subprocess.CalledProcessError):
+        mount(home, "ro")
+        mount(home / name, "rw")
+        for file in OWN_FILES:
+            mount(home / name / file, "ro")
+    try:
+        yield home
+    finally:
+        for place in reversed(mounted):
+            subprocess.run(["umount", place], check=True)
+
+
+def contents(home: Path) -> dict[str, bytes]:
+    return {
+        str(file.relative_to(home)): file.read_bytes()
+        for file in home.rglob("*")
+        if file.is_file() and not file.name.startswith("pending-")
+    }
+
+
+def test_a_pod_rotates_by_manifests_alone(tmp_path: Path) -> None:
+    """Every step ended with an error in a pod, where files are mounted read-only: no key could ever be changed."""
+    cluster, name = tmp_path / "cluster", "shuffler-1"
+    old = make_deployment(cluster, "local", 1).service(name)
+    identities = [old.identity]
+    for number, option in enumerate(("", "--activate", "--retire")):
+        with pod(cluster, name, tmp_path / f"pod-{number}") as home:
+            before = contents(home)
+            step: list[str | Path] = ["rotate", name, *([option] if option else []), "--dir", home, "--kubernetes"]
+            first, manifest = (json.loads(croupier(*step).stdout) for _ in range(2))
+            assert (first == manifest) is bool(option)  # the first step makes new keys each time
+            assert contents(home) == before
+            for file in (home / name).glob("pending-*"):
+                shutil.copy(file, cluster / name)  # the volume stays
+        kinds = {item["kind"]: item for item in manifest["items"]}
+        assert (kinds["ConfigMap"]["metadata"]["name"], len(kinds)) == (
+            "croupier-deployment",
+            1 + bool("act" in option),
+        )
+        (cluster / DEPLOYMENT_FILE).write_text(kinds["ConfigMap"]["data"][DEPLOYMENT_FILE])
+        if "Secret" in kinds:
+            assert kinds["Secret"]["metadata"]["name"] == f"{name}-keys"
+        for file, content in kinds.get("Secret", {"data": {}})["data"].items():
+            (cluster / name / file).write_bytes(base64.b64decode(content))
+        entry = load_deployment(cluster / DEPLOYMENT_FILE).service(name)
+        assert not_pinned(entry, load_secrets(cluster / name)) is None
+        identities.append(entry.identity)
+    assert identities[0] == identities[1] != identities[2] == identities[3]
+    assert (entry.pending_identity, entry.retired_identities) == (None, ())
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EBUSY])
+def test_a_read_only_mount_is_named_with_the_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    make_deployment(tmp_path, "local", 1)
+    rotate(tmp_path, "analyzer")
+
+    def refuse(file: Path, target: Path) -> NoReturn:
+        raise OSError(number, os.strerror(number), str(target))
+
+    monkeypatch.setattr(Path, "replace", refuse)
+    with pytest.raises(ValueError, match="is mounted read-only, so the step is not taken; in a pod, --kubernetes"):
+        activate(tmp_path, "analyzer")

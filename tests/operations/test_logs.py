@@ -27,7 +27,7 @@ from protocol.errors import Code, Refusal
 from protocol.identity import sign_submission
 from protocol.onion import Onion
 from protocol.v1 import messages_pb2 as pb
-from runtime.logs import JsonFormatter
+from runtime.logs import LOG_BYTES, BoundedFile, JsonFormatter
 from runtime.store import Store
 from tests.operations.support import PATIENCE_S, full_disk, leaks, seal, status_of, submit, until
 from tests.support import settings
@@ -159,7 +159,7 @@ def test_a_service_whose_store_fails_while_it_starts_says_so_in_a_line(
         raise Refusal(Code.STORE_FAILED)
 
     monkeypatch.setattr("deploy.node.serve._serve", fail)
-    monkeypatch.setattr("deploy.node.serve.log_as_json", lambda _: None)
+    monkeypatch.setattr("deploy.node.serve.log_as_json", lambda *_: None)
     monkeypatch.setattr(os, "umask", lambda _: 0)
     monkeypatch.setenv("PYTHONWARNINGS", os.environ.get("PYTHONWARNINGS", ""))  # which serve would set for good
     with pytest.raises(SystemExit, check=lambda end: end.code == 4):
@@ -182,6 +182,33 @@ def test_a_killed_service_leaves_nothing_but_json_in_its_log(tmp_path: Path) -> 
         assert time.monotonic() < deadline
         time.sleep(0.05)
     assert lines_of(local.directory / "analyzer" / "service.log")
+
+
+def test_the_log_of_a_local_service_does_not_grow_without_end(tmp_path: Path) -> None:
+    """Needs a process: the log is its standard error. What an earlier run has left is cut, too."""
+    local = LocalDeployment(tmp_path / "deployment", 1)
+    log = local.directory / "analyzer" / "service.log"
+    with log.open("wb") as file:
+        file.truncate(LOG_BYTES)
+    local.up(["analyzer"], workers=1)
+    local.down()
+    assert log.with_name("service.log.1").stat().st_size == LOG_BYTES
+    assert "stopped" in [line["event"] for line in lines_of(log)]
+
+
+def test_a_bounded_log_keeps_its_newest_lines(tmp_path: Path) -> None:
+    """Others append to the same file meanwhile: workers, and libraries that know nothing of our logs."""
+    file = tmp_path / "service.log"
+    with file.open("a") as stream, file.open("a", buffering=1) as worker:
+        handler = BoundedFile(file, stream, most_bytes=10_000)
+        for number in range(3000):
+            handler.emit(logging.LogRecord("a", logging.INFO, __file__, 1, "line %d", (number,), None))
+            worker.write(f"worker {number}\n")
+            assert file.stat().st_size < 10_100
+    both = (file.with_name("service.log.1").read_text() + file.read_text()).splitlines()
+    ends = [line for number in range(3000) for line in (f"line {number}", f"worker {number}")]
+    assert 500 < len(both) < 6000
+    assert both == ends[-len(both) :]
 
 
 def test_only_named_extras_are_written_and_a_peer_cannot_fill_the_log() -> None:

@@ -39,7 +39,7 @@ def test_the_committed_files_are_what_is_rendered(tmp_path: Path) -> None:
         file.relative_to(ROOT)
         for room in ("compose", "grafana", "kubernetes", "systemd")
         for file in (ROOT / "deploy" / room).iterdir()
-        if file.suffix != ".md"
+        if file.suffix not in (".md", ".txt")
     }
     assert rendered == there
     assert set(write_committed(tmp_path)) == there
@@ -55,7 +55,7 @@ def test_a_linter_finds_nothing_wrong_with_the_containerfile(tmp_path: Path) -> 
     done = lint(COMPOSE / "Containerfile")
     assert (done.returncode, done.stdout) == (0, "")
     worse = tmp_path / "Containerfile"
-    worse.write_text((COMPOSE / "Containerfile").read_text().replace(":3.11-slim", ""))
+    worse.write_text((COMPOSE / "Containerfile").read_text().replace("FROM $PYTHON_IMAGE", "FROM python"))
     assert "DL3006" in lint(worse).stdout  # an image without a tag
 
 

@@ -127,3 +127,37 @@ async def test_of_a_finished_round_only_the_result_outlasts_its_days(tmp_path: P
         with pytest.raises(Refusal) as reused:
             await at.operator.open_round(settings(), terms.round_id)
         assert reused.value.code is Code.CONFLICT
+
+
+async def test_keys_of_a_round_that_is_never_opened_go_after_a_day(tmp_path: Path) -> None:
+    """They stayed for ever: a round without a manifest has no deadline, and no end."""
+    async with table(tmp_path, 1) as at:
+        for name in at.deployment.chain:
+            await at.operator._prepare(name, "never", settings())
+        opened = await at.operator.open_round(settings(), "opened")
+        wrapped = [
+            bytes(key)
+            for name in at.deployment.chain
+            for (key,) in await at.inside.running[name].service.store.run(
+                "look",
+                lambda tx: tx.connection.exec_driver_sql(
+                    "SELECT wrapped_private FROM round_keys WHERE round_id = 'never'"
+                ).all(),
+            )
+        ]
+        assert len(wrapped) == 6
+        await pass_days(at, 0.0)  # notices them
+        await at.inside.stop(*at.deployment.chain)
+        await at.inside.start(*at.deployment.chain)
+        await pass_days(at, 0.9)
+        assert all(key in files_of(at) for key in wrapped)
+        await pass_days(at, 0.2)
+        assert not any(key in files_of(at) for key in wrapped)
+        for name in at.deployment.chain:
+            rounds = await at.inside.running[name].service.store.run("look", lambda tx: tx.rounds())
+            states = {row.round_id: row.state for row in rounds}
+            assert states == {"never": pb.ROUND_STATE_DISPOSED, "opened": pb.ROUND_STATE_OPEN}
+        with pytest.raises(Refusal, match="already been used"):
+            await at.operator._prepare("shuffler-1", "never", settings())
+        await at.submit(opened, people(BIT, 30, seed=1))
+        assert (await at.finish(opened))[0].num_reports == 30

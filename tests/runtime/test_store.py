@@ -64,6 +64,16 @@ async def test_rounds_keys_and_costs_come_back(store: Store) -> None:
 
 
 @pytest.mark.asyncio
+async def test_rounds_that_are_never_opened_are_told_by_when_they_were_seen(store: Store) -> None:
+    for name in ("opened", "never"):
+        await store.run("add", lambda tx: tx.add_round(name, "suite", {"envelope": PAIR}))  # noqa: B023
+    assert await store.run("look", lambda tx: tx.never_opened(1000, 900)) == []
+    await store.run("open", lambda tx: tx.update_round("opened", state=pb.ROUND_STATE_OPEN, manifest=b"m"))
+    assert await store.run("look", lambda tx: tx.never_opened(1099, 999)) == []
+    assert await store.run("look", lambda tx: tx.never_opened(1100, 1000)) == ["never"]
+
+
+@pytest.mark.asyncio
 async def test_a_failed_step_leaves_nothing(store: Store) -> None:
     await store.run("add", add)
 

@@ -1,0 +1,49 @@
+"""Reading destroyed keys from blocks of a disk that no file has any more."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from runtime.store import Store
+from tests.attacks.arena import arena
+from tests.attacks.reading import POLICY_NOBODY_MEETS, fine_settings
+from tests.support.raw_disk import raw_disk
+
+
+def wrapped_keys(database: Path) -> list[bytes]:
+    with closing(sqlite3.connect(database)) as reader:
+        return [wrapped for (wrapped,) in reader.execute("SELECT wrapped_private FROM round_keys")]
+
+
+def found(keys: Iterable[bytes], disk: bytes) -> int:
+    """Returns how many keys can be read; the end of a page may cut one in two."""
+    return sum(key[:30] in disk or key[30:] in disk for key in keys)
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_no_block_of_the_disk_has_a_destroyed_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite truncates and unlinks its log without overwriting it: 10 to 14 of 14 keys were in free blocks."""
+    monkeypatch.setattr("tests.support.ephemeral_store", Store)  # the real one, which waits for the disk
+    with raw_disk(tmp_path) as (directory, read):
+        async with arena(directory, 2) as deployment:
+            chain = deployment.deployment.chain
+            databases = [deployment.inside.directory / name / "rounds.db" for name in chain]
+            rounds = []
+            for epsilon in (4.0, POLICY_NOBODY_MEETS):
+                terms = await deployment.operator.open_round(fine_settings(epsilon=epsilon))
+                await deployment.admit(terms, await deployment.seal(terms, 12, value=0.5))
+                rounds.append(terms)
+            keys = [key for database in databases for key in wrapped_keys(database)]
+            assert len(keys) == found(keys, read()) == 14
+            await deployment.inside.stop(*chain)  # the end of a service unlinks its log
+            await deployment.inside.start(*chain)
+            granted = [(await deployment.finish(terms))[1].granted for terms in rounds]
+            assert granted == [True, False]
+            await deployment.until(lambda: not any(map(wrapped_keys, databases)) and found(keys, read()) == 0)
+        assert found(keys, read()) == 0
