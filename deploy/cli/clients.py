@@ -295,7 +295,7 @@ def limits(
     if spent.rounds_of_unknown_delta:
         old = counted(spent.rounds_of_unknown_delta, "round")
         lines.append(
-            f"{old} of them answered with an older croupier, which did not note the δ; each counts with a local δ of "
+            f"of these, {old} with an older croupier, which did not note the δ: each counts with a local δ of "
             f"{in_full(OLD_MAX_DELTA)}, the most that it allowed"
         )
     show(as_json, {"limits": kept.model_dump(), "spent": asdict(spent)}, *lines)
