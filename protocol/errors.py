@@ -3,6 +3,7 @@
     CroupierError
     ├── EnvelopeError            a ciphertext that this key, in this place, does not open
     ├── SignatureError           a signature that is missing or wrong
+    │   └── RetiredIdentityError by an identity of that service that is not believed in this round any more
     ├── TicketError              a ticket that does not verify, or cannot be made
     ├── UnreachableError         a service that did not answer in time; the same call may succeed later
     ├── LimitError               an answer that the client's own limits do not allow (a ValueError, too)
@@ -36,6 +37,7 @@ __all__ = [
     "NotIncludedError",
     "OtherPersonError",
     "Refusal",
+    "RetiredIdentityError",
     "SignatureError",
     "TicketError",
     "UnreachableError",
@@ -68,6 +70,10 @@ class EnvelopeError(CroupierError):
 
 class SignatureError(CroupierError):
     """A signature is missing, by another signer, or over other bytes."""
+
+
+class RetiredIdentityError(SignatureError):
+    """A signature is by an identity of its signer that is retired and not believed in this round; the text says why."""
 
 
 class TicketError(CroupierError):

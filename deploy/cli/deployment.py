@@ -69,7 +69,14 @@ def rotate(
     name: ServiceName,
     directory: Directory = HERE,
     activate: Annotated[bool, typer.Option("--activate", help="Second step: use the pending keys.")] = False,
-    retire: Annotated[bool, typer.Option("--retire", help="Last step: stop trusting the old identity.")] = False,
+    compromised: Annotated[
+        bool,
+        typer.Option(
+            "--compromised",
+            help="After the second step, where someone else may know the old identity: nothing that it has signed is "
+            "believed any more, results of its time included.",
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Change the identity and TLS key of a running service; hand out the deployment file after each step."""
@@ -77,24 +84,29 @@ def rotate(
         from deploy.operator import rotation
         from protocol.deployment import DEPLOYMENT_FILE
 
-        if activate and retire:
-            raise ValueError("activate and retire are two steps; give one at a time")
-        step = rotation.activate if activate else rotation.retire if retire else rotation.rotate
+        if activate and compromised:
+            raise ValueError("activate and compromised are two steps; give one at a time")
+        step = rotation.activate if activate else rotation.mark_compromised if compromised else rotation.rotate
         entry = step(directory, name).service(name)
         document = {
             "service": name,
             "identity": entry.identity,
             "pending": entry.pending_identity,
-            "retired": list(entry.retired_identities),
+            "retired": [retired.model_dump(mode="json") for retired in entry.retired_identities],
         }
         states = [f"active   {entry.identity}"]
         states += [f"pending  {entry.pending_identity}"] if entry.pending_identity else []
-        states += [f"retired  {identity}" for identity in entry.retired_identities]
+        for retired in entry.retired_identities:
+            until = f", valid until {retired.valid_until:%Y-%m-%d %H:%M UTC}" if retired.valid_until else ""
+            states.append(f"retired  {retired.identity}{until}{', compromised' * retired.compromised}")
         lines = ["\n".join(states), f"hand {directory / DEPLOYMENT_FILE} to all services and clients"]
         if activate:
-            lines.append("--retire when the rounds from before are over and their results fetched")
-        if retire:
-            lines.append("rounds and results that only the old identity has signed are not accepted any more")
+            lines.append(
+                "rounds from before and their results stay valid; where someone else may know the old identity, go on "
+                "with --compromised"
+            )
+        if compromised:
+            lines.append("rounds and results that only this identity has signed are not believed any more")
         show(as_json, document, *lines)
 
 

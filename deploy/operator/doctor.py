@@ -99,7 +99,7 @@ def _certificates(deployment: Deployment, now_s: float) -> Iterator[CheckResult]
     now = datetime.fromtimestamp(now_s, UTC)
     for entry in deployment.services:
         certificate = x509.load_pem_x509_certificate(entry.tls_certificate.encode())
-        rotate = f"'croupier rotate {entry.name}' on its machine, in three steps: docs/operations.md, Identity rotation"
+        rotate = f"'croupier rotate {entry.name}' on its machine, in two steps: docs/operations.md, Identity rotation"
         yield _validity(entry.name, certificate, now, rotate)
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         written = {str(one.value) for one in names}

@@ -133,13 +133,17 @@ def write_deployment(directory: Path, deployment: Deployment) -> None:
 
 
 def _toml_lines(table: Mapping[str, object]) -> list[str]:
-    """Returns the lines of a table of strings, numbers and lists of strings; sub-tables are put inline."""
+    """Returns the lines of a table of strings, numbers, times and lists of those; sub-tables are put inline."""
     return [f"{key} = {_toml_value(value)}" for key, value in table.items() if value != ()]
 
 
 def _toml_value(value: object) -> str:
     if isinstance(value, str):
         return f"'''\n{value}'''" if "\n" in value else json.dumps(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, datetime.datetime):
+        return value.isoformat().replace("+00:00", "Z")
     if isinstance(value, Mapping):
         return "{" + ", ".join(_toml_lines(value)) + "}"
     if isinstance(value, tuple):

@@ -165,7 +165,7 @@ class Operator:
     async def _prepare(self, name: str, round_id: str, settings: RoundSettings) -> pb.RoundKeys:
         request = rpc.PrepareRequest(round_id=round_id, hpke_suite=settings.hpke_suite)
         answer = await retrying(lambda: self._control(name).Prepare(request, timeout=20.0), give_up_after_s=_PATIENCE_S)
-        return read_signed(Kind.ROUND_KEYS, pb.RoundKeys, answer.round_keys, self.deployment.identities, [name])
+        return read_signed(Kind.ROUND_KEYS, pb.RoundKeys, answer.round_keys, self.deployment.pinned(), [name])
 
     async def _sign(self, name: str, payload: bytes) -> pb.Signature:
         request = rpc.SignRequest(manifest=payload)
@@ -371,7 +371,9 @@ def kept_result(directory: Path, round_id: str, file: Path) -> tuple[pb.Publicat
     try:
         document = pb.Signed.FromString(file.read_bytes())
     except DecodeError as error:
-        raise ValueError(f"{file} is no signed document; the console's page of a round offers one") from error
+        raise ValueError(
+            f"{file} is not a signed document; download one from the round's page in the console"
+        ) from error
     return read_publication(document, deployment, round_id)
 
 

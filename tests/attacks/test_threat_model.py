@@ -11,8 +11,9 @@ HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "threat-model.md"
 CONSOLE = HERE.parent / "console"
 """Attacks on the web page stand among its other tests."""
-ATTACKS = 20
-"""As in the protocol's table of attacks, calling as another service, the web page, gateways, and test_promises.py's."""
+ATTACKS = 21
+"""As in the protocol's table of attacks, calling as another service, the web page, gateways, retired identities, and
+test_promises.py's."""
 
 
 def names_in(room: Path) -> Counter[str]:

@@ -395,11 +395,14 @@ def test_a_missing_library_is_named_with_its_extra() -> None:
 
 
 def test_the_steps_of_a_rotation_say_what_comes_then(tmp_path: Path) -> None:
-    """Reproduction: after --retire the rounds under way were of a wrong signature, and no step had said so."""
+    """Reproduction: the last of three steps had made every earlier result one of a wrong signature."""
     make_deployment(tmp_path, "local", 1)
-    steps: tuple[list[str], ...] = ([], ["--activate"], ["--retire"])
+    steps: tuple[list[str], ...] = ([], ["--activate"], ["--compromised"])
     done = [CliRunner().invoke(app, ["rotate", "analyzer", "--dir", str(tmp_path), *step]) for step in steps]
     first, second, third = (" ".join(one.stdout.split()).split("services and clients")[1].strip() for one in done)
     assert first == ""
-    assert second == "--retire when the rounds from before are over and their results fetched"
-    assert third == "rounds and results that only the old identity has signed are not accepted any more"
+    assert second == (
+        "rounds from before and their results stay valid; where someone else may know the old identity, go on with "
+        "--compromised"
+    )
+    assert third == "rounds and results that only this identity has signed are not believed any more"
