@@ -27,7 +27,7 @@ _WATCHED = ("service", "health", "problem")
 
 def add_commands(app: typer.Typer) -> None:
     """Adds the commands of this module to the command line."""
-    for command in (keygen, rotate, tokens, revoke, serve, up, down, status, ledger):
+    for command in (keygen, rotate, enrol, tokens, revoke, serve, up, down, status, ledger):
         app.command(rich_help_panel=OPERATE)(command)
 
 
@@ -52,7 +52,8 @@ def keygen(
             raise ValueError("client and collector are two keys; give one at a time")
         if client is not None:
             public = make_client_key(client)
-            show(as_json, {"client_key": public}, f"client key {public} in {client}")
+            document = {"client_key": public, "file": str(client), "public": f"{client}.pub"}
+            show(as_json, document, f"client key {public} in {client}; give the operator {client}.pub")
             return
         if collector is not None:
             public_file = make_collector_key(collector, suite)
@@ -108,6 +109,53 @@ def rotate(
         if compromised:
             lines.append("rounds and results that only this identity has signed are not believed any more")
         show(as_json, document, *lines)
+
+
+def enrol(
+    files: Annotated[
+        list[typer.FileText] | None,
+        typer.Argument(
+            metavar="FILE...",
+            help="Clients' public keys: FILE.pub of 'keygen --client', or one KEY or KEY,LABEL a line; - for standard "
+            "input.",
+        ),
+    ] = None,
+    label: Annotated[str, typer.Option(help="Whose key it is, for a single key without a label.")] = "",
+    listed: Annotated[bool, typer.Option("--list", help="Instead: show who has been enrolled from here.")] = False,
+    directory: Directory = HERE,
+    as_json: Json = False,
+) -> None:
+    """Enrol clients by their public keys: hop 1 and the accountant admit them to every round from then on."""
+    with plain_errors():
+        import asyncio
+        from dataclasses import asdict, replace
+
+        from rich.text import Text
+
+        from deploy.directory import read_deployment
+        from deploy.operator.roster import enrol as enrol_them
+        from deploy.operator.roster import enrolled, read_keys
+        from deploy.show.tables import counted
+
+        if listed:
+            if files or label:
+                raise ValueError("--list shows who is enrolled, and takes no file and no --label")
+            read_deployment(directory)
+            roster = enrolled(directory)
+            lines = [Text(one.line(), no_wrap=True) for one in roster] or ["no client has been enrolled from here"]
+            show(as_json, {"enrolled": [asdict(one) for one in roster]}, *lines)
+            return
+        keys = [one for file in files or [] for one in read_keys(text_of(file), file.name)]
+        if label:
+            if len(keys) != 1 or keys[0].label not in ("", label):
+                raise ValueError(
+                    f"--label names the owner of one key without a label, and {counted(len(keys), 'key')} are given; "
+                    "write KEY,LABEL on each line instead"
+                )
+            keys = [replace(keys[0], label=label)]
+        new = asyncio.run(enrol_them(directory, keys))
+        document = {"enrolled": len(keys), "new": new}
+        show(as_json, document, f"enrolled: {counted(len(keys), 'key')}, {new:,} of them new in the list")
 
 
 def tokens(

@@ -21,7 +21,20 @@ def command(*path: str) -> Any:
 
 
 def test_the_names_of_commands_are_an_interface() -> None:
-    operator = {"init", "keygen", "rotate", "tokens", "revoke", "serve", "up", "down", "status", "doctor", "ledger"}
+    operator = {
+        "init",
+        "keygen",
+        "rotate",
+        "enrol",
+        "tokens",
+        "revoke",
+        "serve",
+        "up",
+        "down",
+        "status",
+        "doctor",
+        "ledger",
+    }
     operator |= {"canary", "round"}
     accountant = {"certify", "explain", "curve", "audit", "plan"}
     assert set(command().commands) == operator | accountant | {
