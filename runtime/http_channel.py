@@ -10,6 +10,7 @@ import asyncio
 import http.client
 import ipaddress
 import json
+import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
@@ -22,7 +23,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from runtime.limits import MESSAGE_BYTES
-from runtime.retrying import RETRY_AFTER
+from runtime.retrying import NOT_TRUSTED, RETRY_AFTER
 
 __all__ = ["CONTENT_TYPE", "HTTP_STATUS", "NO_TOKENS", "RETRY_AFTER_HEADER", "HttpAnswer", "HttpChannel", "code_name"]
 
@@ -155,8 +156,17 @@ async def _post(url: str, body: bytes, patience_s: float) -> HttpAnswer:
             return await asyncio.to_thread(_post_and_wait, url, body, patience_s)
     except TimeoutError as error:
         raise _error(grpc.StatusCode.DEADLINE_EXCEEDED, f"no answer of {url} in {patience_s:g} s") from error
+    except ssl.SSLCertVerificationError as error:
+        raise _not_trusted(url, error) from error
     except (OSError, http.client.HTTPException) as error:
+        if isinstance(reason := getattr(error, "reason", None), ssl.SSLCertVerificationError):
+            raise _not_trusted(url, reason) from error
         raise _error(grpc.StatusCode.UNAVAILABLE, f"{url}: {getattr(error, 'reason', error)}") from error
+
+
+def _not_trusted(url: str, error: ssl.SSLCertVerificationError) -> grpc.aio.AioRpcError:
+    where = urlsplit(url).netloc
+    return _error(grpc.StatusCode.UNAVAILABLE, f"{NOT_TRUSTED} of the gateway {where}: {error.verify_message}")
 
 
 def _post_and_wait(url: str, body: bytes, patience_s: float) -> HttpAnswer:
