@@ -142,7 +142,8 @@ def enrol(
                 raise ValueError("--list shows who is enrolled, and takes no file and no --label")
             read_deployment(directory)
             roster = enrolled(directory)
-            lines = [Text(one.line(), no_wrap=True) for one in roster] or ["no client has been enrolled from here"]
+            texts = [one.line() for one in roster] or ["no client has been enrolled from here"]
+            lines = [Text(text, no_wrap=True) for text in texts]
             show(as_json, {"enrolled": [asdict(one) for one in roster]}, *lines)
             return
         keys = [one for file in files or [] for one in read_keys(text_of(file), file.name)]

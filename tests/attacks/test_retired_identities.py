@@ -154,27 +154,28 @@ async def test_a_result_of_now_is_not_dated_back_by_terms_of_before(tmp_path: Pa
                 read_publication(forged, deployment)
 
 
-class DatesBack(Operator):
-    """Writes an earlier time beside the keys of one service."""
-
-    of = ""
-
-    async def _prepare(self, name: str, round_id: str, settings: RoundSettings) -> pb.RoundKeys:
-        keys = await super()._prepare(name, round_id, settings)
-        keys.created_unix_s -= 3600 if name == self.of else 0
-        return keys
-
-
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_service_signs_no_time_of_its_keys_but_its_own(tmp_path: Path) -> None:
-    async with table(tmp_path, 1) as at, DatesBack(at.inside.directory, at.inside.transport) as operator:
-        for name in at.deployment.chain:
-            operator.of = name
-            with pytest.raises(Refusal, match=f"the keys of {name!r} are not those that it made"):
-                await operator.open_round(settings())
-        operator.of = ""
-        await operator.open_round(settings())
+    earlier = ""
+
+    class DatesBack(Operator):
+        """Writes an earlier time beside the keys of one service."""
+
+        async def _prepare(self, name: str, round_id: str, settings: RoundSettings) -> pb.RoundKeys:
+            keys = await super()._prepare(name, round_id, settings)
+            keys.created_unix_s -= 3600 if name == earlier else 0
+            return keys
+
+    async with table(tmp_path, 1) as at:
+        operator = DatesBack(at.inside.directory, at.inside.transport)
+        async with operator:
+            for name in at.deployment.chain:
+                earlier = name
+                with pytest.raises(Refusal, match=f"the keys of {name!r} are not those that it made"):
+                    await operator.open_round(settings())
+            earlier = ""
+            await operator.open_round(settings())
 
 
 @pytest.mark.asyncio

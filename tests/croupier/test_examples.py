@@ -57,7 +57,8 @@ def serve_visitors(deployment: Path, round_id: str, visitors: Path) -> None:
             assert post(server, {"visitor": "grace", "answer": 7})[0] == 400
             assert post(server, {"visitor": "eve", "answer": 1})[0] == 403
             # Reproduction: without a field it closed the connection, and gave no answer.
-            for body in ({"visitor": "ada"}, {"answer": 1}, {}, [], "ada", None):
+            bodies: tuple[Any, ...] = ({"visitor": "ada"}, {"answer": 1}, {}, [], "ada", None)
+            for body in bodies:
                 status, said = post(server, body)
                 assert (status, said["error"][:12]) == (400, "the body mus")
             assert post(server, {"visitor": "mallory", "answer": 1})[1]["code"] == "UNKNOWN_TOKEN"
