@@ -77,7 +77,7 @@ def certificate_json(certificate: pb.Certificate) -> dict[str, Any]:
 def publication_json(publication: pb.Publication, certificate: pb.Certificate) -> dict[str, Any]:
     """Returns a published result: a number for a share or mean, a list for a histogram, None if sealed or refused."""
     values, sealed = list(publication.values), bool(publication.sealed_result)
-    hidden = sealed or not certificate.granted
+    hidden = sealed or not (values or certificate.granted)
     listed = len(values) != 1 and not hidden
 
     def column(of: list[Any]) -> Any:
