@@ -76,8 +76,9 @@ def read_publication(
         round_id: the round that the result must be of; "" for any.
 
     Raises:
-        SignatureError: a signature of the analyzer, of the accountant or on the manifest is missing or wrong.
-        Refusal: BAD_BATCH if result, certificate or manifest is of another round.
+        SignatureError: a signature of the analyzer, of the accountant or on the manifest is missing or wrong, or the
+            manifest is another one.
+        Refusal: BAD_BATCH if result or certificate is of another round.
     """
     analyzer, accountant = deployment.analyzer.name, deployment.accountant.name
     pinned = deployment.pinned(_time_of(document, deployment))
@@ -102,7 +103,7 @@ def _time_of(document: pb.Signed, deployment: Deployment) -> int | None:
     if not claimed.manifest.payload:
         return None
     if claimed.manifest_hash != document_hash(Kind.MANIFEST, claimed.manifest.payload):
-        raise Refusal(Code.BAD_BATCH, "the result is about another manifest than the one that is in it")
+        raise SignatureError("the result is about another manifest than the one that is in it")
     return verify_manifest(claimed.manifest, deployment)
 
 

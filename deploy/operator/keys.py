@@ -158,12 +158,13 @@ def make_client_key(path: Path) -> str:
     """Writes one client's signing key, and its public half into FILE.pub; returns the latter, hexadecimal.
 
     Raises:
-        ValueError: one of the files exists.
+        ValueError: FILE exists, or FILE.pub is not the public half of a key that is gone.
     """
     public_file = path.with_name(f"{path.name}.pub")
-    for file in (path, public_file):
-        if file.exists():
-            raise ValueError(f"{file} exists; a client keeps its key")
+    if path.exists():
+        raise ValueError(f"{path} exists; a client keeps its key")
+    if public_file.exists() and not public_file.read_bytes().startswith(PUBLIC.encode()):
+        raise ValueError(f"{public_file} exists and is not a client's public key; choose another name")
     key = Ed25519PrivateKey.generate()
     public = key.public_key().public_bytes_raw()
     write_secret(path, key_text(PRIVATE, key.private_bytes_raw()))
