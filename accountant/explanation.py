@@ -37,7 +37,7 @@ __all__ = ["TAKEN", "Explanation", "Section", "Statement", "explain", "profile_a
 SECONDS = 5.0
 """For each change that is computed: after so many no slower bound is begun."""
 _MOST_LINES = 20
-TAKEN = "it must be what 'croupier certify --json' or 'croupier round result --json' prints"
+TAKEN = "it must be what 'croupier certify --json', 'croupier round result --json' or 'croupier demo --json' prints"
 """What an error says of a document that cannot be explained."""
 
 

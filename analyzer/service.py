@@ -171,7 +171,9 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
 
     def _read_certificate(self, terms: RoundTerms, signed: pb.Signed) -> pb.Certificate:
         accountant = terms.manifest.accountant.service
-        certificate = read_signed(Kind.CERTIFICATE, pb.Certificate, signed, self.deployment.identities, [accountant])
+        certificate = read_signed(
+            Kind.CERTIFICATE, pb.Certificate, signed, self.deployment.pinned(terms.created_unix_s), [accountant]
+        )
         if [signature.signer for signature in signed.signatures] != [accountant]:
             raise Refusal(Code.BAD_SIGNATURE, "a certificate must be signed by the accountant alone")
         if (certificate.round_id, certificate.manifest_hash) != (terms.round_id, terms.hash):
@@ -181,7 +183,13 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
     async def _publish(self, terms: RoundTerms, signed: pb.Signed) -> None:
         watch = Stopwatch()
         certificate = pb.Certificate.FromString(signed.payload)
-        publication = pb.Publication(round_id=terms.round_id, manifest_hash=terms.hash, certificate=signed)
+        row = await self.store.run("read the manifest", lambda tx: tx.round(terms.round_id))
+        publication = pb.Publication(
+            round_id=terms.round_id,
+            manifest_hash=terms.hash,
+            certificate=signed,
+            manifest=pb.Signed.FromString(row.manifest),
+        )
         drops = Counter({drop.reason: drop.count for drop in certificate.report_drops})
         if certificate.granted and terms.question.sequential is not None:
             await self._answer_sequential(publication, terms, certificate)

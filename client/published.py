@@ -83,12 +83,13 @@ def certificate_json(certificate: pb.Certificate) -> dict[str, Any]:
 
 
 def publication_json(publication: pb.Publication, certificate: pb.Certificate) -> dict[str, Any]:
-    """Returns a published result: a number for a share or mean, a list for a histogram, None where it is sealed."""
+    """Returns a published result: a number for a share or mean, a list for a histogram, None if sealed or refused."""
     values, sealed = list(publication.values), bool(publication.sealed_result)
-    listed = len(values) != 1 and not sealed
+    hidden = sealed or not (values or certificate.granted)
+    listed = len(values) != 1 and not hidden
 
     def column(of: list[Any]) -> Any:
-        return None if sealed else of if listed else of[0]
+        return None if hidden else of if listed else of[0]
 
     document: dict[str, Any] = {
         "round_id": publication.round_id,
@@ -100,7 +101,7 @@ def publication_json(publication: pb.Publication, certificate: pb.Certificate) -
         "confidence_interval": column(
             [[value.confidence_interval.low, value.confidence_interval.high] for value in values]
         ),
-        "confidence_level": None if sealed else publication.confidence_level,
+        "confidence_level": None if hidden else publication.confidence_level,
         "sampling_standard_error": column([value.sampling_standard_error for value in values]),
         "population_interval": column([_interval_json(value) for value in values]),
         "precision": None if sealed else _PRECISIONS.get(publication.precision),

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import grpc.aio
+from google.protobuf.message import DecodeError
 
 from protocol.deployment import Deployment
-from protocol.errors import Code, Refusal
-from protocol.identity import Kind, read_signed, verify_signed
-from protocol.manifest import RoundTerms, parse_terms
+from protocol.errors import Code, Refusal, SignatureError
+from protocol.identity import Kind, document_hash, read_signed
+from protocol.manifest import RoundTerms, parse_terms, verify_manifest
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
@@ -39,8 +40,8 @@ def accept_manifest(document: pb.Signed, deployment: Deployment) -> RoundTerms:
         SignatureError: a signature is missing or wrong.
         Refusal: BAD_MANIFEST if the terms are out of range or for another deployment, chain or lifetime policy.
     """
-    payload = verify_signed(Kind.MANIFEST, document, deployment.identities, deployment.chain)
-    terms = parse_terms(payload)
+    verify_manifest(document, deployment)
+    terms = parse_terms(document.payload)
     terms.check_place(deployment)
     return terms
 
@@ -74,17 +75,20 @@ def read_publication(
 ) -> tuple[pb.Publication, pb.Certificate]:
     """Returns a published result and its certificate after checking both signatures and that they belong together.
 
+    Retired identities are believed in a round of their time, which the manifest in the document tells.
+
     Args:
         document: as the analyzer has signed it.
         deployment: which pins the keys.
         round_id: the round that the result must be of; "" for any.
 
     Raises:
-        SignatureError: the analyzer's or the accountant's signature is missing or wrong.
+        SignatureError: a signature of the analyzer, of the accountant or on the manifest is missing or wrong, or the
+            manifest is another one.
         Refusal: BAD_BATCH if result or certificate is of another round.
     """
     analyzer, accountant = deployment.analyzer.name, deployment.accountant.name
-    pinned = deployment.identities
+    pinned = deployment.pinned(_time_of(document, deployment))
     publication = read_signed(Kind.PUBLICATION, pb.Publication, document, pinned, [analyzer])
     certificate = read_signed(Kind.CERTIFICATE, pb.Certificate, publication.certificate, pinned, [accountant])
     if (certificate.round_id, certificate.manifest_hash) != (publication.round_id, publication.manifest_hash):
@@ -92,6 +96,22 @@ def read_publication(
     if round_id and publication.round_id != round_id:
         raise Refusal(Code.BAD_BATCH, f"asked for the result of {round_id!r}, got that of {publication.round_id!r}")
     return publication, certificate
+
+
+def _time_of(document: pb.Signed, deployment: Deployment) -> int | None:
+    """Returns the time of the round that a result is of, by the manifest in it; None where an older analyzer put none.
+
+    The terms themselves are not checked: they may be of an earlier privacy limit.
+    """
+    try:
+        claimed = pb.Publication.FromString(document.payload)
+    except DecodeError as error:
+        raise SignatureError("what is signed as publication cannot be read as one") from error
+    if not claimed.manifest.payload:
+        return None
+    if claimed.manifest_hash != document_hash(Kind.MANIFEST, claimed.manifest.payload):
+        raise SignatureError("the result is about another manifest than the one that is in it")
+    return verify_manifest(claimed.manifest, deployment)
 
 
 async def fetch_signed_result(

@@ -23,7 +23,7 @@ from client.randomizers import RANDOMIZERS
 from client.submission import Sealed, check_codes, seal_answer
 from protocol.deployment import Deployment
 from protocol.errors import TRANSIENT, Code, ProtocolError, Refusal
-from protocol.identity import Kind, public_key_of, read_signed, sign_attendance
+from protocol.identity import Kind, Pinned, public_key_of, read_signed, sign_attendance
 from protocol.manifest import RoundTerms
 from protocol.onion import onion_of
 from protocol.v1 import messages_pb2 as pb
@@ -192,9 +192,12 @@ class _Taking:
                 self.taken.refused[name] = pb.SubmissionCode.Name(code).removeprefix("SUBMISSION_CODE_")
         return pb.SUBMISSION_CODE_ACCEPTED in admitted.codes
 
+    def _pinned(self) -> Pinned:
+        return self._deployment.pinned(self._terms.created_unix_s)
+
     def _check_certificate(self, signed: pb.Signed) -> None:
         accountant = self._deployment.accountant.name
-        certificate = read_signed(Kind.CERTIFICATE, pb.Certificate, signed, self._deployment.identities, [accountant])
+        certificate = read_signed(Kind.CERTIFICATE, pb.Certificate, signed, self._pinned(), [accountant])
         if (certificate.round_id, certificate.manifest_hash) != (self._terms.round_id, self._terms.hash):
             raise Refusal(Code.BAD_BATCH, "the certificate is about another round")
         if not certificate.granted:
@@ -219,7 +222,7 @@ class _Taking:
         if not ask.HasField("model") and task is not None:
             return task.parameters
         analyzer = self._deployment.analyzer.name
-        model = read_signed(Kind.MODEL, pb.Model, ask.model, self._deployment.identities, [analyzer])
+        model = read_signed(Kind.MODEL, pb.Model, ask.model, self._pinned(), [analyzer])
         if (model.round_id, model.manifest_hash) != (self._terms.round_id, self._terms.hash):
             raise Refusal(Code.BAD_BATCH, "the model is about another round")
         return model.parameters

@@ -26,6 +26,7 @@ from weakref import WeakValueDictionary
 
 import grpc.aio
 
+from client.key_file import PRIVATE, key_text, read_private_key
 from client.limits import LIMITS_FILE, Limits, SpentHere, read_limits
 from client.one_answer import ALREADY_ANSWERED, answer_once, check_person, missing_by_hop, read_value
 from client.outbox import KEPT_DAYS, Outbox
@@ -41,7 +42,6 @@ from runtime.transport import TLS, Transport
 
 __all__ = ["AsyncClient", "AsyncClientRound"]
 
-_KEY_BYTES = 32
 _NO_HARD_LINKS = (errno.EPERM, errno.EACCES, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
 """Where a file system has none (FAT, many network shares), or a system allows none (Android)."""
 
@@ -94,6 +94,7 @@ class AsyncClient:
         self.directory = Path(directory)
         self.patience_s = patience_s
         self._key_file = Path(key_file) if key_file else self.directory / "client.key"
+        self._key_is_own = not key_file
         self._limits = limits or Limits()
         self._transport = transport
         self.gateway = HttpChannel(gateway) if gateway else None
@@ -149,7 +150,7 @@ class AsyncClient:
     @cached_property
     def private_key(self) -> bytes:
         """The key that signs answers without a token; made when it is first needed."""
-        return _read_or_make_key(self._key_file)
+        return _read_or_make_key(self._key_file, made_here=self._key_is_own)
 
     @property
     def outbox(self) -> Outbox:
@@ -339,24 +340,18 @@ def _known_as(person: str, participant: Participant) -> str:
     )
 
 
-def _read_or_make_key(file: Path) -> bytes:
+def _read_or_make_key(file: Path, *, made_here: bool) -> bytes:
     file.parent.mkdir(parents=True, exist_ok=True)
     if not file.exists():
         _make_key(file)
-    try:
-        key = bytes.fromhex(file.read_text(encoding="ascii").strip())
-    except ValueError:
-        key = b""
-    if len(key) != _KEY_BYTES:
-        raise ValueError(f"{file} holds no client's key; it must have {2 * _KEY_BYTES} hexadecimal digits")
-    return key
+    return read_private_key(file, made_here=made_here)
 
 
 def _make_key(file: Path) -> None:
     """Makes a key in a single step, unless another process has: half a key is never read, not even after a crash."""
     with NamedTemporaryFile("w", dir=file.parent, prefix=f"{file.name}.", encoding="ascii", delete=False) as made:
         try:  # it has mode 0600
-            made.write(new_client_key().hex() + "\n")
+            made.write(key_text(PRIVATE, new_client_key()))
             made.flush()
             os.fsync(made.fileno())
             _name_it(Path(made.name), file)

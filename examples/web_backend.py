@@ -44,8 +44,13 @@ def make_server(client: croupier.Client, tokens: dict[str, bytes], port: int = 8
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            status, said = answer(body["visitor"], body["answer"])
+            try:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                visitor, value = str(body["visitor"]), body["answer"]
+            except (ValueError, TypeError, KeyError):
+                status, said = 400, {"error": 'the body must be JSON such as {"visitor": "ada", "answer": 1}'}
+            else:
+                status, said = answer(visitor, value)
             text = json.dumps(said).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")

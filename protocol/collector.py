@@ -85,6 +85,7 @@ def seal_result(publication: pb.Publication, terms: RoundTerms) -> pb.Publicatio
         certificate=publication.certificate,
         num_reports=publication.num_reports,
         drops=publication.drops,
+        manifest=publication.manifest if publication.HasField("manifest") else None,
     )
     secret: Any = pb.Publication()
     secret.CopyFrom(publication)

@@ -7,14 +7,26 @@ all that a client needs in order to trust a round. `deploy.operator.keys` writes
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 
+from protocol.identity import Pinned
 from protocol.toml_file import Address, read_toml
 
-__all__ = ["DEPLOYMENT_FILE", "OPERATOR", "Deployment", "PrivacyLimit", "ServiceEntry", "load_deployment"]
+__all__ = [
+    "CLOCKS_DIFFER_S",
+    "DEPLOYMENT_FILE",
+    "OPERATOR",
+    "Deployment",
+    "PrivacyLimit",
+    "RetiredIdentity",
+    "ServiceEntry",
+    "load_deployment",
+]
 
 OPERATOR = "operator"
 DEPLOYMENT_FILE = "deployment.toml"
@@ -28,6 +40,53 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+CLOCKS_DIFFER_S = 60
+"""How much later than `valid_until` a round may have been made: the clocks of the machines differ (`croupier doctor`
+allows 10 s), and a service needs a second to notice its new keys. More would help only someone who has stolen them."""
+
+
+class RetiredIdentity(_Strict):
+    """An identity that a service has signed with before its present one.
+
+    Attributes:
+        identity: Ed25519 public key, hexadecimal.
+        valid_until: when the service stopped signing with it. It is believed in rounds that were made before, and in
+            no others. Without this line (an older croupier has retired it) it is believed in every round.
+        compromised: someone else may know the private key; nothing that it has signed is believed.
+    """
+
+    identity: _Hex32
+    valid_until: AwareDatetime | None = None
+    compromised: bool = False
+
+    def objection(self, round_unix_s: int | None) -> str | None:
+        """Returns why the identity is not believed in a round, None if it is.
+
+        Args:
+            round_unix_s: the time of the round (`protocol.manifest.verify_manifest`); None if it is not known.
+        """
+        if self.compromised:
+            return (
+                f"the identity {self.identity[:8]}…, which the deployment file marks as compromised: someone else may "
+                "have signed this, and nothing that only this identity has signed is believed"
+            )
+        if self.valid_until is None:
+            return None
+        until = self.valid_until.astimezone(UTC)
+        retired = f"the identity {self.identity[:8]}…, which was retired on {until:%Y-%m-%d at %H:%M UTC}"
+        if round_unix_s is None:
+            return f"{retired}; the document does not say that its round is from before"
+        if round_unix_s > self.valid_until.timestamp() + CLOCKS_DIFFER_S:
+            made = datetime.fromtimestamp(round_unix_s, UTC)
+            return f"{retired}, before this round was made on {made:%Y-%m-%d at %H:%M UTC}"
+        return None
+
+
+def _with_dates(retired: Any) -> Any:
+    """Returns the form of a retired identity that has dates, for one that an older croupier has written."""
+    return {"identity": retired} if isinstance(retired, str) else retired
+
+
 class ServiceEntry(_Strict):
     """One service as everybody sees it.
 
@@ -37,7 +96,7 @@ class ServiceEntry(_Strict):
         identity: Ed25519 public key, hexadecimal: the active one, with which the service signs.
         tls_certificate: PEM, self-signed; this very certificate is what peers trust.
         pending_identity, pending_tls_certificate: trusted already, so that the service can change to them.
-        retired_identities: trusted for as long as rounds from before the change are of interest.
+        retired_identities: the ones before, oldest first, believed in rounds of their time.
     """
 
     name: _Name
@@ -48,13 +107,25 @@ class ServiceEntry(_Strict):
     tls_certificate: _Pem
     pending_identity: _Hex32 | None = None
     pending_tls_certificate: _Pem | None = None
-    retired_identities: tuple[_Hex32, ...] = ()
+    retired_identities: tuple[Annotated[RetiredIdentity, BeforeValidator(_with_dates)], ...] = ()
+
+    @model_validator(mode="after")
+    def _check(self) -> ServiceEntry:
+        if len(set(self.identities)) != len(self.identities):
+            raise ValueError(f"an identity of {self.name} is listed twice; it must be active, pending or retired")
+        return self
 
     @property
     def identities(self) -> tuple[bytes, ...]:
-        """Every Ed25519 key that may sign for the service, the active one first."""
+        """Every Ed25519 key of the service, the active one first; which are believed in a round, `pinned` says."""
         pending = (self.pending_identity,) if self.pending_identity else ()
-        return tuple(bytes.fromhex(key) for key in (self.identity, *pending, *self.retired_identities))
+        retired = (retired.identity for retired in self.retired_identities)
+        return tuple(bytes.fromhex(key) for key in (self.identity, *pending, *retired))
+
+    def pinned(self, round_unix_s: int | None) -> Mapping[bytes, str | None]:
+        """Returns every key with why it is not believed in a round of this time; see `RetiredIdentity.objection`."""
+        retired = {bytes.fromhex(one.identity): one.objection(round_unix_s) for one in self.retired_identities}
+        return {key: retired.get(key) for key in self.identities}
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -143,8 +214,17 @@ class Deployment(_Strict):
 
     @property
     def identities(self) -> dict[str, tuple[bytes, ...]]:
-        """The pinned Ed25519 keys by name."""
+        """Every Ed25519 key by name of the service; see `ServiceEntry.identities`."""
         return {entry.name: entry.identities for entry in self.services}
+
+    def pinned(self, round_unix_s: int | None = None) -> Pinned:
+        """Returns the keys that signatures on documents of a round are checked with.
+
+        Args:
+            round_unix_s: the time of the round; None where it is not known, and for documents that were made just now:
+                then no identity with a date of retirement is believed.
+        """
+        return {entry.name: entry.pinned(round_unix_s) for entry in self.services}
 
 
 def load_deployment(path: Path) -> Deployment:

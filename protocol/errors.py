@@ -3,6 +3,7 @@
     CroupierError
     ├── EnvelopeError            a ciphertext that this key, in this place, does not open
     ├── SignatureError           a signature that is missing or wrong
+    │   └── RetiredIdentityError by an identity of that service that is not believed in this round any more
     ├── TicketError              a ticket that does not verify, or cannot be made
     ├── ProtocolError            a service's words that the protocol does not have
     ├── UnreachableError         a service that did not answer in time; the same call may succeed later
@@ -38,6 +39,7 @@ __all__ = [
     "OtherPersonError",
     "ProtocolError",
     "Refusal",
+    "RetiredIdentityError",
     "SignatureError",
     "TicketError",
     "UnreachableError",
@@ -70,6 +72,10 @@ class EnvelopeError(CroupierError):
 
 class SignatureError(CroupierError):
     """A signature is missing, by another signer, or over other bytes."""
+
+
+class RetiredIdentityError(SignatureError):
+    """A signature is by an identity of its signer that is retired and not believed in this round; the text says why."""
 
 
 class TicketError(CroupierError):

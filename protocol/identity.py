@@ -2,14 +2,14 @@
 
 A signature covers a context (version and kind of document) and the exact bytes that travel, so that no
 document can be taken for one of another kind and nothing is re-serialised before it is checked. Which keys
-are trusted is the caller's: they are pinned in the deployment file, more than one a service while its key changes.
+are believed is the caller's: they are pinned in the deployment file, with the identities that are retired.
 """
 
 from __future__ import annotations
 
 import enum
 import hashlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal, TypeVar
 
 from google.protobuf.message import DecodeError, Message
@@ -23,7 +23,7 @@ from nacl.bindings import (
 from nacl.exceptions import CryptoError
 from nacl.signing import SigningKey, VerifyKey
 
-from protocol.errors import SignatureError
+from protocol.errors import RetiredIdentityError, SignatureError
 from protocol.v1.messages_pb2 import Attendance, Signature, Signed, Submission
 
 __all__ = [
@@ -51,8 +51,8 @@ _PRIME = 2**255 - 19
 _ORDER_8 = 0x7A03AC9277FDC74EC6CC392CFA53202A0F67100D760B3CBA4FD84D3D706A17C7
 _SMALL_ORDERS = frozenset((0, 1, _PRIME - 1, _ORDER_8, _PRIME - _ORDER_8))
 M = TypeVar("M", bound=Message)
-Pinned = Mapping[str, Collection[bytes]]
-"""The Ed25519 public keys that are trusted, by name."""
+Pinned = Mapping[str, Mapping[bytes, str | None]]
+"""By name the Ed25519 public keys of every signer; with each the reason why it is not believed, None where it is."""
 Purpose = Literal["submit", "tickets"]
 """What a client signs a submission for: an envelope for hop 1, or blinded messages for the accountant."""
 
@@ -111,17 +111,22 @@ class Identity:
 
 
 def verify_signature(kind: Kind, payload: bytes, signature: Signature, pinned: Pinned) -> None:
-    """Checks one signature, which may be by any key that is pinned for its signer.
+    """Checks one signature, which may be by any key that is pinned for its signer and believed.
 
     Raises:
+        RetiredIdentityError: the signature is by a key of the signer that is not believed.
         SignatureError: the signer is not pinned, or the signature is not theirs over these bytes.
     """
     if signature.signer not in pinned:
         raise SignatureError(
             f"{kind} is signed by {signature.signer!r}; it must be by one of {', '.join(sorted(pinned))}"
         )
-    if not any(_is_by(key, signature.signature, _context(kind) + payload) for key in pinned[signature.signer]):
-        raise SignatureError(f"the signature of {signature.signer!r} on the {kind} is wrong")
+    for key, objection in pinned[signature.signer].items():
+        if _is_by(key, signature.signature, _context(kind) + payload):
+            if objection is not None:
+                raise RetiredIdentityError(f"the signature of {signature.signer!r} on the {kind} is by {objection}")
+            return
+    raise SignatureError(f"the signature of {signature.signer!r} on the {kind} is wrong")
 
 
 def has_small_order(public_key: bytes) -> bool:

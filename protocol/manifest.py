@@ -17,14 +17,14 @@ from google.protobuf.message import DecodeError, Message
 from protocol.deployment import Deployment, PrivacyLimit
 from protocol.envelope import MAX_HOPS, PROTOCOL_VERSION, SUITES, check_public_key
 from protocol.errors import Code, Refusal
-from protocol.identity import Kind, document_hash
+from protocol.identity import Kind, document_hash, verify_signed
 from protocol.mechanisms import MECHANISMS, Mechanism
 from protocol.questions import Question
 from protocol.shown import check_shown
 from protocol.tickets import TICKET_KEY_BYTES
 from protocol.v1 import messages_pb2 as pb
 
-__all__ = ["RoundTerms", "canonical", "parse_terms"]
+__all__ = ["RoundTerms", "canonical", "parse_terms", "verify_manifest"]
 
 _MAX_DELTA = 0.1
 _MAX_LOCAL_EPSILON = 20.0
@@ -35,6 +35,36 @@ _MAX_GRID = 4096
 def canonical(message: Message) -> bytes:
     """Returns the bytes of a document that is about to be signed."""
     return message.SerializeToString(deterministic=True)
+
+
+def verify_manifest(document: pb.Signed, deployment: Deployment) -> int | None:
+    """Returns the time of a round, after checking that every service that its manifest names has signed it.
+
+    The time is the latest at which a service has made its keys (Unix seconds), None where one does not say it. Each
+    service states its own time and signs a manifest only with it, so that only all services together can give a round
+    an earlier time. Each signature must be by an identity that is believed at that time. What the terms are is not
+    checked: see `parse_terms` and `RoundTerms.check_place`.
+
+    Raises:
+        SignatureError: a signature is missing, wrong, or by a signer that is not pinned.
+        Refusal: BAD_MANIFEST if the payload is not a manifest.
+    """
+    try:
+        manifest = pb.Manifest.FromString(document.payload)
+    except DecodeError as error:
+        raise Refusal(Code.BAD_MANIFEST, "the bytes are not a manifest") from error
+    time = _time_of(manifest)
+    verify_signed(Kind.MANIFEST, document, deployment.pinned(time), [keys.service for keys in _keys_in(manifest)])
+    return time
+
+
+def _keys_in(manifest: pb.Manifest) -> tuple[pb.RoundKeys, ...]:
+    return (*manifest.hops, manifest.accountant, manifest.analyzer)
+
+
+def _time_of(manifest: pb.Manifest) -> int | None:
+    times = [keys.created_unix_s for keys in _keys_in(manifest)]
+    return max(times) if all(times) else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +95,11 @@ class RoundTerms:
     def suite(self) -> str:
         """The name of the HPKE suite that everything in this round is sealed with."""
         return self.manifest.hpke_suite
+
+    @property
+    def created_unix_s(self) -> int | None:
+        """The time of the round; see `verify_manifest`."""
+        return _time_of(self.manifest)
 
     @property
     def num_hops(self) -> int:
@@ -127,8 +162,7 @@ class RoundTerms:
     @property
     def services(self) -> tuple[str, ...]:
         """The names of the services that must sign, in the order of the chain."""
-        manifest = self.manifest
-        return (*(hop.service for hop in manifest.hops), manifest.accountant.service, manifest.analyzer.service)
+        return tuple(keys.service for keys in _keys_in(self.manifest))
 
     def keys_of(self, service: str) -> pb.RoundKeys:
         """Returns the round keys of one service.
@@ -136,7 +170,7 @@ class RoundTerms:
         Raises:
             Refusal: BAD_MANIFEST if the service has no place in this round.
         """
-        for keys in (*self.manifest.hops, self.manifest.accountant, self.manifest.analyzer):
+        for keys in _keys_in(self.manifest):
             if keys.service == service:
                 return keys
         raise Refusal(Code.BAD_MANIFEST, f"{service!r} is not part of round {self.round_id!r}")
@@ -210,7 +244,7 @@ def _check(manifest: pb.Manifest, question: Question) -> None:
         _check_merging(manifest, question.mechanism)
     if not 1 <= len(manifest.hops) <= MAX_HOPS:
         raise ValueError(f"hops has {len(manifest.hops)} shufflers; it must have 1..{MAX_HOPS}")
-    everyone = (*manifest.hops, manifest.accountant, manifest.analyzer)
+    everyone = _keys_in(manifest)
     for keys in everyone:
         if keys.round_id != manifest.round_id:
             raise ValueError(f"the keys of {keys.service!r} are for round {keys.round_id!r}, not {manifest.round_id!r}")

@@ -202,7 +202,11 @@ class Delivery(Opening, stubs.DeliveryServicer):
         self.require_caller(context, [self.predecessor(terms)])
         first = terms.manifest.hops[0].service
         report = read_signed(
-            Kind.SEQUENTIAL, pb.SequentialReport, request.report, {first: self.deployment.identities[first]}, [first]
+            Kind.SEQUENTIAL,
+            pb.SequentialReport,
+            request.report,
+            {first: self.deployment.service(first).pinned(terms.created_unix_s)},
+            [first],
         )
         if (report.round_id, report.manifest_hash) != (terms.round_id, terms.hash):
             raise Refusal(Code.BAD_BATCH, "the report is about another round or manifest")
@@ -216,7 +220,7 @@ class Delivery(Opening, stubs.DeliveryServicer):
     async def _check_batch(self, terms: RoundTerms, request: pb.HandOverRequest) -> None:
         """Checks the chain of commitments, and that what arrived is what the predecessor committed to."""
         hops = min(self.hop(terms) - 1, terms.num_hops)
-        chain = read_commitments(request.commitments, terms, self.deployment.identities, hops)
+        chain = read_commitments(request.commitments, terms, self.deployment.pinned(terms.created_unix_s), hops)
         for lane in self.lanes_in:
             hashes = await self.hashes_in(terms, lane)
             last = chain[lane][-1]

@@ -12,6 +12,7 @@ import http.client
 import ipaddress
 import json
 import socket
+import ssl
 import threading
 import urllib.error
 import urllib.request
@@ -25,7 +26,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from runtime.limits import MESSAGE_BYTES
-from runtime.retrying import RETRY_AFTER
+from runtime.retrying import NOT_TRUSTED, RETRY_AFTER
 
 __all__ = ["CONTENT_TYPE", "HTTP_STATUS", "NO_TOKENS", "RETRY_AFTER_HEADER", "HttpAnswer", "HttpChannel", "code_name"]
 
@@ -201,10 +202,19 @@ async def _post(url: str, body: bytes, patience_s: float) -> HttpAnswer:
             return await asyncio.to_thread(_post_and_wait, url, body, patience_s, exchange)
     except TimeoutError as error:
         raise _error(grpc.StatusCode.DEADLINE_EXCEEDED, f"no answer of {url} in {patience_s:g} s") from error
+    except ssl.SSLCertVerificationError as error:
+        raise _not_trusted(url, error) from error
     except (OSError, http.client.HTTPException) as error:
+        if isinstance(reason := getattr(error, "reason", None), ssl.SSLCertVerificationError):
+            raise _not_trusted(url, reason) from error
         raise _error(grpc.StatusCode.UNAVAILABLE, f"{url}: {getattr(error, 'reason', error)}") from error
     finally:
         exchange.end()
+
+
+def _not_trusted(url: str, error: ssl.SSLCertVerificationError) -> grpc.aio.AioRpcError:
+    where = urlsplit(url).netloc
+    return _error(grpc.StatusCode.UNAVAILABLE, f"{NOT_TRUSTED} of the gateway {where}: {error.verify_message}")
 
 
 def _post_and_wait(url: str, body: bytes, patience_s: float, exchange: _Exchange) -> HttpAnswer:

@@ -14,12 +14,27 @@ import grpc.aio
 
 from protocol.errors import TRANSIENT, ProtocolError, refusal_of
 
-__all__ = ["RETRY_AFTER", "is_not_pinned", "retry_after_s", "retrying", "why_unreachable"]
+__all__ = [
+    "HOW_TO_TRUST",
+    "NOT_TRUSTED",
+    "RETRY_AFTER",
+    "is_not_pinned",
+    "is_not_trusted",
+    "retry_after_s",
+    "retrying",
+    "why_unreachable",
+]
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 RETRY_AFTER = "retry-after-ms"
 """The trailing metadata in which a service says when to try again."""
+NOT_TRUSTED = "this system does not trust the certificate"
+"""How the details of a call begin that ended at the certificate of a gateway's web server."""
+HOW_TO_TRUST = (
+    "if the certificate is of an authority of your own, set the environment variable SSL_CERT_FILE to the file of that "
+    "authority (PEM); else ask the gateway's operator"
+)
 _LONGEST_RETRY_AFTER_S = 30.0
 _NO_SUCH_NAME = ("address lookup failed", "DNS resolution failed", "name resolution", "Name or service not known")
 
@@ -33,8 +48,8 @@ async def retrying(
 ) -> T:
     """Returns the call's answer, repeating transient failures with jittered exponential backoff.
 
-    A caller with limited patience hears of a certificate that is not pinned at once, and of an outage by a warning.
-    Where the service says when to try again, the wait is at least as long, up to 30 s.
+    A caller with limited patience hears of a certificate that is not pinned or trusted at once, and of an outage by a
+    warning. Where the service says when to try again, the wait is at least as long, up to 30 s.
 
     Args:
         call: makes the call; made anew for every attempt.
@@ -55,7 +70,7 @@ async def retrying(
                 raise ProtocolError("the service's answer cannot be read: it is not a message of this call")
             return answer
         except grpc.aio.AioRpcError as error:
-            hopeless = math.isfinite(give_up_after_s) and is_not_pinned(error)
+            hopeless = math.isfinite(give_up_after_s) and (is_not_pinned(error) or is_not_trusted(error))
             if error.code() not in TRANSIENT or waited_s >= give_up_after_s or hopeless:
                 refusal = refusal_of(error)
                 if refusal is not None:
@@ -76,11 +91,18 @@ def is_not_pinned(error: grpc.aio.AioRpcError) -> bool:
     return "CERTIFICATE_VERIFY_FAILED" in (error.details() or "")
 
 
+def is_not_trusted(error: grpc.aio.AioRpcError) -> bool:
+    """Returns whether a call failed because the system does not trust the certificate of a gateway's web server."""
+    return (error.details() or "").startswith(NOT_TRUSTED)
+
+
 def why_unreachable(error: grpc.aio.AioRpcError) -> str:
     """Returns in a few words why a call did not arrive, and where."""
     details = error.details() or ""
     found = re.search(r"ipv[46]:([\d.]+:\d+|\[[^\]]+\]:\d+)", details)
-    if is_not_pinned(error):
+    if is_not_trusted(error):
+        why = details
+    elif is_not_pinned(error):
         why = "a certificate that is not pinned"
     elif any(sign in details for sign in _NO_SUCH_NAME):
         why = "there is no address for the name of its host"

@@ -6,11 +6,11 @@ import logging
 import os
 from importlib.metadata import version
 
-from protocol.deployment import OPERATOR
+from protocol.deployment import CLOCKS_DIFFER_S, OPERATOR
 from protocol.envelope import KeyPair, generate_key_pair
 from protocol.errors import Code, Refusal
-from protocol.identity import Kind, verify_signed
-from protocol.manifest import RoundTerms, canonical, parse_terms
+from protocol.identity import Kind
+from protocol.manifest import RoundTerms, canonical, parse_terms, verify_manifest
 from protocol.v1 import messages_pb2 as pb
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
@@ -24,6 +24,8 @@ __all__ = ["RELEASE_KEY", "RoundControl"]
 _log = logging.getLogger(__name__)
 
 RELEASE_KEY = "release"
+_CREATED = "created"
+"""The document that says when the keys of a round were made, in Unix seconds."""
 _VERSION = version("croupier")  # read once: it is in a file of 200 lines, and a status is asked for often
 _OPENED_WITHIN_S = 24 * 3600
 """A round is opened seconds after it is prepared; a day leaves time to bring back a service that is down."""
@@ -46,7 +48,7 @@ class RoundControl(RoundDriver, stubs.RoundControlServicer):
                 id has been used).
         """
         self.require_caller(context, [OPERATOR])
-        round_id, suite = request.round_id, request.hpke_suite
+        round_id, suite, now = request.round_id, request.hpke_suite, str(int(self.clock.now())).encode()
         if not 1 <= len(round_id.encode()) <= 128:
             raise Refusal(Code.BAD_REQUEST, f"round_id is {round_id!r}; it must have 1..128 bytes")
         try:
@@ -54,17 +56,17 @@ class RoundControl(RoundDriver, stubs.RoundControlServicer):
         except ValueError as error:
             raise Refusal(Code.BAD_REQUEST, str(error)) from error
 
-        def prepare(tx: Transaction) -> dict[str, KeyPair]:
+        def prepare(tx: Transaction) -> pb.RoundKeys:
             row = tx.find_round(round_id)
             if row is None:
                 tx.add_round(round_id, suite, fresh)
-                return fresh
-            if row.state != pb.ROUND_STATE_PREPARED or row.suite != suite:
+                tx.put_document(round_id, _CREATED, now)
+            own = self._own_keys(tx, round_id)
+            if own is None or (row and (row.state != pb.ROUND_STATE_PREPARED or row.suite != suite)):
                 raise Refusal(Code.CONFLICT, f"round {round_id!r} has already been used")
-            return tx.keys(round_id)
+            return own
 
-        keys = await self.store.run("prepare the round", prepare)
-        payload = canonical(self.round_keys(round_id, keys))
+        payload = canonical(await self.store.run("prepare the round", prepare))
         return rpc.PrepareResponse(round_keys=self.identity.signed(Kind.ROUND_KEYS, payload))
 
     def fresh_keys(self, suite: str) -> dict[str, KeyPair]:
@@ -79,17 +81,26 @@ class RoundControl(RoundDriver, stubs.RoundControlServicer):
         """Returns the public halves as they stand in the manifest."""
         return pb.RoundKeys(round_id=round_id, service=self.name, public_key=keys[ENVELOPE_KEY].public)
 
+    def _own_keys(self, tx: Transaction, round_id: str) -> pb.RoundKeys | None:
+        """Returns what stands in the manifest, with the time when it was made; None for a round without keys here."""
+        keys = tx.keys(round_id)
+        if not keys:
+            return None
+        public = self.round_keys(round_id, keys)
+        public.created_unix_s = int(tx.document(round_id, _CREATED) or 0)  # an older croupier has noted no time
+        return public
+
     async def _check_terms(self, payload: bytes) -> RoundTerms:
         terms = parse_terms(payload)
         terms.check_place(self.deployment)
-        keys = await self.store.run("read the keys to check the terms", lambda tx: tx.keys(terms.round_id))
-        if not keys:
+        own = await self.store.run("read the keys to check the terms", lambda tx: self._own_keys(tx, terms.round_id))
+        if own is None:
             raise Refusal(
                 Code.BAD_MANIFEST,
                 f"{self.name!r} has no keys for round {terms.round_id!r}: it was withdrawn, or not opened within "
                 f"{_OPENED_WITHIN_S // 3600} hours after it was prepared; open a new round",
             )
-        if terms.keys_of(self.name) != self.round_keys(terms.round_id, keys):
+        if terms.keys_of(self.name) != own:
             raise Refusal(Code.BAD_MANIFEST, f"the keys of {self.name!r} are not those that it made for this round")
         return terms
 
@@ -101,6 +112,13 @@ class RoundControl(RoundDriver, stubs.RoundControlServicer):
         """
         self.require_caller(context, [OPERATOR])
         terms = await self._check_terms(request.manifest)
+        ahead_s = (terms.created_unix_s or 0) - self.clock.now()
+        if ahead_s > CLOCKS_DIFFER_S:  # nobody would believe a retired identity in this round
+            raise Refusal(
+                Code.BAD_MANIFEST,
+                f"a service's keys are from {ahead_s:.0f} s after the time at {self.name!r}; clocks may differ by "
+                f"{CLOCKS_DIFFER_S} s: 'croupier doctor' says which is wrong",
+            )
         await self.store.run(
             "note the manifest that is signed",
             lambda tx: tx.put_document(terms.round_id, "signed-manifest", terms.hash),
@@ -116,7 +134,8 @@ class RoundControl(RoundDriver, stubs.RoundControlServicer):
             SignatureError: a service's signature is missing or wrong.
         """
         self.require_caller(context, [OPERATOR])
-        payload = verify_signed(Kind.MANIFEST, request.manifest, self.deployment.identities, self.deployment.chain)
+        verify_manifest(request.manifest, self.deployment)
+        payload = request.manifest.payload
         round_id = parse_terms(payload).round_id
         row = await self.store.run("find the round to open", lambda tx: tx.round(round_id))
         if row.manifest:

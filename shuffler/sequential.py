@@ -86,7 +86,9 @@ class SequentialHop(RoundService):
             terms.round_id, accountant, lambda to: stubs.AccountantStub(to).GetCertificate, request
         )
         signed = answer.certificate
-        certificate = read_signed(Kind.CERTIFICATE, pb.Certificate, signed, self.deployment.identities, [accountant])
+        certificate = read_signed(
+            Kind.CERTIFICATE, pb.Certificate, signed, self.deployment.pinned(terms.created_unix_s), [accountant]
+        )
         report = pb.SequentialReport(round_id=terms.round_id, manifest_hash=terms.hash)
         if certificate.granted:
             relay = partial(self._pass_on, terms)
@@ -108,7 +110,7 @@ class SequentialHop(RoundService):
         response = await self.persist(terms.round_id, receiver, lambda to: stubs.DeliveryStub(to).Relay, request)
         if response.HasField("model"):  # what it says is counted by
             analyzer = terms.manifest.analyzer.service
-            read_signed(Kind.MODEL, pb.Model, response.model, self.deployment.identities, [analyzer])
+            read_signed(Kind.MODEL, pb.Model, response.model, self.deployment.pinned(terms.created_unix_s), [analyzer])
         return response
 
     async def Relay(self, request: pb.RelayRequest, context: Context) -> pb.RelayResponse:  # noqa: N802

@@ -93,7 +93,7 @@ class AccountantService(TicketService):
             "read the commitments", lambda tx: tx.document(terms.round_id, "commitments-in")
         )
         signed = pb.HandOverRequest.FromString(handover or b"").commitments
-        chain = read_commitments(signed, terms, self.deployment.identities, terms.num_hops)
+        chain = read_commitments(signed, terms, self.deployment.pinned(terms.created_unix_s), terms.num_hops)
         budgets = await self.budgets_with_tickets(terms)
         num_tickets = await self.num_tickets(terms)
         certificate, entries = await self._search(certify_round, terms, chain, budgets, reports, num_tickets)

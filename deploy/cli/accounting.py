@@ -165,7 +165,9 @@ def _certificate_tables(result: Certificate, document: dict[str, Any], compare: 
 def explain(
     certificate: Annotated[
         Path,
-        typer.Argument(help="What 'certify --json' or 'round result --json' has printed; - for standard input."),
+        typer.Argument(
+            help="What 'certify --json', 'round result --json' or 'demo --json' has printed; - for standard input."
+        ),
     ],
     as_json: Json = False,
 ) -> None:
@@ -177,6 +179,7 @@ def explain(
         from accountant.explanation import TAKEN
         from accountant.explanation import explain as explained
         from deploy.show.text import sections_text
+        from protocol.shown import as_shown
 
         typed = certificate == Path("-")
         printed = sys.stdin.buffer.read() if typed else certificate.read_bytes()
@@ -186,6 +189,12 @@ def explain(
             document = json.loads(printed)
         except ValueError as error:
             raise ValueError(f"{'<stdin>' if typed else certificate} cannot be read ({error}); {TAKEN}") from error
+        asked = document.get("questions") if isinstance(document, dict) else None
+        if isinstance(asked, list) and asked and all(isinstance(one, dict) for one in asked):  # of a demo
+            several = [{"name": as_shown(str(one.get("name", ""))), **explained(one).to_json()} for one in asked]
+            texts = [part for one in several for part in (f"# {one['name']}\n", sections_text(one["sections"]), "")]
+            show(as_json, {"questions": several}, *texts, _NOT_VERIFIED)
+            return
         said = explained(document).to_json()
         show(as_json, said, sections_text(said["sections"]), _NOT_VERIFIED)
 

@@ -195,7 +195,8 @@ def _way_out(code: str, *, has_key: bool) -> str:
     if code == "UNKNOWN_CLIENT" and not has_key:
         return "; without --key a new one was made: give the key that is registered, or a --token-file"
     if code == "UNKNOWN_CLIENT":
-        return "; send the operator the public key that 'croupier keygen --client' printed, or ask for a one-use token"
+        enrolling = "send the operator FILE.pub of 'croupier keygen --client' for 'croupier enrol'"
+        return f"; {enrolling}, or ask for a one-use token"
     return "; ask the operator for a new one" if code in ("UNKNOWN_TOKEN", "TOKEN_USED") else ""
 
 

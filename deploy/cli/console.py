@@ -101,9 +101,9 @@ def plain_errors(extra: str = "") -> Iterator[None]:
     except Exception as error:  # what comes over the network, which not every command loads
         import grpc
 
-        from protocol.errors import CroupierError, Refusal, SignatureError
+        from protocol.errors import CroupierError, Refusal, RetiredIdentityError, SignatureError
 
-        if isinstance(error, SignatureError):
+        if isinstance(error, SignatureError) and not isinstance(error, RetiredIdentityError):
             raise fail(REFUSED, f"{error}; {_NEWEST}") from error
         if isinstance(error, CroupierError):
             later = isinstance(error, Refusal) and error.code.may_pass
@@ -115,9 +115,11 @@ def plain_errors(extra: str = "") -> Iterator[None]:
 
 def _out_of_reach(error: Any) -> str:
     """Returns one sentence on a call that did not arrive: why, where to, and the way out."""
-    from runtime.retrying import is_not_pinned, why_unreachable
+    from runtime.retrying import HOW_TO_TRUST, is_not_pinned, is_not_trusted, why_unreachable
 
-    if is_not_pinned(error):
+    if is_not_trusted(error):
+        way_out = HOW_TO_TRUST
+    elif is_not_pinned(error):
         way_out = _NEWEST
     else:
         way_out = "are you online, and is the deployment up? Its operator sees that in 'croupier status'"

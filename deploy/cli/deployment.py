@@ -27,7 +27,7 @@ _WATCHED = ("service", "health", "problem")
 
 def add_commands(app: typer.Typer) -> None:
     """Adds the commands of this module to the command line."""
-    for command in (keygen, rotate, tokens, revoke, serve, up, down, status, ledger):
+    for command in (keygen, rotate, enrol, tokens, revoke, serve, up, down, status, ledger):
         app.command(rich_help_panel=OPERATE)(command)
 
 
@@ -52,7 +52,8 @@ def keygen(
             raise ValueError("client and collector are two keys; give one at a time")
         if client is not None:
             public = make_client_key(client)
-            show(as_json, {"client_key": public}, f"client key {public} in {client}")
+            document = {"client_key": public, "file": str(client), "public": f"{client}.pub"}
+            show(as_json, document, f"client key {public} in {client}; give the operator {client}.pub")
             return
         if collector is not None:
             public_file = make_collector_key(collector, suite)
@@ -69,7 +70,14 @@ def rotate(
     name: ServiceName,
     directory: Directory = HERE,
     activate: Annotated[bool, typer.Option("--activate", help="Second step: use the pending keys.")] = False,
-    retire: Annotated[bool, typer.Option("--retire", help="Last step: stop trusting the old identity.")] = False,
+    compromised: Annotated[
+        bool,
+        typer.Option(
+            "--compromised",
+            help="After the second step, where someone else may know the old identity: nothing that it has signed is "
+            "believed any more, results of its time included.",
+        ),
+    ] = False,
     kubernetes: Annotated[
         bool, typer.Option("--kubernetes", help="In a pod: print the step as manifests for 'kubectl apply'.")
     ] = False,
@@ -80,9 +88,9 @@ def rotate(
         from deploy.operator import rotation
         from protocol.deployment import DEPLOYMENT_FILE
 
-        if activate and retire:
-            raise ValueError("activate and retire are two steps; give one at a time")
-        step = rotation.activate if activate else rotation.retire if retire else rotation.rotate
+        if activate and compromised:
+            raise ValueError("activate and compromised are two steps; give one at a time")
+        step = rotation.activate if activate else rotation.mark_compromised if compromised else rotation.rotate
         deployment = step(directory, name, in_pod=kubernetes)
         if kubernetes:
             show(True, rotation.manifests_of(directory, name, deployment))
@@ -92,17 +100,70 @@ def rotate(
             "service": name,
             "identity": entry.identity,
             "pending": entry.pending_identity,
-            "retired": list(entry.retired_identities),
+            "retired": [retired.model_dump(mode="json") for retired in entry.retired_identities],
         }
         states = [f"active   {entry.identity}"]
         states += [f"pending  {entry.pending_identity}"] if entry.pending_identity else []
-        states += [f"retired  {identity}" for identity in entry.retired_identities]
+        for retired in entry.retired_identities:
+            until = f", valid until {retired.valid_until:%Y-%m-%d %H:%M UTC}" if retired.valid_until else ""
+            states.append(f"retired  {retired.identity}{until}{', compromised' * retired.compromised}")
         lines = ["\n".join(states), f"hand {directory / DEPLOYMENT_FILE} to all services and clients"]
         if activate:
-            lines.append("--retire when the rounds from before are over and their results fetched")
-        if retire:
-            lines.append("rounds and results that only the old identity has signed are not accepted any more")
+            lines.append(
+                "rounds from before and their results stay valid; where someone else may know the old identity, go on "
+                "with --compromised"
+            )
+        if compromised:
+            lines.append("rounds and results that only this identity has signed are not believed any more")
         show(as_json, document, *lines)
+
+
+def enrol(
+    files: Annotated[
+        list[typer.FileText] | None,
+        typer.Argument(
+            metavar="FILE...",
+            help="Clients' public keys: FILE.pub of 'keygen --client', or one KEY or KEY,LABEL a line; - for standard "
+            "input.",
+        ),
+    ] = None,
+    label: Annotated[str, typer.Option(help="Whose key it is, for a single key without a label.")] = "",
+    listed: Annotated[bool, typer.Option("--list", help="Instead: show who has been enrolled from here.")] = False,
+    directory: Directory = HERE,
+    as_json: Json = False,
+) -> None:
+    """Enrol clients by their public keys: hop 1 and the accountant admit them to every round from then on."""
+    with plain_errors():
+        import asyncio
+        from dataclasses import asdict, replace
+
+        from rich.text import Text
+
+        from deploy.directory import read_deployment
+        from deploy.operator.roster import enrol as enrol_them
+        from deploy.operator.roster import enrolled, read_keys
+        from deploy.show.tables import counted
+
+        if listed:
+            if files or label:
+                raise ValueError("--list shows who is enrolled, and takes no file and no --label")
+            read_deployment(directory)
+            roster = enrolled(directory)
+            texts = [one.line() for one in roster] or ["no client has been enrolled from here"]
+            lines = [Text(text, no_wrap=True) for text in texts]
+            show(as_json, {"enrolled": [asdict(one) for one in roster]}, *lines)
+            return
+        keys = [one for file in files or [] for one in read_keys(text_of(file), file.name)]
+        if label:
+            if len(keys) != 1 or keys[0].label not in ("", label):
+                raise ValueError(
+                    f"--label names the owner of one key without a label, and {counted(len(keys), 'key')} are given; "
+                    "write KEY,LABEL on each line instead"
+                )
+            keys = [replace(keys[0], label=label)]
+        new = asyncio.run(enrol_them(directory, keys))
+        document = {"enrolled": len(keys), "new": new}
+        show(as_json, document, f"enrolled: {counted(len(keys), 'key')}, {new:,} of them new in the list")
 
 
 def tokens(

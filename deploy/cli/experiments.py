@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
+import difflib
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+import typer.core
 
 from deploy.cli.console import MEASURE, Json, note, plain_errors, progress_bar, show
 
 __all__ = ["add_commands"]
 
 
+class _Group(typer.core.TyperGroup):
+    """Knows what is meant by the name of an experiment where a command is expected."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Returns the command, as its base class does; a usage error names the command that runs the experiment."""
+        if args[0] not in self.commands:
+            from deploy.experiments.catalogue import FIGURES
+
+            close = difflib.get_close_matches(args[0], [one.name for one in FIGURES], 1)
+            if close:
+                ctx.fail(f"No such command {args[0]!r}. Did you mean 'croupier experiment run {close[0]}'?")
+        return super().resolve_command(ctx, args)
+
+
 def add_commands(app: typer.Typer) -> None:
     """Adds the group `experiment` to the command line."""
-    group = typer.Typer(no_args_is_help=True, help="Repeat the papers' figures and tables: which of their claims hold?")
+    group = typer.Typer(
+        cls=_Group, no_args_is_help=True, help="Repeat the papers' figures and tables: which of their claims hold?"
+    )
     group.command("list")(list_experiments)
     group.command("run")(run)
     group.command("all", help="The same as 'run' without names.")(run)

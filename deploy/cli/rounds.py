@@ -201,8 +201,14 @@ def round_show(
         from deploy.directory import client_transport
         from deploy.local.one_user import read_round
         from deploy.show.rounds import terms_text
+        from protocol.errors import Refusal
 
-        terms = asyncio.run(read_round(directory, round_id, client_transport(gateway)))
+        try:
+            terms = asyncio.run(read_round(directory, round_id, client_transport(gateway)))
+        except Refusal as refusal:
+            if as_json:
+                show(as_json, {"round_id": round_id, "refusal": {"code": refusal.code.name, "said": str(refusal)}})
+            raise
     show(as_json, terms, terms_text(terms, time.time(), "" if directory == HERE else str(directory), gateway))
 
 
@@ -289,6 +295,8 @@ def round_result(
                 published_result(directory, round_id, wait_s, client_transport(gateway), note)
             )
     if not certificate.granted:
+        if as_json:
+            show(as_json, publication_json(publication, certificate))
         raise fail(NOT_CERTIFIED, f"the accountant refused round {round_id}: {'; '.join(certificate.refusals)}")
     with plain_errors():
         if collector_key is not None:

@@ -129,7 +129,8 @@ class _Pages:
     async def error(self, request: Request, error: Exception) -> Response:
         """A page with one sentence."""
         status, said = _told(error)
-        return self._page("error.html", status, said=said, path=request.url.path)
+        # A path that begins with two slashes would be a link to another host, and so would one with a backslash.
+        return self._page("error.html", status, said=said, path="/" + quote(request.url.path.lstrip("/\\"), safe="/%"))
 
     # ------------------------------------------------------------- what goes on
 

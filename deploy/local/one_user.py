@@ -9,12 +9,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from client.key_file import read_private_key
 from client.limits import LIMITS_FILE, Limits, SpentHere, read_limits, write_limits
 from client.one_answer import Answered, answer_once, check_person, missing_by_hop, read_value
 from client.outbox import KEPT_DAYS, Outbox
 from client.rounds import fetch_round, fetch_terms, state_name
 from client.submission import Participant, new_client_key
 from deploy.directory import client_transport, read_deployment
+from deploy.operator.roster import Enrolled, note_enrolled
 from deploy.operator.rounds import Operator
 from deploy.show.documents import terms_json
 from protocol.errors import OtherPersonError
@@ -24,19 +26,11 @@ from runtime.transport import TLS, Transport
 __all__ = ["own_limits", "read_round", "submit_one", "verify_inclusion"]
 
 
-_KEY_BYTES = _TOKEN_BYTES = 32
+_TOKEN_BYTES = 32
 
 
 def _read_key(key_file: Path | None) -> bytes:
-    if key_file is None:
-        return new_client_key()
-    try:
-        key = bytes.fromhex(key_file.read_text(encoding="ascii").strip())
-    except ValueError:
-        key = b""
-    if len(key) != _KEY_BYTES:  # what stands there may be another secret, and is not shown
-        raise ValueError(f"{key_file} holds no client's key; it must have {2 * _KEY_BYTES} hexadecimal digits")
-    return key
+    return new_client_key() if key_file is None else read_private_key(key_file)
 
 
 def _known_as(public_key: bytes, token: bytes, *, has_key_file: bool) -> str:
@@ -126,6 +120,7 @@ async def submit_one(
         if operator:
             async with operator:
                 await operator.enrol([public_key])
+            await asyncio.to_thread(note_enrolled, directory, [Enrolled(public_key.hex())])
 
     outbox = _outbox(directory)
     async with (

@@ -31,7 +31,7 @@ from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
 from runtime.clock import Clock, SystemClock
 from runtime.http_channel import HttpChannel
-from runtime.retrying import is_not_pinned, why_unreachable
+from runtime.retrying import HOW_TO_TRUST, is_not_pinned, is_not_trusted, why_unreachable
 from runtime.service_directory import load_secrets, load_settings, not_pinned
 from runtime.transport import TLS, Transport
 
@@ -99,7 +99,7 @@ def _certificates(deployment: Deployment, now_s: float) -> Iterator[CheckResult]
     now = datetime.fromtimestamp(now_s, UTC)
     for entry in deployment.services:
         certificate = x509.load_pem_x509_certificate(entry.tls_certificate.encode())
-        rotate = f"'croupier rotate {entry.name}' on its machine, in three steps: docs/operations.md, Identity rotation"
+        rotate = f"'croupier rotate {entry.name}' on its machine, in two steps: docs/operations.md, Identity rotation"
         yield _validity(entry.name, certificate, now, rotate)
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         written = {str(one.value) for one in names}
@@ -240,7 +240,7 @@ async def _passed_on(deployment: Deployment, url: str) -> CheckResult:
         refusal = refusal_of(error)
         if refusal is None:
             said = f"{url} does not answer ({why_unreachable(error)})"
-            return CheckResult("gateway", "gateway", False, said, remedy)
+            return CheckResult("gateway", "gateway", False, said, HOW_TO_TRUST if is_not_trusted(error) else remedy)
         if refusal.code is not Code.NO_OPEN_ROUND:
             remedy = "can its machine reach what clients call? Has it the newest deployment.toml, and was it restarted?"
             return CheckResult("gateway", "gateway", False, f"{url} answers: {refusal}", remedy)

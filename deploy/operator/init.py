@@ -145,9 +145,10 @@ def _next(directory: Path, layout: Layout, run_with: str) -> str:
         "",
         f"1. Delete `{MACHINES}/` here: it holds every key. Keep `{OPERATOR}/` and `{DEPLOYMENT_FILE}`.",
         "2. `croupier doctor --dir DIR` here, and with `--dir " + HOME + "` on each machine, says what is still wrong.",
-        "3. One after the other, let each service change its identity on its own machine, in three steps: until then",
-        "   this machine has seen all keys. After each command, copy the new `deployment.toml` to all machines, and to",
-        "   this one, before you go on (docs/operations.md, Identity rotation). There it lies in",
+        "3. One after the other, let each service change its identity on its own machine. This machine has seen the",
+        "   first ones, which is why the third command marks them as compromised. After each command, copy the new",
+        "   `deployment.toml` to all machines, and to this one, before you go on (docs/operations.md, Identity",
+        "   rotation). There it lies in",
         f"   {f'`{HOME}`' if run_with == 'systemd' else 'the folder of each service, beside compose.yaml'}.",
         *(_of_rotated_gateway(layout.gateway, run_with) if layout.gateway else []),
         "",
@@ -171,7 +172,7 @@ def _rotation(layout: Layout, run_with: str) -> list[str]:
             as_owner = "runuser -u croupier -- /opt/croupier/bin/"
             begin = as_owner if run_with == "systemd" else f"docker compose exec {name} "
             command = f"{begin}croupier rotate {name} --dir {HOME}"
-            lines += [command, f"{command} --activate", f"{command} --retire"]
+            lines += [command, f"{command} --activate", f"{command} --compromised"]
     return lines
 
 

@@ -7,14 +7,15 @@ DIR/<service>/*.key, tls.crt   secret: one directory per service, and one for th
 from __future__ import annotations
 
 import datetime
+import fcntl
 import ipaddress
 import json
 import os
 import re
 import secrets
 import socket
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from cryptography import x509
@@ -23,6 +24,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.x509.oid import NameOID
 
+from client.key_file import PRIVATE, PUBLIC, key_text
 from protocol.collector import collector_key_lines
 from protocol.deployment import DEPLOYMENT_FILE, OPERATOR, Deployment
 from protocol.envelope import MAX_HOPS
@@ -31,6 +33,7 @@ from runtime.service_directory import seal_key
 
 __all__ = [
     "VALID_BEFORE",
+    "alone",
     "check_hops",
     "free_addresses",
     "give_to_owner",
@@ -138,13 +141,17 @@ def deployment_text(deployment: Deployment) -> str:
 
 
 def _toml_lines(table: Mapping[str, object]) -> list[str]:
-    """Returns the lines of a table of strings, numbers and lists of strings; sub-tables are put inline."""
+    """Returns the lines of a table of strings, numbers, times and lists of those; sub-tables are put inline."""
     return [f"{key} = {_toml_value(value)}" for key, value in table.items() if value != ()]
 
 
 def _toml_value(value: object) -> str:
     if isinstance(value, str):
         return f"'''\n{value}'''" if "\n" in value else json.dumps(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, datetime.datetime):
+        return value.isoformat().replace("+00:00", "Z")
     if isinstance(value, Mapping):
         return "{" + ", ".join(_toml_lines(value)) + "}"
     if isinstance(value, tuple):
@@ -153,16 +160,21 @@ def _toml_value(value: object) -> str:
 
 
 def make_client_key(path: Path) -> str:
-    """Writes one client's signing key and returns its public half, both hexadecimal.
+    """Writes one client's signing key, and its public half into FILE.pub; returns the latter, hexadecimal.
 
     Raises:
-        ValueError: the file exists.
+        ValueError: FILE exists, or FILE.pub is not the public half of a key that is gone.
     """
+    public_file = path.with_name(f"{path.name}.pub")
     if path.exists():
         raise ValueError(f"{path} exists; a client keeps its key")
+    if public_file.exists() and not public_file.read_bytes().startswith(PUBLIC.encode()):
+        raise ValueError(f"{public_file} exists and is not a client's public key; choose another name")
     key = Ed25519PrivateKey.generate()
-    write_secret(path, key.private_bytes_raw().hex() + "\n")
-    return key.public_key().public_bytes_raw().hex()
+    public = key.public_key().public_bytes_raw()
+    write_secret(path, key_text(PRIVATE, key.private_bytes_raw()))
+    public_file.write_text(key_text(PUBLIC, public), encoding="ascii")
+    return public.hex()
 
 
 def make_collector_key(path: Path, suite: str) -> Path:
@@ -226,6 +238,20 @@ def replace_secret(path: Path, content: str) -> None:
     fresh.unlink(missing_ok=True)
     write_secret(fresh, content)
     fresh.replace(path)
+
+
+@contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Waits until no other process changes a file; the lock of a process that dies is gone with it."""
+    file = path.with_suffix(".lock")  # the file itself is replaced, and a lock on it with it
+    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    lock = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        give_to_owner(file)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
 
 
 def give_to_owner(path: Path) -> None:

@@ -1,11 +1,14 @@
-"""Changes the identity and TLS key of a service while the deployment runs, in three steps.
+"""Changes the identity and TLS key of a service while the deployment runs, in two steps.
 
     rotate     new keys beside the old ones; the deployment file names them as pending
-    activate   the service signs with the new keys and shows them; the old identity is retired
-    retire     the old identity is no longer trusted
+    activate   the service signs with the new keys and shows them; the old identity is retired, with the time
 
 After each step all services and clients get the deployment file. Between the steps each may have the older or the newer
-one: both trust the keys in use. A key that may have leaked is not rotated but removed: activate, and retire at once.
+one: both trust the keys in use. A retired identity is believed in rounds that were made before it was retired, so that
+their results stay readable. One that someone else may know is marked:
+
+    mark_compromised   nothing that the last retired identity has signed is believed, results of its time included
+
 Services notice new files by themselves (`deploy.node.reload`).
 
 In a pod the deployment file and the keys are mounted read-only: only the cluster can replace them. There a step changes
@@ -17,16 +20,17 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from deploy.directory import read_deployment
 from deploy.operator.keys import deployment_text, write_deployment, write_keys
 from deploy.render.kubernetes import rotated
-from protocol.deployment import Deployment, ServiceEntry
+from protocol.deployment import Deployment, RetiredIdentity, ServiceEntry
 from runtime.service_directory import load_secrets
 
-__all__ = ["activate", "manifests_of", "retire", "rotate"]
+__all__ = ["activate", "manifests_of", "mark_compromised", "rotate"]
 
 _PENDING = "pending-"
 _FILES = ("identity.key", "tls.key", "tls.crt")
@@ -50,8 +54,10 @@ def rotate(directory: Path, name: str, *, in_pod: bool = False) -> Deployment:
     return _put(directory, entry, in_pod, pending_identity=identity, pending_tls_certificate=certificate)
 
 
-def activate(directory: Path, name: str, *, in_pod: bool = False) -> Deployment:
+def activate(directory: Path, name: str, now: datetime | None = None, *, in_pod: bool = False) -> Deployment:
     """Puts the pending keys of a service in the place of its old ones, and returns the new deployment.
+
+    The old identity is retired: it is believed in rounds that were made before now.
 
     Raises:
         ValueError: no such service, it has no pending keys, or its files are mounted read-only.
@@ -64,6 +70,7 @@ def activate(directory: Path, name: str, *, in_pod: bool = False) -> Deployment:
         if pending.exists() and not in_pod:  # a crash half-way is made good by repeating the step
             with _mounts_named(directory / name / file):
                 pending.replace(directory / name / file)
+    until = (now or datetime.now(UTC)).replace(microsecond=0)
     return _put(
         directory,
         entry,
@@ -72,20 +79,22 @@ def activate(directory: Path, name: str, *, in_pod: bool = False) -> Deployment:
         tls_certificate=entry.pending_tls_certificate,
         pending_identity=None,
         pending_tls_certificate=None,
-        retired_identities=(*entry.retired_identities, entry.identity),
+        retired_identities=(*entry.retired_identities, RetiredIdentity(identity=entry.identity, valid_until=until)),
     )
 
 
-def retire(directory: Path, name: str, *, in_pod: bool = False) -> Deployment:
-    """Ends the trust in the old identities of a service, and returns the new deployment.
+def mark_compromised(directory: Path, name: str, *, in_pod: bool = False) -> Deployment:
+    """Marks the identity that a service has retired last as compromised, and returns the new deployment.
 
     Raises:
-        ValueError: no such service, it has no retired identities, or the deployment file is mounted read-only.
+        ValueError: no such service, it has no retired identity, or the deployment file is mounted read-only.
     """
     entry = read_deployment(directory).service(name)
     if not entry.retired_identities:
-        raise ValueError(f"{name} has no retired identities")
-    return _put(directory, entry, in_pod, retired_identities=())
+        raise ValueError(f"{name} has no retired identity; rotate and activate new keys first")
+    *before, last = entry.retired_identities
+    marked = last.model_copy(update={"compromised": True})
+    return _put(directory, entry, in_pod, retired_identities=(*before, marked))
 
 
 def manifests_of(directory: Path, name: str, deployment: Deployment) -> dict[str, Any]:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import secrets
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -19,12 +21,12 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from accountant.ranges import DEFAULT_DELTA
-from client.rounds import accept_manifest, fetch_publication, read_publication, state_name
+from client.rounds import accept_manifest, fetch_publication, fetch_round, read_publication, state_name
 from deploy.directory import read_deployment
 from protocol.collector import open_result, read_collector_key
 from protocol.deployment import OPERATOR, Deployment
 from protocol.envelope import PROTOCOL_VERSION, SuiteName
-from protocol.errors import EnvelopeError, Refusal, refusal_of
+from protocol.errors import Code, EnvelopeError, Refusal, refusal_of
 from protocol.identity import Kind, read_signed
 from protocol.manifest import RoundTerms, canonical, parse_terms
 from protocol.questions import Question
@@ -39,6 +41,8 @@ __all__ = ["Operator", "RoundSettings", "check_settings", "kept_result", "open_p
 
 _PATIENCE_S = 20.0
 _PER_CALL = 50_000
+_CLOSES_WITHIN_S = 5.0
+"""Hop 1 looks at its clock several times a second, and closes a round that is due; clocks differ by seconds."""
 _ANY_CHAIN = ("shuffler-1", "accountant", "analyzer")
 _SHORT_BATCH = {"hold": pb.SHORT_BATCH_POLICY_HOLD, "dispose": pb.SHORT_BATCH_POLICY_DISPOSE}
 
@@ -166,7 +170,7 @@ class Operator:
     async def _prepare(self, name: str, round_id: str, settings: RoundSettings) -> pb.RoundKeys:
         request = rpc.PrepareRequest(round_id=round_id, hpke_suite=settings.hpke_suite)
         answer = await retrying(lambda: self._control(name).Prepare(request, timeout=20.0), give_up_after_s=_PATIENCE_S)
-        return read_signed(Kind.ROUND_KEYS, pb.RoundKeys, answer.round_keys, self.deployment.identities, [name])
+        return read_signed(Kind.ROUND_KEYS, pb.RoundKeys, answer.round_keys, self.deployment.pinned(), [name])
 
     async def _sign(self, name: str, payload: bytes) -> pb.Signature:
         request = rpc.SignRequest(manifest=payload)
@@ -372,7 +376,9 @@ def kept_result(directory: Path, round_id: str, file: Path) -> tuple[pb.Publicat
     try:
         document = pb.Signed.FromString(file.read_bytes())
     except DecodeError as error:
-        raise ValueError(f"{file} is no signed document; the console's page of a round offers one") from error
+        raise ValueError(
+            f"{file} is not a signed document; download one from the round's page in the console"
+        ) from error
     return read_publication(document, deployment, round_id)
 
 
@@ -393,7 +399,8 @@ async def published_result(
         tell: called once, with a sentence, when the analyzer has no result yet and it is waited for.
 
     Raises:
-        Refusal: the round has no result after `patience_s`.
+        Refusal: the round has no result after `patience_s`, or will have none by then: it takes answers still, is held,
+            or was withdrawn.
         SignatureError: publication or certificate are not signed as they must be.
     """
     deployment = read_deployment(directory)
@@ -407,4 +414,41 @@ async def published_result(
             told = True
 
     async with transport.public_channel(deployment.analyzer) as channel:
+        try:
+            return await fetch_publication(channel, deployment, round_id, 0.0)
+        except Refusal as refusal:
+            if refusal.code is not Code.NOT_READY:
+                raise
+        except grpc.aio.AioRpcError:
+            pass  # it is tried again for as long as the caller waits
+        async with transport.public_channel(deployment.shufflers[0]) as first:
+            await _check_closed(first, deployment, round_id, patience_s)
         return await fetch_publication(channel, deployment, round_id, patience_s, wait)
+
+
+async def _check_closed(first: grpc.aio.Channel, deployment: Deployment, round_id: str, patience_s: float) -> None:
+    """Raises Refusal where a result will not come while the caller waits: hop 1 takes answers still, or has none."""
+    try:
+        terms, state = await fetch_round(first, deployment, round_id, 0.0)
+    except Refusal as refusal:
+        if refusal.code is Code.WRONG_STATE:
+            raise
+        return
+    except grpc.aio.AioRpcError:
+        return
+    deadline, least = terms.manifest.close_deadline_unix_s, terms.manifest.min_batch_size
+    left_s = deadline - time.time()
+    if state != pb.ROUND_STATE_OPEN or (deadline and -_CLOSES_WITHIN_S < left_s <= patience_s):
+        return
+    few = f"fewer than {least:,} have answered, and the round is held"
+    operator = (
+        f"its operator sees how many in 'croupier round list'; 'croupier round withdraw {round_id}' ends the round"
+    )
+    if not deadline:
+        why = f"it takes answers until its operator closes it ('croupier round close {round_id}'). "
+        why += f"If that was done, {few}; {operator}"
+    elif left_s > 0:
+        why = f"it takes answers until {datetime.fromtimestamp(deadline, UTC):%Y-%m-%d %H:%M} UTC"
+    else:
+        why = f"its deadline has passed, but {few}. Clients that have tickets can still answer; {operator}"
+    raise Refusal(Code.NOT_READY, f"round {round_id!r} is not published yet; {why}")

@@ -6,14 +6,12 @@ Revocation, of tokens and of enrolled keys, is here, too: what is revoked is no 
 from __future__ import annotations
 
 import asyncio
-import fcntl
-import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from random import SystemRandom
 
-from deploy.operator.keys import give_to_owner, replace_secret, write_secret
+from deploy.operator.keys import alone, replace_secret, write_secret
+from deploy.operator.roster import note_revoked
 from deploy.operator.rounds import Operator
 from protocol.deployment import OPERATOR
 from runtime.transport import TLS, Transport
@@ -75,7 +73,9 @@ async def revoke(
     raw_keys = [_unhex("key", number, text) for number, text in enumerate(client_keys, start=1)]
     raw_tokens = [_unhex("token", number, text) for number, text in enumerate(tokens, start=1)]
     async with Operator(directory, transport) as operator:
-        return await operator.revoke(raw_keys, raw_tokens)
+        revoked = await operator.revoke(raw_keys, raw_tokens)
+    note_revoked(directory, [key.hex() for key in raw_keys])
+    return revoked
 
 
 def _unhex(what: str, number: int, text: str) -> bytes:
@@ -90,7 +90,7 @@ def _unhex(what: str, number: int, text: str) -> bytes:
 
 def take_tokens(directory: Path, count: int) -> list[bytes]:
     """Returns so many of the tokens that were kept for canaries, which are gone then; b"" for each that is missing."""
-    with _alone(directory):
+    with alone(_kept(directory)):
         kept = _read(directory)
         if kept:
             _write(directory, kept[count:])
@@ -98,22 +98,8 @@ def take_tokens(directory: Path, count: int) -> list[bytes]:
 
 
 def _keep(directory: Path, tokens: list[str]) -> None:
-    with _alone(directory):
+    with alone(_kept(directory)):
         _write(directory, [*_read(directory), *tokens])
-
-
-@contextmanager
-def _alone(directory: Path) -> Iterator[None]:
-    """Waits until no other process changes the file; the lock of one that dies is gone with it."""
-    file = _kept(directory).with_suffix(".lock")  # the file itself is replaced, and a lock on it with it
-    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    lock = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        give_to_owner(file)
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(lock)
 
 
 def _read(directory: Path) -> list[str]:

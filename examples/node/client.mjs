@@ -35,8 +35,16 @@ const call = gateway ? overHttps(gateway) : await overGrpc();
 const deployment = parse(readFileSync(file, "utf8"));
 const ofRole = (role) => deployment.services.filter((one) => one.role === role);
 const chain = [...ofRole("shuffler"), ...ofRole("accountant"), ...ofRole("analyzer")];
-const identities = (one) => [one.identity, one.pending_identity, ...(one.retired_identities ?? [])].filter(Boolean);
-const pinned = Object.fromEntries(chain.map((one) => [one.name, identities(one).map(hex)]));
+
+/** Returns every service's identities that are believed in a round with this manifest. */
+function pinnedFor({hops, accountant, analyzer}) {
+  const times = [...hops, accountant, analyzer].map((keys) => Number(keys.created_unix_s ?? 0));
+  const time = times.every(Boolean) ? Math.max(...times) : Infinity;
+  const believed = (one) => !one.compromised && (!one.valid_until || time <= one.valid_until.getTime() / 1000 + 60);
+  const retired = (one) => (one.retired_identities ?? []).filter(believed).map((each) => each.identity ?? each);
+  const identities = (one) => [one.identity, one.pending_identity, ...retired(one)].filter(Boolean);
+  return Object.fromEntries(chain.map((one) => [one.name, identities(one).map(hex)]));
+}
 
 /** Refuses a manifest that is not this deployment's, or that this client does not understand. */
 function check({manifest}) {
@@ -80,7 +88,8 @@ function keepFirst(sealed) {
 
 const [first, accountant] = [chain[0], ofRole("accountant")[0]];
 const shown = await call(first, "Shuffler/GetRound", {round_id: roundId});
-const round = new Round(signedByAll("manifest", shown.manifest, pinned));
+const {manifest} = new Round(shown.manifest.payload);
+const round = new Round(signedByAll("manifest", shown.manifest, pinnedFor(manifest)));
 check(round);
 const id = round.manifest.round_id;
 // An operator chooses the id: "../" may be in it.

@@ -621,6 +621,7 @@ class RoundKeys(_message.Message):
     RELEASE_PUBLIC_KEY_FIELD_NUMBER: _builtins.int
     REPORT_TICKET_KEY_FIELD_NUMBER: _builtins.int
     PARAMETER_TICKET_KEY_FIELD_NUMBER: _builtins.int
+    CREATED_UNIX_S_FIELD_NUMBER: _builtins.int
     round_id: _builtins.str
     service: _builtins.str
     """Name of the service in the deployment file."""
@@ -635,6 +636,11 @@ class RoundKeys(_message.Message):
     ristretto255-SHA512): one for the report lane, one for the parameter lane.
     """
     parameter_ticket_key: _builtins.bytes
+    created_unix_s: _builtins.int
+    """When the service made the keys, Unix seconds, by its own clock. The latest of these times in a manifest is the time
+    of the round, by which everybody decides whether a retired identity is believed in it. A service signs no manifest
+    with another time beside its own keys. 0: a version from before this field has made them.
+    """
     def __init__(
         self,
         *,
@@ -644,10 +650,11 @@ class RoundKeys(_message.Message):
         release_public_key: _builtins.bytes = ...,
         report_ticket_key: _builtins.bytes = ...,
         parameter_ticket_key: _builtins.bytes = ...,
+        created_unix_s: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["parameter_ticket_key", b"parameter_ticket_key", "public_key", b"public_key", "release_public_key", b"release_public_key", "report_ticket_key", b"report_ticket_key", "round_id", b"round_id", "service", b"service"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_unix_s", b"created_unix_s", "parameter_ticket_key", b"parameter_ticket_key", "public_key", b"public_key", "release_public_key", b"release_public_key", "report_ticket_key", b"report_ticket_key", "round_id", b"round_id", "service", b"service"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1985,6 +1992,7 @@ class Publication(_message.Message):
     SEALED_RESULT_FIELD_NUMBER: _builtins.int
     MERGING_BIAS_FIELD_NUMBER: _builtins.int
     PRECISION_FIELD_NUMBER: _builtins.int
+    MANIFEST_FIELD_NUMBER: _builtins.int
     round_id: _builtins.str
     manifest_hash: _builtins.bytes
     confidence_level: _builtins.float
@@ -2016,6 +2024,12 @@ class Publication(_message.Message):
     def clamping(self) -> Global___Clamping:
         """Laplace and Gaussian noise only."""
 
+    @_builtins.property
+    def manifest(self) -> Global___Signed:
+        """The manifest with the signatures of all services: it tells the time of the round. Empty in a publication from before
+        this field.
+        """
+
     def __init__(
         self,
         *,
@@ -2033,10 +2047,11 @@ class Publication(_message.Message):
         sealed_result: _builtins.bytes = ...,
         merging_bias: _builtins.float = ...,
         precision: Global___Precision.ValueType = ...,
+        manifest: Global___Signed | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_clamping", b"_clamping", "certificate", b"certificate", "clamping", b"clamping"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_clamping", b"_clamping", "certificate", b"certificate", "clamping", b"clamping", "manifest", b"manifest"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clamping", b"_clamping", "certificate", b"certificate", "clamping", b"clamping", "confidence_level", b"confidence_level", "drops", b"drops", "manifest_hash", b"manifest_hash", "merging_bias", b"merging_bias", "notes", b"notes", "num_reports", b"num_reports", "precision", b"precision", "round_id", b"round_id", "sealed_result", b"sealed_result", "values", b"values", "vector", b"vector", "vector_standard_error", b"vector_standard_error"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clamping", b"_clamping", "certificate", b"certificate", "clamping", b"clamping", "confidence_level", b"confidence_level", "drops", b"drops", "manifest", b"manifest", "manifest_hash", b"manifest_hash", "merging_bias", b"merging_bias", "notes", b"notes", "num_reports", b"num_reports", "precision", b"precision", "round_id", b"round_id", "sealed_result", b"sealed_result", "values", b"values", "vector", b"vector", "vector_standard_error", b"vector_standard_error"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__clamping: _TypeAlias = _typing.Literal["clamping"]  # noqa: Y015
     _WhichOneofArgType__clamping: _TypeAlias = _typing.Literal["_clamping", b"_clamping"]  # noqa: Y015

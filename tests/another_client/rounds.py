@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal, localcontext
 
@@ -28,7 +28,7 @@ def context(kind: str) -> bytes:
     return b"croupier/v1/" + kind.encode() + b"\0"
 
 
-def signed_by_all(kind: str, document: pb.Signed, pinned: Mapping[str, Sequence[bytes]]) -> bytes:
+def signed_by_all(kind: str, document: pb.Signed, pinned: Mapping[str, Collection[bytes]]) -> bytes:
     """Returns the payload, if it is signed by everyone who is pinned, and by no one else; see the page, section 3."""
     signers = {one.signer for one in document.signatures}
     if signers != set(pinned):
@@ -162,7 +162,7 @@ def check_included(
     certificate: pb.Certificate,
     list_of: Callable[[int, pb.Lane.ValueType], bytes],
     inclusion: Sequence[Sequence[bytes]],
-    pinned: Mapping[str, Sequence[bytes]],
+    pinned: Mapping[str, Collection[bytes]],
 ) -> None:
     """Raises ValueError unless every hop has passed on both ciphertexts; see the page, section 8.
 

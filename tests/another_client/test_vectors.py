@@ -15,7 +15,7 @@ from client.randomizers import blanket_threshold, flip_threshold
 from protocol.batches import read_commitments
 from protocol.envelope import open_sealed
 from protocol.errors import SignatureError
-from protocol.identity import Kind, read_signed, submission_is_authentic, verify_signed
+from protocol.identity import Kind, Pinned, read_signed, submission_is_authentic, verify_signed
 from protocol.manifest import RoundTerms, parse_terms
 from protocol.onion import BudgetRecord, Onion, decode_budget, report_message, split_report
 from protocol.tickets import TicketIssuer, TicketRequest, collect_tickets
@@ -33,8 +33,8 @@ def raw(value: str) -> bytes:
     return bytes.fromhex(value)
 
 
-def pinned(case: dict[str, Any]) -> dict[str, list[bytes]]:
-    return {name: [raw(key)] for name, key in case["identities"].items()}
+def pinned(case: dict[str, Any]) -> Pinned:
+    return {name: {raw(key): None} for name, key in case["identities"].items()}
 
 
 def terms_of(case: dict[str, Any]) -> RoundTerms:

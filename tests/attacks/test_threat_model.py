@@ -11,8 +11,9 @@ HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "threat-model.md"
 CONSOLE = HERE.parent / "console"
 """Attacks on the web page stand among its other tests."""
-ATTACKS = 21
-"""As in the protocol's table; and callers, the web page, gateways, budgets in certificates, test_promises.py's."""
+ATTACKS = 22
+"""As in the protocol's table of attacks; and callers, the web page, gateways, budgets in certificates, retired
+identities, and test_promises.py's."""
 
 
 def names_in(room: Path) -> Counter[str]:

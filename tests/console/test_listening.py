@@ -11,9 +11,11 @@ import signal
 import ssl
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
+from urllib.parse import urljoin, urlsplit
 from urllib.request import Request, urlopen
 
 import pytest
@@ -22,11 +24,15 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp
 
 import deploy.console
+from deploy.console.app import make_app
 from deploy.console.guard import Guard, Listening
 from deploy.console.server import serve
+from deploy.console.source import Source
 from deploy.node.extras import missing_library
+from deploy.operator.keys import make_deployment
 from tests.support.command_line import croupier
 
 TOKEN = "a token of more than 16 characters"
@@ -34,8 +40,8 @@ HERE = Path(deploy.console.__file__).parent
 FILES = sorted([*HERE.glob("templates/*"), *HERE.glob("static/*")])
 
 
-async def asked(where: Listening, **headers: str) -> tuple[int, dict[str, str]]:
-    """Returns status and headers of what a guarded application answers."""
+async def answered(app: ASGIApp, path: str, headers: Mapping[str, str]) -> list[Any]:
+    """Returns the messages of an application's answer."""
     sent: list[Any] = []
 
     async def receive() -> Any:
@@ -45,8 +51,14 @@ async def asked(where: Listening, **headers: str) -> tuple[int, dict[str, str]]:
         sent.append(message)
 
     raw = [(name.encode(), value.encode()) for name, value in headers.items()]
-    scope = {"type": "http", "method": "GET", "path": "/", "headers": raw}
-    await Guard(PlainTextResponse("inside"), where)(scope, receive, send)
+    scope = {"type": "http", "method": "GET", "path": path, "query_string": b"", "headers": raw, "scheme": "http"}
+    await app(scope, receive, send)
+    return sent
+
+
+async def asked(where: Listening, **headers: str) -> tuple[int, dict[str, str]]:
+    """Returns status and headers of what a guarded application answers."""
+    sent = await answered(Guard(PlainTextResponse("inside"), where), "/", headers)
     return sent[0]["status"], {name.decode(): value.decode() for name, value in sent[0]["headers"]}
 
 
@@ -79,6 +91,20 @@ async def test_elsewhere_the_token_is_needed() -> None:
     for given in ("", "Basic", "Basic !", f"Basic {basic('not the token')}", f"Bearer {basic(TOKEN)}"):
         assert (await asked(where, authorization=given))[0] == 401
     assert (await asked(where, authorization=f"Basic {basic(TOKEN)}"))[0] == 200
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("path", ["//evil.example", "///evil.example", "/\\evil.example", "//evil.example/%22", "/a b"])
+async def test_no_address_makes_a_link_to_another_host(path: str, tmp_path: Path) -> None:
+    """Reproduction: GET //evil.example gave a page with <a href="//evil.example">try again</a>."""
+    make_deployment(tmp_path, "local", 1)
+    sent = await answered(make_app(Source(tmp_path), Listening()), path, {"host": "127.0.0.1:8780"})
+    assert sent[0]["status"] == 404
+    links = re.findall(r'href="([^"]*)"', sent[1]["body"].decode())
+    assert [link for link in links if "evil" in link or "a%20b" in link]
+    assert {urlsplit(urljoin("http://127.0.0.1:8780/x", link.replace("\\", "/"))).netloc for link in links} == {
+        "127.0.0.1:8780"
+    }
 
 
 def basic(password: str) -> str:

@@ -212,7 +212,7 @@ async def test_the_key_is_made_once_and_is_its_owners(tmp_path: Path) -> None:
         assert file.stat().st_mode & 0o077 == 0
         assert make().public_key == make("other", key_file=file).public_key == key
         file.write_text("")
-        with pytest.raises(ValueError, match="holds no client's key"):
+        with pytest.raises(ValueError, match="is not the file of a client's private key"):
             _ = make().public_key
         with pytest.raises(ValueError, match="directory is missing"):
             croupier.AsyncClient(here.deployment)

@@ -26,7 +26,7 @@ from tests.support.rounds import QUESTIONS, Table, people, table
 ROOT = Path(__file__).parents[2]
 
 
-def post(server: ThreadingHTTPServer, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+def post(server: ThreadingHTTPServer, body: Any) -> tuple[int, dict[str, Any]]:
     request = urllib.request.Request(f"http://127.0.0.1:{server.server_port}/", json.dumps(body).encode())
     try:
         with urllib.request.urlopen(request, timeout=60) as answer:
@@ -56,6 +56,11 @@ def serve_visitors(deployment: Path, round_id: str, visitors: Path) -> None:
             assert post(server, {"visitor": "ada", "answer": 1})[0] == 200
             assert post(server, {"visitor": "grace", "answer": 7})[0] == 400
             assert post(server, {"visitor": "eve", "answer": 1})[0] == 403
+            # Reproduction: without a field it closed the connection, and gave no answer.
+            bodies: tuple[Any, ...] = ({"visitor": "ada"}, {"answer": 1}, {}, [], "ada", None)
+            for body in bodies:
+                status, said = post(server, body)
+                assert (status, said["error"][:12]) == (400, "the body mus")
             assert post(server, {"visitor": "mallory", "answer": 1})[1]["code"] == "UNKNOWN_TOKEN"
         finally:
             server.shutdown()

@@ -145,6 +145,23 @@ def test_explain_says_a_certificate_in_plain_words(budgets: Path, tmp_path: Path
     assert said.endswith("\nThis explains what was read. It does not check who made it, or what was changed.\n")
 
 
+def test_every_question_of_a_demo_is_explained(budgets: Path) -> None:
+    """Reproduction: 'croupier demo --json | croupier explain -' said that this is no certificate."""
+    document = answer("certify", budgets, *DIRECTIONS, "--delta", "1e-6")
+    demo = {
+        "questions": [{"name": name, "certificate": document} for name in ("smokes", "mood\x1b[2J")],
+        "together": {},
+    }
+    alone, said = run("explain", "-", typed=json.dumps(document)), run("explain", "-", typed=json.dumps(demo))
+    assert said.count(alone.partition("\nThis explains")[0].strip()) == 2
+    assert "# smokes\n" in said
+    assert "\x1b" not in said
+    found = json.loads(run("explain", "-", "--json", typed=json.dumps(demo)))["questions"]
+    assert [one["certified"] for one in found] == [explain(document).to_json()["certified"]] * 2
+    refused = {"questions": [{"name": "smokes", "certificate": 1}]}
+    assert "the document is no certificate" in run("explain", "-", typed=json.dumps(refused), expect=2)
+
+
 def test_a_certificate_that_its_own_attack_refutes_is_not_explained(budgets: Path) -> None:
     """Reproduction: it was explained as CERTIFIED."""
     document = answer("certify", budgets, *DIRECTIONS, "--delta", "1e-6")
@@ -158,7 +175,7 @@ def test_a_certificate_that_its_own_attack_refutes_is_not_explained(budgets: Pat
 def test_what_cannot_be_explained_is_named(budgets: Path, tmp_path: Path) -> None:
     assert "budgets.csv cannot be read" in run("explain", budgets, expect=2)
     assert "<stdin> cannot be read" in (said := run("explain", "-", typed=b"\xff{}", expect=2))
-    assert "what 'croupier certify --json' or 'croupier round result --json' prints" in said
+    assert "what 'croupier certify --json', 'croupier round result --json' or 'croupier demo --json' prints" in said
     # Reproduction: after a command that had failed, a second error that had nothing to do with it.
     assert "standard input is empty; did the command before it fail?" in run("explain", "-", expect=2)
     assert "the document is no certificate" in run("explain", "-", typed="[1]", expect=2)

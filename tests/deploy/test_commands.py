@@ -20,8 +20,30 @@ def command(*path: str) -> Any:
     return found
 
 
+def test_an_experiment_in_the_place_of_a_command_is_understood() -> None:
+    """Reproduction: 'croupier experiment gspa-fig2' ended with 'No such command' and no way out."""
+    for typed in ("gspa-fig2", "gspa-fg2"):
+        done = CliRunner().invoke(app, ["experiment", typed], env={"COLUMNS": "200"})
+        assert done.exit_code == 2
+        assert f"No such command '{typed}'. Did you mean 'croupier experiment run gspa-fig2'?" in done.output
+    assert "gspa" not in CliRunner().invoke(app, ["experiment", "lits"], env={"COLUMNS": "200"}).output
+
+
 def test_the_names_of_commands_are_an_interface() -> None:
-    operator = {"init", "keygen", "rotate", "tokens", "revoke", "serve", "up", "down", "status", "doctor", "ledger"}
+    operator = {
+        "init",
+        "keygen",
+        "rotate",
+        "enrol",
+        "tokens",
+        "revoke",
+        "serve",
+        "up",
+        "down",
+        "status",
+        "doctor",
+        "ledger",
+    }
     operator |= {"canary", "round"}
     accountant = {"certify", "explain", "curve", "audit", "plan"}
     assert set(command().commands) == operator | accountant | {

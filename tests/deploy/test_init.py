@@ -109,7 +109,7 @@ def test_the_commands_that_change_identities_are_complete(run_with: str, tmp_pat
                 croupier("rotate", name, *(machine / name if word == "/var/lib/croupier" else word for word in options))
         after = read_deployment(machine / name).service(name)
         assert after.identity != before
-        assert not after.retired_identities
+        assert [(one.identity, one.compromised) for one in after.retired_identities] == [(before, True)]
     for name in ("shuffler", "accountant", "analyzer"):
         assert (f"Install `croupier[{name}]` there" in page) == (run_with == "systemd")
 

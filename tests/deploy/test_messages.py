@@ -333,7 +333,8 @@ def test_a_key_or_token_that_is_none_is_named_and_not_shown(tmp_path: Path) -> N
         file = tmp_path / f"key-{number}"
         file.write_bytes(content)
         said = refused(*here, "--key", file)
-        assert said == f"croupier: {file} holds no client's key; it must have 64 hexadecimal digits"
+        assert said.startswith(f"croupier: {file} is not the file of a client's private key; it must have the line ")
+        assert content.decode("latin-1") not in said.removeprefix(f"croupier: {file}")
     assert refused(*here, "--token", "abcd") == "croupier: the token has 4 hexadecimal digits; it must have 64"
     no_text = f"croupier: {tmp_path}/key-2 is no text; it must be UTF-8"
     assert refused(*here, "--token-file", tmp_path / "key-2") == no_text
@@ -396,11 +397,14 @@ def test_a_missing_library_is_named_with_its_extra() -> None:
 
 
 def test_the_steps_of_a_rotation_say_what_comes_then(tmp_path: Path) -> None:
-    """Reproduction: after --retire the rounds under way were of a wrong signature, and no step had said so."""
+    """Reproduction: the last of three steps had made every earlier result one of a wrong signature."""
     make_deployment(tmp_path, "local", 1)
-    steps: tuple[list[str], ...] = ([], ["--activate"], ["--retire"])
+    steps: tuple[list[str], ...] = ([], ["--activate"], ["--compromised"])
     done = [CliRunner().invoke(app, ["rotate", "analyzer", "--dir", str(tmp_path), *step]) for step in steps]
     first, second, third = (" ".join(one.stdout.split()).split("services and clients")[1].strip() for one in done)
     assert first == ""
-    assert second == "--retire when the rounds from before are over and their results fetched"
-    assert third == "rounds and results that only the old identity has signed are not accepted any more"
+    assert second == (
+        "rounds from before and their results stay valid; where someone else may know the old identity, go on with "
+        "--compromised"
+    )
+    assert third == "rounds and results that only this identity has signed are not believed any more"

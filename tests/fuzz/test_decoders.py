@@ -29,7 +29,7 @@ from protocol.batches import digest, read_commitments, unpack
 from protocol.deployment import DEPLOYMENT_FILE, Deployment, load_deployment
 from protocol.envelope import SUITES, Label, SuiteName, generate_key_pair, open_many, seal
 from protocol.errors import Code, Refusal, SignatureError
-from protocol.identity import Identity, Kind, submission_is_authentic, verify_signed
+from protocol.identity import Identity, Kind, Pinned, submission_is_authentic, verify_signed
 from protocol.manifest import canonical, parse_terms
 from protocol.mechanisms import Gaussian, GaussianVector, KaryResponse, Laplace, OneBit, VectorTask
 from protocol.onion import BUDGET_BYTES, Onion, decode_budget
@@ -55,8 +55,8 @@ KITS = [make_kit(question=question) for question in (*QUESTIONS, SILOS)] + [
 MANIFESTS = [canonical(kit.manifest) for kit in KITS]
 TERMS = KITS[0].terms
 IDENTITIES = {name: Identity(name, bytes([index]) * 32) for index, name in enumerate(TERMS.services)}
-PINNED = {
-    name: (Ed25519PrivateKey.from_private_bytes(bytes([index]) * 32).public_key().public_bytes_raw(),)
+PINNED: Pinned = {
+    name: {Ed25519PrivateKey.from_private_bytes(bytes([index]) * 32).public_key().public_bytes_raw(): None}
     for index, name in enumerate(TERMS.services)
 }
 WORDS = Vocabulary(
@@ -156,7 +156,7 @@ PUBLICATION = pb.Publication(
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> Deployment:
     """A deployment whose services have the keys of this module."""
     made = make_deployment(tmp_path_factory.mktemp("deployment") / "d", "local", 2)
-    entries = [one.model_copy(update={"identity": PINNED[one.name][0].hex()}) for one in made.services]
+    entries = [one.model_copy(update={"identity": IDENTITIES[one.name].public_key.hex()}) for one in made.services]
     return made.model_copy(update={"services": tuple(entries)})
 
 

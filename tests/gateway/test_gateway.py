@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import ssl
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -25,11 +26,12 @@ from deploy.gateway.app import make_app
 from deploy.gateway.server import make_gateway
 from deploy.listening import WebAddress
 from deploy.node.probe import is_ready
-from deploy.operator.keys import make_deployment, write_deployment
+from deploy.operator.keys import make_cluster_keys, make_deployment, write_deployment
 from protocol.deployment import Deployment
 from protocol.errors import Code, Refusal
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
+from runtime.cluster import AUTHORITY_FILE, certificate_files
 from runtime.http_channel import HTTP_STATUS, HttpChannel
 from runtime.limits import BUDGET_BYTES, MESSAGE_BYTES
 from tests.support import settings
@@ -101,7 +103,7 @@ async def test_a_participant_at_the_command_line_goes_through_the_gateway(tmp_pa
         key = await asyncio.to_thread(command, "keygen", "--client", tmp_path / "me.key", "--json")
         answer = ("submit", "--value", "1", "--epsilon", "1")
         refused = await run(*answer, "--key", tmp_path / "me.key", expect=6)
-        assert "send the operator the public key" in " ".join(refused.stderr.split())
+        assert "send the operator FILE.pub" in " ".join(refused.stderr.split())
         await here.operator.enrol([bytes.fromhex(json.loads(key.stdout)["client_key"])])
         said = await run(*answer, "--key", tmp_path / "me.key")
         assert said.stdout.startswith(f"ACCEPTED in round {terms.round_id}, local ε 1")
@@ -329,3 +331,33 @@ def test_the_command_listens_says_where_and_stops(tmp_path: Path, monkeypatch: p
         assert process.wait(60) == 0
         assert process.stderr is not None
         assert "Traceback" not in process.stderr.read()
+
+
+class Silent(BaseHTTPRequestHandler):
+    """Serves nothing: a client that does not trust the certificate never asks."""
+
+
+def test_a_certificate_that_the_system_does_not_trust_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reproduction: it was 'a certificate that is not pinned … do not trust that server', after 30 s."""
+    make_deployment(tmp_path / "d", "local", 1)
+    make_cluster_keys(tmp_path / "keys")
+    certificate, key = certificate_files(tmp_path / "keys", "scheduler")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Silent) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        serving = Thread(target=server.serve_forever)
+        serving.start()
+        try:
+            at = f"127.0.0.1:{server.server_port}"
+            shown = ("round", "show", "--dir", tmp_path / "d", "--gateway", f"https://{at}")
+            said = " ".join(command(*shown, expect=4).stderr.split())
+            assert f"this system does not trust the certificate of the gateway {at}: " in said
+            assert "set the environment variable SSL_CERT_FILE to the file of that authority" in said
+            assert "pinned" not in said
+            # With the authority it is trusted as far as its name, which is what the message then says.
+            monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "keys" / AUTHORITY_FILE))
+            assert "certificate is not valid for '127.0.0.1'" in " ".join(command(*shown, expect=4).stderr.split())
+        finally:
+            server.shutdown()
+            serving.join()

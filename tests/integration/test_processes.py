@@ -146,7 +146,11 @@ def test_a_refused_round_has_no_result(up: Path, survey: Path) -> None:
     assert "of 150 rows 150 ACCEPTED" in said.stdout
     assert "smokes: 150 of 150 " in said.stderr
     croupier("round", "close", round_id, "--dir", up)
-    assert "the accountant refused" in croupier("round", "result", round_id, "--dir", up, expect=5).stderr
+    said = croupier("round", "result", round_id, "--dir", up, "--json", expect=5)
+    assert "the accountant refused" in said.stderr
+    refused = json.loads(said.stdout)  # it was empty
+    assert (refused["round_id"], refused["estimate"], refused["certificate"]["granted"]) == (round_id, None, False)
+    assert refused["certificate"]["refusals"][0] in said.stderr
 
 
 def test_errors_name_the_value_the_range_and_have_their_exit_code(up: Path, survey: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Keys change while rounds run: nothing stops, old results stay readable, and a retired key is worth nothing."""
+"""Keys change while rounds run: nothing stops, and the results of before stay readable."""
 
 from __future__ import annotations
 
@@ -11,19 +11,22 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import NoReturn
 
 import grpc.aio
 import pytest
 
-from client.rounds import fetch_publication, fetch_terms
+from client.rounds import fetch_publication, fetch_signed_result, fetch_terms
+from client.verification import certified_chain
 from deploy.operator.keys import make_deployment
-from deploy.operator.rotation import activate, retire, rotate
-from deploy.operator.rounds import Operator
+from deploy.operator.overview import overview
+from deploy.operator.rotation import activate, mark_compromised, rotate
+from deploy.operator.rounds import Operator, kept_result
 from protocol.deployment import DEPLOYMENT_FILE, Deployment, load_deployment
 from protocol.errors import Code, Refusal, SignatureError, refusal_of
-from protocol.identity import Identity, Kind, verify_signed
+from protocol.identity import Identity
 from protocol.v1 import services_pb2 as rpc
 from protocol.v1 import services_pb2_grpc as stubs
 from runtime.service_directory import load_secrets, not_pinned
@@ -49,6 +52,12 @@ async def test_every_service_changes_its_keys_while_a_round_runs(tmp_path: Path)
     """Over TLS: the certificates change, too, on servers and channels that are in use."""
     async with table(tmp_path, 2, over_tls=True) as at:
         directory, old = at.inside.directory, at.deployment
+        earlier = await at.operator.open_round(settings())
+        await at.submit(earlier, people(BIT, 30, seed=1))
+        await at.finish(earlier)
+        kept = tmp_path / "earlier.signed"
+        async with public_channel(old.analyzer) as channel:
+            kept.write_bytes((await fetch_signed_result(channel, earlier.round_id, 5.0)).SerializeToString())
         terms = await at.operator.open_round(settings())
         await at.submit(terms, people(BIT, 30, seed=1))
         for name in old.chain:
@@ -63,16 +72,20 @@ async def test_every_service_changes_its_keys_while_a_round_runs(tmp_path: Path)
             assert (publication.num_reports, certificate.num_users) == (30, 30)
             # A client with the newest file joins the next round; one with the oldest does not trust the new keys.
             following = await operator.open_round(settings())
-        for name in old.chain:
-            deployment = retire(directory, name)
-        await all_have(at, deployment)
+            # All that was signed before the change stays valid: rounds, results, what was kept of one.
+            seen = await overview(operator, {})
+            assert [one["problems"] for one in seen["rounds"]] == [{}, {}, {}]
+            assert all(one["terms"] for one in seen["rounds"])
         async with public_channel(deployment.shufflers[0]) as channel:
             assert (await fetch_terms(channel, deployment, following.round_id)).round_id == following.round_id
             with pytest.raises(SignatureError, match="is wrong"):
                 await fetch_terms(channel, old, following.round_id)
-        # What was published after the change stays readable: the new keys have signed it.
+            found = await fetch_terms(channel, deployment, earlier.round_id)
         async with public_channel(deployment.analyzer) as channel:
             await fetch_publication(channel, deployment, terms.round_id, 5.0)
+            publication, certificate = await fetch_publication(channel, deployment, earlier.round_id, 5.0)
+        assert kept_result(directory, earlier.round_id, kept) == (publication, certificate)
+        assert len(certified_chain(certificate, found, deployment)) == 2
 
 
 @pytest.mark.asyncio
@@ -122,24 +135,43 @@ async def test_a_connection_of_before_the_change_of_keys_is_told_to_come_again(t
                     await all_have(at, activate(directory, "accountant"))
 
 
-@pytest.mark.asyncio
-async def test_a_retired_key_signs_nothing_that_is_believed(tmp_path: Path) -> None:
+def test_a_retired_identity_stays_listed_with_its_date(tmp_path: Path) -> None:
     before = make_deployment(tmp_path, "local", 1)
-    stolen = Identity("accountant", load_secrets(tmp_path / "accountant").identity_key)
-    document = stolen.signed(Kind.CERTIFICATE, b"granted")
-    for step, believed in ((rotate, True), (activate, True), (retire, False)):
-        deployment = step(tmp_path, "accountant")
-        if believed:
-            assert verify_signed(Kind.CERTIFICATE, document, deployment.identities, ["accountant"]) == b"granted"
-    with pytest.raises(SignatureError, match="is wrong"):
-        verify_signed(Kind.CERTIFICATE, document, deployment.identities, ["accountant"])
+    retired = []
+    for year in (2026, 2027):
+        rotate(tmp_path, "accountant")
+        retired.append(load_deployment(tmp_path / DEPLOYMENT_FILE).service("accountant").identity)
+        deployment = activate(tmp_path, "accountant", datetime(year, 5, 1, tzinfo=UTC))
     assert deployment == load_deployment(tmp_path / DEPLOYMENT_FILE)
+    entry = deployment.service("accountant")
+    assert [one.identity for one in entry.retired_identities] == retired
+    believed = {year: entry.pinned(int(datetime(year, 1, 1, tzinfo=UTC).timestamp())) for year in (2026, 2027, 2028)}
+    first, second = map(bytes.fromhex, retired)
+    assert [believed[year][first] is None for year in (2026, 2027, 2028)] == [True, False, False]
+    assert [believed[year][second] is None for year in (2026, 2027, 2028)] == [True, True, False]
+    assert "retired on 2026-05-01 at 00:00 UTC, before this round was made on 2027-01-01" in str(believed[2027][first])
+    assert "does not say that its round is from before" in str(entry.pinned(None)[second])
+    assert all(keys[bytes.fromhex(entry.identity)] is None for keys in believed.values())
     assert deployment.service("analyzer") == before.service("analyzer")
+
+
+def test_the_last_retired_identity_is_marked_as_compromised(tmp_path: Path) -> None:
+    make_deployment(tmp_path, "local", 1)
+    for year in (2026, 2027):
+        rotate(tmp_path, "accountant")
+        activate(tmp_path, "accountant", datetime(year, 5, 1, tzinfo=UTC))
+    deployment = mark_compromised(tmp_path, "accountant")
+    assert deployment == load_deployment(tmp_path / DEPLOYMENT_FILE)
+    entry = deployment.service("accountant")
+    assert [one.compromised for one in entry.retired_identities] == [False, True]
+    first, second = (bytes.fromhex(one.identity) for one in entry.retired_identities)
+    assert entry.pinned(0)[first] is None
+    assert "marks as compromised" in str(entry.pinned(0)[second])
 
 
 def test_steps_out_of_order_are_refused_and_broken_ones_repeated(tmp_path: Path) -> None:
     make_deployment(tmp_path, "local", 1)
-    for step, message in ((activate, "has no pending keys"), (retire, "has no retired identities")):
+    for step, message in ((activate, "has no pending keys"), (mark_compromised, "has no retired identity")):
         with pytest.raises(ValueError, match=message):
             step(tmp_path, "accountant")
     with pytest.raises(ValueError, match="no service 'nobody'"):
@@ -214,7 +246,7 @@ def test_a_pod_rotates_by_manifests_alone(tmp_path: Path) -> None:
     cluster, name = tmp_path / "cluster", "shuffler-1"
     old = make_deployment(cluster, "local", 1).service(name)
     identities = [old.identity]
-    for number, option in enumerate(("", "--activate", "--retire")):
+    for number, option in enumerate(("", "--activate", "--compromised")):
         with pod(cluster, name, tmp_path / f"pod-{number}") as home:
             before = contents(home)
             step: list[str | Path] = ["rotate", name, *([option] if option else []), "--dir", home, "--kubernetes"]
@@ -237,7 +269,8 @@ def test_a_pod_rotates_by_manifests_alone(tmp_path: Path) -> None:
         assert not_pinned(entry, load_secrets(cluster / name)) is None
         identities.append(entry.identity)
     assert identities[0] == identities[1] != identities[2] == identities[3]
-    assert (entry.pending_identity, entry.retired_identities) == (None, ())
+    assert entry.pending_identity is None
+    assert [(retired.identity, retired.compromised) for retired in entry.retired_identities] == [(identities[0], True)]
 
 
 @pytest.mark.parametrize("number", [errno.EROFS, errno.EBUSY])

@@ -146,12 +146,13 @@ def test_neither_a_service_nor_a_restore_takes_a_newer_store(tmp_path: Path) -> 
 def lay(directory: Path) -> None:
     """A deployment that has been the old one: its stores, and trust in what its services have signed."""
     deployment = make_deployment(directory, "local", 1)
-    entries = tuple(
-        one.model_copy(update={"retired_identities": (TOLD["identities"][one.name],)}) for one in deployment.services
-    )
-    write_deployment(directory, deployment.model_copy(update={"services": entries}))
-    with (directory / "deployment.toml").open("a") as file:
-        file.write(LIMIT)
+    write_deployment(directory, deployment)
+    file = directory / "deployment.toml"
+    text = file.read_text()
+    for entry in deployment.services:  # as the older version has written it: without dates
+        own = f'identity = "{entry.identity}"\n'
+        text = text.replace(own, f'{own}retired_identities = ["{TOLD["identities"][entry.name]}"]\n')
+    file.write_text(text + LIMIT)
     for name in NAMES:
         write_old(directory / name / "rounds.db", name)
 

@@ -8,13 +8,13 @@ import pytest
 
 from protocol.batches import digest, read_commitments, unpack
 from protocol.errors import Code, Refusal, SignatureError
-from protocol.identity import Identity, Kind
+from protocol.identity import Identity, Kind, Pinned
 from protocol.manifest import RoundTerms, canonical
 from protocol.v1 import messages_pb2 as pb
 from tests.support import make_kit
 
 HOPS = {f"shuffler-{hop}": Identity(f"shuffler-{hop}", bytes([hop]) * 32) for hop in (1, 2)}
-PINNED = {name: [identity.public_key] for name, identity in HOPS.items()}
+PINNED: Pinned = {name: {identity.public_key: None} for name, identity in HOPS.items()}
 TERMS = make_kit().terms
 
 

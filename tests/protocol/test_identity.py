@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from protocol.errors import SignatureError
+from protocol.errors import RetiredIdentityError, SignatureError
 from protocol.identity import (
     Identity,
     Kind,
+    Pinned,
     document_hash,
     has_small_order,
     sign_submission,
@@ -21,7 +22,7 @@ from protocol.v1.messages_pb2 import Signature, Submission
 ALICE, BOB = Identity("alice", b"\x01" * 32), Identity("bob", b"\x02" * 32)
 ROUND = bytes(range(32))
 """The hash of a manifest."""
-PINNED = {"alice": [ALICE.public_key], "bob": [BOB.public_key]}
+PINNED: Pinned = {"alice": {ALICE.public_key: None}, "bob": {BOB.public_key: None}}
 
 
 def test_signatures_are_golden() -> None:
@@ -121,8 +122,15 @@ def test_hashes_tell_kinds_apart() -> None:
 def test_any_pinned_key_of_the_signer_will_do_and_no_other() -> None:
     successor = Identity("alice", b"\x07" * 32)
     document = successor.signed(Kind.MANIFEST, b"terms")
-    pinned = {"alice": [ALICE.public_key, successor.public_key], "bob": [BOB.public_key]}
+    pinned: Pinned = {"alice": {ALICE.public_key: None, successor.public_key: None}, "bob": {BOB.public_key: None}}
     assert verify_signed(Kind.MANIFEST, document, pinned, ["alice"]) == b"terms"
     for keys in ([ALICE.public_key], [ALICE.public_key, BOB.public_key], [], [b"short"]):
         with pytest.raises(SignatureError, match="is wrong"):
-            verify_signed(Kind.MANIFEST, document, {"alice": keys}, ["alice"])
+            verify_signed(Kind.MANIFEST, document, {"alice": dict.fromkeys(keys)}, ["alice"])
+
+
+def test_a_key_that_is_not_believed_is_told_from_a_wrong_signature() -> None:
+    document = ALICE.signed(Kind.MANIFEST, b"terms")
+    pinned: Pinned = {"alice": {BOB.public_key: None, ALICE.public_key: "a key that was retired"}}
+    with pytest.raises(RetiredIdentityError, match="signature of 'alice' on the manifest is by a key that was retired"):
+        verify_signed(Kind.MANIFEST, document, pinned, ["alice"])

@@ -1,0 +1,63 @@
+"""Files with a client's key: the first line says which half of the key the second one is, in hexadecimal.
+
+Both halves have 64 digits, and a public half that is taken for a private one would count as an answer of somebody else.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+__all__ = ["PRIVATE", "PUBLIC", "key_text", "read_private_key"]
+
+PRIVATE = "croupier client private key v1"
+PUBLIC = "croupier client public key v1"
+_KEY_BYTES = 32
+
+
+def key_text(header: str, key: bytes) -> str:
+    """Returns what is in the file of a key; the header is PRIVATE or PUBLIC."""
+    return f"{header}\n{key.hex()}\n"
+
+
+def read_private_key(file: Path, *, made_here: bool = False) -> bytes:
+    """Returns a client's private key, 32 bytes.
+
+    Args:
+        file: to read.
+        made_here: the file can only have been made by this program, for itself: then the digits of an older version,
+            without the first line, are a private key.
+
+    Raises:
+        FileNotFoundError: the file does not exist.
+        ValueError: the file holds something else; what it holds is not shown, because it may be another secret.
+    """
+    try:
+        lines = file.read_text(encoding="ascii").split("\n")
+    except UnicodeDecodeError:
+        lines = []
+    header, digits, *more = [line.strip() for line in lines if line.strip()] + [""] * 2
+    if header == PUBLIC:
+        raise ValueError(f"{file} holds the public half of a client's key; answers are signed with the private half")
+    bare = _key(header)
+    if bare and not digits and not made_here:
+        raise ValueError(
+            f"{file} holds {2 * _KEY_BYTES} hexadecimal digits and does not say whether they are the public or the "
+            f"private half of a key: if an older 'croupier keygen --client' has made this file, put the line "
+            f"{PRIVATE!r} before them"
+        )
+    key = bare if made_here and not digits else _key(digits) if header == PRIVATE and not any(more) else b""
+    if not key:
+        raise ValueError(
+            f"{file} is not the file of a client's private key; it must have the line {PRIVATE!r} and then "
+            f"{2 * _KEY_BYTES} hexadecimal digits; 'croupier keygen --client' makes one"
+        )
+    return key
+
+
+def _key(digits: str) -> bytes:
+    """Returns the key with these digits, b"" if they are not one."""
+    try:
+        key = bytes.fromhex(digits)
+    except ValueError:
+        return b""
+    return key if len(key) == _KEY_BYTES else b""

@@ -1,0 +1,165 @@
+"""Enrols clients by their public keys, and keeps the operator's list of them.
+
+The list is `operator/enrolled.csv`: public key, label, when it was enrolled, when it was revoked. Services keep keys
+only; labels stay here. A service that has lost its store gets all of them again from this file.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from client.key_file import PRIVATE, PUBLIC
+from deploy.operator.keys import alone, replace_secret
+from deploy.operator.rounds import Operator
+from protocol.deployment import OPERATOR
+from protocol.identity import has_small_order
+from protocol.shown import check_shown
+from runtime.transport import TLS, Transport
+
+__all__ = ["Enrolled", "enrol", "enrolled", "note_enrolled", "note_revoked", "read_keys"]
+
+_COLUMNS = ("key", "label", "enrolled_at", "revoked_at")
+_PER_CALL = 50_000
+_LONGEST_LABEL = 200
+
+
+@dataclass(frozen=True)
+class Enrolled:
+    """A client's public key in the operator's list.
+
+    Attributes:
+        key: Ed25519 public key, 64 hexadecimal digits.
+        label: whose it is, as the operator writes it down; may be empty.
+        enrolled_at, revoked_at: UTC, as in 2026-01-31T12:00:00Z; empty if it never was.
+    """
+
+    key: str
+    label: str = ""
+    enrolled_at: str = ""
+    revoked_at: str = ""
+
+    def line(self) -> str:
+        """Returns one line on the client for people."""
+        times = [f"{what} {at}" for what, at in (("enrolled", self.enrolled_at), ("revoked", self.revoked_at)) if at]
+        return f"{self.key}  {', '.join([self.label or '(no label)', *times])}"
+
+
+def _file(directory: Path) -> Path:
+    return directory / OPERATOR / "enrolled.csv"
+
+
+def read_keys(text: str, name: str) -> list[Enrolled]:
+    """Returns the public keys in a file, each once: KEY or KEY,LABEL on a line, also as this module's own list is.
+
+    Args:
+        text: of the file.
+        name: of the file, for errors.
+
+    Raises:
+        ValueError: naming the line that is not such a line, or that gives a key a second label.
+    """
+    if PRIVATE in text.partition("\n")[0]:
+        raise ValueError(
+            f"{name} holds a client's private key, which only the client may know: enrol the other file, FILE.pub; if "
+            "the client has sent you this one, it needs a new key"
+        )
+    found: dict[str, Enrolled] = {}
+    for number, row in enumerate(csv.reader(io.StringIO(text)), start=1):
+        cells = [cell.strip() for cell in row]
+        if not any(cells) or cells[0].startswith("#") or cells == [PUBLIC] or (number == 1 and cells[0] == "key"):
+            continue
+        try:
+            key, label, _, revoked_at, *more = [*cells, *[""] * (len(_COLUMNS) - len(cells))]
+            raw = bytes.fromhex(key)
+            if len(raw) != 32 or more:
+                raise ValueError(key)
+        except ValueError as error:
+            raise ValueError(
+                f"line {number} of {name} is not a public key of 64 hexadecimal digits with a label behind a comma, "
+                "such as 9f…,Ada"
+            ) from error
+        if has_small_order(raw):
+            raise ValueError(f"line {number} of {name} is not a key that can sign; the client needs a new one")
+        if len(label) > _LONGEST_LABEL:
+            raise ValueError(
+                f"the label in line {number} of {name} has {len(label)} characters; at most 200 are allowed"
+            )
+        check_shown(f"the label in line {number} of {name}", label)
+        one = Enrolled(raw.hex(), label, revoked_at=revoked_at)
+        if found.setdefault(one.key, one).label != label:
+            raise ValueError(f"line {number} of {name} gives key {one.key[:8]}… a second label; each key has one")
+    return list(found.values())
+
+
+def enrolled(directory: Path) -> list[Enrolled]:
+    """Returns the operator's list, oldest first; empty if nothing was enrolled from this directory."""
+    file = _file(directory)
+    if not file.exists():
+        return []
+    with file.open(newline="", encoding="utf-8") as text:
+        return [Enrolled(**{name: row.get(name) or "" for name in _COLUMNS}) for row in csv.DictReader(text)]
+
+
+async def enrol(directory: Path, keys: Sequence[Enrolled], transport: Transport = TLS) -> int:
+    """Registers clients' keys with hop 1 and the accountant, and adds them to the list; returns how many are new there.
+
+    The same call again is harmless: it registers what a service has missed, and changes labels.
+
+    Raises:
+        ValueError: there is no key, or one was revoked.
+        Refusal, grpc.aio.AioRpcError: a service refuses, or is out of reach; then the list is as before.
+    """
+    if not keys:
+        raise ValueError("no key is given; there is nothing to enrol")
+    revoked = {one.key: one.revoked_at for one in (*enrolled(directory), *keys) if one.revoked_at}
+    for one in keys:
+        if one.key in revoked:
+            raise ValueError(
+                f"key {one.key[:8]}…{f' ({one.label})' if one.label else ''} was revoked at {revoked[one.key]} and "
+                "cannot be enrolled again; the client needs a new key"
+            )
+    async with Operator(directory, transport) as operator:
+        for start in range(0, len(keys), _PER_CALL):
+            await operator.enrol([bytes.fromhex(one.key) for one in keys[start : start + _PER_CALL]])
+    return note_enrolled(directory, keys)
+
+
+def note_enrolled(directory: Path, keys: Iterable[Enrolled]) -> int:
+    """Adds keys that services have registered to the list, or changes their labels; returns how many are new there."""
+    now = _now()
+    with alone(_file(directory)):
+        listed = {one.key: one for one in enrolled(directory)}
+        before = len(listed)
+        for one in keys:
+            known = listed.get(one.key, Enrolled(one.key, enrolled_at=now))
+            listed[one.key] = replace(known, label=one.label or known.label)
+        _write(directory, listed.values())
+    return len(listed) - before
+
+
+def note_revoked(directory: Path, keys: Iterable[str]) -> None:
+    """Notes in the list that keys are revoked, also those that it does not have yet."""
+    now = _now()
+    with alone(_file(directory)):
+        listed = {one.key: one for one in enrolled(directory)}
+        for key in keys:
+            known = listed.get(key, Enrolled(key))
+            listed[key] = replace(known, revoked_at=known.revoked_at or now)
+        _write(directory, listed.values())
+
+
+def _now() -> str:
+    return f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _write(directory: Path, listed: Iterable[Enrolled]) -> None:
+    text = io.StringIO()
+    rows = csv.DictWriter(text, _COLUMNS, lineterminator="\n")
+    rows.writeheader()
+    rows.writerows(map(asdict, listed))
+    replace_secret(_file(directory), text.getvalue())

@@ -1,0 +1,52 @@
+"""A client's key file says which half of the key it holds, and nothing else is taken for a private key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from client.key_file import PRIVATE, PUBLIC, key_text, read_private_key
+
+KEY = bytes(range(32))
+
+
+def test_a_private_key_is_read_as_it_was_written(tmp_path: Path) -> None:
+    file = tmp_path / "me.key"
+    file.write_text(key_text(PRIVATE, KEY))
+    assert file.read_text() == f"croupier client private key v1\n{KEY.hex()}\n"
+    assert read_private_key(file) == KEY
+    file.write_text(f"{PRIVATE}\r\n{KEY.hex()}\r\n\r\n")
+    assert read_private_key(file) == KEY
+
+
+@pytest.mark.parametrize("made_here", [False, True])
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (key_text(PUBLIC, KEY), "holds the public half of a client's key"),
+        (f"{PRIVATE}\n{KEY.hex()}\n{KEY.hex()}\n", "is not the file of a client's private key"),
+        (f"{PRIVATE}\n{KEY.hex()[2:]}\n", "it must have the line 'croupier client private key v1'"),
+        (f"{PRIVATE} of Ada\n{KEY.hex()}\n", "'croupier keygen --client' makes one"),
+        (f"{KEY.hex()}\n{KEY.hex()}\n", "is not the file"),
+        ("", "is not the file"),
+        ("é", "is not the file"),
+    ],
+)
+def test_nothing_else_is_taken_for_one_or_shown(text: str, said: str, made_here: bool, tmp_path: Path) -> None:
+    file = tmp_path / "me.key"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(ValueError, match=said) as refused:
+        read_private_key(file, made_here=made_here)
+    assert KEY.hex()[2:] not in str(refused.value)
+
+
+def test_digits_alone_are_a_private_key_only_where_we_made_them(tmp_path: Path) -> None:
+    """Reproduction: 'submit --enrol --key' took the digits of a public key for a private one, and counted them."""
+    file = tmp_path / "me.key"
+    file.write_text(KEY.hex() + "\n")
+    assert read_private_key(file, made_here=True) == KEY
+    with pytest.raises(ValueError, match="put the line 'croupier client private key v1' before them"):
+        read_private_key(file)
+    file.write_text(f"{PRIVATE}\n{file.read_text()}")
+    assert read_private_key(file) == KEY

@@ -1,0 +1,112 @@
+"""`croupier enrol`: which keys are enrolled, whose they are, and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from client.fleet import run_fleet
+from client.key_file import PRIVATE, PUBLIC, key_text
+from client.submission import Participant, new_client_key
+from deploy.cli import app
+from deploy.operator.keys import make_client_key, make_deployment
+from deploy.operator.roster import Enrolled, enrol, enrolled, read_keys
+from deploy.operator.tokens import revoke
+from protocol.identity import public_key_of
+from protocol.v1 import services_pb2 as rpc
+from tests.support import settings
+from tests.support.rounds import table
+
+ADA, BOB, EVE = (public_key_of(bytes([number]) * 32).hex() for number in (1, 2, 3))
+
+
+def croupier(*arguments: object, expect: int = 0, typed: str = "") -> str:
+    done = CliRunner().invoke(app, [*map(str, arguments)], input=typed, env={"COLUMNS": "300"})
+    assert done.exit_code == expect, done.output
+    return " ".join((done.stdout if expect == 0 else done.stderr).split())
+
+
+def test_keys_are_read_from_every_form_of_file() -> None:
+    assert read_keys(key_text(PUBLIC, bytes.fromhex(ADA)), "ada.pub") == [Enrolled(ADA)]
+    batch = f'key,label\n{ADA},Ada\n\n# absent\n{BOB.upper()}\n{EVE},"Eve, of site 2"\n{ADA},Ada\n'
+    assert read_keys(batch, "batch.csv") == [Enrolled(ADA, "Ada"), Enrolled(BOB), Enrolled(EVE, "Eve, of site 2")]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (key_text(PRIVATE, bytes(32)), "holds a client's private key, which only the client may know"),
+        (f"{ADA}\n{BOB[1:]}\n", "line 2 of batch.csv is not a public key of 64 hexadecimal digits"),
+        (f"{ADA},Ada\n{ADA},Bob\n", "line 2 of batch.csv gives key 8a88e3dd… a second label"),
+        (f"{bytes(32).hex()}\n", "line 1 of batch.csv is not a key that can sign"),
+        (f"{ADA},{'a' * 201}\n", "the label in line 1 of batch.csv has 201 characters"),
+        (f"{ADA},Ada\x1b[2J\n", "no control characters"),
+        (f"{ADA},Ada,1,2,3\n", "line 1 of batch.csv is not a public key"),
+    ],
+)
+def test_a_line_that_is_not_a_key_stops_the_whole_batch(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        read_keys(text, "batch.csv")
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_enrolled_keys_are_admitted_and_listed_until_revoked(tmp_path: Path) -> None:
+    key = new_client_key()
+    mine = Enrolled(public_key_of(key).hex(), "me")
+    async with table(tmp_path, 1) as at:
+        place, transport = at.inside.directory, at.inside.transport
+        assert await enrol(place, [mine, Enrolled(BOB)], transport) == 2
+        assert await enrol(place, [mine, Enrolled(BOB, "Bob")], transport) == 0
+        listed = enrolled(place)
+        assert [(one.key, one.label, bool(one.enrolled_at)) for one in listed] == [
+            (mine.key, "me", True),
+            (BOB, "Bob", True),
+        ]
+        terms = await at.operator.open_round(settings(min_batch_size=2))
+        people = {
+            "me": Participant(1, 1.0, key),
+            "bob": Participant(1, 1.0, bytes([2]) * 32),
+            "eve": Participant(1, 1.0),
+        }
+        await run_fleet(
+            at.channel, at.accountant, terms, people, outbox=at.outbox, pool=at.pool, enrol=lambda _: asyncio.sleep(0)
+        )
+        status = (await at.operator.status())[0]
+        assert isinstance(status, rpc.StatusResponse)
+        assert status.rounds[0].num_items == 2, "the third key was not enrolled"
+        await revoke(place, [BOB, EVE], [], transport)
+        assert [bool(one.revoked_at) for one in enrolled(place)] == [False, True, True]
+        with pytest.raises(ValueError, match=r"key 8139770e… \(Bob\) was revoked at .* the client needs a new key"):
+            await enrol(place, [mine, Enrolled(BOB, "Bob")], transport)
+        # The list itself can be enrolled again, where a service has lost its store.
+        text = (place / "operator" / "enrolled.csv").read_text()
+        again = [one for one in read_keys(text, "enrolled.csv") if not one.revoked_at]
+        assert await enrol(place, again, transport) == 0
+
+
+def test_the_command_lists_and_says_what_it_takes(tmp_path: Path) -> None:
+    make_deployment(tmp_path, "local", 1)
+    here = ("--dir", tmp_path)
+    assert croupier("enrol", "--list", *here) == "no client has been enrolled from here"
+    assert "there is nothing to enrol" in croupier("enrol", *here, expect=2)
+    assert "takes no file" in croupier("enrol", "--list", "--label", "Ada", *here, expect=2)
+    said = croupier("enrol", "-", "--label", "Ada", *here, typed=f"{ADA}\n{BOB}\n", expect=2)
+    assert "names the owner of one key without a label, and 2 keys are given" in said
+    assert json.loads(croupier("enrol", "--list", "--json", *here)) == {"enrolled": []}
+
+
+def test_a_public_key_does_not_sign_an_answer(tmp_path: Path) -> None:
+    """Reproduction: with --enrol the public key was taken for a private one, and a fake answer was counted."""
+    make_deployment(tmp_path / "d", "local", 1)
+    public = make_client_key(tmp_path / "me.key")
+    assert (tmp_path / "me.key.pub").read_text() == f"{PUBLIC}\n{public}\n"
+    (tmp_path / "bare").write_text(f"{public}\n")
+    for file, said in (("me.key.pub", "holds the public half"), ("bare", "does not say whether they are the public")):
+        submit = ("submit", "--dir", tmp_path / "d", "--value", "1", "--epsilon", "1", "--enrol", "--key")
+        assert said in croupier(*submit, tmp_path / file, expect=2)
+    assert not (tmp_path / "d" / "operator" / "enrolled.csv").exists()
