@@ -66,7 +66,8 @@ def best_shares(
     deviation, share, psi = _Problem.of(one, edges, groups).solved(flat)
     if fastest > victim:
         small = (share < NEGLIGIBLE) & (psi < NEGLIGIBLE * psi.max())
-        far = max(1, min(int(np.argmin(small)), int(np.argmin(small[::-1]))))
+        # Only cells beyond the victim's values are left out: the others stay, however little of D they hold.
+        far = min(max(1, int(np.argmin(small))), max(1, int(np.argmin(small[::-1]))), outside.size - 1)
         outside, share, psi = outside[: outside.size - far], share[far:-far], psi[far:-far]
         share = np.concatenate([[0.0], share, [0.0]])
     else:

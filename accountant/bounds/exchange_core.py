@@ -157,7 +157,7 @@ def in_core(
         cases = choice.best((1 - WORTH) * curve.deviation_at(own))
         return ExchangeCoreProfile(v, curve, cases) if cases else None
     # What the largest budget has, about: a victim with less decides nothing.
-    largest = ExchangeLaplaceProfile(float(rates[-1]), 1.0, rates, np.ones_like(rates), count).guess(target)
+    largest = ExchangeLaplaceProfile.among(float(rates[-1]), rates, np.ones_like(rates), count, target).guess(target)
     if own <= largest:
         return None
     choice = _Choice(v, rates, count, delta, largest if largest > 0 else LEAST_TUNED * own)

@@ -206,6 +206,15 @@ class ExchangeLaplaceProfile(ExchangeProfile):
     followed: bool = False
     """Whether |phi| is followed further out along u: sharper where hosts are few, in twice the time."""
 
+    @classmethod
+    def among(
+        cls, victim: float, rates: Floats, kept: Floats, count: Floats, delta: float | None
+    ) -> ExchangeLaplaceProfile:
+        """The bound with clocks that run until a horizon which these hosts can pay for: nothing is left of none."""
+        curve = cls(victim, math.inf, rates, kept, count)
+        most = float(curve.blanket @ count) * (MOST_SPENT / 2)
+        return replace(curve, horizon=horizon(delta, most))
+
     @property
     def plain(self) -> ExchangeLaplaceProfile:
         """The quickest bound, for curves of many points."""
@@ -336,9 +345,7 @@ class _Crowd:
         if hosts.size == 0:
             return None
         kept = np.where(kept == hosts, 1.0, kept / hosts * (1 - 2 * UNIT))
-        curve = ExchangeLaplaceProfile(victim, math.inf, hosts, kept, number)
-        most = float(curve.blanket @ number) * (MOST_SPENT / 2)
-        return replace(curve, horizon=horizon(delta, most))
+        return ExchangeLaplaceProfile.among(victim, hosts, kept, number, delta)
 
 
 def _groups(rates: Floats, count: Ints) -> Ints:

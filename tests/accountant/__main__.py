@@ -1,4 +1,4 @@
-"""`make hunt`: looks for a certificate below the truth until the time is over, with a new seed each time.
+"""`make hunt`: looks for a certificate below the truth, or a call without an answer, until the time is over, with a new seed each time.
 
 python -m tests.accountant [--minutes 60] [--factor 10] [--workers 2] [--seed N]
 """
@@ -14,6 +14,7 @@ import sys
 import time
 
 _TESTS = [
+    "tests/accountant/test_every_setting_is_answered.py",
     "tests/accountant/test_hunt.py",
     "tests/accountant/test_certificates_by_brute_force.py",
     "tests/accountant/test_certificates_in_order.py",

@@ -19,7 +19,7 @@ from accountant.attacks.lower_bound import lower_bound
 from accountant.bounds import core_case
 from accountant.bounds.core_case import CoreCase, Hosts, distances, one_distance
 from accountant.bounds.core_laws import Apart, Cut, Side
-from accountant.bounds.core_shares import whole
+from accountant.bounds.core_shares import best_shares, whole
 from accountant.bounds.exchange_core import ExchangeCoreProfile, _Choice, in_core
 from accountant.bounds.exchange_laplace import ExchangeLaplaceProfile, exchange_laplace_profile
 from accountant.bounds.exchange_rows import HostSums
@@ -135,6 +135,17 @@ def test_chords_are_exact_for_a_broken_line(seed: int) -> None:
         assert true <= core_case._chords(knots / mass, mass, higher, corners) * (1 + 1e-12)
     assert core_case._chords(knots / mass, mass, np.where(knots == knots[2], math.inf, heights), corners) == math.inf
     assert core_case._chords(knots / mass, mass, heights, np.where(knots == knots[2], math.nan, corners)) == math.inf
+
+
+@pytest.mark.parametrize(("victim", "core", "tails"), [(20.0, 25.0, 10.0), (29.0, 30.0, 1.0), (3.0, 30.0, 1.0)])
+def test_cuts_with_budgets_of_twenty_and_more(victim: float, core: float, tails: float) -> None:
+    """The core of such hosts is so narrow that no cell beyond the victim's values holds any of it."""
+    groups = group([core], [1000.0]), group([tails], [1000.0])
+    for distance in (1.0, 0.1):
+        deviation, cut = best_shares(victim, distance, 0.1, groups)
+        assert 0 < deviation < math.inf
+        case = CoreCase(victim, *groups, ((0.0, cut),), deviation)
+        assert case.bound(0.9 * victim, quick=True) > 0
 
 
 def group(rates: list[float], count: list[float], delta: float | None = 1e-6) -> Hosts:
