@@ -121,7 +121,7 @@ def on_lattice(
         delta: the target; None where it is not known.
     """
     most, chance = _most_shown(others, steps, SHOWN * (TUNING_DELTA if delta is None else delta))
-    fewer = replace(others, dishonest=others.dishonest + most, laws={}, rate_bins={})
+    fewer = replace(others, dishonest=others.dishonest + most)
     found = make(fewer)
     if isinstance(found, NoAmplification):
         return found

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from accountant.numerics.binomial import UNIT, Floats, Ints
 from accountant.numerics.count_law import CountLaw
@@ -28,6 +28,8 @@ __all__ = [
     "Victim",
     "smallest_epsilon",
 ]
+
+T = TypeVar("T")
 
 UNDERFLOW = 1e-290
 """Added to a delta that is above 0: more than all the masses below 1e-300, which may have been taken for 0."""
@@ -77,15 +79,20 @@ class Others:
     """Whether seconds may be spent where a quick bound would be looser."""
     blanket_only: bool = False
     """Only the blanket bound may be used: asked for, or needed because an answer may depend on earlier answers."""
-    laws: dict[Hashable, CountLaw] = field(default_factory=dict, repr=False)
-    """Count laws already computed for these users, by randomizer and target."""
-    rate_bins: dict[Hashable, Any] = field(default_factory=dict, repr=False)
-    """These users binned, by the randomizer with a density or the function that did it; made once."""
+    _computed: dict[Hashable, Any] = field(init=False, default_factory=dict, repr=False)
+    """See `once`. `dataclasses.replace` gives its result an empty one: what was computed holds for these users only."""
 
     @property
     def honest(self) -> int:
         """How many of them can be relied on."""
         return max(0, int(self.count.sum()) - self.dishonest)
+
+    def once(self, key: Hashable, make: Callable[[Others], T]) -> T:
+        """Returns make(self), which is computed for the first call with this key only."""
+        if key not in self._computed:
+            self._computed[key] = make(self)
+        found: T = self._computed[key]
+        return found
 
 
 @dataclass(frozen=True, eq=False)

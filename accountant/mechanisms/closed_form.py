@@ -62,10 +62,7 @@ class ClosedFormRandomizer(Randomizer):
 
     def count_law(self, others: Others, delta: float | None) -> CountLaw:
         """A lower bound for the number of honest blanket messages, cut and bucketed as the target allows."""
-        key = (self.name, delta)
-        if key not in others.laws:
-            others.laws[key] = self._count_law(others, delta)
-        return others.laws[key]
+        return others.once((self, delta), lambda these: self._count_law(these, delta))
 
     def _count_law(self, others: Others, delta: float | None) -> CountLaw:
         gamma, count = without_largest(self.gamma(others.local_epsilon), others.count, others.dishonest)

@@ -126,11 +126,10 @@ class NoisyValue(Randomizer):
     ) -> BlanketProfile:
         text = f"blanket of {self.name}: the others' least density, cut at a multiple of |p0-p1|, reach {reach:.4g}"
         tail = max(1e-250, min(1e-15, (DEFAULT_DELTA if delta is None else delta) * 1e-7))
-        return replace(best_blanket(cells, coarse, self._rate_bins(others), tail, text, start), points=points)
+        return replace(
+            best_blanket(cells, coarse, others.once(self, self._rate_bins), tail, text, start), points=points
+        )
 
     def _rate_bins(self, others: Others) -> RateBins:
-        if self not in others.rate_bins:
-            rates = self.rates(others.local_epsilon, others.local_delta)
-            others.rate_bins[self] = RateBins.of(rates, others.count, others.dishonest)
-        bins: RateBins = others.rate_bins[self]
-        return bins
+        rates = self.rates(others.local_epsilon, others.local_delta)
+        return RateBins.of(rates, others.count, others.dishonest)

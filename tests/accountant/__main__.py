@@ -1,4 +1,4 @@
-"""`make hunt`: looks for a certificate below the truth, or a call without an answer, until the time is over, with a new seed each time.
+"""`make hunt`: looks for a certificate below the truth, or a call without an answer, with a new seed each time.
 
 python -m tests.accountant [--minutes 60] [--factor 10] [--workers 2] [--seed N]
 """
