@@ -20,7 +20,6 @@ from accountant.bounds.exchange_laplace import ExchangeLaplaceProfile, ExchangeS
 from accountant.bounds.exchange_lattice import ExchangeLatticeProfile
 from accountant.bounds.least import LeastProfile
 from accountant.bounds.profile import Inverse, NoAmplification, PrivacyProfile, Victim, smallest_epsilon
-from accountant.bounds.split_search import SplitSearchProfile
 from accountant.mechanisms.base import Randomizer
 from accountant.results import TierCertificate, round_up
 from accountant.victims import Group
@@ -75,7 +74,7 @@ class _Reached:
 LOCAL = "local budget"
 NOISE = (ExchangeLaplaceProfile, ExchangeCoreProfile, ExchangeLatticeProfile)
 """Curves with a quicker one for many points."""
-WorstCase = ExactBinaryProfile | SplitSearchProfile
+WorstCase = ExactBinaryProfile
 """Curves with a search of their own, and slow to evaluate."""
 
 

@@ -67,7 +67,6 @@ def certify(
     rounds: int = 1,
     attack: bool = True,
     compare_all: bool = False,
-    thorough: bool = False,
     bounds: str = "all",
     adaptive_order: bool = False,
     seconds: float | None = None,
@@ -85,7 +84,6 @@ def certify(
         linkage: "separate" (budgets and reports are shuffled apart) or "stratified" (a report shows its tier).
         attack: put the strongest quick attack beside the certificate, and refute published figures below it.
         compare_all: put every published bound beside the certificate, and not only the one that has personal budgets.
-        thorough: spend seconds on the worst case of bits, where there are at most four different budgets.
         rounds: how many such releases one client may take part in, each a batch of its own.
         bounds: "all" (the least of the local budget, the blanket bound, the exchange bound and, where it can be
             enumerated, the exact worst case) or "blanket" (the local budget and the blanket bound).
@@ -109,9 +107,7 @@ def certify(
         raise outside("seconds", seconds, "a finite number >= 0, or None")
     deadline = math.inf if seconds is None else time.monotonic() + seconds
     choice = Choice(adaptive_order or bounds == "blanket", deadline)
-    groups = groups_of_victims(
-        budgets, randomizer, dishonest, linkage, thorough=thorough, blanket_only=choice.blanket_only
-    )
+    groups = groups_of_victims(budgets, randomizer, dishonest, linkage, blanket_only=choice.blanket_only)
     answers: list[Answer] = []
     for group in reversed(groups):  # the largest budgets first: they nearly always decide
         enough = max((answer.alone for answer in answers), default=0.0)

@@ -26,7 +26,7 @@ __all__ = ["ExactBinaryProfile", "bit_probabilities", "divergences", "is_enumera
 Complexes = NDArray[np.complex128]
 
 MAX_WORK = 1_500_000
-"""Splits times window length; beyond it not all of them are looked at (see `split_search`)."""
+"""Splits times window length; beyond it not all of them are looked at, and another bound serves."""
 MAX_LOCAL_EPSILON = 30.0
 """Above it the tilted laws leave the range of floats."""
 _CHUNK = 50_000

@@ -175,7 +175,7 @@ class ExchangeBinaryProfile(ExchangeProfile):
 
     @property
     def _step(self) -> float:
-        return 0.01 if self.hosts.count.size <= 4 else 0.04
+        return 0.005 if self.hosts.count.size <= 4 else 0.04
 
     def _alone(self, epsilon: float) -> Bounded:
         """p_v - e^epsilon q_v, rounded up."""

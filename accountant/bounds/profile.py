@@ -75,8 +75,6 @@ class Others:
     local_delta: Floats
     count: Ints
     dishonest: int
-    thorough: bool = False
-    """Whether seconds may be spent where a quick bound would be looser."""
     blanket_only: bool = False
     """Only the blanket bound may be used: asked for, or needed because an answer may depend on earlier answers."""
     _computed: dict[Hashable, Any] = field(init=False, default_factory=dict, repr=False)

@@ -19,7 +19,6 @@ _TESTS = [
     "tests/accountant/test_certificates_by_brute_force.py",
     "tests/accountant/test_certificates_in_order.py",
     "tests/accountant/attacks/test_lower_bound.py",
-    "tests/accountant/bounds/test_split_search.py",
     "tests/accountant/bounds/test_exchange_binary.py",
     "tests/accountant/bounds/test_exchange_laplace.py",
     "tests/accountant/bounds/test_few_hosts.py",
