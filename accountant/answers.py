@@ -16,7 +16,7 @@ import numpy as np
 from accountant.bounds.density_blanket import SpanProfile
 from accountant.bounds.exact_binary import ExactBinaryProfile
 from accountant.bounds.exchange_core import ExchangeCoreProfile
-from accountant.bounds.exchange_laplace import ExchangeLaplaceProfile, ExchangeSpanProfile
+from accountant.bounds.exchange_laplace import ExchangeSpanProfile
 from accountant.bounds.exchange_lattice import ExchangeLatticeProfile
 from accountant.bounds.least import LeastProfile
 from accountant.bounds.profile import Inverse, NoAmplification, PrivacyProfile, Victim, smallest_epsilon
@@ -72,7 +72,7 @@ class _Reached:
 
 
 LOCAL = "local budget"
-NOISE = (ExchangeLaplaceProfile, ExchangeCoreProfile, ExchangeLatticeProfile)
+NOISE = (ExchangeCoreProfile, ExchangeLatticeProfile)
 """Curves with a quicker one for many points."""
 WorstCase = ExactBinaryProfile
 """Curves with a search of their own, and slow to evaluate."""

@@ -15,11 +15,11 @@ from typing import Protocol
 
 import numpy as np
 
-from accountant.bounds.core_laws import MOST_EXPONENT, Apart, Cut, Side
+from accountant.bounds.core_laws import MOST_EXPONENT, Apart, Cut
 from accountant.bounds.laplace_laws import difference
 from accountant.numerics.binomial import Floats
 
-__all__ = ["HostGroup", "best_shares", "whole"]
+__all__ = ["HostGroup", "best_shares"]
 
 MIDDLE_CELLS, MIDDLE_CELL = 8, 0.2
 """Cells between the victim's values: so many, and as many more as have this width in units of 1/(v + largest rate)."""
@@ -47,23 +47,20 @@ class HostGroup(Protocol):
         """How many of every budget, (T,)."""
 
     @property
-    def tiers(self) -> list[tuple[float, Side]]:
-        """Their rates, and where they lie."""
+    def rates(self) -> Floats:
+        """Their budgets, (T,)."""
 
 
 def best_shares(
-    victim: float, distance: float, epsilon: float, groups: tuple[HostGroup, HostGroup], flat: float = 1.0
+    victim: float, distance: float, epsilon: float, groups: tuple[HostGroup, HostGroup]
 ) -> tuple[float, Cut]:
-    """About the least standard deviation for these hosts of the core and of the tails, at this distance, and its cut.
-
-    flat: the best psi to this power is taken; below 1 it is flatter, so that hosts can give more of it.
-    """
-    fastest = max(rate for group in groups for rate, _ in group.tiers)
+    """About the least standard deviation for these hosts of core and tails, at this distance, and its cut."""
+    fastest = max(float(group.rates.max()) for group in groups)
     inside, outside = _grid(victim + fastest, distance, FAR / victim)
     edges = np.concatenate([-outside[:0:-1], distance * inside, distance + outside[1:]])
     d = np.array([distance])
-    one = Apart(victim, d, np.array([epsilon]), d, d)
-    deviation, share, psi = _Problem.of(one, edges, groups).solved(flat)
+    one = Apart(victim, d, np.array([epsilon]), d)
+    deviation, share, psi = _Problem.of(one, edges, groups).solved()
     if fastest > victim:
         small = (share < NEGLIGIBLE) & (psi < NEGLIGIBLE * psi.max())
         # Only cells beyond the victim's values are left out: the others stay, however little of D they hold.
@@ -73,17 +70,6 @@ def best_shares(
     else:
         share = np.concatenate([share[:1], share, share[-1:]])
     return deviation, Cut(inside, outside, np.clip(share, 0.0, 1.0), np.concatenate([[0.0], psi / psi.max(), [0.0]]))
-
-
-def whole(reach: float, scale: float) -> Cut:
-    """With all of D up to this distance from the victim's values in the core, and nothing beyond.
-
-    scale: the victim's budget and the largest one of a host, together.
-    """
-    inside, outside = _grid(scale, 1.0, reach)
-    all_bounded = np.ones(inside.size - 1 + 2 * outside.size)
-    all_bounded[[0, -1]] = 0.0
-    return Cut(inside, outside, all_bounded, all_bounded)
 
 
 def _grid(scale: float, distance: float, reach: float) -> tuple[Floats, Floats]:
@@ -105,8 +91,8 @@ class _Places:
     @classmethod
     def of(cls, one: Apart, group: HostGroup, edges: Floats) -> _Places:
         inverse, largest, middle = [], [], (edges[1:] + edges[:-1]) / 2
-        for rate, side in group.tiers:
-            left, right = (float(x[0]) for x in one.hosts(side))
+        left, right = (float(x[0]) for x in one.hosts)
+        for rate in group.rates.tolist():
             values = np.clip([0.0, one.distance[0]], left, right)
             places = np.unique(np.append(np.linspace(left, right, PLACES), values))[:, None]
             inside, ends = (
@@ -132,7 +118,7 @@ class _Problem:
         core, tails = (_Places.of(one, group, edges) for group in groups)
         return cls(shown, np.diff(edges), (core, tails))
 
-    def solved(self, flat: float) -> tuple[float, Floats, Floats]:
+    def solved(self) -> tuple[float, Floats, Floats]:
         """The deviation, the core's share of D, and what psi is proportional to; (Z,) each."""
         mixtures = [[np.full(len(x), 1 / len(x)) for x in group.inverse] for group in self.groups]
         seconds = self._seconds([self.shown, self.shown])
@@ -161,7 +147,7 @@ class _Problem:
         core, _ = self._parts(share, shape)
         most = LARGEST * math.sqrt((self.width * core**2) @ self._costs(mixtures, weights)[0])
         share = np.minimum(share, most / (says[0] * np.maximum(np.abs(self.shown), 1e-300)))
-        shape = (shape / shape.max()) ** flat
+        shape = shape / shape.max()
         shape = np.minimum(shape, LARGEST * (self.width @ shape) / np.maximum(*says))
         seconds = self._seconds(self._parts(share, shape))
         total = sum(

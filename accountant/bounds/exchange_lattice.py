@@ -51,7 +51,7 @@ class ExchangeLatticeProfile:
     def plain(self) -> ExchangeLatticeProfile:
         """Quicker, for curves of many points."""
         continuous = self.continuous
-        return self if isinstance(continuous, ExchangeSpanProfile) else replace(self, continuous=continuous.plain)
+        return replace(self, continuous=continuous.plain) if isinstance(continuous, ExchangeCoreProfile) else self
 
     @cached_property
     def _log_ratio(self) -> float:

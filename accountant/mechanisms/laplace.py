@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from accountant.bounds.exchange_core import in_core
-from accountant.bounds.exchange_laplace import FEW_TIERS, ExchangeLaplaceProfile, exchange_laplace_profile
+from accountant.bounds.exchange_laplace import ExchangeLaplaceProfile, exchange_laplace_profile
 from accountant.bounds.exchange_lattice import Continuous, on_lattice
 from accountant.bounds.profile import NoAmplification, Others, PrivacyProfile, Victim
 from accountant.mechanisms.additive_noise import AdditiveNoise, LaplaceNoise
@@ -20,8 +20,6 @@ __all__ = ["LaplaceMechanism"]
 
 LEAST_BLANKET = 30.0
 """With a smaller sum of e^(-v/2) the blanket bound is sharper than the exchange bound, or nearly as sharp."""
-FEW_HOSTS = 50_000
-"""Of more hosts the exchange bound is not followed further out: that would take twice the time, and win nothing."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +76,4 @@ def _exchange(victim: Victim, others: Others, delta: float | None) -> Continuous
         return in_core(None, victim, others, delta) or found
     if not isinstance(found, ExchangeLaplaceProfile):
         return found
-    few = found.count.size <= FEW_TIERS and float(found.count.sum()) <= FEW_HOSTS
-    curve = replace(found, followed=few)
-    return in_core(curve, victim, others, delta) or curve
+    return in_core(found, victim, others, delta) or found

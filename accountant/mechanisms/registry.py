@@ -82,8 +82,9 @@ def _type(kind: str, parameter: str) -> type:
     """
     declared = get_type_hints(RANDOMIZERS[kind])[parameter]
     found = [one for one in get_args(declared) or (declared,) if one is not NoneType]
-    if len(found) == 1 and found[0] in (int, float, str):
-        return found[0]
+    for one in (int, float, str):
+        if found == [one]:
+            return one
     raise ValueError(f"{parameter} of {kind} is of type {declared}; it must be given as a value, not in a name")
 
 

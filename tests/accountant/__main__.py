@@ -21,7 +21,6 @@ _TESTS = [
     "tests/accountant/attacks/test_lower_bound.py",
     "tests/accountant/bounds/test_exchange_binary.py",
     "tests/accountant/bounds/test_exchange_laplace.py",
-    "tests/accountant/bounds/test_few_hosts.py",
     "tests/accountant/bounds/test_core_laws.py",
     "tests/accountant/bounds/test_exchange_rows.py",
     "tests/accountant/bounds/test_exchange_core.py",
