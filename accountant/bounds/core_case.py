@@ -33,35 +33,40 @@ from accountant.numerics.gaussian import gaussian_epsilon
 __all__ = ["COARSEST", "LONGEST", "CoreCase", "Hosts", "distances", "one_distance"]
 
 STAGES, FEWER_STAGES, MANY_HOSTS = 12, 4, 2_000.0
-"""Of the clocks; fewer are enough where what all hosts could give is more than the last number."""
+"""Stages of the clocks: more are sharper and take longer. The second number serves where gamma adds up to more than the
+third: a host then gives so little that its stage hardly matters."""
 NEAREST_COST, WIDE_COST, COST = 0.002, 0.005, 0.3
-"""What part of epsilon a step from one distance d of the victim's values to the next may cost: for the mean that is
-lost, and for hosts further away, about; and how much more, of what there is room for."""
+"""What a step from one distance of the victim's values to the next may cost, as a part of epsilon: for the mean that is
+lost, and for hosts that may be further away. The third is the part of a distance's room that a step may use up."""
 MOST_COST = 0.6
-"""Of the first kind, at most."""
+"""The most that a step may cost for the mean, however much room there is."""
 COARSEST = (8, 0.06)
 LEVELS = (COARSEST, (16, 0.04), (32, 0.02))
 """Knots of the chords, and the step of the integrals: for all distances, for those that matter, and for the worst."""
 REACH = 2.4
-"""Knots are at quantiles of a normal law, so many of its standard deviations to either side."""
+"""Knots are at quantiles of a normal law, up to this many of its standard deviations to either side."""
 REFINED, NEAR = 24, (0.7, 0.93)
-"""So many distances at a time come to the next level, of those whose bounds are at least such a part of the largest."""
+"""How many distances at a time are computed at the next level, of those whose bounds are at least such a part of the
+largest: a larger batch wastes work on distances that do not matter, a smaller one evaluates more often."""
 MANY_DISTANCES = 120
-"""With more of them, or more budgets of hosts than three, there is no third level."""
+"""With more distances, or with hosts of more than three budgets, there is no third level: it would take minutes."""
 STEPS = ((0.25, 120), (1.0, 200), (3.0, 200))
-"""Steps that cost so many times as much, if they are so many at most; otherwise the next ones, and then nothing is
-claimed."""
+"""How many times as much as above steps may cost, and the most steps for which that is used; beyond the last one
+nothing is claimed. The first costs epsilon 0.2 %, the last 2 %."""
 QUICK_STEPS, COARSER_STEPS = 4.0, 3.0
-"""How many times as much they may cost where few will do, and with more budgets of hosts than three."""
+"""How many times as much steps may cost for curves of many points, and with hosts of more than three budgets."""
 LEADING = 8
-"""So many distances tell where an epsilon is to be looked for."""
+"""How many of the worst distances stand for all between two evaluations of a bound that is inverted."""
 LEAST_REACHED, TOLERANCE, MOST_TRIES = 0.995, 1e-5, 8
-"""What part of its target a bound reaches at least; of epsilon, on the way; and how often that is tried."""
+"""The search for epsilon ends where the bound reaches this part of its target, 0.02 % of epsilon; the relative width
+of the search at the worst distances; and how often the bound of all distances is evaluated at most."""
 SPENT, LONGEST = 0.7, 0.5
-"""What part of its gamma a host gives at most, and a group until no clock can ring any more."""
+"""What part of its gamma a host gives at most, and a group until its clocks stop: more would leave hosts so little of
+their own law that their moments grow."""
 MOST_TILT = 16.0
-"""theta times the standard deviation of a sum is about this at most."""
+"""theta times the standard deviation of a sum is about this at most; it decides how many moments are computed."""
 ROUNDING = 512 * UNIT
+"""What is added to the slopes of the chords, relatively: far more than their rounding (section 6, Numerics)."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,16 +21,17 @@ from accountant.numerics.binomial import UNIT, Floats, Ints
 __all__ = ["TERMS", "Apart", "Cut", "places_of_hosts"]
 
 END_CELL, GROWTH, WIDEST_CELL = 0.15, 0.5, 0.5
-"""Places of a host: the first and last cell in units of 1/budget; how cells widen from there on; the widest."""
+"""Places of a host: the first and last cell in units of 1/budget, how cells widen from there on, and the widest. Wider
+cells thin every law more (T1), narrower ones make more laws."""
 MOST_CANCELLED = 100.0
 """How much larger than their sum the terms of D/R may be, the largest of each: their rounding stays far below what is
-added for it."""
+added for it. Where they are larger, nothing is claimed."""
 MOST_EXPONENT = 300.0
-"""Of the exponential that is the largest D/R."""
+"""The largest exponent of D/R that is evaluated: its powers have to stay within the range of floats."""
 TERMS = 28
-"""Of the power series of phi."""
+"""Terms of the power series of phi; what is left out is added."""
 ATOMS = 1 << 12
-"""How many are dealt with at once: what is in the processor's cache."""
+"""How many atoms are dealt with at once: as many as fit into the processor's cache."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -18,7 +19,8 @@ from accountant.bounds.core_case import COARSEST, LONGEST, CoreCase, Hosts, one_
 from accountant.bounds.core_shares import best_shares
 from accountant.bounds.exchange import LEAST, TUNING_DELTA
 from accountant.bounds.exchange_laplace import MAX_LOCAL_EPSILON, MAX_TIERS, ExchangeLaplaceProfile
-from accountant.bounds.profile import Bounded, Inverse, Others, Victim, smallest_epsilon
+from accountant.bounds.least import ChordProfile
+from accountant.bounds.profile import Bounded, Curve, Inverse, Others, Victim
 from accountant.numerics.binomial import UNIT, Floats
 from accountant.ranges import check_epsilon
 
@@ -39,9 +41,10 @@ MOST_UNHEARD = 0.03
 
 
 @dataclass(frozen=True, eq=False)
-class ExchangeCoreProfile:
+class ExchangeCoreProfile(Curve):
     """The smaller one of the bounds of section 5 and of section 6. See `PrivacyProfile`."""
 
+    title: ClassVar[str] = "exchange"
     local_epsilon: float
     """The victim's; from there on delta is 0."""
     own: ExchangeLaplaceProfile | None
@@ -55,12 +58,10 @@ class ExchangeCoreProfile:
         """For the certificate."""
         return "exchange bound, what the others' own randomness hides"
 
-    @property
-    def plain(self) -> ExchangeLaplaceProfile | ExchangeCoreProfile:
-        """A quicker bound, for curves of many points."""
-        if self.own is not None and self.case.tiers > CURVE_TIERS:
-            return self.own
-        return replace(self, quick=True)
+    def to_compose(self, delta: float, ceiling: float) -> Curve:
+        """See `Curve.to_compose`: chords of a quicker bound."""
+        slow = self.own if self.own is not None and self.case.tiers > CURVE_TIERS else replace(self, quick=True)
+        return ChordProfile(slow, delta, ceiling)
 
     def delta(self, epsilon: float) -> Bounded:
         """See `PrivacyProfile`. Raises ValueError for a negative or non-finite epsilon."""
@@ -81,12 +82,12 @@ class ExchangeCoreProfile:
         """The bound of section 6."""
         return self.case.bound(epsilon, quick=self.quick)
 
-    def smallest_epsilon(self, delta: float, ceiling: float, tolerance: float) -> Inverse:
-        """The smaller epsilon of both sections. See `profile.smallest_epsilon`."""
+    def smallest_epsilon(self, delta: float, ceiling: float, *, floor: float = 0.0) -> Inverse:
+        """The smaller epsilon of both sections. See `Curve.smallest_epsilon`."""
         found = self.case.smallest_epsilon(delta, ceiling)
         if self.own is None or self.own.guess(delta) >= found.epsilon:
             return found
-        own = smallest_epsilon(self.own, delta, found.epsilon, tolerance)
+        own = self.own.smallest_epsilon(delta, found.epsilon)
         return found if own.reached is None else own
 
     def guess(self, delta: float) -> float:

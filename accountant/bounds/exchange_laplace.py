@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +26,7 @@ from accountant.bounds.exchange import (
     stages,
 )
 from accountant.bounds.laplace_laws import Family, family_of
-from accountant.bounds.profile import Bounded, Inverse, NoAmplification, Others, Victim, smallest_epsilon
+from accountant.bounds.profile import Bounded, Curve, Inverse, NoAmplification, Others, Victim, smallest_epsilon
 from accountant.numerics.binomial import UNIT, Floats, Ints
 from accountant.numerics.gaussian import gaussian_epsilon
 
@@ -168,6 +169,11 @@ class ExchangeLaplaceProfile(ExchangeProfile):
         curve = cls(victim, math.inf, rates, kept, count)
         most = float(curve.blanket @ count) * (MOST_SPENT / 2)
         return replace(curve, horizon=horizon(delta, most))
+
+    @property
+    def tolerance(self) -> float:
+        """See `Curve.tolerance`: with many budgets every evaluation takes a tenth of a second or more."""
+        return 1e-3 if self.count.size > MAX_TIERS else super().tolerance
 
     def guess(self, delta: float) -> float:
         """The Gaussian limit, as if all hosts were the worst at epsilon = 0."""
@@ -315,12 +321,13 @@ def _groups(rates: Floats, count: Ints) -> Ints:
 
 
 @dataclass(frozen=True, eq=False)
-class ExchangeSpanProfile:
+class ExchangeSpanProfile(Curve):
     """An upper bound for every victim with a budget in [least, most]. See `PrivacyProfile`.
 
     The victims are covered in parts. Hosts of a part are those below all of it; its largest victim speaks for it (T5).
     """
 
+    title: ClassVar[str] = "exchange"
     leader: ExchangeLaplaceProfile
     """That of the first part, up to `most`."""
     least: float
@@ -341,11 +348,14 @@ class ExchangeSpanProfile:
             bounds.append(Bounded(1.0, 0.0) if part is None else part.delta(epsilon))
         return max(bounds, key=lambda bound: bound.value)
 
-    def smallest_epsilon(self, delta: float, ceiling: float, tolerance: float, floor: float = 0.0) -> Inverse:
-        """The largest that a part needs, the leader's first; none below `floor`. See `profile.smallest_epsilon`."""
+    def to_compose(self, delta: float, ceiling: float) -> None:
+        """See `Curve.to_compose`: none, because the span of a curve says nothing about one victim."""
+
+    def smallest_epsilon(self, delta: float, ceiling: float, *, floor: float = 0.0) -> Inverse:
+        """The largest that a part needs, the leader's first; none below `floor`. See `Curve.smallest_epsilon`."""
         found = Inverse(floor, self.leader.delta(floor) if floor > 0 else Bounded(1.0, 0.0), 1)
         if found.reached is None or found.reached.value > delta:
-            found = smallest_epsilon(self.leader, delta, ceiling, tolerance)
+            found = smallest_epsilon(self.leader, delta, ceiling, self.leader.tolerance)
         for low, high in self._parts(found.epsilon):
             if found.reached is None or high <= found.epsilon:
                 break
@@ -358,7 +368,7 @@ class ExchangeSpanProfile:
                     found = Inverse(point, bound, found.evaluations)
                     break
             else:
-                own = smallest_epsilon(part, delta, ceiling, tolerance)
+                own = smallest_epsilon(part, delta, ceiling, self.leader.tolerance)
                 # A bound need not fall everywhere; the parts before this one need what has been found for them.
                 found = replace(own, epsilon=max(own.epsilon, found.epsilon))
         return found

@@ -10,8 +10,8 @@ import numpy as np
 
 from accountant.bounds.exchange_core import in_core
 from accountant.bounds.exchange_laplace import ExchangeLaplaceProfile, exchange_laplace_profile
-from accountant.bounds.exchange_lattice import Continuous, on_lattice
-from accountant.bounds.profile import NoAmplification, Others, PrivacyProfile, Victim
+from accountant.bounds.exchange_lattice import on_lattice
+from accountant.bounds.profile import Curve, NoAmplification, Others, Victim
 from accountant.mechanisms.additive_noise import AdditiveNoise, LaplaceNoise
 from accountant.mechanisms.noisy_value import NoisyValue
 from accountant.numerics.binomial import UNIT, Floats
@@ -48,7 +48,7 @@ class LaplaceMechanism(NoisyValue):
         """The local epsilon itself."""
         return local_epsilon
 
-    def exchange_profile(self, victim: Victim, others: Others, delta: float | None) -> PrivacyProfile | NoAmplification:
+    def exchange_profile(self, victim: Victim, others: Others, delta: float | None) -> Curve | NoAmplification:
         """See `Randomizer.exchange_profile`."""
         if float(np.exp(-others.local_epsilon / 2) @ others.count) - others.dishonest < LEAST_BLANKET:
             return NoAmplification(f"of use only with {LEAST_BLANKET:g} possible blanket users or more")
@@ -69,7 +69,7 @@ class LaplaceMechanism(NoisyValue):
         return least * (1 - 16 * UNIT)
 
 
-def _exchange(victim: Victim, others: Others, delta: float | None) -> Continuous | NoAmplification:
+def _exchange(victim: Victim, others: Others, delta: float | None) -> Curve | NoAmplification:
     """The least of the exchange bounds for continuous noise."""
     found = exchange_laplace_profile(victim, others, delta)
     if isinstance(found, NoAmplification):

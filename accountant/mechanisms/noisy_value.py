@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from accountant.bounds.density_blanket import BlanketProfile, Cells, Parts, RateBins, SpanProfile, best_blanket
-from accountant.bounds.profile import NoAmplification, Others, PrivacyProfile, Victim
+from accountant.bounds.profile import Curve, NoAmplification, Others, Victim
 from accountant.mechanisms.additive_noise import AdditiveNoise, interval_cells
 from accountant.mechanisms.base import Randomizer
 from accountant.numerics.binomial import Floats
@@ -61,7 +61,7 @@ class NoisyValue(Randomizer):
     def rates(self, local_epsilon: Floats, local_delta: Floats) -> Floats:
         """The natural parameter of the noise for each local budget. Shape (T,). Raises ValueError naming the budget."""
 
-    def profile(self, victim: Victim, others: Others, delta: float | None) -> PrivacyProfile | NoAmplification:
+    def profile(self, victim: Victim, others: Others, delta: float | None) -> Curve | NoAmplification:
         """See `Randomizer.profile`."""
         ends = np.array(victim.span or [(victim.local_epsilon, victim.local_delta)])
         rates = self.rates(ends[:, 0], ends[:, 1])
@@ -70,7 +70,9 @@ class NoisyValue(Randomizer):
         most = MAX_REACH if not self.noise.falls_geometrically else math.inf
         most = most if self.lattice is None else min(most, MAX_STEPS / self.lattice)
         if reach > most:
-            return NoAmplification(f"the noise reaches over {reach:.3g} times the interval, which is above {most:.3g}")
+            return NoAmplification(
+                f"no amplification: the noise reaches over {reach:.3g} times the interval, which is above {most:.3g}"
+            )
         leader = self._single(victim, rate, others, delta)
         if least >= rate:
             return leader

@@ -131,12 +131,13 @@ def check(seed: int) -> None:
             assert curve.compare(curve)
     elif asked == "plan" and small:
         target = {"epsilon": spread(rng, 1e-6, 100)}
-        keys: dict[str, Any] = [
+        questions: list[dict[str, Any]] = [
             {"num_users": 1 + budgets.num_users // 2, "budgets": budgets, **target},
             {"num_users": budgets.num_users, **target},
             {"budgets": budgets, **target},
             {"budgets": budgets},
-        ][int(rng.integers(4))]
+        ]
+        keys = questions[int(rng.integers(len(questions)))]
         answer(plan, mechanism, delta=delta, dishonest=dishonest, linkage=linkage, bounds="blanket", **keys)
     elif asked == "audit":
         named = randomizer_from_name(kind) if isinstance(mechanism, str) else mechanism

@@ -43,6 +43,13 @@ def test_bits_and_half_spheres_are_certified_well_below_the_blanket(randomizer: 
     assert back.delta <= 1e-6 * 1.05
 
 
+def test_beside_a_worst_case_both_other_bounds_are_tried() -> None:
+    found = certify({1.0: 300}, "rr", delta=1e-6)
+    tried = [part.partition(":")[0] for part in found.steps[-1].partition(": ")[2].split("; ")]
+    assert tried == ["worst case", "blanket", "exchange"]
+    assert "exact worst case" in found.method
+
+
 @pytest.mark.parametrize(
     ("tiers", "dishonest", "attack", "least"),
     [([(1.0, 10_000)], 0, 0.0312, 0.0314), ([(0.5, 400), (1.0, 300)], 2, 0.1305, 0.142)],

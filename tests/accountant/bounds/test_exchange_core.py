@@ -23,6 +23,7 @@ from accountant.bounds.core_shares import best_shares
 from accountant.bounds.exchange_core import ExchangeCoreProfile, in_core
 from accountant.bounds.exchange_laplace import ExchangeLaplaceProfile, exchange_laplace_profile
 from accountant.bounds.exchange_rows import HostSums
+from accountant.bounds.least import ChordProfile
 from accountant.bounds.profile import Others, Victim
 from croupier import Budgets, certify
 from tests.accountant.bounds.test_core_laws import density, grid, whole
@@ -248,8 +249,10 @@ def test_the_largest_distances_are_refined_until_the_largest_is(monkeypatch: pyt
     monkeypatch.setattr(core_case, "MANY_DISTANCES", few[0] - 1)
     assert curve.in_core(0.015) == pytest.approx(0.4 * second)
     few.clear()
-    assert isinstance(curve.plain, ExchangeCoreProfile)
-    assert curve.plain.in_core(0.015) == pytest.approx(0.8)
+    quick = curve.to_compose(1e-6, 0.3)
+    assert isinstance(quick, ChordProfile)
+    assert isinstance(quick.slow, ExchangeCoreProfile)
+    assert quick.slow.in_core(0.015) == pytest.approx(0.8)
     assert len(few) == 1
 
 
@@ -426,7 +429,7 @@ def test_no_data_set_of_three_letters_is_worse(seed: int) -> None:
 
 
 def epsilon_of(curve: ExchangeCoreProfile, delta: float) -> float:
-    return curve.smallest_epsilon(delta, curve.local_epsilon, 1e-4).epsilon
+    return curve.smallest_epsilon(delta, curve.local_epsilon).epsilon
 
 
 MOSTLY_LARGER = [
@@ -450,8 +453,9 @@ def test_between_the_attack_and_what_the_largest_victims_have(
     assert own <= found <= most
     assert found <= attack.epsilon
     assert curve.own.delta(1.5 * found).value > delta
+    chords = curve.to_compose(delta, victim)
     for share in (0.3, 0.7):  # a curve of many points is as sound
-        assert curve.plain.delta(share * found).value >= curve.delta(share * found).value * (1 - 1e-9)
+        assert chords.delta(share * found).value >= curve.delta(share * found).value * (1 - 1e-9)
 
 
 def test_a_victim_with_few_like_it() -> None:
@@ -504,8 +508,10 @@ def test_curves_of_many_points_have_up_to_four_budgets(larger: int, kept: bool) 
     curve = core_of(tiers, 0.3, 1e-6)
     assert curve is not None
     assert curve.case.core.rates.size + curve.case.tails.rates.size == larger + 1
-    assert isinstance(curve.plain, ExchangeCoreProfile) == kept
-    assert curve.plain.delta(0.01).value >= curve.delta(0.01).value
+    chords = curve.to_compose(1e-6, 0.3)
+    assert isinstance(chords, ChordProfile)
+    assert isinstance(chords.slow, ExchangeCoreProfile) == kept
+    assert chords.delta(0.01).value >= curve.delta(0.01).value
 
 
 def test_what_it_claims_where_it_is_of_no_use() -> None:

@@ -65,8 +65,8 @@ def test_the_search_stops_at_the_ceiling() -> None:
 def test_nothing_is_shared_with_fewer_dishonest_users(name: str) -> None:
     """Reproduction: caches moved along with `replace`, and the result had the epsilon of no dishonest users."""
     randomizer = as_randomizer(name)
-    none = Others(np.array([1.0]), np.array([1e-6]), np.array([9_999]), 0, blanket_only=True)
-    fresh = Others(np.array([1.0]), np.array([1e-6]), np.array([9_999]), 5_000, blanket_only=True)
+    none = Others(np.array([1.0]), np.array([1e-6]), np.array([9_999]), 0)
+    fresh = Others(np.array([1.0]), np.array([1e-6]), np.array([9_999]), 5_000)
     victim = Victim(1.0, 1e-6)
 
     def bounds(others: Others) -> list[float]:
