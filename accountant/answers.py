@@ -8,19 +8,14 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
 
-from accountant.bounds.density_blanket import SpanProfile
-from accountant.bounds.exact_binary import ExactBinaryProfile
-from accountant.bounds.exchange_core import ExchangeCoreProfile
-from accountant.bounds.exchange_laplace import ExchangeLaplaceProfile, ExchangeSpanProfile
-from accountant.bounds.exchange_lattice import ExchangeLatticeProfile
-from accountant.bounds.least import LeastProfile
-from accountant.bounds.profile import Inverse, NoAmplification, PrivacyProfile, Victim, smallest_epsilon
-from accountant.bounds.split_search import SplitSearchProfile
+from accountant.bounds.least import least_of
+from accountant.bounds.profile import Curve, NoAmplification, PrivacyProfile, Victim, smallest_epsilon
 from accountant.mechanisms.base import Randomizer
 from accountant.results import TierCertificate, round_up
 from accountant.victims import Group
@@ -28,21 +23,17 @@ from accountant.victims import Group
 __all__ = [
     "LOCAL",
     "MAX_COMPOSED_ROUNDS",
-    "MAX_COMPOSED_TIERS",
     "Answer",
     "Choice",
-    "WorstCase",
     "answer_of",
-    "other_bound",
+    "composed_curve",
     "times",
-    "to_compose",
 ]
 
+LOCAL = "local budget"
+NO_LESS = "no amplification: the local budget"
 MAX_COMPOSED_TIERS = 8
 """With more budgets the exchange bound gives the number of one round only, and the blanket's curve is composed."""
-EXCHANGE_TOLERANCE, SLOW_TOLERANCE, CORE_TOLERANCE, BLANKET_TOLERANCE = 1e-4, 1e-3, 5e-4, 1e-6
-"""Relative width at which the search for epsilon on these bounds stops: the first is that loose by itself, the second
-is for noise with many budgets, the third where every point takes a second."""
 LOWEST = 0.8
 """Of many budgets, the epsilon of a group is not looked for below this part of another group's."""
 MAX_COMPOSED_ROUNDS = 1_000_000
@@ -70,13 +61,6 @@ class _Reached:
     slack: float
     method: str
     steps: tuple[str, ...]
-
-
-LOCAL = "local budget"
-NOISE = (ExchangeLaplaceProfile, ExchangeCoreProfile, ExchangeLatticeProfile)
-"""Curves with a quicker one for many points."""
-WorstCase = ExactBinaryProfile | SplitSearchProfile
-"""Curves with a search of their own, and slow to evaluate."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,56 +92,46 @@ def answer_of(
     victim = replace(group.victim, local_epsilon=randomizer.shown(group.victim.local_epsilon))
     per_round = None if delta is None else _share(delta, rounds)
     at = _share(epsilon or 0.0, rounds)
-    curve: PrivacyProfile | NoAmplification
+    found = _local(victim, per_round, at, randomizer.spends_local_delta)
+    curves: list[Curve] = []
+    lines: list[str] = []
     if group.others.honest == 0 and (delta is not None or group.others.count.size == 0):
-        curve = NoAmplification("no other honest client: the local budget is certified")
+        found = replace(found, steps=("no other honest client: the local budget is certified",))
     else:
-        late = time.monotonic() > choice.deadline
-        curve = randomizer.profile(
-            group.victim,
-            replace(group.others, blanket_only=True) if late else group.others,
-            per_round if about is None else _target(about),
-        )
-    spends = randomizer.spends_local_delta
-    started = time.perf_counter()
-    if per_round is not None:
-        found = _epsilon_at(curve, victim, per_round, spends)
-    else:
-        found = _delta_at(curve, victim, at, spends)
-    if not isinstance(curve, NoAmplification):
-        line = _said("worst case" if isinstance(curve, WorstCase) else "blanket", found, delta, started)
-        started = time.perf_counter()
-        target = per_round or _target(about or found.delta)
-        name = "blanket" if isinstance(curve, WorstCase) else "exchange"
-        beside: PrivacyProfile | NoAmplification = NoAmplification("nothing to gain")
         # Bits have closed forms; with many budgets of noise every evaluation of the exchange bound takes long.
         slow = not randomizer.clones_are_fair_bits and group.others.count.size > MAX_COMPOSED_TIERS
-        enough = enough if slow else 0.0
-        if (found.delta if per_round is None else found.epsilon) > enough:
-            beside = other_bound(curve, group, randomizer, target, choice)
-        blanket = beside
-        if isinstance(beside, NoAmplification):
-            line = f"{line}; {name}: {beside.reason}"
-        elif not (choice.composed_only and rounds > 1):
-            tolerance = BLANKET_TOLERANCE if name == "blanket" else SLOW_TOLERANCE if slow else EXCHANGE_TOLERANCE
-            if isinstance(beside, ExchangeCoreProfile):
-                tolerance = CORE_TOLERANCE
-            floor = LOWEST * enough
-            sharper = _sharper(beside, found, delta=per_round, epsilon=at, tolerance=tolerance, floor=floor)
-            if sharper is None:
-                line, beside = f"{line}; {name}: no less", NoAmplification("no less")
+        for title, make in _bounds(group, randomizer, choice):
+            started = time.perf_counter()
+            least = enough if slow and title == "exchange" else 0.0
+            if title == "exchange" and (found.delta if per_round is None else found.epsilon) <= least:
+                lines.append(f"{title}: nothing to gain")
+                continue
+            aim = per_round or (None if about is None else _target(about))
+            curve = make(_target(found.delta) if aim is None and title == "exchange" else aim)
+            if isinstance(curve, NoAmplification):
+                lines.append(f"{title}: {curve.reason}")
+                continue
+            if title == "exchange" and choice.composed_only and rounds > 1:
+                curves.append(curve)
+                continue
+            better = _better(curve, found, delta=per_round, epsilon=at, floor=LOWEST * least)
+            if better is not None or title == "blanket":
+                curves.append(curve)
+            if better is None:
+                lines.append(f"{title}: no less")
             else:
-                line = f"{line}; {_said(name, sharper, delta, started)}"
-                found = replace(sharper, steps=(*found.steps, *sharper.steps))
-        if not isinstance(curve, SpanProfile):
-            # The blanket, which is quick, is kept beside a worst case that is less here: between points it may not be.
-            curve = to_compose(curve, blanket if isinstance(curve, WorstCase) else beside, group, target)
-        found = replace(found, steps=(*found.steps, line))
+                found = better
+                lines.append(_said(title, found, delta, started))
+        if found.method == LOCAL:
+            reasons = [line.partition(": ")[2] for line in lines if "no amplification" in line]
+            found = replace(found, steps=(*found.steps, *(reasons or (NO_LESS,))))
+        found = replace(found, steps=(*found.steps, "; ".join(lines)))
     alone = found.delta if per_round is None else found.epsilon
+    to_compose = _least_to_compose(curves, group, per_round or _target(about or found.delta))
     found = _basic(found, rounds)
     found = replace(found, epsilon=max(found.epsilon, epsilon or 0.0), delta=max(found.delta, delta or 0.0))
-    if rounds > 1 and not isinstance(curve, NoAmplification | SpanProfile):
-        other = _composed(curve, victim, delta, epsilon, rounds, found)
+    if rounds > 1 and to_compose is not None:
+        other = _composed(to_compose, victim, delta, epsilon, rounds, found)
         found = min(found, other, key=lambda reached: reached.delta if delta is None else reached.epsilon)
     tier = TierCertificate(
         local_epsilon=group.victim.local_epsilon,
@@ -166,62 +140,93 @@ def answer_of(
         epsilon=found.epsilon,
         delta=found.delta,
         grouped=group.several,
-        privacy_profile=None if isinstance(curve, NoAmplification | SpanProfile) else curve,
+        privacy_profile=to_compose,
     )
     return Answer(tier, alone, found.slack, found.method, found.steps)
 
 
-def other_bound(
-    curve: PrivacyProfile, group: Group, randomizer: Randomizer, delta: float | None, choice: Choice
-) -> PrivacyProfile | NoAmplification:
-    """The exchange bound beside the blanket's, and the blanket's beside a worst case, which tiny budgets round away."""
+Make = Callable[[float | None], Curve | NoAmplification]
+"""From a target delta, or None, to a curve made for it."""
+
+
+def _bounds(group: Group, randomizer: Randomizer, choice: Choice) -> Iterator[tuple[str, Make]]:
+    """The bounds that may be tried, by their titles; the time is looked at when each one's turn comes."""
+    victim, others = group.victim, group.others
+
+    def late() -> bool:
+        return time.monotonic() > choice.deadline
+
+    if not (choice.blanket_only or late()):
+        worst = randomizer.worst_case(victim, others)
+        if worst is not None:
+            yield worst.title, lambda delta: worst
+    yield "blanket", lambda delta: randomizer.profile(victim, others, delta)
     if choice.blanket_only:
-        return NoAmplification("not asked for")
-    if isinstance(curve, WorstCase):
-        return randomizer.profile(group.victim, replace(group.others, blanket_only=True), delta)
-    if time.monotonic() > choice.deadline:
-        return NoAmplification("the time is over")
-    return randomizer.exchange_profile(group.victim, group.others, delta)
+        yield "exchange", lambda delta: NoAmplification("not asked for")
+    elif late():
+        yield "exchange", lambda delta: NoAmplification("the time is over")
+    else:
+        yield "exchange", lambda delta: randomizer.exchange_profile(victim, others, delta)
 
 
-def _sharper(
-    curve: PrivacyProfile, found: _Reached, *, delta: float | None, epsilon: float, tolerance: float, floor: float
-) -> _Reached | None:
+def composed_curve(group: Group, randomizer: Randomizer, delta: float, choice: Choice) -> Curve | None:
+    """The curve of a round at about this delta, to compose and to record; None where there is none."""
+    if group.others.honest == 0:
+        return None
+    curves = [made for _, make in _bounds(group, randomizer, choice) if isinstance(made := make(delta), Curve)]
+    return _least_to_compose(curves, group, delta)
+
+
+def _least_to_compose(curves: list[Curve], group: Group, delta: float) -> Curve | None:
+    """The least of the curves in their forms for composition; None where the blanket, the quickest, has none.
+
+    The worst case of bits serves without the exchange bound, and so does the blanket where budgets are many.
+    """
+    most, few = group.victim.local_epsilon, group.others.count.size <= MAX_COMPOSED_TIERS
+    titles = {curve.title: curve for curve in curves}
+    blanket = titles.get("blanket")
+    if blanket is None or (quick := blanket.to_compose(delta, most)) is None:
+        return None
+    slow = titles.get("worst case") or (titles.get("exchange") if few else None)
+    sharper = None if slow is None else slow.to_compose(delta, most)
+    return least_of([curve for curve in (sharper, quick) if curve is not None])
+
+
+def _local(victim: Victim, delta: float | None, epsilon: float, spends: bool) -> _Reached:
+    """What the local budget gives in one round."""
+    local = victim.local_delta if spends else 0.0
+    if delta is not None:
+        # Without amplification a victim has its local budget, whose delta may be more than what was asked for.
+        return _Reached(victim.local_epsilon, max(delta, local), 0.0, LOCAL, ())
+    if epsilon < victim.local_epsilon:  # the hockey-stick of the local budget itself
+        local = min(1.0, (local + (1 - local) * _pure_delta(victim.local_epsilon, epsilon)) * (1 + 1e-15))
+    return _Reached(epsilon, min(1.0, local), 0.0, LOCAL, ())
+
+
+def _better(curve: Curve, found: _Reached, *, delta: float | None, epsilon: float, floor: float) -> _Reached | None:
     """What the curve gives in one round where that is less than what has been found, else None.
 
-    floor: below it no epsilon is looked for where that takes long.
+    floor: a slow curve does not look for an epsilon below it.
     """
     if delta is None:
         bound = curve.delta(epsilon)
         if bound.value >= found.delta:
             return None
-        return replace(found, delta=bound.value, slack=bound.slack, method=curve.method, steps=curve.explain())
-    if isinstance(curve, ExchangeCoreProfile):
-        inverse = curve.smallest_epsilon(delta, found.epsilon, tolerance)
-    elif isinstance(curve, ExchangeSpanProfile | ExchangeLatticeProfile):
-        inverse = curve.smallest_epsilon(delta, found.epsilon, tolerance, floor)
-    else:
-        inverse = smallest_epsilon(curve, delta, found.epsilon, tolerance)
+        steps = (*found.steps, *curve.explain())
+        return _Reached(epsilon, bound.value, bound.slack, curve.method, steps)
+    inverse = curve.smallest_epsilon(delta, found.epsilon, floor=floor)
     if inverse.reached is None or inverse.epsilon >= found.epsilon:
         return None
-    return _Reached(inverse.epsilon, delta, inverse.reached.slack, curve.method, curve.explain())
+    line = (
+        f"epsilon {round_up(inverse.epsilon, 9)} reaches delta {round_up(inverse.reached.value, 9)}, "
+        f"of which {round_up(inverse.reached.slack, 3)} is slack, after {inverse.evaluations} evaluations"
+    )
+    return _Reached(inverse.epsilon, delta, inverse.reached.slack, curve.method, (*found.steps, *curve.explain(), line))
 
 
 def _target(delta: float) -> float:
     """A delta that bounds can be made for."""
     return min(max(delta, 1e-250), 0.5)
-
-
-def to_compose(
-    curve: PrivacyProfile, other: PrivacyProfile | NoAmplification, group: Group, delta: float
-) -> PrivacyProfile:
-    """The curve of a round, to compose and to record: the least of all where that takes no more than seconds."""
-    most = group.victim.local_epsilon
-    if isinstance(curve, WorstCase):
-        return LeastProfile(curve, delta, most, None if isinstance(other, NoAmplification) else other)
-    if isinstance(other, NoAmplification) or group.others.count.size > MAX_COMPOSED_TIERS:
-        return curve
-    return LeastProfile(other.plain if isinstance(other, NOISE) else other, delta, most, curve)
 
 
 def _said(name: str, found: _Reached, delta: float | None, started: float) -> str:
@@ -279,43 +284,6 @@ def _composed(
     reached = round_up(inverse.reached.value, 9)
     line = f"epsilon {round_up(inverse.epsilon, 9)} reaches delta {reached} over {rounds} rounds"
     return _Reached(inverse.epsilon, delta, inverse.reached.slack, together.method, (*together.explain(), line))
-
-
-def _epsilon_at(curve: PrivacyProfile | NoAmplification, victim: Victim, delta: float, spends: bool) -> _Reached:
-    # Without amplification a victim has its local budget, whose delta may be more than what was asked for.
-    local_delta = max(delta, victim.local_delta) if spends else delta
-    if isinstance(curve, NoAmplification):
-        return _Reached(victim.local_epsilon, local_delta, 0.0, LOCAL, curve.explain())
-    inverse = _search(curve, delta, victim)
-    if inverse.reached is None:
-        steps = (*curve.explain(), "no amplification: the local budget")
-        return _Reached(victim.local_epsilon, local_delta, 0.0, LOCAL, steps)
-    line = (
-        f"epsilon {round_up(inverse.epsilon, 9)} reaches delta {round_up(inverse.reached.value, 9)}, "
-        f"of which {round_up(inverse.reached.slack, 3)} is slack, after {inverse.evaluations} evaluations"
-    )
-    return _Reached(inverse.epsilon, delta, inverse.reached.slack, curve.method, (*curve.explain(), line))
-
-
-def _search(curve: PrivacyProfile, delta: float, victim: Victim) -> Inverse:
-    if isinstance(curve, WorstCase):
-        return curve.smallest_epsilon(delta)
-    if isinstance(curve, SpanProfile):
-        return curve.smallest_epsilon(delta, victim.local_epsilon)
-    return smallest_epsilon(curve, delta, victim.local_epsilon)
-
-
-def _delta_at(curve: PrivacyProfile | NoAmplification, victim: Victim, epsilon: float, spends: bool) -> _Reached:
-    # All that is known without amplification: the hockey-stick of the local budget itself.
-    local = victim.local_delta if spends else 0.0
-    if epsilon < victim.local_epsilon:
-        local = min(1.0, (local + (1 - local) * _pure_delta(victim.local_epsilon, epsilon)) * (1 + 1e-15))
-    steps = curve.explain()
-    if not isinstance(curve, NoAmplification) and epsilon < victim.local_epsilon:
-        bound = curve.delta(epsilon)
-        if bound.value < local:
-            return _Reached(epsilon, bound.value, bound.slack, curve.method, steps)
-    return _Reached(epsilon, min(1.0, local), 0.0, LOCAL, (*steps, "no amplification: the local budget"))
 
 
 def _pure_delta(local_epsilon: float, epsilon: float) -> float:

@@ -14,19 +14,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from accountant.answers import (
-    LOCAL,
-    MAX_COMPOSED_TIERS,
-    Answer,
-    Choice,
-    WorstCase,
-    answer_of,
-    other_bound,
-    times,
-    to_compose,
-)
-from accountant.bounds.density_blanket import SpanProfile
-from accountant.bounds.profile import NoAmplification, PrivacyProfile, Victim
+from accountant.answers import LOCAL, Answer, Choice, answer_of, composed_curve, times
+from accountant.bounds.profile import PrivacyProfile, Victim
 from accountant.budgets import AnyBudgets, Budgets, as_budgets
 from accountant.mechanisms.base import Randomizer
 from accountant.mechanisms.registry import as_randomizer
@@ -69,7 +58,6 @@ def certify(
     rounds: int = 1,
     attack: bool = True,
     compare_all: bool = False,
-    thorough: bool = False,
     bounds: str = "all",
     adaptive_order: bool = False,
     seconds: float | None = None,
@@ -87,7 +75,6 @@ def certify(
         linkage: "separate" (budgets and reports are shuffled apart) or "stratified" (a report shows its tier).
         attack: put the strongest quick attack beside the certificate, and refute published figures below it.
         compare_all: put every published bound beside the certificate, and not only the one that has personal budgets.
-        thorough: spend seconds on the worst case of bits, where there are at most four different budgets.
         rounds: how many such releases one client may take part in, each a batch of its own.
         bounds: "all" (the least of the local budget, the blanket bound, the exchange bound and, where it can be
             enumerated, the exact worst case) or "blanket" (the local budget and the blanket bound).
@@ -111,9 +98,7 @@ def certify(
         raise outside("seconds", seconds, "a finite number >= 0, or None")
     deadline = math.inf if seconds is None else time.monotonic() + seconds
     choice = Choice(adaptive_order or bounds == "blanket", deadline)
-    groups = groups_of_victims(
-        budgets, randomizer, dishonest, linkage, thorough=thorough, blanket_only=choice.blanket_only
-    )
+    groups = groups_of_victims(budgets, randomizer, dishonest, linkage)
     answers: list[Answer] = []
     for group in reversed(groups):  # the largest budgets first: they nearly always decide
         enough = max((answer.alone for answer in answers), default=0.0)
@@ -166,16 +151,10 @@ def tier_profiles(
     """
     check_order(randomizer, adaptive_order)
     choice = Choice(blanket_only=adaptive_order)
-    found: list[tuple[Victim, PrivacyProfile | None]] = []
-    for group in groups_of_victims(budgets, randomizer, dishonest, blanket_only=choice.blanket_only):
-        curve = randomizer.profile(group.victim, group.others, delta) if group.others.honest else None
-        if curve is None or isinstance(curve, NoAmplification | SpanProfile):
-            found.append((group.victim, None))
-            continue
-        few = group.others.count.size <= MAX_COMPOSED_TIERS or isinstance(curve, WorstCase)
-        exchange = other_bound(curve, group, randomizer, delta, choice) if few else NoAmplification("not composed")
-        found.append((group.victim, to_compose(curve, exchange, group, delta)))
-    return found
+    return [
+        (group.victim, composed_curve(group, randomizer, delta, choice))
+        for group in groups_of_victims(budgets, randomizer, dishonest)
+    ]
 
 
 def check_order(randomizer: Randomizer, adaptive_order: bool) -> None:

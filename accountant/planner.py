@@ -232,9 +232,7 @@ class _Asked:
         delta: float | None = None,
         epsilon: float | None = None,
     ) -> TierCertificate:
-        groups = groups_of_victims(
-            budgets, self.randomizer, self.dishonest, self.linkage, blanket_only=choice.blanket_only
-        )
+        groups = groups_of_victims(budgets, self.randomizer, self.dishonest, self.linkage)
         groups.sort(key=lambda group: (group.victim.local_epsilon, group.victim.local_delta), reverse=True)
         group = groups[min(tier, len(groups) - 1)]
         self._count()

@@ -38,9 +38,6 @@ def groups_of_victims(
     randomizer: Randomizer,
     dishonest: int,
     linkage: str = "separate",
-    *,
-    thorough: bool = False,
-    blanket_only: bool = False,
 ) -> list[Group]:
     """The victims to compute for. Every user is in exactly one group and spends at most its victim's local budget.
 
@@ -49,16 +46,14 @@ def groups_of_victims(
         randomizer: what they run.
         dishonest: how many of a victim's others may collude.
         linkage: "separate" or "stratified".
-        thorough: see `Others`.
-        blanket_only: see `Others`.
     """
     if linkage == "stratified":
-        return _strata(budgets, dishonest, thorough, blanket_only)
+        return _strata(budgets, dishonest)
     if budgets.num_tiers <= MAX_EXACT_TIERS:
-        return [_single(budgets, tier, dishonest, thorough, blanket_only) for tier in range(budgets.num_tiers)]
+        return [_single(budgets, tier, dishonest) for tier in range(budgets.num_tiers)]
     # A curve has to hold for every victim of its group (closed forms: a smaller budget is a post-processing of a larger
     # one, so that the largest speaks for all). The victim's own blanket is removed as if it were the most helpful one.
-    others = Others(budgets.local_epsilon, budgets.local_delta, budgets.count, dishonest + 1, blanket_only=blanket_only)
+    others = Others(budgets.local_epsilon, budgets.local_delta, budgets.count, dishonest + 1)
     low, high = float(budgets.local_epsilon[0]), float(budgets.local_epsilon[-1])
     width = (high - low) / REPORTED_GROUPS
     part = np.minimum(((budgets.local_epsilon - low) / max(width, 1e-300)).astype(np.int64), REPORTED_GROUPS - 1)
@@ -75,7 +70,7 @@ def groups_of_victims(
     return groups
 
 
-def _single(budgets: Budgets, tier: int, dishonest: int, thorough: bool, blanket_only: bool) -> Group:
+def _single(budgets: Budgets, tier: int, dishonest: int) -> Group:
     count = budgets.count.copy()
     if budgets.num_users == 1:  # without others: as good as with one dishonest twin
         dishonest = max(1, dishonest)
@@ -87,14 +82,12 @@ def _single(budgets: Budgets, tier: int, dishonest: int, thorough: bool, blanket
         budgets.local_delta[kept],
         count[kept],
         dishonest,
-        thorough,
-        blanket_only,
     )
     victim = Victim(float(budgets.local_epsilon[tier]), float(budgets.local_delta[tier]))
     return Group(victim, int(budgets.count[tier]), others)
 
 
-def _strata(budgets: Budgets, dishonest: int, thorough: bool, blanket_only: bool) -> list[Group]:
+def _strata(budgets: Budgets, dishonest: int) -> list[Group]:
     """One group per tier, only its own tier around it; what is beyond MAX_STRATA stands alone.
 
     Neighbours among those are one group. No other tier lies between them, so that a budget's group is the first one
@@ -105,9 +98,9 @@ def _strata(budgets: Budgets, dishonest: int, thorough: bool, blanket_only: bool
     for tier in order[:MAX_STRATA].tolist():
         own = slice(tier, tier + 1)
         stratum = Budgets(budgets.local_epsilon[own], budgets.local_delta[own], budgets.count[own])
-        groups.append(_single(stratum, 0, dishonest, thorough, blanket_only))
+        groups.append(_single(stratum, 0, dishonest))
     rest = np.sort(order[MAX_STRATA:])
-    none = Others(np.zeros(0), np.zeros(0), np.zeros(0, dtype=np.int64), 0, blanket_only=blanket_only)
+    none = Others(np.zeros(0), np.zeros(0), np.zeros(0, dtype=np.int64), 0)
     for members in np.split(rest, np.flatnonzero(np.diff(rest) > 1) + 1) if rest.size else []:
         victim = Victim(float(budgets.local_epsilon[members].max()), float(budgets.local_delta[members].max()))
         groups.append(Group(victim, int(budgets.count[members].sum()), none, members.size > 1))

@@ -50,6 +50,11 @@ def test_the_page_adds_a_mechanism(tmp_path: Path) -> None:
     ruff = [sys.executable, "-m", "ruff", "check", "--no-cache", "accountant", "analyzer", "client", "deploy", "tests"]
     tidy = subprocess.run([*ruff, "protocol"], cwd=copy, env=environment, capture_output=True, text=True, check=False)
     assert tidy.returncode == 0, tidy.stdout
+    named = "from croupier import certify; print(certify({1.0: 400}, 'shy(silence=0.25)', delta=1e-6).randomizer)"
+    certified = subprocess.run(
+        [sys.executable, "-c", named], cwd=copy, env=environment, capture_output=True, text=True, check=False
+    )
+    assert certified.stdout == "shy(silence=0.25)\n", certified.stderr
     contract = ["-m", "pytest", "-n0", "-v", "-p", "no:cacheprovider", "tests/test_mechanisms_contract.py"]
     done = subprocess.run(
         [sys.executable, *contract], cwd=copy, env=environment, capture_output=True, text=True, check=False

@@ -16,7 +16,7 @@ from accountant.attacks.lower_bound import ATTACKS, NoAttack, is_attackable, low
 from accountant.budgets import Budgets
 from accountant.certification import certify
 from accountant.mechanisms.registry import RANDOMIZERS as ACCOUNTED
-from accountant.mechanisms.registry import randomizer_of
+from accountant.mechanisms.registry import randomizer_from_name, randomizer_of
 from accountant.planner import standard_error
 from accountant.results import Grade
 from analyzer.estimators import ESTIMATORS, decoder, estimate
@@ -181,6 +181,9 @@ def test_the_accountant_describes_what_the_clients_run(example: Example) -> None
     assert randomizer.kind == mechanism.kind
     assert randomizer.statement
     assert randomizer.spends_local_delta == (mechanism.budget_delta > 0)
+    # The name that a certificate prints is one that `certify` takes; a lattice is left out of it.
+    named = randomizer_from_name(randomizer.name)
+    assert (named.kind, named.name) == (randomizer.kind, randomizer.name)
     for name in ("k", "lattice"):
         assert getattr(randomizer, name, None) == getattr(mechanism, name, None)
     if mechanism.task is not None:

@@ -16,7 +16,7 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from accountant.bounds.core_laws import TERMS, Apart, Cut, Side
+from accountant.bounds.core_laws import TERMS, Apart, Cut
 from accountant.bounds.exchange import LEAST, horizon, stages
 from accountant.bounds.exchange_laplace import (
     FEW_TIERS,
@@ -33,54 +33,49 @@ from accountant.numerics.gaussian import gaussian_epsilon
 __all__ = ["COARSEST", "LONGEST", "CoreCase", "Hosts", "distances", "one_distance"]
 
 STAGES, FEWER_STAGES, MANY_HOSTS = 12, 4, 2_000.0
-"""Of the clocks; fewer are enough where what all hosts could give is more than the last number."""
+"""Stages of the clocks: more are sharper and take longer. The second number serves where gamma adds up to more than the
+third: a host then gives so little that its stage hardly matters."""
 NEAREST_COST, WIDE_COST, COST = 0.002, 0.005, 0.3
-"""What part of epsilon a step from one distance d of the victim's values to the next may cost: for the mean that is
-lost, and for hosts further away, about; and how much more, of what there is room for."""
-ROUGH_COST = 0.7
-"""The same, where it is only asked whether a bound is small enough."""
+"""What a step from one distance of the victim's values to the next may cost, as a part of epsilon: for the mean that is
+lost, and for hosts that may be further away. The third is the part of a distance's room that a step may use up."""
 MOST_COST = 0.6
-"""Of the first kind, at most."""
+"""The most that a step may cost for the mean, however much room there is."""
 COARSEST = (8, 0.06)
 LEVELS = (COARSEST, (16, 0.04), (32, 0.02))
 """Knots of the chords, and the step of the integrals: for all distances, for those that matter, and for the worst."""
 REACH = 2.4
-"""Knots are at quantiles of a normal law, so many of its standard deviations to either side."""
+"""Knots are at quantiles of a normal law, up to this many of its standard deviations to either side."""
 REFINED, NEAR = 24, (0.7, 0.93)
-"""So many distances at a time come to the next level, of those whose bounds are at least such a part of the largest."""
+"""How many distances at a time are computed at the next level, of those whose bounds are at least such a part of the
+largest: a larger batch wastes work on distances that do not matter, a smaller one evaluates more often."""
 MANY_DISTANCES = 120
-"""With more of them, or more budgets of hosts than three, there is no third level."""
+"""With more distances, or with hosts of more than three budgets, there is no third level: it would take minutes."""
 STEPS = ((0.25, 120), (1.0, 200), (3.0, 200))
-"""Steps that cost so many times as much, if they are so many at most; otherwise the next ones, and then nothing is
-claimed."""
+"""How many times as much as above steps may cost, and the most steps for which that is used; beyond the last one
+nothing is claimed. The first costs epsilon 0.2 %, the last 2 %."""
 QUICK_STEPS, COARSER_STEPS = 4.0, 3.0
-"""How many times as much they may cost where few will do, and with more budgets of hosts than three."""
+"""How many times as much steps may cost for curves of many points, and with hosts of more than three budgets."""
 LEADING = 8
-"""So many distances tell where an epsilon is to be looked for."""
+"""How many of the worst distances stand for all between two evaluations of a bound that is inverted."""
 LEAST_REACHED, TOLERANCE, MOST_TRIES = 0.995, 1e-5, 8
-"""What part of its target a bound reaches at least; of epsilon, on the way; and how often that is tried."""
+"""The search for epsilon ends where the bound reaches this part of its target, 0.02 % of epsilon; the relative width
+of the search at the worst distances; and how often the bound of all distances is evaluated at most."""
 SPENT, LONGEST = 0.7, 0.5
-"""What part of its gamma a host gives at most, and a group until no clock can ring any more."""
+"""What part of its gamma a host gives at most, and a group until its clocks stop: more would leave hosts so little of
+their own law that their moments grow."""
 MOST_TILT = 16.0
-"""theta times the standard deviation of a sum is about this at most."""
+"""theta times the standard deviation of a sum is about this at most; it decides how many moments are computed."""
 ROUNDING = 512 * UNIT
+"""What is added to the slopes of the chords, relatively: far more than their rounding (section 6, Numerics)."""
 
 
 @dataclass(frozen=True, eq=False)
 class Hosts:
-    """Hosts with their rates and numbers, (T,), where they lie, and until when their clocks run at most."""
+    """Hosts with their rates and numbers, (T,), and the target that decides how long their clocks run."""
 
     rates: Floats
     count: Floats
-    delta: float | None
-    sides: tuple[Side, ...] | None = None
-    """Of every budget; None: anywhere."""
-
-    @property
-    def tiers(self) -> list[tuple[float, Side]]:
-        """Rates and sides."""
-        rates = self.rates.tolist()
-        return list(zip(rates, self.sides or (Side.ANY,) * len(rates), strict=True))
+    delta: float
 
     @property
     def described(self) -> str:
@@ -90,20 +85,7 @@ class Hosts:
     @cached_property
     def blanket(self) -> Floats:
         """Gamma, (T,), of T4 for these budgets; rounded down."""
-        return self.blanket_within(1.0)
-
-    def blanket_within(self, length: float) -> Floats:
-        """The same for hosts that are all in an interval of at most this length: as with so much smaller budgets."""
-        rates = self.rates * length * (1 + 2 * UNIT)
-        return ExchangeLaplaceProfile(1.0, 1.0, rates, np.ones_like(rates), self.count).blanket
-
-    def blanket_of(self, apart: Apart) -> Floats:
-        """Gamma of T4, (T,), for all of these distances: where all hosts are on one side, they are closer together."""
-        sides = set(self.sides or ())
-        if len(sides) != 1 or Side.ANY in sides:
-            return self.blanket
-        left, right = apart.hosts(sides.pop())
-        return self.blanket_within(min(1.0, float((right - left).max()) * (1 + 8 * UNIT)))
+        return ExchangeLaplaceProfile(1.0, 1.0, self.rates, np.ones_like(self.rates), self.count).blanket
 
     def clocks(self, blanket: Floats, second: Floats, scale: Floats) -> Clocks:
         """For hosts with these gamma, about these second moments and these largest values, (K, T)."""
@@ -140,16 +122,16 @@ class Clocks:
 
 @dataclass(frozen=True, eq=False)
 class CoreCase:
-    """Two groups of hosts, and where they lie: the bound for all data sets that have these hosts there."""
+    """The bound with two given groups of hosts and a given split."""
 
     victim: float
     """Its local epsilon."""
     core: Hosts
     """Those that hide the core."""
-    tails: Hosts | None
-    """Those that hide the rest, with budgets up to the victim's, and none of the core's. None: it is not hidden."""
-    cuts: tuple[tuple[float, Cut], ...]
-    """Each with the least distance that it is for, the first for the largest distances."""
+    tails: Hosts
+    """Those that hide the rest, with budgets up to the victim's; none of them is among the core's."""
+    cut: Cut
+    """The same split for all distances of the victim's values."""
     deviation: float
     """That of the Gaussian limit, about."""
     room: tuple[tuple[float, float], ...] = ((0.0, 1.0), (1.0, 0.0))
@@ -159,60 +141,64 @@ class CoreCase:
 
     def __str__(self) -> str:
         """In words."""
-        cut = self.cuts[0][1]
-        rest = "not hidden" if self.tails is None else f"hidden among {self.tails.described}"
+        cut = self.cut
         return (
             f"up to {cut.share.max():.6g} of the victim's noise within {cut.outside[-1]:.6g} of its values is hidden "
-            f"among {self.core.described}, the rest is {rest}"
+            f"among {self.core.described}, the rest is hidden among {self.tails.described}"
         )
 
-    def bound(self, epsilon: float, enough: float = 0.0, *, quick: bool = False) -> float:
+    def bound(self, epsilon: float, *, quick: bool = False) -> float:
         """An upper bound on the divergence, rounded up; infinite where it is not proved.
 
-        enough: below it no better one is looked for. quick: whether few knots and distances will do.
+        quick: whether few knots and distances are enough.
         """
-        if enough > 0 and not quick and (most := self._worst(epsilon, enough, QUICK_STEPS, ROUGH_COST).bound) <= enough:
-            return most
-        return self._worst(epsilon, math.inf if quick else enough, QUICK_STEPS if quick else 1.0).bound
+        return self._worst(epsilon, quick=quick).bound
 
-    def smallest_epsilon(self, delta: float, ceiling: float, start: float) -> Inverse:
-        """About the least epsilon with this bound, from `start` on, or from what the limit promises; its own was found.
+    def smallest_epsilon(self, delta: float, ceiling: float) -> Inverse:
+        """About the least epsilon with this bound; the search starts at the Gaussian limit.
 
-        The ceiling, with nothing reached, where it is not smaller. Most is tried on the worst distances only.
+        Returns the ceiling, with nothing reached, where no smaller epsilon is found. Between two evaluations of the
+        bound the search goes on at its worst distances only.
         """
         best = Inverse(ceiling, None, 0)
-        point = start or min(self.guess(delta), ceiling * (1 - TOLERANCE))
+        point = min(self.guess(delta), ceiling * (1 - TOLERANCE))
         for tries in range(1, MOST_TRIES):
             if not 0 < point < best.epsilon:
                 break
-            worst = self._worst(point, 0.0, 1.0)
+            worst = self._worst(point)
             if worst.bound <= delta:
                 best = Inverse(point, Bounded(worst.bound, min(worst.bound, 1e-6 * worst.bound + LEAST)), tries)
-                if worst.bound >= delta * LEAST_REACHED or point == start:
+                if worst.bound >= delta * LEAST_REACHED:
                     break
             elif not worst.bound < 1:
                 break
-            found = smallest_epsilon(worst, delta * math.sqrt(LEAST_REACHED), best.epsilon, TOLERANCE)
-            point = max(start, found.epsilon)
+            point = smallest_epsilon(worst, delta * math.sqrt(LEAST_REACHED), best.epsilon, TOLERANCE).epsilon
         return best
 
-    def _worst(self, epsilon: float, enough: float, coarse: float, cost: float = COST) -> _Worst:
-        """The bound and where it is largest. enough: below it no better one is looked for; for the rest `distances`."""
+    def heard(self) -> float:
+        """What gamma adds up to, at the distance 1, in the group whose clock is heard less."""
+        at = one_distance(self.victim, np.ones(1), np.zeros(1), 0.0)
+        giver, other = (self.core, self.tails) if self.shared else (self.tails, self.core)
+        gamma = np.array([self.cut.blanket(at, rate)[0] for rate in giver.rates.tolist()])
+        return min(float(giver.count @ gamma), float(other.count @ other.blanket))
+
+    def _worst(self, epsilon: float, *, quick: bool = False) -> _Worst:
+        """The bound, and the distances at which it is largest."""
         few = self.tiers <= FEW_TIERS
-        steep, coarse = float(self.core.rates.max()), coarse if few else max(coarse, COARSER_STEPS)
-        apart = distances(self.victim, epsilon, steep, self.room, coarse, cost)
+        coarse = QUICK_STEPS if quick else 1.0 if few else COARSER_STEPS
+        apart = distances(self.victim, epsilon, float(self.core.rates.max()), self.room, coarse)
         if apart is None:
             return _Worst(self, math.inf, np.ones(1), np.zeros(1), COARSEST)
         found = self.bounds(apart, *COARSEST)
         level, last = np.zeros(found.size, dtype=np.int64), 2 if few and found.size <= MANY_DISTANCES else 1
         # The largest are refined, until the largest is one that cannot be.
-        while found.max() > enough and (now := int(level[int(np.argmax(found))])) < last:
+        while not quick and (now := int(level[int(np.argmax(found))])) < last:
             order = np.argsort(-np.where(level == now, found, 0.0))[:REFINED]
             order = order[(level[order] == now) & (found[order] >= NEAR[now] * found.max())]
             found[order] = np.minimum(found[order], self.bounds(apart.some(order), *LEVELS[now + 1]))
             level[order] = now + 1
         order = np.argsort(-found)[:LEADING]
-        width = np.maximum(apart.distance - apart.nearest, apart.furthest - apart.distance)
+        width = apart.distance - apart.nearest
         most = float(found.max()) * (1 + 1e-8) + LEAST
         return _Worst(self, most, apart.distance[order], width[order], LEVELS[level[order[0]]])
 
@@ -223,38 +209,11 @@ class CoreCase:
     @property
     def tiers(self) -> int:
         """Of hosts."""
-        return self.core.rates.size + (0 if self.tails is None else self.tails.rates.size)
+        return self.core.rates.size + self.tails.rates.size
 
     def bounds(self, apart: Apart, number: int, step: float) -> Floats:
         """Upper bounds for every distance, (K,), with so many knots and integrals of this step."""
-        found, left = np.empty(apart.distance.size), np.ones(apart.distance.size, dtype=np.bool_)
-        for least, cut in self.cuts:
-            own = np.flatnonzero(left & (apart.distance >= least))
-            left[own] = False
-            if own.size:
-                some = apart.some(own)
-                if self.tails is None:
-                    found[own] = self._alone_in_core(some, cut, step)
-                else:
-                    found[own] = self._joint(some, cut, number, step)
-        return np.where(np.isnan(found), math.inf, found)
-
-    def _alone_in_core(self, apart: Apart, cut: Cut, step: float) -> Floats:
-        """With all of the positive part of the tails, and what is shown if no clock rings."""
-        v, hosts = self.victim, self.core
-        if not (cut.bounded and (cut.share[1:-1] == 1).all()):
-            raise ValueError("without tails the core has all of the difference in bounded cells")
-        clocks = self.clocks(hosts, apart, cut, tails=False)
-        which = np.arange(apart.distance.size)
-        positive = np.maximum(-np.expm1(apart.log_gain - v * apart.distance), 0.0)
-        rest = positive * (math.exp(-v * cut.outside[-1]) / 2 * (1 + 16 * UNIT))
-        heard = self._positive_parts(hosts, clocks, apart, which, cut, step, tails=False)
-        found: Floats = heard + clocks.silent * self._alone(apart) + rest
-        return found
-
-    def _joint(self, apart: Apart, cut: Cut, number: int, step: float) -> Floats:
-        """The bound by chords."""
-        assert self.tails is not None
+        cut = self.cut
         mass, (alone, _) = cut.mass(apart), cut.mean(apart, tails=False)
         even = -alone / mass  # so that the core has no mass, and all of the mean is the tails'
         one, two = (
@@ -270,12 +229,13 @@ class CoreCase:
         heights = self._positive_parts(self.core, one, rows, which, moved, step, tails=False).reshape(knots.shape)
         corners = self._positive_parts(self.tails, two, rows, which, moved, step, tails=True).reshape(knots.shape)
         silent = (one.silent + two.silent) * self._alone(apart)
-        return np.array(
+        found = np.array(
             [
                 _chords(*of) + lost
                 for *of, lost in zip(knots, mass.tolist(), heights, corners, silent.tolist(), strict=True)
             ]
         )
+        return np.where(np.isnan(found), math.inf, found)
 
     def _alone(self, apart: Apart) -> Floats:
         """What the victim's report shows by itself, (K,), rounded up."""
@@ -286,16 +246,16 @@ class CoreCase:
     def clocks(self, hosts: Hosts, apart: Apart, cut: Cut, *, tails: bool) -> Clocks:
         """The clocks of a group."""
         number = apart.distance.size
-        families = [cut.family(apart, rate, side, tails=tails, terms=3) for rate, side in hosts.tiers]
+        families = [cut.family(apart, rate, tails=tails, terms=3) for rate in hosts.rates.tolist()]
         worst = [
             np.ones(number) if f is None else (f.scale**2 * f.moments[:, 0]).reshape(number, -1).max(1)
             for f in families
         ]
         second = np.maximum(np.stack(worst, axis=1), 1e-300)
-        if tails != self.shared and self.tails is not None:
-            blanket = np.stack([cut.blanket(apart, rate, side) for rate, side in hosts.tiers], axis=1)
+        if tails != self.shared:
+            blanket = np.stack([cut.blanket(apart, rate) for rate in hosts.rates.tolist()], axis=1)
         else:
-            blanket = np.tile(hosts.blanket_of(apart), (number, 1))
+            blanket = np.tile(hosts.blanket, (number, 1))
         scale = np.stack([np.ones(number) if f is None else f.scale.reshape(number, -1).max(1) for f in families], 1)
         return hosts.clocks(blanket, second, scale)
 
@@ -303,7 +263,7 @@ class CoreCase:
         self, hosts: Hosts, clocks: Clocks, rows: Apart, which: Ints, cut: Cut, step: float, *, tails: bool
     ) -> Floats:
         """Upper bounds on E[Y]_+ for the distances and knots of all rows; infinite where there is none."""
-        families = [cut.family(rows, rate, side, tails=tails, terms=clocks.terms) for rate, side in hosts.tiers]
+        families = [cut.family(rows, rate, tails=tails, terms=clocks.terms) for rate in hosts.rates.tolist()]
         known: list[Family] = [family for family in families if family is not None]
         if len(known) < len(families):
             return np.full(rows.distance.shape, math.inf)
@@ -382,7 +342,7 @@ def one_distance(victim: float, distance: Floats, width: Floats, epsilon: float)
     """The distances, each an end of cells that are at most so wide; hosts are on all of [-1, 1]."""
     log_kept = -((victim * (width + UNIT)) ** 2) / 8 * (1 + 16 * UNIT)  # differences of distances are rounded
     gain = (epsilon + log_kept) - 4 * UNIT * (epsilon + np.abs(log_kept))
-    return Apart(victim, distance, gain, np.maximum(0.0, distance - width), np.minimum(1.0, distance + width))
+    return Apart(victim, distance, gain, np.maximum(0.0, distance - width))
 
 
 def distances(
@@ -391,12 +351,10 @@ def distances(
     steep: float,
     room: tuple[tuple[float, float], ...],
     coarse: float = 1.0,
-    cost: float = COST,
 ) -> Apart | None:
     """From 1 down to epsilon/v, below which the divergence is 0; None where that takes too many.
 
     steep: the largest budget of a host. room: see `CoreCase`. coarse: how many times as much steps may cost.
-    cost: what part of the room they may cost beyond that.
     """
     if not 0 < epsilon < victim:
         return None
@@ -405,7 +363,7 @@ def distances(
         times *= coarse
         found, widths = [1.0], []
         while found[-1] > epsilon / victim and len(found) < most:
-            more = cost * float(np.interp(found[-1], places, parts))
+            more = COST * float(np.interp(found[-1], places, parts))
             width = math.sqrt(8 * min(times * NEAREST_COST + more, MOST_COST) * epsilon) / victim
             widths.append(min(width, 4 * (times * WIDE_COST + more) / steep))
             found.append(max(found[-1] - widths[-1], 0.0))

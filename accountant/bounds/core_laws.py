@@ -2,9 +2,8 @@
 
 The core is a share of the difference of the victim's two laws, constant in every cell of a grid; the tails are the
 rest; some of the mean is moved from one to the other (docs/exchange-bound.md, section 6). A host may lie anywhere in an
-interval, perhaps on one side of the middle between the victim's values: its law is below a mixture of those of a few
-places (L1 and T1 of section 5), whatever its budget. Laws are put on few atoms with the mean kept, and handed on as
-moments. What becomes of them is left to `core_case`.
+interval: its law is below a mixture of those of a few places (L1 and T1 of section 5), whatever its budget. Laws are
+put on few atoms with the mean kept, and handed on as moments. `core_case` makes a bound of them.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass, replace
-from enum import Enum
 from functools import cached_property
 
 import numpy as np
@@ -20,32 +18,20 @@ import numpy as np
 from accountant.bounds.laplace_laws import Family, cell_mass, difference, two_atoms
 from accountant.numerics.binomial import UNIT, Floats, Ints
 
-__all__ = ["TERMS", "Apart", "Cut", "Side", "places_of_hosts"]
+__all__ = ["TERMS", "Apart", "Cut", "places_of_hosts"]
 
 END_CELL, GROWTH, WIDEST_CELL = 0.15, 0.5, 0.5
-"""Places of a host: the first and last cell in units of 1/budget; how cells widen from there on; the widest."""
+"""Places of a host: the first and last cell in units of 1/budget, how cells widen from there on, and the widest. Wider
+cells thin every law more (T1), narrower ones make more laws."""
 MOST_CANCELLED = 100.0
 """How much larger than their sum the terms of D/R may be, the largest of each: their rounding stays far below what is
-added for it."""
+added for it. Where they are larger, nothing is claimed."""
 MOST_EXPONENT = 300.0
-"""Of the exponential that is the largest D/R."""
+"""The largest exponent of D/R that is evaluated: its powers have to stay within the range of floats."""
 TERMS = 28
-"""Of the power series of phi."""
+"""Terms of the power series of phi; what is left out is added."""
 ATOMS = 1 << 12
-"""How many are dealt with at once: what is in the processor's cache."""
-
-
-class Side(Enum):
-    """Where hosts are known to lie: anywhere, or on one side of the middle between the victim's values, 0 and d."""
-
-    ANY = "anywhere"
-    LOW = "nearer 0"
-    HIGH = "nearer d"
-
-    @property
-    def other(self) -> Side:
-        """The other side; anywhere, for anywhere."""
-        return {Side.LOW: Side.HIGH, Side.HIGH: Side.LOW}.get(self, self)
+"""How many atoms are dealt with at once: as many as fit into the processor's cache."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,18 +47,15 @@ class Apart:
     log_gain: Floats
     nearest: Floats
     """Hosts lie in [nearest - 1, 1]: the least of the distances that it stands for."""
-    furthest: Floats
-    """The largest of them."""
 
     def some(self, which: Ints) -> Apart:
         """These, with repetitions."""
-        return Apart(self.victim, *(x[which] for x in (self.distance, self.log_gain, self.nearest, self.furthest)))
+        return Apart(self.victim, *(x[which] for x in (self.distance, self.log_gain, self.nearest)))
 
-    def hosts(self, side: Side) -> tuple[Floats, Floats]:
-        """The ends of the interval in which hosts on this side lie, whichever distance it is: two arrays (K,)."""
-        low = self.nearest / 2 if side is Side.HIGH else self.nearest - 1
-        high = self.furthest / 2 if side is Side.LOW else np.ones_like(self.furthest)
-        return low, high
+    @property
+    def hosts(self) -> tuple[Floats, Floats]:
+        """The ends of the interval in which hosts lie, whichever distance it is: two arrays (K,)."""
+        return self.nearest - 1, np.ones_like(self.nearest)
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,9 +119,9 @@ class Cut:
         found: Floats = apart.victim / 2 * (beyond + between * apart.distance)
         return found
 
-    def blanket(self, apart: Apart, rate: float, side: Side) -> Floats:
-        """Gamma with R_host >= gamma psi/Z for all hosts of this rate on this side, (K,); rounded down."""
-        left, right = apart.hosts(side)
+    def blanket(self, apart: Apart, rate: float) -> Floats:
+        """Gamma with R_host >= gamma psi/Z for all hosts of this rate, (K,); rounded down."""
+        left, right = apart.hosts
         edges, used = self.edges(apart.distance), self.psi > 0
         away = np.maximum(edges[:, 1:] - left[:, None], right[:, None] - edges[:, :-1])[:, used]
         least = (np.exp(-rate * away) / self.psi[used]).min(1)
@@ -159,13 +142,13 @@ class Cut:
         sizes: Floats = (terms @ share + np.abs(moved)) * (4 + self.share.size / 16)
         return of_cells @ share + moved, sizes
 
-    def family(self, apart: Apart, rate: float, side: Side, *, tails: bool, terms: int = TERMS) -> Family | None:
+    def family(self, apart: Apart, rate: float, *, tails: bool, terms: int = TERMS) -> Family | None:
         """The laws of D_1/R_host under R_host, or of D_2/R_host with `tails`, for every distance and place: K J laws.
 
         None where the part is 0, cancels so much that its rounding might matter, or is too large. Raises ValueError for
         a rate above the victim's, unless it is the core's and all of that is in bounded cells.
         """
-        v, (left, right) = apart.victim, apart.hosts(side)
+        v, (left, right) = apart.victim, apart.hosts
         if rate > v and (tails or not self.bounded):
             raise ValueError(f"the rate must be at most the victim's where a cell is not bounded, not {rate}")
         if max(rate - v, 0.0) * self.outside[-1] + 2 * rate > MOST_EXPONENT:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from accountant.bounds.profile import Bounded, Inverse, smallest_epsilon
+from accountant.bounds.profile import Bounded, Curve, Inverse, smallest_epsilon
 from accountant.numerics.binomial import UNIT, Floats, Ints
 from accountant.numerics.count_law import CountLaw, blanket_count, without_largest
 from accountant.numerics.gaussian import gaussian_epsilon
@@ -87,7 +87,7 @@ class Cells:
 
 
 @dataclass(frozen=True, eq=False)
-class BlanketProfile:
+class BlanketProfile(Curve):
     """The privacy profile of one victim among the others, under one omega. See `PrivacyProfile`."""
 
     cells: Cells
@@ -146,7 +146,7 @@ Parts = Callable[[float, float], BlanketProfile]
 
 
 @dataclass(frozen=True, eq=False)
-class SpanProfile:
+class SpanProfile(Curve):
     """The largest of the privacy profiles of all victims whose rate lies in [least, most].
 
     leader is the profile of the victim at `most`. The span is walked from the leader down in parts as wide as they can
@@ -169,8 +169,11 @@ class SpanProfile:
         goal = max(self.leader.delta(epsilon).value * 1.02, self.target or 0.0)
         return self._walk((epsilon,), goal, give_up=False)[1]
 
-    def smallest_epsilon(self, delta: float, ceiling: float) -> Inverse:
-        """The leader's epsilon, raised in steps where a part of the span needs it. See `smallest_epsilon`."""
+    def to_compose(self, delta: float, ceiling: float) -> None:
+        """See `Curve.to_compose`: none, because the curve of a span says nothing about one victim."""
+
+    def smallest_epsilon(self, delta: float, ceiling: float, *, floor: float = 0.0) -> Inverse:
+        """The leader's epsilon, raised in steps where a part of the span needs it. See `Curve.smallest_epsilon`."""
         first = smallest_epsilon(self.leader, delta, ceiling)
         points = [point for factor in RAISES if (point := first.epsilon * factor) < ceiling]
         if points:

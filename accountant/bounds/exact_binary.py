@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from accountant.bounds.profile import UNDERFLOW, Bounded, Inverse, smallest_epsilon
+from accountant.bounds.least import ChordProfile
+from accountant.bounds.profile import UNDERFLOW, Bounded, Curve, Inverse, smallest_epsilon
 from accountant.numerics.binomial import UNIT, Floats, Ints
 from accountant.numerics.fourier import STAGE, smooth_even_length
 from accountant.numerics.gaussian import gaussian_epsilon
@@ -26,7 +28,7 @@ __all__ = ["ExactBinaryProfile", "bit_probabilities", "divergences", "is_enumera
 Complexes = NDArray[np.complex128]
 
 MAX_WORK = 1_500_000
-"""Splits times window length; beyond it not all of them are looked at (see `split_search`)."""
+"""Splits times window length; beyond it not all of them are looked at, and another bound serves."""
 MAX_LOCAL_EPSILON = 30.0
 """Above it the tilted laws leave the range of floats."""
 _CHUNK = 50_000
@@ -54,12 +56,13 @@ def window(users: int) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class ExactBinaryProfile:
+class ExactBinaryProfile(Curve):
     """delta(epsilon) = max over all splits of the others of H(Bern(w) + X, Bern(1-w) + X), rounding included.
 
     local_epsilon: the victim's, w = e^v/(1+e^v). others, count: float64/int64 (T,), T <= 2, the others' budgets.
     """
 
+    title: ClassVar[str] = "worst case"
     local_epsilon: float
     others: Floats
     count: Ints
@@ -81,18 +84,22 @@ class ExactBinaryProfile:
         """See `PrivacyProfile`; exact up to the slack. Raises ValueError for a negative or non-finite epsilon."""
         return self.worst(epsilon)[0]
 
-    def smallest_epsilon(self, delta: float) -> Inverse:
-        """As `profile.smallest_epsilon`, on the few splits that matter: the worst at the end joins them."""
+    def to_compose(self, delta: float, ceiling: float) -> Curve:
+        """See `Curve.to_compose`: chords."""
+        return ChordProfile(self, delta, ceiling)
+
+    def smallest_epsilon(self, delta: float, ceiling: float, *, floor: float = 0.0) -> Inverse:
+        """See `Curve.smallest_epsilon`; on the few splits that matter: the worst at the end joins them."""
         few = np.stack([np.zeros(self.count.size, dtype=np.int64), self.count])
         evaluations = 0
         while True:
-            found = smallest_epsilon(replace(self, splits=few), delta, self.local_epsilon)
+            found = smallest_epsilon(replace(self, splits=few), delta, ceiling)
             bound, split = self.worst(found.epsilon)
             evaluations += found.evaluations + 1
             if bound.value <= delta or found.reached is None:
                 return Inverse(found.epsilon, bound if found.reached else None, evaluations)
             if (few == split).all(axis=1).any():  # only rounding lies between them
-                return smallest_epsilon(self, delta, self.local_epsilon)
+                return smallest_epsilon(self, delta, ceiling)
             few = np.vstack([few, split])
 
     def worst(self, epsilon: float) -> tuple[Bounded, Ints]:

@@ -10,14 +10,15 @@ randomizers.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
-from accountant.bounds.profile import Bounded
+from accountant.bounds.least import ChordProfile
+from accountant.bounds.profile import Bounded, Curve
 from accountant.numerics.binomial import UNIT, Floats
 from accountant.ranges import check_epsilon
 
@@ -150,9 +151,10 @@ def tilt(product: HostProduct) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class ExchangeProfile(ABC):
+class ExchangeProfile(Curve):
     """What the exchange bounds of all randomizers share. See `PrivacyProfile`."""
 
+    title: ClassVar[str] = "exchange"
     local_epsilon: float
     """The victim's; from there on delta is 0."""
     horizon: float
@@ -174,6 +176,15 @@ class ExchangeProfile(ABC):
         if found.value + lost < local.value:
             return Bounded(found.value + lost, found.slack)
         return local
+
+    @property
+    def tolerance(self) -> float:
+        """See `Curve.tolerance`: the bound itself exceeds its integral by about as much."""
+        return 1e-4
+
+    def to_compose(self, delta: float, ceiling: float) -> Curve:
+        """See `Curve.to_compose`: chords."""
+        return ChordProfile(self, delta, ceiling)
 
     @property
     @abstractmethod

@@ -175,7 +175,7 @@ class ExchangeBinaryProfile(ExchangeProfile):
 
     @property
     def _step(self) -> float:
-        return 0.01 if self.hosts.count.size <= 4 else 0.04
+        return 0.005 if self.hosts.count.size <= 4 else 0.04
 
     def _alone(self, epsilon: float) -> Bounded:
         """p_v - e^epsilon q_v, rounded up."""
@@ -202,7 +202,7 @@ def exchange_binary_profile(
     its upper end: each is at least as bad as the truth, because randomised response with a smaller budget is a mixture
     of those with a larger one (docs/exchange-bound.md). delta decides how long the clocks run.
     """
-    epsilons, count = _honest(others)
+    epsilons, count = others.once(_honest, _honest)
     if epsilons.size == 0:
         return NoAmplification("no other honest client: the local budget is certified")
     epsilons, weights = _merged(epsilons, count, MAX_TIERS if victim.span is None else MAX_SPAN_TIERS)
@@ -212,13 +212,6 @@ def exchange_binary_profile(
 
 def _honest(others: Others) -> tuple[Floats, Ints]:
     """The budgets without the smallest ones, at most MAX_BUDGETS of them, rounded up."""
-    if _honest not in others.rate_bins:
-        others.rate_bins[_honest] = _honest_anew(others)
-    found: tuple[Floats, Ints] = others.rate_bins[_honest]
-    return found
-
-
-def _honest_anew(others: Others) -> tuple[Floats, Ints]:
     epsilons, count = _without_smallest(others.local_epsilon, others.count, others.dishonest)
     if epsilons.size <= MAX_BUDGETS:
         return epsilons, count

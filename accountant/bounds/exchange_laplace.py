@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +25,8 @@ from accountant.bounds.exchange import (
     horizon,
     stages,
 )
-from accountant.bounds.laplace_laws import MAX_TERMS, Family, family_of
-from accountant.bounds.profile import Bounded, Inverse, NoAmplification, Others, Victim, smallest_epsilon
+from accountant.bounds.laplace_laws import Family, family_of
+from accountant.bounds.profile import Bounded, Curve, Inverse, NoAmplification, Others, Victim, smallest_epsilon
 from accountant.numerics.binomial import UNIT, Floats, Ints
 from accountant.numerics.gaussian import gaussian_epsilon
 
@@ -33,11 +34,9 @@ Complexes = NDArray[np.complex128]
 
 __all__ = [
     "FEW_TIERS",
-    "MORE_TERMS",
     "MOST_SPENT",
     "ExchangeLaplaceProfile",
     "ExchangeSpanProfile",
-    "FollowedProduct",
     "NoiseProduct",
     "exchange_laplace_profile",
     "left_of_host",
@@ -57,8 +56,6 @@ RAISE = 1.003
 """Where a part needs a larger epsilon than those before it, one that much larger is tried before it is searched for."""
 PLATEAUS = (0.5, 0.65, 0.8, 1.0, 1.2)
 """How far from the middle the blanket may stay flat."""
-MORE_TERMS = 70
-"""Of the power series of phi where it is followed further out."""
 MOST_SPENT = 0.5
 """What part of its smallest density, in units of omega, a host may give to the blanket, at most."""
 NEAR, STRIDE = 0.3, 4
@@ -155,46 +152,6 @@ def log_squared(laws: Family, z: Complexes, drift: float) -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
-class FollowedProduct(NoiseProduct):
-    """A `NoiseProduct` that is followed further out along u, as is worth it where hosts are few."""
-
-    def over(self, theta: float, edges: Floats, bulk: int) -> tuple[Floats, float]:
-        """See `HostProduct`. The mean, `drift`, is good to a few ulp of 1."""
-        value, error = super().over(theta, edges, bulk)
-        return value, error + 16 * UNIT * theta
-
-    def _falling(self, laws: Family, w: Floats, edges: Floats, bulk: int, stride: int, at_rest: Floats) -> Floats:
-        """See `NoiseProduct`. Where |phi|^2 need not fall: |d^2/dr^2| <= E e^{w(X+X')} (w (X-X'))^2 = `curvature`."""
-        reach = int(np.searchsorted(edges, MORE_TERMS / 5 / max(float((w * laws.scale).min(initial=math.inf)), 1e-300)))
-        marks = edges[: max(bulk, min(reach, edges.size)) : stride]
-        squared = log_squared(laws, w[:, None] * (1 + 1j * marks), self.drift)
-        left = np.arange(edges.size - 1) // stride
-        inside = left + 1 < marks.size
-        left = np.minimum(left, marks.size - 2)
-        last = math.pi / (2 * np.maximum(w, 1e-300) * laws.scale) * (1 - 1e-9)
-        change = np.expm1(squared)
-        room = np.diff(marks) ** 2 / 8 * self._curvature(laws, w)[:, None]
-        ends = np.maximum(change[:, :-1], change[:, 1:])
-        ends = ends + room + 8 * UNIT * (np.abs(ends) + room)
-        steep = np.log1p(ends)[:, left]
-        falls = edges[None, 1:] <= last[:, None]
-        found = np.where(falls, squared[:, left], steep)
-        return np.where(inside, np.minimum(found, at_rest), at_rest)
-
-    def _curvature(self, laws: Family, w: Floats) -> Floats:
-        """2 w^2 phi(w) phi''(w), rounded up; (F,)."""
-        size = w * laws.scale
-        total = np.zeros_like(size)
-        for k in range(laws.moments.shape[1] - 1, -1, -1):
-            total = total * size / (k + 1) + np.abs(laws.moments[:, k])
-        terms = laws.moments.shape[1]
-        total += laws.moments[:, 0] * size**terms * np.exp(size) / math.factorial(terms)
-        phi = np.exp(log_squared(laws, w[:, None].astype(np.complex128), self.drift)[:, 0] / 2)
-        curvature: Floats = 2 * size**2 * phi * total * (1 + 1e-9)
-        return curvature
-
-
-@dataclass(frozen=True, eq=False)
 class ExchangeLaplaceProfile(ExchangeProfile):
     """The exchange bound of a victim with Laplace noise."""
 
@@ -203,13 +160,20 @@ class ExchangeLaplaceProfile(ExchangeProfile):
     kept: Floats
     """The smallest of each group, in units of the largest."""
     count: Floats
-    followed: bool = False
-    """Whether |phi| is followed further out along u: sharper where hosts are few, in twice the time."""
+
+    @classmethod
+    def among(
+        cls, victim: float, rates: Floats, kept: Floats, count: Floats, delta: float | None
+    ) -> ExchangeLaplaceProfile:
+        """The bound with clocks that run until a horizon which these hosts can pay for: nothing is left of none."""
+        curve = cls(victim, math.inf, rates, kept, count)
+        most = float(curve.blanket @ count) * (MOST_SPENT / 2)
+        return replace(curve, horizon=horizon(delta, most))
 
     @property
-    def plain(self) -> ExchangeLaplaceProfile:
-        """The quickest bound, for curves of many points."""
-        return replace(self, followed=False)
+    def tolerance(self) -> float:
+        """See `Curve.tolerance`: with many budgets every evaluation takes a tenth of a second or more."""
+        return 1e-3 if self.count.size > MAX_TIERS else super().tolerance
 
     def guess(self, delta: float) -> float:
         """The Gaussian limit, as if all hosts were the worst at epsilon = 0."""
@@ -256,9 +220,8 @@ class ExchangeLaplaceProfile(ExchangeProfile):
         return Bounded(value, min(value, value * 8 * UNIT + 5e-324))
 
     def _product(self, epsilon: float) -> StagedProduct:
-        kind, terms = (FollowedProduct, MORE_TERMS) if self.followed else (NoiseProduct, MAX_TERMS)
         families = tuple(
-            family_of(self.local_epsilon, epsilon, rate, kept, self.count.size > MAX_TIERS, terms)
+            family_of(self.local_epsilon, epsilon, rate, kept, self.count.size > MAX_TIERS)
             for rate, kept in zip(self.rates.tolist(), self.kept.tolist(), strict=True)
         )
         blanket, drift = self.blanket, math.expm1(epsilon)
@@ -269,7 +232,7 @@ class ExchangeLaplaceProfile(ExchangeProfile):
         for end in ends.tolist():
             thin = left_of_host(weights, blanket, end)
             left = tuple(family.thinned(share) for family, share in zip(families, thin.tolist(), strict=True))
-            products.append(kind(left, self.count, weights, drift))
+            products.append(NoiseProduct(left, self.count, weights, drift))
         return StagedProduct(tuple(products), log_mass)
 
 
@@ -336,9 +299,7 @@ class _Crowd:
         if hosts.size == 0:
             return None
         kept = np.where(kept == hosts, 1.0, kept / hosts * (1 - 2 * UNIT))
-        curve = ExchangeLaplaceProfile(victim, math.inf, hosts, kept, number)
-        most = float(curve.blanket @ number) * (MOST_SPENT / 2)
-        return replace(curve, horizon=horizon(delta, most))
+        return ExchangeLaplaceProfile.among(victim, hosts, kept, number, delta)
 
 
 def _groups(rates: Floats, count: Ints) -> Ints:
@@ -360,12 +321,13 @@ def _groups(rates: Floats, count: Ints) -> Ints:
 
 
 @dataclass(frozen=True, eq=False)
-class ExchangeSpanProfile:
+class ExchangeSpanProfile(Curve):
     """An upper bound for every victim with a budget in [least, most]. See `PrivacyProfile`.
 
     The victims are covered in parts. Hosts of a part are those below all of it; its largest victim speaks for it (T5).
     """
 
+    title: ClassVar[str] = "exchange"
     leader: ExchangeLaplaceProfile
     """That of the first part, up to `most`."""
     least: float
@@ -386,11 +348,14 @@ class ExchangeSpanProfile:
             bounds.append(Bounded(1.0, 0.0) if part is None else part.delta(epsilon))
         return max(bounds, key=lambda bound: bound.value)
 
-    def smallest_epsilon(self, delta: float, ceiling: float, tolerance: float, floor: float = 0.0) -> Inverse:
-        """The largest that a part needs, the leader's first; none below `floor`. See `profile.smallest_epsilon`."""
+    def to_compose(self, delta: float, ceiling: float) -> None:
+        """See `Curve.to_compose`: none, because the span of a curve says nothing about one victim."""
+
+    def smallest_epsilon(self, delta: float, ceiling: float, *, floor: float = 0.0) -> Inverse:
+        """The largest that a part needs, the leader's first; none below `floor`. See `Curve.smallest_epsilon`."""
         found = Inverse(floor, self.leader.delta(floor) if floor > 0 else Bounded(1.0, 0.0), 1)
         if found.reached is None or found.reached.value > delta:
-            found = smallest_epsilon(self.leader, delta, ceiling, tolerance)
+            found = smallest_epsilon(self.leader, delta, ceiling, self.leader.tolerance)
         for low, high in self._parts(found.epsilon):
             if found.reached is None or high <= found.epsilon:
                 break
@@ -403,7 +368,7 @@ class ExchangeSpanProfile:
                     found = Inverse(point, bound, found.evaluations)
                     break
             else:
-                own = smallest_epsilon(part, delta, ceiling, tolerance)
+                own = smallest_epsilon(part, delta, ceiling, self.leader.tolerance)
                 # A bound need not fall everywhere; the parts before this one need what has been found for them.
                 found = replace(own, epsilon=max(own.epsilon, found.epsilon))
         return found

@@ -10,29 +10,27 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
 from accountant.bounds.exchange import TUNING_DELTA
-from accountant.bounds.exchange_core import ExchangeCoreProfile
-from accountant.bounds.exchange_laplace import ExchangeLaplaceProfile, ExchangeSpanProfile
-from accountant.bounds.profile import Bounded, Inverse, NoAmplification, Others, smallest_epsilon
+from accountant.bounds.profile import Bounded, Curve, Inverse, NoAmplification, Others
 from accountant.numerics.binomial import UNIT
 from accountant.ranges import check_epsilon
 
-__all__ = ["Continuous", "ExchangeLatticeProfile", "on_lattice"]
+__all__ = ["ExchangeLatticeProfile", "on_lattice"]
 
 SHOWN = 1e-6
 """The chance that more hosts are shown than are left out, as a part of delta."""
 
-Continuous = ExchangeLaplaceProfile | ExchangeCoreProfile | ExchangeSpanProfile
-
 
 @dataclass(frozen=True, eq=False)
-class ExchangeLatticeProfile:
+class ExchangeLatticeProfile(Curve):
     """What a bound for continuous noise says of noise on a lattice. See `PrivacyProfile`."""
 
-    continuous: Continuous
+    title: ClassVar[str] = "exchange"
+    continuous: Curve
     """With so many hosts fewer as may be shown."""
     local_epsilon: float
     """The victim's, or the largest of its span; from there on delta is 0."""
@@ -47,11 +45,10 @@ class ExchangeLatticeProfile:
         """For the certificate."""
         return self.continuous.method
 
-    @property
-    def plain(self) -> ExchangeLatticeProfile:
-        """Quicker, for curves of many points."""
-        continuous = self.continuous
-        return self if isinstance(continuous, ExchangeSpanProfile) else replace(self, continuous=continuous.plain)
+    def to_compose(self, delta: float, ceiling: float) -> Curve | None:
+        """See `Curve.to_compose`: that of continuous noise, on the lattice."""
+        continuous = self.continuous.to_compose(delta, ceiling)
+        return None if continuous is None else replace(self, continuous=continuous)
 
     @cached_property
     def _log_ratio(self) -> float:
@@ -72,19 +69,14 @@ class ExchangeLatticeProfile:
         value = math.exp(self._log_ratio) * (bound.value + more) * (1 + 8 * UNIT) + self.shown
         return Bounded(min(1.0, value), min(1.0, value, value - bound.value + bound.slack))
 
-    def smallest_epsilon(self, delta: float, ceiling: float, tolerance: float, floor: float = 0.0) -> Inverse:
-        """See `profile.smallest_epsilon`; of a span none below `floor`."""
+    def smallest_epsilon(self, delta: float, ceiling: float, *, floor: float = 0.0) -> Inverse:
+        """See `Curve.smallest_epsilon`."""
         target = (delta - self.shown) * math.exp(-self._log_ratio) * (1 - 16 * UNIT)
         most = (ceiling - self._log_ratio) * (1 - 4 * UNIT)
         if target <= 0 or most <= 0:
             return Inverse(ceiling, None, 0)
-        curve = self.continuous
-        if isinstance(curve, ExchangeCoreProfile):
-            found = curve.smallest_epsilon(target, most, tolerance)
-        elif isinstance(curve, ExchangeSpanProfile):
-            found = curve.smallest_epsilon(target, most, tolerance, min(most, max(0.0, floor - self._log_ratio)))
-        else:
-            found = smallest_epsilon(curve, target, most, tolerance)
+        lowest = min(most, max(0.0, floor - self._log_ratio))
+        found = self.continuous.smallest_epsilon(target, most, floor=lowest)
         if found.reached is None:
             return replace(found, epsilon=ceiling)
         epsilon = (found.epsilon + self._log_ratio) * (1 + 4 * UNIT)
@@ -105,7 +97,7 @@ class ExchangeLatticeProfile:
 
 
 def on_lattice(
-    make: Callable[[Others], Continuous | NoAmplification],
+    make: Callable[[Others], Curve | NoAmplification],
     victim: float,
     others: Others,
     steps: int,
@@ -121,7 +113,7 @@ def on_lattice(
         delta: the target; None where it is not known.
     """
     most, chance = _most_shown(others, steps, SHOWN * (TUNING_DELTA if delta is None else delta))
-    fewer = replace(others, dishonest=others.dishonest + most, laws={}, rate_bins={})
+    fewer = replace(others, dishonest=others.dishonest + most)
     found = make(fewer)
     if isinstance(found, NoAmplification):
         return found

@@ -21,19 +21,21 @@ from accountant.numerics.binomial import UNIT, Floats, Ints
 __all__ = ["HostSums", "terms_needed"]
 
 TILTS = ((0.7, 9, 6), (0.12, 5, 1))
-"""The tilt is looked for so far around the best one so far, in ln theta, in so many places; so often further down."""
+"""The search for the tilt: how far around the best one so far, in ln theta; at how many places; and how many times it
+moves further down. The second search is a finer one."""
 MUCH_LEFT = 0.9
-"""Where less is left of a host in the last stage, that stage counts in the choice, too."""
+"""Where less than this part of a host is left in the last stage, that stage counts in the choice of the tilt, too."""
 LARGEST, SMALLEST, MOST_TERMS = 5.0, 100.0, 1e8
-"""At most: |theta alpha X|, theta^2 Var(Y), and theta times the terms of E[Y]."""
+"""The most that |theta alpha X|, theta^2 Var(Y) and theta times the terms of E[Y] may be: further out the series ends
+too early, so little mass is left that it does not matter, or rounding would show."""
 EXPONENT = 512 * UNIT
-"""Of the sizes of its terms, and one of every logarithm's, an exponent is good to this."""
+"""To this part of the sizes of its terms, and one of every logarithm's, an exponent is good."""
 ELEMENTS = 1 << 16
-"""How many numbers are dealt with at once: what is in the processor's cache."""
+"""How many numbers are dealt with at once: as many as fit into the processor's cache."""
 WIDENING = 1.4
-"""Beyond the bulk each cell of the integral is so many times as wide as the one before."""
+"""Beyond the bulk each cell of the integral is this many times as wide as the one before it."""
 NEGLIGIBLE = 1e-13
-"""Of a term of the series, in units of the second: those that are smaller are left out."""
+"""Terms of the series below this, in units of the second, are left out; the remainder is added in any case."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,16 +1,16 @@
 """Privacy profiles: certified upper bounds on delta as a function of epsilon, and the search for epsilon on one.
 
-A randomizer turns (victim, others) into a `PrivacyProfile`; `smallest_epsilon` inverts any of them. `CountProfile` is
-that of every randomizer with a closed form: delta(m) averaged over the law of the blanket count. Which tiers to ask
-for, and what the answer is called, is left to `certify`.
+A randomizer turns (victim, others) into `Curve`s, of which `smallest_epsilon` inverts any. `CountProfile` is the
+blanket bound of every randomizer with a closed form: delta(m) averaged over the law of the blanket count.
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from accountant.numerics.binomial import UNIT, Floats, Ints
 from accountant.numerics.count_law import CountLaw
@@ -21,6 +21,7 @@ from accountant.results import Bounded, PrivacyProfile
 __all__ = [
     "Bounded",
     "CountProfile",
+    "Curve",
     "Inverse",
     "Invertible",
     "Others",
@@ -28,6 +29,8 @@ __all__ = [
     "Victim",
     "smallest_epsilon",
 ]
+
+T = TypeVar("T")
 
 UNDERFLOW = 1e-290
 """Added to a delta that is above 0: more than all the masses below 1e-300, which may have been taken for 0."""
@@ -73,23 +76,64 @@ class Others:
     local_delta: Floats
     count: Ints
     dishonest: int
-    thorough: bool = False
-    """Whether seconds may be spent where a quick bound would be looser."""
-    blanket_only: bool = False
-    """Only the blanket bound may be used: asked for, or needed because an answer may depend on earlier answers."""
-    laws: dict[Hashable, CountLaw] = field(default_factory=dict, repr=False)
-    """Count laws already computed for these users, by randomizer and target."""
-    rate_bins: dict[Hashable, Any] = field(default_factory=dict, repr=False)
-    """These users binned, by the randomizer with a density or the function that did it; made once."""
+    _computed: dict[Hashable, Any] = field(init=False, default_factory=dict, repr=False)
+    """See `once`. `dataclasses.replace` gives its result an empty one: what was computed holds for these users only."""
 
     @property
     def honest(self) -> int:
         """How many of them can be relied on."""
         return max(0, int(self.count.sum()) - self.dishonest)
 
+    def once(self, key: Hashable, make: Callable[[Others], T]) -> T:
+        """Returns make(self), which is computed for the first call with this key only."""
+        if key not in self._computed:
+            self._computed[key] = make(self)
+        found: T = self._computed[key]
+        return found
+
+
+class Curve(ABC):
+    """A `PrivacyProfile` that is inverted and composed: one bound on the divergence of one group of victims."""
+
+    title: ClassVar[str] = "blanket"
+    """What the steps of a certificate call the bound."""
+
+    @property
+    def tolerance(self) -> float:
+        """Relative width at which the search for epsilon stops: as narrow as the bound is sharp, or as time allows."""
+        return 1e-6
+
+    @property
+    @abstractmethod
+    def method(self) -> str:
+        """See `PrivacyProfile`."""
+
+    @abstractmethod
+    def delta(self, epsilon: float) -> Bounded:
+        """See `PrivacyProfile`. Raises ValueError for a negative or non-finite epsilon."""
+
+    @abstractmethod
+    def guess(self, delta: float) -> float:
+        """See `PrivacyProfile`."""
+
+    @abstractmethod
+    def explain(self) -> tuple[str, ...]:
+        """See `PrivacyProfile`."""
+
+    def smallest_epsilon(self, delta: float, ceiling: float, *, floor: float = 0.0) -> Inverse:
+        """As the function `smallest_epsilon`. A curve that is slow need not look below `floor`."""
+        return smallest_epsilon(self, delta, ceiling, self.tolerance)
+
+    def to_compose(self, delta: float, ceiling: float) -> Curve | None:
+        """A form for composition and for the record, quick at many points; None where there is none.
+
+        delta: about what will be asked for. ceiling: the victim's local budget.
+        """
+        return self
+
 
 @dataclass(frozen=True, eq=False)
-class CountProfile:
+class CountProfile(Curve):
     """E[delta(M)] under `law`, as epsilon varies, plus everything that was cut or rounded.
 
     averaged(epsilon) returns that mean and a bound on its absolute error; delta(m) must be non-increasing in m.

@@ -309,7 +309,7 @@ def _flat_shells(left: Floats, right: Floats, rate: float, epsilon: float) -> tu
     least = np.minimum(left - 0.5, np.minimum.accumulate(room[::-1])[::-1])  # epsilon/rate, if flat up to left
     wanted = min(epsilon / rate, 0.5 / math.sqrt(2 * rate))
     flat = int(np.argmax(least >= wanted)) if (least >= wanted).any() else int(np.argmax(least))
-    flat = max(flat, 1)
+    flat = min(max(flat, 1), least.size - 1)  # one shell is flat by itself
     return flat, max(0.0, rate * float(least[flat]))
 
 

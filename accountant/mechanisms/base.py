@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self
 
-from accountant.bounds.profile import NoAmplification, Others, PrivacyProfile, Victim
+from accountant.bounds.profile import Curve, NoAmplification, Others, Victim
 from accountant.numerics.binomial import Floats
 
 __all__ = ["Randomizer"]
@@ -88,17 +88,20 @@ class Randomizer(ABC):
         return local_epsilon
 
     @abstractmethod
-    def profile(self, victim: Victim, others: Others, delta: float | None) -> PrivacyProfile | NoAmplification:
-        """Returns the victim's central privacy profile among the others, or the reason why it is not amplified.
+    def profile(self, victim: Victim, others: Others, delta: float | None) -> Curve | NoAmplification:
+        """The blanket bound of the victim among the others, or the reason why nothing is amplified.
 
-        delta is the target, if there is one: it only decides how finely to compute. With `others.blanket_only` it is
-        the blanket bound.
+        delta is the target, if there is one: it only decides how finely to compute. It holds where an answer may depend
+        on earlier answers.
         """
 
-    def exchange_profile(self, victim: Victim, others: Others, delta: float | None) -> PrivacyProfile | NoAmplification:
+    def worst_case(self, victim: Victim, others: Others) -> Curve | None:
+        """The exact divergence over all data of the others, where it is quickly computed; not in an adaptive order."""
+        return None
+
+    def exchange_profile(self, victim: Victim, others: Others, delta: float | None) -> Curve | NoAmplification:
         """The exchange bound of the victim among the others, or the reason why there is none.
 
-        As `profile`, and slower. It does not hold where an answer may depend on earlier ones: not to be asked for with
-        `others.blanket_only`.
+        As `profile`, and slower. It does not hold where an answer may depend on earlier answers.
         """
         return NoAmplification(f"{self.name}: no exchange bound is proved")

@@ -12,8 +12,7 @@ import numpy as np
 from accountant.bounds.closed_forms import binary_delta
 from accountant.bounds.exact_binary import ExactBinaryProfile, is_enumerable
 from accountant.bounds.exchange_binary import exchange_binary_profile
-from accountant.bounds.profile import NoAmplification, Others, PrivacyProfile, Victim
-from accountant.bounds.split_search import BOXES, QUICK_BOXES, SplitSearchProfile, is_searchable
+from accountant.bounds.profile import Curve, NoAmplification, Others, Victim
 from accountant.mechanisms.closed_form import ClosedFormRandomizer, lowered
 from accountant.numerics.binomial import Floats
 from accountant.numerics.count_law import CountLaw
@@ -58,7 +57,7 @@ class BitBlanket(ClosedFormRandomizer):
         """Enough for a relative error of epsilon below 1e-4 at any size."""
         return 2048
 
-    def exchange_profile(self, victim: Victim, others: Others, delta: float | None) -> PrivacyProfile | NoAmplification:
+    def exchange_profile(self, victim: Victim, others: Others, delta: float | None) -> Curve | NoAmplification:
         """See `Randomizer.exchange_profile`; proved for bits and for half spheres."""
         if self.count_law(others, delta).mean < LEAST_BLANKET:
             return NoAmplification(f"of use only with {LEAST_BLANKET:g} blanket users or more")
@@ -69,19 +68,13 @@ class BitBlanket(ClosedFormRandomizer):
 class BitReports(BitBlanket):
     """Bits are all that users report: then the number of ones is all that a batch shows."""
 
-    def profile(self, victim: Victim, others: Others, delta: float | None) -> PrivacyProfile | NoAmplification:
-        """The worst case where all data sets of the others can be looked at or searched, else the blanket bound."""
+    def worst_case(self, victim: Victim, others: Others) -> Curve | None:
+        """See `Randomizer.worst_case`; None where the splits of the others' bits are too many to look at all."""
         largest = max(victim.local_epsilon, float(others.local_epsilon.max(initial=0.0)))
-        if victim.span is not None or others.blanket_only:
-            return super().profile(victim, others, delta)
-        if is_enumerable(largest, others.count, others.dishonest):
-            count = others.count - (others.dishonest if others.count.size == 1 else 0)
-            return ExactBinaryProfile(victim.local_epsilon, others.local_epsilon, count)
-        around = others.local_epsilon, others.count, others.dishonest
-        if is_searchable(victim.local_epsilon, *around, others.thorough):
-            boxes = BOXES if others.thorough else QUICK_BOXES
-            return SplitSearchProfile(victim.local_epsilon, *around, boxes)
-        return super().profile(victim, others, delta)
+        if victim.span is not None or not is_enumerable(largest, others.count, others.dishonest):
+            return None
+        count = others.count - (others.dishonest if others.count.size == 1 else 0)
+        return ExactBinaryProfile(victim.local_epsilon, others.local_epsilon, count)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from accountant.bounds.profile import CountProfile, NoAmplification, Others, PrivacyProfile, Victim
+from accountant.bounds.profile import CountProfile, Curve, NoAmplification, Others, Victim
 from accountant.mechanisms.base import Randomizer
 from accountant.numerics.binomial import UNIT, Floats
 from accountant.numerics.count_law import CountLaw, blanket_count, without_largest
@@ -49,7 +49,7 @@ class ClosedFormRandomizer(Randomizer):
     def buckets(self, mean: float) -> int:
         """Into how many buckets the blanket count may be put when its mean is `mean`."""
 
-    def profile(self, victim: Victim, others: Others, delta: float | None) -> PrivacyProfile | NoAmplification:
+    def profile(self, victim: Victim, others: Others, delta: float | None) -> Curve | NoAmplification:
         """See `Randomizer.profile`."""
         law = self.count_law(others, delta)
         tail = DEFAULT_TAIL if delta is None else max(1e-250, delta * 1e-7)
@@ -62,10 +62,7 @@ class ClosedFormRandomizer(Randomizer):
 
     def count_law(self, others: Others, delta: float | None) -> CountLaw:
         """A lower bound for the number of honest blanket messages, cut and bucketed as the target allows."""
-        key = (self.name, delta)
-        if key not in others.laws:
-            others.laws[key] = self._count_law(others, delta)
-        return others.laws[key]
+        return others.once((self, delta), lambda these: self._count_law(these, delta))
 
     def _count_law(self, others: Others, delta: float | None) -> CountLaw:
         gamma, count = without_largest(self.gamma(others.local_epsilon), others.count, others.dishonest)

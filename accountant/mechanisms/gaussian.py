@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from accountant.bounds.profile import NoAmplification, Others, PrivacyProfile, Victim
+from accountant.bounds.profile import Curve, NoAmplification, Others, Victim
 from accountant.mechanisms.additive_noise import AdditiveNoise, GaussianNoise
 from accountant.mechanisms.calibrated_gaussian import unit_sigmas
 from accountant.mechanisms.noisy_value import NoisyValue
@@ -61,7 +61,7 @@ class GaussianMechanism(NoisyValue):
         sigmas = [gaussian_sigma_steps(epsilon, delta, self.lattice) / self.lattice for epsilon, delta in budgets]
         return 1 / (2 * np.array(sigmas) ** 2)
 
-    def profile(self, victim: Victim, others: Others, delta: float | None) -> PrivacyProfile | NoAmplification:
+    def profile(self, victim: Victim, others: Others, delta: float | None) -> Curve | NoAmplification:
         """See `NoisyValue.profile`; in more than one dimension a report is never amplified."""
         if self.dimension > 1:
             return NoAmplification(

@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from accountant.bounds.closed_forms import KaryTable, kary_losses
-from accountant.bounds.profile import NoAmplification, Others, PrivacyProfile, Victim
+from accountant.bounds.profile import Curve, NoAmplification, Others, Victim
 from accountant.mechanisms.binary import BinaryRandomizedResponse
 from accountant.mechanisms.closed_form import ClosedFormRandomizer, lowered
 from accountant.numerics.binomial import Floats
@@ -74,7 +74,7 @@ class KaryRandomizedResponse(ClosedFormRandomizer):
 
         return mean
 
-    def exchange_profile(self, victim: Victim, others: Others, delta: float | None) -> PrivacyProfile | NoAmplification:
+    def exchange_profile(self, victim: Victim, others: Others, delta: float | None) -> Curve | NoAmplification:
         """See `Randomizer.exchange_profile`; two values are bits, with more the blanket loses next to nothing."""
         if self.k == 2:
             return BinaryRandomizedResponse().exchange_profile(victim, others, delta)

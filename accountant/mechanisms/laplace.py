@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from accountant.bounds.exchange_core import in_core
-from accountant.bounds.exchange_laplace import FEW_TIERS, ExchangeLaplaceProfile, exchange_laplace_profile
-from accountant.bounds.exchange_lattice import Continuous, on_lattice
-from accountant.bounds.profile import NoAmplification, Others, PrivacyProfile, Victim
+from accountant.bounds.exchange_laplace import ExchangeLaplaceProfile, exchange_laplace_profile
+from accountant.bounds.exchange_lattice import on_lattice
+from accountant.bounds.profile import Curve, NoAmplification, Others, Victim
 from accountant.mechanisms.additive_noise import AdditiveNoise, LaplaceNoise
 from accountant.mechanisms.noisy_value import NoisyValue
 from accountant.numerics.binomial import UNIT, Floats
@@ -20,8 +20,6 @@ __all__ = ["LaplaceMechanism"]
 
 LEAST_BLANKET = 30.0
 """With a smaller sum of e^(-v/2) the blanket bound is sharper than the exchange bound, or nearly as sharp."""
-FEW_HOSTS = 50_000
-"""Of more hosts the exchange bound is not followed further out: that would take twice the time, and win nothing."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,7 @@ class LaplaceMechanism(NoisyValue):
         """The local epsilon itself."""
         return local_epsilon
 
-    def exchange_profile(self, victim: Victim, others: Others, delta: float | None) -> PrivacyProfile | NoAmplification:
+    def exchange_profile(self, victim: Victim, others: Others, delta: float | None) -> Curve | NoAmplification:
         """See `Randomizer.exchange_profile`."""
         if float(np.exp(-others.local_epsilon / 2) @ others.count) - others.dishonest < LEAST_BLANKET:
             return NoAmplification(f"of use only with {LEAST_BLANKET:g} possible blanket users or more")
@@ -71,13 +69,11 @@ class LaplaceMechanism(NoisyValue):
         return least * (1 - 16 * UNIT)
 
 
-def _exchange(victim: Victim, others: Others, delta: float | None) -> Continuous | NoAmplification:
+def _exchange(victim: Victim, others: Others, delta: float | None) -> Curve | NoAmplification:
     """The least of the exchange bounds for continuous noise."""
     found = exchange_laplace_profile(victim, others, delta)
     if isinstance(found, NoAmplification):
         return in_core(None, victim, others, delta) or found
     if not isinstance(found, ExchangeLaplaceProfile):
         return found
-    few = found.count.size <= FEW_TIERS and float(found.count.sum()) <= FEW_HOSTS
-    curve = replace(found, followed=few)
-    return in_core(curve, victim, others, delta) or curve
+    return in_core(found, victim, others, delta) or found

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from accountant.bounds.density_blanket import BlanketProfile, Cells, Parts, RateBins, SpanProfile, best_blanket
-from accountant.bounds.profile import NoAmplification, Others, PrivacyProfile, Victim
+from accountant.bounds.profile import Curve, NoAmplification, Others, Victim
 from accountant.mechanisms.additive_noise import AdditiveNoise, interval_cells
 from accountant.mechanisms.base import Randomizer
 from accountant.numerics.binomial import Floats
@@ -27,6 +27,10 @@ SPAN_SHARE = 0.1
 """The same, where many victims are covered at once."""
 FINE, COARSE, SPAN_FINE = 0.002, 0.03, 0.006
 """Relative widths of the cells on which noise is computed, on which its blanket is searched for, and for spans."""
+MAX_STEPS = 2.0**52
+"""How many lattice steps the noise may reach over: half steps are counted in floats, which are exact up to 2^53."""
+MAX_REACH = 1e6
+"""How many times the interval Gaussian noise may reach over: its cells are half as wide, and a million take a GB."""
 SPAN_POINTS, TRIAL_POINTS = 10.0, 5.0
 """Lattice points per standard deviation of a loss, for spans, and to choose between blankets."""
 STRETCH = 0.15
@@ -57,11 +61,18 @@ class NoisyValue(Randomizer):
     def rates(self, local_epsilon: Floats, local_delta: Floats) -> Floats:
         """The natural parameter of the noise for each local budget. Shape (T,). Raises ValueError naming the budget."""
 
-    def profile(self, victim: Victim, others: Others, delta: float | None) -> PrivacyProfile | NoAmplification:
+    def profile(self, victim: Victim, others: Others, delta: float | None) -> Curve | NoAmplification:
         """See `Randomizer.profile`."""
         ends = np.array(victim.span or [(victim.local_epsilon, victim.local_delta)])
         rates = self.rates(ends[:, 0], ends[:, 1])
         least, rate = float(rates[0]), float(rates[-1])
+        reach, _ = self._around(least, min(TAIL_SHARES), others, delta)
+        most = MAX_REACH if not self.noise.falls_geometrically else math.inf
+        most = most if self.lattice is None else min(most, MAX_STEPS / self.lattice)
+        if reach > most:
+            return NoAmplification(
+                f"no amplification: the noise reaches over {reach:.3g} times the interval, which is above {most:.3g}"
+            )
         leader = self._single(victim, rate, others, delta)
         if least >= rate:
             return leader
@@ -101,7 +112,7 @@ class NoisyValue(Randomizer):
     def _around(self, rate: float, share: float, others: Others, delta: float | None) -> tuple[float, float]:
         """How far from the interval a blanket for a victim of this rate may end, and about which epsilon to expect."""
         target = DEFAULT_DELTA if delta is None else delta
-        reach = max(self.noise.tail_at(share * target, rate), 1e-3)
+        reach = max(self.noise.tail_at(max(share * target, 1e-300), rate), 1e-3)
         # Roughly where the answer will be: a Gaussian among the honest others, whose noise has this rate.
         return reach, 10 * gaussian_epsilon(math.sqrt(2 * rate / (others.honest + 1)), target)
 
@@ -117,11 +128,10 @@ class NoisyValue(Randomizer):
     ) -> BlanketProfile:
         text = f"blanket of {self.name}: the others' least density, cut at a multiple of |p0-p1|, reach {reach:.4g}"
         tail = max(1e-250, min(1e-15, (DEFAULT_DELTA if delta is None else delta) * 1e-7))
-        return replace(best_blanket(cells, coarse, self._rate_bins(others), tail, text, start), points=points)
+        return replace(
+            best_blanket(cells, coarse, others.once(self, self._rate_bins), tail, text, start), points=points
+        )
 
     def _rate_bins(self, others: Others) -> RateBins:
-        if self not in others.rate_bins:
-            rates = self.rates(others.local_epsilon, others.local_delta)
-            others.rate_bins[self] = RateBins.of(rates, others.count, others.dishonest)
-        bins: RateBins = others.rate_bins[self]
-        return bins
+        rates = self.rates(others.local_epsilon, others.local_delta)
+        return RateBins.of(rates, others.count, others.dishonest)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from accountant.bounds.profile import NoAmplification, Others, PrivacyProfile, Victim
+from accountant.bounds.profile import Curve, NoAmplification, Others, Victim
 from accountant.mechanisms.base import Randomizer
 from accountant.numerics.binomial import Floats
 from accountant.numerics.gaussian import gaussian_epsilon
@@ -85,7 +85,7 @@ class RecordGaussian(Randomizer):
         deltas = np.minimum.accumulate([unit_delta(sigma, epsilon) for epsilon in grid]).tolist()
         return tuple(zip(grid, deltas, strict=True))
 
-    def profile(self, victim: Victim, others: Others, delta: float | None) -> PrivacyProfile | NoAmplification:
+    def profile(self, victim: Victim, others: Others, delta: float | None) -> Curve | NoAmplification:
         """Never a profile: the reason why the local budget is not amplified."""
         return NoAmplification(
             f"no amplification: the length of a report in {self.dimension} dimensions shows its own sigma; the "

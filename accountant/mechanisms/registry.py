@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import MISSING, fields
-from typing import Any
+from types import NoneType
+from typing import Any, get_args, get_type_hints
 
 from accountant.mechanisms.base import Randomizer
 from accountant.mechanisms.binary import BinaryRandomizedResponse, OneBitMean
@@ -67,35 +69,65 @@ def _needed(kind: str) -> list[str]:
 def _written(kind: str) -> str:
     """Returns a kind as it may be written, with an example of each parameter that it needs."""
     short = {name: letter for letter, name in _SHORT.items()}
-    parts = [f"{short.get(name, name)}={5 if name == 'k' else 10}" for name in _needed(kind)]
+    example = {int: "10", float: "0.5", str: "text"}
+    parts = [f"{short.get(name, name)}={5 if name == 'k' else example[_type(kind, name)]}" for name in _needed(kind)]
     return f"{kind}({', '.join(parts)})" if parts else kind
+
+
+def _type(kind: str, parameter: str) -> type:
+    """Returns the type of a parameter of a kind: int, float or str. One that may be None is written as its other type.
+
+    Raises:
+        ValueError: a parameter of another type cannot be written in a name.
+    """
+    declared = get_type_hints(RANDOMIZERS[kind])[parameter]
+    found = [one for one in get_args(declared) or (declared,) if one is not NoneType]
+    for one in (int, float, str):
+        if found == [one]:
+            return one
+    raise ValueError(f"{parameter} of {kind} is of type {declared}; it must be given as a value, not in a name")
+
+
+def _value(kind: str, parameter: str, text: str) -> int | float | str:
+    """Returns the value of a parameter as it stands in a name, of the type that the kind declares."""
+    readers: dict[type, tuple[Callable[[str], int | float | str], str]] = {
+        int: (int, "a whole number"),
+        float: (float, "a number"),
+        str: (str, "text"),
+    }
+    read, required = readers[_type(kind, parameter)]
+    try:
+        return read(text)
+    except ValueError:
+        raise outside(parameter, text, required) from None
 
 
 def randomizer_from_name(name: str, **parameters: Any) -> Randomizer:
     """Returns the randomizer of a kind: `rr`, `onebit`, `krr` (k=...), `laplace`, `gaussian`, `hemisphere` and so on.
 
-    Parameters may stand in the name, as certificates print it: "krr(k=5)", "hemisphere(d=3)".
+    Parameters may be part of the name, as certificates print it: "krr(k=5)", "hemisphere(d=3)". Each is read as the
+    type that the kind declares for it: an int, a float or text.
 
     Raises:
         ValueError: an unknown kind or parameter, one that is missing, or one out of range.
     """
     written = _WITH_PARAMETERS.fullmatch(name)
-    if written is not None:
-        name = written["name"]
-        for part in written["parameters"].split(","):
-            parameter, _, value = (text.strip() for text in part.partition("="))
-            parameter = _SHORT.get(parameter, parameter)
-            if parameter in parameters:
-                raise ValueError(f"{parameter} is given twice, in the name {name!r} and beside it")
-            if not value.isdecimal():
-                raise ValueError(f"{parameter} is {value!r}; it must be a whole number")
-            parameters[parameter] = int(value)
+    parts = [] if written is None else written["parameters"].split(",")
+    name = name if written is None else written["name"]
     if name not in RANDOMIZERS:
         raise _unknown(name)
-    known = [one.name for one in fields(RANDOMIZERS[name])]
-    for parameter, value in parameters.items():
+    known = {one.name for one in fields(RANDOMIZERS[name])}
+    texts: dict[str, str] = {}
+    for part in parts:
+        parameter, _, value = (text.strip() for text in part.partition("="))
+        parameter = _SHORT.get(parameter, parameter)
+        if parameter in texts or parameter in parameters:
+            raise ValueError(f"{parameter} is given twice, in the name {name!r} or beside it")
+        texts[parameter] = value
+    for parameter, value in {**texts, **parameters}.items():
         if parameter not in known:
             raise ValueError(f"{parameter} is {value!r}, but {name} has no {parameter}")
+    parameters |= {parameter: _value(name, parameter, text) for parameter, text in texts.items()}
     for parameter in _needed(name):
         if parameter not in parameters:
             raise ValueError(f"{parameter} is missing; {name} needs it, as in {_written(name)!r}")

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from accountant.bounds.density_blanket import MAX_RATES, Cells, LossPair, RateBins, best_blanket
-from accountant.bounds.profile import NoAmplification, Others, PrivacyProfile, Victim
+from accountant.bounds.profile import Curve, NoAmplification, Others, Victim
 from accountant.budgets import Tier
 from accountant.mechanisms.base import Randomizer
 from accountant.mechanisms.noisy_value import DEFAULT_DELTA
@@ -89,7 +89,7 @@ class TableMechanism(Randomizer):
         """See `Randomizer.statement`; with the label."""
         return f"every honest client draws its report from the declared table {self.label!r} of its own local epsilon"
 
-    def profile(self, victim: Victim, others: Others, delta: float | None) -> PrivacyProfile | NoAmplification:
+    def profile(self, victim: Victim, others: Others, delta: float | None) -> Curve | NoAmplification:
         """See `Randomizer.profile`; the worst of all pairs of inputs."""
         missing = sorted({victim.local_epsilon, *others.local_epsilon.tolist()} - set(self.tables))
         if missing:

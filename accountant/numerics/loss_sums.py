@@ -120,7 +120,7 @@ def mean_excess(atoms: LossAtoms, law: CountLaw, points: float = POINTS_PER_DEVI
     # ln of the weight of each N: Pr[M = N-1] / N * kappa^N.
     log_weight = np.full(sizes.shape, -np.inf)
     used = law.mass > 0
-    log_weight[used] = np.log(law.mass[used] / sizes[used]) + sizes[used] * lattice.log_kappa
+    log_weight[used] = np.log(law.mass[used]) - np.log(sizes[used]) + sizes[used] * lattice.log_kappa
     scale = float(log_weight.max())
     if scale < -690:  # below 1e-299
         return 0.0, float(law.mass.sum()) * 1e-290

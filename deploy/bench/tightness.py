@@ -87,7 +87,7 @@ def tightness_rows(seconds: float, cases: int | None = None) -> Iterator[Tightne
         else:
             budgets = Budgets.from_tiers(tiers)
             text = ", ".join(f"{count:,} × {epsilon:g}" for epsilon, count in tiers)
-        certificate = certify(budgets, randomizer, delta=delta, attack=False, thorough=True)
+        certificate = certify(budgets, randomizer, delta=delta, attack=False)
         found = lower_bound(budgets, randomizer, delta=delta, seconds=seconds)
         ratio = certificate.epsilon / found.epsilon if found.epsilon > 0 else None
         yield TightnessRow(randomizer.name, text, delta, certificate.epsilon, found.epsilon, ratio, certificate.method)
@@ -98,8 +98,7 @@ def tightness_page(rows: Sequence[TightnessRow], seconds: float) -> str:
     lines = [
         "# How tight the certificates are",
         "",
-        f"Made by `croupier lab tightness --seconds {seconds:g} --out docs/tightness.md`. *certified* is proved (with",
-        "`--thorough`, which searches the data sets of the others for `rr`);",
+        f"Made by `croupier lab tightness --seconds {seconds:g} --out docs/tightness.md`. *certified* is proved;",
         "*attack* is a data set and a statistic that reach this ε (LOWER_BOUND): the truth lies between the two.",
         "",
         "| randomizer | users × local ε | δ | certified ε | attack ε ≥ | ratio | how it is certified |",

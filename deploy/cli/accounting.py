@@ -107,9 +107,6 @@ def certify(
     linkage: Linkage = "separate",
     rounds: Rounds = 1,
     compare: Annotated[bool, typer.Option("--compare", help="Every published bound, judged by the attack.")] = False,
-    thorough: Annotated[
-        bool, typer.Option("--thorough", help="rr, onebit: spend seconds on the worst case over all data sets.")
-    ] = False,
     bounds: Annotated[
         str, typer.Option(help="all: the least of every bound; blanket: the only one that holds in a sequential round.")
     ] = "all",
@@ -138,7 +135,6 @@ def certify(
                 linkage=linkage,
                 rounds=rounds,
                 compare_all=compare,
-                thorough=thorough,
                 bounds=bounds,
                 progress=lambda done, tiers: move(done, tiers, f"{done} of {tiers} tiers"),
             )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
+from accountant.mechanisms.registry import RANDOMIZERS
 from croupier import (
     BinaryRandomizedResponse,
     Budgets,
@@ -98,6 +100,38 @@ def test_a_parameter_is_given_once() -> None:
     assert randomizer_from_name("gaussian_vector(d=3, records=7)").name == "gaussian_vector(d=3, records=7)"
     with pytest.raises(ValueError, match="k is given twice"):
         randomizer_from_name("krr(k=5)", k=5)
+
+
+@dataclass(frozen=True)
+class _Scaled(BinaryRandomizedResponse):
+    """Parameters of every type that can be written in a name."""
+
+    kind: ClassVar[str] = "scaled"
+    scale: float
+    steps: int | None = None
+    label: str = "none"
+
+    @property
+    def name(self) -> str:
+        return f"scaled(scale={self.scale:g}, steps={self.steps}, label={self.label})"
+
+
+def test_parameters_of_a_name_are_read_as_their_types(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reproduction: only whole numbers were read, so that no name was taken of a mechanism with another parameter."""
+    monkeypatch.setitem(RANDOMIZERS, "scaled", _Scaled)
+    name = "scaled(scale=0.5, steps=3, label=tall)"
+    assert randomizer_from_name(name) == _Scaled(0.5, 3, "tall")
+    assert certify({1.0: 50}, name, delta=1e-3, attack=False).randomizer == name
+    for bad, message in [
+        ("scaled(scale=wide)", "scale is 'wide'; it must be a number"),
+        ("scaled(scale=1, steps=0.5)", "steps is '0.5'; it must be a whole number"),
+        ("scaled(scale=1, scale=2)", "scale is given twice"),
+        ("scaled(steps=2)", r"scale is missing; scaled needs it, as in 'scaled\(scale=0.5\)'"),
+        ("scaled(width=2)", "width is '2', but scaled has no width"),
+        ("scaled(k)", "k is '', but scaled has no k"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            randomizer_from_name(bad)
 
 
 def test_a_table_may_be_nested_lists() -> None:

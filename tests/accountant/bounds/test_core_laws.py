@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from accountant.bounds import core_laws
-from accountant.bounds.core_case import CoreCase, Hosts, one_distance
-from accountant.bounds.core_laws import Apart, Cut, Side, places_of_hosts
-from accountant.bounds.core_shares import best_shares, whole
+from accountant.bounds import core_laws, core_shares
+from accountant.bounds.core_case import Hosts, one_distance
+from accountant.bounds.core_laws import Apart, Cut, places_of_hosts
+from accountant.bounds.core_shares import best_shares
 from tests.support.drawn import drawn
 
 Floats = NDArray[np.float64]
@@ -60,8 +60,15 @@ def marks(apart: Apart, cut: Cut) -> list[float]:
     return [*(-cut.outside), *(d * cut.inside), *(d + cut.outside)]
 
 
-def drawn_cut(rng: np.random.Generator) -> tuple[Apart, Cut, float, Side, bool]:
-    """Two distances, one of them twice, a cut of each, a host's rate and side, and whether it hides the tails."""
+def whole(reach: float, scale: float) -> Cut:
+    """All of D up to this distance from the victim's values, in cells for rates of this sum; nothing beyond."""
+    inside, outside = core_shares._grid(scale, 1.0, reach)
+    all_bounded = np.pad(np.ones(inside.size - 3 + 2 * outside.size), 1)
+    return Cut(inside, outside, all_bounded, all_bounded)
+
+
+def drawn_cut(rng: np.random.Generator) -> tuple[Apart, Cut, float, bool]:
+    """Two distances, one of them twice, a cut of each, a host's rate, and whether it hides the tails."""
     victim = float(np.exp(rng.uniform(math.log(0.1), math.log(6))))
     most = min(3.0, 0.8 * victim)
     epsilon = float(rng.choice([math.exp(rng.uniform(math.log(1e-9), math.log(most))), rng.uniform(0.05, 1) * most]))
@@ -83,7 +90,7 @@ def drawn_cut(rng: np.random.Generator) -> tuple[Apart, Cut, float, Side, bool]:
         share[[0, -1]] = 0.0
     size = float(rng.choice([epsilon, victim]))
     moved = size * rng.choice([0.0, rng.uniform(0, 0.3), rng.uniform(-0.3, 0), rng.uniform(-1, 1)], 3, replace=False)
-    return at, Cut(inside, outside, share, psi, moved), rate, list(Side)[rng.integers(3)], tails
+    return at, Cut(inside, outside, share, psi, moved), rate, tails
 
 
 def row_of(at: Apart, cut: Cut, row: int) -> tuple[Apart, Cut]:
@@ -92,9 +99,9 @@ def row_of(at: Apart, cut: Cut, row: int) -> tuple[Apart, Cut]:
     return at.some(one), replace(cut, moved=float(np.broadcast_to(cut.moved, at.distance.shape)[row]))
 
 
-def places(at: Apart, side: Side, rate: float) -> list[tuple[float, float]]:
-    """Where hosts are put on this side, for the first distance of those that are answered together."""
-    low, high = at.hosts(side)
+def places(at: Apart, rate: float) -> list[tuple[float, float]]:
+    """Where hosts are put, for the first distance of those that are answered together."""
+    low, high = at.hosts
     return places_of_hosts(rate, float((high - low).max()) * (1 + 2e-15))
 
 
@@ -103,14 +110,14 @@ def places(at: Apart, side: Side, rate: float) -> list[tuple[float, float]]:
 def test_every_host_is_below_the_laws_of_a_few_places(seed: int) -> None:
     """L1 and T1 for either part, whatever the host's budget: in convex order, by quadrature."""
     rng = np.random.default_rng(seed)
-    at, cut, rate, side, tails = drawn_cut(rng)
+    at, cut, rate, tails = drawn_cut(rng)
     at, cut = row_of(at, cut, int(rng.integers(3)))
-    (low,), (high,) = (x.tolist() for x in at.hosts(side))
+    (low,), (high,) = (x.tolist() for x in at.hosts)
     host = float(rng.choice([rng.uniform(low, high), low, high, *np.clip([0.0, at.distance[0]], low, high)]))
     z, width = grid(0.0, float(at.distance[0]), host, low, high, *marks(at, cut), reach=30 / at.victim)
     shown = parts(at, cut, z)[tails]
     own = density(rate, host, z)
-    laws = [(density(rate, low + unit * (high - low), z), thin) for unit, thin in places(at, side, rate)]
+    laws = [(density(rate, low + unit * (high - low), z), thin) for unit, thin in places(at, rate)]
     levels = np.quantile(shown / own, [0.001, 0.1, 0.3, 0.5, 0.7, 0.9, 0.97, 0.999])
     for level in (*levels, 0.0):
         true = float(np.maximum(shown - level * own, 0) @ width)
@@ -125,15 +132,15 @@ def test_every_host_is_below_the_laws_of_a_few_places(seed: int) -> None:
 def test_the_moments_and_means_of_both_parts_are_those_by_quadrature(seed: int) -> None:
     """Of every row. What a cell is put on two values for is at most its width's part, so that moments may be larger."""
     rng = np.random.default_rng(seed)
-    all_rows, cuts, rate, side, tails = drawn_cut(rng)
-    family, at_most = cuts.family(all_rows, rate, side, tails=tails), places(all_rows, side, rate)
+    all_rows, cuts, rate, tails = drawn_cut(rng)
+    family, at_most = cuts.family(all_rows, rate, tails=tails), places(all_rows, rate)
     if family is None:  # hardly ever
         return
     means, sizes = cuts.mean(all_rows, tails=tails)
     assert family.scale.shape == (3 * len(at_most),)
     for row in range(3):
         at, cut = row_of(all_rows, cuts, row)
-        (low,), (high,) = (x.tolist() for x in at.hosts(side))
+        (low,), (high,) = (x.tolist() for x in at.hosts)
         for index, (unit, thin) in enumerate(at_most, row * len(at_most)):
             host = low + unit * (high - low)
             z, width = grid(0.0, float(at.distance[0]), host, *marks(at, cut), reach=60 / at.victim)
@@ -155,8 +162,7 @@ def test_the_moments_of_the_best_cuts_are_hardly_larger(seed: int) -> None:
     victim = float(np.exp(rng.uniform(math.log(0.3), math.log(4))))
     larger = bool(rng.integers(2))
     fast = victim * (float(rng.uniform(1.1, 3)) if larger else 1.0)
-    sides = (Side.ANY,) if larger else ((Side.LOW, Side.HIGH)[rng.integers(2)],)
-    core = Hosts(np.array([fast]), np.array([1e5]), 1e-6, sides)
+    core = Hosts(np.array([fast]), np.array([1e5]), 1e-6)
     tails = Hosts(np.array([victim * float(rng.uniform(0.05, 0.9))]), np.array([1e5]), 1e-6)
     distance = float(rng.uniform(0.3, 1))
     deviation, cut = best_shares(victim, distance, 0.02 * victim, (core, tails))
@@ -164,11 +170,11 @@ def test_the_moments_of_the_best_cuts_are_hardly_larger(seed: int) -> None:
     at = one_distance(victim, np.array([distance]), np.zeros(1), 0.02 * victim)
     even = -cut.mean(at, tails=False)[0] / cut.mass(at)
     for hosts, rest in ((core, False), (tails, True)):
-        for rate, side in hosts.tiers:
-            family = cut.with_moved(even).family(at, rate, side, tails=rest)
+        for rate in hosts.rates.tolist():
+            family = cut.with_moved(even).family(at, rate, tails=rest)
             assert family is not None
-            (low,), (high,) = (x.tolist() for x in at.hosts(side))
-            for index, (unit, thin) in enumerate(places(at, side, rate)):
+            (low,), (high,) = (x.tolist() for x in at.hosts)
+            for index, (unit, thin) in enumerate(places(at, rate)):
                 host = low + unit * (high - low)
                 z, width = grid(0.0, distance, host, *marks(at, cut), reach=60 / victim)
                 reference = density(rate, host, z)
@@ -182,11 +188,11 @@ def test_the_moments_of_the_best_cuts_are_hardly_larger(seed: int) -> None:
 def test_what_is_given_in_place_of_the_core_is_in_every_host(seed: int) -> None:
     """psi/Z, of which every host's law has a part gamma: no less, and at the worst host no more."""
     rng = np.random.default_rng(seed)
-    rows, cut, rate, side, _ = drawn_cut(rng)
-    mass, gamma = cut.mass(rows), cut.blanket(rows, rate, side)
+    rows, cut, rate, _ = drawn_cut(rng)
+    mass, gamma = cut.mass(rows), cut.blanket(rows, rate)
     for row in range(3):
         at, alone = row_of(rows, cut, row)
-        (low,), (high,) = (x.tolist() for x in at.hosts(side))
+        (low,), (high,) = (x.tolist() for x in at.hosts)
         edges = np.unique(marks(at, alone))
         z, width = grid(*edges, reach=1.0)
         assert float(steps(at, alone, z)[1] @ width) == pytest.approx(mass[row], rel=1e-9)
@@ -203,9 +209,9 @@ def test_what_is_given_in_place_of_the_core_is_in_every_host(seed: int) -> None:
 def test_every_ratio_is_between_the_two_values_of_its_cell(seed: int) -> None:
     """D_1/R or D_2/R on a fine grid of every cell, whatever the rates and wherever the host is."""
     rng = np.random.default_rng(seed)
-    at, cut, rate, side, tails = drawn_cut(rng)
+    at, cut, rate, tails = drawn_cut(rng)
     at, cut = row_of(at, cut, int(rng.integers(3)))
-    (low,), (high,) = (x.tolist() for x in at.hosts(side))
+    (low,), (high,) = (x.tolist() for x in at.hosts)
     host = float(rng.choice([rng.uniform(low, high), low, high]))
     x1, gain, place = (np.full((1, 1), x) for x in (at.distance[0], at.log_gain[0], host))
     cells = core_laws._Cells.of(cut, at.victim, rate, x1, gain, place, tails=tails)
@@ -244,9 +250,9 @@ def test_a_largest_ratio_far_out_is_not_missed(rate: float, radius: float) -> No
     """Of the tails, which hosts of nearly the victim's budget show best where hardly any report is."""
     at, cut = one_distance(1.0, np.ones(1), np.zeros(1), 0.1), whole(radius, 2.0)
     z = np.concatenate([-np.linspace(0.0, 300.0, 30_001)[::-1], 1 + np.linspace(0.0, 300.0, 30_001)])
-    family = cut.family(at, rate, Side.ANY, tails=True)
+    family = cut.family(at, rate, tails=True)
     assert family is not None
-    for index, (unit, thin) in enumerate(places(at, Side.ANY, rate)):
+    for index, (unit, thin) in enumerate(places(at, rate)):
         most = np.abs(parts(at, cut, z)[1] / density(rate, unit, z)).max()
         assert most * (1 - 1e-6) <= family.scale[index] * thin <= 1.05 * most
 
@@ -257,7 +263,7 @@ def test_what_no_laws_are_given_for() -> None:
     core = whole(5.0, 26.0)
     for cut, rate, tails in ((core, 12.1, True), (replace(core, share=np.ones_like(core.share)), 12.1, False)):
         with pytest.raises(ValueError, match="rate must be at most"):
-            cut.family(at, rate, Side.ANY, tails=tails)
+            cut.family(at, rate, tails=tails)
     for share in (-0.1, 1.1, math.nan):
         with pytest.raises(ValueError, match="every share must be"):
             replace(core, share=np.full_like(core.share, share))
@@ -271,13 +277,13 @@ def test_what_no_laws_are_given_for() -> None:
             replace(core, inside=edges)
     with pytest.raises(ValueError, match="the edges must increase"):
         replace(core, outside=core.outside + 0.1)
-    assert core.family(at, 14.0, Side.ANY, tails=False) is not None
-    assert whole(200.0, 26.0).family(at, 14.0, Side.ANY, tails=False) is None
+    assert core.family(at, 14.0, tails=False) is not None
+    assert whole(200.0, 26.0).family(at, 14.0, tails=False) is None
     # Nothing is left but rounding, which a host near 1 shows much larger than all the rest.
     flat = Cut(np.array([0.0, 1.0]), np.array([0.0, 1e-9]), np.array([0.0, 1, 0, 0, 0]), np.array([0.0, 1, 0, 0, 0]))
     exact = math.expm1(0.1 - 12)
     for part, known in ((0.0, True), (0.9, True), (1.0, False)):
-        assert (replace(flat, moved=part * exact).family(at, 9.0, Side.ANY, tails=False) is not None) == known
+        assert (replace(flat, moved=part * exact).family(at, 9.0, tails=False) is not None) == known
 
 
 def test_nothing_between_values_that_are_the_same() -> None:
@@ -285,7 +291,7 @@ def test_nothing_between_values_that_are_the_same() -> None:
     cut = whole(2.0, 4.0)
     at = one_distance(2.0, np.zeros(1), np.array([0.01]), 0.1)
     assert cut.mean(at, tails=False)[0] == pytest.approx(-math.expm1(at.log_gain[0]) * -math.expm1(-4.0))
-    family = cut.family(at, 2.0, Side.ANY, tails=False)
+    family = cut.family(at, 2.0, tails=False)
     assert family is not None
     assert np.isfinite(family.scale).all()
 
@@ -295,11 +301,11 @@ def test_nothing_between_values_that_are_the_same() -> None:
 def test_means_are_good_to_what_they_say(seed: int) -> None:
     """Against 60 digits, at victims' budgets from 10^-9 on, where the difference is nearly nothing."""
     rng = np.random.default_rng(seed)
-    _, cut, _, _, tails = drawn_cut(rng)
+    _, cut, _, tails = drawn_cut(rng)
     v = float(np.exp(rng.uniform(math.log(1e-9), math.log(20))))
     d = float(rng.choice([1.0, rng.uniform(0.05, 1)]))
     gain = float(rng.uniform(0, 1)) * v * d
-    at = Apart(v, *(np.array([x]) for x in (d, gain, d, d)))
+    at = Apart(v, *(np.array([x]) for x in (d, gain, d)))
     cut = replace(cut, moved=float(rng.choice([0.0, rng.uniform(-1, 1) * v])))
     (mean,), (size,) = cut.mean(at, tails=tails)
     with mpmath.workdps(60):
@@ -322,14 +328,3 @@ def test_means_are_good_to_what_they_say(seed: int) -> None:
         )
         true += -moved if tails else moved
         assert abs(mpmath.mpf(float(mean)) - true) <= 16 * 2.0**-52 * float(size)
-
-
-def test_without_tails_no_part_of_the_core_is_given_away() -> None:
-    hosts = Hosts(np.array([1.2]), np.array([1e4]), 1e-6)
-    cut = whole(2.0, 2.2)
-    at = one_distance(1.0, np.ones(1), np.zeros(1), 0.1)
-    assert np.isfinite(CoreCase(1.0, hosts, None, ((0.0, cut),), 1.0).bounds(at, 8, 0.1)).all()
-    for share in (0.9 * cut.share, np.ones_like(cut.share)):
-        case = CoreCase(1.0, hosts, None, ((0.0, replace(cut, share=share)),), 1.0)
-        with pytest.raises(ValueError, match="without tails the core has all of the difference"):
-            case.bounds(at, 8, 0.1)

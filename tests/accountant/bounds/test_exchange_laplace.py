@@ -420,12 +420,12 @@ def test_a_span_answers_both_ways() -> None:
     others = Others(rates, np.zeros(40), np.full(40, 60, dtype=np.int64), 1)
     span = exchange_laplace_profile(Victim(1.0, 0.0, ((0.85, 0.0), (1.0, 0.0))), others, 1e-5)
     assert isinstance(span, ExchangeSpanProfile)
-    inverse = span.smallest_epsilon(1e-5, 1.0, 1e-3)
+    inverse = span.smallest_epsilon(1e-5, 1.0)
     assert inverse.reached is not None
     bound = span.delta(inverse.epsilon)
     assert inverse.reached.value <= bound.value <= 1e-5
     assert span.delta(0.98 * inverse.epsilon).value > 1e-5
-    assert span.smallest_epsilon(1e-5, 0.9 * inverse.epsilon, 1e-3).reached is None
+    assert span.smallest_epsilon(1e-5, 0.9 * inverse.epsilon).reached is None
 
 
 # The product over the hosts, from the atoms of every law, and the bounds within a cell.
@@ -539,5 +539,5 @@ def test_where_the_bound_is_not_offered() -> None:
     wider = exchange_laplace_profile(Victim(3.0, 0.0, ((1.0, 0.0), (3.0, 0.0))), larger, 1e-6)
     assert isinstance(wider, ExchangeSpanProfile)
     assert wider.delta(0.5).value == 1
-    assert wider.smallest_epsilon(1e-6, 2.9, 1e-3).reached is None
+    assert wider.smallest_epsilon(1e-6, 2.9).reached is None
     assert isinstance(exchange_laplace_profile(Victim(40.0), larger, 1e-6), NoAmplification)

@@ -18,8 +18,8 @@ from accountant.bounds.exchange_laplace import (
     ExchangeSpanProfile,
     exchange_laplace_profile,
 )
-from accountant.bounds.exchange_lattice import Continuous, ExchangeLatticeProfile, _most_shown, on_lattice
-from accountant.bounds.profile import NoAmplification, Others, Victim
+from accountant.bounds.exchange_lattice import ExchangeLatticeProfile, _most_shown, on_lattice
+from accountant.bounds.profile import Curve, NoAmplification, Others, Victim
 from accountant.mechanisms.laplace import LaplaceMechanism
 from tests.accountant.bounds.test_exchange_laplace import histogram
 from tests.support.drawn import drawn
@@ -34,7 +34,7 @@ def others_of(tiers: Tiers, dishonest: int = 0) -> Others:
 
 
 def curve_of(tiers: Tiers, victim: Victim, steps: int, delta: float, dishonest: int = 0) -> ExchangeLatticeProfile:
-    def make(others: Others) -> Continuous | NoAmplification:
+    def make(others: Others) -> Curve | NoAmplification:
         return exchange_laplace_profile(victim, others, delta)
 
     curve = on_lattice(make, victim.local_epsilon, others_of(tiers, dishonest), steps, delta)
@@ -134,8 +134,9 @@ def test_no_data_set_of_ten_and_more_users_is_worse(seed: int) -> None:
             assert truth * (1 - 1e-10) <= curve.delta(epsilon).value
 
 
-@pytest.mark.parametrize(("steps", "most"), [(100, 1.07), (1000, 1.01), (1_000_000, 1.003)])
+@pytest.mark.parametrize(("steps", "most"), [(100, 1.075), (1000, 1.015), (1_000_000, 1.008)])
 def test_certificates_are_the_closer_the_finer_the_lattice(steps: int, most: float) -> None:
+    """On the line itself 1.006: |phi| is not followed beyond where it surely falls."""
     budgets, randomizer = Budgets.from_tiers([(2.5, 10_000)]), LaplaceMechanism(steps)
     found = certify(budgets, randomizer, delta=1e-6)
     assert "exchange" in found.method
@@ -155,13 +156,13 @@ def test_a_fine_lattice_costs_nothing(dishonest: int) -> None:
 
 def test_epsilon_and_delta_answer_each_other() -> None:
     curve = curve_of([(1.0, 3_000)], Victim(1.0), 200, 1e-6, dishonest=10)
-    found = curve.smallest_epsilon(1e-6, 1.0, 1e-6)
+    found = curve.smallest_epsilon(1e-6, 1.0)
     assert found.reached is not None
     assert 0.99e-6 < found.reached.value <= 1e-6
     assert curve.delta(found.epsilon).value == pytest.approx(found.reached.value, rel=1e-6)
     assert curve.guess(1e-6) == pytest.approx(found.epsilon, rel=0.1)
-    assert curve.smallest_epsilon(curve.shown / 2, 1.0, 1e-6).reached is None
-    assert curve.smallest_epsilon(1e-6, 1e-6, 1e-6).reached is None
+    assert curve.smallest_epsilon(curve.shown / 2, 1.0).reached is None
+    assert curve.smallest_epsilon(1e-6, 1e-6).reached is None
     # Below what the lattice costs the factor is below 1.
     values = [curve.delta(share * curve._log_ratio).value for share in (0.0, 0.5, 1.0, 1.5)]
     assert values == sorted(values, reverse=True)
@@ -171,7 +172,9 @@ def test_epsilon_and_delta_answer_each_other() -> None:
     assert isinstance(curve.continuous, ExchangeLaplaceProfile)
     assert curve.continuous.count.sum() == 3_000 - 10 - curve.most_shown
     assert curve.most_shown > 0
-    assert curve.plain.delta(0.1).value >= curve.continuous.delta(0.1).value
+    chords = curve.to_compose(1e-6, 1.0)
+    assert chords is not None
+    assert chords.delta(0.05).value >= curve.delta(0.05).value
     assert "200 steps" in curve.explain()[-1]
 
 
@@ -191,16 +194,16 @@ def test_a_span_is_answered_in_parts() -> None:
     victims = Victim(1.5, 0.0, ((1.0, 0.0), (1.5, 0.0)))
     curve = curve_of([(0.5 + 0.1 * k, 500) for k in range(11)], victims, 1000, 1e-6)
     assert isinstance(curve.continuous, ExchangeSpanProfile)
-    assert curve.plain is curve
-    found = curve.smallest_epsilon(1e-6, 1.0, 1e-4, floor=0.01)
+    assert curve.to_compose(1e-6, 1.5) is None
+    found = curve.smallest_epsilon(1e-6, 1.0, floor=0.01)
     assert found.reached is not None
     assert curve.delta(found.epsilon).value <= 1.001e-6
-    line = curve.continuous.smallest_epsilon(1e-6, 1.0, 1e-4)
+    line = curve.continuous.smallest_epsilon(1e-6, 1.0)
     assert line.epsilon < found.epsilon < 1.05 * line.epsilon
 
 
 def test_where_all_may_be_shown_there_is_none() -> None:
-    def make(others: Others) -> Continuous | NoAmplification:
+    def make(others: Others) -> Curve | NoAmplification:
         return exchange_laplace_profile(Victim(8.0), others, 1e-6)
 
     assert isinstance(on_lattice(make, 8.0, others_of([(8.0, 40)]), 1, 1e-6), NoAmplification)

@@ -25,16 +25,16 @@ Floats = NDArray[np.float64]
 def test_any_exponential_moment_is_below_the_one_that_is_used(seed: int) -> None:
     """At rest, for w > 0, by quadrature, of a host anywhere, thinned once more by a clock that has not rung."""
     rng = np.random.default_rng(seed)
-    at, cut, rate, side, tails = drawn_cut(rng)
+    at, cut, rate, tails = drawn_cut(rng)
     at, cut = row_of(at, cut, int(rng.integers(3)))
-    family = cut.family(at, rate, side, tails=tails)
+    family = cut.family(at, rate, tails=tails)
     if family is None:  # hardly ever
         return
     mean, sizes = cut.mean(at, tails=tails)
     left = float(rng.choice([1.0, rng.uniform(0.5, 1)]))
     w = float(np.exp(rng.uniform(math.log(1e-3), math.log(4)))) * left / float(family.scale.max())
     found = float(_Tilted.of(one_row(family, mean, sizes, left), 0, family, np.array([w])).rest.max())
-    (low,), (high,) = (x.tolist() for x in at.hosts(side))
+    (low,), (high,) = (x.tolist() for x in at.hosts)
     host = float(rng.choice([rng.uniform(low, high), low, high]))
     z, width = grid(0.0, float(at.distance[0]), host, *marks(at, cut), reach=60 / at.victim)
     own, shown = density(rate, host, z), parts(at, cut, z)[tails]

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accountant.bounds.profile import Bounded, smallest_epsilon
+from accountant.bounds.profile import Bounded, NoAmplification, Others, Victim, smallest_epsilon
+from accountant.mechanisms.registry import as_randomizer
 from accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
 
 
@@ -54,3 +59,21 @@ def test_the_search_stops_at_the_ceiling() -> None:
     found = smallest_epsilon(GaussianProfile(3.0, 1.0), 1e-6, 0.5)
     assert found.epsilon == 0.5
     assert found.reached is None
+
+
+@pytest.mark.parametrize("name", ["rr", "krr(k=5)", "hemisphere", "laplace", "laplace(lattice=100)", "gaussian"])
+def test_nothing_is_shared_with_fewer_dishonest_users(name: str) -> None:
+    """Reproduction: caches moved along with `replace`, and the result had the epsilon of no dishonest users."""
+    randomizer = as_randomizer(name)
+    none = Others(np.array([1.0]), np.array([1e-6]), np.array([9_999]), 0)
+    fresh = Others(np.array([1.0]), np.array([1e-6]), np.array([9_999]), 5_000)
+    victim = Victim(1.0, 1e-6)
+
+    def bounds(others: Others) -> list[float]:
+        curves = [randomizer.profile(victim, others, 1e-6), randomizer.exchange_profile(victim, others, 1e-6)]
+        return [curve.delta(0.003).value for curve in curves if not isinstance(curve, NoAmplification)]
+
+    fewer = bounds(none)
+    changed = bounds(replace(none, dishonest=5_000))
+    assert changed == bounds(fresh)
+    assert all(less < more for less, more in zip(fewer, changed, strict=True))

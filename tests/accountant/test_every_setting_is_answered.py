@@ -1,0 +1,182 @@
+"""Any call of the public functions, over the whole ranges that they accept, ends in a result or in a stated refusal.
+
+A stated refusal is a ValueError that says what the value must be. Any other error, and any warning, fails the test.
+Whether the results are true is for the other tests of the hunt.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from croupier import (
+    Budgets,
+    Certificate,
+    Randomizer,
+    TableMechanism,
+    certify,
+    compose,
+    explain,
+    lower_bound,
+    plan,
+    privacy_loss_distribution,
+    privacy_profile,
+    randomizer_from_name,
+)
+from deploy.operator.audit import audit
+from tests.support.drawn import drawn
+
+REFUSAL = re.compile(
+    r"must|at most|at least|it takes|not computed: |no attack on it is known|no shuffle has to keep|: give budgets="
+)
+"""What a refusal says after the value."""
+MECHANISMS = (
+    *("rr", "onebit", "hemisphere", "hemisphere(d=3)", "krr(k=2)", "krr(k=5)", "krr(k=32768)"),
+    *("laplace", "laplace(lattice=1)", "laplace(lattice=10)", "laplace(lattice=1000000)"),
+    *("gaussian", "gaussian(lattice=1)", "gaussian(lattice=100)", "gaussian(d=3)"),
+    *("gaussian_vector(d=2, records=3)", "table"),
+)
+
+
+def spread(rng: np.random.Generator, low: float, high: float) -> float:
+    """A number whose logarithm is uniform; sometimes an end of the range."""
+    if rng.random() < 0.05:
+        return float(rng.choice([low, high]))
+    return float(math.exp(rng.uniform(math.log(low), math.log(high))))
+
+
+def drawn_budgets(rng: np.random.Generator, *, slow: bool) -> Budgets:
+    """Few or many tiers, of few or many users, with budgets that are close to each other or as far as can be.
+
+    slow: of Gaussian noise, for which many budgets, and far smaller ones than others, take minutes.
+    """
+    tiers = int(rng.choice([1, 2, 3, 4, 8, 9, 33, 70], p=[0.25, 0.25, 0.2, 0.12, 0.06, 0.04, 0.04, 0.04]))
+    tiers = min(tiers, 4) if slow else tiers
+    low, high = [(0.01, 5.0), (0.1, 30.0), (1.0, 40.0), (1e-100, 500.0)][int(rng.choice(4, p=[0.4, 0.3, 0.15, 0.15]))]
+    low = max(low, 0.01) if slow else low
+    most = 10.0 ** int(rng.integers(0, 7))
+    rows = [(spread(rng, low, high), round(spread(rng, 1, most)), spread(rng, 1e-15, 0.1)) for _ in range(tiers)]
+    if rng.random() < 0.3:  # budgets that are nearly equal
+        rows += [(min(500.0, epsilon * (1 + spread(rng, 1e-15, 1))), count, delta) for epsilon, count, delta in rows]
+    return Budgets.from_tiers(rows)
+
+
+def drawn_table(rng: np.random.Generator, budgets: Budgets) -> Randomizer:
+    """Tables that show as much as their budgets, or less."""
+    tables = {}
+    for local in budgets.local_epsilon.tolist():
+        weights = np.exp(-local / 2.001 * rng.integers(0, 2, (2, 3)))
+        tables[local] = weights / weights.sum(1, keepdims=True)
+    return TableMechanism(tables)
+
+
+def answer(call: Callable[..., Any], *arguments: Any, **keys: Any) -> Any:
+    """What a call returns; None where it refuses."""
+    try:
+        return call(*arguments, **keys)
+    except ValueError as error:
+        refusal = error
+    if not REFUSAL.search(str(refusal)):
+        raise refusal
+    return None
+
+
+def certificate(rng: np.random.Generator, budgets: Budgets, mechanism: Randomizer | str) -> Certificate | None:
+    """A certificate with drawn arguments, after what has to hold of every one."""
+    sought = {"delta": spread(rng, 5e-324, 1 - 1e-16)} if rng.random() < 0.7 else {"epsilon": spread(rng, 1e-6, 600)}
+    keys: dict[str, Any] = {
+        **sought,
+        "dishonest": int(rng.choice([0, 0, 1, 40, budgets.num_users])),
+        "linkage": str(rng.choice(["separate", "separate", "stratified"])),
+        "rounds": int(rng.choice([1, 1, 1, 2, 50, 2_000_000])),
+        "bounds": str(rng.choice(["all", "all", "blanket"])),
+        "adaptive_order": bool(rng.random() < 0.1),
+        "attack": bool(rng.random() < 0.5),
+        "compare_all": bool(rng.random() < 0.2),
+    }
+    found: Certificate | None = answer(certify, budgets, mechanism, **keys)
+    if found is not None:
+        local = found.everyone_else_colludes.epsilon
+        assert 0 <= found.epsilon <= max(local, keys.get("epsilon", 0.0)), (found, keys)
+        assert 0 <= found.delta <= 1, (found, keys)
+    return found
+
+
+def check(seed: int) -> None:
+    """One drawn call, and what can be asked about its result."""
+    rng = np.random.default_rng(seed)
+    kind = str(rng.choice(MECHANISMS))
+    budgets = drawn_budgets(rng, slow=kind.startswith("gaussian"))
+    mechanism: Randomizer | str = drawn_table(rng, budgets) if kind == "table" else kind
+    dishonest = int(rng.choice([0, 0, 1, 40]))
+    linkage = str(rng.choice(["separate", "stratified"]))
+    delta = spread(rng, 5e-324 if rng.random() < 0.2 else 1e-12, 0.5)
+    small = budgets.num_tiers <= 3
+    asked = str(
+        rng.choice(["certify", "profile", "plan", "compose", "explain", "audit"], p=[0.5, 0.1, 0.1, 0.1, 0.1, 0.1])
+    )
+    if asked == "profile":
+        several = [1e-2, 1e-4, delta] if small else delta
+        curve = answer(privacy_profile, budgets, mechanism, deltas=several, dishonest=dishonest, linkage=linkage)
+        if curve is not None:
+            assert 0 <= curve(spread(rng, 1e-6, 600)) <= 1
+            assert answer(curve.epsilon, delta) is None or curve.rows()
+            assert curve.compare(curve)
+    elif asked == "plan" and small:
+        target = {"epsilon": spread(rng, 1e-6, 100)}
+        questions: list[dict[str, Any]] = [
+            {"num_users": 1 + budgets.num_users // 2, "budgets": budgets, **target},
+            {"num_users": budgets.num_users, **target},
+            {"budgets": budgets, **target},
+            {"budgets": budgets},
+        ]
+        keys = questions[int(rng.integers(len(questions)))]
+        answer(plan, mechanism, delta=delta, dishonest=dishonest, linkage=linkage, bounds="blanket", **keys)
+    elif asked == "audit":
+        named = randomizer_from_name(kind) if isinstance(mechanism, str) else mechanism
+        answer(audit, budgets, named, delta=delta, dishonest=dishonest, linkage=linkage, seconds=0.0)
+        answer(lower_bound, budgets, mechanism, epsilon=spread(rng, 1e-6, 600), dishonest=dishonest, linkage=linkage)
+    else:
+        found = certificate(rng, budgets, mechanism)
+        if found is not None and asked == "compose":
+            answer(compose, [found, found], delta=delta)
+            answer(privacy_loss_distribution, found, value_discretization_interval=1e-2)
+        elif found is not None and asked == "explain":
+            assert answer(explain, found) is None or str(explain(found.to_json()))
+
+
+@given(st.integers(0, 2**32 - 1))
+@drawn(20)
+@example(1)
+@example(2)
+@example(3)
+def test_every_call_ends_in_a_result_or_a_stated_refusal(seed: int) -> None:
+    check(seed)
+
+
+@pytest.mark.parametrize(
+    ("tiers", "mechanism", "keys"),
+    [
+        # Hosts whose blanket is too small for the clocks of the two-group bound, without a bound of their own.
+        ([(0.1, 40), (0.2, 40), (0.3, 40), (29.0, 1000)], "laplace", {"delta": 1e-3, "dishonest": 40}),
+        ([(24.564155, 8174), (18.290972, 855), (2.156808, 203)], "laplace(lattice=10)", {"delta": 0.0014}),
+        # More lattice steps than an integer holds.
+        ([(1e-62, 1), (1e-13, 3)], "laplace(lattice=1)", {"delta": 1e-30}),
+        # A mass that is a float while its quotient by a count is none.
+        ([(0.1, 201), (0.105, 14), (0.11, 58)], "laplace", {"delta": 1e-320}),
+        # One shell of the interval.
+        ([(1.2, 5, 1e-11), (5.0, 34, 0.01)], "gaussian(lattice=1)", {"delta": 0.4}),
+        # Cells that take more memory than there is.
+        ([(1e-8, 100, 1e-15)], "gaussian", {"delta": 1e-6}),
+    ],
+)
+def test_settings_that_ended_in_other_errors(tiers: list[Any], mechanism: str, keys: dict[str, Any]) -> None:
+    found = certify(Budgets.from_tiers(tiers), mechanism, **keys)
+    assert 0 <= found.epsilon <= found.everyone_else_colludes.epsilon
