@@ -77,7 +77,7 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
             return False
         signed = pb.Signed.FromString(document)
         if terms.question.sequential is None or is_sequential or not pb.Certificate.FromString(signed.payload).granted:
-            await self._publish(terms, signed)
+            await self._publish(terms, signed, pb.Signed.FromString(row.manifest))
         else:
             await self._begin_sequential(terms, signed)
         return True
@@ -180,15 +180,11 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
             raise Refusal(Code.BAD_BATCH, "the certificate is about another round or manifest")
         return certificate
 
-    async def _publish(self, terms: RoundTerms, signed: pb.Signed) -> None:
+    async def _publish(self, terms: RoundTerms, signed: pb.Signed, manifest: pb.Signed) -> None:
         watch = Stopwatch()
         certificate = pb.Certificate.FromString(signed.payload)
-        row = await self.store.run("read the manifest", lambda tx: tx.round(terms.round_id))
         publication = pb.Publication(
-            round_id=terms.round_id,
-            manifest_hash=terms.hash,
-            certificate=signed,
-            manifest=pb.Signed.FromString(row.manifest),
+            round_id=terms.round_id, manifest_hash=terms.hash, certificate=signed, manifest=manifest
         )
         drops = Counter({drop.reason: drop.count for drop in certificate.report_drops})
         if certificate.granted and terms.question.sequential is not None:

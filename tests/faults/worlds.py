@@ -107,7 +107,8 @@ class World(abc.ABC):
     async def rotate(self, name: str) -> None:
         """Changes the keys of a service as its operator does: pending everywhere first, and then in use."""
         for step in (rotation.rotate, rotation.activate):
-            changed = step(self.site(name), name).service(name).model_dump(exclude={"address", "public_address"})
+            rotated = step(self.site(name), name).service(name)
+            changed = {field: value for field, value in rotated if field not in ("address", "public_address")}
             for directory in (self.desk, *(self.site(other) for other in self.deployment.chain if other != name)):
                 deployment = load_deployment(directory / DEPLOYMENT_FILE)
                 entries = (one.model_copy(update=changed if one.name == name else {}) for one in deployment.services)
