@@ -14,11 +14,11 @@ from fractions import Fraction
 
 import numpy as np
 
-from accountant.bounds.least import least_of
-from accountant.bounds.profile import Curve, NoAmplification, PrivacyProfile, Victim, smallest_epsilon
-from accountant.mechanisms.base import Randomizer
-from accountant.results import TierCertificate, round_up
-from accountant.victims import Group
+from croupier.accountant.bounds.least import least_of
+from croupier.accountant.bounds.profile import Curve, NoAmplification, PrivacyProfile, Victim, smallest_epsilon
+from croupier.accountant.mechanisms.base import Randomizer
+from croupier.accountant.results import TierCertificate, round_up
+from croupier.accountant.victims import Group
 
 __all__ = [
     "LOCAL",
@@ -263,7 +263,7 @@ def _composed(
     curve: PrivacyProfile, victim: Victim, delta: float | None, epsilon: float | None, rounds: int, basic: _Reached
 ) -> _Reached:
     """Composition of privacy loss distributions, or `basic` where it is of no use."""
-    from accountant.composition import LEAST_DELTA, ComposedProfile, Round
+    from croupier.accountant.composition import LEAST_DELTA, ComposedProfile, Round
 
     target = basic.delta if delta is None else delta
     if rounds > MAX_COMPOSED_ROUNDS:

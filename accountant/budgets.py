@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from accountant.ranges import MAX_LOCAL_EPSILON, MAX_USERS, MIN_LOCAL_EPSILON, is_number, outside
+from croupier.accountant.ranges import MAX_LOCAL_EPSILON, MAX_USERS, MIN_LOCAL_EPSILON, is_number, outside
 
 __all__ = ["AnyBudgets", "Budgets", "Tier", "as_budgets", "read_budgets_csv"]
 

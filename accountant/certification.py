@@ -14,13 +14,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from accountant.answers import LOCAL, Answer, Choice, answer_of, composed_curve, times
-from accountant.bounds.profile import PrivacyProfile, Victim
-from accountant.budgets import AnyBudgets, Budgets, as_budgets
-from accountant.mechanisms.base import Randomizer
-from accountant.mechanisms.registry import as_randomizer
-from accountant.privacy_filter import FIXED_TERMS
-from accountant.ranges import (
+from croupier.accountant.answers import LOCAL, Answer, Choice, answer_of, composed_curve, times
+from croupier.accountant.bounds.profile import PrivacyProfile, Victim
+from croupier.accountant.budgets import AnyBudgets, Budgets, as_budgets
+from croupier.accountant.mechanisms.base import Randomizer
+from croupier.accountant.mechanisms.registry import as_randomizer
+from croupier.accountant.privacy_filter import FIXED_TERMS
+from croupier.accountant.ranges import (
     DEFAULT_DELTA,
     check_count,
     check_epsilon,
@@ -29,7 +29,7 @@ from accountant.ranges import (
     is_number,
     outside,
 )
-from accountant.results import (
+from croupier.accountant.results import (
     Certificate,
     Comparison,
     Grade,
@@ -37,7 +37,7 @@ from accountant.results import (
     LowerBound,
     round_up,
 )
-from accountant.victims import groups_of_victims
+from croupier.accountant.victims import groups_of_victims
 
 BOUNDS = ("all", "blanket")
 """Which bounds the certificate is the least of; the local budget is always one of them."""
@@ -260,7 +260,7 @@ def _lower_bound(
     linkage: str,
     rounds: int,
 ) -> LowerBound | None:
-    from accountant.attacks.lower_bound import is_attackable, lower_bound
+    from croupier.accountant.attacks.lower_bound import is_attackable, lower_bound
 
     if not is_attackable(randomizer) or (delta is not None and delta >= 1):
         return None
@@ -277,7 +277,7 @@ def _comparison(
     everything: bool,
 ) -> tuple[Comparison, ...]:
     """The published bounds, which are about one round; what an attack at the same delta exceeds is refuted."""
-    from accountant.published import compare
+    from croupier.accountant.published import compare
 
     if not 0 < reached < 1:
         return ()

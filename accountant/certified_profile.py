@@ -13,15 +13,15 @@ from functools import cached_property, partial
 from io import StringIO
 from typing import Any, Literal
 
-from accountant.budgets import AnyBudgets, as_budgets
-from accountant.certification import certify
-from accountant.mechanisms.base import Randomizer
-from accountant.mechanisms.registry import as_randomizer
-from accountant.numerics.binomial import UNIT
-from accountant.numerics.chords import Chords, crossing
-from accountant.ranges import check_delta, check_epsilon, outside
-from accountant.results import Certificate, Grade, LowerBound, round_down, round_up
-from accountant.rich_display import folded_list, html_table
+from croupier.accountant.budgets import AnyBudgets, as_budgets
+from croupier.accountant.certification import certify
+from croupier.accountant.mechanisms.base import Randomizer
+from croupier.accountant.mechanisms.registry import as_randomizer
+from croupier.accountant.numerics.binomial import UNIT
+from croupier.accountant.numerics.chords import Chords, crossing
+from croupier.accountant.ranges import check_delta, check_epsilon, outside
+from croupier.accountant.results import Certificate, Grade, LowerBound, round_down, round_up
+from croupier.accountant.rich_display import folded_list, html_table
 
 __all__ = ["CertifiedProfile", "CurveSpan", "ProfilePoint", "certified_line", "privacy_profile", "profile_at"]
 
@@ -146,7 +146,7 @@ class CertifiedProfile:
 
         Raises ImportError without matplotlib, which the extra `plots` brings. `axes.figure.savefig(path)` saves it.
         """
-        from accountant.drawing import draw_curve
+        from croupier.accountant.drawing import draw_curve
 
         certified = [(one.epsilon, one.certificate.delta) for one in self.points]
         lower = [one.lower_bound for one in self.points if one.lower_bound is not None]

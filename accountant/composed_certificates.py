@@ -13,13 +13,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from accountant.answers import MAX_COMPOSED_ROUNDS
-from accountant.bounds.profile import Bounded, PrivacyProfile, smallest_epsilon
-from accountant.composition import LEAST_DELTA, ComposedProfile, PairProfile, Round
-from accountant.privacy_filter import FIXED_TERMS, delta_for_basic, smallest_admitting_epsilon
-from accountant.ranges import check_target_delta, is_number, outside
-from accountant.results import Certificate, Grade, Guarantee, round_up, sum_above, written
-from accountant.round_cost import RoundCost, curve_points
+from croupier.accountant.answers import MAX_COMPOSED_ROUNDS
+from croupier.accountant.bounds.profile import Bounded, PrivacyProfile, smallest_epsilon
+from croupier.accountant.composition import LEAST_DELTA, ComposedProfile, PairProfile, Round
+from croupier.accountant.privacy_filter import FIXED_TERMS, delta_for_basic, smallest_admitting_epsilon
+from croupier.accountant.ranges import check_target_delta, is_number, outside
+from croupier.accountant.results import Certificate, Grade, Guarantee, round_up, sum_above, written
+from croupier.accountant.round_cost import RoundCost, curve_points
 
 __all__ = ["compose", "privacy_loss_distribution"]
 

@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from accountant.bounds.profile import Bounded, PrivacyProfile, smallest_epsilon
-from accountant.numerics.binomial import UNIT, Floats
-from accountant.numerics.fourier import STAGE
-from accountant.ranges import check_count, check_epsilon, outside
-from accountant.results import round_up
+from croupier.accountant.bounds.profile import Bounded, PrivacyProfile, smallest_epsilon
+from croupier.accountant.numerics.binomial import UNIT, Floats
+from croupier.accountant.numerics.fourier import STAGE
+from croupier.accountant.ranges import check_count, check_epsilon, outside
+from croupier.accountant.results import round_up
 
 __all__ = ["LEAST_DELTA", "ComposedProfile", "PairProfile", "Round", "profile_nodes"]
 

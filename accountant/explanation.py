@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from accountant.answers import LOCAL
-from accountant.budgets import Budgets
-from accountant.certification import certify
-from accountant.certified_profile import DELTAS, CertifiedProfile, profile_at
-from accountant.mechanisms.base import Randomizer
-from accountant.mechanisms.gaussian import GaussianMechanism
-from accountant.mechanisms.registry import as_randomizer
-from accountant.plain_words import StatedRandomizer, of_vectors, plain, stated_randomizer
-from accountant.planner import standard_error
-from accountant.results import (
+from croupier.accountant.answers import LOCAL
+from croupier.accountant.budgets import Budgets
+from croupier.accountant.certification import certify
+from croupier.accountant.certified_profile import DELTAS, CertifiedProfile, profile_at
+from croupier.accountant.mechanisms.base import Randomizer
+from croupier.accountant.mechanisms.gaussian import GaussianMechanism
+from croupier.accountant.mechanisms.registry import as_randomizer
+from croupier.accountant.plain_words import StatedRandomizer, of_vectors, plain, stated_randomizer
+from croupier.accountant.planner import standard_error
+from croupier.accountant.results import (
     Certificate,
     Grade,
     TierCertificate,
@@ -30,7 +30,7 @@ from accountant.results import (
     round_down,
     round_up,
 )
-from accountant.rich_display import html_sections
+from croupier.accountant.rich_display import html_sections
 
 __all__ = ["TAKEN", "Explanation", "Section", "Statement", "explain", "profile_around"]
 

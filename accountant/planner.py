@@ -15,17 +15,17 @@ from enum import StrEnum
 
 import numpy as np
 
-from accountant.answers import Choice, answer_of
-from accountant.budgets import AnyBudgets, Budgets, as_budgets
-from accountant.certification import certify, check_setting
-from accountant.mechanisms.base import Randomizer
-from accountant.mechanisms.registry import as_randomizer
-from accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
-from accountant.numerics.largest_point import Reached, largest_point
-from accountant.numerics.roots import root_between
-from accountant.ranges import DEFAULT_DELTA, check_count, is_number, outside
-from accountant.results import Certificate, TierCertificate, round_down, round_up
-from accountant.victims import groups_of_victims
+from croupier.accountant.answers import Choice, answer_of
+from croupier.accountant.budgets import AnyBudgets, Budgets, as_budgets
+from croupier.accountant.certification import certify, check_setting
+from croupier.accountant.mechanisms.base import Randomizer
+from croupier.accountant.mechanisms.registry import as_randomizer
+from croupier.accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
+from croupier.accountant.numerics.largest_point import Reached, largest_point
+from croupier.accountant.numerics.roots import root_between
+from croupier.accountant.ranges import DEFAULT_DELTA, check_count, is_number, outside
+from croupier.accountant.results import Certificate, TierCertificate, round_down, round_up
+from croupier.accountant.victims import groups_of_victims
 
 __all__ = ["Goal", "Plan", "plan", "resized", "standard_error"]
 

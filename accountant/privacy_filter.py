@@ -18,11 +18,11 @@ from fractions import Fraction
 
 import numpy as np
 
-from accountant.numerics.binomial import UNIT, Floats
-from accountant.numerics.gaussian import gaussian_delta
-from accountant.ranges import check_epsilon, check_target_delta
-from accountant.results import sum_above, written
-from accountant.round_cost import ORDERS, RoundCost
+from croupier.accountant.numerics.binomial import UNIT, Floats
+from croupier.accountant.numerics.gaussian import gaussian_delta
+from croupier.accountant.ranges import check_epsilon, check_target_delta
+from croupier.accountant.results import sum_above, written
+from croupier.accountant.round_cost import ORDERS, RoundCost
 
 __all__ = ["FIXED_TERMS", "PrivacyFilter", "delta_for_basic", "smallest_admitting_epsilon"]
 

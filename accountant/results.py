@@ -17,8 +17,8 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import Any, Protocol, Self
 
-from accountant.ranges import check_count, check_delta, check_epsilon, check_linkage, check_text, outside
-from accountant.rich_display import folded_list, html_table, paragraph
+from croupier.accountant.ranges import check_count, check_delta, check_epsilon, check_linkage, check_text, outside
+from croupier.accountant.rich_display import folded_list, html_table, paragraph
 
 __all__ = [
     "Bounded",
@@ -396,7 +396,7 @@ class Certificate:
 
         Raises ImportError without matplotlib, which the extra `plots` brings. `axes.figure.savefig(path)` saves it.
         """
-        from accountant.drawing import draw_tiers
+        from croupier.accountant.drawing import draw_tiers
 
         central = [tier.epsilon for tier in self.tiers]
         return draw_tiers(

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from accountant.bounds.profile import PrivacyProfile, smallest_epsilon
-from accountant.composition import PairProfile
-from accountant.numerics.binomial import UNIT, Floats
-from accountant.numerics.chords import Chords
-from accountant.ranges import check_epsilon
+from croupier.accountant.bounds.profile import PrivacyProfile, smallest_epsilon
+from croupier.accountant.composition import PairProfile
+from croupier.accountant.numerics.binomial import UNIT, Floats
+from croupier.accountant.numerics.chords import Chords
+from croupier.accountant.ranges import check_epsilon
 
 __all__ = ["ORDERS", "Points", "RoundCost", "Tail", "curve_points"]
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from accountant.bounds.profile import Others, Victim
-from accountant.budgets import Budgets
-from accountant.mechanisms.base import Randomizer
+from croupier.accountant.bounds.profile import Others, Victim
+from croupier.accountant.budgets import Budgets
+from croupier.accountant.mechanisms.base import Randomizer
 
 __all__ = ["Group", "groups_of_victims"]
 

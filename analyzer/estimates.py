@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from enum import IntEnum
 
-from protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import messages_pb2 as pb
 
 __all__ = ["Clamping", "Estimate", "Intervals", "Merged", "Precision", "precision_of"]
 

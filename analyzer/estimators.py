@@ -24,9 +24,9 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from analyzer.estimates import Clamping, Estimate, Intervals, Merged, Precision, precision_of
-from analyzer.intervals import SumLaw
-from analyzer.vectors import (
+from croupier.analyzer.estimates import Clamping, Estimate, Intervals, Merged, Precision, precision_of
+from croupier.analyzer.intervals import SumLaw
+from croupier.analyzer.vectors import (
     VectorEstimate,
     decode_gaussian_vector,
     decode_unit_vector,
@@ -34,7 +34,7 @@ from analyzer.vectors import (
     hemisphere_mean,
     longest_gaussian_report,
 )
-from protocol.mechanisms import (
+from croupier.protocol.mechanisms import (
     Gaussian,
     GaussianVector,
     Hemisphere,
@@ -46,7 +46,7 @@ from protocol.mechanisms import (
     ScalarMechanism,
     VectorMechanism,
 )
-from protocol.questions import Question
+from croupier.protocol.questions import Question
 
 __all__ = [
     "DEPENDENT_BUDGETS",

@@ -19,22 +19,22 @@ from typing import Any
 
 import numpy as np
 
-from analyzer.estimators import Merged, decoder, estimate
-from protocol.batches import digest_of_hashes, drop_counts
-from protocol.collector import seal_result
-from protocol.envelope import HOP_ANALYZER, HOP_RELEASE, KeyPair, open_many
-from protocol.errors import Code, Refusal, SignatureError
-from protocol.identity import Kind, read_answer, read_signed
-from protocol.manifest import RoundTerms, canonical
-from protocol.onion import UNOPENED, onion_of, split_report, ticket_item
-from protocol.questions import ANSWER_KEY_BYTES
-from protocol.v1 import messages_pb2 as pb
-from protocol.v1 import services_pb2 as rpc
-from protocol.v1 import services_pb2_grpc as stubs
-from runtime.service import ENVELOPE_KEY, RELEASE_KEY, RoundService, ServiceSetup, Stopwatch
-from runtime.tasks import OPENED, LaneWork, open_layer
-from runtime.tls import Context
-from runtime.transaction import RoundRow, Transaction
+from croupier.analyzer.estimators import Merged, decoder, estimate
+from croupier.protocol.batches import digest_of_hashes, drop_counts
+from croupier.protocol.collector import seal_result
+from croupier.protocol.envelope import HOP_ANALYZER, HOP_RELEASE, KeyPair, open_many
+from croupier.protocol.errors import Code, Refusal, SignatureError
+from croupier.protocol.identity import Kind, read_answer, read_signed
+from croupier.protocol.manifest import RoundTerms, canonical
+from croupier.protocol.onion import UNOPENED, onion_of, split_report, ticket_item
+from croupier.protocol.questions import ANSWER_KEY_BYTES
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.protocol.v1 import services_pb2_grpc as stubs
+from croupier.runtime.service import ENVELOPE_KEY, RELEASE_KEY, RoundService, ServiceSetup, Stopwatch
+from croupier.runtime.tasks import OPENED, LaneWork, open_layer
+from croupier.runtime.tls import Context
+from croupier.runtime.transaction import RoundRow, Transaction
 
 __all__ = ["AnalyzerService"]
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.calibration import ROUNDING
-from protocol.v1 import messages_pb2 as pb
+from croupier.protocol.calibration import ROUNDING
+from croupier.protocol.v1 import messages_pb2 as pb
 
 __all__ = [
     "VectorEstimate",

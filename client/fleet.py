@@ -17,12 +17,12 @@ from typing import TypeVar
 
 import grpc.aio
 
-from client.outbox import Outbox
-from client.submission import Participant, Sealed, per_call, prepare_all, seal_all, send
-from client.tickets import get_tickets
-from protocol.manifest import RoundTerms
-from protocol.v1 import messages_pb2 as pb
-from runtime.workers import WorkerPool
+from croupier.client.outbox import Outbox
+from croupier.client.submission import Participant, Sealed, per_call, prepare_all, seal_all, send
+from croupier.client.tickets import get_tickets
+from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.runtime.workers import WorkerPool
 
 __all__ = ["FleetReport", "run_fleet"]
 

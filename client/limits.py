@@ -13,10 +13,10 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from protocol.errors import LimitError
-from protocol.manifest import RoundTerms
-from protocol.mechanisms import MAX_LOCAL_DELTA
-from protocol.toml_file import read_toml
+from croupier.protocol.errors import LimitError
+from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.mechanisms import MAX_LOCAL_DELTA
+from croupier.protocol.toml_file import read_toml
 
 __all__ = [
     "DEFAULT_DELTA",

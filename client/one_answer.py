@@ -14,17 +14,17 @@ from typing import Any
 import grpc.aio
 from sqlalchemy.exc import IntegrityError
 
-from client.limits import Limits
-from client.outbox import KEPT_DAYS, Outbox, other_person
-from client.rounds import fetch_publication
-from client.submission import Participant, send
-from client.tickets import seal_with_tickets
-from client.verification import certified_chain, missing_at_hop
-from protocol.deployment import Deployment
-from protocol.manifest import RoundTerms
-from protocol.mechanisms import ScalarMechanism
-from protocol.questions import Question, choose_budget
-from protocol.v1 import messages_pb2 as pb
+from croupier.client.limits import Limits
+from croupier.client.outbox import KEPT_DAYS, Outbox, other_person
+from croupier.client.rounds import fetch_publication
+from croupier.client.submission import Participant, send
+from croupier.client.tickets import seal_with_tickets
+from croupier.client.verification import certified_chain, missing_at_hop
+from croupier.protocol.deployment import Deployment
+from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.mechanisms import ScalarMechanism
+from croupier.protocol.questions import Question, choose_budget
+from croupier.protocol.v1 import messages_pb2 as pb
 
 __all__ = ["ALREADY_ANSWERED", "Answered", "answer_once", "check_person", "missing_by_hop", "read_value"]
 

@@ -21,10 +21,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from client.limits import Limits, SpentHere
-from client.submission import Sealed
-from protocol.errors import OtherPersonError
-from runtime.sqlite_log import overwrite_log
+from croupier.client.limits import Limits, SpentHere
+from croupier.client.submission import Sealed
+from croupier.protocol.errors import OtherPersonError
+from croupier.runtime.sqlite_log import overwrite_log
 
 __all__ = ["KEPT_DAYS", "OLD_MAX_DELTA", "Outbox", "other_person"]
 

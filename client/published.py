@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from protocol.shown import as_shown
-from protocol.v1 import messages_pb2 as pb
+from croupier.protocol.shown import as_shown
+from croupier.protocol.v1 import messages_pb2 as pb
 
 __all__ = ["certificate_json", "publication_json"]
 

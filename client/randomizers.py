@@ -18,7 +18,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any, Generic, Literal, TypeVar
 
-from protocol.mechanisms import (
+from croupier.protocol.mechanisms import (
     Gaussian,
     GaussianVector,
     Hemisphere,
@@ -31,8 +31,8 @@ from protocol.mechanisms import (
     ScalarMechanism,
     VectorMechanism,
 )
-from protocol.questions import Question
-from protocol.randomness import RandomSource
+from croupier.protocol.questions import Question
+from croupier.protocol.randomness import RandomSource
 
 __all__ = ["RANDOMIZERS", "LocalRandomizer", "blanket_threshold", "flip_threshold", "randomize"]
 
@@ -181,7 +181,7 @@ class _Gaussian(_Lattice[Gaussian]):
 
 class _Hemisphere(LocalRandomizer[Hemisphere]):
     def randomize(self, mechanism: Hemisphere, value: Any, epsilon: float, source: RandomSource) -> Any:
-        from client.vectors import hemisphere
+        from croupier.client.vectors import hemisphere
 
         task = mechanism.vector
         if len(value) != task.dimension:
@@ -194,7 +194,7 @@ class _Hemisphere(LocalRandomizer[Hemisphere]):
 
 class _GaussianVector(LocalRandomizer[GaussianVector]):
     def randomize(self, mechanism: GaussianVector, value: Any, epsilon: float, source: RandomSource) -> Any:
-        from client.vectors import gaussian_mean_of_records
+        from croupier.client.vectors import gaussian_mean_of_records
 
         return gaussian_mean_of_records(mechanism, value, epsilon)
 
@@ -202,13 +202,13 @@ class _GaussianVector(LocalRandomizer[GaussianVector]):
         return itertools.repeat(_zero(mechanism), mechanism.records_per_client)
 
     def load(self) -> None:
-        from client.vectors import load_noise
+        from croupier.client.vectors import load_noise
 
         load_noise()
 
 
 def _zero(mechanism: VectorMechanism) -> Any:
-    from client.vectors import zero
+    from croupier.client.vectors import zero
 
     return zero(mechanism.vector.dimension)
 

@@ -11,14 +11,14 @@ from collections.abc import Callable
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-from protocol.deployment import Deployment
-from protocol.errors import Code, Refusal, SignatureError
-from protocol.identity import Kind, document_hash, read_signed
-from protocol.manifest import RoundTerms, parse_terms, verify_manifest
-from protocol.v1 import messages_pb2 as pb
-from protocol.v1 import services_pb2 as rpc
-from protocol.v1 import services_pb2_grpc as stubs
-from runtime.retrying import retrying
+from croupier.protocol.deployment import Deployment
+from croupier.protocol.errors import Code, Refusal, SignatureError
+from croupier.protocol.identity import Kind, document_hash, read_signed
+from croupier.protocol.manifest import RoundTerms, parse_terms, verify_manifest
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.protocol.v1 import services_pb2_grpc as stubs
+from croupier.runtime.retrying import retrying
 
 __all__ = [
     "accept_manifest",

@@ -18,17 +18,17 @@ import grpc
 import grpc.aio
 from sqlalchemy.exc import IntegrityError
 
-from client.outbox import Outbox
-from client.randomizers import RANDOMIZERS
-from client.submission import Sealed, check_codes, seal_answer
-from protocol.deployment import Deployment
-from protocol.errors import TRANSIENT, Code, ProtocolError, Refusal
-from protocol.identity import Kind, Pinned, public_key_of, read_signed, sign_attendance
-from protocol.manifest import RoundTerms
-from protocol.onion import onion_of
-from protocol.v1 import messages_pb2 as pb
-from protocol.v1 import services_pb2_grpc as stubs
-from runtime.retrying import retrying
+from croupier.client.outbox import Outbox
+from croupier.client.randomizers import RANDOMIZERS
+from croupier.client.submission import Sealed, check_codes, seal_answer
+from croupier.protocol.deployment import Deployment
+from croupier.protocol.errors import TRANSIENT, Code, ProtocolError, Refusal
+from croupier.protocol.identity import Kind, Pinned, public_key_of, read_signed, sign_attendance
+from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.onion import onion_of
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import services_pb2_grpc as stubs
+from croupier.runtime.retrying import retrying
 
 __all__ = ["Attendee", "SequentialAnswers", "answer_sequentially"]
 

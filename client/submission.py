@@ -16,16 +16,16 @@ from typing import Any, NamedTuple
 
 import grpc.aio
 
-from client.randomizers import randomize
-from protocol.errors import ProtocolError
-from protocol.identity import key_pair_of, public_key_of, sign_answer, sign_submission
-from protocol.manifest import RoundTerms, parse_terms
-from protocol.onion import BudgetRecord, Onion, decode_budget, encode_budget, onion_of, report_message
-from protocol.questions import Question, choose_budget
-from protocol.randomness import RandomSource, SystemRandom
-from protocol.v1 import messages_pb2 as pb
-from protocol.v1 import services_pb2_grpc as stubs
-from runtime.retrying import retrying
+from croupier.client.randomizers import randomize
+from croupier.protocol.errors import ProtocolError
+from croupier.protocol.identity import key_pair_of, public_key_of, sign_answer, sign_submission
+from croupier.protocol.manifest import RoundTerms, parse_terms
+from croupier.protocol.onion import BudgetRecord, Onion, decode_budget, encode_budget, onion_of, report_message
+from croupier.protocol.questions import Question, choose_budget
+from croupier.protocol.randomness import RandomSource, SystemRandom
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import services_pb2_grpc as stubs
+from croupier.runtime.retrying import retrying
 
 __all__ = [
     "MAX_PER_CALL",

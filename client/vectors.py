@@ -32,10 +32,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from client.randomizers import flip_threshold
-from protocol.calibration import ROUNDING
-from protocol.mechanisms import MAX_RECORDS, GaussianVector
-from protocol.randomness import RandomSource
+from croupier.client.randomizers import flip_threshold
+from croupier.protocol.calibration import ROUNDING
+from croupier.protocol.mechanisms import MAX_RECORDS, GaussianVector
+from croupier.protocol.randomness import RandomSource
 
 __all__ = ["clipped", "gaussian", "gaussian_mean_of_records", "hemisphere", "mean_of_records", "normals", "zero"]
 

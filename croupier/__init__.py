@@ -11,32 +11,31 @@ the deployment.
 """
 
 from importlib import import_module
-from importlib.metadata import version
 from typing import Any
 
-import accountant
+from croupier import accountant
 
 _ELSEWHERE = {
     "AsyncClient": "croupier.async_client",
     "AsyncClientRound": "croupier.async_client",
     "Client": "croupier.sync_client",
     "ClientRound": "croupier.sync_client",
-    "Code": "protocol.errors",
-    "CroupierError": "protocol.errors",
+    "Code": "croupier.protocol.errors",
+    "CroupierError": "croupier.protocol.errors",
     "Inclusion": "croupier.round_results",
-    "LimitError": "protocol.errors",
-    "Limits": "client.limits",
-    "NotCertifiedError": "protocol.errors",
-    "NotIncludedError": "protocol.errors",
-    "OtherPersonError": "protocol.errors",
-    "ProtocolError": "protocol.errors",
+    "LimitError": "croupier.protocol.errors",
+    "Limits": "croupier.client.limits",
+    "NotCertifiedError": "croupier.protocol.errors",
+    "NotIncludedError": "croupier.protocol.errors",
+    "OtherPersonError": "croupier.protocol.errors",
+    "ProtocolError": "croupier.protocol.errors",
     "Receipt": "croupier.round_results",
-    "Refusal": "protocol.errors",
+    "Refusal": "croupier.protocol.errors",
     "ResultValue": "croupier.round_results",
     "RoundResult": "croupier.round_results",
-    "SignatureError": "protocol.errors",
-    "TicketError": "protocol.errors",
-    "UnreachableError": "protocol.errors",
+    "SignatureError": "croupier.protocol.errors",
+    "TicketError": "croupier.protocol.errors",
+    "UnreachableError": "croupier.protocol.errors",
     "connect": "croupier.sync_client",
 }
 """Where a name of the client library is defined."""
@@ -46,6 +45,8 @@ __all__ = sorted([*accountant.__all__, *_ELSEWHERE, "__version__"])
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
+        from importlib.metadata import version
+
         return version("croupier")
     if name in _ELSEWHERE:
         return getattr(import_module(_ELSEWHERE[name]), name)

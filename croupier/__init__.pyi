@@ -1,15 +1,15 @@
-from accountant import *
-from client.limits import Limits as Limits
-from protocol.errors import Code as Code
-from protocol.errors import CroupierError as CroupierError
-from protocol.errors import LimitError as LimitError
-from protocol.errors import NotCertifiedError as NotCertifiedError
-from protocol.errors import NotIncludedError as NotIncludedError
-from protocol.errors import OtherPersonError as OtherPersonError
-from protocol.errors import Refusal as Refusal
-from protocol.errors import SignatureError as SignatureError
-from protocol.errors import TicketError as TicketError
-from protocol.errors import UnreachableError as UnreachableError
+from croupier.accountant import *
+from croupier.client.limits import Limits as Limits
+from croupier.protocol.errors import Code as Code
+from croupier.protocol.errors import CroupierError as CroupierError
+from croupier.protocol.errors import LimitError as LimitError
+from croupier.protocol.errors import NotCertifiedError as NotCertifiedError
+from croupier.protocol.errors import NotIncludedError as NotIncludedError
+from croupier.protocol.errors import OtherPersonError as OtherPersonError
+from croupier.protocol.errors import Refusal as Refusal
+from croupier.protocol.errors import SignatureError as SignatureError
+from croupier.protocol.errors import TicketError as TicketError
+from croupier.protocol.errors import UnreachableError as UnreachableError
 
 from .async_client import AsyncClient as AsyncClient
 from .async_client import AsyncClientRound as AsyncClientRound

@@ -26,19 +26,19 @@ from weakref import WeakValueDictionary
 
 import grpc.aio
 
-from client.key_file import PRIVATE, key_text, read_private_key
-from client.limits import LIMITS_FILE, Limits, SpentHere, read_limits
-from client.one_answer import ALREADY_ANSWERED, answer_once, check_person, missing_by_hop, read_value
-from client.outbox import KEPT_DAYS, Outbox
-from client.rounds import fetch_publication, fetch_round, state_name
-from client.submission import Participant, new_client_key
+from croupier.client.key_file import PRIVATE, key_text, read_private_key
+from croupier.client.limits import LIMITS_FILE, Limits, SpentHere, read_limits
+from croupier.client.one_answer import ALREADY_ANSWERED, answer_once, check_person, missing_by_hop, read_value
+from croupier.client.outbox import KEPT_DAYS, Outbox
+from croupier.client.rounds import fetch_publication, fetch_round, state_name
+from croupier.client.submission import Participant, new_client_key
+from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, ServiceEntry, load_deployment
+from croupier.protocol.errors import Code, NotIncludedError, Refusal, UnreachableError
+from croupier.protocol.manifest import RoundTerms
 from croupier.round_results import Inclusion, Receipt, RoundResult
-from protocol.deployment import DEPLOYMENT_FILE, Deployment, ServiceEntry, load_deployment
-from protocol.errors import Code, NotIncludedError, Refusal, UnreachableError
-from protocol.manifest import RoundTerms
-from runtime.http_channel import NO_TOKENS, HttpChannel
-from runtime.retrying import why_unreachable
-from runtime.transport import TLS, Transport
+from croupier.runtime.http_channel import NO_TOKENS, HttpChannel
+from croupier.runtime.retrying import why_unreachable
+from croupier.runtime.transport import TLS, Transport
 
 __all__ = ["AsyncClient", "AsyncClientRound"]
 

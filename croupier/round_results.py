@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from accountant.results import Grade, Guarantee, round_up
-from accountant.rich_display import folded_list, html_table, paragraph
-from client.published import publication_json
-from protocol.errors import NotCertifiedError, ProtocolError
-from protocol.shown import as_shown
-from protocol.v1 import messages_pb2 as pb
+from croupier.accountant.results import Grade, Guarantee, round_up
+from croupier.accountant.rich_display import folded_list, html_table, paragraph
+from croupier.client.published import publication_json
+from croupier.protocol.errors import NotCertifiedError, ProtocolError
+from croupier.protocol.shown import as_shown
+from croupier.protocol.v1 import messages_pb2 as pb
 
 __all__ = ["Inclusion", "Receipt", "ResultValue", "RoundResult"]
 

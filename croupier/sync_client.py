@@ -17,12 +17,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from client.limits import Limits, SpentHere
 from croupier.async_client import AsyncClient, AsyncClientRound
+from croupier.client.limits import Limits, SpentHere
+from croupier.protocol.deployment import Deployment
+from croupier.protocol.manifest import RoundTerms
 from croupier.round_results import Inclusion, Receipt, RoundResult
-from protocol.deployment import Deployment
-from protocol.manifest import RoundTerms
-from runtime.transport import TLS, Transport
+from croupier.runtime.transport import TLS, Transport
 
 __all__ = ["Client", "ClientRound", "connect"]
 

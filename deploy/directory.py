@@ -14,10 +14,10 @@ from typing import cast
 
 import grpc.aio
 
-from protocol.deployment import DEPLOYMENT_FILE, Deployment, load_deployment
-from runtime.http_channel import HttpChannel
-from runtime.service_directory import ServiceSettings
-from runtime.transport import TLS, Transport
+from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, load_deployment
+from croupier.runtime.http_channel import HttpChannel
+from croupier.runtime.service_directory import ServiceSettings
+from croupier.runtime.transport import TLS, Transport
 
 __all__ = ["client_transport", "read_deployment", "store_url"]
 

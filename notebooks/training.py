@@ -16,9 +16,9 @@
 import numpy as np
 
 import croupier
-from analyzer.vectors import hemisphere_mean
-from client.vectors import hemisphere
-from protocol.randomness import SystemRandom
+from croupier.analyzer.vectors import hemisphere_mean
+from croupier.client.vectors import hemisphere
+from croupier.protocol.randomness import SystemRandom
 
 USERS, DIMENSION, LOCAL_EPSILON, CLIPPING_NORM = 2000, 5, 2.0, 1.0
 source = np.random.default_rng(1)  # for the data; what people randomize with is the operating system's

@@ -1,20 +1,28 @@
 #!/bin/sh
 # Generate protocol/v1 from proto/protocol/v1; with --check, only say whether the committed code is what would be made.
+# protoc names a Python module by the path of its .proto file; here it is a part of the package croupier.
 set -eu
 cd "$(dirname "$0")/.."
 PYTHON=${PYTHON:-python3}
 bin=$(dirname "$PYTHON")
-out=.
-[ "${1:-}" = "--check" ] && out=$(mktemp -d) && trap 'rm -rf "$out"' EXIT
+out=$(mktemp -d)
+trap 'rm -rf "$out"' EXIT
 PATH="$bin:$PATH" "$PYTHON" -m grpc_tools.protoc --proto_path=proto \
   --python_out="$out" --mypy_out="quiet:$out" proto/protocol/v1/*.proto
 PATH="$bin:$PATH" "$PYTHON" -m grpc_tools.protoc --proto_path=proto \
   --grpc_python_out="$out" --mypy_grpc_out="quiet:$out" proto/protocol/v1/services.proto
-[ "$out" = . ] && exit 0
+mkdir "$out/made"
 for made in "$out"/protocol/v1/*; do
+  sed 's/^from protocol\.v1 import /from croupier.protocol.v1 import /' "$made" > "$out/made/$(basename "$made")"
+done
+if [ "${1:-}" != "--check" ]; then
+  cp "$out"/made/* protocol/v1/
+  exit 0
+fi
+for made in "$out"/made/*; do
   cmp -s "$made" "protocol/v1/$(basename "$made")" || { echo "proto drift: protocol/v1/$(basename "$made"); run 'make protos'" >&2; exit 1; }
 done
 for kept in protocol/v1/*_pb2*.py*; do
-  [ -e "$out/$kept" ] || { echo "proto drift: $kept has no .proto any more" >&2; exit 1; }
+  [ -e "$out/made/$(basename "$kept")" ] || { echo "proto drift: $kept has no .proto any more" >&2; exit 1; }
 done
 echo "generated code matches proto/"

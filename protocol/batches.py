@@ -9,12 +9,12 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from protocol.errors import Code, Refusal
-from protocol.identity import Kind, Pinned, read_signed
-from protocol.v1 import messages_pb2 as pb
+from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.identity import Kind, Pinned, read_signed
+from croupier.protocol.v1 import messages_pb2 as pb
 
 if TYPE_CHECKING:  # a worker process has no use for it
-    from protocol.manifest import RoundTerms
+    from croupier.protocol.manifest import RoundTerms
 
 __all__ = ["ciphertext_hashes", "digest", "digest_of_hashes", "drop_counts", "read_commitments", "unpack"]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
-from protocol.envelope import (
+from croupier.protocol.envelope import (
     HOP_COLLECTOR,
     SUITES,
     KeyPair,
@@ -23,9 +23,9 @@ from protocol.envelope import (
     open_sealed,
     seal,
 )
-from protocol.errors import EnvelopeError
-from protocol.manifest import RoundTerms, canonical
-from protocol.v1 import messages_pb2 as pb
+from croupier.protocol.errors import EnvelopeError
+from croupier.protocol.manifest import RoundTerms, canonical
+from croupier.protocol.v1 import messages_pb2 as pb
 
 __all__ = ["collector_key_lines", "open_result", "read_collector_key", "seal_result"]
 

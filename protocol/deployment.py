@@ -14,8 +14,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 
-from protocol.identity import Pinned
-from protocol.toml_file import Address, read_toml
+from croupier.protocol.identity import Pinned
+from croupier.protocol.toml_file import Address, read_toml
 
 __all__ = [
     "CLOCKS_DIFFER_S",

@@ -18,8 +18,8 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives import hpke
 from cryptography.hazmat.primitives.asymmetric import mlkem, x25519
 
-from protocol.errors import EnvelopeError
-from protocol.v1.messages_pb2 import Lane
+from croupier.protocol.errors import EnvelopeError
+from croupier.protocol.v1.messages_pb2 import Lane
 
 __all__ = [
     "HOP_ACCOUNTANT",

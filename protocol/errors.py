@@ -26,7 +26,7 @@ from functools import partial
 
 import grpc
 
-from protocol.shown import as_shown
+from croupier.protocol.shown import as_shown
 
 __all__ = [
     "TRANSIENT",

@@ -23,8 +23,8 @@ from nacl.bindings import (
 from nacl.exceptions import CryptoError
 from nacl.signing import SigningKey, VerifyKey
 
-from protocol.errors import RetiredIdentityError, SignatureError
-from protocol.v1.messages_pb2 import Attendance, Signature, Signed, Submission
+from croupier.protocol.errors import RetiredIdentityError, SignatureError
+from croupier.protocol.v1.messages_pb2 import Attendance, Signature, Signed, Submission
 
 __all__ = [
     "Identity",

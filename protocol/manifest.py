@@ -14,15 +14,15 @@ from functools import cached_property
 
 from google.protobuf.message import DecodeError, Message
 
-from protocol.deployment import Deployment, PrivacyLimit
-from protocol.envelope import MAX_HOPS, PROTOCOL_VERSION, SUITES, check_public_key
-from protocol.errors import Code, Refusal
-from protocol.identity import Kind, document_hash, verify_signed
-from protocol.mechanisms import MECHANISMS, Mechanism
-from protocol.questions import Question
-from protocol.shown import check_shown
-from protocol.tickets import TICKET_KEY_BYTES
-from protocol.v1 import messages_pb2 as pb
+from croupier.protocol.deployment import Deployment, PrivacyLimit
+from croupier.protocol.envelope import MAX_HOPS, PROTOCOL_VERSION, SUITES, check_public_key
+from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.identity import Kind, document_hash, verify_signed
+from croupier.protocol.mechanisms import MECHANISMS, Mechanism
+from croupier.protocol.questions import Question
+from croupier.protocol.shown import check_shown
+from croupier.protocol.tickets import TICKET_KEY_BYTES
+from croupier.protocol.v1 import messages_pb2 as pb
 
 __all__ = ["RoundTerms", "canonical", "parse_terms", "verify_manifest"]
 

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, ClassVar, Self
 
-from protocol.calibration import ROUNDING, gaussian_sigma_steps, unit_sigma
-from protocol.shown import check_shown
+from croupier.protocol.calibration import ROUNDING, gaussian_sigma_steps, unit_sigma
+from croupier.protocol.shown import check_shown
 
 __all__ = [
     "MAX_DIMENSION",

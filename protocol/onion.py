@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from protocol.envelope import HOP_ACCOUNTANT, HOP_ANALYZER, HOP_RELEASE, Label, key_id, overhead, seal
-from protocol.tickets import TICKET_BYTES, ticket_message
-from protocol.v1.messages_pb2 import Lane
+from croupier.protocol.envelope import HOP_ACCOUNTANT, HOP_ANALYZER, HOP_RELEASE, Label, key_id, overhead, seal
+from croupier.protocol.tickets import TICKET_BYTES, ticket_message
+from croupier.protocol.v1.messages_pb2 import Lane
 
 if TYPE_CHECKING:  # worker processes import this module and read no manifest
-    from protocol.manifest import RoundTerms
+    from croupier.protocol.manifest import RoundTerms
 
 __all__ = [
     "BUDGET_BYTES",

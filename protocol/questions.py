@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Self
 
-from protocol.mechanisms import MECHANISMS, Mechanism, SequentialOrder
-from protocol.v1 import messages_pb2 as pb
+from croupier.protocol.mechanisms import MECHANISMS, Mechanism, SequentialOrder
+from croupier.protocol.v1 import messages_pb2 as pb
 
 __all__ = ["ANSWER_KEY_BYTES", "Question", "choose_budget"]
 

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 
 from voprf import ristretto
 
-from protocol.errors import TicketError
-from protocol.v1 import messages_pb2 as pb
+from croupier.protocol.errors import TicketError
+from croupier.protocol.v1 import messages_pb2 as pb
 
 __all__ = [
     "BLINDED_BYTES",

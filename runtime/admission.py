@@ -13,14 +13,14 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from protocol.errors import Code, Refusal
-from protocol.identity import Purpose, has_small_order
-from protocol.manifest import RoundTerms
-from protocol.v1 import messages_pb2 as pb
-from runtime.store import Store
-from runtime.tasks import LaneWork, faults_and_records
-from runtime.transaction import Transaction
-from runtime.workers import WorkerPool
+from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.identity import Purpose, has_small_order
+from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.runtime.store import Store
+from croupier.runtime.tasks import LaneWork, faults_and_records
+from croupier.runtime.transaction import Transaction
+from croupier.runtime.workers import WorkerPool
 
 __all__ = ["MAX_PER_CALL", "Admission"]
 

@@ -22,18 +22,18 @@ from concurrent.futures import wait as wait_for
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from protocol.errors import Code, Refusal
-from protocol.toml_file import tls_address
+from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.toml_file import tls_address
 
 __all__ = ["AUTHORITY_FILE", "Cluster", "ClusterExecutor", "Sources", "certificate_files", "check_scheduler"]
 
 T = TypeVar("T")
 AUTHORITY_FILE = "ca.pem"
-_ROOT = Path(__file__).parents[1]
 _PATIENCE_S = 30
 _GOODBYE_S = 5
 _KEPT_IN_MEMORY = ("distributed.worker.memory.target", "distributed.worker.memory.spill")
@@ -49,11 +49,17 @@ class Sources:
     """The code that work depends on; a worker with other code does not do it.
 
     Attributes:
-        rooms: directories of Python files, relative to where croupier is.
+        rooms: packages, by their full names.
         libraries: distributions, by their version.
     """
 
-    rooms: tuple[str, ...] = ("accountant", "analyzer", "protocol", "runtime", "shuffler")
+    rooms: tuple[str, ...] = (
+        "croupier.accountant",
+        "croupier.analyzer",
+        "croupier.protocol",
+        "croupier.runtime",
+        "croupier.shuffler",
+    )
     libraries: tuple[str, ...] = ("cryptography", "protobuf", "voprf")
 
     def digest(self) -> str:
@@ -65,9 +71,18 @@ class Sources:
 def _digest(sources: Sources) -> str:
     digest = hashlib.sha256(" ".join(f"{name} {version(name)}" for name in sources.libraries).encode())
     for room in sources.rooms:
-        for file in sorted((_ROOT / room).rglob("*.py")):
-            digest.update(f"\0{file.relative_to(_ROOT)}\0".encode() + file.read_bytes())
+        for folder in _folders(room):
+            for file in sorted(folder.rglob("*.py")):
+                digest.update(f"\0{room}/{file.relative_to(folder)}\0".encode() + file.read_bytes())
     return digest.hexdigest()
+
+
+def _folders(package: str) -> list[Path]:
+    """Returns where a package lies; nowhere if it is not installed, which makes another digest."""
+    try:
+        return [Path(one) for one in import_module(package).__path__]
+    except ModuleNotFoundError:
+        return []
 
 
 class _Answer(NamedTuple):

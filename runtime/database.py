@@ -24,7 +24,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from runtime.sqlite_log import overwrite_log
+from croupier.runtime.sqlite_log import overwrite_log
 
 __all__ = [
     "DEFAULT_TIMEOUTS",

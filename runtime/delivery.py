@@ -11,16 +11,16 @@ import asyncio
 import hashlib
 from collections.abc import Collection, Sequence
 
-from protocol.batches import digest_of_hashes, read_commitments, unpack
-from protocol.errors import Code, Refusal
-from protocol.identity import Kind, read_signed
-from protocol.manifest import RoundTerms
-from protocol.onion import onion_of
-from protocol.v1 import messages_pb2 as pb
-from protocol.v1 import services_pb2_grpc as stubs
-from runtime.opening import Opening
-from runtime.tls import Context
-from runtime.transaction import Transaction
+from croupier.protocol.batches import digest_of_hashes, read_commitments, unpack
+from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.identity import Kind, read_signed
+from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.onion import onion_of
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import services_pb2_grpc as stubs
+from croupier.runtime.opening import Opening
+from croupier.runtime.tls import Context
+from croupier.runtime.transaction import Transaction
 
 __all__ = ["SEQUENTIAL_REPORT", "Delivery"]
 

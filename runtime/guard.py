@@ -12,9 +12,9 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-from protocol.errors import Code, Refusal, SignatureError
-from runtime.connections import HangUp
-from runtime.limits import (
+from croupier.protocol.errors import Code, Refusal, SignatureError
+from croupier.runtime.connections import HangUp
+from croupier.runtime.limits import (
     ARRIVES_S,
     BUDGET_BYTES,
     CALL_BYTES,
@@ -24,11 +24,11 @@ from runtime.limits import (
     Budget,
     check_fields,
 )
-from runtime.logs import FewLines
-from runtime.metrics import Metrics
-from runtime.retrying import RETRY_AFTER
-from runtime.shares import Call, caller_of, serving
-from runtime.tls import Context, ServerTls, presented_certificate
+from croupier.runtime.logs import FewLines
+from croupier.runtime.metrics import Metrics
+from croupier.runtime.retrying import RETRY_AFTER
+from croupier.runtime.shares import Call, caller_of, serving
+from croupier.runtime.tls import Context, ServerTls, presented_certificate
 
 __all__ = ["make_guard"]
 

@@ -17,11 +17,11 @@ import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from protocol.errors import Refusal
-from protocol.v1 import messages_pb2 as pb
-from runtime.prometheus_metrics import PrometheusMetrics
-from runtime.store import Store
-from runtime.transport import listening_at, make_server
+from croupier.protocol.errors import Refusal
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.runtime.prometheus_metrics import PrometheusMetrics
+from croupier.runtime.store import Store
+from croupier.runtime.transport import listening_at, make_server
 
 __all__ = ["LIVE", "Readiness", "make_admin_server"]
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from protocol.errors import Code, Refusal
-from runtime.connections import CONNECTIONS
-from runtime.shares import RETRY_AFTER_S, Call, Holdings, current_call
+from croupier.protocol.errors import Code, Refusal
+from croupier.runtime.connections import CONNECTIONS
+from croupier.runtime.shares import RETRY_AFTER_S, Call, Holdings, current_call
 
 __all__ = [
     "ARRIVES_S",

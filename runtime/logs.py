@@ -1,6 +1,6 @@
 """Logs of a service: one JSON object a line on standard error, whatever happens.
 
-    {"time": "2026-01-31T12:00:00.123Z", "level": "INFO", "service": "shuffler-1", "logger": "runtime.guard",
+    {"time": "2026-01-31T12:00:00.123Z", "level": "INFO", "service": "shuffler-1", "logger": "croupier.runtime.guard",
      "event": "refused: the round takes no more submissions", "code": "ROUND_CLOSED", "method": "/…/Submit"}
 
 `round_id`, `state`, `code` and `method` stand there when the logger was given them as `extra`. No other extra is

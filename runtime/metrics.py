@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from protocol.errors import Code
-from protocol.v1 import messages_pb2 as pb
+from croupier.protocol.errors import Code
+from croupier.protocol.v1 import messages_pb2 as pb
 
 __all__ = ["Metrics"]
 

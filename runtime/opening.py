@@ -23,14 +23,14 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from protocol.batches import unpack
-from protocol.envelope import KeyPair
-from protocol.errors import Code, Refusal
-from protocol.manifest import RoundTerms
-from protocol.v1 import messages_pb2 as pb
-from runtime.round_driver import ENVELOPE_KEY, RoundDriver, ServiceSetup
-from runtime.tasks import LaneWork, Page, Record, records_of
-from runtime.transaction import Transaction
+from croupier.protocol.batches import unpack
+from croupier.protocol.envelope import KeyPair
+from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.runtime.round_driver import ENVELOPE_KEY, RoundDriver, ServiceSetup
+from croupier.runtime.tasks import LaneWork, Page, Record, records_of
+from croupier.runtime.transaction import Transaction
 
 __all__ = ["ITEMS_AT_ONCE", "ITEMS_ON_A_CLUSTER", "Opening"]
 

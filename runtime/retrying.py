@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import grpc.aio
 
-from protocol.errors import TRANSIENT, ProtocolError, refusal_of
+from croupier.protocol.errors import TRANSIENT, ProtocolError, refusal_of
 
 __all__ = [
     "HOW_TO_TRUST",

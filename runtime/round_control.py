@@ -6,18 +6,18 @@ import logging
 import os
 from importlib.metadata import version
 
-from protocol.deployment import CLOCKS_DIFFER_S, OPERATOR
-from protocol.envelope import KeyPair, generate_key_pair
-from protocol.errors import Code, Refusal
-from protocol.identity import Kind
-from protocol.manifest import RoundTerms, canonical, parse_terms, verify_manifest
-from protocol.v1 import messages_pb2 as pb
-from protocol.v1 import services_pb2 as rpc
-from protocol.v1 import services_pb2_grpc as stubs
-from runtime.round_driver import ENVELOPE_KEY, RoundDriver
-from runtime.tls import Context
-from runtime.transaction import RoundRow, Transaction
-from runtime.workers import peak_memory_bytes
+from croupier.protocol.deployment import CLOCKS_DIFFER_S, OPERATOR
+from croupier.protocol.envelope import KeyPair, generate_key_pair
+from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.identity import Kind
+from croupier.protocol.manifest import RoundTerms, canonical, parse_terms, verify_manifest
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.protocol.v1 import services_pb2_grpc as stubs
+from croupier.runtime.round_driver import ENVELOPE_KEY, RoundDriver
+from croupier.runtime.tls import Context
+from croupier.runtime.transaction import RoundRow, Transaction
+from croupier.runtime.workers import peak_memory_bytes
 
 __all__ = ["RELEASE_KEY", "RoundControl"]
 

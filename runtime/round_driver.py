@@ -20,20 +20,20 @@ import grpc
 import grpc.aio
 from google.protobuf.message import Message
 
-from protocol.deployment import Deployment, ServiceEntry
-from protocol.errors import Code, Refusal, SignatureError
-from protocol.identity import Identity
-from protocol.manifest import RoundTerms, parse_terms
-from protocol.v1 import messages_pb2 as pb
-from runtime.clock import Clock, SystemClock
-from runtime.metrics import Metrics
-from runtime.retrying import retrying
-from runtime.service_directory import Secrets
-from runtime.store import Store
-from runtime.tls import Context, caller_name
-from runtime.transaction import RoundRow, Transaction
-from runtime.transport import TLS, Transport
-from runtime.workers import WorkerPool
+from croupier.protocol.deployment import Deployment, ServiceEntry
+from croupier.protocol.errors import Code, Refusal, SignatureError
+from croupier.protocol.identity import Identity
+from croupier.protocol.manifest import RoundTerms, parse_terms
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.runtime.clock import Clock, SystemClock
+from croupier.runtime.metrics import Metrics
+from croupier.runtime.retrying import retrying
+from croupier.runtime.service_directory import Secrets
+from croupier.runtime.store import Store
+from croupier.runtime.tls import Context, caller_name
+from croupier.runtime.transaction import RoundRow, Transaction
+from croupier.runtime.transport import TLS, Transport
+from croupier.runtime.workers import WorkerPool
 
 __all__ = ["ENVELOPE_KEY", "RoundDriver", "ServiceSetup", "Stopwatch"]
 

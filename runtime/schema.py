@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import sqlalchemy as sa
 
-from runtime.tables import METADATA
+from croupier.runtime.tables import METADATA
 
 __all__ = ["STORE_VERSION", "bring_up_to_date"]
 

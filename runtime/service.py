@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from protocol.deployment import OPERATOR
-from protocol.identity import Purpose
-from protocol.manifest import RoundTerms
-from protocol.v1 import messages_pb2 as pb
-from runtime.admission import Admission
-from runtime.delivery import SEQUENTIAL_REPORT, Delivery
-from runtime.round_control import RELEASE_KEY, RoundControl
-from runtime.round_driver import ENVELOPE_KEY, ServiceSetup, Stopwatch
-from runtime.tls import Context
-from runtime.transaction import Transaction
+from croupier.protocol.deployment import OPERATOR
+from croupier.protocol.identity import Purpose
+from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.runtime.admission import Admission
+from croupier.runtime.delivery import SEQUENTIAL_REPORT, Delivery
+from croupier.runtime.round_control import RELEASE_KEY, RoundControl
+from croupier.runtime.round_driver import ENVELOPE_KEY, ServiceSetup, Stopwatch
+from croupier.runtime.tls import Context
+from croupier.runtime.transaction import Transaction
 
 __all__ = [
     "ENVELOPE_KEY",

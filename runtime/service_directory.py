@@ -24,8 +24,8 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
-from protocol.deployment import ServiceEntry
-from protocol.toml_file import Address, TlsAddress, read_toml
+from croupier.protocol.deployment import ServiceEntry
+from croupier.protocol.toml_file import Address, TlsAddress, read_toml
 
 __all__ = [
     "CLUSTER_DIRECTORY",

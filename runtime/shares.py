@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Generic, TypeVar
 
-from protocol.errors import Code, Refusal
+from croupier.protocol.errors import Code, Refusal
 
 __all__ = [
     "RETRY_AFTER_S",

@@ -15,11 +15,11 @@ from typing import TypeVar
 
 import sqlalchemy as sa
 
-from protocol.errors import Code, Refusal
-from runtime.database import DEFAULT_TIMEOUTS, NotErasedError, Timeouts, is_outage, open_database, why_failed
-from runtime.logs import FewLines
-from runtime.schema import bring_up_to_date
-from runtime.transaction import Place, Transaction
+from croupier.protocol.errors import Code, Refusal
+from croupier.runtime.database import DEFAULT_TIMEOUTS, NotErasedError, Timeouts, is_outage, open_database, why_failed
+from croupier.runtime.logs import FewLines
+from croupier.runtime.schema import bring_up_to_date
+from croupier.runtime.transaction import Place, Transaction
 
 __all__ = ["Store"]
 

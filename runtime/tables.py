@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
-from runtime.database import has_parts
+from croupier.runtime.database import has_parts
 
 __all__ = [
     "CHUNKS",

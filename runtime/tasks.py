@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from protocol.batches import unpack
-from protocol.envelope import Label, open_many
-from protocol.identity import Purpose, submission_is_authentic
-from protocol.tickets import are_blinded
-from protocol.v1 import messages_pb2 as pb
+from croupier.protocol.batches import unpack
+from croupier.protocol.envelope import Label, open_many
+from croupier.protocol.identity import Purpose, submission_is_authentic
+from croupier.protocol.tickets import are_blinded
+from croupier.protocol.v1 import messages_pb2 as pb
 
 __all__ = [
     "DOES_NOT_OPEN",

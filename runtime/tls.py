@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 import grpc
 import grpc.aio
 
-from protocol.deployment import OPERATOR, Deployment, ServiceEntry
-from runtime.service_directory import Secrets
+from croupier.protocol.deployment import OPERATOR, Deployment, ServiceEntry
+from croupier.runtime.service_directory import Secrets
 
 __all__ = ["Caller", "Context", "ServerTls", "caller_name", "presented_certificate"]
 

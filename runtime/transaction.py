@@ -15,11 +15,11 @@ from typing import Any
 import sqlalchemy as sa
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
-from protocol.envelope import KeyPair
-from protocol.errors import Code, Refusal
-from protocol.v1 import messages_pb2 as pb
-from runtime.database import note_taken
-from runtime.tables import (
+from croupier.protocol.envelope import KeyPair
+from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.runtime.database import note_taken
+from croupier.runtime.tables import (
     CHUNKS,
     CLIENTS,
     COSTS,

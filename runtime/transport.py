@@ -14,12 +14,12 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from protocol.deployment import ServiceEntry
-from runtime.guard import make_guard
-from runtime.limits import MESSAGE_BYTES, SERVER_OPTIONS
-from runtime.metrics import Metrics
-from runtime.service_directory import Secrets, ServiceSettings
-from runtime.tls import ServerTls
+from croupier.protocol.deployment import ServiceEntry
+from croupier.runtime.guard import make_guard
+from croupier.runtime.limits import MESSAGE_BYTES, SERVER_OPTIONS
+from croupier.runtime.metrics import Metrics
+from croupier.runtime.service_directory import Secrets, ServiceSettings
+from croupier.runtime.tls import ServerTls
 
 __all__ = ["TLS", "Transport", "add_ports", "listening_at", "make_server", "peer_channel", "public_channel"]
 

@@ -24,8 +24,8 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, TypeVar
 
-from runtime.core_files import forbid_core_files
-from runtime.shares import FairQueue, current_call
+from croupier.runtime.core_files import forbid_core_files
+from croupier.runtime.shares import FairQueue, current_call
 
 __all__ = ["WorkerPool", "collect_rarely", "peak_memory_bytes"]
 
@@ -73,7 +73,7 @@ class WorkerPool:
     """Runs work on chunks in parallel and adds up the CPU seconds that it cost."""
 
     def __init__(
-        self, processes: int | None = None, executor: Executor | None = None, room: str = "protocol.envelope"
+        self, processes: int | None = None, executor: Executor | None = None, room: str = "croupier.protocol.envelope"
     ) -> None:
         """Starts the workers.
 

@@ -11,8 +11,8 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from protocol.errors import Code, Refusal
-from protocol.v1 import messages_pb2 as pb
+from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.v1 import messages_pb2 as pb
 
 __all__ = ["MAX_ATTENDANCES", "Attendance", "Stream"]
 

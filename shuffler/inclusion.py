@@ -8,8 +8,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from protocol.v1 import messages_pb2 as pb
-from runtime.transaction import Transaction
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.runtime.transaction import Transaction
 
 __all__ = ["put_inclusion_list", "read_inclusion_page"]
 

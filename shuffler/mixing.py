@@ -9,10 +9,10 @@ from __future__ import annotations
 from array import array
 from collections.abc import Mapping, Sequence
 
-from protocol.batches import digest_of_hashes
-from protocol.randomness import SystemRandom, uniform_permutation
-from protocol.v1 import messages_pb2 as pb
-from runtime.tasks import HASH_BYTES, OPENED, Page
+from croupier.protocol.batches import digest_of_hashes
+from croupier.protocol.randomness import SystemRandom, uniform_permutation
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.runtime.tasks import HASH_BYTES, OPENED, Page
 
 __all__ = ["OrderWindow", "SecondLook", "Survey", "draw_orders"]
 

@@ -16,20 +16,20 @@ from functools import partial
 
 import grpc.aio
 
-from protocol.envelope import open_many
-from protocol.errors import Code, Refusal, refusal_of
-from protocol.identity import Kind, attendance_is_authentic, read_signed
-from protocol.manifest import RoundTerms, canonical
-from protocol.onion import onion_of
-from protocol.v1 import messages_pb2 as pb
-from protocol.v1 import services_pb2 as rpc
-from protocol.v1 import services_pb2_grpc as stubs
-from runtime.limits import let_in
-from runtime.service import ENVELOPE_KEY, SEQUENTIAL_REPORT, RoundService, ServiceSetup, Stopwatch
-from runtime.tls import Context
-from runtime.transaction import RoundRow, Transaction
-from shuffler.attendance import MAX_ATTENDANCES, Attendance, Stream
-from shuffler.sequential_order import PROGRESS, ask_in_order
+from croupier.protocol.envelope import open_many
+from croupier.protocol.errors import Code, Refusal, refusal_of
+from croupier.protocol.identity import Kind, attendance_is_authentic, read_signed
+from croupier.protocol.manifest import RoundTerms, canonical
+from croupier.protocol.onion import onion_of
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.protocol.v1 import services_pb2_grpc as stubs
+from croupier.runtime.limits import let_in
+from croupier.runtime.service import ENVELOPE_KEY, SEQUENTIAL_REPORT, RoundService, ServiceSetup, Stopwatch
+from croupier.runtime.tls import Context
+from croupier.runtime.transaction import RoundRow, Transaction
+from croupier.shuffler.attendance import MAX_ATTENDANCES, Attendance, Stream
+from croupier.shuffler.sequential_order import PROGRESS, ask_in_order
 
 __all__ = ["SequentialHop"]
 

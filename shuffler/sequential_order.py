@@ -13,15 +13,15 @@ import contextlib
 import hmac
 from collections.abc import Awaitable, Callable, Iterable
 
-from protocol.envelope import KeyPair, open_many
-from protocol.manifest import RoundTerms
-from protocol.onion import onion_of
-from protocol.randomness import RandomSource
-from protocol.v1 import messages_pb2 as pb
-from runtime.service import ENVELOPE_KEY
-from runtime.store import Store
-from runtime.transaction import Transaction
-from shuffler.attendance import Attendance
+from croupier.protocol.envelope import KeyPair, open_many
+from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.onion import onion_of
+from croupier.protocol.randomness import RandomSource
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.runtime.service import ENVELOPE_KEY
+from croupier.runtime.store import Store
+from croupier.runtime.transaction import Transaction
+from croupier.shuffler.attendance import Attendance
 
 __all__ = ["ORDER_KEY", "PROGRESS", "SEQUENTIAL_ENDED", "ask_in_order", "new_order_key", "secret_order"]
 

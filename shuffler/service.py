@@ -18,26 +18,26 @@ from functools import partial
 
 import grpc.aio
 
-from protocol.batches import ciphertext_hashes, digest_of_hashes, drop_counts
-from protocol.deployment import OPERATOR
-from protocol.envelope import KeyPair
-from protocol.errors import Code, Refusal, refusal_of
-from protocol.identity import Kind
-from protocol.manifest import RoundTerms, canonical
-from protocol.onion import onion_of
-from protocol.randomness import SystemRandom
-from protocol.v1 import messages_pb2 as pb
-from protocol.v1 import services_pb2 as rpc
-from protocol.v1 import services_pb2_grpc as stubs
-from runtime.admission import MAX_PER_CALL
-from runtime.service import ENVELOPE_KEY, AdmittingService, ServiceSetup, Stopwatch
-from runtime.tasks import LaneWork, Page, open_layer
-from runtime.tls import Context
-from runtime.transaction import RoundRow, Transaction
-from shuffler.inclusion import put_inclusion_list, read_inclusion_page
-from shuffler.mixing import OrderWindow, SecondLook, Survey, draw_orders
-from shuffler.sequential import SequentialHop
-from shuffler.sequential_order import ORDER_KEY, SEQUENTIAL_ENDED, new_order_key
+from croupier.protocol.batches import ciphertext_hashes, digest_of_hashes, drop_counts
+from croupier.protocol.deployment import OPERATOR
+from croupier.protocol.envelope import KeyPair
+from croupier.protocol.errors import Code, Refusal, refusal_of
+from croupier.protocol.identity import Kind
+from croupier.protocol.manifest import RoundTerms, canonical
+from croupier.protocol.onion import onion_of
+from croupier.protocol.randomness import SystemRandom
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.protocol.v1 import services_pb2_grpc as stubs
+from croupier.runtime.admission import MAX_PER_CALL
+from croupier.runtime.service import ENVELOPE_KEY, AdmittingService, ServiceSetup, Stopwatch
+from croupier.runtime.tasks import LaneWork, Page, open_layer
+from croupier.runtime.tls import Context
+from croupier.runtime.transaction import RoundRow, Transaction
+from croupier.shuffler.inclusion import put_inclusion_list, read_inclusion_page
+from croupier.shuffler.mixing import OrderWindow, SecondLook, Survey, draw_orders
+from croupier.shuffler.sequential import SequentialHop
+from croupier.shuffler.sequential_order import ORDER_KEY, SEQUENTIAL_ENDED, new_order_key
 
 __all__ = ["ShufflerService"]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import grpc.aio
 import pytest
 
-from deploy.operator import keys
+from croupier.deploy.operator import keys
 from tests.postgresql import Server, postgresql_server
 from tests.support.virtual_time import VirtualTimeLoop
 

@@ -34,7 +34,7 @@ def insert_row(text: str, row: str) -> str:
 def test_the_page_adds_a_mechanism(tmp_path: Path) -> None:
     copy = tmp_path / "croupier"
     left_out = shutil.ignore_patterns(".*", "build", "__pycache__", "node_modules")
-    shutil.copytree(ROOT, copy, ignore=left_out)
+    shutil.copytree(ROOT, copy, symlinks=True, ignore=left_out)
     blocks = BLOCK.findall(PAGE.read_text())
     assert len(blocks) == PAGE.read_text().count("```") // 2  # nothing on the page is left out
     for language, name, code in blocks:

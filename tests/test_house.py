@@ -15,21 +15,24 @@ from pathlib import Path
 
 import pytest
 
-import accountant
 import croupier
-from protocol.errors import Code
-from protocol.v1 import services_pb2 as rpc
+from croupier import accountant
+from croupier.protocol.errors import Code
+from croupier.protocol.v1 import services_pb2 as rpc
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("croupier", "protocol", "runtime", "client", "shuffler", "accountant", "analyzer", "deploy")
+IMPORTED = ("croupier",)
 
 
 def modules() -> list[str]:
     names = []
-    for package in PACKAGES:
+    for package in IMPORTED:
         names.append(package)
         found = pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}.")
-        names += [one.name for one in found if "protocol.v1" not in one.name and not one.name.endswith("__main__")]
+        names += [
+            one.name for one in found if "croupier.protocol.v1" not in one.name and not one.name.endswith("__main__")
+        ]
     return names
 
 
@@ -61,9 +64,10 @@ def test_names_of_tests_are_short() -> None:
 
 def test_a_client_loads_no_numeric_library() -> None:
     program = (
-        "import sys, client.fleet, client.submission, client.verification, client.rounds, client.randomizers;"
+        "import sys, croupier.client.fleet, croupier.client.submission, croupier.client.verification;"
+        "import croupier.client.rounds, croupier.client.randomizers;"
         "import croupier; croupier.connect, croupier.AsyncClient, croupier.Refusal;"
-        "import deploy.cli;"
+        "import croupier.deploy.cli;"
         "print([m for m in ('numpy', 'scipy', 'torch', 'opendp', 'matplotlib', 'dp_accounting') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

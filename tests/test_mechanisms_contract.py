@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from accountant.attacks.lower_bound import ATTACKS, NoAttack, is_attackable, lower_bound
-from accountant.budgets import Budgets
-from accountant.certification import certify
-from accountant.mechanisms.registry import RANDOMIZERS as ACCOUNTED
-from accountant.mechanisms.registry import randomizer_from_name, randomizer_of
-from accountant.planner import standard_error
-from accountant.results import Grade
-from analyzer.estimators import ESTIMATORS, decoder, estimate
-from client.randomizers import RANDOMIZERS, randomize
-from deploy.cli.rounds import round_open
-from protocol.mechanisms import (
+from croupier.accountant.attacks.lower_bound import ATTACKS, NoAttack, is_attackable, lower_bound
+from croupier.accountant.budgets import Budgets
+from croupier.accountant.certification import certify
+from croupier.accountant.mechanisms.registry import RANDOMIZERS as ACCOUNTED
+from croupier.accountant.mechanisms.registry import randomizer_from_name, randomizer_of
+from croupier.accountant.planner import standard_error
+from croupier.accountant.results import Grade
+from croupier.analyzer.estimators import ESTIMATORS, decoder, estimate
+from croupier.client.randomizers import RANDOMIZERS, randomize
+from croupier.deploy.cli.rounds import round_open
+from croupier.protocol.mechanisms import (
     MECHANISMS,
     Gaussian,
     GaussianVector,
@@ -35,9 +35,9 @@ from protocol.mechanisms import (
     ScalarMechanism,
     VectorTask,
 )
-from protocol.questions import Question
-from protocol.randomness import SystemRandom
-from protocol.v1 import messages_pb2 as pb
+from croupier.protocol.questions import Question
+from croupier.protocol.randomness import SystemRandom
+from croupier.protocol.v1 import messages_pb2 as pb
 
 TABLE = Path(__file__).parents[1] / "docs" / "mechanisms.md"
 TASK = VectorTask(3, 2.0, "model", bytes(12))

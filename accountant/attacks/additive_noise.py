@@ -15,7 +15,7 @@ from functools import cached_property
 
 import numpy as np
 
-from accountant.attacks.event_tests import (
+from croupier.accountant.attacks.event_tests import (
     NO_WITNESS,
     CountTest,
     Population,
@@ -24,11 +24,11 @@ from accountant.attacks.event_tests import (
     Witness,
     saddle_points,
 )
-from accountant.attacks.interval_probabilities import IntervalProbabilities
-from accountant.attacks.merged_scales import Merging, merged_scales
-from accountant.attacks.score_tests import MAX_LENGTH, MAX_ROWS, ScoreTest, scores_of_cells
-from accountant.numerics.binomial import UNIT, Floats, Ints
-from accountant.numerics.poisson_binomial import poisson_binomial
+from croupier.accountant.attacks.interval_probabilities import IntervalProbabilities
+from croupier.accountant.attacks.merged_scales import Merging, merged_scales
+from croupier.accountant.attacks.score_tests import MAX_LENGTH, MAX_ROWS, ScoreTest, scores_of_cells
+from croupier.accountant.numerics.binomial import UNIT, Floats, Ints
+from croupier.accountant.numerics.poisson_binomial import poisson_binomial
 
 __all__ = ["AdditiveNoiseAttacks", "Cuts", "Scores"]
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from accountant.attacks.event_tests import CountTest, Population, Probability, Target, Witness
-from accountant.numerics.binomial import Ints
-from accountant.numerics.poisson_binomial import poisson_binomial
+from croupier.accountant.attacks.event_tests import CountTest, Population, Probability, Target, Witness
+from croupier.accountant.numerics.binomial import Ints
+from croupier.accountant.numerics.poisson_binomial import poisson_binomial
 
 __all__ = ["BinaryAttacks", "keep_probability"]
 

@@ -16,9 +16,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from accountant.numerics.binomial import UNIT, Floats, Ints
-from accountant.numerics.poisson_binomial import PoissonBinomial, Window
-from accountant.ranges import check_epsilon, check_target_delta
+from croupier.accountant.numerics.binomial import UNIT, Floats, Ints
+from croupier.accountant.numerics.poisson_binomial import PoissonBinomial, Window
+from croupier.accountant.ranges import check_epsilon, check_target_delta
 
 __all__ = [
     "NO_WITNESS",

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from accountant.numerics.binomial import Floats
+from croupier.accountant.numerics.binomial import Floats
 
 __all__ = ["GaussianIntervals", "IntervalProbabilities", "LaplaceIntervals"]
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from accountant.attacks.event_tests import CountTest, Population, Probability, Target, Witness, histogram_test
-from accountant.attacks.two_counts import TwoCountTest
-from accountant.numerics.binomial import Floats
-from accountant.numerics.poisson_binomial import poisson_binomial
+from croupier.accountant.attacks.event_tests import CountTest, Population, Probability, Target, Witness, histogram_test
+from croupier.accountant.attacks.two_counts import TwoCountTest
+from croupier.accountant.numerics.binomial import Floats
+from croupier.accountant.numerics.poisson_binomial import poisson_binomial
 
 __all__ = ["KaryAttacks"]
 

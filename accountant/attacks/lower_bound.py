@@ -15,20 +15,20 @@ from typing import Any
 
 import numpy as np
 
-from accountant.attacks.additive_noise import AdditiveNoiseAttacks
-from accountant.attacks.binary import BinaryAttacks
-from accountant.attacks.event_tests import NO_WITNESS, Attacks, Population, Target, Witness
-from accountant.attacks.interval_probabilities import GaussianIntervals, LaplaceIntervals
-from accountant.attacks.kary import KaryAttacks
-from accountant.budgets import AnyBudgets, Budgets, as_budgets
-from accountant.mechanisms.base import Randomizer
-from accountant.mechanisms.gaussian import GaussianMechanism
-from accountant.mechanisms.kary import KaryRandomizedResponse
-from accountant.mechanisms.laplace import LaplaceMechanism
-from accountant.mechanisms.registry import as_randomizer
-from accountant.numerics.binomial import UNIT
-from accountant.ranges import check_count, check_linkage, outside
-from accountant.results import LowerBound
+from croupier.accountant.attacks.additive_noise import AdditiveNoiseAttacks
+from croupier.accountant.attacks.binary import BinaryAttacks
+from croupier.accountant.attacks.event_tests import NO_WITNESS, Attacks, Population, Target, Witness
+from croupier.accountant.attacks.interval_probabilities import GaussianIntervals, LaplaceIntervals
+from croupier.accountant.attacks.kary import KaryAttacks
+from croupier.accountant.budgets import AnyBudgets, Budgets, as_budgets
+from croupier.accountant.mechanisms.base import Randomizer
+from croupier.accountant.mechanisms.gaussian import GaussianMechanism
+from croupier.accountant.mechanisms.kary import KaryRandomizedResponse
+from croupier.accountant.mechanisms.laplace import LaplaceMechanism
+from croupier.accountant.mechanisms.registry import as_randomizer
+from croupier.accountant.numerics.binomial import UNIT
+from croupier.accountant.ranges import check_count, check_linkage, outside
+from croupier.accountant.results import LowerBound
 
 __all__ = ["ATTACKS", "NoAttack", "Progress", "is_attackable", "lower_bound"]
 

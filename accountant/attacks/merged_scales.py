@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from accountant.numerics.binomial import UNIT, Floats, Ints
+from croupier.accountant.numerics.binomial import UNIT, Floats, Ints
 
 __all__ = ["Merging", "merged_scales"]
 

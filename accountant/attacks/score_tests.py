@@ -16,13 +16,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from accountant.attacks.event_tests import NO_WITNESS, Target, Witness
-from accountant.attacks.merged_scales import Merging
-from accountant.numerics.binomial import UNIT, Floats, Ints
-from accountant.numerics.fourier import STAGE
-from accountant.numerics.poisson_binomial import SUM_ERROR
-from accountant.numerics.roots import root_between
-from accountant.numerics.tail_radii import bernstein_radius
+from croupier.accountant.attacks.event_tests import NO_WITNESS, Target, Witness
+from croupier.accountant.attacks.merged_scales import Merging
+from croupier.accountant.numerics.binomial import UNIT, Floats, Ints
+from croupier.accountant.numerics.fourier import STAGE
+from croupier.accountant.numerics.poisson_binomial import SUM_ERROR
+from croupier.accountant.numerics.roots import root_between
+from croupier.accountant.numerics.tail_radii import bernstein_radius
 
 __all__ = ["MAX_LENGTH", "MAX_ROWS", "ScoreTest", "best_scores", "scores_of_cells"]
 

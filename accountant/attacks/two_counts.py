@@ -13,10 +13,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from accountant.attacks.event_tests import NO_WITNESS, Target, Witness
-from accountant.numerics.binomial import UNIT, Floats, Ints, binomial_pmf, half_tail, half_tail_error, pmf_error
-from accountant.numerics.poisson_binomial import SUM_ERROR, PoissonBinomial
-from accountant.numerics.roots import root_between
+from croupier.accountant.attacks.event_tests import NO_WITNESS, Target, Witness
+from croupier.accountant.numerics.binomial import (
+    UNIT,
+    Floats,
+    Ints,
+    binomial_pmf,
+    half_tail,
+    half_tail_error,
+    pmf_error,
+)
+from croupier.accountant.numerics.poisson_binomial import SUM_ERROR, PoissonBinomial
+from croupier.accountant.numerics.roots import root_between
 
 __all__ = ["TwoCountTest"]
 

@@ -11,10 +11,18 @@ import math
 
 import numpy as np
 
-from accountant.numerics.binomial import UNIT, Floats, Ints, binomial_pmf, half_tail, half_tail_error, pmf_error
-from accountant.numerics.loss_sums import LossAtoms
-from accountant.numerics.tail_radii import bernstein_radius
-from accountant.ranges import outside
+from croupier.accountant.numerics.binomial import (
+    UNIT,
+    Floats,
+    Ints,
+    binomial_pmf,
+    half_tail,
+    half_tail_error,
+    pmf_error,
+)
+from croupier.accountant.numerics.loss_sums import LossAtoms
+from croupier.accountant.numerics.tail_radii import bernstein_radius
+from croupier.accountant.ranges import outside
 
 __all__ = ["KaryTable", "binary_delta", "kary_losses"]
 

@@ -16,19 +16,19 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from accountant.bounds.core_laws import TERMS, Apart, Cut
-from accountant.bounds.exchange import LEAST, horizon, stages
-from accountant.bounds.exchange_laplace import (
+from croupier.accountant.bounds.core_laws import TERMS, Apart, Cut
+from croupier.accountant.bounds.exchange import LEAST, horizon, stages
+from croupier.accountant.bounds.exchange_laplace import (
     FEW_TIERS,
     ExchangeLaplaceProfile,
     left_of_host,
     spread,
 )
-from accountant.bounds.exchange_rows import HostSums, terms_needed
-from accountant.bounds.laplace_laws import Family
-from accountant.bounds.profile import Bounded, Inverse, smallest_epsilon
-from accountant.numerics.binomial import UNIT, Floats, Ints
-from accountant.numerics.gaussian import gaussian_epsilon
+from croupier.accountant.bounds.exchange_rows import HostSums, terms_needed
+from croupier.accountant.bounds.laplace_laws import Family
+from croupier.accountant.bounds.profile import Bounded, Inverse, smallest_epsilon
+from croupier.accountant.numerics.binomial import UNIT, Floats, Ints
+from croupier.accountant.numerics.gaussian import gaussian_epsilon
 
 __all__ = ["COARSEST", "LONGEST", "CoreCase", "Hosts", "distances", "one_distance"]
 

@@ -15,8 +15,8 @@ from functools import cached_property
 
 import numpy as np
 
-from accountant.bounds.laplace_laws import Family, cell_mass, difference, two_atoms
-from accountant.numerics.binomial import UNIT, Floats, Ints
+from croupier.accountant.bounds.laplace_laws import Family, cell_mass, difference, two_atoms
+from croupier.accountant.numerics.binomial import UNIT, Floats, Ints
 
 __all__ = ["TERMS", "Apart", "Cut", "places_of_hosts"]
 

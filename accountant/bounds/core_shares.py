@@ -15,9 +15,9 @@ from typing import Protocol
 
 import numpy as np
 
-from accountant.bounds.core_laws import MOST_EXPONENT, Apart, Cut
-from accountant.bounds.laplace_laws import difference
-from accountant.numerics.binomial import Floats
+from croupier.accountant.bounds.core_laws import MOST_EXPONENT, Apart, Cut
+from croupier.accountant.bounds.laplace_laws import difference
+from croupier.accountant.numerics.binomial import Floats
 
 __all__ = ["HostGroup", "best_shares"]
 

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from accountant.bounds.profile import Bounded, Curve, Inverse, smallest_epsilon
-from accountant.numerics.binomial import UNIT, Floats, Ints
-from accountant.numerics.count_law import CountLaw, blanket_count, without_largest
-from accountant.numerics.gaussian import gaussian_epsilon
-from accountant.numerics.loss_sums import POINTS_PER_DEVIATION, LossAtoms, mean_excess
-from accountant.ranges import check_epsilon
+from croupier.accountant.bounds.profile import Bounded, Curve, Inverse, smallest_epsilon
+from croupier.accountant.numerics.binomial import UNIT, Floats, Ints
+from croupier.accountant.numerics.count_law import CountLaw, blanket_count, without_largest
+from croupier.accountant.numerics.gaussian import gaussian_epsilon
+from croupier.accountant.numerics.loss_sums import POINTS_PER_DEVIATION, LossAtoms, mean_excess
+from croupier.accountant.ranges import check_epsilon
 
 __all__ = ["BlanketProfile", "Cells", "LossPair", "Parts", "RateBins", "SpanProfile", "best_blanket"]
 

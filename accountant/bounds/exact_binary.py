@@ -15,13 +15,13 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from accountant.bounds.least import ChordProfile
-from accountant.bounds.profile import UNDERFLOW, Bounded, Curve, Inverse, smallest_epsilon
-from accountant.numerics.binomial import UNIT, Floats, Ints
-from accountant.numerics.fourier import STAGE, smooth_even_length
-from accountant.numerics.gaussian import gaussian_epsilon
-from accountant.numerics.tail_radii import bernstein_radius
-from accountant.ranges import check_epsilon
+from croupier.accountant.bounds.least import ChordProfile
+from croupier.accountant.bounds.profile import UNDERFLOW, Bounded, Curve, Inverse, smallest_epsilon
+from croupier.accountant.numerics.binomial import UNIT, Floats, Ints
+from croupier.accountant.numerics.fourier import STAGE, smooth_even_length
+from croupier.accountant.numerics.gaussian import gaussian_epsilon
+from croupier.accountant.numerics.tail_radii import bernstein_radius
+from croupier.accountant.ranges import check_epsilon
 
 __all__ = ["ExactBinaryProfile", "bit_probabilities", "divergences", "is_enumerable", "shown_alone", "window"]
 

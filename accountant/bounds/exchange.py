@@ -17,10 +17,10 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
-from accountant.bounds.least import ChordProfile
-from accountant.bounds.profile import Bounded, Curve
-from accountant.numerics.binomial import UNIT, Floats
-from accountant.ranges import check_epsilon
+from croupier.accountant.bounds.least import ChordProfile
+from croupier.accountant.bounds.profile import Bounded, Curve
+from croupier.accountant.numerics.binomial import UNIT, Floats
+from croupier.accountant.ranges import check_epsilon
 
 __all__ = [
     "ExchangeProfile",

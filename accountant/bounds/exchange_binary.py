@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from accountant.bounds.exact_binary import bit_probabilities, shown_alone
-from accountant.bounds.exchange import FEW_STAGES, MANY_STAGES, ExchangeProfile, StagedProduct, horizon, stages
-from accountant.bounds.profile import UNDERFLOW, Bounded, NoAmplification, Others, Victim
-from accountant.numerics.binomial import UNIT, Floats, Ints
-from accountant.numerics.count_law import without_largest
-from accountant.numerics.gaussian import gaussian_epsilon
+from croupier.accountant.bounds.exact_binary import bit_probabilities, shown_alone
+from croupier.accountant.bounds.exchange import FEW_STAGES, MANY_STAGES, ExchangeProfile, StagedProduct, horizon, stages
+from croupier.accountant.bounds.profile import UNDERFLOW, Bounded, NoAmplification, Others, Victim
+from croupier.accountant.numerics.binomial import UNIT, Floats, Ints
+from croupier.accountant.numerics.count_law import without_largest
+from croupier.accountant.numerics.gaussian import gaussian_epsilon
 
 __all__ = ["ExchangeBinaryProfile", "exchange_binary_profile"]
 

@@ -15,14 +15,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from accountant.bounds.core_case import COARSEST, LONGEST, CoreCase, Hosts, one_distance
-from accountant.bounds.core_shares import best_shares
-from accountant.bounds.exchange import LEAST, TUNING_DELTA
-from accountant.bounds.exchange_laplace import MAX_LOCAL_EPSILON, MAX_TIERS, ExchangeLaplaceProfile
-from accountant.bounds.least import ChordProfile
-from accountant.bounds.profile import Bounded, Curve, Inverse, Others, Victim
-from accountant.numerics.binomial import UNIT, Floats
-from accountant.ranges import check_epsilon
+from croupier.accountant.bounds.core_case import COARSEST, LONGEST, CoreCase, Hosts, one_distance
+from croupier.accountant.bounds.core_shares import best_shares
+from croupier.accountant.bounds.exchange import LEAST, TUNING_DELTA
+from croupier.accountant.bounds.exchange_laplace import MAX_LOCAL_EPSILON, MAX_TIERS, ExchangeLaplaceProfile
+from croupier.accountant.bounds.least import ChordProfile
+from croupier.accountant.bounds.profile import Bounded, Curve, Inverse, Others, Victim
+from croupier.accountant.numerics.binomial import UNIT, Floats
+from croupier.accountant.ranges import check_epsilon
 
 __all__ = ["ExchangeCoreProfile", "in_core"]
 

@@ -17,7 +17,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from accountant.bounds.exchange import (
+from croupier.accountant.bounds.exchange import (
     FEW_STAGES,
     MANY_STAGES,
     ExchangeProfile,
@@ -25,10 +25,18 @@ from accountant.bounds.exchange import (
     horizon,
     stages,
 )
-from accountant.bounds.laplace_laws import Family, family_of
-from accountant.bounds.profile import Bounded, Curve, Inverse, NoAmplification, Others, Victim, smallest_epsilon
-from accountant.numerics.binomial import UNIT, Floats, Ints
-from accountant.numerics.gaussian import gaussian_epsilon
+from croupier.accountant.bounds.laplace_laws import Family, family_of
+from croupier.accountant.bounds.profile import (
+    Bounded,
+    Curve,
+    Inverse,
+    NoAmplification,
+    Others,
+    Victim,
+    smallest_epsilon,
+)
+from croupier.accountant.numerics.binomial import UNIT, Floats, Ints
+from croupier.accountant.numerics.gaussian import gaussian_epsilon
 
 Complexes = NDArray[np.complex128]
 

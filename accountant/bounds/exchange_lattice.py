@@ -14,10 +14,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from accountant.bounds.exchange import TUNING_DELTA
-from accountant.bounds.profile import Bounded, Curve, Inverse, NoAmplification, Others
-from accountant.numerics.binomial import UNIT
-from accountant.ranges import check_epsilon
+from croupier.accountant.bounds.exchange import TUNING_DELTA
+from croupier.accountant.bounds.profile import Bounded, Curve, Inverse, NoAmplification, Others
+from croupier.accountant.numerics.binomial import UNIT
+from croupier.accountant.ranges import check_epsilon
 
 __all__ = ["ExchangeLatticeProfile", "on_lattice"]
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from accountant.bounds.exchange import LEAST, SMOOTHING, integral_edges
-from accountant.bounds.exchange_laplace import INEXACT
-from accountant.bounds.laplace_laws import Family
-from accountant.numerics.binomial import UNIT, Floats, Ints
+from croupier.accountant.bounds.exchange import LEAST, SMOOTHING, integral_edges
+from croupier.accountant.bounds.exchange_laplace import INEXACT
+from croupier.accountant.bounds.laplace_laws import Family
+from croupier.accountant.numerics.binomial import UNIT, Floats, Ints
 
 __all__ = ["HostSums", "terms_needed"]
 

@@ -15,7 +15,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from accountant.numerics.binomial import UNIT, Floats, Ints
+from croupier.accountant.numerics.binomial import UNIT, Floats, Ints
 
 __all__ = [
     "MAX_TERMS",

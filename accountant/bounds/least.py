@@ -12,10 +12,10 @@ from functools import cached_property
 
 import numpy as np
 
-from accountant.bounds.profile import Bounded, Curve, smallest_epsilon
-from accountant.numerics.binomial import UNIT, Floats
-from accountant.numerics.chords import Chords
-from accountant.ranges import check_epsilon
+from croupier.accountant.bounds.profile import Bounded, Curve, smallest_epsilon
+from croupier.accountant.numerics.binomial import UNIT, Floats
+from croupier.accountant.numerics.chords import Chords
+from croupier.accountant.ranges import check_epsilon
 
 __all__ = ["ChordProfile", "PointwiseMinimum", "least_of"]
 

@@ -12,11 +12,11 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, TypeVar
 
-from accountant.numerics.binomial import UNIT, Floats, Ints
-from accountant.numerics.count_law import CountLaw
-from accountant.numerics.gaussian import gaussian_epsilon
-from accountant.ranges import check_delta, check_epsilon, check_target_delta
-from accountant.results import Bounded, PrivacyProfile
+from croupier.accountant.numerics.binomial import UNIT, Floats, Ints
+from croupier.accountant.numerics.count_law import CountLaw
+from croupier.accountant.numerics.gaussian import gaussian_epsilon
+from croupier.accountant.ranges import check_delta, check_epsilon, check_target_delta
+from croupier.accountant.results import Bounded, PrivacyProfile
 
 __all__ = [
     "Bounded",

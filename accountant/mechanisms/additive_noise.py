@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from accountant.bounds.density_blanket import Cells, LossPair
-from accountant.numerics.binomial import Floats
+from croupier.accountant.bounds.density_blanket import Cells, LossPair
+from croupier.accountant.numerics.binomial import Floats
 
 __all__ = ["AdditiveNoise", "GaussianNoise", "LaplaceNoise", "interval_cells"]
 

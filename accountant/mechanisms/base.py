@@ -10,8 +10,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Self
 
-from accountant.bounds.profile import Curve, NoAmplification, Others, Victim
-from accountant.numerics.binomial import Floats
+from croupier.accountant.bounds.profile import Curve, NoAmplification, Others, Victim
+from croupier.accountant.numerics.binomial import Floats
 
 __all__ = ["Randomizer"]
 

@@ -9,13 +9,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from accountant.bounds.closed_forms import binary_delta
-from accountant.bounds.exact_binary import ExactBinaryProfile, is_enumerable
-from accountant.bounds.exchange_binary import exchange_binary_profile
-from accountant.bounds.profile import Curve, NoAmplification, Others, Victim
-from accountant.mechanisms.closed_form import ClosedFormRandomizer, lowered
-from accountant.numerics.binomial import Floats
-from accountant.numerics.count_law import CountLaw
+from croupier.accountant.bounds.closed_forms import binary_delta
+from croupier.accountant.bounds.exact_binary import ExactBinaryProfile, is_enumerable
+from croupier.accountant.bounds.exchange_binary import exchange_binary_profile
+from croupier.accountant.bounds.profile import Curve, NoAmplification, Others, Victim
+from croupier.accountant.mechanisms.closed_form import ClosedFormRandomizer, lowered
+from croupier.accountant.numerics.binomial import Floats
+from croupier.accountant.numerics.count_law import CountLaw
 
 __all__ = ["BinaryRandomizedResponse", "BitBlanket", "BitReports", "OneBitMean"]
 

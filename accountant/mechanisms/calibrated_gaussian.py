@@ -12,8 +12,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from accountant.numerics.binomial import UNIT, Floats
-from protocol.calibration import BRACKET, FAR, MAX_UNIT_SIGMA, UNDERFLOW, unit_delta, unit_sigma
+from croupier.accountant.numerics.binomial import UNIT, Floats
+from croupier.protocol.calibration import BRACKET, FAR, MAX_UNIT_SIGMA, UNDERFLOW, unit_delta, unit_sigma
 
 __all__ = ["unit_sigmas"]
 

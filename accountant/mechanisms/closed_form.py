@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from accountant.bounds.profile import CountProfile, Curve, NoAmplification, Others, Victim
-from accountant.mechanisms.base import Randomizer
-from accountant.numerics.binomial import UNIT, Floats
-from accountant.numerics.count_law import CountLaw, blanket_count, without_largest
+from croupier.accountant.bounds.profile import CountProfile, Curve, NoAmplification, Others, Victim
+from croupier.accountant.mechanisms.base import Randomizer
+from croupier.accountant.numerics.binomial import UNIT, Floats
+from croupier.accountant.numerics.count_law import CountLaw, blanket_count, without_largest
 
 __all__ = ["ClosedFormRandomizer", "lowered"]
 

@@ -7,13 +7,13 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from accountant.bounds.profile import Curve, NoAmplification, Others, Victim
-from accountant.mechanisms.additive_noise import AdditiveNoise, GaussianNoise
-from accountant.mechanisms.calibrated_gaussian import unit_sigmas
-from accountant.mechanisms.noisy_value import NoisyValue
-from accountant.numerics.binomial import Floats
-from accountant.ranges import check_count
-from protocol.calibration import gaussian_sigma_steps
+from croupier.accountant.bounds.profile import Curve, NoAmplification, Others, Victim
+from croupier.accountant.mechanisms.additive_noise import AdditiveNoise, GaussianNoise
+from croupier.accountant.mechanisms.calibrated_gaussian import unit_sigmas
+from croupier.accountant.mechanisms.noisy_value import NoisyValue
+from croupier.accountant.numerics.binomial import Floats
+from croupier.accountant.ranges import check_count
+from croupier.protocol.calibration import gaussian_sigma_steps
 
 __all__ = ["GaussianMechanism"]
 

@@ -8,9 +8,9 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from accountant.mechanisms.binary import BitBlanket
-from accountant.numerics.binomial import Floats
-from accountant.ranges import check_count
+from croupier.accountant.mechanisms.binary import BitBlanket
+from croupier.accountant.numerics.binomial import Floats
+from croupier.accountant.ranges import check_count
 
 __all__ = ["HemisphereMechanism"]
 

@@ -10,14 +10,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from accountant.bounds.closed_forms import KaryTable, kary_losses
-from accountant.bounds.profile import Curve, NoAmplification, Others, Victim
-from accountant.mechanisms.binary import BinaryRandomizedResponse
-from accountant.mechanisms.closed_form import ClosedFormRandomizer, lowered
-from accountant.numerics.binomial import Floats
-from accountant.numerics.count_law import CountLaw
-from accountant.numerics.loss_sums import smoothed_excess
-from accountant.ranges import check_count
+from croupier.accountant.bounds.closed_forms import KaryTable, kary_losses
+from croupier.accountant.bounds.profile import Curve, NoAmplification, Others, Victim
+from croupier.accountant.mechanisms.binary import BinaryRandomizedResponse
+from croupier.accountant.mechanisms.closed_form import ClosedFormRandomizer, lowered
+from croupier.accountant.numerics.binomial import Floats
+from croupier.accountant.numerics.count_law import CountLaw
+from croupier.accountant.numerics.loss_sums import smoothed_excess
+from croupier.accountant.ranges import check_count
 
 __all__ = ["KaryRandomizedResponse"]
 

@@ -8,13 +8,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from accountant.bounds.exchange_core import in_core
-from accountant.bounds.exchange_laplace import ExchangeLaplaceProfile, exchange_laplace_profile
-from accountant.bounds.exchange_lattice import on_lattice
-from accountant.bounds.profile import Curve, NoAmplification, Others, Victim
-from accountant.mechanisms.additive_noise import AdditiveNoise, LaplaceNoise
-from accountant.mechanisms.noisy_value import NoisyValue
-from accountant.numerics.binomial import UNIT, Floats
+from croupier.accountant.bounds.exchange_core import in_core
+from croupier.accountant.bounds.exchange_laplace import ExchangeLaplaceProfile, exchange_laplace_profile
+from croupier.accountant.bounds.exchange_lattice import on_lattice
+from croupier.accountant.bounds.profile import Curve, NoAmplification, Others, Victim
+from croupier.accountant.mechanisms.additive_noise import AdditiveNoise, LaplaceNoise
+from croupier.accountant.mechanisms.noisy_value import NoisyValue
+from croupier.accountant.numerics.binomial import UNIT, Floats
 
 __all__ = ["LaplaceMechanism"]
 

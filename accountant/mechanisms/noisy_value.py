@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from accountant.bounds.density_blanket import BlanketProfile, Cells, Parts, RateBins, SpanProfile, best_blanket
-from accountant.bounds.profile import Curve, NoAmplification, Others, Victim
-from accountant.mechanisms.additive_noise import AdditiveNoise, interval_cells
-from accountant.mechanisms.base import Randomizer
-from accountant.numerics.binomial import Floats
-from accountant.numerics.gaussian import gaussian_epsilon
-from accountant.numerics.loss_sums import POINTS_PER_DEVIATION
-from accountant.ranges import check_count
+from croupier.accountant.bounds.density_blanket import BlanketProfile, Cells, Parts, RateBins, SpanProfile, best_blanket
+from croupier.accountant.bounds.profile import Curve, NoAmplification, Others, Victim
+from croupier.accountant.mechanisms.additive_noise import AdditiveNoise, interval_cells
+from croupier.accountant.mechanisms.base import Randomizer
+from croupier.accountant.numerics.binomial import Floats
+from croupier.accountant.numerics.gaussian import gaussian_epsilon
+from croupier.accountant.numerics.loss_sums import POINTS_PER_DEVIATION
+from croupier.accountant.ranges import check_count
 
 __all__ = ["DEFAULT_DELTA", "NoisyValue"]
 

@@ -7,12 +7,12 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from accountant.bounds.profile import Curve, NoAmplification, Others, Victim
-from accountant.mechanisms.base import Randomizer
-from accountant.numerics.binomial import Floats
-from accountant.numerics.gaussian import gaussian_epsilon
-from accountant.ranges import check_count
-from protocol.calibration import unit_delta, unit_sigma
+from croupier.accountant.bounds.profile import Curve, NoAmplification, Others, Victim
+from croupier.accountant.mechanisms.base import Randomizer
+from croupier.accountant.numerics.binomial import Floats
+from croupier.accountant.numerics.gaussian import gaussian_epsilon
+from croupier.accountant.ranges import check_count
+from croupier.protocol.calibration import unit_delta, unit_sigma
 
 __all__ = ["RecordGaussian"]
 

@@ -8,15 +8,15 @@ from dataclasses import MISSING, fields
 from types import NoneType
 from typing import Any, get_args, get_type_hints
 
-from accountant.mechanisms.base import Randomizer
-from accountant.mechanisms.binary import BinaryRandomizedResponse, OneBitMean
-from accountant.mechanisms.gaussian import GaussianMechanism
-from accountant.mechanisms.hemisphere import HemisphereMechanism
-from accountant.mechanisms.kary import KaryRandomizedResponse
-from accountant.mechanisms.laplace import LaplaceMechanism
-from accountant.mechanisms.record_gaussian import RecordGaussian
-from accountant.ranges import outside
-from protocol.mechanisms import Mechanism
+from croupier.accountant.mechanisms.base import Randomizer
+from croupier.accountant.mechanisms.binary import BinaryRandomizedResponse, OneBitMean
+from croupier.accountant.mechanisms.gaussian import GaussianMechanism
+from croupier.accountant.mechanisms.hemisphere import HemisphereMechanism
+from croupier.accountant.mechanisms.kary import KaryRandomizedResponse
+from croupier.accountant.mechanisms.laplace import LaplaceMechanism
+from croupier.accountant.mechanisms.record_gaussian import RecordGaussian
+from croupier.accountant.ranges import outside
+from croupier.protocol.mechanisms import Mechanism
 
 __all__ = ["RANDOMIZERS", "as_randomizer", "randomizer_from_name", "randomizer_of"]
 

@@ -12,13 +12,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from accountant.bounds.density_blanket import MAX_RATES, Cells, LossPair, RateBins, best_blanket
-from accountant.bounds.profile import Curve, NoAmplification, Others, Victim
-from accountant.budgets import Tier
-from accountant.mechanisms.base import Randomizer
-from accountant.mechanisms.noisy_value import DEFAULT_DELTA
-from accountant.numerics.binomial import UNIT, Floats
-from accountant.ranges import outside
+from croupier.accountant.bounds.density_blanket import MAX_RATES, Cells, LossPair, RateBins, best_blanket
+from croupier.accountant.bounds.profile import Curve, NoAmplification, Others, Victim
+from croupier.accountant.budgets import Tier
+from croupier.accountant.mechanisms.base import Randomizer
+from croupier.accountant.mechanisms.noisy_value import DEFAULT_DELTA
+from croupier.accountant.numerics.binomial import UNIT, Floats
+from croupier.accountant.ranges import outside
 
 __all__ = ["TableMechanism"]
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from accountant.numerics.binomial import UNIT
+from croupier.accountant.numerics.binomial import UNIT
 
 __all__ = ["Chords", "crossing"]
 

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from accountant.numerics.binomial import UNIT, Floats, Ints, binomial_pmf, pmf_error
-from accountant.numerics.tail_radii import bernstein_radius
-from accountant.ranges import check_delta, check_target_delta, outside
+from croupier.accountant.numerics.binomial import UNIT, Floats, Ints, binomial_pmf, pmf_error
+from croupier.accountant.numerics.tail_radii import bernstein_radius
+from croupier.accountant.ranges import check_delta, check_target_delta, outside
 
 __all__ = ["CountLaw", "blanket_count", "without_largest"]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import bisect
 from functools import cache
 
-from accountant.numerics.binomial import UNIT
+from croupier.accountant.numerics.binomial import UNIT
 
 __all__ = ["STAGE", "smooth_even_length", "smooth_odd_length"]
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 
-from accountant.numerics.roots import root_between
-from accountant.ranges import check_target_delta, outside
+from croupier.accountant.numerics.roots import root_between
+from croupier.accountant.ranges import check_target_delta, outside
 
 __all__ = ["gaussian_delta", "gaussian_epsilon"]
 

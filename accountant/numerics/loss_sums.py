@@ -15,10 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from accountant.numerics.binomial import UNIT, Floats
-from accountant.numerics.count_law import CountLaw
-from accountant.numerics.fourier import STAGE, smooth_even_length
-from accountant.numerics.roots import root_between
+from croupier.accountant.numerics.binomial import UNIT, Floats
+from croupier.accountant.numerics.count_law import CountLaw
+from croupier.accountant.numerics.fourier import STAGE, smooth_even_length
+from croupier.accountant.numerics.roots import root_between
 
 __all__ = ["POINTS_PER_DEVIATION", "LossAtoms", "mean_excess", "smoothed_excess"]
 

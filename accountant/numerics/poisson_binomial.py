@@ -17,9 +17,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from accountant.numerics.binomial import UNIT, Floats, Ints
-from accountant.numerics.fourier import STAGE, smooth_odd_length
-from accountant.numerics.tail_radii import bernstein_radius
+from croupier.accountant.numerics.binomial import UNIT, Floats, Ints
+from croupier.accountant.numerics.fourier import STAGE, smooth_odd_length
+from croupier.accountant.numerics.tail_radii import bernstein_radius
 
 __all__ = ["SUM_ERROR", "PoissonBinomial", "Window", "poisson_binomial"]
 

@@ -6,13 +6,18 @@ returns a number there. `compare` puts all of them beside an attack. Certified a
 
 from __future__ import annotations
 
-from accountant.published.clones import fmt22_closed_form, fmt22_numeric, leftover_clones, leftover_clones_delta
-from accountant.published.equal_budgets import bbgn_bennett, bbgn_hoeffding, efmrtt
-from accountant.published.kary_counts import biswas_krr_delta
-from accountant.published.likelihood_tests import likelihood_test_clones
-from accountant.published.personalised import echo, gspa_asymptotic, gspa_mu, gspa_numeric, gspa_positions
-from accountant.published.table import compare
-from accountant.published.validity import OutOfRangeError
+from croupier.accountant.published.clones import (
+    fmt22_closed_form,
+    fmt22_numeric,
+    leftover_clones,
+    leftover_clones_delta,
+)
+from croupier.accountant.published.equal_budgets import bbgn_bennett, bbgn_hoeffding, efmrtt
+from croupier.accountant.published.kary_counts import biswas_krr_delta
+from croupier.accountant.published.likelihood_tests import likelihood_test_clones
+from croupier.accountant.published.personalised import echo, gspa_asymptotic, gspa_mu, gspa_numeric, gspa_positions
+from croupier.accountant.published.table import compare
+from croupier.accountant.published.validity import OutOfRangeError
 
 __all__ = [
     "OutOfRangeError",

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 
-from accountant.budgets import Budgets
-from accountant.mechanisms.base import Randomizer
-from accountant.numerics.binomial import UNIT
-from accountant.published.validity import OutOfRangeError, common_budget, need, need_delta, solve
+from croupier.accountant.budgets import Budgets
+from croupier.accountant.mechanisms.base import Randomizer
+from croupier.accountant.numerics.binomial import UNIT
+from croupier.accountant.published.validity import OutOfRangeError, common_budget, need, need_delta, solve
 
 __all__ = ["bbgn_bennett", "bbgn_hoeffding", "efmrtt", "least_mass"]
 

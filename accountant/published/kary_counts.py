@@ -9,8 +9,8 @@ import math
 
 import numpy as np
 
-from accountant.numerics.binomial import Floats, binomial_pmf
-from accountant.published.validity import need
+from croupier.accountant.numerics.binomial import Floats, binomial_pmf
+from croupier.accountant.published.validity import need
 
 __all__ = ["biswas_krr_delta"]
 

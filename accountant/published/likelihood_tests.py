@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from accountant.bounds.closed_forms import binary_delta
-from accountant.budgets import Budgets
-from accountant.mechanisms.base import Randomizer
-from accountant.mechanisms.gaussian import GaussianMechanism
-from accountant.mechanisms.kary import KaryRandomizedResponse
-from accountant.numerics.binomial import Floats
-from accountant.published.clones import Pools, all_but_last, clone_count
-from accountant.published.validity import OutOfRangeError, need, need_delta, need_users, solve
+from croupier.accountant.bounds.closed_forms import binary_delta
+from croupier.accountant.budgets import Budgets
+from croupier.accountant.mechanisms.base import Randomizer
+from croupier.accountant.mechanisms.gaussian import GaussianMechanism
+from croupier.accountant.mechanisms.kary import KaryRandomizedResponse
+from croupier.accountant.numerics.binomial import Floats
+from croupier.accountant.published.clones import Pools, all_but_last, clone_count
+from croupier.accountant.published.validity import OutOfRangeError, need, need_delta, need_users, solve
 
 __all__ = ["gaussian_errors", "laplace_errors", "likelihood_test_clones"]
 

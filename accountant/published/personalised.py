@@ -10,11 +10,11 @@ import math
 
 import numpy as np
 
-from accountant.budgets import Budgets
-from accountant.numerics.binomial import Floats
-from accountant.numerics.gaussian import gaussian_epsilon
-from accountant.published.clones import Pools, all_but_last, bit_clones, clone_count
-from accountant.published.validity import OutOfRangeError, largest_budget, need, need_delta, need_users
+from croupier.accountant.budgets import Budgets
+from croupier.accountant.numerics.binomial import Floats
+from croupier.accountant.numerics.gaussian import gaussian_epsilon
+from croupier.accountant.published.clones import Pools, all_but_last, bit_clones, clone_count
+from croupier.accountant.published.validity import OutOfRangeError, largest_budget, need, need_delta, need_users
 
 __all__ = ["echo", "gspa_asymptotic", "gspa_mu", "gspa_numeric", "gspa_positions"]
 

@@ -11,16 +11,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from accountant.budgets import AnyBudgets, Budgets, as_budgets
-from accountant.mechanisms.base import Randomizer
-from accountant.mechanisms.registry import as_randomizer
-from accountant.published.clones import fmt22_closed_form, fmt22_numeric, leftover_clones
-from accountant.published.equal_budgets import bbgn_bennett, bbgn_hoeffding, efmrtt
-from accountant.published.likelihood_tests import likelihood_test_clones
-from accountant.published.personalised import echo, gspa_asymptotic, gspa_numeric, gspa_positions
-from accountant.published.validity import OutOfRangeError, need
-from accountant.ranges import check_target_delta
-from accountant.results import Comparison, Grade, Status
+from croupier.accountant.budgets import AnyBudgets, Budgets, as_budgets
+from croupier.accountant.mechanisms.base import Randomizer
+from croupier.accountant.mechanisms.registry import as_randomizer
+from croupier.accountant.published.clones import fmt22_closed_form, fmt22_numeric, leftover_clones
+from croupier.accountant.published.equal_budgets import bbgn_bennett, bbgn_hoeffding, efmrtt
+from croupier.accountant.published.likelihood_tests import likelihood_test_clones
+from croupier.accountant.published.personalised import echo, gspa_asymptotic, gspa_numeric, gspa_positions
+from croupier.accountant.published.validity import OutOfRangeError, need
+from croupier.accountant.ranges import check_target_delta
+from croupier.accountant.results import Comparison, Grade, Status
 
 __all__ = ["compare"]
 

@@ -10,8 +10,8 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from accountant.bounds.profile import Bounded, smallest_epsilon
-from accountant.budgets import Budgets
+from croupier.accountant.bounds.profile import Bounded, smallest_epsilon
+from croupier.accountant.budgets import Budgets
 
 __all__ = ["OutOfRangeError", "common_budget", "largest_budget", "need", "need_delta", "need_users", "solve"]
 

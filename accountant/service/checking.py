@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from protocol.envelope import Label
-from protocol.onion import UNOPENED, BudgetRecord, report_message
-from protocol.tickets import BLINDED_BYTES, TicketIssuer
-from protocol.v1 import messages_pb2 as pb
-from runtime.tasks import DOES_NOT_OPEN, HASH_BYTES, NO_TICKET, OPENED, open_layer
+from croupier.protocol.envelope import Label
+from croupier.protocol.onion import UNOPENED, BudgetRecord, report_message
+from croupier.protocol.tickets import BLINDED_BYTES, TicketIssuer
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.runtime.tasks import DOES_NOT_OPEN, HASH_BYTES, NO_TICKET, OPENED, open_layer
 
 __all__ = ["check_reports", "evaluate_both", "open_budgets"]
 

@@ -20,13 +20,22 @@ from typing import Any
 import numpy as np
 import sqlalchemy as sa
 
-from accountant.bounds.profile import Bounded, PrivacyProfile, smallest_epsilon
-from accountant.composition import LEAST_DELTA, ComposedProfile, PairProfile, Round
-from accountant.numerics.chords import Chords
-from accountant.privacy_filter import FIXED_TERMS, PrivacyFilter, delta_for_basic, smallest_admitting_epsilon
-from accountant.ranges import check_epsilon
-from accountant.results import Grade, Guarantee, TierCertificate, difference, round_down, round_up, sum_above, written
-from accountant.round_cost import RoundCost
+from croupier.accountant.bounds.profile import Bounded, PrivacyProfile, smallest_epsilon
+from croupier.accountant.composition import LEAST_DELTA, ComposedProfile, PairProfile, Round
+from croupier.accountant.numerics.chords import Chords
+from croupier.accountant.privacy_filter import FIXED_TERMS, PrivacyFilter, delta_for_basic, smallest_admitting_epsilon
+from croupier.accountant.ranges import check_epsilon
+from croupier.accountant.results import (
+    Grade,
+    Guarantee,
+    TierCertificate,
+    difference,
+    round_down,
+    round_up,
+    sum_above,
+    written,
+)
+from croupier.accountant.round_cost import RoundCost
 
 __all__ = [
     "ANY_TIER",

@@ -11,20 +11,20 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from accountant.bounds.exact_binary import shown_alone
-from accountant.budgets import Budgets
-from accountant.certification import UNIFORM_ORDER, certify
-from accountant.mechanisms.base import Randomizer
-from accountant.mechanisms.registry import randomizer_of
-from accountant.privacy_filter import FIXED_TERMS
-from accountant.results import Certificate, Grade, difference, round_down, round_up
-from accountant.service.ledger import PROFILE_POINTS, Entry, Limit, Profile, profile_of
-from accountant.service.small_tiers import merge_small_tiers
-from accountant.service.tickets import BudgetsFound, ReportsFound
-from protocol.batches import drop_counts
-from protocol.errors import Code, Refusal
-from protocol.manifest import RoundTerms
-from protocol.v1 import messages_pb2 as pb
+from croupier.accountant.bounds.exact_binary import shown_alone
+from croupier.accountant.budgets import Budgets
+from croupier.accountant.certification import UNIFORM_ORDER, certify
+from croupier.accountant.mechanisms.base import Randomizer
+from croupier.accountant.mechanisms.registry import randomizer_of
+from croupier.accountant.privacy_filter import FIXED_TERMS
+from croupier.accountant.results import Certificate, Grade, difference, round_down, round_up
+from croupier.accountant.service.ledger import PROFILE_POINTS, Entry, Limit, Profile, profile_of
+from croupier.accountant.service.small_tiers import merge_small_tiers
+from croupier.accountant.service.tickets import BudgetsFound, ReportsFound
+from croupier.protocol.batches import drop_counts
+from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.v1 import messages_pb2 as pb
 
 __all__ = [
     "HONEST_ACCOUNTANT",

@@ -15,23 +15,30 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 
-from accountant.certification import certify
-from accountant.mechanisms.registry import randomizer_of
-from accountant.service.ledger import Entry, Ledger
-from accountant.service.round_certificate import after_sequential, certify_round, limit_of, refuse, reserved, withhold
-from accountant.service.tickets import TicketService
-from protocol.batches import read_commitments
-from protocol.envelope import HOP_ACCOUNTANT
-from protocol.errors import Code, Refusal
-from protocol.identity import Kind
-from protocol.manifest import RoundTerms, canonical
-from protocol.mechanisms import KaryResponse
-from protocol.v1 import messages_pb2 as pb
-from protocol.v1 import services_pb2 as rpc
-from protocol.v1 import services_pb2_grpc as stubs
-from runtime.service import RELEASE_KEY, SEQUENTIAL_REPORT, Stopwatch
-from runtime.tls import Context
-from runtime.transaction import RoundRow, Transaction
+from croupier.accountant.certification import certify
+from croupier.accountant.mechanisms.registry import randomizer_of
+from croupier.accountant.service.ledger import Entry, Ledger
+from croupier.accountant.service.round_certificate import (
+    after_sequential,
+    certify_round,
+    limit_of,
+    refuse,
+    reserved,
+    withhold,
+)
+from croupier.accountant.service.tickets import TicketService
+from croupier.protocol.batches import read_commitments
+from croupier.protocol.envelope import HOP_ACCOUNTANT
+from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.identity import Kind
+from croupier.protocol.manifest import RoundTerms, canonical
+from croupier.protocol.mechanisms import KaryResponse
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.protocol.v1 import services_pb2_grpc as stubs
+from croupier.runtime.service import RELEASE_KEY, SEQUENTIAL_REPORT, Stopwatch
+from croupier.runtime.tls import Context
+from croupier.runtime.transaction import RoundRow, Transaction
 
 __all__ = ["AccountantService"]
 

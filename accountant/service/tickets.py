@@ -13,20 +13,20 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from accountant.service.checking import check_reports, evaluate_both, open_budgets
-from protocol.batches import digest_of_hashes
-from protocol.envelope import HOP_ACCOUNTANT, KeyPair, generate_key_pair
-from protocol.errors import Code, Refusal
-from protocol.manifest import RoundTerms
-from protocol.onion import BUDGET_BYTES, BUDGET_RECORD_BYTES, UNOPENED, decode_budget, onion_of
-from protocol.randomness import SystemRandom
-from protocol.tickets import BLINDED_BYTES, TicketIssuer
-from protocol.v1 import messages_pb2 as pb
-from protocol.v1 import services_pb2_grpc as stubs
-from runtime.admission import MAX_PER_CALL
-from runtime.service import ENVELOPE_KEY, RELEASE_KEY, AdmittingService, ServiceSetup, Stopwatch
-from runtime.tasks import DOES_NOT_OPEN, HASH_BYTES, NO_TICKET, OPENED, LaneWork
-from runtime.tls import Context
+from croupier.accountant.service.checking import check_reports, evaluate_both, open_budgets
+from croupier.protocol.batches import digest_of_hashes
+from croupier.protocol.envelope import HOP_ACCOUNTANT, KeyPair, generate_key_pair
+from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.onion import BUDGET_BYTES, BUDGET_RECORD_BYTES, UNOPENED, decode_budget, onion_of
+from croupier.protocol.randomness import SystemRandom
+from croupier.protocol.tickets import BLINDED_BYTES, TicketIssuer
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import services_pb2_grpc as stubs
+from croupier.runtime.admission import MAX_PER_CALL
+from croupier.runtime.service import ENVELOPE_KEY, RELEASE_KEY, AdmittingService, ServiceSetup, Stopwatch
+from croupier.runtime.tasks import DOES_NOT_OPEN, HASH_BYTES, NO_TICKET, OPENED, LaneWork
+from croupier.runtime.tls import Context
 
 __all__ = ["BudgetsFound", "ReportsFound", "TicketService"]
 

@@ -45,7 +45,7 @@ _THREE = ((0.5, 54_000_000), (1.0, 37_000_000), (2.0, 9_000_000))
 _GAUSSIAN = tuple((tier[0], tier[1], 1e-8) for tier in _THREE)
 _FORTY = tuple((1 + 0.0003 * tier, 3000, 0.1) for tier in range(1, 41))
 _UNEQUAL = """
-from accountant import certify, compose
+from croupier.accountant import certify, compose
 rounds = [certify({4.0: 1_000}, "rr", delta=1e-6), certify({0.05: 1_000_000}, "rr", delta=1e-6)]
 print(compose(rounds, delta=1e-6).epsilon)
 """
@@ -113,4 +113,4 @@ def _command(case: TimedCase, folder: Path) -> list[str]:
         else:
             file.write("epsilon,count,delta\n")
             file.writelines(",".join(map(repr, (*tier, 0.0)[:3])) + "\n" for tier in case.tiers)
-    return ["-m", "deploy.cli", "certify", str(budgets), "--delta", "1e-6", "--json", *case.options.split()]
+    return ["-m", "croupier.deploy.cli", "certify", str(budgets), "--delta", "1e-6", "--json", *case.options.split()]

@@ -16,14 +16,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from deploy.bench.throughput import SUITE, plain_sizes, processor_s
-from deploy.local.cluster import LocalCluster, local_cluster
-from protocol.envelope import Label, generate_key_pair, overhead, seal
-from protocol.v1 import messages_pb2 as pb
-from runtime.cluster import Cluster
-from runtime.opening import ITEMS_AT_ONCE, ITEMS_ON_A_CLUSTER
-from runtime.tasks import LaneWork, open_layer, records_of
-from runtime.workers import WorkerPool
+from croupier.deploy.bench.throughput import SUITE, plain_sizes, processor_s
+from croupier.deploy.local.cluster import LocalCluster, local_cluster
+from croupier.protocol.envelope import Label, generate_key_pair, overhead, seal
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.runtime.cluster import Cluster
+from croupier.runtime.opening import ITEMS_AT_ONCE, ITEMS_ON_A_CLUSTER
+from croupier.runtime.tasks import LaneWork, open_layer, records_of
+from croupier.runtime.workers import WorkerPool
 
 __all__ = ["measure_scaling", "scaling_lines"]
 

@@ -24,25 +24,25 @@ from typing import Any
 
 import grpc.aio
 
-from client.one_answer import missing_by_hop
-from client.rounds import accept_manifest
-from client.submission import Participant, Sealed, prepare_all, seal_all
-from client.tickets import get_tickets
-from deploy.bench.throughput import processor_s
-from deploy.directory import read_deployment
-from deploy.local.processes import LocalDeployment, temporary_deployment
-from deploy.operator.rounds import Operator, RoundSettings
-from protocol.deployment import Deployment, ServiceEntry
-from protocol.errors import Refusal, refusal_of
-from protocol.manifest import RoundTerms
-from protocol.mechanisms import RandomizedResponse
-from protocol.questions import Question
-from protocol.v1 import messages_pb2 as pb
-from protocol.v1 import services_pb2 as rpc
-from protocol.v1 import services_pb2_grpc as stubs
-from runtime.retrying import retrying
-from runtime.transport import public_channel
-from runtime.workers import WorkerPool
+from croupier.client.one_answer import missing_by_hop
+from croupier.client.rounds import accept_manifest
+from croupier.client.submission import Participant, Sealed, prepare_all, seal_all
+from croupier.client.tickets import get_tickets
+from croupier.deploy.bench.throughput import processor_s
+from croupier.deploy.directory import read_deployment
+from croupier.deploy.local.processes import LocalDeployment, temporary_deployment
+from croupier.deploy.operator.rounds import Operator, RoundSettings
+from croupier.protocol.deployment import Deployment, ServiceEntry
+from croupier.protocol.errors import Refusal, refusal_of
+from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.mechanisms import RandomizedResponse
+from croupier.protocol.questions import Question
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.protocol.v1 import services_pb2_grpc as stubs
+from croupier.runtime.retrying import retrying
+from croupier.runtime.transport import public_channel
+from croupier.runtime.workers import WorkerPool
 
 __all__ = ["SHARES", "Seen", "crowd", "load_lines", "measure_load", "relay"]
 

@@ -19,12 +19,12 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from deploy.bench.throughput import SUITE, plain_sizes
-from protocol.envelope import overhead
-from protocol.errors import Code, Refusal
-from protocol.v1 import messages_pb2 as pb
-from runtime.store import Store
-from runtime.transaction import Transaction
+from croupier.deploy.bench.throughput import SUITE, plain_sizes
+from croupier.protocol.envelope import overhead
+from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.runtime.store import Store
+from croupier.runtime.transaction import Transaction
 
 __all__ = ["COMMITS", "StoreKind", "kinds_of", "measure_stores", "store_lines"]
 

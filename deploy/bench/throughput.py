@@ -24,18 +24,18 @@ from cryptography.hazmat.primitives import hpke
 from cryptography.hazmat.primitives.asymmetric import x25519
 from nacl.signing import SigningKey, VerifyKey
 
-from client.submission import Participant, new_client_key
-from deploy.local.processes import temporary_deployment
-from deploy.local.rounds import RoundOutcome, players
-from deploy.operator.rounds import Operator, RoundSettings
-from protocol.envelope import overhead
-from protocol.identity import public_key_of
-from protocol.mechanisms import RandomizedResponse
-from protocol.onion import BUDGET_RECORD_BYTES
-from protocol.questions import Question
-from protocol.tickets import TICKET_BYTES, TicketIssuer, TicketRequest, collect_tickets
-from protocol.v1 import messages_pb2 as pb
-from runtime.workers import WorkerPool, peak_memory_bytes
+from croupier.client.submission import Participant, new_client_key
+from croupier.deploy.local.processes import temporary_deployment
+from croupier.deploy.local.rounds import RoundOutcome, players
+from croupier.deploy.operator.rounds import Operator, RoundSettings
+from croupier.protocol.envelope import overhead
+from croupier.protocol.identity import public_key_of
+from croupier.protocol.mechanisms import RandomizedResponse
+from croupier.protocol.onion import BUDGET_RECORD_BYTES
+from croupier.protocol.questions import Question
+from croupier.protocol.tickets import TICKET_BYTES, TicketIssuer, TicketRequest, collect_tickets
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.runtime.workers import WorkerPool, peak_memory_bytes
 
 __all__ = ["SUITE", "conditions", "kept_rows", "measure_throughput", "plain_sizes", "processor_s", "seconds_left"]
 

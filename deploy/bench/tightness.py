@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from accountant.results import round_down, round_up
+from croupier.accountant.results import round_down, round_up
 
 __all__ = ["TightnessRow", "tightness_page", "tightness_rows"]
 
@@ -77,7 +77,7 @@ def tightness_rows(seconds: float, cases: int | None = None) -> Iterator[Tightne
         seconds: of search for each attack.
         cases: how many to run, from the first; None for all.
     """
-    from accountant import Budgets, certify, lower_bound, randomizer_from_name
+    from croupier.accountant import Budgets, certify, lower_bound, randomizer_from_name
 
     for name, parameters, tiers, delta in CASES[:cases]:
         randomizer = randomizer_from_name(name, **parameters)

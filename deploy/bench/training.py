@@ -16,15 +16,15 @@ from typing import Any
 
 import torch
 
-from deploy.local.processes import temporary_deployment
-from deploy.operator.rounds import RoundSettings
-from deploy.training.config import StepRule
-from deploy.training.datasets import load_dataset, with_features
-from deploy.training.deployed import DeployedRun
-from deploy.training.descent import evaluate
-from deploy.training.models import load_model
-from deploy.training.simulation import user_epochs
-from runtime.workers import WorkerPool
+from croupier.deploy.local.processes import temporary_deployment
+from croupier.deploy.operator.rounds import RoundSettings
+from croupier.deploy.training.config import StepRule
+from croupier.deploy.training.datasets import load_dataset, with_features
+from croupier.deploy.training.deployed import DeployedRun
+from croupier.deploy.training.descent import evaluate
+from croupier.deploy.training.models import load_model
+from croupier.deploy.training.simulation import user_epochs
+from croupier.runtime.workers import WorkerPool
 
 __all__ = ["measure_training"]
 

@@ -16,7 +16,7 @@ from typing import Annotated
 
 import typer
 
-from deploy.cli import (
+from croupier.deploy.cli import (
     accounting,
     clients,
     cluster,

@@ -1,5 +1,5 @@
-"""`python -m deploy.cli`: the same as the `croupier` script."""
+"""`python -m croupier.deploy.cli`: the same as the `croupier` script."""
 
-from deploy.cli import main
+from croupier.deploy.cli import main
 
 main()

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from accountant.ranges import DEFAULT_DELTA
-from accountant.results import delta_too_large, round_down, round_up
-from deploy.cli.console import MATHEMATICS, Json, plain_errors, progress_bar, show
+from croupier.accountant.ranges import DEFAULT_DELTA
+from croupier.accountant.results import delta_too_large, round_down, round_up
+from croupier.deploy.cli.console import MATHEMATICS, Json, plain_errors, progress_bar, show
 
 if TYPE_CHECKING:
-    from accountant import Budgets, Certificate, LowerBound, Randomizer
+    from croupier.accountant import Budgets, Certificate, LowerBound, Randomizer
 
 __all__ = ["add_commands", "randomizer_of"]
 
@@ -61,7 +61,7 @@ def randomizer_of(
     Raises:
         ValueError: the name is unknown, or a parameter is missing, out of range, or of another randomizer.
     """
-    from accountant import randomizer_from_name
+    from croupier.accountant import randomizer_from_name
 
     given = {"k": k, "lattice": lattice, "dimension": dimension}
     return randomizer_from_name(name, **{key: value for key, value in given.items() if value is not None})
@@ -69,7 +69,7 @@ def randomizer_of(
 
 def _steps_of_rounds(name: str) -> int | None:
     """Returns how many steps the lattice of a round has by default; None where there is none."""
-    from protocol.mechanisms import Gaussian, Laplace
+    from croupier.protocol.mechanisms import Gaussian, Laplace
 
     return {one.kind: one.lattice for one in (Laplace, Gaussian)}.get(name)
 
@@ -80,7 +80,7 @@ def _read_budgets(file: Path, randomizer: Randomizer) -> Budgets:
     Raises:
         ValueError: a line that cannot be used, or no delta where the randomizer's budgets have one.
     """
-    import accountant
+    from croupier import accountant
 
     budgets = accountant.read_budgets_csv(file)
     if randomizer.spends_local_delta and not (budgets.local_delta > 0).all():
@@ -117,7 +117,7 @@ def certify(
 ) -> None:
     """Certify the central guarantee of a shuffled batch from its local budgets, with an attack beside it."""
     with plain_errors():
-        import accountant
+        from croupier import accountant
 
         if delta is None and epsilon is None:
             raise ValueError(
@@ -143,8 +143,8 @@ def certify(
 
 
 def _certificate_tables(result: Certificate, document: dict[str, Any], compare: bool, explain: bool) -> list[Any]:
-    from accountant.answers import LOCAL
-    from deploy.show.tables import certificate_table, comparison_notes, steps_table, why_not_smaller
+    from croupier.accountant.answers import LOCAL
+    from croupier.deploy.show.tables import certificate_table, comparison_notes, steps_table, why_not_smaller
 
     tables: list[Any] = [certificate_table(document)]
     if result.method.startswith(LOCAL):
@@ -172,10 +172,10 @@ def explain(
         import json
         import sys
 
-        from accountant.explanation import TAKEN
-        from accountant.explanation import explain as explained
-        from deploy.show.text import sections_text
-        from protocol.shown import as_shown
+        from croupier.accountant.explanation import TAKEN
+        from croupier.accountant.explanation import explain as explained
+        from croupier.deploy.show.text import sections_text
+        from croupier.protocol.shown import as_shown
 
         typed = certificate == Path("-")
         printed = sys.stdin.buffer.read() if typed else certificate.read_bytes()
@@ -211,10 +211,10 @@ def curve(
 ) -> None:
     """Draw delta against epsilon: certified, the attack, and the published bounds."""
     with plain_errors():
-        import accountant
-        from accountant.certified_profile import certified_line
-        from deploy.show.plots import check_plot_file, plot_privacy_curve
-        from deploy.show.tables import curve_lines, privacy_curve_table
+        from croupier import accountant
+        from croupier.accountant.certified_profile import certified_line
+        from croupier.deploy.show.plots import check_plot_file, plot_privacy_curve
+        from croupier.deploy.show.tables import curve_lines, privacy_curve_table
 
         check_plot_file(out)
         family = randomizer_of(randomizer, k, lattice, dimension)
@@ -247,8 +247,8 @@ def audit(
 ) -> None:
     """Attack the shuffled batch: the largest epsilon that some data set and statistic reach, beside the certificate."""
     with plain_errors():
-        from deploy.operator.audit import audit as run_audit
-        from deploy.show.tables import assumptions_line
+        from croupier.deploy.operator.audit import audit as run_audit
+        from croupier.deploy.show.tables import assumptions_line
 
         family = randomizer_of(randomizer, k, lattice, dimension)
         multiset = _read_budgets(budgets, family)
@@ -291,9 +291,9 @@ def plan(
     Local budgets are looked for up to 20, the most that a client accepts.
     """
     with plain_errors():
-        import accountant
-        from deploy.show.documents import plan_json
-        from deploy.show.tables import certificate_table
+        from croupier import accountant
+        from croupier.deploy.show.documents import plan_json
+        from croupier.deploy.show.tables import certificate_table
 
         steps = _steps_of_rounds(randomizer) if lattice is None and dimension is None else lattice
         family = randomizer_of(randomizer, k, steps, dimension)

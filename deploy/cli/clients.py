@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from deploy.cli.console import (
+from croupier.deploy.cli.console import (
     HERE,
     NOT_ACCEPTED,
     OPERATE,
@@ -23,7 +23,7 @@ from deploy.cli.console import (
     show,
     text_of,
 )
-from deploy.local.budget_groups import GSPA_BUDGETS
+from croupier.deploy.local.budget_groups import GSPA_BUDGETS
 
 __all__ = ["add_commands"]
 
@@ -145,10 +145,10 @@ def _submit_one(
     with plain_errors():
         import asyncio
 
-        from client.limits import local_budget
-        from client.one_answer import ALREADY_ANSWERED
-        from deploy.local.one_user import submit_one
-        from protocol.errors import Code
+        from croupier.client.limits import local_budget
+        from croupier.client.one_answer import ALREADY_ANSWERED
+        from croupier.deploy.local.one_user import submit_one
+        from croupier.protocol.errors import Code
 
         missing = [name for name, given in (("--value-file", value), ("--epsilon", epsilon)) if given is None]
         if value is None or epsilon is None:
@@ -214,10 +214,10 @@ def _submit_fleet(
     with plain_errors():
         import asyncio
 
-        from deploy.directory import read_deployment
-        from deploy.local.budget_groups import parse_budget_groups
-        from deploy.local.fleet import submit_file
-        from deploy.local.population import Rows, check_columns
+        from croupier.deploy.directory import read_deployment
+        from croupier.deploy.local.budget_groups import parse_budget_groups
+        from croupier.deploy.local.fleet import submit_file
+        from croupier.deploy.local.population import Rows, check_columns
 
         value_column, epsilon_column, id_column = columns
         if value_column is None:
@@ -275,10 +275,10 @@ def limits(
     with plain_errors():
         from dataclasses import asdict
 
-        from client.limits import in_full, local_budget
-        from client.outbox import OLD_MAX_DELTA
-        from deploy.local.one_user import own_limits
-        from deploy.show.tables import counted
+        from croupier.client.limits import in_full, local_budget
+        from croupier.client.outbox import OLD_MAX_DELTA
+        from croupier.deploy.local.one_user import own_limits
+        from croupier.deploy.show.tables import counted
 
         kept, spent = own_limits(
             directory,
@@ -312,8 +312,8 @@ def verify(
     with plain_errors():
         import asyncio
 
-        from deploy.directory import client_transport
-        from deploy.local.one_user import verify_inclusion
+        from croupier.deploy.directory import client_transport
+        from croupier.deploy.local.one_user import verify_inclusion
 
         submitted, missing = asyncio.run(verify_inclusion(directory, round_id, client_transport(gateway)))
     lines = [f"{name}: {len(users):,} of {submitted:,} missing" for name, users in missing.items()]
@@ -336,7 +336,7 @@ def canary(
     with plain_errors():
         import asyncio
 
-        from deploy.operator.canaries import check_canaries, send_canaries
+        from croupier.deploy.operator.canaries import check_canaries, send_canaries
 
         if not check:
             sent = asyncio.run(send_canaries(directory, round_id, count, over_s=over))

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from deploy.cli.console import OPERATE, Json, plain_errors, show
+from croupier.deploy.cli.console import OPERATE, Json, plain_errors, show
 
 __all__ = ["add_commands"]
 
@@ -31,7 +31,7 @@ def keys(
 ) -> None:
     """Make the certificates of scheduler, workers and client, by an authority that signs nothing else."""
     with plain_errors():
-        from deploy.operator.keys import make_cluster_keys
+        from croupier.deploy.operator.keys import make_cluster_keys
 
         files = [str(file) for file in make_cluster_keys(directory)]
         show(as_json, {"files": files}, "\n".join(files))
@@ -43,7 +43,7 @@ def scheduler(
 ) -> None:
     """Run the scheduler of a cluster in the foreground until SIGTERM."""
     with plain_errors():
-        from deploy.node.cluster import run_scheduler
+        from croupier.deploy.node.cluster import run_scheduler
 
         run_scheduler(certificates, listen)
 
@@ -58,6 +58,6 @@ def worker(
     with plain_errors():
         import os
 
-        from deploy.node.cluster import run_workers
+        from croupier.deploy.node.cluster import run_workers
 
         run_workers(address, certificates, processes or os.cpu_count() or 1, host or None)

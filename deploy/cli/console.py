@@ -90,7 +90,7 @@ def plain_errors(extra: str = "") -> Iterator[None]:
             raise
         raise fail(BAD_INPUT, f"{error.filename}: {error.strerror}") from error
     except ImportError as error:
-        from deploy.node.extras import missing_library
+        from croupier.deploy.node.extras import missing_library
 
         raise fail(BAD_INPUT, missing_library(error, extra)) from error
     except RuntimeError as error:
@@ -101,7 +101,7 @@ def plain_errors(extra: str = "") -> Iterator[None]:
     except Exception as error:  # what comes over the network, which not every command loads
         import grpc
 
-        from protocol.errors import CroupierError, Refusal, RetiredIdentityError, SignatureError
+        from croupier.protocol.errors import CroupierError, Refusal, RetiredIdentityError, SignatureError
 
         if isinstance(error, SignatureError) and not isinstance(error, RetiredIdentityError):
             raise fail(REFUSED, f"{error}; {_NEWEST}") from error
@@ -115,7 +115,7 @@ def plain_errors(extra: str = "") -> Iterator[None]:
 
 def _out_of_reach(error: Any) -> str:
     """Returns one sentence on a call that did not arrive: why, where to, and the way out."""
-    from runtime.retrying import HOW_TO_TRUST, is_not_pinned, is_not_trusted, why_unreachable
+    from croupier.runtime.retrying import HOW_TO_TRUST, is_not_pinned, is_not_trusted, why_unreachable
 
     if is_not_trusted(error):
         way_out = HOW_TO_TRUST

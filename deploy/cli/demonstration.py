@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from accountant.ranges import DEFAULT_DELTA
-from deploy.cli.console import DEMONSTRATE, BudgetGroups, Hops, Json, note, plain_errors, progress_bar, show
-from deploy.cli.web import serve_page
-from deploy.local.budget_groups import GSPA_BUDGETS
+from croupier.accountant.ranges import DEFAULT_DELTA
+from croupier.deploy.cli.console import DEMONSTRATE, BudgetGroups, Hops, Json, note, plain_errors, progress_bar, show
+from croupier.deploy.cli.web import serve_page
+from croupier.deploy.local.budget_groups import GSPA_BUDGETS
 
 __all__ = ["add_commands"]
 
@@ -65,13 +65,13 @@ def demo(
     with plain_errors(extra="demo"):
         import asyncio
 
-        from deploy.local.budget_groups import parse_budget_groups
-        from deploy.local.demo import ask_about, plan_demo, run_demo
-        from deploy.local.processes import temporary_deployment
-        from deploy.operator.keys import check_hops
-        from deploy.show.estimates import answers_table, remarks
-        from deploy.show.plots import check_plot_file, plot_answers
-        from deploy.show.tables import (
+        from croupier.deploy.local.budget_groups import parse_budget_groups
+        from croupier.deploy.local.demo import ask_about, plan_demo, run_demo
+        from croupier.deploy.local.processes import temporary_deployment
+        from croupier.deploy.operator.keys import check_hops
+        from croupier.deploy.show.estimates import answers_table, remarks
+        from croupier.deploy.show.plots import check_plot_file, plot_answers
+        from croupier.deploy.show.tables import (
             counted,
             privacy_cost_table,
             stage_seconds_table,
@@ -79,7 +79,7 @@ def demo(
         )
 
         if open_page:
-            import deploy.console.server  # noqa: F401 (an extra that is missing is missed before anything starts)
+            import croupier.deploy.console.server  # noqa: F401 (an extra that is missing is missed before anything starts)
         check_hops(hops)
         check_plot_file(plot)
         file, questions = ask_about(csv, value_column or (), low, high, users)
@@ -115,10 +115,10 @@ def bench(
 ) -> None:
     """Measure throughput against the number of users, beside the bare cryptography."""
     with plain_errors():
-        from deploy.bench.throughput import conditions, kept_rows, measure_throughput, seconds_left
-        from deploy.show.documents import write_json
-        from deploy.show.plots import plot_throughput
-        from deploy.show.tables import throughput_table
+        from croupier.deploy.bench.throughput import conditions, kept_rows, measure_throughput, seconds_left
+        from croupier.deploy.show.documents import write_json
+        from croupier.deploy.show.plots import plot_throughput
+        from croupier.deploy.show.tables import throughput_table
 
         try:
             sizes = [int(float(part)) for part in users.split(",")]

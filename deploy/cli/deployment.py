@@ -11,9 +11,9 @@ from typing import Annotated, Any
 
 import typer
 
-from accountant.ranges import DEFAULT_DELTA
-from deploy.cli.console import HERE, NOT_NOW, OPERATE, Directory, Hops, Json, plain_errors, show, text_of
-from deploy.cli.web import serve_page
+from croupier.accountant.ranges import DEFAULT_DELTA
+from croupier.deploy.cli.console import HERE, NOT_NOW, OPERATE, Directory, Hops, Json, plain_errors, show, text_of
+from croupier.deploy.cli.web import serve_page
 
 __all__ = ["add_commands"]
 
@@ -45,8 +45,8 @@ def keygen(
 ) -> None:
     """Make the keys of a deployment, or one client's or collector's key."""
     with plain_errors():
-        from deploy.operator.keys import make_client_key, make_collector_key, make_deployment
-        from protocol.deployment import DEPLOYMENT_FILE
+        from croupier.deploy.operator.keys import make_client_key, make_collector_key, make_deployment
+        from croupier.protocol.deployment import DEPLOYMENT_FILE
 
         if client is not None and collector is not None:
             raise ValueError("client and collector are two keys; give one at a time")
@@ -85,8 +85,8 @@ def rotate(
 ) -> None:
     """Change the identity and TLS key of a running service; hand out the deployment file after each step."""
     with plain_errors():
-        from deploy.operator import rotation
-        from protocol.deployment import DEPLOYMENT_FILE
+        from croupier.deploy.operator import rotation
+        from croupier.protocol.deployment import DEPLOYMENT_FILE
 
         if activate and compromised:
             raise ValueError("activate and compromised are two steps; give one at a time")
@@ -139,10 +139,10 @@ def enrol(
 
         from rich.text import Text
 
-        from deploy.directory import read_deployment
-        from deploy.operator.roster import enrol as enrol_them
-        from deploy.operator.roster import enrolled, read_keys
-        from deploy.show.tables import counted
+        from croupier.deploy.directory import read_deployment
+        from croupier.deploy.operator.roster import enrol as enrol_them
+        from croupier.deploy.operator.roster import enrolled, read_keys
+        from croupier.deploy.show.tables import counted
 
         if listed:
             if files or label:
@@ -177,7 +177,7 @@ def tokens(
     with plain_errors():
         import asyncio
 
-        from deploy.operator.tokens import issue_token_file
+        from croupier.deploy.operator.tokens import issue_token_file
 
         asyncio.run(issue_token_file(directory, count, out, canaries))
         document = {"count": count, "file": str(out)}
@@ -199,7 +199,7 @@ def revoke(
     with plain_errors():
         import asyncio
 
-        from deploy.operator.tokens import revoke as revoke_them
+        from croupier.deploy.operator.tokens import revoke as revoke_them
 
         new = asyncio.run(revoke_them(directory, keys or [], text_of(token_file).split() if token_file else []))
         lines = [f"{name}: {count:,} revoked that were not before" for name, count in new.items()]
@@ -209,7 +209,7 @@ def revoke(
 def serve(name: ServiceName, directory: Directory = HERE) -> None:
     """Run one service in the foreground until SIGTERM."""
     with plain_errors():
-        from deploy.node.serve import serve as run
+        from croupier.deploy.node.serve import serve as run
 
         run(name, directory)
 
@@ -227,8 +227,8 @@ def up(
     with plain_errors(extra=needed):
         from rich.text import Text
 
-        from deploy.local.processes import LocalDeployment
-        from deploy.node.extras import check_installed
+        from croupier.deploy.local.processes import LocalDeployment
+        from croupier.deploy.node.extras import check_installed
 
         check_installed(needed)
         pids = LocalDeployment(directory.resolve(), hops, stays=True).up()
@@ -242,8 +242,8 @@ def up(
 def down(directory: Directory = HERE, as_json: Json = False) -> None:
     """Stop a local deployment."""
     with plain_errors():
-        from deploy.directory import read_deployment
-        from deploy.local.processes import LocalDeployment
+        from croupier.deploy.directory import read_deployment
+        from croupier.deploy.local.processes import LocalDeployment
 
         read_deployment(directory)  # else LocalDeployment would make one
         stopped = LocalDeployment(directory.resolve()).down()
@@ -262,8 +262,8 @@ def status(
         import asyncio
         import contextlib
 
-        from deploy.operator.overview import overview
-        from deploy.operator.rounds import Operator
+        from croupier.deploy.operator.overview import overview
+        from croupier.deploy.operator.rounds import Operator
 
         if watch:
             with contextlib.suppress(KeyboardInterrupt):
@@ -282,7 +282,7 @@ def status(
 
 def _state(seen: dict[str, Any]) -> tuple[Any, ...]:
     """The services, and the newest rounds."""
-    from deploy.show.rounds import rounds_text, services_text
+    from croupier.deploy.show.rounds import rounds_text, services_text
 
     rounds = rounds_text(seen, time.time(), most=_MOST_ROUNDS, services=True)
     return services_text(seen["services"]), "", rounds
@@ -293,8 +293,8 @@ async def _watch(directory: Path, as_json: bool) -> None:
     from rich.console import Group
     from rich.live import Live
 
-    from deploy.operator.overview import watch
-    from deploy.operator.rounds import Operator
+    from croupier.deploy.operator.overview import watch
+    from croupier.deploy.operator.rounds import Operator
 
     async with Operator(directory) as operator:
         if as_json:
@@ -339,9 +339,9 @@ def ledger(
 ) -> None:
     """Show what all rounds together have cost, back up that record, or restore it. Run it where the accountant runs."""
     with plain_errors():
-        from deploy.operator.ledger import backup_ledger, restore_ledger, spent
-        from deploy.show.documents import spent_json
-        from deploy.show.tables import counted, spent_rests_on, spent_table
+        from croupier.deploy.operator.ledger import backup_ledger, restore_ledger, spent
+        from croupier.deploy.show.documents import spent_json
+        from croupier.deploy.show.tables import counted, spent_rests_on, spent_table
 
         if backup is not None and restore is not None:
             raise ValueError("backup and restore are two steps; give one at a time")

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 import typer.core
 
-from deploy.cli.console import MEASURE, Json, note, plain_errors, progress_bar, show
+from croupier.deploy.cli.console import MEASURE, Json, note, plain_errors, progress_bar, show
 
 __all__ = ["add_commands"]
 
@@ -20,7 +20,7 @@ class _Group(typer.core.TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Returns the command, as its base class does; a usage error names the command that runs the experiment."""
         if args[0] not in self.commands:
-            from deploy.experiments.catalogue import FIGURES
+            from croupier.deploy.experiments.catalogue import FIGURES
 
             close = difflib.get_close_matches(args[0], [one.name for one in FIGURES], 1)
             if close:
@@ -42,8 +42,8 @@ def add_commands(app: typer.Typer) -> None:
 def list_experiments(as_json: Json = False) -> None:
     """List what can be run."""
     with plain_errors():
-        from deploy.experiments.catalogue import FIGURES
-        from deploy.show.tables import experiments_table
+        from croupier.deploy.experiments.catalogue import FIGURES
+        from croupier.deploy.show.tables import experiments_table
 
         rows = [{"name": one.name, "paper": one.paper, "title": one.title} for one in FIGURES]
         show(as_json, {"figures": rows}, experiments_table(rows))
@@ -77,12 +77,12 @@ def run(
 ) -> None:
     """Run some, and show what became of their claims. A run that was stopped goes on where it was."""
     with plain_errors():
-        from deploy.experiments.catalogue import chosen
-        from deploy.experiments.figure import Settings, Size
-        from deploy.experiments.page import write_experiments_page
-        from deploy.experiments.runner import run_figures
-        from deploy.show.tables import findings_table
-        from runtime.cluster import Cluster
+        from croupier.deploy.experiments.catalogue import chosen
+        from croupier.deploy.experiments.figure import Settings, Size
+        from croupier.deploy.experiments.page import write_experiments_page
+        from croupier.deploy.experiments.runner import run_figures
+        from croupier.deploy.show.tables import findings_table
+        from croupier.runtime.cluster import Cluster
 
         if quick and full:
             raise ValueError("--quick and --full are both given; at most one of them can be")

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deploy.cli.console import HERE, OPERATE, Directory, Json, note, plain_errors, show
+from croupier.deploy.cli.console import HERE, OPERATE, Directory, Json, note, plain_errors, show
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from deploy.operator.doctor import CheckResult
+    from croupier.deploy.operator.doctor import CheckResult
 
 __all__ = ["SOMETHING_WRONG", "add_commands"]
 
@@ -49,9 +49,9 @@ def init(
 ) -> None:
     """Write a deployment for several machines: keys, certificates, settings, and what to copy where."""
     with plain_errors():
-        from deploy.operator.init import MACHINES, NEXT_FILE, initialise
-        from deploy.render.gateway import GATEWAY
-        from deploy.render.layout import Layout
+        from croupier.deploy.operator.init import MACHINES, NEXT_FILE, initialise
+        from croupier.deploy.render.gateway import GATEWAY
+        from croupier.deploy.render.layout import Layout
 
         layout = Layout.of(name, shuffler, accountant, analyzer, gateway)
         initialise(directory, layout, run_with.value)
@@ -77,7 +77,7 @@ def doctor(directory: Directory = HERE, as_json: Json = False) -> None:
     with plain_errors():
         import asyncio
 
-        from deploy.operator.doctor import examine
+        from croupier.deploy.operator.doctor import examine
 
         findings = asyncio.run(examine(directory))
     wrong = [one for one in findings if not one.is_well]
@@ -90,7 +90,7 @@ def _text(findings: list[CheckResult]) -> Text:
     """What is wrong, with its remedies, and then what is well."""
     from rich.text import Text
 
-    from deploy.show.text import wrapped
+    from croupier.deploy.show.text import wrapped
 
     text = Text(no_wrap=True)
     wrong, well = ([one for one in findings if one.is_well is value] for value in (False, True))

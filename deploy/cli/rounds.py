@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from accountant.ranges import DEFAULT_DELTA
-from deploy.cli.accounting import randomizer_of
-from deploy.cli.console import (
+from croupier.accountant.ranges import DEFAULT_DELTA
+from croupier.deploy.cli.accounting import randomizer_of
+from croupier.deploy.cli.console import (
     HERE,
     NOT_CERTIFIED,
     NOT_NOW,
@@ -29,8 +29,8 @@ from deploy.cli.console import (
 )
 
 if TYPE_CHECKING:
-    from accountant import Randomizer
-    from protocol.questions import Question
+    from croupier.accountant import Randomizer
+    from croupier.protocol.questions import Question
 
 Choice = TypeVar("Choice", bound=str)
 
@@ -113,8 +113,8 @@ def round_open(
     with plain_errors():
         import asyncio
 
-        from deploy.operator.rounds import Operator, RoundSettings
-        from protocol.envelope import SUITES
+        from croupier.deploy.operator.rounds import Operator, RoundSettings
+        from croupier.protocol.envelope import SUITES
 
         if not 0 <= close_after_s < math.inf:
             raise ValueError(f"close_after_s is {close_after_s:g}; it must be a finite number > 0, or 0 for by hand")
@@ -172,9 +172,9 @@ def round_list(directory: Directory = HERE, as_json: Json = False) -> None:
     with plain_errors():
         import asyncio
 
-        from deploy.operator.overview import overview
-        from deploy.operator.rounds import Operator
-        from deploy.show.rounds import rounds_text
+        from croupier.deploy.operator.overview import overview
+        from croupier.deploy.operator.rounds import Operator
+        from croupier.deploy.show.rounds import rounds_text
 
         async def ask() -> dict[str, Any]:
             async with Operator(directory) as operator:
@@ -198,10 +198,10 @@ def round_show(
     with plain_errors():
         import asyncio
 
-        from deploy.directory import client_transport
-        from deploy.local.one_user import read_round
-        from deploy.show.rounds import terms_text
-        from protocol.errors import Refusal
+        from croupier.deploy.directory import client_transport
+        from croupier.deploy.local.one_user import read_round
+        from croupier.deploy.show.rounds import terms_text
+        from croupier.protocol.errors import Refusal
 
         try:
             terms = asyncio.run(read_round(directory, round_id, client_transport(gateway)))
@@ -224,9 +224,9 @@ def round_close(
     with plain_errors():
         import asyncio
 
-        from client.rounds import state_name
-        from deploy.operator.rounds import Operator
-        from deploy.show.tables import counted
+        from croupier.client.rounds import state_name
+        from croupier.deploy.operator.rounds import Operator
+        from croupier.deploy.show.tables import counted
 
         async def close_it() -> tuple[str, int]:
             async with Operator(directory) as operator:
@@ -253,7 +253,7 @@ def round_withdraw(
     with plain_errors():
         import asyncio
 
-        from deploy.operator.rounds import Operator
+        from croupier.deploy.operator.rounds import Operator
 
         async def withdraw() -> dict[str, str]:
             async with Operator(directory) as operator:
@@ -282,11 +282,11 @@ def round_result(
     with plain_errors():
         import asyncio
 
-        from client.published import publication_json
-        from deploy.directory import client_transport
-        from deploy.operator.rounds import kept_result, open_published, published_result
-        from deploy.show.estimates import estimates_table, result_remarks
-        from deploy.show.tables import certificate_table
+        from croupier.client.published import publication_json
+        from croupier.deploy.directory import client_transport
+        from croupier.deploy.operator.rounds import kept_result, open_published, published_result
+        from croupier.deploy.show.estimates import estimates_table, result_remarks
+        from croupier.deploy.show.tables import certificate_table
 
         if document is not None:
             publication, certificate = kept_result(directory, round_id, document)
@@ -310,8 +310,8 @@ def round_result(
 
 
 def _question(name: str, randomizer: str, labels: str | None, k: int | None, parameters: Mapping[str, Any]) -> Question:
-    from protocol.mechanisms import MECHANISMS, mechanism_from
-    from protocol.questions import Question
+    from croupier.protocol.mechanisms import MECHANISMS, mechanism_from
+    from croupier.protocol.questions import Question
 
     # A vector's question carries the parameters of a model; 'croupier train' opens such rounds.
     offered = [one.kind for one in MECHANISMS.values() if one.values_are_text]
@@ -334,7 +334,7 @@ def _written_in(randomizer: Randomizer) -> dict[str, Any]:
 
 
 def _collector(file: Path | None, suite: str) -> bytes:
-    from protocol.collector import read_collector_key
+    from croupier.protocol.collector import read_collector_key
 
     if file is None:
         return b""

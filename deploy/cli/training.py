@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deploy.cli.console import DEMONSTRATE, Hops, Json, note, plain_errors, progress_bar, show
-from deploy.training.config import TrainingConfig
+from croupier.deploy.cli.console import DEMONSTRATE, Hops, Json, note, plain_errors, progress_bar, show
+from croupier.deploy.training.config import TrainingConfig
 
 if TYPE_CHECKING:
-    from deploy.training.outcome import TrainingOutcome
+    from croupier.deploy.training.outcome import TrainingOutcome
 
 __all__ = ["add_commands"]
 
@@ -120,9 +120,9 @@ def train(
 ) -> None:
     """Train a model on shuffled, locally randomized gradients, with all clients played here; show what it costs."""
     with plain_errors():
-        from deploy.operator.keys import check_hops
-        from deploy.show.tables import training_assumptions, training_table
-        from deploy.training.runner import run_training
+        from croupier.deploy.operator.keys import check_hops
+        from croupier.deploy.show.tables import training_assumptions, training_table
+        from croupier.deploy.training.runner import run_training
 
         check_hops(hops)
         config = TrainingConfig(

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deploy.cli.console import HERE, OPERATE, Directory, Json, note, plain_errors, show, text_of
+from croupier.deploy.cli.console import HERE, OPERATE, Directory, Json, note, plain_errors, show, text_of
 
 if TYPE_CHECKING:
-    from deploy.console.guard import Listening
+    from croupier.deploy.console.guard import Listening
 
 __all__ = ["add_commands", "serve_page"]
 
@@ -47,7 +47,7 @@ def console(
 ) -> None:
     """Serve a web page: services, rounds as they happen, results and certificates, a form to answer a round."""
     with plain_errors():
-        from deploy.console.guard import Listening
+        from croupier.deploy.console.guard import Listening
 
         token = text_of(token_file) if token_file else ""
         where = Listening(*_address(listen), tls_certificate, tls_key, token)
@@ -66,8 +66,8 @@ def gateway(
 ) -> None:
     """Pass on the calls of clients that cannot speak gRPC, over HTTPS. It needs deployment.toml and no key."""
     with plain_errors(extra="gateway"):
-        from deploy.gateway.server import serve_gateway
-        from deploy.listening import WebAddress
+        from croupier.deploy.gateway.server import serve_gateway
+        from croupier.deploy.listening import WebAddress
 
         def ready(url: str) -> None:
             if as_json:
@@ -97,8 +97,8 @@ def serve_page(
     import threading
     import webbrowser
 
-    from deploy.console.guard import Listening
-    from deploy.console.server import serve
+    from croupier.deploy.console.guard import Listening
+    from croupier.deploy.console.server import serve
 
     def ready(url: str) -> None:
         if as_json:

@@ -27,22 +27,22 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
-from accountant.explanation import explain, profile_around
-from accountant.results import round_down, round_up
-from client.limits import local_budget
-from client.one_answer import ALREADY_ANSWERED
-from deploy.console.drawing import bars, curve, strips
-from deploy.console.guard import Guard, Listening, from_own_page
-from deploy.console.source import FinishedRound, Source
-from deploy.local.one_user import own_limits, submit_one, verify_inclusion
-from deploy.operator.ledger import spent
-from deploy.show.csv_file import result_csv
-from deploy.show.documents import spent_json
-from deploy.show.estimates import clamping_line, merging_line, precision_line
-from deploy.show.rounds import device_does, right_at_most_line, terms_sections, values_of
-from deploy.show.tables import counted, spent_rests_on
-from protocol.errors import Code, CroupierError, Refusal
-from runtime.retrying import why_unreachable
+from croupier.accountant.explanation import explain, profile_around
+from croupier.accountant.results import round_down, round_up
+from croupier.client.limits import local_budget
+from croupier.client.one_answer import ALREADY_ANSWERED
+from croupier.deploy.console.drawing import bars, curve, strips
+from croupier.deploy.console.guard import Guard, Listening, from_own_page
+from croupier.deploy.console.source import FinishedRound, Source
+from croupier.deploy.local.one_user import own_limits, submit_one, verify_inclusion
+from croupier.deploy.operator.ledger import spent
+from croupier.deploy.show.csv_file import result_csv
+from croupier.deploy.show.documents import spent_json
+from croupier.deploy.show.estimates import clamping_line, merging_line, precision_line
+from croupier.deploy.show.rounds import device_does, right_at_most_line, terms_sections, values_of
+from croupier.deploy.show.tables import counted, spent_rests_on
+from croupier.protocol.errors import Code, CroupierError, Refusal
+from croupier.runtime.retrying import why_unreachable
 
 __all__ = ["make_app"]
 
@@ -102,7 +102,7 @@ class _Pages:
         self._key = key
         self._answering = asyncio.Lock()
         self._templates = Environment(
-            loader=PackageLoader("deploy.console"),
+            loader=PackageLoader("croupier.deploy.console"),
             autoescape=True,
             undefined=StrictUndefined,
             trim_blocks=True,

@@ -10,9 +10,9 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from accountant.certified_profile import CertifiedProfile, certified_line
-from accountant.results import delta_too_large, round_down, round_up
-from deploy.show.tables import LARGE_DELTAS
+from croupier.accountant.certified_profile import CertifiedProfile, certified_line
+from croupier.accountant.results import delta_too_large, round_down, round_up
+from croupier.deploy.show.tables import LARGE_DELTAS
 
 __all__ = ["bars", "curve", "strips"]
 

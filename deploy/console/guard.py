@@ -17,7 +17,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from deploy.listening import WebAddress
+from croupier.deploy.listening import WebAddress
 
 __all__ = ["Guard", "Listening", "from_own_page"]
 

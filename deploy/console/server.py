@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from deploy.console.app import make_app
-from deploy.console.guard import Listening
-from deploy.console.source import EVERY_S, Source
-from deploy.listening import HttpServer
-from runtime.transport import TLS, Transport
+from croupier.deploy.console.app import make_app
+from croupier.deploy.console.guard import Listening
+from croupier.deploy.console.source import EVERY_S, Source
+from croupier.deploy.listening import HttpServer
+from croupier.runtime.transport import TLS, Transport
 
 __all__ = ["ConsoleServer", "serve"]
 

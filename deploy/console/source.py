@@ -16,16 +16,16 @@ from typing import Any
 
 from cryptography import x509
 
-from client.published import publication_json
-from client.rounds import fetch_signed_result, read_publication
-from deploy.console.progress import Counts, counts_of, with_progress
-from deploy.directory import read_deployment
-from deploy.local.one_user import read_round
-from deploy.operator.keys import VALID_BEFORE
-from deploy.operator.overview import Known, overview
-from deploy.operator.rounds import Operator
-from protocol.deployment import OPERATOR, ServiceEntry
-from runtime.transport import TLS, Transport
+from croupier.client.published import publication_json
+from croupier.client.rounds import fetch_signed_result, read_publication
+from croupier.deploy.console.progress import Counts, counts_of, with_progress
+from croupier.deploy.directory import read_deployment
+from croupier.deploy.local.one_user import read_round
+from croupier.deploy.operator.keys import VALID_BEFORE
+from croupier.deploy.operator.overview import Known, overview
+from croupier.deploy.operator.rounds import Operator
+from croupier.protocol.deployment import OPERATOR, ServiceEntry
+from croupier.runtime.transport import TLS, Transport
 
 __all__ = ["EVERY_S", "FinishedRound", "Source"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from accountant.results import round_up
-from deploy.experiments.bounds import bound_columns, bound_point
-from deploy.experiments.figure import Column, Figure, Finding, Line, Panel, Point, Row, Settings, Size
-from deploy.experiments.measures.amplification import measure_epsilon
-from deploy.experiments.measures.estimation import GROUPS, measure_dependence, measure_utility
-from deploy.experiments.measures.throughput import measure_round
+from croupier.accountant.results import round_up
+from croupier.deploy.experiments.bounds import bound_columns, bound_point
+from croupier.deploy.experiments.figure import Column, Figure, Finding, Line, Panel, Point, Row, Settings, Size
+from croupier.deploy.experiments.measures.amplification import measure_epsilon
+from croupier.deploy.experiments.measures.estimation import GROUPS, measure_dependence, measure_utility
+from croupier.deploy.experiments.measures.throughput import measure_round
 
 __all__ = ["FIGURES"]
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from accountant.results import round_down, round_up
-from deploy.experiments.figure import Column, value_at
-from deploy.experiments.runner import Outcome
+from croupier.accountant.results import round_down, round_up
+from croupier.deploy.experiments.figure import Column, value_at
+from croupier.deploy.experiments.runner import Outcome
 
 __all__ = ["number", "write_experiments_page"]
 

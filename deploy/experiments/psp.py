@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from accountant.results import round_down
-from deploy.experiments.bounds import bound_columns, bound_point, published_columns, settings_elsewhere
-from deploy.experiments.figure import Column, Figure, Finding, Line, Panel, Point, Row, Settings, Size, Verdict
-from deploy.experiments.measures.amplification import measure_confusion, measure_delta, measure_epsilon
+from croupier.accountant.results import round_down
+from croupier.deploy.experiments.bounds import bound_columns, bound_point, published_columns, settings_elsewhere
+from croupier.deploy.experiments.figure import Column, Figure, Finding, Line, Panel, Point, Row, Settings, Size, Verdict
+from croupier.deploy.experiments.measures.amplification import measure_confusion, measure_delta, measure_epsilon
 
 __all__ = ["FIGURES"]
 

@@ -16,17 +16,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from deploy.experiments.figure import Figure, Finding, Point, Row, Settings, Verdict, value_at, worst
-from deploy.show.documents import write_json
-from deploy.show.plots import plot_experiment
-from runtime.cluster import Cluster, Sources
+from croupier.deploy.experiments.figure import Figure, Finding, Point, Row, Settings, Verdict, value_at, worst
+from croupier.deploy.show.documents import write_json
+from croupier.deploy.show.plots import plot_experiment
+from croupier.runtime.cluster import Cluster, Sources
 
 __all__ = ["Outcome", "run_figures"]
 
 _SOURCES = Sources(
     (
-        *("accountant", "analyzer", "client", "protocol", "runtime", "shuffler"),
-        *("deploy/bench", "deploy/experiments/measures", "deploy/local", "deploy/operator", "deploy/training"),
+        *(f"croupier.{room}" for room in ("accountant", "analyzer", "client", "protocol", "runtime", "shuffler")),
+        *(
+            "croupier.deploy.bench",
+            "croupier.deploy.experiments.measures",
+            "croupier.deploy.local",
+            "croupier.deploy.operator",
+            "croupier.deploy.training",
+        ),
     ),
     ("numpy", "scipy"),
 )

@@ -26,12 +26,12 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import Receive, Scope, Send
 
-from protocol.deployment import Deployment
-from protocol.errors import Code, Refusal, refusal_of
-from protocol.v1 import messages_pb2 as pb
-from protocol.v1 import services_pb2 as rpc
-from runtime.http_channel import CONTENT_TYPE, HTTP_STATUS, NO_TOKENS, RETRY_AFTER_HEADER, code_name
-from runtime.limits import (
+from croupier.protocol.deployment import Deployment
+from croupier.protocol.errors import Code, Refusal, refusal_of
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.runtime.http_channel import CONTENT_TYPE, HTTP_STATUS, NO_TOKENS, RETRY_AFTER_HEADER, code_name
+from croupier.runtime.limits import (
     ARRIVES_S,
     BUDGET_BYTES,
     CALL_BYTES,
@@ -41,9 +41,9 @@ from runtime.limits import (
     Budget,
     check_fields,
 )
-from runtime.retrying import retry_after_s
-from runtime.shares import Call, Caller, caller_at
-from runtime.transport import Transport
+from croupier.runtime.retrying import retry_after_s
+from croupier.runtime.shares import Call, Caller, caller_at
+from croupier.runtime.transport import Transport
 
 __all__ = ["make_app"]
 

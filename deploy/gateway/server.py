@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from deploy.directory import read_deployment
-from deploy.gateway.app import make_app
-from deploy.listening import HttpServer, WebAddress
-from runtime.core_files import forbid_core_files
-from runtime.logs import log_as_json
-from runtime.transport import TLS, Transport
+from croupier.deploy.directory import read_deployment
+from croupier.deploy.gateway.app import make_app
+from croupier.deploy.listening import HttpServer, WebAddress
+from croupier.runtime.core_files import forbid_core_files
+from croupier.runtime.logs import log_as_json
+from croupier.runtime.transport import TLS, Transport
 
 __all__ = ["make_gateway", "serve_gateway"]
 

@@ -14,12 +14,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from accountant.results import Guarantee, sum_above
-from analyzer.estimators import DEPENDENT_BUDGETS
-from client.published import publication_json
-from deploy.local.budget_groups import BudgetGroup
-from deploy.local.fleet import spawn_fleet
-from deploy.local.population import (
+from croupier.accountant.results import Guarantee, sum_above
+from croupier.analyzer.estimators import DEPENDENT_BUDGETS
+from croupier.client.published import publication_json
+from croupier.deploy.local.budget_groups import BudgetGroup
+from croupier.deploy.local.fleet import spawn_fleet
+from croupier.deploy.local.population import (
     ParticipantFile,
     Rows,
     column_names,
@@ -27,12 +27,12 @@ from deploy.local.population import (
     read_groups,
     read_population,
 )
-from deploy.local.rounds import RoundOutcome, play_round
-from deploy.operator.ledger import spent_in
-from deploy.operator.rounds import Operator, RoundSettings, check_settings
-from protocol.manifest import RoundTerms
-from protocol.mechanisms import IntervalMechanism, KaryResponse, OneBit, RandomizedResponse
-from protocol.questions import Question
+from croupier.deploy.local.rounds import RoundOutcome, play_round
+from croupier.deploy.operator.ledger import spent_in
+from croupier.deploy.operator.rounds import Operator, RoundSettings, check_settings
+from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.mechanisms import IntervalMechanism, KaryResponse, OneBit, RandomizedResponse
+from croupier.protocol.questions import Question
 
 __all__ = [
     "SURVEY",

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from client.fleet import FleetReport, run_fleet
-from client.outbox import Outbox
-from client.rounds import fetch_terms
-from deploy.local.budget_groups import BudgetGroup
-from deploy.local.population import Rows, read_population
-from deploy.operator.rounds import Operator
-from protocol.manifest import RoundTerms
-from runtime.workers import WorkerPool
+from croupier.client.fleet import FleetReport, run_fleet
+from croupier.client.outbox import Outbox
+from croupier.client.rounds import fetch_terms
+from croupier.deploy.local.budget_groups import BudgetGroup
+from croupier.deploy.local.population import Rows, read_population
+from croupier.deploy.operator.rounds import Operator
+from croupier.protocol.manifest import RoundTerms
+from croupier.runtime.workers import WorkerPool
 
 __all__ = ["FleetOutcome", "fleet_json", "spawn_fleet", "submit_file"]
 
@@ -161,7 +161,16 @@ async def spawn_fleet(
     Raises:
         RuntimeError: the fleet failed; it has said why.
     """
-    command = [sys.executable, "-m", "deploy.cli", "submit", "--dir", str(directory), "--round", terms.round_id]
+    command = [
+        sys.executable,
+        "-m",
+        "croupier.deploy.cli",
+        "submit",
+        "--dir",
+        str(directory),
+        "--round",
+        terms.round_id,
+    ]
     command += ["--csv", str(file), "--value-column", column, "--json", *extra]
     process = await asyncio.create_subprocess_exec(
         *command,

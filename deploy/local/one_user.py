@@ -9,19 +9,19 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from client.key_file import read_private_key
-from client.limits import LIMITS_FILE, Limits, SpentHere, read_limits, write_limits
-from client.one_answer import Answered, answer_once, check_person, missing_by_hop, read_value
-from client.outbox import KEPT_DAYS, Outbox
-from client.rounds import fetch_round, fetch_terms, state_name
-from client.submission import Participant, new_client_key
-from deploy.directory import client_transport, read_deployment
-from deploy.operator.roster import Enrolled, note_enrolled
-from deploy.operator.rounds import Operator
-from deploy.show.documents import terms_json
-from protocol.errors import OtherPersonError
-from runtime.http_channel import NO_TOKENS
-from runtime.transport import TLS, Transport
+from croupier.client.key_file import read_private_key
+from croupier.client.limits import LIMITS_FILE, Limits, SpentHere, read_limits, write_limits
+from croupier.client.one_answer import Answered, answer_once, check_person, missing_by_hop, read_value
+from croupier.client.outbox import KEPT_DAYS, Outbox
+from croupier.client.rounds import fetch_round, fetch_terms, state_name
+from croupier.client.submission import Participant, new_client_key
+from croupier.deploy.directory import client_transport, read_deployment
+from croupier.deploy.operator.roster import Enrolled, note_enrolled
+from croupier.deploy.operator.rounds import Operator
+from croupier.deploy.show.documents import terms_json
+from croupier.protocol.errors import OtherPersonError
+from croupier.runtime.http_channel import NO_TOKENS
+from croupier.runtime.transport import TLS, Transport
 
 __all__ = ["own_limits", "read_round", "submit_one", "verify_inclusion"]
 

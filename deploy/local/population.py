@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from client.submission import Participant
-from deploy.local.budget_groups import BudgetGroup
-from protocol.mechanisms import IntervalMechanism, KaryResponse, Mechanism, OneBit, RandomizedResponse
-from protocol.questions import Question, choose_budget
+from croupier.client.submission import Participant
+from croupier.deploy.local.budget_groups import BudgetGroup
+from croupier.protocol.mechanisms import IntervalMechanism, KaryResponse, Mechanism, OneBit, RandomizedResponse
+from croupier.protocol.questions import Question, choose_budget
 
 __all__ = [
     "ParticipantFile",

@@ -19,10 +19,10 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
-from deploy.directory import read_deployment
-from deploy.operator.keys import free_addresses, make_deployment, write_deployment
-from protocol.deployment import DEPLOYMENT_FILE, Deployment, PrivacyLimit
-from runtime.service_directory import SETTINGS_FILE
+from croupier.deploy.directory import read_deployment
+from croupier.deploy.operator.keys import free_addresses, make_deployment, write_deployment
+from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, PrivacyLimit
+from croupier.runtime.service_directory import SETTINGS_FILE
 
 __all__ = ["LocalDeployment", "temporary_deployment"]
 
@@ -65,7 +65,9 @@ class LocalDeployment:
             command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         except OSError:
             return False
-        return b"deploy.node" in command and name.encode() in command and str(self.directory).encode() in command
+        return (
+            b"croupier.deploy.node" in command and name.encode() in command and str(self.directory).encode() in command
+        )
 
     def up(self, names: list[str] | None = None, workers: int | None = None) -> dict[str, int]:
         """Starts the named services, or all, waits until each serves, and returns all process ids.
@@ -86,7 +88,7 @@ class LocalDeployment:
         return running
 
     def _spawn(self, name: str, workers: int | None) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "deploy.node", name, str(self.directory)]
+        command = [sys.executable, "-m", "croupier.deploy.node", name, str(self.directory)]
         command += ["--workers", str(workers)] if workers else []
         command += [] if self._stays else ["--until-end-of-input"]
         file = self.directory / name / "service.log"

@@ -14,16 +14,16 @@ from typing import Any
 
 import grpc.aio
 
-from client.fleet import run_fleet
-from client.outbox import Outbox
-from client.rounds import state_name
-from client.submission import Participant
-from deploy.local.fleet import fleet_json
-from deploy.operator.rounds import Operator, RoundSettings
-from deploy.show.documents import status_json
-from protocol.manifest import RoundTerms
-from protocol.v1 import messages_pb2 as pb
-from runtime.workers import WorkerPool
+from croupier.client.fleet import run_fleet
+from croupier.client.outbox import Outbox
+from croupier.client.rounds import state_name
+from croupier.client.submission import Participant
+from croupier.deploy.local.fleet import fleet_json
+from croupier.deploy.operator.rounds import Operator, RoundSettings
+from croupier.deploy.show.documents import status_json
+from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.runtime.workers import WorkerPool
 
 __all__ = ["RoundOutcome", "play_round", "players"]
 

@@ -1,4 +1,4 @@
-"""`python -m deploy.node NAME DIR`: runs a service, as `croupier serve` does, for `deploy.local`.
+"""`python -m croupier.deploy.node NAME DIR`: runs a service, as `croupier serve` does, for `deploy.local`.
 
 A file of this name is not imported again by the service's worker processes, which need little of what it imports.
 """
@@ -9,8 +9,8 @@ import argparse
 import logging
 from pathlib import Path
 
-from deploy.node.extras import missing_library
-from runtime.logs import log_as_json
+from croupier.deploy.node.extras import missing_library
+from croupier.runtime.logs import log_as_json
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
@@ -21,7 +21,7 @@ if __name__ == "__main__":
     parser.add_argument("--log-file", type=Path, help="what standard error is; it is kept below a bound")
     given = parser.parse_args()
     try:
-        from deploy.node.serve import serve
+        from croupier.deploy.node.serve import serve
     except ImportError as error:  # of the base alone, which is a client's
         log_as_json(given.name, given.log_file)
         logging.getLogger(__name__).critical("the service ends: %s", missing_library(error))

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from runtime.cluster import AUTHORITY_FILE, certificate_files, check_scheduler
-from runtime.core_files import forbid_core_files
+from croupier.runtime.cluster import AUTHORITY_FILE, certificate_files, check_scheduler
+from croupier.runtime.core_files import forbid_core_files
 
 __all__ = ["run_scheduler", "run_workers"]
 

@@ -1,4 +1,4 @@
-"""`python -m deploy.node.probe HOST:PORT`: ends with 0 if the service with this admin port is ready, else with 1.
+"""`python -m croupier.deploy.node.probe HOST:PORT`: ends with 0 if the service at this admin port is ready, else 1.
 
 With http://HOST:PORT it is the gateway there that is asked.
 

@@ -7,8 +7,8 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from protocol.deployment import DEPLOYMENT_FILE, Deployment, load_deployment
-from runtime.service_directory import Secrets, load_secrets
+from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, load_deployment
+from croupier.runtime.service_directory import Secrets, load_secrets
 
 __all__ = ["FileWatch"]
 

@@ -19,22 +19,22 @@ from pathlib import Path
 
 import grpc.aio
 
-from deploy.directory import read_deployment, store_url
-from deploy.node.extras import missing_library
-from deploy.node.reload import FileWatch
-from protocol.deployment import Deployment, ServiceEntry
-from protocol.errors import Refusal
-from protocol.v1 import services_pb2 as rpc
-from protocol.v1 import services_pb2_grpc as stubs
-from runtime.clock import Clock, SystemClock
-from runtime.cluster import Cluster, Sources
-from runtime.connections import ConnectionWatch
-from runtime.core_files import forbid_core_files
-from runtime.health import Readiness, make_admin_server
-from runtime.logs import log_as_json
-from runtime.prometheus_metrics import MetricsPort, PrometheusMetrics
-from runtime.service import RoundService, ServiceSetup
-from runtime.service_directory import (
+from croupier.deploy.directory import read_deployment, store_url
+from croupier.deploy.node.extras import missing_library
+from croupier.deploy.node.reload import FileWatch
+from croupier.protocol.deployment import Deployment, ServiceEntry
+from croupier.protocol.errors import Refusal
+from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.protocol.v1 import services_pb2_grpc as stubs
+from croupier.runtime.clock import Clock, SystemClock
+from croupier.runtime.cluster import Cluster, Sources
+from croupier.runtime.connections import ConnectionWatch
+from croupier.runtime.core_files import forbid_core_files
+from croupier.runtime.health import Readiness, make_admin_server
+from croupier.runtime.logs import log_as_json
+from croupier.runtime.prometheus_metrics import MetricsPort, PrometheusMetrics
+from croupier.runtime.service import RoundService, ServiceSetup
+from croupier.runtime.service_directory import (
     CLUSTER_DIRECTORY,
     Secrets,
     ServiceSettings,
@@ -42,15 +42,19 @@ from runtime.service_directory import (
     load_settings,
     not_pinned,
 )
-from runtime.store import Store
-from runtime.tls import ServerTls
-from runtime.transport import TLS, Transport
-from runtime.workers import WorkerPool, collect_rarely
+from croupier.runtime.store import Store
+from croupier.runtime.tls import ServerTls
+from croupier.runtime.transport import TLS, Transport
+from croupier.runtime.workers import WorkerPool, collect_rarely
 
 __all__ = ["RunningService", "serve"]
 
 _GRACE_S = 5.0
-_ROOMS = {"shuffler": "runtime.tasks", "accountant": "accountant.service.checking", "analyzer": "runtime.tasks"}
+_ROOMS = {
+    "shuffler": "croupier.runtime.tasks",
+    "accountant": "croupier.accountant.service.checking",
+    "analyzer": "croupier.runtime.tasks",
+}
 """Where the work of a role's workers is."""
 _log = logging.getLogger(__name__)
 
@@ -58,14 +62,14 @@ _log = logging.getLogger(__name__)
 def _role(setup: ServiceSetup) -> RoundService:
     """Returns the service for the entry's role; imports only what that role needs."""
     if setup.entry.role == "shuffler":
-        from shuffler.service import ShufflerService
+        from croupier.shuffler.service import ShufflerService
 
         return ShufflerService(setup)
     if setup.entry.role == "accountant":
-        from accountant.service.service import AccountantService
+        from croupier.accountant.service.service import AccountantService
 
         return AccountantService(setup)
-    from analyzer.service import AnalyzerService
+    from croupier.analyzer.service import AnalyzerService
 
     return AnalyzerService(setup)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from accountant import Budgets, Certificate, LowerBound, Randomizer, certify, lower_bound
+from croupier.accountant import Budgets, Certificate, LowerBound, Randomizer, certify, lower_bound
 
 __all__ = ["Audit", "audit"]
 

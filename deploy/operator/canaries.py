@@ -17,19 +17,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import SystemRandom
 
-from client.outbox import Outbox
-from client.randomizers import RANDOMIZERS
-from client.rounds import fetch_round, fetch_terms, state_name
-from client.submission import Participant, new_client_key, send
-from client.tickets import seal_with_tickets
-from client.verification import certified_chain, missing_at_hop
-from deploy.operator.rounds import Operator
-from deploy.operator.tokens import take_tokens
-from protocol.deployment import OPERATOR
-from protocol.errors import Code, Refusal
-from protocol.manifest import RoundTerms
-from protocol.v1 import messages_pb2 as pb
-from runtime.transport import TLS, Transport
+from croupier.client.outbox import Outbox
+from croupier.client.randomizers import RANDOMIZERS
+from croupier.client.rounds import fetch_round, fetch_terms, state_name
+from croupier.client.submission import Participant, new_client_key, send
+from croupier.client.tickets import seal_with_tickets
+from croupier.client.verification import certified_chain, missing_at_hop
+from croupier.deploy.operator.rounds import Operator
+from croupier.deploy.operator.tokens import take_tokens
+from croupier.protocol.deployment import OPERATOR
+from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.runtime.transport import TLS, Transport
 
 __all__ = ["CanaryReport", "check_canaries", "send_canaries"]
 

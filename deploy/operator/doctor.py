@@ -20,20 +20,20 @@ from typing import Any, cast
 import grpc.aio
 from cryptography import x509
 
-from client.rounds import accept_manifest
-from deploy.directory import read_deployment
-from deploy.operator.init import MACHINES
-from deploy.operator.rounds import Operator
-from deploy.render.layout import called_by
-from protocol.deployment import OPERATOR, Deployment, ServiceEntry
-from protocol.errors import Code, CroupierError, refusal_of
-from protocol.v1 import services_pb2 as rpc
-from protocol.v1 import services_pb2_grpc as stubs
-from runtime.clock import Clock, SystemClock
-from runtime.http_channel import HttpChannel
-from runtime.retrying import HOW_TO_TRUST, is_not_pinned, is_not_trusted, why_unreachable
-from runtime.service_directory import load_secrets, load_settings, not_pinned
-from runtime.transport import TLS, Transport
+from croupier.client.rounds import accept_manifest
+from croupier.deploy.directory import read_deployment
+from croupier.deploy.operator.init import MACHINES
+from croupier.deploy.operator.rounds import Operator
+from croupier.deploy.render.layout import called_by
+from croupier.protocol.deployment import OPERATOR, Deployment, ServiceEntry
+from croupier.protocol.errors import Code, CroupierError, refusal_of
+from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.protocol.v1 import services_pb2_grpc as stubs
+from croupier.runtime.clock import Clock, SystemClock
+from croupier.runtime.http_channel import HttpChannel
+from croupier.runtime.retrying import HOW_TO_TRUST, is_not_pinned, is_not_trusted, why_unreachable
+from croupier.runtime.service_directory import load_secrets, load_settings, not_pinned
+from croupier.runtime.transport import TLS, Transport
 
 __all__ = ["CheckResult", "examine"]
 

@@ -17,15 +17,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from deploy.operator.keys import write_deployment, write_keys, write_secret
-from deploy.render.compose import COMPOSE_FILE, compose_file
-from deploy.render.gateway import GATEWAY, GATEWAY_UNIT_FILE, gateway_container, gateway_unit
-from deploy.render.layout import HOME, GatewayPlace, Layout, Place
-from deploy.render.settings import settings_of
-from deploy.render.systemd import UNIT_FILE, unit
-from protocol.deployment import DEPLOYMENT_FILE, OPERATOR, Deployment
-from protocol.envelope import MAX_HOPS
-from runtime.service_directory import SETTINGS_FILE
+from croupier.deploy.operator.keys import write_deployment, write_keys, write_secret
+from croupier.deploy.render.compose import COMPOSE_FILE, compose_file
+from croupier.deploy.render.gateway import GATEWAY, GATEWAY_UNIT_FILE, gateway_container, gateway_unit
+from croupier.deploy.render.layout import HOME, GatewayPlace, Layout, Place
+from croupier.deploy.render.settings import settings_of
+from croupier.deploy.render.systemd import UNIT_FILE, unit
+from croupier.protocol.deployment import DEPLOYMENT_FILE, OPERATOR, Deployment
+from croupier.protocol.envelope import MAX_HOPS
+from croupier.runtime.service_directory import SETTINGS_FILE
 
 __all__ = ["MACHINES", "NEXT_FILE", "initialise"]
 

@@ -24,12 +24,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.x509.oid import NameOID
 
-from client.key_file import PRIVATE, PUBLIC, key_text
-from protocol.collector import collector_key_lines
-from protocol.deployment import DEPLOYMENT_FILE, OPERATOR, Deployment
-from protocol.envelope import MAX_HOPS
-from runtime.cluster import AUTHORITY_FILE, certificate_files
-from runtime.service_directory import seal_key
+from croupier.client.key_file import PRIVATE, PUBLIC, key_text
+from croupier.protocol.collector import collector_key_lines
+from croupier.protocol.deployment import DEPLOYMENT_FILE, OPERATOR, Deployment
+from croupier.protocol.envelope import MAX_HOPS
+from croupier.runtime.cluster import AUTHORITY_FILE, certificate_files
+from croupier.runtime.service_directory import seal_key
 
 __all__ = [
     "VALID_BEFORE",

@@ -15,13 +15,13 @@ from typing import Any
 import sqlalchemy as sa
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from accountant.results import Guarantee
-from accountant.service.ledger import Entry, Ledger, Spent
-from deploy.directory import read_deployment, store_url
-from deploy.operator.keys import give_to_owner
-from runtime.database import DEFAULT_TIMEOUTS, open_database
-from runtime.schema import bring_up_to_date
-from runtime.service_directory import load_settings
+from croupier.accountant.results import Guarantee
+from croupier.accountant.service.ledger import Entry, Ledger, Spent
+from croupier.deploy.directory import read_deployment, store_url
+from croupier.deploy.operator.keys import give_to_owner
+from croupier.runtime.database import DEFAULT_TIMEOUTS, open_database
+from croupier.runtime.schema import bring_up_to_date
+from croupier.runtime.service_directory import load_settings
 
 __all__ = ["backup_ledger", "restore_ledger", "spent", "spent_in"]
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import grpc.aio
 
-from client.rounds import fetch_terms
-from deploy.operator.rounds import Operator
-from deploy.show.documents import round_json, services_json
-from protocol.errors import Code, Refusal, SignatureError
-from protocol.manifest import RoundTerms
-from protocol.shown import as_shown
-from protocol.v1 import messages_pb2 as pb
-from protocol.v1 import services_pb2 as rpc
+from croupier.client.rounds import fetch_terms
+from croupier.deploy.operator.rounds import Operator
+from croupier.deploy.show.documents import round_json, services_json
+from croupier.protocol.errors import Code, Refusal, SignatureError
+from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.shown import as_shown
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import services_pb2 as rpc
 
 __all__ = ["Known", "overview", "watch"]
 

@@ -13,13 +13,13 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from client.key_file import PRIVATE, PUBLIC
-from deploy.operator.keys import alone, replace_secret
-from deploy.operator.rounds import Operator
-from protocol.deployment import OPERATOR
-from protocol.identity import has_small_order
-from protocol.shown import check_shown
-from runtime.transport import TLS, Transport
+from croupier.client.key_file import PRIVATE, PUBLIC
+from croupier.deploy.operator.keys import alone, replace_secret
+from croupier.deploy.operator.rounds import Operator
+from croupier.protocol.deployment import OPERATOR
+from croupier.protocol.identity import has_small_order
+from croupier.protocol.shown import check_shown
+from croupier.runtime.transport import TLS, Transport
 
 __all__ = ["Enrolled", "enrol", "enrolled", "note_enrolled", "note_revoked", "read_keys"]
 

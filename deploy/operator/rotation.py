@@ -24,11 +24,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from deploy.directory import read_deployment
-from deploy.operator.keys import deployment_text, write_deployment, write_keys
-from deploy.render.kubernetes import rotated
-from protocol.deployment import Deployment, RetiredIdentity, ServiceEntry
-from runtime.service_directory import load_secrets
+from croupier.deploy.directory import read_deployment
+from croupier.deploy.operator.keys import deployment_text, write_deployment, write_keys
+from croupier.deploy.render.kubernetes import rotated
+from croupier.protocol.deployment import Deployment, RetiredIdentity, ServiceEntry
+from croupier.runtime.service_directory import load_secrets
 
 __all__ = ["activate", "manifests_of", "mark_compromised", "rotate"]
 

@@ -20,22 +20,22 @@ from typing import Any, Literal
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-from accountant.ranges import DEFAULT_DELTA
-from client.rounds import accept_manifest, fetch_publication, fetch_round, read_publication, state_name
-from deploy.directory import read_deployment
-from protocol.collector import open_result, read_collector_key
-from protocol.deployment import OPERATOR, Deployment
-from protocol.envelope import PROTOCOL_VERSION, SuiteName
-from protocol.errors import Code, EnvelopeError, Refusal, refusal_of
-from protocol.identity import Kind, read_signed
-from protocol.manifest import RoundTerms, canonical, parse_terms
-from protocol.questions import Question
-from protocol.v1 import messages_pb2 as pb
-from protocol.v1 import services_pb2 as rpc
-from protocol.v1 import services_pb2_grpc as stubs
-from runtime.retrying import retrying
-from runtime.service_directory import load_secrets
-from runtime.transport import TLS, Transport
+from croupier.accountant.ranges import DEFAULT_DELTA
+from croupier.client.rounds import accept_manifest, fetch_publication, fetch_round, read_publication, state_name
+from croupier.deploy.directory import read_deployment
+from croupier.protocol.collector import open_result, read_collector_key
+from croupier.protocol.deployment import OPERATOR, Deployment
+from croupier.protocol.envelope import PROTOCOL_VERSION, SuiteName
+from croupier.protocol.errors import Code, EnvelopeError, Refusal, refusal_of
+from croupier.protocol.identity import Kind, read_signed
+from croupier.protocol.manifest import RoundTerms, canonical, parse_terms
+from croupier.protocol.questions import Question
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.protocol.v1 import services_pb2_grpc as stubs
+from croupier.runtime.retrying import retrying
+from croupier.runtime.service_directory import load_secrets
+from croupier.runtime.transport import TLS, Transport
 
 __all__ = ["Operator", "RoundSettings", "check_settings", "kept_result", "open_published", "published_result"]
 

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from random import SystemRandom
 
-from deploy.operator.keys import alone, replace_secret, write_secret
-from deploy.operator.roster import note_revoked
-from deploy.operator.rounds import Operator
-from protocol.deployment import OPERATOR
-from runtime.transport import TLS, Transport
+from croupier.deploy.operator.keys import alone, replace_secret, write_secret
+from croupier.deploy.operator.roster import note_revoked
+from croupier.deploy.operator.rounds import Operator
+from croupier.protocol.deployment import OPERATOR
+from croupier.runtime.transport import TLS, Transport
 
 __all__ = ["issue_token_file", "revoke", "take_tokens"]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from deploy.render.compose import COMPOSE_FILE, compose_file, containerfile
-from deploy.render.gateway import GATEWAY_UNIT_FILE, gateway_container, gateway_unit
-from deploy.render.grafana import dashboard
-from deploy.render.kubernetes import manifests
-from deploy.render.layout import Layout
-from deploy.render.systemd import UNIT_FILE, unit
+from croupier.deploy.render.compose import COMPOSE_FILE, compose_file, containerfile
+from croupier.deploy.render.gateway import GATEWAY_UNIT_FILE, gateway_container, gateway_unit
+from croupier.deploy.render.grafana import dashboard
+from croupier.deploy.render.kubernetes import manifests
+from croupier.deploy.render.layout import Layout
+from croupier.deploy.render.systemd import UNIT_FILE, unit
 
 __all__ = ["EXAMPLE", "committed_files", "write_committed"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from string import Template
 
-from deploy.render.confinement import CONTAINER
-from deploy.render.layout import FIRST_PORT, HOME, Layout, Place, Resources
-from deploy.render.settings import MOUNTED_STORAGE_KEY
+from croupier.deploy.render.confinement import CONTAINER
+from croupier.deploy.render.layout import FIRST_PORT, HOME, Layout, Place, Resources
+from croupier.deploy.render.settings import MOUNTED_STORAGE_KEY
 
 __all__ = ["COMPOSE_FILE", "compose_file", "containerfile"]
 
@@ -46,7 +46,8 @@ ENV PATH=/opt/croupier/bin:$$PATH PYTHONDONTWRITEBYTECODE=1
 USER $user:$user
 WORKDIR $home
 EXPOSE $peers $public
-HEALTHCHECK --interval=30s --timeout=5s --start-period=${start_s}s CMD ["python", "-m", "deploy.node.probe", "$admin"]
+HEALTHCHECK --interval=30s --timeout=5s --start-period=${start_s}s \\
+ CMD ["python", "-m", "croupier.deploy.node.probe", "$admin"]
 CMD ["croupier", "--help"]
 """)
 _OPENING = Template("""\
@@ -69,7 +70,7 @@ _SERVICE = Template(
       - "$first:$peers" # peers and the operator
 $public_port      - "127.0.0.1:$metrics:$metrics_inside" # Prometheus, on this machine only
     healthcheck:
-      test: [CMD, python, -m, deploy.node.probe, "$admin"]
+      test: [CMD, python, -m, croupier.deploy.node.probe, "$admin"]
       interval: 30s
       timeout: 5s
       start_period: ${start_s}s

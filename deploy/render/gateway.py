@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from string import Template
 
-from deploy.render.confinement import CONTAINER, CONTAINER_OF_POD, POD, POLICY, UNIT
-from deploy.render.layout import FIRST_PORT, HOME, Layout, Resources
+from croupier.deploy.render.confinement import CONTAINER, CONTAINER_OF_POD, POD, POLICY, UNIT
+from croupier.deploy.render.layout import FIRST_PORT, HOME, Layout, Resources
 
 __all__ = ["GATEWAY", "GATEWAY_FILE", "GATEWAY_UNIT_FILE", "gateway_container", "gateway_manifest", "gateway_unit"]
 
@@ -56,7 +56,7 @@ ${profiles}    command: [croupier, gateway, --dir, $home, --listen, "$listen"]
     + """\
     network_mode: host # it listens on loopback of this machine, where the reverse proxy is
     healthcheck:
-      test: [CMD, python, -m, deploy.node.probe, "http://$listen"]
+      test: [CMD, python, -m, croupier.deploy.node.probe, "http://$listen"]
       interval: 30s
       timeout: 10s
       start_period: ${start_s}s

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from string import Template
 from typing import Any
 
-from deploy.render.confinement import CONTAINER_OF_POD, POD, POLICY
-from deploy.render.gateway import GATEWAY_FILE, gateway_manifest
-from deploy.render.layout import FIRST_PORT, HOME, Layout, Place, called_by
-from deploy.render.settings import MOUNTED_STORAGE_KEY, container_settings
-from protocol.deployment import DEPLOYMENT_FILE
+from croupier.deploy.render.confinement import CONTAINER_OF_POD, POD, POLICY
+from croupier.deploy.render.gateway import GATEWAY_FILE, gateway_manifest
+from croupier.deploy.render.layout import FIRST_PORT, HOME, Layout, Place, called_by
+from croupier.deploy.render.settings import MOUNTED_STORAGE_KEY, container_settings
+from croupier.protocol.deployment import DEPLOYMENT_FILE
 
 __all__ = ["DEPLOYMENT_CONFIG", "manifests", "rotated"]
 

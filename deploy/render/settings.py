@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deploy.render.layout import FIRST_PORT, Manager, Place, Resources
+from croupier.deploy.render.layout import FIRST_PORT, Manager, Place, Resources
 
 __all__ = ["MOUNTED_STORAGE_KEY", "container_settings", "settings_of"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from string import Template
 
-from deploy.render.confinement import UNIT
-from deploy.render.layout import HOME, Resources
+from croupier.deploy.render.confinement import UNIT
+from croupier.deploy.render.layout import HOME, Resources
 
 __all__ = ["UNIT_FILE", "unit"]
 

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import grpc.aio
 
-from accountant.privacy_filter import FIXED_TERMS
-from accountant.results import right_at_most
-from client.rounds import state_name
-from protocol.errors import refusal_of
-from protocol.manifest import RoundTerms
-from protocol.v1 import messages_pb2 as pb
-from protocol.v1 import services_pb2 as rpc
-from runtime.retrying import why_unreachable
+from croupier.accountant.privacy_filter import FIXED_TERMS
+from croupier.accountant.results import right_at_most
+from croupier.client.rounds import state_name
+from croupier.protocol.errors import refusal_of
+from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.runtime.retrying import why_unreachable
 
 if TYPE_CHECKING:
-    from accountant import Plan
-    from accountant.service.ledger import Spent
+    from croupier.accountant import Plan
+    from croupier.accountant.service.ledger import Spent
 
 __all__ = [
     "part_of_page",

@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.table import Table
 
-from accountant.results import delta_too_large, round_up
+from croupier.accountant.results import delta_too_large, round_up
 
 __all__ = [
     "answers_table",

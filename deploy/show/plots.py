@@ -18,8 +18,8 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from accountant.drawing import CERTIFIED, COMPARED, MEASURED, OTHERS, draw_tiers
-from accountant.results import round_up
+from croupier.accountant.drawing import CERTIFIED, COMPARED, MEASURED, OTHERS, draw_tiers
+from croupier.accountant.results import round_up
 
 __all__ = [
     "check_plot_file",

@@ -11,10 +11,10 @@ from typing import Any
 
 from rich.text import Text
 
-from accountant.plain_words import does
-from accountant.results import percent, round_up
-from deploy.show.tables import counted
-from deploy.show.text import GLUE, sections_text, wrapped
+from croupier.accountant.plain_words import does
+from croupier.accountant.results import percent, round_up
+from croupier.deploy.show.tables import counted
+from croupier.deploy.show.text import GLUE, sections_text, wrapped
 
 __all__ = [
     "deadline",

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
-from accountant.plain_words import stated_randomizer
-from accountant.results import delta_too_large, round_down, round_up
+from croupier.accountant.plain_words import stated_randomizer
+from croupier.accountant.results import delta_too_large, round_down, round_up
 
 if TYPE_CHECKING:
-    from accountant import Comparison
+    from croupier.accountant import Comparison
 
 __all__ = [
     "LARGE_DELTAS",

@@ -15,10 +15,10 @@ from typing import Any
 
 import torch
 
-from deploy.training.descent import Descent
-from deploy.training.outcome import EpochRecord
-from deploy.training.privacy import Batch
-from protocol.deployment import Deployment
+from croupier.deploy.training.descent import Descent
+from croupier.deploy.training.outcome import EpochRecord
+from croupier.deploy.training.privacy import Batch
+from croupier.protocol.deployment import Deployment
 
 __all__ = ["Checkpoint", "Progress"]
 

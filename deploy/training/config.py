@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploy.local.budget_groups import BudgetGroup, parse_budget_groups
+from croupier.deploy.local.budget_groups import BudgetGroup, parse_budget_groups
 
 __all__ = ["DATASETS", "FEATURES", "MODELS", "StepRule", "TrainingConfig", "check_choice", "check_model"]
 

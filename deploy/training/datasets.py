@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from deploy.training.config import DATASETS, FEATURES, check_choice
-from deploy.training.scattering import scattering
+from croupier.deploy.training.config import DATASETS, FEATURES, check_choice
+from croupier.deploy.training.scattering import scattering
 
 __all__ = ["Dataset", "Examples", "load_dataset", "with_features"]
 

@@ -20,27 +20,27 @@ from typing import Any
 import numpy as np
 import torch
 
-from client.fleet import FleetReport, run_fleet
-from client.gradients import FlatModel
-from client.outbox import Outbox
-from client.rounds import fetch_terms
-from client.sequential import Attendee, answer_sequentially
-from client.submission import Participant, new_client_key
-from deploy.directory import read_deployment
-from deploy.operator.rounds import Operator, RoundSettings
-from deploy.training.checkpoint import Checkpoint, Progress
-from deploy.training.config import StepRule
-from deploy.training.datasets import Examples
-from deploy.training.descent import Descent, evaluate
-from deploy.training.outcome import EpochRecord
-from deploy.training.privacy import Batch
-from protocol.errors import Code, Refusal
-from protocol.manifest import RoundTerms
-from protocol.mechanisms import GaussianVector, Hemisphere, SequentialOrder, VectorTask
-from protocol.questions import Question
-from protocol.v1 import messages_pb2 as pb
-from runtime.transport import TLS, Transport
-from runtime.workers import WorkerPool
+from croupier.client.fleet import FleetReport, run_fleet
+from croupier.client.gradients import FlatModel
+from croupier.client.outbox import Outbox
+from croupier.client.rounds import fetch_terms
+from croupier.client.sequential import Attendee, answer_sequentially
+from croupier.client.submission import Participant, new_client_key
+from croupier.deploy.directory import read_deployment
+from croupier.deploy.operator.rounds import Operator, RoundSettings
+from croupier.deploy.training.checkpoint import Checkpoint, Progress
+from croupier.deploy.training.config import StepRule
+from croupier.deploy.training.datasets import Examples
+from croupier.deploy.training.descent import Descent, evaluate
+from croupier.deploy.training.outcome import EpochRecord
+from croupier.deploy.training.privacy import Batch
+from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.mechanisms import GaussianVector, Hemisphere, SequentialOrder, VectorTask
+from croupier.protocol.questions import Question
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.runtime.transport import TLS, Transport
+from croupier.runtime.workers import WorkerPool
 
 __all__ = ["DeployedRun", "NotGrantedError", "SequentialRun", "Silos", "StepReport"]
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from client.gradients import FlatModel
-from deploy.training.config import StepRule
-from deploy.training.datasets import Examples
+from croupier.client.gradients import FlatModel
+from croupier.deploy.training.config import StepRule
+from croupier.deploy.training.datasets import Examples
 
 __all__ = ["Descent", "evaluate"]
 

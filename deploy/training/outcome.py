@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from accountant.results import round_up
-from deploy.show.documents import write_json
-from deploy.show.plots import plot_training
-from deploy.training.privacy import Spending
+from croupier.accountant.results import round_up
+from croupier.deploy.show.documents import write_json
+from croupier.deploy.show.plots import plot_training
+from croupier.deploy.training.privacy import Spending
 
 __all__ = ["EpochRecord", "TrainingOutcome"]
 

@@ -14,19 +14,19 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from accountant.bounds.profile import smallest_epsilon
-from accountant.budgets import Budgets
-from accountant.certification import UNIFORM_ORDER, tier_profiles
-from accountant.composition import ComposedProfile, Round
-from accountant.mechanisms.hemisphere import HemisphereMechanism
-from accountant.numerics.gaussian import gaussian_epsilon
-from accountant.privacy_filter import FIXED_TERMS
-from accountant.published import OutOfRangeError, gspa_mu
-from accountant.results import Grade, sum_above
-from accountant.service.ledger import RecordedProfile, profile_of
-from accountant.service.round_certificate import HONEST_ACCOUNTANT, UNWATCHED
-from protocol.calibration import unit_epsilon, unit_sigma
-from protocol.v1 import messages_pb2 as pb
+from croupier.accountant.bounds.profile import smallest_epsilon
+from croupier.accountant.budgets import Budgets
+from croupier.accountant.certification import UNIFORM_ORDER, tier_profiles
+from croupier.accountant.composition import ComposedProfile, Round
+from croupier.accountant.mechanisms.hemisphere import HemisphereMechanism
+from croupier.accountant.numerics.gaussian import gaussian_epsilon
+from croupier.accountant.privacy_filter import FIXED_TERMS
+from croupier.accountant.published import OutOfRangeError, gspa_mu
+from croupier.accountant.results import Grade, sum_above
+from croupier.accountant.service.ledger import RecordedProfile, profile_of
+from croupier.accountant.service.round_certificate import HONEST_ACCOUNTANT, UNWATCHED
+from croupier.protocol.calibration import unit_epsilon, unit_sigma
+from croupier.protocol.v1 import messages_pb2 as pb
 
 __all__ = ["Batch", "Conditions", "SiloSpending", "Spending", "TrainingCost", "UserSpending"]
 

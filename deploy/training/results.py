@@ -15,16 +15,16 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from accountant.results import round_up
-from deploy.show.documents import part_of_page, write_json, write_part
-from deploy.show.plots import plot_training
-from deploy.training.config import StepRule, check_choice
-from deploy.training.datasets import Dataset, Examples, with_features
-from deploy.training.descent import Descent, evaluate
-from deploy.training.models import load_model
-from deploy.training.outcome import EpochRecord, TrainingOutcome
-from deploy.training.privacy import Batch, Conditions, SiloSpending, Spending, UserSpending
-from deploy.training.simulation import silo_epochs, user_epochs
+from croupier.accountant.results import round_up
+from croupier.deploy.show.documents import part_of_page, write_json, write_part
+from croupier.deploy.show.plots import plot_training
+from croupier.deploy.training.config import StepRule, check_choice
+from croupier.deploy.training.datasets import Dataset, Examples, with_features
+from croupier.deploy.training.descent import Descent, evaluate
+from croupier.deploy.training.models import load_model
+from croupier.deploy.training.outcome import EpochRecord, TrainingOutcome
+from croupier.deploy.training.privacy import Batch, Conditions, SiloSpending, Spending, UserSpending
+from croupier.deploy.training.simulation import silo_epochs, user_epochs
 
 __all__ = ["PARTS", "Setting", "run_setting", "write_page"]
 

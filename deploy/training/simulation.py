@@ -10,11 +10,11 @@ from collections.abc import Iterator
 
 import torch
 
-from analyzer.vectors import gaussian_mean, hemisphere_mean
-from client.gradients import FlatModel
-from deploy.training.config import StepRule
-from deploy.training.datasets import Dataset, Examples
-from deploy.training.descent import Descent
+from croupier.analyzer.vectors import gaussian_mean, hemisphere_mean
+from croupier.client.gradients import FlatModel
+from croupier.deploy.training.config import StepRule
+from croupier.deploy.training.datasets import Dataset, Examples
+from croupier.deploy.training.descent import Descent
 
 __all__ = ["hemisphere_reports", "shares_of", "silo_epochs", "user_epochs"]
 

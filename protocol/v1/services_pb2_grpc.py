@@ -3,8 +3,8 @@
 import grpc
 import warnings
 
-from protocol.v1 import messages_pb2 as protocol_dot_v1_dot_messages__pb2
-from protocol.v1 import services_pb2 as protocol_dot_v1_dot_services__pb2
+from croupier.protocol.v1 import messages_pb2 as protocol_dot_v1_dot_messages__pb2
+from croupier.protocol.v1 import services_pb2 as protocol_dot_v1_dot_services__pb2
 
 GRPC_GENERATED_VERSION = '1.80.0'
 GRPC_VERSION = grpc.__version__

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from accountant.published import gspa_asymptotic
 from croupier import BinaryRandomizedResponse, Budgets, KaryRandomizedResponse, OneBitMean, certify
+from croupier.accountant.published import gspa_asymptotic
 from tests.accountant.oracles.from_definitions import count_law
 
 REFUTED: list[dict[str, Any]] = json.loads((Path(__file__).parents[1] / "vectors" / "accounting.json").read_text())[

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accountant.bounds.closed_forms import binary_delta
 from croupier import BinaryRandomizedResponse, KaryRandomizedResponse, Randomizer
+from croupier.accountant.bounds.closed_forms import binary_delta
 from tests.accountant.oracles.from_definitions import count_law
 from tests.support.accounting import certify_without_attack as certify
 from tests.support.drawn import drawn

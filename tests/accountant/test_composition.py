@@ -11,11 +11,11 @@ from dp_accounting.pld.pld_pmf import DensePLDPmf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accountant.bounds.exact_binary import ExactBinaryProfile
-from accountant.bounds.profile import Bounded
-from accountant.composition import ComposedProfile, Round, profile_nodes
-from accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
 from croupier import Budgets, LaplaceMechanism, certify
+from croupier.accountant.bounds.exact_binary import ExactBinaryProfile
+from croupier.accountant.bounds.profile import Bounded
+from croupier.accountant.composition import ComposedProfile, Round, profile_nodes
+from croupier.accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
 from tests.accountant.oracles.from_definitions import count_law
 
 

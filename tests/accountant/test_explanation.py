@@ -13,21 +13,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accountant.certification import certify
-from accountant.certified_profile import DELTAS
-from accountant.explanation import Explanation, explain, profile_around
-from accountant.mechanisms.base import Randomizer
-from accountant.mechanisms.record_gaussian import RecordGaussian
-from accountant.mechanisms.registry import as_randomizer
-from accountant.plain_words import plain, stated_randomizer
-from accountant.results import Certificate, percent, right_at_most, round_down, round_up
-from accountant.service.round_certificate import HONEST_ACCOUNTANT, after_sequential, genuine_roster
-from client.published import certificate_json
 from croupier import GaussianMechanism, LaplaceMechanism, TableMechanism
-from protocol.manifest import canonical, parse_terms
-from protocol.mechanisms import Hemisphere, SequentialOrder, VectorTask
-from protocol.questions import Question
-from protocol.v1 import messages_pb2 as pb
+from croupier.accountant.certification import certify
+from croupier.accountant.certified_profile import DELTAS
+from croupier.accountant.explanation import Explanation, explain, profile_around
+from croupier.accountant.mechanisms.base import Randomizer
+from croupier.accountant.mechanisms.record_gaussian import RecordGaussian
+from croupier.accountant.mechanisms.registry import as_randomizer
+from croupier.accountant.plain_words import plain, stated_randomizer
+from croupier.accountant.results import Certificate, percent, right_at_most, round_down, round_up
+from croupier.accountant.service.round_certificate import HONEST_ACCOUNTANT, after_sequential, genuine_roster
+from croupier.client.published import certificate_json
+from croupier.protocol.manifest import canonical, parse_terms
+from croupier.protocol.mechanisms import Hemisphere, SequentialOrder, VectorTask
+from croupier.protocol.questions import Question
+from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support import make_kit
 
 RANDOMIZERS: tuple[Randomizer, ...] = (

@@ -18,7 +18,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from accountant.service.ledger import RecordedProfile, profile_of
 from croupier import (
     BinaryRandomizedResponse,
     Budgets,
@@ -30,6 +29,7 @@ from croupier import (
     TableMechanism,
     certify,
 )
+from croupier.accountant.service.ledger import RecordedProfile, profile_of
 from tests.accountant.oracles.from_definitions import count_law
 from tests.support.drawn import drawn
 
@@ -274,7 +274,9 @@ def test_every_certified_curve_of_half_spheres(seed: int) -> None:
     linkage = str(rng.choice(["separate", "stratified"]))
     rounds = int(rng.integers(1, 3)) if few else 1
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("accountant.mechanisms.binary.LEAST_BLANKET", -math.inf)  # the exchange bound always has a say
+        patch.setattr(
+            "croupier.accountant.mechanisms.binary.LEAST_BLANKET", -math.inf
+        )  # the exchange bound always has a say
         budgets, randomizer = Budgets.from_tiers(tiers), HemisphereMechanism(1)
         keys = {"dishonest": dishonest, "linkage": linkage, "attack": False, "rounds": rounds}
         found = certify(budgets, randomizer, delta=delta, **keys)  # type: ignore[arg-type]

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from accountant.mechanisms.registry import RANDOMIZERS
 from croupier import (
     BinaryRandomizedResponse,
     Budgets,
@@ -22,6 +21,7 @@ from croupier import (
     privacy_profile,
     randomizer_from_name,
 )
+from croupier.accountant.mechanisms.registry import RANDOMIZERS
 
 Ask = Callable[[Any, Any], Any]
 FUNCTIONS: dict[str, Ask] = {

@@ -9,11 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accountant.attacks.lower_bound import lower_bound
-from accountant.certification import tier_profiles
-from accountant.composition import ComposedProfile, Round
-from accountant.planner import plan
-from accountant.service.ledger import profile_of
 from croupier import (
     BinaryRandomizedResponse,
     Budgets,
@@ -24,7 +19,12 @@ from croupier import (
     Randomizer,
     certify,
 )
-from deploy.training.privacy import Batch, Conditions, UserSpending
+from croupier.accountant.attacks.lower_bound import lower_bound
+from croupier.accountant.certification import tier_profiles
+from croupier.accountant.composition import ComposedProfile, Round
+from croupier.accountant.planner import plan
+from croupier.accountant.service.ledger import profile_of
+from croupier.deploy.training.privacy import Batch, Conditions, UserSpending
 from tests.accountant.oracles.exchange import divergence_of_split
 from tests.support.drawn import drawn
 

@@ -16,15 +16,23 @@ from functools import cache
 import pytest
 import sqlalchemy as sa
 
-from accountant.certification import tier_profiles
-from accountant.composition import ComposedProfile, Round
-from accountant.mechanisms.record_gaussian import RecordGaussian
-from accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
-from accountant.privacy_filter import FIXED_TERMS
-from accountant.results import round_down, round_up
-from accountant.service.ledger import ANY_TIER, PROFILE_POINTS, Entry, Ledger, Limit, RecordedProfile, profile_of
 from croupier import BinaryRandomizedResponse, Budgets, certify
-from protocol.calibration import unit_sigma
+from croupier.accountant.certification import tier_profiles
+from croupier.accountant.composition import ComposedProfile, Round
+from croupier.accountant.mechanisms.record_gaussian import RecordGaussian
+from croupier.accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
+from croupier.accountant.privacy_filter import FIXED_TERMS
+from croupier.accountant.results import round_down, round_up
+from croupier.accountant.service.ledger import (
+    ANY_TIER,
+    PROFILE_POINTS,
+    Entry,
+    Ledger,
+    Limit,
+    RecordedProfile,
+    profile_of,
+)
+from croupier.protocol.calibration import unit_sigma
 
 BUDGETS = Budgets.from_tiers([(0.5, 100), (1.0, 150), (1.5, 80)])
 DELTA = 1e-6
@@ -95,7 +103,7 @@ def test_rounds_that_are_alike_are_composed_at_once(engine: sa.Engine, monkeypat
         composed.append(len(rounds))
         return ComposedProfile(rounds, target)
 
-    monkeypatch.setattr("accountant.service.ledger.ComposedProfile", counted)
+    monkeypatch.setattr("croupier.accountant.service.ledger.ComposedProfile", counted)
     other = [replace(one, profile=one.profile[::2]) for one in entries_of()]
     with engine.begin() as connection:
         ledger = Ledger(connection)
@@ -248,7 +256,7 @@ def test_refusals_say_what_was_requested_and_what_remains(engine: sa.Engine) -> 
 def test_what_was_acknowledged_survives_a_kill(engine: sa.Engine, database_url: str) -> None:
     program = f"""
 import sqlalchemy as sa, sys, time
-from accountant.service.ledger import Entry, Ledger
+from croupier.accountant.service.ledger import Entry, Ledger
 engine = sa.create_engine({database_url!r})
 with engine.begin() as connection:
     Ledger(connection).enter("kept", b"k", [Entry(1.0, 0.0, 10, 0.5, 1e-6)])

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from typer.main import get_command
 
-from accountant import planner
-from accountant.answers import answer_of
-from accountant.mechanisms.binary import BinaryRandomizedResponse, OneBitMean
-from accountant.mechanisms.hemisphere import HemisphereMechanism
-from accountant.planner import TOLERANCE, Goal, resized, standard_error
-from accountant.results import Certificate, round_down
 from croupier import Budgets, KaryRandomizedResponse, LaplaceMechanism, Randomizer, TableMechanism, plan
-from deploy.cli import app
+from croupier.accountant import planner
+from croupier.accountant.answers import answer_of
+from croupier.accountant.mechanisms.binary import BinaryRandomizedResponse, OneBitMean
+from croupier.accountant.mechanisms.hemisphere import HemisphereMechanism
+from croupier.accountant.planner import TOLERANCE, Goal, resized, standard_error
+from croupier.accountant.results import Certificate, round_down
+from croupier.deploy.cli import app
 from tests.support.accounting import certify_without_attack as certify
 
 FAMILIES = [BinaryRandomizedResponse(), KaryRandomizedResponse(6), LaplaceMechanism()]

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
-from accountant.privacy_filter import PrivacyFilter, smallest_admitting_epsilon
-from accountant.round_cost import ORDERS, RoundCost, curve_points
 from croupier import Budgets, certify, compose
+from croupier.accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
+from croupier.accountant.privacy_filter import PrivacyFilter, smallest_admitting_epsilon
+from croupier.accountant.round_cost import ORDERS, RoundCost, curve_points
 from tests.accountant.oracles.adaptive import Pair, largest_delta, profile_points, randomized_response, shuffled_bits
 from tests.support.drawn import drawn
 
@@ -107,7 +107,7 @@ def test_gaussian_rounds_cost_their_share_of_delta_and_no_more(rounds: int) -> N
         method = "Gaussian"
 
         def delta(self, epsilon: float) -> object:
-            from accountant.bounds.profile import Bounded
+            from croupier.accountant.bounds.profile import Bounded
 
             return Bounded(gaussian_delta(mu, epsilon), 0.0)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from accountant.ranges import check_count, check_delta, check_epsilon, check_linkage, check_target_delta
+from croupier.accountant.ranges import check_count, check_delta, check_epsilon, check_linkage, check_target_delta
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from accountant.mechanisms.record_gaussian import RecordGaussian
-from accountant.planner import standard_error
-from accountant.results import Grade
 from croupier import Budgets, certify
-from protocol.calibration import unit_sigma
+from croupier.accountant.mechanisms.record_gaussian import RecordGaussian
+from croupier.accountant.planner import standard_error
+from croupier.accountant.results import Grade
+from croupier.protocol.calibration import unit_sigma
 
 
 @pytest.mark.parametrize("dimension", [1, 60])

@@ -19,8 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import croupier
-from accountant.results import difference, round_down, round_up, written
 from croupier import Certificate, Comparison, Grade, Guarantee, Status, TierCertificate, certify, compose
+from croupier.accountant.results import difference, round_down, round_up, written
 
 
 def test_the_json_has_the_keys_that_others_read() -> None:
@@ -146,14 +146,16 @@ def test_all_is_sorted_and_complete() -> None:
 
 
 def test_importing_the_package_loads_nothing_heavy() -> None:
-    program = "import sys, accountant, croupier; print({'numpy', 'scipy', 'grpc', 'sqlalchemy'} & set(sys.modules))"
+    program = (
+        "import sys, croupier.accountant, croupier; print({'numpy', 'scipy', 'grpc', 'sqlalchemy'} & set(sys.modules))"
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
 
 
 def test_certifying_loads_neither_rpc_nor_storage() -> None:
     program = (
-        "import sys; from accountant import certify; certify([1.0, 1.0], 'rr', delta=.1);"
+        "import sys; from croupier.accountant import certify; certify([1.0, 1.0], 'rr', delta=.1);"
         "print({'grpc', 'sqlalchemy', 'scipy.stats'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -12,15 +12,15 @@ import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accountant.mechanisms.registry import randomizer_of
-from accountant.service.ledger import ANY_TIER, Entry, Ledger
-from accountant.service.round_certificate import certify_into
-from accountant.service.small_tiers import merge_small_tiers
 from croupier import certify
-from protocol.manifest import canonical, parse_terms
-from protocol.mechanisms import KaryResponse, Mechanism, OneBit, RandomizedResponse
-from protocol.questions import Question
-from protocol.v1 import messages_pb2 as pb
+from croupier.accountant.mechanisms.registry import randomizer_of
+from croupier.accountant.service.ledger import ANY_TIER, Entry, Ledger
+from croupier.accountant.service.round_certificate import certify_into
+from croupier.accountant.service.small_tiers import merge_small_tiers
+from croupier.protocol.manifest import canonical, parse_terms
+from croupier.protocol.mechanisms import KaryResponse, Mechanism, OneBit, RandomizedResponse
+from croupier.protocol.questions import Question
+from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support import make_kit
 from tests.support.drawn import drawn
 from tests.test_mechanisms_contract import EXAMPLES

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import sqlalchemy as sa
 
-from accountant.mechanisms.registry import randomizer_of
-from accountant.service.ledger import Entry, Ledger, RecordedProfile
-from accountant.service.round_certificate import certify_into
 from croupier import Budgets, certify
-from protocol.manifest import canonical, parse_terms
-from protocol.mechanisms import (
+from croupier.accountant.mechanisms.registry import randomizer_of
+from croupier.accountant.service.ledger import Entry, Ledger, RecordedProfile
+from croupier.accountant.service.round_certificate import certify_into
+from croupier.protocol.manifest import canonical, parse_terms
+from croupier.protocol.mechanisms import (
     Gaussian,
     Hemisphere,
     KaryResponse,
@@ -23,8 +23,8 @@ from protocol.mechanisms import (
     RandomizedResponse,
     VectorTask,
 )
-from protocol.questions import Question
-from protocol.v1 import messages_pb2 as pb
+from croupier.protocol.questions import Question
+from croupier.protocol.v1 import messages_pb2 as pb
 from tests.accountant.oracles.from_definitions import count_law
 from tests.support import make_kit
 from tests.test_mechanisms_contract import EXAMPLES

@@ -11,10 +11,6 @@ import pytest
 import sqlalchemy as sa
 from scipy.stats import norm
 
-from accountant.bounds.exact_binary import ExactBinaryProfile
-from accountant.mechanisms.base import Randomizer
-from accountant.service.ledger import ANY_TIER, Ledger
-from accountant.service.round_certificate import entries_of
 from croupier import (
     BinaryRandomizedResponse,
     Budgets,
@@ -26,6 +22,10 @@ from croupier import (
     certify,
     lower_bound,
 )
+from croupier.accountant.bounds.exact_binary import ExactBinaryProfile
+from croupier.accountant.mechanisms.base import Randomizer
+from croupier.accountant.service.ledger import ANY_TIER, Ledger
+from croupier.accountant.service.round_certificate import entries_of
 
 
 def sigma_of(epsilon: float, delta: float) -> float:

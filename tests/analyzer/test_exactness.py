@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from analyzer.estimators import Estimate, estimate, project_on_simplex
-from protocol.calibration import unit_sigma
-from protocol.mechanisms import Gaussian, KaryResponse, Laplace, OneBit, RandomizedResponse
-from protocol.questions import Question
+from croupier.analyzer.estimators import Estimate, estimate, project_on_simplex
+from croupier.protocol.calibration import unit_sigma
+from croupier.protocol.mechanisms import Gaussian, KaryResponse, Laplace, OneBit, RandomizedResponse
+from croupier.protocol.questions import Question
 
 BIT = Question("bit", RandomizedResponse())
 MEAN = Question("mean", OneBit(low=-2.0, high=6.0))

@@ -11,11 +11,11 @@ import numpy.typing as npt
 import pytest
 from scipy.stats import binom
 
-from analyzer.estimators import ESTIMATORS, Estimate, Laws, Precision, estimate
-from protocol.calibration import unit_sigma
-from protocol.mechanisms import Gaussian, KaryResponse, Laplace, OneBit, RandomizedResponse, ScalarMechanism
-from protocol.questions import Question
-from protocol.v1 import messages_pb2 as pb
+from croupier.analyzer.estimators import ESTIMATORS, Estimate, Laws, Precision, estimate
+from croupier.protocol.calibration import unit_sigma
+from croupier.protocol.mechanisms import Gaussian, KaryResponse, Laplace, OneBit, RandomizedResponse, ScalarMechanism
+from croupier.protocol.questions import Question
+from croupier.protocol.v1 import messages_pb2 as pb
 
 TIERS = ((0.5, 108), (1.0, 74), (2.0, 18))
 ROUNDS = 10_000

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accountant.service.small_tiers import merge_small_tiers
-from analyzer.estimators import Estimate, Merged, estimate
-from protocol.mechanisms import KaryResponse, Laplace, OneBit, RandomizedResponse
-from protocol.questions import Question
+from croupier.accountant.service.small_tiers import merge_small_tiers
+from croupier.analyzer.estimators import Estimate, Merged, estimate
+from croupier.protocol.mechanisms import KaryResponse, Laplace, OneBit, RandomizedResponse
+from croupier.protocol.questions import Question
 from tests.support.drawn import drawn
 
 GRID = (0.1, 0.5, 1.0, 2.0, 4.0)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from analyzer.vectors import (
+from croupier.analyzer.vectors import (
     decode_gaussian_vector,
     decode_unit_vector,
     gaussian_mean,

@@ -16,10 +16,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from client.submission import Participant, new_client_key
-from deploy.gateway.server import make_gateway
-from deploy.listening import WebAddress
-from runtime.transport import TLS
+from croupier.client.submission import Participant, new_client_key
+from croupier.deploy.gateway.server import make_gateway
+from croupier.deploy.listening import WebAddress
+from croupier.runtime.transport import TLS
 from tests.another_client.vectors import FILE
 from tests.support import settings
 from tests.support.gateways import PassOn, Tampering, tickets_for_all

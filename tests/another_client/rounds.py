@@ -15,7 +15,7 @@ from decimal import ROUND_CEILING, Decimal, localcontext
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import messages_pb2 as pb
 from tests.another_client import hpke, ristretto
 
 Draw = Callable[[str, int], bytes]

@@ -12,9 +12,9 @@ from typing import Any
 import grpc.aio
 import pytest
 
-from protocol.v1 import messages_pb2 as pb
-from protocol.v1 import services_pb2 as rpc
-from protocol.v1 import services_pb2_grpc as stubs
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.protocol.v1 import services_pb2_grpc as stubs
 from tests.another_client.rounds import Answer, Round, check_included, choose_budget, randomize_bit, signed_by_all
 from tests.support import settings
 from tests.support.rounds import QUESTIONS, people, table

@@ -13,7 +13,7 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import messages_pb2 as pb
 from tests.another_client import ristretto
 from tests.another_client.rounds import Answer, Round, blanket_threshold, context, flip_threshold
 

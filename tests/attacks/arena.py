@@ -16,16 +16,16 @@ import grpc
 import grpc.aio
 import pytest
 
-import deploy.node.serve
-from client.submission import Participant, send
-from deploy.operator.rounds import Operator
-from protocol.deployment import Deployment
-from protocol.errors import refusal_of
-from protocol.manifest import RoundTerms
-from protocol.v1 import messages_pb2 as pb
-from protocol.v1 import services_pb2 as rpc
-from protocol.v1 import services_pb2_grpc as stubs
-from runtime.service import RoundService, ServiceSetup
+import croupier.deploy.node.serve
+from croupier.client.submission import Participant, send
+from croupier.deploy.operator.rounds import Operator
+from croupier.protocol.deployment import Deployment
+from croupier.protocol.errors import refusal_of
+from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.protocol.v1 import services_pb2_grpc as stubs
+from croupier.runtime.service import RoundService, ServiceSetup
 from tests.support import InProcess, in_memory, in_process
 from tests.support.clients import crafted, seal_all_of, seal_prepared, submissions_of
 
@@ -132,13 +132,13 @@ async def arena(
         over_tls: where the attack is one on what gRPC does.
     """
     around = in_process if over_tls else in_memory
-    honest = deploy.node.serve._role
+    honest = croupier.deploy.node.serve._role
 
     def role(setup: ServiceSetup) -> RoundService:
         return (cast or {}).get(setup.entry.name, honest)(setup)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(deploy.node.serve, "_role", role)
+        patch.setattr(croupier.deploy.node.serve, "_role", role)
         async with (
             around(directory / "deployment", hops, more) as inside,
             inside.operator() as operator,

@@ -13,20 +13,20 @@ from typing import Any
 import grpc.aio
 import pytest
 
-from analyzer.service import AnalyzerService
-from protocol.batches import ciphertext_hashes, digest, drop_counts, unpack
-from protocol.envelope import HOP_ACCOUNTANT, HOP_ANALYZER, KeyPair, Label, generate_key_pair
-from protocol.errors import Refusal, refusal_of
-from protocol.identity import Kind
-from protocol.manifest import RoundTerms, canonical
-from protocol.onion import Onion, encode_budget
-from protocol.tickets import TICKET_BYTES
-from protocol.v1 import messages_pb2 as pb
-from protocol.v1 import services_pb2 as rpc
-from runtime.service import RoundService, ServiceSetup
-from runtime.transaction import Transaction
-from shuffler.inclusion import put_inclusion_list
-from shuffler.service import ShufflerService
+from croupier.analyzer.service import AnalyzerService
+from croupier.protocol.batches import ciphertext_hashes, digest, drop_counts, unpack
+from croupier.protocol.envelope import HOP_ACCOUNTANT, HOP_ANALYZER, KeyPair, Label, generate_key_pair
+from croupier.protocol.errors import Refusal, refusal_of
+from croupier.protocol.identity import Kind
+from croupier.protocol.manifest import RoundTerms, canonical
+from croupier.protocol.onion import Onion, encode_budget
+from croupier.protocol.tickets import TICKET_BYTES
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.runtime.service import RoundService, ServiceSetup
+from croupier.runtime.transaction import Transaction
+from croupier.shuffler.inclusion import put_inclusion_list
+from croupier.shuffler.service import ShufflerService
 from tests.support import encode_report
 from tests.support.lanes import chunks
 
@@ -334,5 +334,5 @@ def same_keys_every_round(patch: pytest.MonkeyPatch) -> None:
         asking.append((self.name, 0))
         return await prepare(self, request, context)  # makes its keys before it first waits
 
-    patch.setattr("runtime.round_control.generate_key_pair", generate)
+    patch.setattr("croupier.runtime.round_control.generate_key_pair", generate)
     patch.setattr(RoundService, "Prepare", prepare_again)

@@ -6,16 +6,16 @@ from collections.abc import Iterable
 
 import grpc.aio
 
-from analyzer.service import AnalyzerService
-from deploy.operator.rounds import RoundSettings
-from protocol.envelope import HOP_ACCOUNTANT, HOP_ANALYZER, HOP_RELEASE, KeyPair, Label, open_many
-from protocol.manifest import RoundTerms
-from protocol.mechanisms import Laplace
-from protocol.onion import Onion, split_report
-from protocol.questions import Question
-from protocol.v1 import messages_pb2 as pb
-from runtime.service import RoundService, ServiceSetup
-from runtime.tasks import OPENED
+from croupier.analyzer.service import AnalyzerService
+from croupier.deploy.operator.rounds import RoundSettings
+from croupier.protocol.envelope import HOP_ACCOUNTANT, HOP_ANALYZER, HOP_RELEASE, KeyPair, Label, open_many
+from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.mechanisms import Laplace
+from croupier.protocol.onion import Onion, split_report
+from croupier.protocol.questions import Question
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.runtime.service import RoundService, ServiceSetup
+from croupier.runtime.tasks import OPENED
 from tests.attacks.arena import Arena
 from tests.support.lanes import lane_in
 

@@ -11,20 +11,20 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from accountant.privacy_filter import FIXED_TERMS
-from accountant.service.service import AccountantService
-from accountant.service.tickets import BudgetsFound
-from client.fleet import run_fleet
-from client.outbox import Outbox
-from client.submission import Participant, new_client_key, prepare_one
 from croupier import BinaryRandomizedResponse, Budgets, certify
-from protocol.envelope import HOP_ACCOUNTANT, open_many
-from protocol.errors import Code, Refusal
-from protocol.manifest import RoundTerms
-from protocol.onion import BudgetRecord, Onion, decode_budget
-from protocol.v1 import messages_pb2 as pb
-from runtime.service import ENVELOPE_KEY
-from runtime.workers import WorkerPool
+from croupier.accountant.privacy_filter import FIXED_TERMS
+from croupier.accountant.service.service import AccountantService
+from croupier.accountant.service.tickets import BudgetsFound
+from croupier.client.fleet import run_fleet
+from croupier.client.outbox import Outbox
+from croupier.client.submission import Participant, new_client_key, prepare_one
+from croupier.protocol.envelope import HOP_ACCOUNTANT, open_many
+from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.onion import BudgetRecord, Onion, decode_budget
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.runtime.service import ENVELOPE_KEY
+from croupier.runtime.workers import WorkerPool
 from tests.attacks import cheaters
 from tests.attacks.arena import arena
 from tests.support import BIT, make_kit, settings

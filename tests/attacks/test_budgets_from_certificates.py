@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from client.submission import Participant, Sealed
-from deploy.operator.rounds import RoundSettings
-from protocol.manifest import RoundTerms
-from protocol.v1 import messages_pb2 as pb
-from runtime.service import ServiceSetup
+from croupier.client.submission import Participant, Sealed
+from croupier.deploy.operator.rounds import RoundSettings
+from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.runtime.service import ServiceSetup
 from tests.attacks import cheaters
 from tests.attacks.arena import Arena, arena
 from tests.support import settings

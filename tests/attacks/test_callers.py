@@ -13,11 +13,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from deploy.operator import keys
-from protocol.errors import refusal_of
-from protocol.v1 import services_pb2 as rpc
-from protocol.v1 import services_pb2_grpc as stubs
-from runtime.service_directory import Secrets, load_secrets
+from croupier.deploy.operator import keys
+from croupier.protocol.errors import refusal_of
+from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.protocol.v1 import services_pb2_grpc as stubs
+from croupier.runtime.service_directory import Secrets, load_secrets
 from tests.attacks.arena import arena
 
 

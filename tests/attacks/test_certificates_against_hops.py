@@ -22,15 +22,15 @@ from hypothesis import HealthCheck, example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from analyzer.service import AnalyzerService
-from client.submission import Sealed, seal_one
 from croupier import Budgets, certify
-from deploy.operator.rounds import RoundSettings
-from protocol.errors import Refusal
-from protocol.manifest import RoundTerms
-from protocol.onion import Onion, decode_budget
-from protocol.v1 import messages_pb2 as pb
-from runtime.service import ServiceSetup
+from croupier.analyzer.service import AnalyzerService
+from croupier.client.submission import Sealed, seal_one
+from croupier.deploy.operator.rounds import RoundSettings
+from croupier.protocol.errors import Refusal
+from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.onion import Onion, decode_budget
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.runtime.service import ServiceSetup
 from tests.accountant.oracles.exchange import worst_bits
 from tests.attacks import cheaters
 from tests.attacks.arena import Arena, arena

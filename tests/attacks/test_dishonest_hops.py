@@ -14,21 +14,21 @@ import grpc.aio
 import pytest
 import sqlalchemy as sa
 
-from analyzer.service import AnalyzerService
-from client.submission import Participant
-from client.verification import certified_chain, missing_at_hop
 from croupier import BinaryRandomizedResponse, Budgets, certify
-from deploy.operator import canaries, tokens
-from deploy.operator.canaries import check_canaries, send_canaries
-from deploy.operator.tokens import issue_token_file
-from protocol.batches import ciphertext_hashes
-from protocol.errors import Code, Refusal
-from protocol.manifest import RoundTerms
-from protocol.v1 import messages_pb2 as pb
-from protocol.v1 import services_pb2 as rpc
-from runtime.service import RoundService, ServiceSetup
-from runtime.transaction import Transaction
-from shuffler.service import ShufflerService
+from croupier.analyzer.service import AnalyzerService
+from croupier.client.submission import Participant
+from croupier.client.verification import certified_chain, missing_at_hop
+from croupier.deploy.operator import canaries, tokens
+from croupier.deploy.operator.canaries import check_canaries, send_canaries
+from croupier.deploy.operator.tokens import issue_token_file
+from croupier.protocol.batches import ciphertext_hashes
+from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.runtime.service import RoundService, ServiceSetup
+from croupier.runtime.transaction import Transaction
+from croupier.shuffler.service import ShufflerService
 from tests.attacks import cheaters
 from tests.attacks.arena import arena
 from tests.support import settings
@@ -80,7 +80,7 @@ async def test_budgets_without_their_reports_do_not_shrink_the_certificate(tmp_p
     """Hop 1 has to pass on both lanes or neither. Were that not checked, 100 tickets without a report would show it."""
     true = certify(Budgets.from_tiers([(1.0, 20)]), BinaryRandomizedResponse(), delta=1e-4).epsilon
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("protocol.batches._check_joint", lambda report, parameter: None)
+        patch.setattr("croupier.protocol.batches._check_joint", lambda report, parameter: None)
         async with arena(tmp_path, 2, {"shuffler-1": cheaters.DropsReportsAndKeepsTheirBudgets}) as deployment:
             terms = await deployment.operator.open_round(settings())
             await deployment.admit(terms, await deployment.seal(terms, 120))
@@ -100,7 +100,7 @@ async def test_a_trusting_analyzer_publishes_no_forged_report(tmp_path: Path, mo
     for trusting in (False, True):
         analyzer = cheaters.TrustingAnalyzer if trusting else AnalyzerService
         if trusting:
-            monkeypatch.setattr("analyzer.service._digest", lambda hashes: cheaters.AnyBatch())
+            monkeypatch.setattr("croupier.analyzer.service._digest", lambda hashes: cheaters.AnyBatch())
         directory = tmp_path / str(trusting)
         async with arena(directory, 2, {"shuffler-2": ForgesAll, "analyzer": analyzer}) as deployment:
             terms = await deployment.operator.open_round(settings())

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from client.submission import new_client_key
-from client.tickets import get_tickets
-from protocol.errors import Code
-from protocol.identity import sign_submission
-from protocol.manifest import RoundTerms
-from protocol.v1 import messages_pb2 as pb
+from croupier.client.submission import new_client_key
+from croupier.client.tickets import get_tickets
+from croupier.protocol.errors import Code
+from croupier.protocol.identity import sign_submission
+from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.v1 import messages_pb2 as pb
 from tests.attacks import cheaters
 from tests.attacks.arena import Arena, arena
 from tests.support import settings

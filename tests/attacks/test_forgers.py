@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from accountant.service.service import AccountantService
-from client.submission import Participant, new_client_key, prepare_one, seal_one
-from client.tickets import get_tickets
 from croupier import Budgets, certify
-from protocol.errors import TicketError
-from protocol.identity import key_pair_of, sign_submission
-from protocol.manifest import RoundTerms
-from protocol.onion import Onion
-from protocol.tickets import TicketIssuer, TicketRequest
-from protocol.v1 import messages_pb2 as pb
-from protocol.v1 import services_pb2_grpc as stubs
+from croupier.accountant.service.service import AccountantService
+from croupier.client.submission import Participant, new_client_key, prepare_one, seal_one
+from croupier.client.tickets import get_tickets
+from croupier.protocol.errors import TicketError
+from croupier.protocol.identity import key_pair_of, sign_submission
+from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.onion import Onion
+from croupier.protocol.tickets import TicketIssuer, TicketRequest
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import services_pb2_grpc as stubs
 from tests.attacks import cheaters
 from tests.attacks.arena import Arena, Cast, arena
 from tests.support import settings

@@ -12,16 +12,16 @@ import grpc.aio
 import pytest
 
 import croupier
-from client.submission import new_client_key
-from deploy.gateway.app import make_app
-from protocol.envelope import generate_key_pair
-from protocol.errors import Code
-from protocol.identity import Identity, Kind, sign_submission
-from protocol.manifest import RoundTerms, canonical
-from protocol.tickets import BLINDED_BYTES, TicketIssuer, TicketRequest
-from protocol.v1 import messages_pb2 as pb
-from protocol.v1 import services_pb2 as rpc
-from protocol.v1 import services_pb2_grpc as stubs
+from croupier.client.submission import new_client_key
+from croupier.deploy.gateway.app import make_app
+from croupier.protocol.envelope import generate_key_pair
+from croupier.protocol.errors import Code
+from croupier.protocol.identity import Identity, Kind, sign_submission
+from croupier.protocol.manifest import RoundTerms, canonical
+from croupier.protocol.tickets import BLINDED_BYTES, TicketIssuer, TicketRequest
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.protocol.v1 import services_pb2_grpc as stubs
 from tests.attacks.arena import Arena, arena
 from tests.support import settings
 from tests.support.gateways import PassOn, Tampering, reached_at

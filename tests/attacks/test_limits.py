@@ -11,16 +11,16 @@ import grpc.aio
 import pytest
 
 import croupier
-from client.limits import Limits, SpentHere, write_limits
-from client.rounds import accept_manifest
-from deploy.gateway.app import make_app
-from protocol.errors import Code, Refusal, refusal_of
-from protocol.identity import Kind
-from protocol.manifest import RoundTerms, canonical
-from protocol.mechanisms import Gaussian
-from protocol.questions import Question
-from protocol.v1 import messages_pb2 as pb
-from protocol.v1 import services_pb2 as rpc
+from croupier.client.limits import Limits, SpentHere, write_limits
+from croupier.client.rounds import accept_manifest
+from croupier.deploy.gateway.app import make_app
+from croupier.protocol.errors import Code, Refusal, refusal_of
+from croupier.protocol.identity import Kind
+from croupier.protocol.manifest import RoundTerms, canonical
+from croupier.protocol.mechanisms import Gaussian
+from croupier.protocol.questions import Question
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import services_pb2 as rpc
 from tests.attacks.arena import Arena, arena
 from tests.support import settings
 from tests.support.gateways import PassOn, Tampering, reached_at, tickets_for_all

@@ -10,19 +10,19 @@ from pathlib import Path
 import grpc.aio
 import pytest
 
-from analyzer.estimators import decoder
-from client.submission import Participant
-from deploy.operator.rounds import RoundSettings
-from protocol.envelope import HOP_ACCOUNTANT, HOP_ANALYZER, HOP_RELEASE, open_many
-from protocol.manifest import RoundTerms
-from protocol.mechanisms import KaryResponse
-from protocol.onion import BudgetRecord, Onion, decode_budget, split_report
-from protocol.questions import Question
-from protocol.randomness import SystemRandom, uniform_permutation
-from protocol.tickets import TICKET_BYTES
-from protocol.v1 import messages_pb2 as pb
-from runtime.service import ENVELOPE_KEY, RELEASE_KEY
-from shuffler.service import ShufflerService
+from croupier.analyzer.estimators import decoder
+from croupier.client.submission import Participant
+from croupier.deploy.operator.rounds import RoundSettings
+from croupier.protocol.envelope import HOP_ACCOUNTANT, HOP_ANALYZER, HOP_RELEASE, open_many
+from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.mechanisms import KaryResponse
+from croupier.protocol.onion import BudgetRecord, Onion, decode_budget, split_report
+from croupier.protocol.questions import Question
+from croupier.protocol.randomness import SystemRandom, uniform_permutation
+from croupier.protocol.tickets import TICKET_BYTES
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.runtime.service import ENVELOPE_KEY, RELEASE_KEY
+from croupier.shuffler.service import ShufflerService
 from tests.attacks import cheaters
 from tests.attacks.arena import Arena, arena
 from tests.support import encode_report, settings
@@ -92,7 +92,7 @@ async def test_roles_behind_an_honest_first_hop_cannot_pair_the_lanes(
 ) -> None:
     """Every client's letter is the number of its tier, so the attacker can count how often its pairing is right."""
     if not separately:
-        monkeypatch.setattr("shuffler.service.draw_orders", one_order_for_both)
+        monkeypatch.setattr("croupier.shuffler.service.draw_orders", one_order_for_both)
     async with arena(tmp_path, 2, {"shuffler-2": CuriousHop}) as deployment:
         terms = await deployment.operator.open_round(ROUND)
         keys = await keys_of_all(deployment, terms)
@@ -129,7 +129,7 @@ async def test_no_client_can_be_followed_through_one_honest_hop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, honest: bool
 ) -> None:
     if not honest:
-        monkeypatch.setattr("shuffler.service.draw_orders", cheaters.no_orders)
+        monkeypatch.setattr("croupier.shuffler.service.draw_orders", cheaters.no_orders)
     cast = {"shuffler-1": RemembersWhoIsWho, "analyzer": CuriousAnalyzer}
     async with arena(tmp_path, 2, cast) as deployment:
         terms = await deployment.operator.open_round(ROUND)

@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-import client.submission
-from client.randomizers import randomize
-from deploy.operator.rounds import RoundSettings
-from protocol.mechanisms import Gaussian, KaryResponse, Laplace, OneBit
-from protocol.questions import Question
-from protocol.randomness import RandomSource, SeededRandomForTests, SystemRandom, uniform_permutation
+import croupier.client.submission
+from croupier.client.randomizers import randomize
+from croupier.deploy.operator.rounds import RoundSettings
+from croupier.protocol.mechanisms import Gaussian, KaryResponse, Laplace, OneBit
+from croupier.protocol.questions import Question
+from croupier.protocol.randomness import RandomSource, SeededRandomForTests, SystemRandom, uniform_permutation
 from tests.attacks.arena import arena
 
-HOUSE = Path(client.submission.__file__).parents[1]
+HOUSE = Path(croupier.client.submission.__file__).parents[1]
 PROTECTING = ("protocol", "runtime", "client", "shuffler", "accountant", "analyzer")
 QUESTIONS = [
     Question("letter", KaryResponse(k=64)),
@@ -85,8 +85,8 @@ async def test_a_running_deployment_draws_from_the_operating_system(
         used.append(type(source))
         return uniform_permutation(count, source)
 
-    monkeypatch.setattr("client.submission.randomize", watched_randomize)
-    monkeypatch.setattr("shuffler.mixing.uniform_permutation", watched_permutation)
+    monkeypatch.setattr("croupier.client.submission.randomize", watched_randomize)
+    monkeypatch.setattr("croupier.shuffler.mixing.uniform_permutation", watched_permutation)
     async with arena(tmp_path, 2) as deployment:
         question = RoundSettings(QUESTIONS[0], (0.5, 1.0), min_batch_size=20, epsilon_max=4.0, delta=1e-4)
         terms = await deployment.operator.open_round(question)

@@ -7,16 +7,16 @@ from pathlib import Path
 import grpc.aio
 import pytest
 
-from client.rounds import accept_manifest, fetch_terms
-from client.submission import Participant
-from protocol.envelope import KeyPair, Label, generate_key_pair, open_sealed
-from protocol.errors import Code, Refusal, SignatureError, refusal_of
-from protocol.identity import Kind
-from protocol.manifest import RoundTerms, canonical, parse_terms
-from protocol.onion import Onion
-from protocol.v1 import messages_pb2 as pb
-from protocol.v1 import services_pb2 as rpc
-from runtime.service import ServiceSetup
+from croupier.client.rounds import accept_manifest, fetch_terms
+from croupier.client.submission import Participant
+from croupier.protocol.envelope import KeyPair, Label, generate_key_pair, open_sealed
+from croupier.protocol.errors import Code, Refusal, SignatureError, refusal_of
+from croupier.protocol.identity import Kind
+from croupier.protocol.manifest import RoundTerms, canonical, parse_terms
+from croupier.protocol.onion import Onion
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.runtime.service import ServiceSetup
 from tests.attacks import cheaters
 from tests.attacks.arena import arena
 from tests.support import settings
@@ -78,7 +78,7 @@ async def test_an_honest_hop_stops_a_client_that_verified_nothing(
 ) -> None:
     """Its layers name the other manifest. Without that name in them, its tickets would still be for the other one."""
     if not bound:
-        monkeypatch.setattr("protocol.onion.Label", cheaters.UnboundLabel)
+        monkeypatch.setattr("croupier.protocol.onion.Label", cheaters.UnboundLabel)
     async with arena(tmp_path, 2, {"shuffler-1": TagsAVictim}) as deployment:
         terms = await deployment.operator.open_round(settings())
         await deployment.admit(terms, await deployment.seal(terms, 30))

@@ -16,19 +16,19 @@ from typing import Any
 import grpc.aio
 import pytest
 
-from client.limits import Limits, write_limits
-from client.outbox import Outbox
-from client.submission import Participant, new_client_key, prepare_one
-from client.tickets import get_tickets, seal_with_tickets
-from deploy.local.one_user import own_limits, submit_one
-from deploy.operator.rounds import RoundSettings
-from protocol.collector import collector_key_lines, open_result, read_collector_key
-from protocol.envelope import KeyPair
-from protocol.errors import EnvelopeError, OtherPersonError
-from protocol.manifest import RoundTerms
-from protocol.onion import Onion
-from protocol.v1 import messages_pb2 as pb
-from protocol.v1 import services_pb2 as rpc
+from croupier.client.limits import Limits, write_limits
+from croupier.client.outbox import Outbox
+from croupier.client.submission import Participant, new_client_key, prepare_one
+from croupier.client.tickets import get_tickets, seal_with_tickets
+from croupier.deploy.local.one_user import own_limits, submit_one
+from croupier.deploy.operator.rounds import RoundSettings
+from croupier.protocol.collector import collector_key_lines, open_result, read_collector_key
+from croupier.protocol.envelope import KeyPair
+from croupier.protocol.errors import EnvelopeError, OtherPersonError
+from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.onion import Onion
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import services_pb2 as rpc
 from tests.attacks.arena import Arena, arena
 from tests.runtime.test_retention import DAY_S, Later
 from tests.support import SUITE, settings
@@ -60,7 +60,7 @@ def what_is_randomized() -> Iterator[list[Any]]:
         return await seal_with_tickets(*arguments, **how)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("client.one_answer.seal_with_tickets", counted)
+        patch.setattr("croupier.client.one_answer.seal_with_tickets", counted)
         yield made
 
 
@@ -103,7 +103,7 @@ async def test_an_answer_counts_once_when_the_client_dies_or_sends_again(
 
         for step in ("seal_with_tickets", "send"):
             with monkeypatch.context() as patch:
-                patch.setattr(f"client.one_answer.{step}", die)
+                patch.setattr(f"croupier.client.one_answer.{step}", die)
                 patch.setattr(Outbox, "withdraw", lambda *_: None)  # nothing runs after a death
                 with pytest.raises(RuntimeError, match="killed"):
                     await answer(deployment, first)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime.store import Store
+from croupier.runtime.store import Store
 from tests.attacks.arena import arena
 from tests.attacks.reading import POLICY_NOBODY_MEETS, fine_settings
 from tests.support.raw_disk import raw_disk

@@ -10,20 +10,20 @@ import grpc
 import grpc.aio
 import pytest
 
-from accountant.service.service import AccountantService
-from analyzer.service import AnalyzerService
-from protocol.batches import digest
-from protocol.errors import Code, Refusal
-from protocol.identity import Kind
-from protocol.manifest import RoundTerms, canonical
-from protocol.v1 import messages_pb2 as pb
-from protocol.v1 import services_pb2 as rpc
-from protocol.v1 import services_pb2_grpc as stubs
-from runtime.opening import Opening
-from runtime.service import RELEASE_KEY
-from runtime.service_directory import load_secrets
-from runtime.transaction import RoundRow
-from shuffler.service import ShufflerService
+from croupier.accountant.service.service import AccountantService
+from croupier.analyzer.service import AnalyzerService
+from croupier.protocol.batches import digest
+from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.identity import Kind
+from croupier.protocol.manifest import RoundTerms, canonical
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.protocol.v1 import services_pb2_grpc as stubs
+from croupier.runtime.opening import Opening
+from croupier.runtime.service import RELEASE_KEY
+from croupier.runtime.service_directory import load_secrets
+from croupier.runtime.transaction import RoundRow
+from croupier.shuffler.service import ShufflerService
 from tests.attacks import cheaters
 from tests.attacks.arena import WAIT_S, arena
 from tests.attacks.reading import (

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from client.submission import new_client_key
-from protocol.batches import unpack
-from protocol.errors import Code, Refusal
-from protocol.identity import public_key_of, sign_submission
-from protocol.manifest import RoundTerms
-from protocol.onion import Onion
-from protocol.v1 import messages_pb2 as pb
-from protocol.v1 import services_pb2_grpc as stubs
-from runtime.transaction import Transaction
+from croupier.client.submission import new_client_key
+from croupier.protocol.batches import unpack
+from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.identity import public_key_of, sign_submission
+from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.onion import Onion
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import services_pb2_grpc as stubs
+from croupier.runtime.transaction import Transaction
 from tests.attacks import cheaters
 from tests.attacks.arena import arena
 from tests.support import settings
@@ -71,7 +71,7 @@ async def test_a_stolen_envelope_in_the_same_round_is_dropped_as_a_repeat(
 ) -> None:
     """A registered attacker sends the victim's bytes as its own, nine times. Were hops not to look, the sinks would."""
     if not dropping:
-        monkeypatch.setattr("shuffler.mixing.Survey.is_new", lambda self, name: True)
+        monkeypatch.setattr("croupier.shuffler.mixing.Survey.is_new", lambda self, name: True)
     async with arena(tmp_path, 2) as deployment:
         terms = await deployment.operator.open_round(settings())
         submissions = await deployment.seal(terms, 30)
@@ -110,7 +110,7 @@ async def test_what_was_sealed_for_one_round_opens_in_no_other(
 ) -> None:
     cheaters.same_keys_every_round(monkeypatch)
     if not bound:
-        monkeypatch.setattr("protocol.onion.Label", cheaters.UnboundLabel)
+        monkeypatch.setattr("croupier.protocol.onion.Label", cheaters.UnboundLabel)
     async with arena(tmp_path, 2, {"shuffler-1": Replays}) as deployment:
         for number in (1, 2):
             terms = await deployment.operator.open_round(settings(), f"round-{number}")
@@ -212,7 +212,7 @@ async def test_the_lane_is_part_of_what_a_layer_is_sealed_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: bool
 ) -> None:
     if not bound:
-        monkeypatch.setattr("protocol.onion.Label", cheaters.UnboundLabel)
+        monkeypatch.setattr("croupier.protocol.onion.Label", cheaters.UnboundLabel)
     async with arena(tmp_path, 2, {"shuffler-1": SubstitutesItsOwnLane}) as deployment:
         terms = await deployment.operator.open_round(settings())
         await deployment.admit(terms, await deployment.seal(terms, 30))

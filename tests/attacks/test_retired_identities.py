@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from client.rounds import accept_manifest, read_publication
-from deploy.operator.rotation import activate, mark_compromised, rotate
-from deploy.operator.rounds import Operator, RoundSettings
-from protocol.deployment import CLOCKS_DIFFER_S, Deployment
-from protocol.errors import Refusal, RetiredIdentityError, SignatureError
-from protocol.identity import Identity, Kind
-from protocol.manifest import RoundTerms, canonical
-from protocol.v1 import messages_pb2 as pb
-from protocol.v1 import services_pb2 as rpc
-from protocol.v1 import services_pb2_grpc as stubs
-from runtime.service_directory import load_secrets
+from croupier.client.rounds import accept_manifest, read_publication
+from croupier.deploy.operator.rotation import activate, mark_compromised, rotate
+from croupier.deploy.operator.rounds import Operator, RoundSettings
+from croupier.protocol.deployment import CLOCKS_DIFFER_S, Deployment
+from croupier.protocol.errors import Refusal, RetiredIdentityError, SignatureError
+from croupier.protocol.identity import Identity, Kind
+from croupier.protocol.manifest import RoundTerms, canonical
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.protocol.v1 import services_pb2_grpc as stubs
+from croupier.runtime.service_directory import load_secrets
 from tests.support import BIT, settings
 from tests.support.rounds import Table, people, table
 

@@ -18,17 +18,17 @@ import sqlalchemy as sa
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
-from analyzer.service import AnalyzerService
-from deploy.node.serve import RunningService
-from deploy.operator.rounds import RoundSettings
-from protocol.envelope import open_many
-from protocol.errors import Code, Refusal
-from protocol.onion import Onion
-from protocol.v1 import messages_pb2 as pb
-from runtime.service import ENVELOPE_KEY, RELEASE_KEY, RoundService
-from runtime.service_directory import load_secrets
-from runtime.transaction import Transaction
-from shuffler.service import ShufflerService
+from croupier.analyzer.service import AnalyzerService
+from croupier.deploy.node.serve import RunningService
+from croupier.deploy.operator.rounds import RoundSettings
+from croupier.protocol.envelope import open_many
+from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.onion import Onion
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.runtime.service import ENVELOPE_KEY, RELEASE_KEY, RoundService
+from croupier.runtime.service_directory import load_secrets
+from croupier.runtime.transaction import Transaction
+from croupier.shuffler.service import ShufflerService
 from tests.attacks import cheaters
 from tests.attacks.arena import WAIT_S, arena
 from tests.attacks.reading import (
@@ -185,7 +185,7 @@ def without(defence: str, patch: pytest.MonkeyPatch) -> None:
     if defence == FORGETTING:
         patch.setattr(Transaction, "forget", lambda self, round_id: None)
     elif defence == CUT_LOG:
-        patch.setattr("runtime.database.overwrite_log", lambda *_: True)
+        patch.setattr("croupier.runtime.database.overwrite_log", lambda *_: True)
     elif defence == SECURE_DELETE:
         make = RunningService.__init__
 
@@ -365,7 +365,7 @@ async def test_what_is_opened_before_the_close_is_not_to_be_read_from_a_disk(
 ) -> None:
     """Hop 1's files would tell which client sent which ciphertext of the lanes, in the order of arrival."""
     if not sealed:
-        monkeypatch.setattr("runtime.opening._Shelf.put", lambda self, index, records: records)
+        monkeypatch.setattr("croupier.runtime.opening._Shelf.put", lambda self, index, records: records)
     async with arena(tmp_path, 2) as deployment:
         terms = await deployment.operator.open_round(fine_settings())
         submissions = await deployment.seal(terms, 30, value=0.5)

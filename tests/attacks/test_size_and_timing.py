@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from client.submission import Participant
-from protocol.batches import ciphertext_hashes
-from protocol.envelope import SUITES
-from protocol.manifest import RoundTerms
-from protocol.mechanisms import Gaussian, IntervalMechanism, KaryResponse, Laplace, OneBit, RandomizedResponse
-from protocol.onion import Onion
-from protocol.questions import Question
-from protocol.v1 import messages_pb2 as pb
-from protocol.v1 import services_pb2_grpc as stubs
-from shuffler.service import ShufflerService
+from croupier.client.submission import Participant
+from croupier.protocol.batches import ciphertext_hashes
+from croupier.protocol.envelope import SUITES
+from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.mechanisms import Gaussian, IntervalMechanism, KaryResponse, Laplace, OneBit, RandomizedResponse
+from croupier.protocol.onion import Onion
+from croupier.protocol.questions import Question
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import services_pb2_grpc as stubs
+from croupier.shuffler.service import ShufflerService
 from tests.attacks import cheaters
 from tests.attacks.arena import WAIT_S, arena
 from tests.support import make_kit, settings
@@ -106,7 +106,7 @@ class StopsHalfway(cheaters.CheatingShuffler):
 async def test_nothing_travels_before_the_close_and_hops_send_whole_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("runtime.delivery._CHUNK_BYTES", 1000)
+    monkeypatch.setattr("croupier.runtime.delivery._CHUNK_BYTES", 1000)
     async with arena(tmp_path, 2, {"shuffler-1": StopsHalfway, "shuffler-2": Listener}) as deployment:
         terms = await deployment.operator.open_round(settings())
         watcher = deployment.service("shuffler-2")
@@ -160,7 +160,7 @@ async def test_the_first_to_submit_is_not_first_in_the_batch(
 ) -> None:
     """The n-th to submit is the n-th in the output for one client on average; for 12 of 100, with chance below 1e-9."""
     if not mixing:
-        monkeypatch.setattr("shuffler.service.draw_orders", cheaters.no_orders)
+        monkeypatch.setattr("croupier.shuffler.service.draw_orders", cheaters.no_orders)
     async with arena(tmp_path, 2, {"shuffler-2": SeesItsInput}) as deployment:
         terms = await deployment.operator.open_round(settings())
         sealed = await seal_all_of(deployment.operator, terms, [Participant(1, 1.0)] * 100)

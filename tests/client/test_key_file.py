@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from client.key_file import PRIVATE, PUBLIC, key_text, read_private_key
+from croupier.client.key_file import PRIVATE, PUBLIC, key_text, read_private_key
 
 KEY = bytes(range(32))
 

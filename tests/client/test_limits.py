@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from client.limits import Limits, SpentHere, read_limits, write_limits
-from client.outbox import Outbox
-from client.submission import Sealed
-from protocol.errors import LimitError
-from protocol.manifest import canonical, parse_terms
-from protocol.mechanisms import Gaussian
-from protocol.questions import Question
+from croupier.client.limits import Limits, SpentHere, read_limits, write_limits
+from croupier.client.outbox import Outbox
+from croupier.client.submission import Sealed
+from croupier.protocol.errors import LimitError
+from croupier.protocol.manifest import canonical, parse_terms
+from croupier.protocol.mechanisms import Gaussian
+from croupier.protocol.questions import Question
 from tests.support import make_kit
 
 NONE = Limits()

@@ -13,11 +13,11 @@ import pytest
 import typer
 from sqlalchemy.exc import IntegrityError
 
-from client.limits import Limits, SpentHere
-from client.outbox import KEPT_DAYS, Outbox
-from client.submission import Sealed
-from deploy.cli.console import plain_errors
-from protocol.errors import LimitError
+from croupier.client.limits import Limits, SpentHere
+from croupier.client.outbox import KEPT_DAYS, Outbox
+from croupier.client.submission import Sealed
+from croupier.deploy.cli.console import plain_errors
+from croupier.protocol.errors import LimitError
 from tests.support.raw_disk import freed_by_sqlite
 
 VERSION_1 = """

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from scipy.stats import chi2
 
-import client.randomizers
-from client.randomizers import blanket_threshold, flip_threshold, randomize
-from protocol.mechanisms import KaryResponse, Laplace, OneBit, RandomizedResponse, mechanism_from
-from protocol.questions import Question, choose_budget
-from protocol.randomness import SeededRandomForTests, SystemRandom, uniform_permutation
+import croupier.client.randomizers
+from croupier.client.randomizers import blanket_threshold, flip_threshold, randomize
+from croupier.protocol.mechanisms import KaryResponse, Laplace, OneBit, RandomizedResponse, mechanism_from
+from croupier.protocol.questions import Question, choose_budget
+from croupier.protocol.randomness import SeededRandomForTests, SystemRandom, uniform_permutation
 
 BIT = Question("bit", RandomizedResponse())
 LETTER = Question("letter", KaryResponse(k=5))
@@ -153,7 +153,7 @@ def test_the_laplace_scale_is_never_below_the_exact_one(
         scales.append(scale)
         return lambda position: position
 
-    monkeypatch.setattr(client.randomizers, "_discrete_noise", recorded)
+    monkeypatch.setattr(croupier.client.randomizers, "_discrete_noise", recorded)
     question = Question("q", Laplace(low=0.0, high=2.0, lattice=lattice))
     assert randomize(question, 2.0, epsilon, SystemRandom()) == lattice
     assert randomize(question, 0.0, epsilon, SystemRandom()) == 0

@@ -11,11 +11,11 @@ from typing import Any
 import mpmath
 import pytest
 
-from client.randomizers import blanket_threshold, flip_threshold, randomize
-from protocol.calibration import gaussian_sigma_steps
-from protocol.mechanisms import Gaussian, KaryResponse, Laplace, OneBit, RandomizedResponse, mechanism_from
-from protocol.questions import Question, choose_budget
-from protocol.randomness import SeededRandomForTests, SystemRandom, uniform_permutation
+from croupier.client.randomizers import blanket_threshold, flip_threshold, randomize
+from croupier.protocol.calibration import gaussian_sigma_steps
+from croupier.protocol.mechanisms import Gaussian, KaryResponse, Laplace, OneBit, RandomizedResponse, mechanism_from
+from croupier.protocol.questions import Question, choose_budget
+from croupier.protocol.randomness import SeededRandomForTests, SystemRandom, uniform_permutation
 
 BIT = Question("bit", RandomizedResponse())
 MEAN = Question("mean", OneBit(low=0.0, high=10.0))

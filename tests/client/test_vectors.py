@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from scipy.stats import chi2, kstest
 
-from analyzer.vectors import hemisphere_length, hemisphere_mean
-from client.randomizers import flip_threshold
-from client.vectors import clipped, gaussian, gaussian_mean_of_records, hemisphere, mean_of_records, normals
-from protocol.calibration import ROUNDING
-from protocol.mechanisms import GaussianVector, VectorTask
-from protocol.randomness import SeededRandomForTests, SystemRandom
+from croupier.analyzer.vectors import hemisphere_length, hemisphere_mean
+from croupier.client.randomizers import flip_threshold
+from croupier.client.vectors import clipped, gaussian, gaussian_mean_of_records, hemisphere, mean_of_records, normals
+from croupier.protocol.calibration import ROUNDING
+from croupier.protocol.mechanisms import GaussianVector, VectorTask
+from croupier.protocol.randomness import SeededRandomForTests, SystemRandom
 
 DIMENSIONS = [2, 60, 1000]
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from accountant import privacy_profile
-from deploy.console import drawing
-from deploy.console.drawing import bars, curve, strips
+from croupier.accountant import privacy_profile
+from croupier.deploy.console import drawing
+from croupier.deploy.console.drawing import bars, curve, strips
 
 
 def result(estimate: Any, projected: Any, interval: Any, labels: list[str] | None = None) -> dict[str, Any]:

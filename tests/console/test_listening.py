@@ -26,17 +26,17 @@ from cryptography.x509.oid import NameOID
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp
 
-import deploy.console
-from deploy.console.app import make_app
-from deploy.console.guard import Guard, Listening
-from deploy.console.server import serve
-from deploy.console.source import Source
-from deploy.node.extras import missing_library
-from deploy.operator.keys import make_deployment
+from croupier.deploy import console
+from croupier.deploy.console.app import make_app
+from croupier.deploy.console.guard import Guard, Listening
+from croupier.deploy.console.server import serve
+from croupier.deploy.console.source import Source
+from croupier.deploy.node.extras import missing_library
+from croupier.deploy.operator.keys import make_deployment
 from tests.support.command_line import croupier
 
 TOKEN = "a token of more than 16 characters"
-HERE = Path(deploy.console.__file__).parent
+HERE = Path(console.__file__).parent
 FILES = sorted([*HERE.glob("templates/*"), *HERE.glob("static/*")])
 
 
@@ -168,7 +168,7 @@ def test_others_come_with_tls_and_the_token_and_may_not_answer_there(tmp_path: P
     command: list[str | Path] = [
         sys.executable,
         "-m",
-        "deploy.cli",
+        "croupier.deploy.cli",
         "console",
         "--json",
         "--dir",

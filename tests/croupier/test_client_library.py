@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 import croupier
-from client.limits import write_limits
-from client.submission import Sealed, new_client_key
-from protocol.errors import Code
-from protocol.mechanisms import KaryResponse
-from protocol.questions import Question
-from protocol.v1 import messages_pb2 as pb
+from croupier.client.limits import write_limits
+from croupier.client.submission import Sealed, new_client_key
+from croupier.protocol.errors import Code
+from croupier.protocol.mechanisms import KaryResponse
+from croupier.protocol.questions import Question
+from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support import settings
 from tests.support.rounds import QUESTIONS, Table, people, table
 

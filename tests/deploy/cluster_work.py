@@ -6,8 +6,8 @@ import os
 import time
 from pathlib import Path
 
-from protocol.errors import Code, Refusal
-from runtime.tasks import LaneWork, records_of
+from croupier.protocol.errors import Code, Refusal
+from croupier.runtime.tasks import LaneWork, records_of
 
 
 def records_unless_first(place: Path, lane_work: LaneWork, items: list[bytes]) -> list[bytes]:

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from accountant.explanation import explain
-from accountant.mechanisms.registry import RANDOMIZERS
-from accountant.results import percent, round_down, round_up
-from client.randomizers import MAX_LOCAL_EPSILON
-from deploy.bench.certificates import TIMED_CASES, time_case
-from deploy.cli import app
+from croupier.accountant.explanation import explain
+from croupier.accountant.mechanisms.registry import RANDOMIZERS
+from croupier.accountant.results import percent, round_down, round_up
+from croupier.client.randomizers import MAX_LOCAL_EPSILON
+from croupier.deploy.bench.certificates import TIMED_CASES, time_case
+from croupier.deploy.cli import app
 
 PNG = b"\x89PNG"
 DIRECTIONS = ("--randomizer", "hemisphere", "--dimension", 60)

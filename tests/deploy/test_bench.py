@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from deploy.bench import stores
-from deploy.bench.throughput import (
+from croupier.deploy.bench import stores
+from croupier.deploy.bench.throughput import (
     _free_bytes,
     _median,
     _Used,
@@ -19,7 +19,7 @@ from deploy.bench.throughput import (
     measure_throughput,
     seconds_left,
 )
-from protocol.errors import Code, Refusal
+from croupier.protocol.errors import Code, Refusal
 
 
 def row(users: int, wall_s: float = 1.0) -> dict[str, float]:

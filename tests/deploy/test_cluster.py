@@ -17,11 +17,11 @@ from pathlib import Path
 
 import pytest
 
-from deploy.bench.cluster import _envelopes, _on
-from deploy.local.cluster import LocalCluster, local_cluster
-from deploy.operator.keys import make_cluster_keys
-from protocol.errors import Code, Refusal
-from runtime.cluster import Cluster
+from croupier.deploy.bench.cluster import _envelopes, _on
+from croupier.deploy.local.cluster import LocalCluster, local_cluster
+from croupier.deploy.operator.keys import make_cluster_keys
+from croupier.protocol.errors import Code, Refusal
+from croupier.runtime.cluster import Cluster
 from tests.deploy.cluster_work import records_unless_first, refuse, wait_until
 from tests.deploy.test_messages import refused
 from tests.support import BIT, settings
@@ -53,7 +53,7 @@ def who_did_work(place: Path) -> set[int]:
 async def test_a_worker_that_is_killed_while_it_opens_costs_no_report(
     cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("runtime.opening.records_of", partial(records_unless_first, tmp_path))
+    monkeypatch.setattr("croupier.runtime.opening.records_of", partial(records_unless_first, tmp_path))
 
     def settings_of(name: str) -> str:
         shutil.copytree(cluster.certificates, tmp_path / "deployment" / name / "cluster")
@@ -87,7 +87,7 @@ def test_points_are_measured_on_a_cluster(cluster: LocalCluster, tmp_path: Path)
 def test_what_an_envelope_costs_is_measured_where_it_is_spent(
     cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("deploy.bench.cluster._EMPTY_JOBS", 20)
+    monkeypatch.setattr("croupier.deploy.bench.cluster._EMPTY_JOBS", 20)
     work, envelopes = _envelopes(1500)
     found = asyncio.run(_on(cluster, work, envelopes))
     assert all(cost > 0 for name, cost in found.items() if not name.startswith("scheduler"))  # that has 10 ms steps
@@ -116,7 +116,7 @@ def test_a_scheduler_takes_no_strangers_and_is_named_when_it_is_lost(
             stranger.submit(len, b"abc").result(WAIT_S)
         waiting = executor.submit(wait_until, tmp_path / "released")
         appears(tmp_path / "released.waits")
-        monkeypatch.setattr("runtime.cluster._PATIENCE_S", 0.5)
+        monkeypatch.setattr("croupier.runtime.cluster._PATIENCE_S", 0.5)
         os.kill(cluster.scheduler_pid, signal.SIGKILL)  # the last test that needs it
         with pytest.raises(Refusal, match="has been lost") as lost:
             waiting.result(WAIT_S)

@@ -9,7 +9,7 @@ import typer.main
 from typer.testing import CliRunner
 
 import croupier as library
-from deploy.cli import app
+from croupier.deploy.cli import app
 from tests.support.command_line import croupier
 
 

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from deploy.directory import read_deployment
-from deploy.gateway.app import make_app
-from deploy.operator.doctor import CheckResult, examine
-from deploy.operator.keys import make_deployment, write_deployment, write_keys
-from runtime.clock import Clock, SystemClock
+from croupier.deploy.directory import read_deployment
+from croupier.deploy.gateway.app import make_app
+from croupier.deploy.operator.doctor import CheckResult, examine
+from croupier.deploy.operator.keys import make_deployment, write_deployment, write_keys
+from croupier.runtime.clock import Clock, SystemClock
 from tests.support import InProcess, in_memory, in_process, settings
 from tests.support.command_line import answer, croupier
 from tests.support.gateways import URL, reached_at
@@ -117,7 +117,7 @@ async def test_what_services_answer_is_examined(tmp_path: Path, monkeypatch: pyt
         assert "croupier@analyzer" in found["port", "analyzer"].remedy
         assert "'croupier up'" in found["port", "analyzer"].remedy  # it is on loopback
 
-        monkeypatch.setattr("deploy.operator.doctor.version", lambda _: "9.9")
+        monkeypatch.setattr("croupier.deploy.operator.doctor.version", lambda _: "9.9")
         versions = [one for one in await wrong(inside) if one.check == "version"]
         assert {one.service for one in versions} == {"shuffler-1", "shuffler-2"}
         assert all(one.says.endswith("and 9.9 here") for one in versions)

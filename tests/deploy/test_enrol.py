@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from client.fleet import run_fleet
-from client.key_file import PRIVATE, PUBLIC, key_text
-from client.submission import Participant, new_client_key
-from deploy.cli import app
-from deploy.operator.keys import make_client_key, make_deployment
-from deploy.operator.roster import Enrolled, enrol, enrolled, read_keys
-from deploy.operator.tokens import revoke
-from protocol.identity import public_key_of
-from protocol.v1 import services_pb2 as rpc
+from croupier.client.fleet import run_fleet
+from croupier.client.key_file import PRIVATE, PUBLIC, key_text
+from croupier.client.submission import Participant, new_client_key
+from croupier.deploy.cli import app
+from croupier.deploy.operator.keys import make_client_key, make_deployment
+from croupier.deploy.operator.roster import Enrolled, enrol, enrolled, read_keys
+from croupier.deploy.operator.tokens import revoke
+from croupier.protocol.identity import public_key_of
+from croupier.protocol.v1 import services_pb2 as rpc
 from tests.support import settings
 from tests.support.rounds import table
 

@@ -11,12 +11,12 @@ import pytest
 import yaml
 from cryptography import x509
 
-from client.fleet import run_fleet
-from client.outbox import Outbox
-from deploy.directory import read_deployment
-from deploy.operator.doctor import examine
-from deploy.render.layout import Layout, Place, called_by
-from runtime.service_directory import load_settings
+from croupier.client.fleet import run_fleet
+from croupier.client.outbox import Outbox
+from croupier.deploy.directory import read_deployment
+from croupier.deploy.operator.doctor import examine
+from croupier.deploy.render.layout import Layout, Place, called_by
+from croupier.runtime.service_directory import load_settings
 from tests.support import BIT, InProcess, Threads, settings
 from tests.support.command_line import answer, croupier
 from tests.support.in_memory import Network

@@ -14,17 +14,17 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from deploy.cli import app
-from deploy.cli.console import plain_errors, progress_bar, show
-from deploy.cli.rounds import _question
-from deploy.local.processes import LocalDeployment
-from deploy.node.serve import serve
-from deploy.operator.keys import make_deployment
-from deploy.operator.rounds import Operator
-from protocol.errors import SignatureError
-from protocol.mechanisms import KaryResponse, Laplace
-from protocol.v1 import messages_pb2 as pb
-from protocol.v1 import services_pb2 as rpc
+from croupier.deploy.cli import app
+from croupier.deploy.cli.console import plain_errors, progress_bar, show
+from croupier.deploy.cli.rounds import _question
+from croupier.deploy.local.processes import LocalDeployment
+from croupier.deploy.node.serve import serve
+from croupier.deploy.operator.keys import make_deployment
+from croupier.deploy.operator.rounds import Operator
+from croupier.protocol.errors import SignatureError
+from croupier.protocol.mechanisms import KaryResponse, Laplace
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import services_pb2 as rpc
 from tests.support.command_line import answer, croupier
 
 
@@ -158,7 +158,7 @@ def test_a_file_that_is_no_table_of_budgets_is_named(tmp_path: Path) -> None:
 def test_a_demonstration_that_cannot_be_is_not_begun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], message: str
 ) -> None:
-    monkeypatch.setattr("deploy.local.processes.temporary_deployment", lambda *_: pytest.fail("it was begun"))
+    monkeypatch.setattr("croupier.deploy.local.processes.temporary_deployment", lambda *_: pytest.fail("it was begun"))
     people = tmp_path / "people.csv"
     people.write_text("x\n0\n1\n7\n")
     said = refused("demo", "--csv", people, *arguments)
@@ -185,7 +185,7 @@ def test_a_plot_that_cannot_be_drawn_is_refused_before_it_is_computed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Reproduction: the curve was computed first."""
-    monkeypatch.setattr("accountant.privacy_profile", lambda *_, **__: pytest.fail("it was computed"))
+    monkeypatch.setattr("croupier.accountant.privacy_profile", lambda *_, **__: pytest.fail("it was computed"))
     budgets = tmp_path / "budgets.csv"
     budgets.write_text("epsilon,count\n1,100\n")
     for name in ("curve.foo", "curve"):
@@ -257,7 +257,7 @@ def test_what_is_missing_of_an_answer_is_named(tmp_path: Path) -> None:
 
 def test_the_file_of_a_fleet_is_looked_at_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reproduction: a bar without end was drawn, and the deployment was complained of."""
-    monkeypatch.setattr("deploy.local.fleet.submit_file", lambda *_, **__: pytest.fail("it was begun"))
+    monkeypatch.setattr("croupier.deploy.local.fleet.submit_file", lambda *_, **__: pytest.fail("it was begun"))
     people = tmp_path / "people.csv"
     here = ("submit", "--csv", people, "--value-column", "smokes", "--dir", tmp_path / "none")
     assert refused(*here) == f"croupier: {people} does not exist"
@@ -347,7 +347,7 @@ def test_a_service_names_the_file_that_it_cannot_use(
     """A file of another user's ended it with a traceback and 1; a storage key of any bytes was not named."""
     make_deployment(tmp_path, "local", 1)
     own = tmp_path / "accountant"
-    monkeypatch.setattr("deploy.node.serve.log_as_json", lambda *_: None)
+    monkeypatch.setattr("croupier.deploy.node.serve.log_as_json", lambda *_: None)
     monkeypatch.setattr(os, "umask", lambda _: 0)
 
     def last_words() -> str:
@@ -379,7 +379,11 @@ def test_a_service_names_the_file_that_it_cannot_use(
 def test_the_one_extra_that_a_command_needs_is_named_before_it_begins(
     missing: str, arguments: list[str], extra: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("deploy.listening", "deploy.console.server", "deploy.gateway.server"):  # they are imported anew
+    for name in (
+        "croupier.deploy.listening",
+        "croupier.deploy.console.server",
+        "croupier.deploy.gateway.server",
+    ):  # they are imported anew
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, missing, None)
     said = croupier(*arguments, "--dir", tmp_path / "d", expect=2)
@@ -389,7 +393,7 @@ def test_the_one_extra_that_a_command_needs_is_named_before_it_begins(
 
 def test_a_missing_library_is_named_with_its_extra() -> None:
     """Reproduction: 'croupier train' after 'make demo', which installs no torch, ended with a traceback."""
-    program = "import sys; sys.modules['torch'] = None; from deploy.cli import main; main()"
+    program = "import sys; sys.modules['torch'] = None; from croupier.deploy.cli import main; main()"
     command = [sys.executable, "-c", program, "train", "--simulate", "--epochs", "1"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 2

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from matplotlib.figure import Figure
 
-from accountant.certified_profile import certified_line
 from croupier import privacy_profile
-from deploy.show.plots import plot_answers, plot_privacy_curve, plot_training
+from croupier.accountant.certified_profile import certified_line
+from croupier.deploy.show.plots import plot_answers, plot_privacy_curve, plot_training
 
 
 def training(title: str, mode: str, unit: str, grade: str | None) -> dict[str, Any]:

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from deploy.local.budget_groups import parse_budget_groups
-from deploy.local.demo import DemoQuestion, _AnsweredQuestion, ask_about
-from deploy.local.population import Rows, check_columns, guess_question, read_groups, read_population
-from protocol.mechanisms import OneBit
-from protocol.questions import Question
+from croupier.deploy.local.budget_groups import parse_budget_groups
+from croupier.deploy.local.demo import DemoQuestion, _AnsweredQuestion, ask_about
+from croupier.deploy.local.population import Rows, check_columns, guess_question, read_groups, read_population
+from croupier.protocol.mechanisms import OneBit
+from croupier.protocol.questions import Question
 
 GROUPS = parse_budget_groups("1")
 HOURS = Question("hours", OneBit(0.0, 5.0))

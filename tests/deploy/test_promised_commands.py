@@ -12,11 +12,11 @@ from typing import Any
 import grpc.aio
 import pytest
 
-from client.rounds import fetch_signed_result, fetch_terms
-from client.submission import Participant, send
-from deploy.cli import deployment
-from deploy.operator.rounds import Operator, open_published
-from protocol.v1 import messages_pb2 as pb
+from croupier.client.rounds import fetch_signed_result, fetch_terms
+from croupier.client.submission import Participant, send
+from croupier.deploy.cli import deployment
+from croupier.deploy.operator.rounds import Operator, open_published
+from croupier.protocol.v1 import messages_pb2 as pb
 from tests.deploy.test_messages import refused
 from tests.support import in_process
 from tests.support.clients import seal_all_of

@@ -10,17 +10,24 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from accountant.results import percent, right_at_most
-from client.submission import Participant
-from deploy.local.one_user import read_round
-from deploy.operator.overview import Known, _why_unknown, overview, watch
-from deploy.show.documents import round_json, terms_json
-from deploy.show.rounds import _VALUES, deadline, rounds_text, services_text, terms_text
-from protocol.errors import Code, Refusal, SignatureError
-from protocol.manifest import RoundTerms, canonical, parse_terms
-from protocol.mechanisms import MECHANISMS, GaussianVector, Hemisphere, KaryResponse, SequentialOrder, VectorTask
-from protocol.questions import Question
-from protocol.v1 import messages_pb2 as pb
+from croupier.accountant.results import percent, right_at_most
+from croupier.client.submission import Participant
+from croupier.deploy.local.one_user import read_round
+from croupier.deploy.operator.overview import Known, _why_unknown, overview, watch
+from croupier.deploy.show.documents import round_json, terms_json
+from croupier.deploy.show.rounds import _VALUES, deadline, rounds_text, services_text, terms_text
+from croupier.protocol.errors import Code, Refusal, SignatureError
+from croupier.protocol.manifest import RoundTerms, canonical, parse_terms
+from croupier.protocol.mechanisms import (
+    MECHANISMS,
+    GaussianVector,
+    Hemisphere,
+    KaryResponse,
+    SequentialOrder,
+    VectorTask,
+)
+from croupier.protocol.questions import Question
+from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support import make_kit, settings
 from tests.support.rounds import QUESTIONS, table
 

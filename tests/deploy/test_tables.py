@@ -10,25 +10,25 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from accountant.mechanisms.base import Randomizer
-from accountant.mechanisms.hemisphere import HemisphereMechanism
-from accountant.mechanisms.laplace import LaplaceMechanism
-from accountant.mechanisms.record_gaussian import RecordGaussian
-from accountant.mechanisms.registry import as_randomizer
-from accountant.plain_words import plain
-from accountant.results import Grade, Guarantee, round_up
-from accountant.service.ledger import Spent
-from accountant.service.round_certificate import HONEST_ACCOUNTANT, genuine_roster
-from analyzer.estimators import DEPENDENT_BUDGETS
-from client.fleet import FleetReport
-from client.published import publication_json
 from croupier import Budgets, certify
-from deploy.local.demo import published_at_random
-from deploy.local.fleet import FleetOutcome
-from deploy.local.rounds import RoundOutcome
-from deploy.show.documents import spent_json
-from deploy.show.estimates import answers_table, estimates_table, merging_line, remarks, result_remarks
-from deploy.show.tables import (
+from croupier.accountant.mechanisms.base import Randomizer
+from croupier.accountant.mechanisms.hemisphere import HemisphereMechanism
+from croupier.accountant.mechanisms.laplace import LaplaceMechanism
+from croupier.accountant.mechanisms.record_gaussian import RecordGaussian
+from croupier.accountant.mechanisms.registry import as_randomizer
+from croupier.accountant.plain_words import plain
+from croupier.accountant.results import Grade, Guarantee, round_up
+from croupier.accountant.service.ledger import Spent
+from croupier.accountant.service.round_certificate import HONEST_ACCOUNTANT, genuine_roster
+from croupier.analyzer.estimators import DEPENDENT_BUDGETS
+from croupier.client.fleet import FleetReport
+from croupier.client.published import publication_json
+from croupier.deploy.local.demo import published_at_random
+from croupier.deploy.local.fleet import FleetOutcome
+from croupier.deploy.local.rounds import RoundOutcome
+from croupier.deploy.show.documents import spent_json
+from croupier.deploy.show.estimates import answers_table, estimates_table, merging_line, remarks, result_remarks
+from croupier.deploy.show.tables import (
     PLANNED,
     certificate_table,
     counted,
@@ -36,7 +36,7 @@ from deploy.show.tables import (
     spent_table,
     together_lines,
 )
-from protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import messages_pb2 as pb
 
 NOTHING = Guarantee(0.0, 0.0, Grade.CERTIFIED, "no round")
 

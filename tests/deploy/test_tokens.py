@@ -10,8 +10,8 @@ from threading import Barrier
 
 import pytest
 
-from deploy.operator import tokens
-from deploy.operator.keys import write_secret
+from croupier.deploy.operator import tokens
+from croupier.deploy.operator.keys import write_secret
 
 KEPT = [bytes([number]) * 32 for number in range(4)]
 

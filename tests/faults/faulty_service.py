@@ -18,8 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from deploy.node.serve import RunningService
-from runtime import delivery, transaction
+from croupier.deploy.node.serve import RunningService
+from croupier.runtime import delivery, transaction
 from tests.faults.faulty_store import SMALL_CHUNK_BYTES, SMALL_PIECE_BYTES, FaultyStore, Orders, ShiftedClock, Trap
 from tests.faults.listener import ROOMS, Listener
 

@@ -18,10 +18,10 @@ from typing import Any, Literal, NoReturn, TypeVar, get_args
 
 import sqlalchemy as sa
 
-from protocol.errors import Code, Refusal
-from runtime.clock import Clock, SystemClock
-from runtime.store import Store
-from runtime.transaction import Transaction
+from croupier.protocol.errors import Code, Refusal
+from croupier.runtime.clock import Clock, SystemClock
+from croupier.runtime.store import Store
+from croupier.runtime.transaction import Transaction
 
 __all__ = [
     "ACTIONS",

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from runtime import round_driver, store
+from croupier.runtime import round_driver, store
 
 __all__ = ["ROOMS", "SERVICE", "Listener", "LogTail", "listening"]
 
 SERVICE: ContextVar[str] = ContextVar("service", default="-")
 """Whose code runs, where several services share a process; tasks inherit it, the threads of stores do not."""
-ROOMS = ("runtime", "shuffler", "accountant", "analyzer", "deploy")
+ROOMS = tuple(f"croupier.{room}" for room in ("runtime", "shuffler", "accountant", "analyzer", "deploy"))
 _LINES = 300
 
 

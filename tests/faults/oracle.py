@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from client.submission import Prepared, seal_one
-from protocol.identity import sign_submission
-from protocol.manifest import RoundTerms
-from protocol.onion import Onion
-from protocol.tickets import TicketRequest, collect_tickets
-from protocol.v1 import messages_pb2 as pb
+from croupier.client.submission import Prepared, seal_one
+from croupier.protocol.identity import sign_submission
+from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.onion import Onion
+from croupier.protocol.tickets import TicketRequest, collect_tickets
+from croupier.protocol.v1 import messages_pb2 as pb
 
 __all__ = ["LETTERS", "Attempt", "Violation", "check_answers", "check_counted", "check_forgotten", "check_order"]
 

@@ -11,17 +11,17 @@ from typing import ClassVar
 
 import grpc.aio
 
-from client.rounds import read_publication
-from client.submission import new_client_key
-from deploy.operator.rounds import Operator, RoundSettings
-from protocol.errors import Refusal
-from protocol.manifest import RoundTerms
-from protocol.mechanisms import KaryResponse
-from protocol.questions import Question
-from protocol.v1 import messages_pb2 as pb
-from protocol.v1 import services_pb2 as rpc
-from protocol.v1 import services_pb2_grpc as stubs
-from runtime.retrying import retrying
+from croupier.client.rounds import read_publication
+from croupier.client.submission import new_client_key
+from croupier.deploy.operator.rounds import Operator, RoundSettings
+from croupier.protocol.errors import Refusal
+from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.mechanisms import KaryResponse
+from croupier.protocol.questions import Question
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.protocol.v1 import services_pb2_grpc as stubs
+from croupier.runtime.retrying import retrying
 from tests.faults import oracle
 from tests.faults.faulty_store import Trap
 from tests.faults.oracle import LETTERS, Attempt, Violation

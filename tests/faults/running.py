@@ -13,9 +13,9 @@ from functools import lru_cache
 from pathlib import Path
 from unittest import mock
 
-from deploy.operator.keys import make_deployment
-from runtime import delivery, transaction
-from runtime.store import Store
+from croupier.deploy.operator.keys import make_deployment
+from croupier.runtime import delivery, transaction
+from croupier.runtime.store import Store
 from tests.faults.faulty_store import SMALL_CHUNK_BYTES, SMALL_PIECE_BYTES
 from tests.faults.oracle import Violation
 from tests.faults.play import Game, play

@@ -15,17 +15,17 @@ from unittest import mock
 import grpc.aio
 import numpy as np
 
-from accountant.service.ledger import Ledger
-from analyzer.vectors import hemisphere_mean
-from client import submission
-from client.fleet import run_fleet
-from client.outbox import Outbox
-from client.sequential import SequentialAnswers, answer_sequentially
-from client.submission import Participant
-from deploy.operator.rounds import RoundSettings
-from protocol.errors import Refusal, SignatureError
-from protocol.identity import sign_answer
-from protocol.v1 import messages_pb2 as pb
+from croupier.accountant.service.ledger import Ledger
+from croupier.analyzer.vectors import hemisphere_mean
+from croupier.client import submission
+from croupier.client.fleet import run_fleet
+from croupier.client.outbox import Outbox
+from croupier.client.sequential import SequentialAnswers, answer_sequentially
+from croupier.client.submission import Participant
+from croupier.deploy.operator.rounds import RoundSettings
+from croupier.protocol.errors import Refusal, SignatureError
+from croupier.protocol.identity import sign_answer
+from croupier.protocol.v1 import messages_pb2 as pb
 from tests.faults.oracle import Violation
 from tests.faults.play import Game
 from tests.faults.schedules import Step

@@ -17,12 +17,12 @@ from pathlib import Path
 import grpc.aio
 import pytest
 
-from deploy.node.serve import RunningService
-from deploy.operator.keys import make_deployment
-from runtime import round_driver
-from runtime.store import Store
-from runtime.transaction import Transaction
-from runtime.workers import WorkerPool
+from croupier.deploy.node.serve import RunningService
+from croupier.deploy.operator.keys import make_deployment
+from croupier.runtime import round_driver
+from croupier.runtime.store import Store
+from croupier.runtime.transaction import Transaction
+from croupier.runtime.workers import WorkerPool
 from tests.faults.faulty_store import Trap
 from tests.faults.footprint import Ceiling, footprint
 from tests.faults.oracle import Violation

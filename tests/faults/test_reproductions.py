@@ -94,7 +94,7 @@ def test_what_once_went_wrong_does_not_again(name: str) -> None:
 
 _POOL = """
 import asyncio, multiprocessing, sys, time
-from runtime.workers import WorkerPool
+from croupier.runtime.workers import WorkerPool
 
 if __name__ == "__main__":
     pool = WorkerPool(2)

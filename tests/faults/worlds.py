@@ -25,12 +25,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from deploy.node.serve import RunningService
-from deploy.operator import rotation
-from deploy.operator.keys import write_deployment
-from protocol.deployment import DEPLOYMENT_FILE, OPERATOR, Deployment, ServiceEntry, load_deployment
-from runtime.clock import Clock, SystemClock
-from runtime.transport import TLS, Transport
+from croupier.deploy.node.serve import RunningService
+from croupier.deploy.operator import rotation
+from croupier.deploy.operator.keys import write_deployment
+from croupier.protocol.deployment import DEPLOYMENT_FILE, OPERATOR, Deployment, ServiceEntry, load_deployment
+from croupier.runtime.clock import Clock, SystemClock
+from croupier.runtime.transport import TLS, Transport
 from tests.faults.faulty_store import FaultyStore, Killed, Orders, ShiftedClock, bury_the_frozen
 from tests.faults.links import Link
 from tests.faults.listener import SERVICE, Listener, LogTail, listening

@@ -24,18 +24,18 @@ import pytest
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
-from client.submission import new_client_key
-from protocol.batches import digest
-from protocol.deployment import OPERATOR
-from protocol.errors import Code
-from protocol.identity import Identity, Kind, sign_attendance, sign_submission
-from protocol.manifest import RoundTerms, canonical
-from protocol.onion import Onion
-from protocol.v1 import messages_pb2 as pb
-from protocol.v1 import services_pb2 as rpc
-from runtime.limits import MESSAGE_BYTES
-from runtime.service_directory import load_secrets
-from runtime.transport import peer_channel, public_channel
+from croupier.client.submission import new_client_key
+from croupier.protocol.batches import digest
+from croupier.protocol.deployment import OPERATOR
+from croupier.protocol.errors import Code
+from croupier.protocol.identity import Identity, Kind, sign_attendance, sign_submission
+from croupier.protocol.manifest import RoundTerms, canonical
+from croupier.protocol.onion import Onion
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.runtime.limits import MESSAGE_BYTES
+from croupier.runtime.service_directory import load_secrets
+from croupier.runtime.transport import peer_channel, public_channel
 from tests.fuzz.hostile import SHARE, Vocabulary, hostile, noted
 from tests.sequential.support import settings as turns_settings
 from tests.sequential.support import task as turns_task

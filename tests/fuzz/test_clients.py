@@ -20,24 +20,24 @@ import pytest
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import DecodeError
 
-from client.outbox import Outbox
-from client.published import publication_json
-from client.rounds import fetch_round, read_publication, state_name
-from client.sequential import Attendee, answer_sequentially
-from client.submission import Participant, Sealed, new_client_key, send
-from client.tickets import seal_with_tickets
-from client.verification import missing_at_hop
+from croupier.client.outbox import Outbox
+from croupier.client.published import publication_json
+from croupier.client.rounds import fetch_round, read_publication, state_name
+from croupier.client.sequential import Attendee, answer_sequentially
+from croupier.client.submission import Participant, Sealed, new_client_key, send
+from croupier.client.tickets import seal_with_tickets
+from croupier.client.verification import missing_at_hop
+from croupier.deploy.operator.keys import make_deployment
+from croupier.protocol.deployment import Deployment
+from croupier.protocol.errors import CroupierError, ProtocolError
+from croupier.protocol.identity import Identity, Kind
+from croupier.protocol.manifest import RoundTerms, canonical, parse_terms
+from croupier.protocol.questions import Question
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.round_results import RoundResult
-from deploy.operator.keys import make_deployment
-from protocol.deployment import Deployment
-from protocol.errors import CroupierError, ProtocolError
-from protocol.identity import Identity, Kind
-from protocol.manifest import RoundTerms, canonical, parse_terms
-from protocol.questions import Question
-from protocol.v1 import messages_pb2 as pb
-from protocol.v1 import services_pb2 as rpc
-from runtime.http_channel import HttpAnswer, _failure
-from runtime.service_directory import load_secrets
+from croupier.runtime.http_channel import HttpAnswer, _failure
+from croupier.runtime.service_directory import load_secrets
 from tests.fuzz.hostile import Vocabulary, drawn, effort, hostile, noted
 from tests.sequential.support import task
 from tests.support import BIT, make_kit

@@ -19,23 +19,23 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from google.protobuf.message import DecodeError
 
-from analyzer.estimators import decoder
-from analyzer.vectors import decode_gaussian_vector
-from client.rounds import accept_manifest, read_publication
-from deploy.local.budget_groups import parse_budget_groups
-from deploy.local.population import guess_question, read_population
-from deploy.operator.keys import make_deployment
-from protocol.batches import digest, read_commitments, unpack
-from protocol.deployment import DEPLOYMENT_FILE, Deployment, load_deployment
-from protocol.envelope import SUITES, Label, SuiteName, generate_key_pair, open_many, seal
-from protocol.errors import Code, Refusal, SignatureError
-from protocol.identity import Identity, Kind, Pinned, submission_is_authentic, verify_signed
-from protocol.manifest import canonical, parse_terms
-from protocol.mechanisms import Gaussian, GaussianVector, KaryResponse, Laplace, OneBit, VectorTask
-from protocol.onion import BUDGET_BYTES, Onion, decode_budget
-from protocol.questions import Question
-from protocol.v1 import messages_pb2 as pb
-from runtime.service_directory import SETTINGS_FILE, ServiceSettings, load_settings
+from croupier.analyzer.estimators import decoder
+from croupier.analyzer.vectors import decode_gaussian_vector
+from croupier.client.rounds import accept_manifest, read_publication
+from croupier.deploy.local.budget_groups import parse_budget_groups
+from croupier.deploy.local.population import guess_question, read_population
+from croupier.deploy.operator.keys import make_deployment
+from croupier.protocol.batches import digest, read_commitments, unpack
+from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, load_deployment
+from croupier.protocol.envelope import SUITES, Label, SuiteName, generate_key_pair, open_many, seal
+from croupier.protocol.errors import Code, Refusal, SignatureError
+from croupier.protocol.identity import Identity, Kind, Pinned, submission_is_authentic, verify_signed
+from croupier.protocol.manifest import canonical, parse_terms
+from croupier.protocol.mechanisms import Gaussian, GaussianVector, KaryResponse, Laplace, OneBit, VectorTask
+from croupier.protocol.onion import BUDGET_BYTES, Onion, decode_budget
+from croupier.protocol.questions import Question
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.runtime.service_directory import SETTINGS_FILE, ServiceSettings, load_settings
 from tests.fuzz.hostile import Vocabulary, drawn, effort, noted
 from tests.support import BIT, make_kit
 

@@ -21,19 +21,19 @@ import grpc.aio
 import pytest
 
 import croupier
-from deploy.directory import read_deployment
-from deploy.gateway.app import make_app
-from deploy.gateway.server import make_gateway
-from deploy.listening import WebAddress
-from deploy.node.probe import is_ready
-from deploy.operator.keys import make_cluster_keys, make_deployment, write_deployment
-from protocol.deployment import Deployment
-from protocol.errors import Code, Refusal
-from protocol.v1 import services_pb2 as rpc
-from protocol.v1 import services_pb2_grpc as stubs
-from runtime.cluster import AUTHORITY_FILE, certificate_files
-from runtime.http_channel import HTTP_STATUS, HttpChannel
-from runtime.limits import BUDGET_BYTES, MESSAGE_BYTES
+from croupier.deploy.directory import read_deployment
+from croupier.deploy.gateway.app import make_app
+from croupier.deploy.gateway.server import make_gateway
+from croupier.deploy.listening import WebAddress
+from croupier.deploy.node.probe import is_ready
+from croupier.deploy.operator.keys import make_cluster_keys, make_deployment, write_deployment
+from croupier.protocol.deployment import Deployment
+from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.protocol.v1 import services_pb2_grpc as stubs
+from croupier.runtime.cluster import AUTHORITY_FILE, certificate_files
+from croupier.runtime.http_channel import HTTP_STATUS, HttpChannel
+from croupier.runtime.limits import BUDGET_BYTES, MESSAGE_BYTES
 from tests.support import settings
 from tests.support.command_line import Said
 from tests.support.command_line import croupier as command
@@ -312,7 +312,7 @@ def test_the_command_listens_says_where_and_stops(tmp_path: Path, monkeypatch: p
     (tmp_path / "public" / "deployment.toml").write_bytes((place / "deployment.toml").read_bytes())
 
     # Reproduction: logs of this process went to a closed file from here on, and another test's command said so.
-    monkeypatch.setattr("deploy.gateway.server.log_as_json", lambda _: None)
+    monkeypatch.setattr("croupier.deploy.gateway.server.log_as_json", lambda _: None)
 
     def refused(*arguments: str) -> str:
         return " ".join(command("gateway", "--dir", place, *arguments, expect=2).stderr.split())
@@ -320,7 +320,7 @@ def test_the_command_listens_says_where_and_stops(tmp_path: Path, monkeypatch: p
     assert "what is sent to 0.0.0.0 would travel in the clear" in refused("--listen", "0.0.0.0:0")
     for origin in ("*", "survey.example", f"{PAGE}/", "https://"):
         assert "it must be like https://survey.example, without a path" in refused("--allow-origin", origin)
-    program = [sys.executable, "-m", "deploy.cli", "gateway", "--json", "--listen", "127.0.0.1:0"]
+    program = [sys.executable, "-m", "croupier.deploy.cli", "gateway", "--json", "--listen", "127.0.0.1:0"]
     with subprocess.Popen(
         [*program, "--dir", str(tmp_path / "public")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:

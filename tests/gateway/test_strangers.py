@@ -12,9 +12,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from deploy import listening
-from deploy.gateway.app import _InPieces
-from deploy.listening import HttpServer, WebAddress
+from croupier.deploy import listening
+from croupier.deploy.gateway.app import _InPieces
+from croupier.deploy.listening import HttpServer, WebAddress
 
 pytestmark = pytest.mark.asyncio
 Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]

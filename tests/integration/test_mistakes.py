@@ -13,13 +13,13 @@ from pathlib import Path
 import grpc.aio
 import pytest
 
-from deploy.directory import read_deployment
-from deploy.local.processes import LocalDeployment
-from deploy.operator.keys import free_addresses, make_deployment, write_deployment
-from protocol.errors import Refusal
-from protocol.v1 import messages_pb2 as pb
-from protocol.v1 import services_pb2 as rpc
-from runtime.service_directory import SETTINGS_FILE
+from croupier.deploy.directory import read_deployment
+from croupier.deploy.local.processes import LocalDeployment
+from croupier.deploy.operator.keys import free_addresses, make_deployment, write_deployment
+from croupier.protocol.errors import Refusal
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.runtime.service_directory import SETTINGS_FILE
 from tests.support import in_memory, in_process, settings
 from tests.support.command_line import as_process, croupier
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local.processes import LocalDeployment
-from runtime.service_directory import SETTINGS_FILE
+from croupier.deploy.local.processes import LocalDeployment
+from croupier.runtime.service_directory import SETTINGS_FILE
 from tests.postgresql import Server
 from tests.support import BIT, settings
 from tests.support.command_line import answer, as_process, croupier

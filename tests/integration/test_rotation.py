@@ -18,19 +18,19 @@ from typing import NoReturn
 import grpc.aio
 import pytest
 
-from client.rounds import fetch_publication, fetch_signed_result, fetch_terms
-from client.verification import certified_chain
-from deploy.operator.keys import make_deployment
-from deploy.operator.overview import overview
-from deploy.operator.rotation import activate, mark_compromised, rotate
-from deploy.operator.rounds import Operator, kept_result
-from protocol.deployment import DEPLOYMENT_FILE, Deployment, load_deployment
-from protocol.errors import Code, Refusal, SignatureError, refusal_of
-from protocol.identity import Identity
-from protocol.v1 import services_pb2 as rpc
-from protocol.v1 import services_pb2_grpc as stubs
-from runtime.service_directory import load_secrets, not_pinned
-from runtime.transport import public_channel
+from croupier.client.rounds import fetch_publication, fetch_signed_result, fetch_terms
+from croupier.client.verification import certified_chain
+from croupier.deploy.operator.keys import make_deployment
+from croupier.deploy.operator.overview import overview
+from croupier.deploy.operator.rotation import activate, mark_compromised, rotate
+from croupier.deploy.operator.rounds import Operator, kept_result
+from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, load_deployment
+from croupier.protocol.errors import Code, Refusal, SignatureError, refusal_of
+from croupier.protocol.identity import Identity
+from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.protocol.v1 import services_pb2_grpc as stubs
+from croupier.runtime.service_directory import load_secrets, not_pinned
+from croupier.runtime.transport import public_channel
 from tests.support import BIT, settings
 from tests.support.command_line import croupier
 from tests.support.rounds import WAIT_S, Table, people, table

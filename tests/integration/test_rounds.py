@@ -15,25 +15,25 @@ import grpc.aio
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from accountant.service.ledger import ANY_TIER, Ledger
-from client.published import publication_json
-from client.rounds import fetch_terms, read_publication
-from client.submission import Participant, new_client_key, prepare_one, send
-from client.tickets import seal_with_tickets
-from client.verification import certified_chain, missing_at_hop
 from croupier import BinaryRandomizedResponse, Budgets, certify
-from deploy.operator.ledger import spent
-from protocol.deployment import OPERATOR
-from protocol.errors import Code, Refusal, SignatureError
-from protocol.identity import sign_submission
-from protocol.manifest import RoundTerms
-from protocol.onion import Onion
-from protocol.questions import Question
-from protocol.tickets import BLINDED_BYTES, TicketRequest
-from protocol.v1 import messages_pb2 as pb
-from protocol.v1 import services_pb2 as rpc
-from protocol.v1 import services_pb2_grpc as stubs
-from runtime.transaction import Transaction
+from croupier.accountant.service.ledger import ANY_TIER, Ledger
+from croupier.client.published import publication_json
+from croupier.client.rounds import fetch_terms, read_publication
+from croupier.client.submission import Participant, new_client_key, prepare_one, send
+from croupier.client.tickets import seal_with_tickets
+from croupier.client.verification import certified_chain, missing_at_hop
+from croupier.deploy.operator.ledger import spent
+from croupier.protocol.deployment import OPERATOR
+from croupier.protocol.errors import Code, Refusal, SignatureError
+from croupier.protocol.identity import sign_submission
+from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.onion import Onion
+from croupier.protocol.questions import Question
+from croupier.protocol.tickets import BLINDED_BYTES, TicketRequest
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.protocol.v1 import services_pb2_grpc as stubs
+from croupier.runtime.transaction import Transaction
 from tests.support import BIT, settings
 from tests.support.clients import crafted, seal_prepared, submissions_of, without_tickets
 from tests.support.rounds import QUESTIONS, WAIT_S, Table, people, table
@@ -103,9 +103,9 @@ async def test_every_service_restarts_between_and_within_rounds(tmp_path: Path) 
 async def test_a_batch_is_the_same_where_it_does_not_fit_into_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: int
 ) -> None:
-    monkeypatch.setattr("shuffler.service._HELD_BYTES", held)
-    monkeypatch.setattr("shuffler.service._WINDOW_BYTES", 10_000)
-    monkeypatch.setattr("runtime.delivery._CHUNK_BYTES", 2_000)
+    monkeypatch.setattr("croupier.shuffler.service._HELD_BYTES", held)
+    monkeypatch.setattr("croupier.shuffler.service._WINDOW_BYTES", 10_000)
+    monkeypatch.setattr("croupier.runtime.delivery._CHUNK_BYTES", 2_000)
     async with table(tmp_path, 2) as at:
         terms = await at.operator.open_round(settings())
         await at.submit(terms, [Participant(1, 2.0)] * 30 + [Participant(0, 1.0)] * 20)

@@ -12,14 +12,14 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import chi2
 
-from accountant.numerics.gaussian import gaussian_epsilon
-from client.submission import Participant, prepare_one, send
-from protocol.calibration import unit_sigma
-from protocol.manifest import RoundTerms
-from protocol.mechanisms import GaussianVector, Hemisphere, VectorTask
-from protocol.onion import Onion
-from protocol.questions import Question
-from protocol.v1 import messages_pb2 as pb
+from croupier.accountant.numerics.gaussian import gaussian_epsilon
+from croupier.client.submission import Participant, prepare_one, send
+from croupier.protocol.calibration import unit_sigma
+from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.mechanisms import GaussianVector, Hemisphere, VectorTask
+from croupier.protocol.onion import Onion
+from croupier.protocol.questions import Question
+from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support import settings
 from tests.support.clients import crafted, seal_prepared
 from tests.support.rounds import Table, table

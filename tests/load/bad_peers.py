@@ -16,15 +16,15 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from deploy.bench import load
-from protocol.deployment import ServiceEntry
-from protocol.identity import sign_submission
-from protocol.manifest import RoundTerms
-from protocol.onion import Onion
-from protocol.v1 import messages_pb2 as pb
-from protocol.v1 import services_pb2_grpc as stubs
-from runtime.limits import MAX_FIELDS, MESSAGE_BYTES
-from runtime.transport import public_channel
+from croupier.deploy.bench import load
+from croupier.protocol.deployment import ServiceEntry
+from croupier.protocol.identity import sign_submission
+from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.onion import Onion
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import services_pb2_grpc as stubs
+from croupier.runtime.limits import MAX_FIELDS, MESSAGE_BYTES
+from croupier.runtime.transport import public_channel
 from tests.load.http2 import calling
 
 __all__ = ["BadPeer", "bad_peers", "relay"]

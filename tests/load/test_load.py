@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from client.one_answer import missing_by_hop
-from client.rounds import fetch_terms
-from client.submission import Participant, send
-from deploy.bench.load import crowd
-from deploy.local.processes import LocalDeployment
-from protocol.manifest import RoundTerms
-from protocol.v1 import messages_pb2 as pb
-from runtime.limits import BUDGET_BYTES
-from runtime.transport import public_channel
+from croupier.client.one_answer import missing_by_hop
+from croupier.client.rounds import fetch_terms
+from croupier.client.submission import Participant, send
+from croupier.deploy.bench.load import crowd
+from croupier.deploy.local.processes import LocalDeployment
+from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.runtime.limits import BUDGET_BYTES
+from croupier.runtime.transport import public_channel
 from tests.load.bad_peers import bad_peers, relay
 from tests.load.http2 import calling
 from tests.support import settings

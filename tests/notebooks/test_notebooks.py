@@ -59,7 +59,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield tmp_path
     for running in tmp_path.glob("*/deployment/processes.json"):
         if json.loads(running.read_text()):
-            subprocess.run([sys.executable, "-m", "deploy.cli", "down", "--dir", running.parent], check=True)
+            subprocess.run([sys.executable, "-m", "croupier.deploy.cli", "down", "--dir", running.parent], check=True)
 
 
 @pytest.mark.processes
@@ -74,7 +74,7 @@ def test_a_notebook_runs_and_shows_what_it_computes(file: Path, place: Path) -> 
         if cell.cell_type != "code":
             continue
         value = shown(cell.source, namespace)
-        if hasattr(value, "_repr_html_") and type(value).__module__.split(".")[0] in ("accountant", "croupier"):
+        if hasattr(value, "_repr_html_") and type(value).__module__.split(".")[0] == "croupier":
             html = Balanced()
             html.feed(value._repr_html_())
             assert not html.open

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 import pytest_asyncio
 
-from deploy.local.processes import LocalDeployment
-from deploy.operator.rounds import Operator
+from croupier.deploy.local.processes import LocalDeployment
+from croupier.deploy.operator.rounds import Operator
 
 
 @pytest.fixture(scope="package")

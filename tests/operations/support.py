@@ -17,13 +17,13 @@ import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client.parser import text_string_to_metric_families
 
-from client.submission import Participant, send
-from deploy.local.processes import LocalDeployment
-from deploy.operator.rounds import Operator
-from protocol.manifest import RoundTerms
-from protocol.v1 import messages_pb2 as pb
-from runtime.service_directory import ServiceSettings, load_settings
-from runtime.transport import public_channel
+from croupier.client.submission import Participant, send
+from croupier.deploy.local.processes import LocalDeployment
+from croupier.deploy.operator.rounds import Operator
+from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.runtime.service_directory import ServiceSettings, load_settings
+from croupier.runtime.transport import public_channel
 from tests.support.clients import seal_all_of, submissions_of
 
 PIECE = 12

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local.processes import LocalDeployment
+from croupier.deploy.local.processes import LocalDeployment
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("processes")]
 
 ASKS = """
 import ctypes
-from runtime.core_files import forbid_core_files
+from croupier.runtime.core_files import forbid_core_files
 before = ctypes.CDLL(None).prctl(3, 0, 0, 0, 0)  # PR_GET_DUMPABLE
 forbid_core_files()
 print(before, ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))

@@ -12,19 +12,19 @@ from typing import Any
 import pytest
 import typer.main
 
-import deploy.cli
-from accountant.budgets import Budgets
-from accountant.certification import certify
-from accountant.mechanisms.base import Randomizer
-from accountant.mechanisms.registry import RANDOMIZERS, as_randomizer
-from accountant.planner import resized, standard_error
-from accountant.results import Grade, Status, round_up
-from deploy.cli import app
-from deploy.local.budget_groups import GSPA_BUDGETS, parse_budget_groups
-from deploy.operator.keys import make_deployment
-from protocol.deployment import DEPLOYMENT_FILE, load_deployment
-from runtime.prometheus_metrics import PrometheusMetrics
-from runtime.service_directory import SETTINGS_FILE, ServiceSettings, load_settings
+import croupier.deploy.cli
+from croupier.accountant.budgets import Budgets
+from croupier.accountant.certification import certify
+from croupier.accountant.mechanisms.base import Randomizer
+from croupier.accountant.mechanisms.registry import RANDOMIZERS, as_randomizer
+from croupier.accountant.planner import resized, standard_error
+from croupier.accountant.results import Grade, Status, round_up
+from croupier.deploy.cli import app
+from croupier.deploy.local.budget_groups import GSPA_BUDGETS, parse_budget_groups
+from croupier.deploy.operator.keys import make_deployment
+from croupier.protocol.deployment import DEPLOYMENT_FILE, load_deployment
+from croupier.runtime.prometheus_metrics import PrometheusMetrics
+from croupier.runtime.service_directory import SETTINGS_FILE, ServiceSettings, load_settings
 
 ROOT = Path(__file__).parents[2]
 OPERATIONS = ROOT / "docs" / "operations.md"
@@ -113,7 +113,7 @@ def test_every_metric_is_described_with_its_labels_and_no_other() -> None:
 def test_the_help_has_every_exit_code_that_is_described() -> None:
     """Reproduction: it left out 1 and 130."""
     described = re.findall(r"^\| (\d+) \| ", OPERATIONS.read_text().partition("## Exit codes")[2], re.MULTILINE)
-    for text in (COMMAND.help, deploy.cli.__doc__):
+    for text in (COMMAND.help, croupier.deploy.cli.__doc__):
         assert re.findall(r"(?<![\w.])\d+(?= )", text.partition("Exit codes:")[2]) == described
 
 

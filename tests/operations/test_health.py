@@ -17,21 +17,21 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from pydantic import ValidationError
 
-from client.submission import send
-from deploy.local.processes import LocalDeployment
-from deploy.operator.keys import free_addresses
-from deploy.operator.rounds import Operator
-from protocol.errors import Refusal
-from protocol.identity import sign_submission
-from protocol.onion import Onion
-from protocol.v1 import messages_pb2 as pb
-from protocol.v1 import services_pb2 as rpc
-from protocol.v1 import services_pb2_grpc as stubs
-from runtime.health import Readiness, make_admin_server
-from runtime.prometheus_metrics import PrometheusMetrics
-from runtime.service_directory import ServiceSettings
-from runtime.store import Store
-from runtime.transport import public_channel
+from croupier.client.submission import send
+from croupier.deploy.local.processes import LocalDeployment
+from croupier.deploy.operator.keys import free_addresses
+from croupier.deploy.operator.rounds import Operator
+from croupier.protocol.errors import Refusal
+from croupier.protocol.identity import sign_submission
+from croupier.protocol.onion import Onion
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.protocol.v1 import services_pb2_grpc as stubs
+from croupier.runtime.health import Readiness, make_admin_server
+from croupier.runtime.prometheus_metrics import PrometheusMetrics
+from croupier.runtime.service_directory import ServiceSettings
+from croupier.runtime.store import Store
+from croupier.runtime.transport import public_channel
 from tests.operations.support import (
     PATIENCE_S,
     admin_health,

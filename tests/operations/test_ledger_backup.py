@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from accountant.service.ledger import Ledger
-from deploy.operator.doctor import examine
-from deploy.operator.keys import make_deployment
-from deploy.operator.ledger import backup_ledger, restore_ledger, spent
-from deploy.operator.rotation import rotate
-from protocol.manifest import RoundTerms
-from protocol.v1 import messages_pb2 as pb
+from croupier.accountant.service.ledger import Ledger
+from croupier.deploy.operator.doctor import examine
+from croupier.deploy.operator.keys import make_deployment
+from croupier.deploy.operator.ledger import backup_ledger, restore_ledger, spent
+from croupier.deploy.operator.rotation import rotate
+from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support import BIT, settings
 from tests.support.rounds import Table, people, table
 

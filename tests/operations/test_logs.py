@@ -18,17 +18,17 @@ from typing import Any
 
 import pytest
 
-from client.submission import Participant
-from deploy.local.processes import LocalDeployment
-from deploy.node.serve import serve
-from deploy.operator.keys import make_deployment
-from deploy.operator.rounds import Operator
-from protocol.errors import Code, Refusal
-from protocol.identity import sign_submission
-from protocol.onion import Onion
-from protocol.v1 import messages_pb2 as pb
-from runtime.logs import LOG_BYTES, BoundedFile, JsonFormatter
-from runtime.store import Store
+from croupier.client.submission import Participant
+from croupier.deploy.local.processes import LocalDeployment
+from croupier.deploy.node.serve import serve
+from croupier.deploy.operator.keys import make_deployment
+from croupier.deploy.operator.rounds import Operator
+from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.identity import sign_submission
+from croupier.protocol.onion import Onion
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.runtime.logs import LOG_BYTES, BoundedFile, JsonFormatter
+from croupier.runtime.store import Store
 from tests.operations.support import PATIENCE_S, full_disk, leaks, seal, status_of, submit, until
 from tests.support import settings
 from tests.support.clients import seal_all_of, submissions_of, without_tickets
@@ -120,7 +120,7 @@ async def test_no_log_of_a_full_round_holds_a_client_a_hash_or_a_ciphertext(
 def test_an_uncaught_exception_is_one_json_line() -> None:
     program = (
         "import threading\n"
-        "from runtime.logs import log_as_json\n"
+        "from croupier.runtime.logs import log_as_json\n"
         "log_as_json('shuffler-1')\n"
         "import warnings; warnings.warn('old\\nhabit')\n"
         "thread = threading.Thread(target=lambda: 1 / 0); thread.start(); thread.join()\n"
@@ -142,7 +142,7 @@ def test_a_service_that_cannot_start_says_why_in_json(tmp_path: Path) -> None:
             (tmp_path / "nowhere", 2, "deployment.toml does not exist"),
             (tmp_path / "there", 2, "nothing can listen at 127.0.0.1:"),
         ):
-            command = [sys.executable, "-m", "deploy.cli", "serve", "shuffler-1", "--dir", str(directory)]
+            command = [sys.executable, "-m", "croupier.deploy.cli", "serve", "shuffler-1", "--dir", str(directory)]
             done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
             *before, line = [json.loads(one) for one in done.stderr.splitlines()]
             assert [one["event"] for one in before] in ([], ["starting"])
@@ -158,8 +158,8 @@ def test_a_service_whose_store_fails_while_it_starts_says_so_in_a_line(
     async def fail(*_: Any) -> None:
         raise Refusal(Code.STORE_FAILED)
 
-    monkeypatch.setattr("deploy.node.serve._serve", fail)
-    monkeypatch.setattr("deploy.node.serve.log_as_json", lambda *_: None)
+    monkeypatch.setattr("croupier.deploy.node.serve._serve", fail)
+    monkeypatch.setattr("croupier.deploy.node.serve.log_as_json", lambda *_: None)
     monkeypatch.setattr(os, "umask", lambda _: 0)
     monkeypatch.setenv("PYTHONWARNINGS", os.environ.get("PYTHONWARNINGS", ""))  # which serve would set for good
     with pytest.raises(SystemExit, check=lambda end: end.code == 4):
@@ -256,7 +256,9 @@ async def test_an_outage_of_the_store_is_a_few_short_lines_with_their_cause(
                 await store.run("show", lambda tx: tx.put_document("r", "result", bytes(1_000_000)))
     finally:
         store.close()
-    ours = [record for record in caplog.records if record.name == "runtime.store"]  # others tell of earlier tests
+    ours = [
+        record for record in caplog.records if record.name == "croupier.runtime.store"
+    ]  # others tell of earlier tests
     lines = [JsonFormatter("shuffler-1").format(record) for record in ours]
     assert all("the store failed: show: database or disk is full" in line and len(line) < 300 for line in lines)
     seconds = {int(record.created) for record in ours}

@@ -20,9 +20,9 @@ from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
 from kubernetes_validate import utils as kubernetes_schemas
 
-from deploy.render.grafana import ROWS
-from runtime.prometheus_metrics import PrometheusMetrics
-from runtime.service_directory import ServiceSettings
+from croupier.deploy.render.grafana import ROWS
+from croupier.runtime.prometheus_metrics import PrometheusMetrics
+from croupier.runtime.service_directory import ServiceSettings
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 KUBERNETES = DEPLOY / "kubernetes"

@@ -19,11 +19,11 @@ import jsonschema
 import pytest
 import yaml
 
-from deploy.operator.init import initialise
-from deploy.operator.keys import free_addresses
-from deploy.render.committed import EXAMPLE, committed_files, write_committed
-from deploy.render.layout import Layout
-from runtime.service_directory import load_settings
+from croupier.deploy.operator.init import initialise
+from croupier.deploy.operator.keys import free_addresses
+from croupier.deploy.render.committed import EXAMPLE, committed_files, write_committed
+from croupier.deploy.render.layout import Layout
+from croupier.runtime.service_directory import load_settings
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "deploy" / "compose"
@@ -119,7 +119,7 @@ def test_the_image_runs_without_root_and_names_the_ports_of_the_services() -> No
     last_stage = found[[number for number, (name, _) in enumerate(found) if name == "FROM"][-1] :]
     assert ("USER", [f"{EXAMPLE.limits.user_id}:{EXAMPLE.limits.user_id}"]) in last_stage
     assert ("EXPOSE", ["7100", "7101"]) in last_stage
-    assert re.search(r"HEALTHCHECK .*deploy\.node\.probe", (COMPOSE / "Containerfile").read_text())
+    assert re.search(r"HEALTHCHECK .*deploy\.node\.probe", (COMPOSE / "Containerfile").read_text(), re.DOTALL)
 
 
 def elsewhere(more: dict[str, str]) -> dict[str, str]:
@@ -141,7 +141,7 @@ def test_what_the_image_is_built_from_serves(tmp_path: Path) -> None:
             (source / target).mkdir(parents=True, exist_ok=True)
             for file in files:
                 if (ROOT / file).is_dir():
-                    shutil.copytree(ROOT / file, source / target, dirs_exist_ok=True)
+                    shutil.copytree(ROOT / file, source / target, symlinks=True, dirs_exist_ok=True)
                 else:
                     shutil.copy(ROOT / file, source / target)
     pip = [sys.executable, "-m", "pip", "--quiet", "--no-cache-dir"]
@@ -153,11 +153,11 @@ def test_what_the_image_is_built_from_serves(tmp_path: Path) -> None:
     python = ["--python", str(home / "bin" / "python")]
     install = ["install", "--no-deps", "--no-index", "--no-compile", str(wheel)]
     subprocess.run([*pip, *python, *install], env=elsewhere({}), cwd=tmp_path, check=True)
-    libraries = next(Path(one) for one in sys.path if one.endswith("site-packages"))
+    libraries = [one for one in sys.path if one.endswith("site-packages")]
     (site,) = home.glob("lib/python*/site-packages")
-    (site / "libraries.pth").write_text(f"{libraries}\n")
+    (site / "libraries.pth").write_text("\n".join(libraries))
     for name in ("messages.proto", "services.proto"):
-        assert (site / "protocol" / "v1" / name).read_bytes() == (
+        assert (site / "croupier" / "protocol" / "v1" / name).read_bytes() == (
             ROOT / "proto" / "protocol" / "v1" / name
         ).read_bytes()
 

@@ -16,13 +16,13 @@ import grpc
 import grpc.aio
 import pytest
 
-from client.submission import send
-from deploy.local.processes import LocalDeployment
-from deploy.node import serve
-from deploy.operator.keys import free_addresses
-from deploy.operator.rounds import Operator
-from protocol.errors import Refusal
-from protocol.v1 import messages_pb2 as pb
+from croupier.client.submission import send
+from croupier.deploy.local.processes import LocalDeployment
+from croupier.deploy.node import serve
+from croupier.deploy.operator.keys import free_addresses
+from croupier.deploy.operator.rounds import Operator
+from croupier.protocol.errors import Refusal
+from croupier.protocol.v1 import messages_pb2 as pb
 from tests.operations.support import PATIENCE_S, admin_health, deployed, seal, submit, until
 from tests.support import in_process, settings
 
@@ -33,8 +33,8 @@ BATCH = 20
 STARTS_AND_IS_KILLED = """
 import os, signal, sys
 from pathlib import Path
-from deploy.local.processes import LocalDeployment
-from deploy.operator.rounds import Operator
+from croupier.deploy.local.processes import LocalDeployment
+from croupier.deploy.operator.rounds import Operator
 LocalDeployment(Path(sys.argv[1]), 1, stays=sys.argv[2] == "stays").up(["analyzer"], 1)
 os.kill(os.getpid(), signal.SIGKILL)
 """

@@ -15,16 +15,16 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from client.fleet import run_fleet
-from client.outbox import Outbox
-from deploy.directory import read_deployment
-from deploy.node.serve import RunningService
-from deploy.operator.keys import make_deployment, write_deployment
-from deploy.operator.ledger import backup_ledger, restore_ledger, spent
-from protocol.v1 import messages_pb2 as pb
-from protocol.v1 import services_pb2 as rpc
-from runtime.schema import STORE_VERSION
-from runtime.store import Store
+from croupier.client.fleet import run_fleet
+from croupier.client.outbox import Outbox
+from croupier.deploy.directory import read_deployment
+from croupier.deploy.node.serve import RunningService
+from croupier.deploy.operator.keys import make_deployment, write_deployment
+from croupier.deploy.operator.ledger import backup_ledger, restore_ledger, spent
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.runtime.schema import STORE_VERSION
+from croupier.runtime.store import Store
 from tests.postgresql import Server
 from tests.support import BIT, InProcess, Threads, settings
 from tests.support.in_memory import Network

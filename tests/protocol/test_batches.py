@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from protocol.batches import digest, read_commitments, unpack
-from protocol.errors import Code, Refusal, SignatureError
-from protocol.identity import Identity, Kind, Pinned
-from protocol.manifest import RoundTerms, canonical
-from protocol.v1 import messages_pb2 as pb
+from croupier.protocol.batches import digest, read_commitments, unpack
+from croupier.protocol.errors import Code, Refusal, SignatureError
+from croupier.protocol.identity import Identity, Kind, Pinned
+from croupier.protocol.manifest import RoundTerms, canonical
+from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support import make_kit
 
 HOPS = {f"shuffler-{hop}": Identity(f"shuffler-{hop}", bytes([hop]) * 32) for hop in (1, 2)}

@@ -8,7 +8,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from protocol.calibration import (
+from croupier.protocol.calibration import (
     ROUNDING,
     gaussian_local_delta,
     gaussian_sigma_steps,
@@ -16,7 +16,7 @@ from protocol.calibration import (
     unit_epsilon,
     unit_sigma,
 )
-from protocol.mechanisms import GaussianVector, VectorTask
+from croupier.protocol.mechanisms import GaussianVector, VectorTask
 
 BUDGETS = [(0.1, 1e-5), (1.0, 1e-8), (4.0, 1e-3), (1.0, 0.05), (12.0, 1e-12)]
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from protocol.collector import collector_key_lines, open_result, read_collector_key, seal_result
-from protocol.envelope import HOP_COLLECTOR, SUITES, Label, key_id, seal
-from protocol.errors import EnvelopeError, Refusal
-from protocol.manifest import RoundTerms, canonical, parse_terms
-from protocol.mechanisms import Hemisphere, KaryResponse, SequentialOrder, VectorTask
-from protocol.questions import Question
-from protocol.v1 import messages_pb2 as pb
+from croupier.protocol.collector import collector_key_lines, open_result, read_collector_key, seal_result
+from croupier.protocol.envelope import HOP_COLLECTOR, SUITES, Label, key_id, seal
+from croupier.protocol.errors import EnvelopeError, Refusal
+from croupier.protocol.manifest import RoundTerms, canonical, parse_terms
+from croupier.protocol.mechanisms import Hemisphere, KaryResponse, SequentialOrder, VectorTask
+from croupier.protocol.questions import Question
+from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support import BIT, SUITE, make_kit
 
 LABELS = tuple(f"category {number}" * 20 for number in range(300))

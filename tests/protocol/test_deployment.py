@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from deploy.node.serve import _warn_of_unpinned
-from deploy.operator.keys import make_deployment
-from deploy.operator.rotation import activate, rotate
-from protocol.deployment import DEPLOYMENT_FILE, load_deployment
-from runtime.service_directory import ServiceSettings, load_secrets, load_settings, not_pinned
+from croupier.deploy.node.serve import _warn_of_unpinned
+from croupier.deploy.operator.keys import make_deployment
+from croupier.deploy.operator.rotation import activate, rotate
+from croupier.protocol.deployment import DEPLOYMENT_FILE, load_deployment
+from croupier.runtime.service_directory import ServiceSettings, load_secrets, load_settings, not_pinned
 
 
 def test_keygen_writes_a_deployment_that_loads(tmp_path: Path) -> None:

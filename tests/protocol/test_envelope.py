@@ -8,10 +8,10 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.hpke import rust_openssl  # type: ignore[attr-defined]
 
-from protocol import envelope
-from protocol.envelope import SUITES, Label, generate_key_pair, key_id, open_many, open_sealed, overhead, seal
-from protocol.errors import EnvelopeError
-from protocol.v1.messages_pb2 import Lane
+from croupier.protocol import envelope
+from croupier.protocol.envelope import SUITES, Label, generate_key_pair, key_id, open_many, open_sealed, overhead, seal
+from croupier.protocol.errors import EnvelopeError
+from croupier.protocol.v1.messages_pb2 import Lane
 
 # RFC 9180, appendices A.1.1 and A.2.1 (base mode), first encryption: skRm, enc, ct.
 RFC_9180 = {

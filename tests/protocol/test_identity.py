@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from protocol.errors import RetiredIdentityError, SignatureError
-from protocol.identity import (
+from croupier.protocol.errors import RetiredIdentityError, SignatureError
+from croupier.protocol.identity import (
     Identity,
     Kind,
     Pinned,
@@ -17,7 +17,7 @@ from protocol.identity import (
     verify_signature,
     verify_signed,
 )
-from protocol.v1.messages_pb2 import Signature, Submission
+from croupier.protocol.v1.messages_pb2 import Signature, Submission
 
 ALICE, BOB = Identity("alice", b"\x01" * 32), Identity("bob", b"\x02" * 32)
 ROUND = bytes(range(32))

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from deploy.operator.keys import make_deployment
-from protocol.deployment import PrivacyLimit
-from protocol.errors import Code, Refusal
-from protocol.manifest import canonical, parse_terms
-from protocol.mechanisms import (
+from croupier.deploy.operator.keys import make_deployment
+from croupier.protocol.deployment import PrivacyLimit
+from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.manifest import canonical, parse_terms
+from croupier.protocol.mechanisms import (
     Gaussian,
     GaussianVector,
     Hemisphere,
@@ -26,8 +26,8 @@ from protocol.mechanisms import (
     VectorTask,
     mechanism_from,
 )
-from protocol.questions import Question
-from protocol.v1 import messages_pb2 as pb
+from croupier.protocol.questions import Question
+from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support import make_kit
 from tests.test_mechanisms_contract import EXAMPLES
 

@@ -6,9 +6,17 @@ import hashlib
 
 import pytest
 
-from protocol.envelope import HOP_ACCOUNTANT, HOP_ANALYZER, HOP_RELEASE, SUITES, open_many, open_sealed
-from protocol.onion import BudgetRecord, Onion, Wrapped, decode_budget, encode_budget, split_report, ticket_item
-from protocol.v1.messages_pb2 import Lane
+from croupier.protocol.envelope import HOP_ACCOUNTANT, HOP_ANALYZER, HOP_RELEASE, SUITES, open_many, open_sealed
+from croupier.protocol.onion import (
+    BudgetRecord,
+    Onion,
+    Wrapped,
+    decode_budget,
+    encode_budget,
+    split_report,
+    ticket_item,
+)
+from croupier.protocol.v1.messages_pb2 import Lane
 from tests.support import RoundKit, encode_report, make_kit
 
 SALT = bytes(range(16))

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from voprf import ristretto
 
-from protocol.errors import TicketError
-from protocol.tickets import (
+from croupier.protocol.errors import TicketError
+from croupier.protocol.tickets import (
     MAX_PER_BATCH,
     TICKET_BYTES,
     TICKET_KEY_BYTES,
@@ -20,7 +20,7 @@ from protocol.tickets import (
     collect_tickets,
     ticket_message,
 )
-from protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import messages_pb2 as pb
 
 VECTORS: dict[str, Any] = json.loads(
     (Path(__file__).parents[1] / "vectors" / "rfc9497-voprf-ristretto255.json").read_text(encoding="utf-8")

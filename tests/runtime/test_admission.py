@@ -13,16 +13,16 @@ from typing import TypeVar
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from protocol.errors import Code, Refusal
-from protocol.identity import sign_submission
-from protocol.manifest import RoundTerms, canonical, parse_terms
-from protocol.v1 import messages_pb2 as pb
-from runtime import admission as room
-from runtime.admission import Admission
-from runtime.store import Store
-from runtime.tasks import OPENED, LaneWork, faults_and_records
-from runtime.transaction import Transaction
-from runtime.workers import WorkerPool
+from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.identity import sign_submission
+from croupier.protocol.manifest import RoundTerms, canonical, parse_terms
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.runtime import admission as room
+from croupier.runtime.admission import Admission
+from croupier.runtime.store import Store
+from croupier.runtime.tasks import OPENED, LaneWork, faults_and_records
+from croupier.runtime.transaction import Transaction
+from croupier.runtime.workers import WorkerPool
 from tests.support import make_kit
 
 T = TypeVar("T")

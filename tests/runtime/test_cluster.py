@@ -19,12 +19,12 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ec import ECDSA, EllipticCurvePublicKey
 from cryptography.hazmat.primitives.hashes import SHA256
 
-from deploy.node.cluster import run_scheduler, run_workers
-from deploy.node.extras import missing_library
-from deploy.operator.keys import make_cluster_keys
-from deploy.operator.rounds import Operator
-from protocol.v1 import services_pb2 as rpc
-from runtime.cluster import _KEPT_IN_MEMORY, Cluster, Sources, _Job
+from croupier.deploy.node.cluster import run_scheduler, run_workers
+from croupier.deploy.node.extras import missing_library
+from croupier.deploy.operator.keys import make_cluster_keys
+from croupier.deploy.operator.rounds import Operator
+from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.runtime.cluster import _KEPT_IN_MEMORY, Cluster, Sources, _Job
 from tests.support import BIT, settings
 from tests.support.rounds import WAIT_S, people, table
 
@@ -62,7 +62,7 @@ def test_a_worker_with_other_code_or_that_writes_to_disk_does_nothing(tmp_path: 
 def test_the_digest_is_of_all_sources_and_libraries() -> None:
     assert Sources().digest() == Sources().digest()
     assert Sources().digest() != Sources(libraries=("cryptography",)).digest()
-    assert Sources().digest() != Sources(rooms=("protocol",)).digest()
+    assert Sources().digest() != Sources(rooms=("croupier.protocol",)).digest()
 
 
 def test_certificates_of_a_cluster_are_leaves_of_an_authority_of_its_own(tmp_path: Path) -> None:
@@ -137,7 +137,10 @@ def test_without_the_extra_its_name_is_said(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_service_without_a_cluster_does_not_load_it() -> None:
-    program = "import sys, deploy.node.serve, shuffler.service; print({'dask', 'distributed'} & set(sys.modules))"
+    program = (
+        "import sys, croupier.deploy.node.serve, croupier.shuffler.service; "
+        "print({'dask', 'distributed'} & set(sys.modules))"
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
 
@@ -146,7 +149,7 @@ def test_a_service_without_a_cluster_does_not_load_it() -> None:
 async def test_while_its_cluster_is_away_a_service_admits_and_its_round_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("runtime.cluster._PATIENCE_S", 0.05)
+    monkeypatch.setattr("croupier.runtime.cluster._PATIENCE_S", 0.05)
 
     def settings_of(name: str) -> str:
         make_cluster_keys(tmp_path / "deployment" / name / "cluster")

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from protocol.v1 import services_pb2 as rpc
-from protocol.v1 import services_pb2_grpc as stubs
+from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.protocol.v1 import services_pb2_grpc as stubs
 from tests.support import BIT, settings
 from tests.support.rounds import Table, people, table
 
@@ -81,8 +81,8 @@ async def test_a_round_that_is_being_forgotten_says_so_and_goes_on_when_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What hop 1 has of a large round goes in pieces; here it is stopped behind the first."""
-    monkeypatch.setattr("runtime.delivery._CHUNK_BYTES", 1000)
-    monkeypatch.setattr("runtime.transaction._PIECE_BYTES", 1000)
+    monkeypatch.setattr("croupier.runtime.delivery._CHUNK_BYTES", 1000)
+    monkeypatch.setattr("croupier.runtime.transaction._PIECE_BYTES", 1000)
     async with table(tmp_path, 1) as at:
         terms = await at.operator.open_round(settings())
         await at.submit(terms, people(BIT, 30, seed=1))

@@ -7,9 +7,9 @@ from contextlib import ExitStack
 
 import pytest
 
-from protocol.errors import Code, Refusal
-from runtime.limits import MAX_FIELDS, MESSAGE_BYTES, Budget, check_fields
-from runtime.shares import Call, caller_at
+from croupier.protocol.errors import Code, Refusal
+from croupier.runtime.limits import MAX_FIELDS, MESSAGE_BYTES, Budget, check_fields
+from croupier.runtime.shares import Call, caller_at
 
 
 def client(address: str) -> Call:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from protocol.errors import Code, Refusal
-from protocol.v1 import messages_pb2 as pb
-from runtime import transaction
-from runtime.opening import Opening
-from shuffler.service import ShufflerService
+from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.runtime import transaction
+from croupier.runtime.opening import Opening
+from croupier.shuffler.service import ShufflerService
 from tests.attacks.arena import WAIT_S, arena
 from tests.support import settings
 

@@ -18,12 +18,12 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from deploy.bench.stores import kinds_of, measure_stores, store_lines
-from protocol.envelope import KeyPair
-from protocol.errors import Code, Refusal
-from runtime.database import Timeouts
-from runtime.store import Store
-from runtime.transaction import Transaction
+from croupier.deploy.bench.stores import kinds_of, measure_stores, store_lines
+from croupier.protocol.envelope import KeyPair
+from croupier.protocol.errors import Code, Refusal
+from croupier.runtime.database import Timeouts
+from croupier.runtime.store import Store
+from croupier.runtime.transaction import Transaction
 from tests.postgresql import Server
 
 WRAPPING_KEY = b"k" * 32
@@ -202,7 +202,7 @@ async def test_a_store_closes_while_its_server_is_silent(
     postgresql: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It waited for the transaction under way as long as that may last, five minutes, and the process with it."""
-    monkeypatch.setattr("runtime.store._CLOSE_S", 0.2)
+    monkeypatch.setattr("croupier.runtime.store._CLOSE_S", 0.2)
     with relayed(postgresql, Timeouts(connect_s=2)) as (store, wire):
         await put(store, "before")
         wire.silent = True

@@ -10,9 +10,9 @@ from typing import Any, cast
 import pytest
 from grpc_health.v1 import health_pb2
 
-from runtime.health import Readiness
-from runtime.prometheus_metrics import PrometheusMetrics
-from runtime.store import Store
+from croupier.runtime.health import Readiness
+from croupier.runtime.prometheus_metrics import PrometheusMetrics
+from croupier.runtime.store import Store
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
 

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from client.rounds import fetch_publication
-from client.submission import new_client_key
-from protocol.errors import Code, Refusal
-from protocol.identity import sign_submission
-from protocol.onion import Onion
-from protocol.v1 import messages_pb2 as pb
-from protocol.v1 import services_pb2 as rpc
-from protocol.v1 import services_pb2_grpc as stubs
-from runtime.clock import Clock
-from runtime.retrying import retrying
+from croupier.client.rounds import fetch_publication
+from croupier.client.submission import new_client_key
+from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.identity import sign_submission
+from croupier.protocol.onion import Onion
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.protocol.v1 import services_pb2_grpc as stubs
+from croupier.runtime.clock import Clock
+from croupier.runtime.retrying import retrying
 from tests.support import BIT, settings
 from tests.support.rounds import Table, people, table
 
@@ -57,7 +57,7 @@ async def refused(call: Any) -> Refusal:
 
 async def test_a_large_round_is_deleted_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A restart in between finds the rest, and a call that comes meanwhile is answered before the end."""
-    monkeypatch.setattr("runtime.transaction._ADMITTED_PER_PIECE", 7)
+    monkeypatch.setattr("croupier.runtime.transaction._ADMITTED_PER_PIECE", 7)
     async with table(tmp_path, 1) as at:
         terms = await at.operator.open_round(settings())
         await at.submit(terms, people(BIT, 30, seed=1))

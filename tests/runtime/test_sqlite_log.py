@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from runtime import sqlite_log
-from runtime.sqlite_log import overwrite_log
-from runtime.store import Store
+from croupier.runtime import sqlite_log
+from croupier.runtime.sqlite_log import overwrite_log
+from croupier.runtime.store import Store
 from tests.support.raw_disk import freed_by_sqlite
 
 SECRET = b"a secret that has been destroyed" * 3

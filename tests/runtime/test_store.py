@@ -20,13 +20,13 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from accountant.service.ledger import Entry, Ledger
-from protocol.envelope import KeyPair
-from protocol.errors import Code, Refusal
-from protocol.v1 import messages_pb2 as pb
-from runtime.database import Timeouts
-from runtime.store import Store
-from runtime.transaction import Transaction
+from croupier.accountant.service.ledger import Entry, Ledger
+from croupier.protocol.envelope import KeyPair
+from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.runtime.database import Timeouts
+from croupier.runtime.store import Store
+from croupier.runtime.transaction import Transaction
 from tests.support.lanes import chunks
 
 PAIR = KeyPair(b"public" * 5, b"very private key bytes of a round")
@@ -198,7 +198,7 @@ def bytes_left(tx: Transaction) -> int:
 @pytest.mark.asyncio
 async def test_a_large_round_is_forgotten_in_pieces(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """In one transaction it kept a service waiting for 24 s at 10^6 bodies."""
-    monkeypatch.setattr("runtime.transaction._PIECE_BYTES", 3 * len(BODY))
+    monkeypatch.setattr("croupier.runtime.transaction._PIECE_BYTES", 3 * len(BODY))
     for name in ("r", "another", "other"):
         await fill(store, name)
     await store.run("look", lambda tx: tx.forget("another"))
@@ -226,7 +226,7 @@ async def test_a_large_round_is_forgotten_in_pieces(store: Store, monkeypatch: p
 
 @pytest.mark.asyncio
 async def test_pages_skip_what_is_opened_and_what_has_not_come(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runtime.transaction._ROWS_PER_PAGE", 4)
+    monkeypatch.setattr("croupier.runtime.transaction._ROWS_PER_PAGE", 4)
     come, opened = [0, 1, 2, 3, 5, 6, 20, 21, 22, 40], [0, 1, 5, 21]
     for index in come:
         await store.run("look", lambda tx: tx.put_chunk("r", "in", 1, index, 41, bytes([index])))  # noqa: B023
@@ -265,7 +265,7 @@ async def test_what_is_opened_is_kept_in_a_few_statements_and_once(store: Store)
 
 @pytest.mark.asyncio
 async def test_others_get_their_turn_between_two_pieces(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runtime.transaction._PIECE_BYTES", 3 * len(BODY))
+    monkeypatch.setattr("croupier.runtime.transaction._PIECE_BYTES", 3 * len(BODY))
     await fill(store, "r")
     await store.run("look", lambda tx: tx.forget("r"))
     names, transact = list[str](), store._transact
@@ -289,7 +289,7 @@ async def test_others_get_their_turn_between_two_pieces(store: Store, monkeypatc
 async def test_what_was_cut_short_is_forgotten_after_the_restart(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("runtime.transaction._PIECE_BYTES", 3 * len(BODY))
+    monkeypatch.setattr("croupier.runtime.transaction._PIECE_BYTES", 3 * len(BODY))
     pieces = 0
     with closing(Store(database_url, WRAPPING_KEY)) as store:
         await fill(store, "r")
@@ -373,7 +373,7 @@ def test_a_second_writer_is_refused_until_the_first_has_gone(database_url: str) 
 
 _WRITER = """
 import asyncio, sys
-from runtime.store import Store
+from croupier.runtime.store import Store
 store = Store(sys.argv[1], b"k" * 32)
 asyncio.run(store.run("look", lambda tx: tx.put_document("r", "kept", b"1")))
 def half(tx):

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from protocol.errors import Refusal
-from runtime.shares import Call, caller_at, serving
-from runtime.workers import WorkerPool
+from croupier.protocol.errors import Refusal
+from croupier.runtime.shares import Call, caller_at, serving
+from croupier.runtime.workers import WorkerPool
 
 _PROGRAM = """
 import asyncio, os, time
-from runtime.workers import WorkerPool
+from croupier.runtime.workers import WorkerPool
 
 async def main():
     pool = WorkerPool(2)
@@ -57,7 +57,7 @@ def is_imported(module: str) -> bool:
 @pytest.mark.asyncio
 async def test_workers_have_imported_their_room_before_their_first_job() -> None:
     """Reproduction: each of eight imported for .1 s in the first round of a deployment."""
-    for room, found in (("protocol.envelope", False), ("colorsys", True)):
+    for room, found in (("croupier.protocol.envelope", False), ("colorsys", True)):
         pool = WorkerPool(1, room=room)
         assert (await pool.run(is_imported, "colorsys"))[0] is found
         pool.close()

@@ -12,18 +12,18 @@ import grpc.aio
 import numpy as np
 from numpy.typing import NDArray
 
-from client.fleet import FleetReport, run_fleet
-from client.outbox import Outbox
-from client.sequential import Attendee, SequentialAnswers, answer_sequentially
-from client.submission import Participant, new_client_key
-from deploy.operator.rounds import Operator, RoundSettings
-from protocol.identity import sign_answer
-from protocol.manifest import RoundTerms
-from protocol.mechanisms import Hemisphere, SequentialOrder, VectorTask
-from protocol.onion import Onion
-from protocol.questions import Question
-from protocol.v1 import messages_pb2 as pb
-from runtime.workers import WorkerPool
+from croupier.client.fleet import FleetReport, run_fleet
+from croupier.client.outbox import Outbox
+from croupier.client.sequential import Attendee, SequentialAnswers, answer_sequentially
+from croupier.client.submission import Participant, new_client_key
+from croupier.deploy.operator.rounds import Operator, RoundSettings
+from croupier.protocol.identity import sign_answer
+from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.mechanisms import Hemisphere, SequentialOrder, VectorTask
+from croupier.protocol.onion import Onion
+from croupier.protocol.questions import Question
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.runtime.workers import WorkerPool
 from tests.support import InProcess, Threads, in_memory, in_process
 
 DIMENSION = 3

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from protocol.manifest import RoundTerms
-from protocol.v1 import messages_pb2 as pb
-from protocol.v1 import services_pb2_grpc as stubs
-from shuffler.sequential_order import PROGRESS
-from shuffler.service import ShufflerService
+from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import services_pb2_grpc as stubs
+from croupier.shuffler.sequential_order import PROGRESS
+from croupier.shuffler.service import ShufflerService
 from tests.sequential.support import DIMENSION, Table, laid, num_present, people, settings, task
 from tests.support.virtual_time import virtual_loop
 

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from accountant.service.ledger import Ledger
-from client.submission import Participant, Sealed, new_client_key
-from protocol.errors import Code, Refusal
-from protocol.identity import sign_submission
-from protocol.manifest import RoundTerms
-from protocol.onion import Onion
-from protocol.v1 import messages_pb2 as pb
-from shuffler.service import ShufflerService
+from croupier.accountant.service.ledger import Ledger
+from croupier.client.submission import Participant, Sealed, new_client_key
+from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.identity import sign_submission
+from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.onion import Onion
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.shuffler.service import ShufflerService
 from tests.sequential.support import Table, laid, num_present, people, settings, signed_answer, task
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]

@@ -16,21 +16,21 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from numpy.typing import NDArray
 
-from client.submission import Sealed, new_client_key
-from deploy.operator.canaries import check_canaries, send_canaries
-from protocol.envelope import open_many
-from protocol.errors import Code, Refusal, SignatureError, refusal_of
-from protocol.identity import Identity, Kind, sign_answer, sign_attendance
-from protocol.manifest import RoundTerms, canonical
-from protocol.mechanisms import GaussianVector, Hemisphere
-from protocol.onion import Onion
-from protocol.questions import Question
-from protocol.v1 import messages_pb2 as pb
-from protocol.v1 import services_pb2_grpc as stubs
-from runtime.service import ENVELOPE_KEY
-from runtime.service_directory import load_secrets
-from shuffler.attendance import MAX_ATTENDANCES, Attendance, Stream
-from shuffler.service import ShufflerService
+from croupier.client.submission import Sealed, new_client_key
+from croupier.deploy.operator.canaries import check_canaries, send_canaries
+from croupier.protocol.envelope import open_many
+from croupier.protocol.errors import Code, Refusal, SignatureError, refusal_of
+from croupier.protocol.identity import Identity, Kind, sign_answer, sign_attendance
+from croupier.protocol.manifest import RoundTerms, canonical
+from croupier.protocol.mechanisms import GaussianVector, Hemisphere
+from croupier.protocol.onion import Onion
+from croupier.protocol.questions import Question
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import services_pb2_grpc as stubs
+from croupier.runtime.service import ENVELOPE_KEY
+from croupier.runtime.service_directory import load_secrets
+from croupier.shuffler.attendance import MAX_ATTENDANCES, Attendance, Stream
+from croupier.shuffler.service import ShufflerService
 from tests.sequential.support import DIMENSION, Person, Table, laid, people, settings, signed_answer, task
 from tests.support import BIT
 from tests.support import settings as bit_settings
@@ -198,7 +198,7 @@ async def test_a_hop_cannot_answer_in_the_place_of_clients(tmp_path: Path, monke
             count += 1
             return original(*arguments) if count % 2 else [onion._seal(behind, junk)[0]]
 
-        monkeypatch.setattr("shuffler.sequential.open_many", forging)
+        monkeypatch.setattr("croupier.shuffler.sequential.open_many", forging)
         taken = await table.take(terms, group)
         assert (taken.report.num_answers, taken.report.num_skipped) == (4, 4)
         publication, certificate = await table.result(terms)

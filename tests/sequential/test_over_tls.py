@@ -13,9 +13,9 @@ from typing import Any
 import grpc.aio
 import pytest
 
-from protocol.v1 import messages_pb2 as pb
-from protocol.v1 import services_pb2_grpc as stubs
-from shuffler.service import ShufflerService
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import services_pb2_grpc as stubs
+from croupier.shuffler.service import ShufflerService
 from tests.sequential.support import laid, people, settings, task
 
 pytestmark = pytest.mark.asyncio

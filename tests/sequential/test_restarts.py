@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from accountant.service.ledger import Ledger
-from protocol.v1 import messages_pb2 as pb
+from croupier.accountant.service.ledger import Ledger
+from croupier.protocol.v1 import messages_pb2 as pb
 from tests.sequential.support import laid, people, settings, task
 from tests.support import InProcess
 

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from accountant.mechanisms.hemisphere import HemisphereMechanism
-from accountant.service.ledger import Ledger
-from client.randomizers import randomize
 from croupier import Budgets, certify
-from protocol.questions import Question
-from protocol.randomness import RandomSource
-from protocol.v1 import messages_pb2 as pb
-from shuffler.attendance import MAX_ATTENDANCES
-from shuffler.sequential_order import secret_order
-from shuffler.service import ShufflerService
+from croupier.accountant.mechanisms.hemisphere import HemisphereMechanism
+from croupier.accountant.service.ledger import Ledger
+from croupier.client.randomizers import randomize
+from croupier.protocol.questions import Question
+from croupier.protocol.randomness import RandomSource
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.shuffler.attendance import MAX_ATTENDANCES
+from croupier.shuffler.sequential_order import secret_order
+from croupier.shuffler.service import ShufflerService
 from tests.sequential.support import DIMENSION, Person, laid, num_present, people, settings, task
 from tests.support.virtual_time import virtual_loop
 
@@ -71,7 +71,7 @@ async def test_an_answer_spends_what_was_counted(tmp_path: Path, monkeypatch: py
     async with laid(tmp_path) as table:
         group = people(8)
         terms = await table.gather(group, settings(task()))
-        monkeypatch.setattr("client.submission.randomize", noted)
+        monkeypatch.setattr("croupier.client.submission.randomize", noted)
         for one in group.values():
             one.max_local_epsilon = 4.0
         await table.take(terms, group)

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from accountant.mechanisms.hemisphere import HemisphereMechanism
-from accountant.service.round_certificate import certify_into
 from croupier import Budgets, certify
-from protocol.mechanisms import Hemisphere
-from protocol.questions import Question
-from protocol.v1 import messages_pb2 as pb
+from croupier.accountant.mechanisms.hemisphere import HemisphereMechanism
+from croupier.accountant.service.round_certificate import certify_into
+from croupier.protocol.mechanisms import Hemisphere
+from croupier.protocol.questions import Question
+from croupier.protocol.v1 import messages_pb2 as pb
 from tests.sequential.support import DIMENSION, task
 from tests.support import make_kit
 

@@ -8,12 +8,12 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-from protocol.envelope import seal
-from protocol.onion import Onion
-from protocol.v1.messages_pb2 import Lane
-from runtime.tasks import DOES_NOT_OPEN as IT_DOES_NOT
-from runtime.tasks import HASH_BYTES, OPENED, Page, open_layer
-from shuffler.mixing import DOES_NOT_OPEN, REPEATED, OrderWindow, Survey, draw_orders
+from croupier.protocol.envelope import seal
+from croupier.protocol.onion import Onion
+from croupier.protocol.v1.messages_pb2 import Lane
+from croupier.runtime.tasks import DOES_NOT_OPEN as IT_DOES_NOT
+from croupier.runtime.tasks import HASH_BYTES, OPENED, Page, open_layer
+from croupier.shuffler.mixing import DOES_NOT_OPEN, REPEATED, OrderWindow, Survey, draw_orders
 from tests.support import make_kit
 
 

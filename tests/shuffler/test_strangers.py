@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from client.submission import new_client_key
-from protocol.identity import sign_submission
-from protocol.onion import Onion
-from protocol.v1 import messages_pb2 as pb
-from protocol.v1 import services_pb2 as rpc
-from protocol.v1 import services_pb2_grpc as stubs
-from runtime import round_driver
-from runtime.transaction import Transaction
+from croupier.client.submission import new_client_key
+from croupier.protocol.identity import sign_submission
+from croupier.protocol.onion import Onion
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.protocol.v1 import services_pb2_grpc as stubs
+from croupier.runtime import round_driver
+from croupier.runtime.transaction import Transaction
 from tests.support import BIT, settings
 from tests.support.rounds import Table, people, table
 

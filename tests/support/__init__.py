@@ -19,21 +19,21 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
-from deploy.node.serve import RunningService
-from deploy.operator.keys import make_deployment
-from deploy.operator.rounds import Operator, RoundSettings
-from protocol.deployment import DEPLOYMENT_FILE
-from protocol.envelope import PROTOCOL_VERSION, KeyPair, generate_key_pair
-from protocol.manifest import RoundTerms, canonical, parse_terms
-from protocol.mechanisms import RandomizedResponse
-from protocol.questions import Question
-from protocol.tickets import TicketIssuer
-from protocol.v1 import messages_pb2 as pb
-from runtime.clock import Clock, SystemClock
-from runtime.service_directory import SETTINGS_FILE
-from runtime.store import Store
-from runtime.transport import TLS, Transport
-from runtime.workers import WorkerPool
+from croupier.deploy.node.serve import RunningService
+from croupier.deploy.operator.keys import make_deployment
+from croupier.deploy.operator.rounds import Operator, RoundSettings
+from croupier.protocol.deployment import DEPLOYMENT_FILE
+from croupier.protocol.envelope import PROTOCOL_VERSION, KeyPair, generate_key_pair
+from croupier.protocol.manifest import RoundTerms, canonical, parse_terms
+from croupier.protocol.mechanisms import RandomizedResponse
+from croupier.protocol.questions import Question
+from croupier.protocol.tickets import TicketIssuer
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.runtime.clock import Clock, SystemClock
+from croupier.runtime.service_directory import SETTINGS_FILE
+from croupier.runtime.store import Store
+from croupier.runtime.transport import TLS, Transport
+from croupier.runtime.workers import WorkerPool
 from tests.support.in_memory import Network
 from tests.support.virtual_time import VirtualClock, VirtualTimeLoop
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from client.submission import Participant, Prepared, Sealed, new_client_key, prepare_one, seal_one
-from client.tickets import get_tickets
-from deploy.operator.rounds import Operator
-from protocol.identity import key_pair_of
-from protocol.manifest import RoundTerms
-from protocol.onion import BudgetRecord, Onion, encode_budget
-from protocol.tickets import TICKET_BYTES
-from protocol.v1 import messages_pb2 as pb
+from croupier.client.submission import Participant, Prepared, Sealed, new_client_key, prepare_one, seal_one
+from croupier.client.tickets import get_tickets
+from croupier.deploy.operator.rounds import Operator
+from croupier.protocol.identity import key_pair_of
+from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.onion import BudgetRecord, Onion, encode_budget
+from croupier.protocol.tickets import TICKET_BYTES
+from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support import encode_report
 
 __all__ = [

@@ -12,14 +12,14 @@ from urllib.parse import urlsplit
 import pytest
 from starlette.types import ASGIApp
 
-import runtime.http_channel
-from accountant.service.checking import evaluate_both
-from accountant.service.tickets import _KEYS
-from protocol.deployment import ServiceEntry
-from protocol.v1 import messages_pb2 as pb
-from runtime.http_channel import CONTENT_TYPE, HttpAnswer
-from runtime.service import RoundService
-from runtime.transport import Transport
+import croupier.runtime.http_channel
+from croupier.accountant.service.checking import evaluate_both
+from croupier.accountant.service.tickets import _KEYS
+from croupier.protocol.deployment import ServiceEntry
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.runtime.http_channel import CONTENT_TYPE, HttpAnswer
+from croupier.runtime.service import RoundService
+from croupier.runtime.transport import Transport
 
 __all__ = ["URL", "Tampering", "ask", "reached_at", "tickets_for_all"]
 
@@ -69,7 +69,7 @@ def reached_at(app: ASGIApp) -> Iterator[str]:
         return await ask(app, urlsplit(url).path, body)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runtime.http_channel, "_post", post)
+        patch.setattr(croupier.runtime.http_channel, "_post", post)
         yield URL
 
 

@@ -19,13 +19,13 @@ from typing import Any, Literal, TypeVar
 import grpc
 import grpc.aio
 
-from protocol.deployment import ServiceEntry
-from runtime.guard import make_guard
-from runtime.limits import MESSAGE_BYTES
-from runtime.metrics import Metrics
-from runtime.service_directory import Secrets, ServiceSettings
-from runtime.tls import ServerTls
-from runtime.transport import Transport
+from croupier.protocol.deployment import ServiceEntry
+from croupier.runtime.guard import make_guard
+from croupier.runtime.limits import MESSAGE_BYTES
+from croupier.runtime.metrics import Metrics
+from croupier.runtime.service_directory import Secrets, ServiceSettings
+from croupier.runtime.tls import ServerTls
+from croupier.runtime.transport import Transport
 
 __all__ = ["MemoryLink", "Network"]
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from protocol.batches import unpack
-from protocol.manifest import RoundTerms
-from protocol.onion import Onion
-from protocol.v1 import messages_pb2 as pb
-from runtime.service import RoundService
-from runtime.transaction import Transaction
+from croupier.protocol.batches import unpack
+from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.onion import Onion
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.runtime.service import RoundService
+from croupier.runtime.transaction import Transaction
 
 __all__ = ["chunks", "lane_in"]
 

@@ -10,17 +10,17 @@ from pathlib import Path
 
 import grpc.aio
 
-from client.fleet import FleetReport, run_fleet
-from client.outbox import Outbox
-from client.submission import Participant
-from deploy.operator.rounds import Operator
-from protocol.deployment import Deployment
-from protocol.manifest import RoundTerms
-from protocol.mechanisms import Gaussian, IntervalMechanism, KaryResponse, Laplace, OneBit
-from protocol.questions import Question
-from protocol.v1 import messages_pb2 as pb
-from runtime.service_directory import load_secrets
-from runtime.workers import WorkerPool
+from croupier.client.fleet import FleetReport, run_fleet
+from croupier.client.outbox import Outbox
+from croupier.client.submission import Participant
+from croupier.deploy.operator.rounds import Operator
+from croupier.protocol.deployment import Deployment
+from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.mechanisms import Gaussian, IntervalMechanism, KaryResponse, Laplace, OneBit
+from croupier.protocol.questions import Question
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.runtime.service_directory import load_secrets
+from croupier.runtime.workers import WorkerPool
 from tests.support import BIT, InProcess, Threads, in_memory, in_process
 
 __all__ = ["QUESTIONS", "WAIT_S", "Table", "people", "table"]

@@ -17,14 +17,14 @@ import torch
 from typer.testing import CliRunner
 
 from croupier import certify
-from deploy.cli import app
-from deploy.local.processes import LocalDeployment
-from deploy.operator.rounds import RoundSettings
-from deploy.training.config import StepRule
-from deploy.training.datasets import Dataset, load_dataset, with_features
-from deploy.training.deployed import DeployedRun
-from deploy.training.models import load_model
-from runtime.workers import WorkerPool
+from croupier.deploy.cli import app
+from croupier.deploy.local.processes import LocalDeployment
+from croupier.deploy.operator.rounds import RoundSettings
+from croupier.deploy.training.config import StepRule
+from croupier.deploy.training.datasets import Dataset, load_dataset, with_features
+from croupier.deploy.training.deployed import DeployedRun
+from croupier.deploy.training.models import load_model
+from croupier.runtime.workers import WorkerPool
 
 
 def train(*arguments: str | Path, expect: int = 0) -> Any:
@@ -86,7 +86,7 @@ async def one_step_of_216(directory: Path, out: Path, setting: dict[str, Any]) -
 def test_the_command_has_a_deployment_of_its_own(tmp_path: Path) -> None:
     """As its user has it: a process, which starts a deployment and ends it. Other tests share one, and play 400."""
     options = ("--unit", "record", "--clients", "2", "--epochs", "1", "--out", str(tmp_path))
-    command = [sys.executable, "-m", "deploy.cli", "train", "--json", *options]
+    command = [sys.executable, "-m", "croupier.deploy.cli", "train", "--json", *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
@@ -116,7 +116,7 @@ def test_the_same_command_twice_is_one_training(
     local: LocalDeployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """400 users, for an epoch and another. Reproduction: a run with nothing left to do ended with an IndexError."""
-    monkeypatch.setattr("deploy.training.runner.load_dataset", of_400_users)
+    monkeypatch.setattr("croupier.deploy.training.runner.load_dataset", of_400_users)
     same = ("--dir", local.directory, "--out", tmp_path / "stays")
     first = train("--epochs", "1", *same)
     assert_certified(first)

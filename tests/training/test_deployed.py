@@ -14,16 +14,16 @@ from typing import Any
 import pytest
 import torch
 
-from deploy.operator.rounds import Operator, RoundSettings
-from deploy.training.checkpoint import Progress
-from deploy.training.config import StepRule
-from deploy.training.datasets import load_dataset, with_features
-from deploy.training.deployed import DeployedRun, NotGrantedError, StepReport
-from deploy.training.models import load_model
-from deploy.training.privacy import Batch, UserSpending
-from protocol.errors import Code, Refusal
-from protocol.questions import Question
-from runtime.transaction import Transaction
+from croupier.deploy.operator.rounds import Operator, RoundSettings
+from croupier.deploy.training.checkpoint import Progress
+from croupier.deploy.training.config import StepRule
+from croupier.deploy.training.datasets import load_dataset, with_features
+from croupier.deploy.training.deployed import DeployedRun, NotGrantedError, StepReport
+from croupier.deploy.training.models import load_model
+from croupier.deploy.training.privacy import Batch, UserSpending
+from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.questions import Question
+from croupier.runtime.transaction import Transaction
 from tests.support import InProcess, Threads, in_memory
 
 USERS = 60

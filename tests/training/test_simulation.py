@@ -10,15 +10,15 @@ import pytest
 import torch
 from scipy.stats import ks_2samp
 
-from analyzer.vectors import hemisphere_mean
-from client.vectors import hemisphere
-from deploy.training.config import StepRule
-from deploy.training.datasets import Dataset, load_dataset, with_features
-from deploy.training.descent import Descent, evaluate
-from deploy.training.models import load_model
-from deploy.training.privacy import SiloSpending
-from deploy.training.simulation import hemisphere_reports, silo_epochs, user_epochs
-from protocol.randomness import SystemRandom
+from croupier.analyzer.vectors import hemisphere_mean
+from croupier.client.vectors import hemisphere
+from croupier.deploy.training.config import StepRule
+from croupier.deploy.training.datasets import Dataset, load_dataset, with_features
+from croupier.deploy.training.descent import Descent, evaluate
+from croupier.deploy.training.models import load_model
+from croupier.deploy.training.privacy import SiloSpending
+from croupier.deploy.training.simulation import hemisphere_reports, silo_epochs, user_epochs
+from croupier.protocol.randomness import SystemRandom
 
 RULE = StepRule(8.0, averaging=0.3)
 

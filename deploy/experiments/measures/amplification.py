@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from accountant import Budgets, Randomizer, certify, compare, lower_bound, randomizer_from_name
-from accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
-from accountant.numerics.roots import root_between
-from accountant.published import OutOfRangeError, gspa_mu, leftover_clones_delta, likelihood_test_clones
-from deploy.experiments.figure import Point
+from croupier.accountant import Budgets, Randomizer, certify, compare, lower_bound, randomizer_from_name
+from croupier.accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
+from croupier.accountant.numerics.roots import root_between
+from croupier.accountant.published import OutOfRangeError, gspa_mu, leftover_clones_delta, likelihood_test_clones
+from croupier.deploy.experiments.figure import Point
 
 __all__ = ["DISTRIBUTIONS", "budgets_of", "measure_confusion", "measure_delta", "measure_epsilon"]
 

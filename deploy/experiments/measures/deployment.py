@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from client.submission import Participant
-from deploy.local.processes import temporary_deployment
-from deploy.local.rounds import players
-from deploy.operator.rounds import Operator, RoundSettings
-from protocol.questions import Question
-from runtime.workers import WorkerPool
+from croupier.client.submission import Participant
+from croupier.deploy.local.processes import temporary_deployment
+from croupier.deploy.local.rounds import players
+from croupier.deploy.operator.rounds import Operator, RoundSettings
+from croupier.protocol.questions import Question
+from croupier.runtime.workers import WorkerPool
 
 __all__ = ["deployed_errors"]
 

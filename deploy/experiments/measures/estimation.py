@@ -8,12 +8,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from accountant import certify
-from analyzer.estimators import estimate
-from deploy.experiments.figure import Point
-from protocol.calibration import unit_sigma
-from protocol.mechanisms import IntervalMechanism, KaryResponse, Laplace, LatticeMechanism, OneBit, RandomizedResponse
-from protocol.questions import Question
+from croupier.accountant import certify
+from croupier.analyzer.estimators import estimate
+from croupier.deploy.experiments.figure import Point
+from croupier.protocol.calibration import unit_sigma
+from croupier.protocol.mechanisms import (
+    IntervalMechanism,
+    KaryResponse,
+    Laplace,
+    LatticeMechanism,
+    OneBit,
+    RandomizedResponse,
+)
+from croupier.protocol.questions import Question
 
 __all__ = ["GROUPS", "measure_dependence", "measure_error", "measure_utility", "reports_of"]
 
@@ -77,7 +84,7 @@ def measure_error(point: Point) -> dict[str, Any]:
         return np.asarray(source.permutation(n) < round(0.7 * n), dtype=np.float64)
 
     if point.get("deployed"):
-        from deploy.experiments.measures.deployment import deployed_errors
+        from croupier.deploy.experiments.measures.deployment import deployed_errors
 
         errors = deployed_errors(question, [draw() for _ in range(point["repeats"])], budgets)
         return {"deployed": float(np.mean(errors))}

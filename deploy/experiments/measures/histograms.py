@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from accountant import Budgets, KaryRandomizedResponse, certify, lower_bound
-from accountant.published import biswas_krr_delta
-from analyzer.estimators import estimate, project_on_simplex
-from deploy.experiments.figure import Point
-from deploy.experiments.measures.estimation import reports_of
-from protocol.calibration import unit_sigma
-from protocol.mechanisms import KaryResponse
-from protocol.questions import Question
+from croupier.accountant import Budgets, KaryRandomizedResponse, certify, lower_bound
+from croupier.accountant.published import biswas_krr_delta
+from croupier.analyzer.estimators import estimate, project_on_simplex
+from croupier.deploy.experiments.figure import Point
+from croupier.deploy.experiments.measures.estimation import reports_of
+from croupier.protocol.calibration import unit_sigma
+from croupier.protocol.mechanisms import KaryResponse
+from croupier.protocol.questions import Question
 
 __all__ = ["BOXES", "measure_histogram", "measure_krr_delta", "read_checkins"]
 

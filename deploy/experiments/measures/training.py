@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from deploy.experiments.figure import Point
-from deploy.experiments.measures.amplification import DISTRIBUTIONS
+from croupier.deploy.experiments.figure import Point
+from croupier.deploy.experiments.measures.amplification import DISTRIBUTIONS
 
 __all__ = ["measure_training"]
 
@@ -23,8 +23,8 @@ def measure_training(point: Point) -> dict[str, Any]:
     """
     import torch
 
-    from deploy.training.config import TrainingConfig
-    from deploy.training.runner import run_training
+    from croupier.deploy.training.config import TrainingConfig
+    from croupier.deploy.training.runner import run_training
 
     name, clients = point["distribution"], point["clients"]
     private = name != "no noise"

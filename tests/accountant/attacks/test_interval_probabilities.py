@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from accountant.attacks.interval_probabilities import GaussianIntervals, LaplaceIntervals
+from croupier.accountant.attacks.interval_probabilities import GaussianIntervals, LaplaceIntervals
 
 Floats = npt.NDArray[np.float64]
 

@@ -12,8 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accountant.attacks.lower_bound import lower_bound
-from accountant.numerics.gaussian import gaussian_delta
 from croupier import (
     BinaryRandomizedResponse,
     Budgets,
@@ -26,7 +24,9 @@ from croupier import (
     Randomizer,
     certify,
 )
-from protocol.calibration import unit_sigma
+from croupier.accountant.attacks.lower_bound import lower_bound
+from croupier.accountant.numerics.gaussian import gaussian_delta
+from croupier.protocol.calibration import unit_sigma
 from tests.accountant.oracles.from_definitions import VECTORS, worst_delta
 from tests.support.drawn import drawn
 

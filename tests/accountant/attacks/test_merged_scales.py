@@ -8,11 +8,15 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from accountant.attacks import additive_noise, merged_scales
-from accountant.attacks.event_tests import Target
-from accountant.attacks.interval_probabilities import GaussianIntervals, IntervalProbabilities, LaplaceIntervals
-from accountant.attacks.lower_bound import lower_bound
-from accountant.attacks.score_tests import ScoreTest
+from croupier.accountant.attacks import additive_noise, merged_scales
+from croupier.accountant.attacks.event_tests import Target
+from croupier.accountant.attacks.interval_probabilities import (
+    GaussianIntervals,
+    IntervalProbabilities,
+    LaplaceIntervals,
+)
+from croupier.accountant.attacks.lower_bound import lower_bound
+from croupier.accountant.attacks.score_tests import ScoreTest
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

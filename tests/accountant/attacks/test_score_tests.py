@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from accountant.attacks import score_tests
-from accountant.attacks.event_tests import Target
-from accountant.attacks.lower_bound import lower_bound
-from accountant.attacks.score_tests import ScoreTest
-from accountant.numerics.binomial import binomial_pmf
+from croupier.accountant.attacks import score_tests
+from croupier.accountant.attacks.event_tests import Target
+from croupier.accountant.attacks.lower_bound import lower_bound
+from croupier.accountant.attacks.score_tests import ScoreTest
+from croupier.accountant.numerics.binomial import binomial_pmf
 
 Floats = npt.NDArray[np.float64]
 

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from accountant.bounds import core_laws, core_shares
-from accountant.bounds.core_case import Hosts, one_distance
-from accountant.bounds.core_laws import Apart, Cut, places_of_hosts
-from accountant.bounds.core_shares import best_shares
+from croupier.accountant.bounds import core_laws, core_shares
+from croupier.accountant.bounds.core_case import Hosts, one_distance
+from croupier.accountant.bounds.core_laws import Apart, Cut, places_of_hosts
+from croupier.accountant.bounds.core_shares import best_shares
 from tests.support.drawn import drawn
 
 Floats = NDArray[np.float64]

@@ -14,13 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from accountant.attacks.lower_bound import lower_bound
-from accountant.bounds.density_blanket import BlanketProfile, LossPair, RateBins, SpanProfile, best_blanket
-from accountant.bounds.profile import Bounded
-from accountant.mechanisms.additive_noise import AdditiveNoise, GaussianNoise, LaplaceNoise, interval_cells
-from accountant.numerics.gaussian import gaussian_delta
 from croupier import Budgets, GaussianMechanism, KaryRandomizedResponse, LaplaceMechanism, TableMechanism
-from protocol.calibration import unit_sigma
+from croupier.accountant.attacks.lower_bound import lower_bound
+from croupier.accountant.bounds.density_blanket import BlanketProfile, LossPair, RateBins, SpanProfile, best_blanket
+from croupier.accountant.bounds.profile import Bounded
+from croupier.accountant.mechanisms.additive_noise import AdditiveNoise, GaussianNoise, LaplaceNoise, interval_cells
+from croupier.accountant.numerics.gaussian import gaussian_delta
+from croupier.protocol.calibration import unit_sigma
 from tests.accountant.oracles.from_definitions import VECTORS, count_law
 from tests.support.accounting import certify_without_attack as certify
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accountant import Budgets, HemisphereMechanism, certify
-from accountant.attacks.lower_bound import lower_bound
-from accountant.bounds.exchange import exchange_bound, stages, tilt
-from accountant.bounds.exchange_binary import ExchangeBinaryProfile, exchange_binary_profile
-from accountant.bounds.profile import NoAmplification, Others, Victim, smallest_epsilon
+from croupier.accountant import Budgets, HemisphereMechanism, certify
+from croupier.accountant.attacks.lower_bound import lower_bound
+from croupier.accountant.bounds.exchange import exchange_bound, stages, tilt
+from croupier.accountant.bounds.exchange_binary import ExchangeBinaryProfile, exchange_binary_profile
+from croupier.accountant.bounds.profile import NoAmplification, Others, Victim, smallest_epsilon
 from tests.accountant.oracles.exchange import (
     count_law,
     divergence_of_split,

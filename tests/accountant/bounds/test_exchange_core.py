@@ -15,17 +15,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from accountant.attacks.lower_bound import lower_bound
-from accountant.bounds import core_case
-from accountant.bounds.core_case import CoreCase, Hosts, distances, one_distance
-from accountant.bounds.core_laws import Apart, Cut
-from accountant.bounds.core_shares import best_shares
-from accountant.bounds.exchange_core import ExchangeCoreProfile, in_core
-from accountant.bounds.exchange_laplace import ExchangeLaplaceProfile, exchange_laplace_profile
-from accountant.bounds.exchange_rows import HostSums
-from accountant.bounds.least import ChordProfile
-from accountant.bounds.profile import Others, Victim
 from croupier import Budgets, certify
+from croupier.accountant.attacks.lower_bound import lower_bound
+from croupier.accountant.bounds import core_case
+from croupier.accountant.bounds.core_case import CoreCase, Hosts, distances, one_distance
+from croupier.accountant.bounds.core_laws import Apart, Cut
+from croupier.accountant.bounds.core_shares import best_shares
+from croupier.accountant.bounds.exchange_core import ExchangeCoreProfile, in_core
+from croupier.accountant.bounds.exchange_laplace import ExchangeLaplaceProfile, exchange_laplace_profile
+from croupier.accountant.bounds.exchange_rows import HostSums
+from croupier.accountant.bounds.least import ChordProfile
+from croupier.accountant.bounds.profile import Others, Victim
 from tests.accountant.bounds.test_core_laws import density, grid, whole
 from tests.accountant.bounds.test_exchange_laplace import histogram, letters
 from tests.support.drawn import drawn

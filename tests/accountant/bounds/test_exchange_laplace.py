@@ -14,12 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from accountant import Budgets, certify
-from accountant.attacks.lower_bound import lower_bound
-from accountant.bounds import exchange_laplace, laplace_laws
-from accountant.bounds.exchange import exchange_bound, stages, tilt
-from accountant.bounds.exchange_laplace import ExchangeLaplaceProfile, ExchangeSpanProfile, exchange_laplace_profile
-from accountant.bounds.profile import NoAmplification, Others, Victim, smallest_epsilon
+from croupier.accountant import Budgets, certify
+from croupier.accountant.attacks.lower_bound import lower_bound
+from croupier.accountant.bounds import exchange_laplace, laplace_laws
+from croupier.accountant.bounds.exchange import exchange_bound, stages, tilt
+from croupier.accountant.bounds.exchange_laplace import (
+    ExchangeLaplaceProfile,
+    ExchangeSpanProfile,
+    exchange_laplace_profile,
+)
+from croupier.accountant.bounds.profile import NoAmplification, Others, Victim, smallest_epsilon
 from tests.support.drawn import drawn
 
 Floats = NDArray[np.float64]

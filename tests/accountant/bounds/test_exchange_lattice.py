@@ -11,16 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from accountant import Budgets, certify
-from accountant.attacks.lower_bound import lower_bound
-from accountant.bounds.exchange_laplace import (
+from croupier.accountant import Budgets, certify
+from croupier.accountant.attacks.lower_bound import lower_bound
+from croupier.accountant.bounds.exchange_laplace import (
     ExchangeLaplaceProfile,
     ExchangeSpanProfile,
     exchange_laplace_profile,
 )
-from accountant.bounds.exchange_lattice import ExchangeLatticeProfile, _most_shown, on_lattice
-from accountant.bounds.profile import Curve, NoAmplification, Others, Victim
-from accountant.mechanisms.laplace import LaplaceMechanism
+from croupier.accountant.bounds.exchange_lattice import ExchangeLatticeProfile, _most_shown, on_lattice
+from croupier.accountant.bounds.profile import Curve, NoAmplification, Others, Victim
+from croupier.accountant.mechanisms.laplace import LaplaceMechanism
 from tests.accountant.bounds.test_exchange_laplace import histogram
 from tests.support.drawn import drawn
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from accountant.bounds.exchange import SMOOTHING
-from accountant.bounds.exchange_rows import HostSums, _Tilted
-from accountant.bounds.laplace_laws import Family, thinned_family
+from croupier.accountant.bounds.exchange import SMOOTHING
+from croupier.accountant.bounds.exchange_rows import HostSums, _Tilted
+from croupier.accountant.bounds.laplace_laws import Family, thinned_family
 from tests.accountant.bounds.test_core_laws import density, drawn_cut, grid, marks, parts, row_of
 from tests.support.drawn import drawn
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accountant.bounds.profile import Bounded, NoAmplification, Others, Victim, smallest_epsilon
-from accountant.mechanisms.registry import as_randomizer
-from accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
+from croupier.accountant.bounds.profile import Bounded, NoAmplification, Others, Victim, smallest_epsilon
+from croupier.accountant.mechanisms.registry import as_randomizer
+from croupier.accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
 
 
 class GaussianProfile:

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from accountant.mechanisms.calibrated_gaussian import PART, unit_sigmas
-from protocol.calibration import unit_delta, unit_sigma
+from croupier.accountant.mechanisms.calibrated_gaussian import PART, unit_sigmas
+from croupier.protocol.calibration import unit_delta, unit_sigma
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from accountant.numerics.binomial import binomial_pmf, half_tail, half_tail_error, pmf_error
+from croupier.accountant.numerics.binomial import binomial_pmf, half_tail, half_tail_error, pmf_error
 
 
 @pytest.mark.parametrize("n", [1, 2, 7, 15, 16, 40, 1000, 10**5, 10**7, 10**8])

@@ -8,7 +8,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from accountant.numerics.chords import Chords, crossing
+from croupier.accountant.numerics.chords import Chords, crossing
 
 
 @pytest.mark.parametrize("far", [1e-100, 1e-16, 1e-9, 0.3, 40.0, 900.0, 1e7])

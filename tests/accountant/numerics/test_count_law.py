@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import betainc
 
-from accountant.numerics.count_law import blanket_count, without_largest
+from croupier.accountant.numerics.count_law import blanket_count, without_largest
 
 
 def poisson_binomial_cdf(gamma: list[float]) -> np.ndarray:

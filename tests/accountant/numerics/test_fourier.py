@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import fft
 
-from accountant.numerics.fourier import STAGE, smooth_odd_length
+from croupier.accountant.numerics.fourier import STAGE, smooth_odd_length
 
 
 @pytest.mark.parametrize("length", [64, 512, 81, 125, 343, 105, 360])

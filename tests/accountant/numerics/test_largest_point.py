@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from accountant.numerics.largest_point import Reached, largest_point
+from croupier.accountant.numerics.largest_point import Reached, largest_point
 
 TOLERANCE = 1e-3
 

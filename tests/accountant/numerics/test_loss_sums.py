@@ -11,9 +11,9 @@ import mpmath
 import numpy as np
 import pytest
 
-from accountant.numerics.binomial import binomial_pmf
-from accountant.numerics.count_law import CountLaw, blanket_count
-from accountant.numerics.loss_sums import LossAtoms, mean_excess, smoothed_excess
+from croupier.accountant.numerics.binomial import binomial_pmf
+from croupier.accountant.numerics.count_law import CountLaw, blanket_count
+from croupier.accountant.numerics.loss_sums import LossAtoms, mean_excess, smoothed_excess
 
 
 def certain(count: int) -> CountLaw:
@@ -102,7 +102,7 @@ def test_many_terms_in_cells_agree_with_a_lattice(monkeypatch: pytest.MonkeyPatc
     value, error = mean_excess(atoms, law)
     assert (value, error) == smoothed_excess(atoms, law)
     assert smoothed_excess(atoms, CountLaw(law.counts // 10, law.mass, 0.0, 0.0)) is None
-    monkeypatch.setattr("accountant.numerics.loss_sums.LEAST_SMOOTHED", math.inf)
+    monkeypatch.setattr("croupier.accountant.numerics.loss_sums.LEAST_SMOOTHED", math.inf)
     assert value == pytest.approx(mean_excess(atoms, law)[0], rel=0.02)
     assert 0 < error < 1e-6 * value
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import accountant.numerics.poisson_binomial
-from accountant.numerics.poisson_binomial import poisson_binomial
+import croupier.accountant.numerics.poisson_binomial
+from croupier.accountant.numerics.poisson_binomial import poisson_binomial
 
 
 def exact_law(shares: list[tuple[float, bool]]) -> list[Any]:
@@ -50,7 +50,7 @@ def test_grouped_probabilities_give_the_same_law(monkeypatch: pytest.MonkeyPatch
     shares = 1 / (1 + np.exp(np.random.default_rng(3).uniform(0.05, 6, 5000)))
     ones = np.ones(shares.size, dtype=np.int64)
     grouped, _ = poisson_binomial(shares, ones)
-    monkeypatch.setattr(accountant.numerics.poisson_binomial, "MAX_GROUPS", 10_000)
+    monkeypatch.setattr(croupier.accountant.numerics.poisson_binomial, "MAX_GROUPS", 10_000)
     single, _ = poisson_binomial(shares, ones)
     assert grouped.probability.size < 1100 < single.probability.size
     for tilt in (0.001, 0.05, 0.5):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from accountant.numerics.tail_radii import bernstein_radius
+from croupier.accountant.numerics.tail_radii import bernstein_radius
 
 
 @pytest.mark.parametrize("log_tail", [0.0, 1.0, 14.0, 50.0, 500.0])

@@ -11,14 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from accountant import published as p
-from accountant.mechanisms.table import TableMechanism
-from accountant.numerics.binomial import Floats
-from accountant.numerics.gaussian import gaussian_delta
-from accountant.published import clones
-from accountant.published.equal_budgets import least_mass
-from accountant.published.likelihood_tests import gaussian_errors, laplace_errors
-from accountant.published.validity import solve
 from croupier import (
     BinaryRandomizedResponse,
     Budgets,
@@ -32,6 +24,14 @@ from croupier import (
     certify,
     compare,
 )
+from croupier.accountant import published as p
+from croupier.accountant.mechanisms.table import TableMechanism
+from croupier.accountant.numerics.binomial import Floats
+from croupier.accountant.numerics.gaussian import gaussian_delta
+from croupier.accountant.published import clones
+from croupier.accountant.published.equal_budgets import least_mass
+from croupier.accountant.published.likelihood_tests import gaussian_errors, laplace_errors
+from croupier.accountant.published.validity import solve
 from tests.accountant.oracles.from_definitions import VECTORS, blanket_delta, count_law, worst_delta
 
 REFUTED: dict[str, dict[str, Any]] = {row["case"]: row for row in VECTORS["refuted_published"]}
@@ -331,7 +331,7 @@ def test_the_leftover_pair_is_what_it_says(alpha: float, local: float, epsilon: 
 
 def test_long_sums_over_the_messages_seen_may_be_thinned_out(monkeypatch: pytest.MonkeyPatch) -> None:
     thin = p.leftover_clones_delta(0.1, 1.0, 10**6, 0.012)
-    monkeypatch.setattr("accountant.published.clones.MAX_SEEN", 10**9)
+    monkeypatch.setattr("croupier.accountant.published.clones.MAX_SEEN", 10**9)
     assert thin == pytest.approx(p.leftover_clones_delta(0.1, 1.0, 10**6, 0.012), rel=1e-4)
 
 
