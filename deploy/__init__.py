@@ -5,8 +5,6 @@
     node         runs one service on its machine
     local        a whole deployment on one machine, the population that it is tried with, the demonstration
     training     models trained on shuffled gradients
-    experiments  the papers' figures and tables, with a verdict on every claim
-    bench        measurements
     render       units, compose files, manifests and the dashboard, from one description
     show         JSON documents, tables and plots of results
     directory    where a deployment's files lie

@@ -21,8 +21,8 @@ from croupier.protocol.errors import Code
 from croupier.protocol.v1 import services_pb2 as rpc
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("croupier", "protocol", "runtime", "client", "shuffler", "accountant", "analyzer", "deploy")
-IMPORTED = ("croupier",)
+PACKAGES = ("croupier", "lab", "protocol", "runtime", "client", "shuffler", "accountant", "analyzer", "deploy")
+IMPORTED = ("croupier", "lab")
 
 
 def modules() -> list[str]:

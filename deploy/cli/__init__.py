@@ -18,13 +18,12 @@ import typer
 
 from croupier.deploy.cli import (
     accounting,
+    checkout,
     clients,
     cluster,
     demonstration,
     deployment,
-    experiments,
     hosts,
-    lab,
     rounds,
     training,
     web,
@@ -63,7 +62,7 @@ def _options(
     """
 
 
-for room in (demonstration, training, accounting, clients, rounds, deployment, web, hosts, cluster, experiments, lab):
+for room in (demonstration, training, accounting, clients, rounds, deployment, web, hosts, cluster, checkout):
     room.add_commands(app)
 
 

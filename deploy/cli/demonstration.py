@@ -115,7 +115,7 @@ def bench(
 ) -> None:
     """Measure throughput against the number of users, beside the bare cryptography."""
     with plain_errors():
-        from croupier.deploy.bench.throughput import conditions, kept_rows, measure_throughput, seconds_left
+        from croupier.deploy.local.throughput import conditions, kept_rows, measure_throughput, seconds_left
         from croupier.deploy.show.documents import write_json
         from croupier.deploy.show.plots import plot_throughput
         from croupier.deploy.show.tables import throughput_table

@@ -1,1 +1,1 @@
-"""A deployment on one machine: its processes, the population that is played, single users, the demonstration."""
+"""A deployment on one machine: its processes, the population that is played, a demonstration, throughput."""

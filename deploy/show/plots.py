@@ -376,7 +376,7 @@ def plot_experiment(document: dict[str, Any], path: Path) -> None:
     """Draws the panels of an experiment; a black cross marks where a published bound lies below an attack.
 
     Args:
-        document: `deploy.experiments.runner.Outcome.document()`.
+        document: `lab.experiments.runner.Outcome.document()`.
         path: PNG, SVG or PDF.
     """
     panels = [panel for panel in document["panels"] if any(line["points"] for line in panel["lines"])]

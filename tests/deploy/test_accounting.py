@@ -14,8 +14,8 @@ from croupier.accountant.explanation import explain
 from croupier.accountant.mechanisms.registry import RANDOMIZERS
 from croupier.accountant.results import percent, round_down, round_up
 from croupier.client.randomizers import MAX_LOCAL_EPSILON
-from croupier.deploy.bench.certificates import TIMED_CASES, time_case
 from croupier.deploy.cli import app
+from lab.bench.certificates import TIMED_CASES, time_case
 
 PNG = b"\x89PNG"
 DIRECTIONS = ("--randomizer", "hemisphere", "--dimension", 60)

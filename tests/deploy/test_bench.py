@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from croupier.deploy.bench import stores
-from croupier.deploy.bench.throughput import (
+from croupier.deploy.local.throughput import (
     _free_bytes,
     _median,
     _Used,
@@ -20,6 +19,7 @@ from croupier.deploy.bench.throughput import (
     seconds_left,
 )
 from croupier.protocol.errors import Code, Refusal
+from lab.bench import stores
 
 
 def row(users: int, wall_s: float = 1.0) -> dict[str, float]:

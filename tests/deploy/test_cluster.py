@@ -17,11 +17,11 @@ from pathlib import Path
 
 import pytest
 
-from croupier.deploy.bench.cluster import _envelopes, _on
 from croupier.deploy.local.cluster import LocalCluster, local_cluster
 from croupier.deploy.operator.keys import make_cluster_keys
 from croupier.protocol.errors import Code, Refusal
 from croupier.runtime.cluster import Cluster
+from lab.bench.cluster import _envelopes, _on
 from tests.deploy.cluster_work import records_unless_first, refuse, wait_until
 from tests.deploy.test_messages import refused
 from tests.support import BIT, settings
@@ -87,7 +87,7 @@ def test_points_are_measured_on_a_cluster(cluster: LocalCluster, tmp_path: Path)
 def test_what_an_envelope_costs_is_measured_where_it_is_spent(
     cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("croupier.deploy.bench.cluster._EMPTY_JOBS", 20)
+    monkeypatch.setattr("lab.bench.cluster._EMPTY_JOBS", 20)
     work, envelopes = _envelopes(1500)
     found = asyncio.run(_on(cluster, work, envelopes))
     assert all(cost > 0 for name, cost in found.items() if not name.startswith("scheduler"))  # that has 10 ms steps

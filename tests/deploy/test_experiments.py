@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from croupier.accountant.results import round_down, round_up
-from croupier.deploy.experiments.catalogue import FIGURES, chosen
-from croupier.deploy.experiments.figure import Finding, Settings, Size, Verdict, value_at, worst
-from croupier.deploy.experiments.measures.histograms import BOXES, read_checkins
-from croupier.deploy.experiments.runner import run_figures
 from croupier.deploy.show.plots import plot_experiment
+from lab.experiments.catalogue import FIGURES, chosen
+from lab.experiments.figure import Finding, Settings, Size, Verdict, value_at, worst
+from lab.experiments.measures.histograms import BOXES, read_checkins
+from lab.experiments.runner import run_figures
 from tests.deploy.test_messages import refused
 from tests.support.command_line import answer, croupier
 

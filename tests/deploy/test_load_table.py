@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from croupier.deploy.bench.load import SHARES, load_lines, measure_load
+from lab.bench.load import SHARES, load_lines, measure_load
 
 
 def row(bad: int, seconds: float, failures: dict[str, int]) -> dict[str, Any]:

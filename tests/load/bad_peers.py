@@ -16,7 +16,6 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from croupier.deploy.bench import load
 from croupier.protocol.deployment import ServiceEntry
 from croupier.protocol.identity import sign_submission
 from croupier.protocol.manifest import RoundTerms
@@ -25,6 +24,7 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.limits import MAX_FIELDS, MESSAGE_BYTES
 from croupier.runtime.transport import public_channel
+from lab.bench import load
 from tests.load.http2 import calling
 
 __all__ = ["BadPeer", "bad_peers", "relay"]

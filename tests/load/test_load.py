@@ -13,12 +13,12 @@ import pytest
 from croupier.client.one_answer import missing_by_hop
 from croupier.client.rounds import fetch_terms
 from croupier.client.submission import Participant, send
-from croupier.deploy.bench.load import crowd
 from croupier.deploy.local.processes import LocalDeployment
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.limits import BUDGET_BYTES
 from croupier.runtime.transport import public_channel
+from lab.bench.load import crowd
 from tests.load.bad_peers import bad_peers, relay
 from tests.load.http2 import calling
 from tests.support import settings

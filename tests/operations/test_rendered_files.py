@@ -21,9 +21,9 @@ import yaml
 
 from croupier.deploy.operator.init import initialise
 from croupier.deploy.operator.keys import free_addresses
-from croupier.deploy.render.committed import EXAMPLE, committed_files, write_committed
 from croupier.deploy.render.layout import Layout
 from croupier.runtime.service_directory import load_settings
+from lab.committed import EXAMPLE, committed_files, write_committed
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "deploy" / "compose"

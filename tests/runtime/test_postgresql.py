@@ -18,12 +18,12 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from croupier.deploy.bench.stores import kinds_of, measure_stores, store_lines
 from croupier.protocol.envelope import KeyPair
 from croupier.protocol.errors import Code, Refusal
 from croupier.runtime.database import Timeouts
 from croupier.runtime.store import Store
 from croupier.runtime.transaction import Transaction
+from lab.bench.stores import kinds_of, measure_stores, store_lines
 from tests.postgresql import Server
 
 WRAPPING_KEY = b"k" * 32

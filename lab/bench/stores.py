@@ -19,7 +19,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from croupier.deploy.bench.throughput import SUITE, plain_sizes
+from croupier.deploy.local.throughput import SUITE, plain_sizes
 from croupier.protocol.envelope import overhead
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.v1 import messages_pb2 as pb

@@ -20,7 +20,7 @@ class _Group(typer.core.TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Returns the command, as its base class does; a usage error names the command that runs the experiment."""
         if args[0] not in self.commands:
-            from croupier.deploy.experiments.catalogue import FIGURES
+            from lab.experiments.catalogue import FIGURES
 
             close = difflib.get_close_matches(args[0], [one.name for one in FIGURES], 1)
             if close:
@@ -42,8 +42,8 @@ def add_commands(app: typer.Typer) -> None:
 def list_experiments(as_json: Json = False) -> None:
     """List what can be run."""
     with plain_errors():
-        from croupier.deploy.experiments.catalogue import FIGURES
         from croupier.deploy.show.tables import experiments_table
+        from lab.experiments.catalogue import FIGURES
 
         rows = [{"name": one.name, "paper": one.paper, "title": one.title} for one in FIGURES]
         show(as_json, {"figures": rows}, experiments_table(rows))
@@ -77,12 +77,12 @@ def run(
 ) -> None:
     """Run some, and show what became of their claims. A run that was stopped goes on where it was."""
     with plain_errors():
-        from croupier.deploy.experiments.catalogue import chosen
-        from croupier.deploy.experiments.figure import Settings, Size
-        from croupier.deploy.experiments.page import write_experiments_page
-        from croupier.deploy.experiments.runner import run_figures
         from croupier.deploy.show.tables import findings_table
         from croupier.runtime.cluster import Cluster
+        from lab.experiments.catalogue import chosen
+        from lab.experiments.figure import Settings, Size
+        from lab.experiments.page import write_experiments_page
+        from lab.experiments.runner import run_figures
 
         if quick and full:
             raise ValueError("--quick and --full are both given; at most one of them can be")

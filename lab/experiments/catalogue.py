@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from croupier.deploy.experiments import beyond, gspa, krr, psp
-from croupier.deploy.experiments.figure import Figure
+from lab.experiments import beyond, gspa, krr, psp
+from lab.experiments.figure import Figure
 
 __all__ = ["FIGURES", "chosen"]
 

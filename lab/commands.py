@@ -39,8 +39,8 @@ def tightness(
 ) -> None:
     """Show the certificate and the strongest attack, for the cases of the specification."""
     with plain_errors():
-        from croupier.deploy.bench.tightness import tightness_page, tightness_rows
         from croupier.deploy.show.tables import tightness_table
+        from lab.bench.tightness import tightness_page, tightness_rows
 
         found = []
         for row in tightness_rows(seconds, cases):
@@ -78,9 +78,9 @@ def bench_accountant(
 ) -> None:
     """Measure the processor seconds of certificates, each a process of its own, beside what they may take."""
     with plain_errors():
-        from croupier.deploy.bench.certificates import measure_certificates
         from croupier.deploy.show.documents import write_json
         from croupier.deploy.show.tables import certificate_seconds_table
+        from lab.bench.certificates import measure_certificates
 
         rows = measure_certificates(lambda row: note(f"{row['case']}: {row['processor_s']:.2f} s"))
         write_json(out / "accountant.json", rows)
@@ -95,7 +95,7 @@ def bench_training(
 ) -> None:
     """Measure an epoch of the digits through a deployment on loopback, and the same epoch simulated."""
     with plain_errors():
-        from croupier.deploy.bench.training import measure_training
+        from lab.bench.training import measure_training
 
         found = measure_training(epochs, hops, users, note)
         show(
@@ -115,8 +115,8 @@ def bench_cluster(
 ) -> None:
     """Measure how opening scales with the workers of a Dask cluster on this machine."""
     with plain_errors():
-        from croupier.deploy.bench.cluster import measure_scaling, scaling_lines
         from croupier.deploy.show.documents import write_json, write_part
+        from lab.bench.cluster import measure_scaling, scaling_lines
 
         def say(row: dict[str, Any]) -> None:
             note(f"{row['workers']} workers: {row['items_per_s']:,.0f} envelopes a second")
@@ -142,8 +142,8 @@ def bench_load(
 ) -> None:
     """Measure how long clients wait for hop 1 when very many come at once, what is refused, and whether any is lost."""
     with plain_errors():
-        from croupier.deploy.bench.load import load_lines, measure_load
         from croupier.deploy.show.documents import write_json
+        from lab.bench.load import load_lines, measure_load
 
         rows: list[dict[str, Any]] = []
 
@@ -166,8 +166,8 @@ def bench_stores(
 ) -> None:
     """Measure commits, pages and the erasure of a round, on SQLite and on PostgreSQL."""
     with plain_errors():
-        from croupier.deploy.bench.stores import kinds_of, measure_stores, store_lines
         from croupier.deploy.show.documents import write_json
+        from lab.bench.stores import kinds_of, measure_stores, store_lines
 
         rows: list[dict[str, Any]] = []
 
@@ -194,7 +194,9 @@ def bench_report(
         import json
         import shutil
 
-        from croupier.deploy.bench.comparison import (
+        from croupier.deploy.show.documents import write_json, write_part
+        from croupier.deploy.show.plots import plot_comparison
+        from lab.bench.comparison import (
             KEPT,
             WORSE,
             add_run,
@@ -203,8 +205,6 @@ def bench_report(
             figures_of,
             page_parts,
         )
-        from croupier.deploy.show.documents import write_json, write_part
-        from croupier.deploy.show.plots import plot_comparison
 
         figures = figures_of(out)
         if not figures:
@@ -249,8 +249,8 @@ def capacity(
     with plain_errors():
         import json
 
-        from croupier.deploy.bench.capacity import Machine, capacity_lines, costs_per_user, feed_of, needs
         from croupier.deploy.show.documents import write_part
+        from lab.bench.capacity import Machine, capacity_lines, costs_per_user, feed_of, needs
 
         rows = json.loads(bench.read_text(encoding="utf-8"))["rows"]
         costs, feed = costs_per_user(rows), feed_of(json.loads(cluster.read_text(encoding="utf-8")))
@@ -271,7 +271,7 @@ def deployment_files(
 ) -> None:
     """Write the examples under deploy/ anew: Containerfile, compose file, unit, manifests, dashboard."""
     with plain_errors():
-        from croupier.deploy.render.committed import write_committed
+        from lab.committed import write_committed
 
         changed = [str(path) for path in write_committed(root)]
         show(as_json, {"changed": changed}, "\n".join(changed) or "nothing has changed")

@@ -15,11 +15,11 @@ import numpy.typing as npt
 from croupier.accountant import Budgets, KaryRandomizedResponse, certify, lower_bound
 from croupier.accountant.published import biswas_krr_delta
 from croupier.analyzer.estimators import estimate, project_on_simplex
-from croupier.deploy.experiments.figure import Point
-from croupier.deploy.experiments.measures.estimation import reports_of
 from croupier.protocol.calibration import unit_sigma
 from croupier.protocol.mechanisms import KaryResponse
 from croupier.protocol.questions import Question
+from lab.experiments.figure import Point
+from lab.experiments.measures.estimation import reports_of
 
 __all__ = ["BOXES", "measure_histogram", "measure_krr_delta", "read_checkins"]
 

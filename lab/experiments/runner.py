@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from croupier.deploy.experiments.figure import Figure, Finding, Point, Row, Settings, Verdict, value_at, worst
 from croupier.deploy.show.documents import write_json
 from croupier.deploy.show.plots import plot_experiment
 from croupier.runtime.cluster import Cluster, Sources
+from lab.experiments.figure import Figure, Finding, Point, Row, Settings, Verdict, value_at, worst
 
 __all__ = ["Outcome", "run_figures"]
 
@@ -27,8 +27,8 @@ _SOURCES = Sources(
     (
         *(f"croupier.{room}" for room in ("accountant", "analyzer", "client", "protocol", "runtime", "shuffler")),
         *(
-            "croupier.deploy.bench",
-            "croupier.deploy.experiments.measures",
+            "lab.bench",
+            "lab.experiments.measures",
             "croupier.deploy.local",
             "croupier.deploy.operator",
             "croupier.deploy.training",

@@ -28,9 +28,9 @@ from croupier.client.one_answer import missing_by_hop
 from croupier.client.rounds import accept_manifest
 from croupier.client.submission import Participant, Sealed, prepare_all, seal_all
 from croupier.client.tickets import get_tickets
-from croupier.deploy.bench.throughput import processor_s
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.local.processes import LocalDeployment, temporary_deployment
+from croupier.deploy.local.throughput import processor_s
 from croupier.deploy.operator.rounds import Operator, RoundSettings
 from croupier.protocol.deployment import Deployment, ServiceEntry
 from croupier.protocol.errors import Refusal, refusal_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from croupier.accountant.results import round_down, round_up
-from croupier.deploy.experiments.figure import Column, Figure, Finding, Line, Panel, Point, Row, Settings, Size, Verdict
-from croupier.deploy.experiments.measures.histograms import measure_histogram, measure_krr_delta
+from lab.experiments.figure import Column, Figure, Finding, Line, Panel, Point, Row, Settings, Size, Verdict
+from lab.experiments.measures.histograms import measure_histogram, measure_krr_delta
 
 __all__ = ["FIGURES"]
 

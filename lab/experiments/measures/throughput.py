@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from croupier.deploy.experiments.figure import Point
+from lab.experiments.figure import Point
 
 __all__ = ["measure_round"]
 
@@ -14,7 +14,7 @@ def measure_round(point: Point) -> dict[str, Any]:
 
     "cpu_ms" has the CPU milliseconds for each user of all stages together, "bytes" what is sent for each user.
     """
-    from croupier.deploy.bench.throughput import measure_throughput
+    from croupier.deploy.local.throughput import measure_throughput
 
     (row,) = measure_throughput([point["users"]], point["hops"])["rows"]
     cpu_s = sum(stage["cpu_s"] for stage in row["stages"].values())

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from croupier.deploy.bench.load import load_lines
-from croupier.deploy.bench.stores import store_lines
+from lab.bench.load import load_lines
+from lab.bench.stores import store_lines
 
 __all__ = ["KEPT", "WORSE", "Compared", "add_run", "compare", "comparison_lines", "figures_of", "machine", "page_parts"]
 

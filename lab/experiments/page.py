@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from croupier.accountant.results import round_down, round_up
-from croupier.deploy.experiments.figure import Column, value_at
-from croupier.deploy.experiments.runner import Outcome
+from lab.experiments.figure import Column, value_at
+from lab.experiments.runner import Outcome
 
 __all__ = ["number", "write_experiments_page"]
 

@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 
 from croupier.accountant.results import round_up
-from croupier.deploy.experiments.bounds import bound_columns, bound_point
-from croupier.deploy.experiments.figure import Column, Figure, Finding, Line, Panel, Point, Row, Settings, Size
-from croupier.deploy.experiments.measures.amplification import measure_epsilon
-from croupier.deploy.experiments.measures.estimation import GROUPS, measure_dependence, measure_utility
-from croupier.deploy.experiments.measures.throughput import measure_round
+from lab.experiments.bounds import bound_columns, bound_point
+from lab.experiments.figure import Column, Figure, Finding, Line, Panel, Point, Row, Settings, Size
+from lab.experiments.measures.amplification import measure_epsilon
+from lab.experiments.measures.estimation import GROUPS, measure_dependence, measure_utility
+from lab.experiments.measures.throughput import measure_round
 
 __all__ = ["FIGURES"]
 

@@ -1,7 +1,7 @@
 """How long an epoch of a training takes through a deployment and in the simulation, with the same numbers.
 
 Starting up is left out: the first epoch, in which clients enrol and libraries are loaded, is not measured. What an
-epoch costs in cryptography is `deploy.bench.throughput`'s.
+epoch costs in cryptography is `deploy.local.throughput`'s.
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ import numpy.typing as npt
 
 from croupier.accountant import certify
 from croupier.analyzer.estimators import estimate
-from croupier.deploy.experiments.figure import Point
 from croupier.protocol.calibration import unit_sigma
 from croupier.protocol.mechanisms import (
     IntervalMechanism,
@@ -21,6 +20,7 @@ from croupier.protocol.mechanisms import (
     RandomizedResponse,
 )
 from croupier.protocol.questions import Question
+from lab.experiments.figure import Point
 
 __all__ = ["GROUPS", "measure_dependence", "measure_error", "measure_utility", "reports_of"]
 
@@ -84,7 +84,7 @@ def measure_error(point: Point) -> dict[str, Any]:
         return np.asarray(source.permutation(n) < round(0.7 * n), dtype=np.float64)
 
     if point.get("deployed"):
-        from croupier.deploy.experiments.measures.deployment import deployed_errors
+        from lab.experiments.measures.deployment import deployed_errors
 
         errors = deployed_errors(question, [draw() for _ in range(point["repeats"])], budgets)
         return {"deployed": float(np.mean(errors))}

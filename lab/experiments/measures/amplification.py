@@ -13,7 +13,7 @@ from croupier.accountant import Budgets, Randomizer, certify, compare, lower_bou
 from croupier.accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
 from croupier.accountant.numerics.roots import root_between
 from croupier.accountant.published import OutOfRangeError, gspa_mu, leftover_clones_delta, likelihood_test_clones
-from croupier.deploy.experiments.figure import Point
+from lab.experiments.figure import Point
 
 __all__ = ["DISTRIBUTIONS", "budgets_of", "measure_confusion", "measure_delta", "measure_epsilon"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from croupier.deploy.experiments.bounds import bound_columns, bound_point, published_columns, settings_elsewhere
-from croupier.deploy.experiments.figure import Column, Figure, Finding, Line, Panel, Point, Row, Settings, Size, Verdict
-from croupier.deploy.experiments.measures.amplification import measure_epsilon
-from croupier.deploy.experiments.measures.estimation import GROUPS, measure_error
-from croupier.deploy.experiments.measures.training import measure_training
+from lab.experiments.bounds import bound_columns, bound_point, published_columns, settings_elsewhere
+from lab.experiments.figure import Column, Figure, Finding, Line, Panel, Point, Row, Settings, Size, Verdict
+from lab.experiments.measures.amplification import measure_epsilon
+from lab.experiments.measures.estimation import GROUPS, measure_error
+from lab.experiments.measures.training import measure_training
 
 __all__ = ["FIGURES"]
 

@@ -152,7 +152,7 @@ class Figure:
         paper: whose it is.
         title: what it shows.
         how: how it is repeated, and what the paper leaves open.
-        measure: takes a point to what is measured there; a function of `deploy.experiments.measures`.
+        measure: takes a point to what is measured there; a function of `lab.experiments.measures`.
         points: returns the points of a run.
         judge: returns the findings from the rows, which come in the order of the points.
         panels: what is plotted; none for a table.

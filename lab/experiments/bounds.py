@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from croupier.deploy.experiments.figure import Column, Point, Settings, Size
+from lab.experiments.figure import Column, Point, Settings, Size
 
 __all__ = ["bound_columns", "bound_point", "published_columns", "settings_elsewhere"]
 

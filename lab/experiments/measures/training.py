@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from croupier.deploy.experiments.figure import Point
-from croupier.deploy.experiments.measures.amplification import DISTRIBUTIONS
+from lab.experiments.figure import Point
+from lab.experiments.measures.amplification import DISTRIBUTIONS
 
 __all__ = ["measure_training"]
 

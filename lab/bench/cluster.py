@@ -2,7 +2,7 @@
 
 Scheduler, workers and the process that hands the work over share the cores of the machine: the curve ends where they
 are all busy. What does not end there are the costs outside the workers, a job and an item, from which
-`deploy.bench.capacity` says how many workers one scheduler and one service can keep busy elsewhere.
+`lab.bench.capacity` says how many workers one scheduler and one service can keep busy elsewhere.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from croupier.deploy.bench.throughput import SUITE, plain_sizes, processor_s
 from croupier.deploy.local.cluster import LocalCluster, local_cluster
+from croupier.deploy.local.throughput import SUITE, plain_sizes, processor_s
 from croupier.protocol.envelope import Label, generate_key_pair, overhead, seal
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.cluster import Cluster

@@ -1,1 +1,0 @@
-"""Measurements: throughput, epochs of a training, how long certificates take and how tight they are."""

@@ -1,0 +1,8 @@
+"""The maintainers' laboratory: in a checkout, and not in the wheel.
+
+commands             the group `croupier lab`
+experiment_commands  the group `croupier experiment`
+experiments          the papers' figures and tables, with a verdict on every claim
+bench                measurements
+committed            the rendered examples under deploy/
+"""
