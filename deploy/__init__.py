@@ -4,7 +4,6 @@
     operator     keys and their rotation, init, doctor, rounds, tokens, canaries, the ledger's backup, audits
     node         runs one service on its machine
     local        a whole deployment on one machine, the population that it is tried with, the demonstration
-    training     models trained on shuffled gradients
     render       units, compose files, manifests and the dashboard, from one description
     show         JSON documents, tables and plots of results
     directory    where a deployment's files lie

@@ -64,8 +64,8 @@ def sgd_results(
 ) -> None:
     """Repeat every row of docs/sgd.md: the paper's experiment, and 60,000 users with certified central epsilon."""
     with plain_errors():
-        from croupier.deploy.training.datasets import load_dataset
-        from croupier.deploy.training.results import PARTS, write_page
+        from croupier.training.datasets import load_dataset
+        from croupier.training.results import PARTS, write_page
 
         parts = (part,) if part else tuple(PARTS)
         outcomes = write_page(page, out, load_dataset("mnist", data), note, epochs, parts)

@@ -21,7 +21,18 @@ from croupier.protocol.errors import Code
 from croupier.protocol.v1 import services_pb2 as rpc
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("croupier", "lab", "protocol", "runtime", "client", "shuffler", "accountant", "analyzer", "deploy")
+PACKAGES = (
+    "croupier",
+    "training",
+    "lab",
+    "protocol",
+    "runtime",
+    "client",
+    "shuffler",
+    "accountant",
+    "analyzer",
+    "deploy",
+)
 IMPORTED = ("croupier", "lab")
 
 

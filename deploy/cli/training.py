@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from croupier.deploy.cli.console import DEMONSTRATE, Hops, Json, note, plain_errors, progress_bar, show
-from croupier.deploy.training.config import TrainingConfig
+from croupier.training.config import TrainingConfig
 
 if TYPE_CHECKING:
-    from croupier.deploy.training.outcome import TrainingOutcome
+    from croupier.training.outcome import TrainingOutcome
 
 __all__ = ["add_commands"]
 
@@ -122,7 +122,7 @@ def train(
     with plain_errors():
         from croupier.deploy.operator.keys import check_hops
         from croupier.deploy.show.tables import training_assumptions, training_table
-        from croupier.deploy.training.runner import run_training
+        from croupier.training.runner import run_training
 
         check_hops(hops)
         config = TrainingConfig(

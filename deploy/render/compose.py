@@ -30,6 +30,7 @@ COPY client ./client
 COPY shuffler ./shuffler
 COPY accountant ./accountant
 COPY analyzer ./analyzer
+COPY training ./training
 COPY deploy ./deploy
 RUN python -m venv /opt/build \\
  && /opt/build/bin/pip install --no-cache-dir --require-hashes --only-binary :all: \\

@@ -18,13 +18,13 @@ import torch
 
 from croupier.deploy.local.processes import temporary_deployment
 from croupier.deploy.operator.rounds import RoundSettings
-from croupier.deploy.training.config import StepRule
-from croupier.deploy.training.datasets import load_dataset, with_features
-from croupier.deploy.training.deployed import DeployedRun
-from croupier.deploy.training.descent import evaluate
-from croupier.deploy.training.models import load_model
-from croupier.deploy.training.simulation import user_epochs
 from croupier.runtime.workers import WorkerPool
+from croupier.training.config import StepRule
+from croupier.training.datasets import load_dataset, with_features
+from croupier.training.deployed import DeployedRun
+from croupier.training.descent import evaluate
+from croupier.training.models import load_model
+from croupier.training.simulation import user_epochs
 
 __all__ = ["measure_training"]
 

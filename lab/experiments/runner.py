@@ -31,7 +31,7 @@ _SOURCES = Sources(
             "lab.experiments.measures",
             "croupier.deploy.local",
             "croupier.deploy.operator",
-            "croupier.deploy.training",
+            "croupier.training",
         ),
     ),
     ("numpy", "scipy"),

@@ -20,11 +20,11 @@ from croupier import certify
 from croupier.deploy.cli import app
 from croupier.deploy.local.processes import LocalDeployment
 from croupier.deploy.operator.rounds import RoundSettings
-from croupier.deploy.training.config import StepRule
-from croupier.deploy.training.datasets import Dataset, load_dataset, with_features
-from croupier.deploy.training.deployed import DeployedRun
-from croupier.deploy.training.models import load_model
 from croupier.runtime.workers import WorkerPool
+from croupier.training.config import StepRule
+from croupier.training.datasets import Dataset, load_dataset, with_features
+from croupier.training.deployed import DeployedRun
+from croupier.training.models import load_model
 
 
 def train(*arguments: str | Path, expect: int = 0) -> Any:
@@ -116,7 +116,7 @@ def test_the_same_command_twice_is_one_training(
     local: LocalDeployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """400 users, for an epoch and another. Reproduction: a run with nothing left to do ended with an IndexError."""
-    monkeypatch.setattr("croupier.deploy.training.runner.load_dataset", of_400_users)
+    monkeypatch.setattr("croupier.training.runner.load_dataset", of_400_users)
     same = ("--dir", local.directory, "--out", tmp_path / "stays")
     first = train("--epochs", "1", *same)
     assert_certified(first)

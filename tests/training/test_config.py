@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from croupier.deploy.training.config import StepRule, TrainingConfig
+from croupier.training.config import StepRule, TrainingConfig
 
 
 @pytest.mark.parametrize(
@@ -74,6 +74,6 @@ def test_a_checked_configuration_stays_as_it_is() -> None:
 
 
 def test_a_configuration_is_made_without_torch() -> None:
-    program = "import sys; from croupier.deploy.training.config import TrainingConfig as T; T(); print('torch' in sys.modules)"
+    program = "import sys; from croupier.training.config import TrainingConfig as T; T(); print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

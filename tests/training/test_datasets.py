@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import torch
 
-from croupier.deploy.training.datasets import load_dataset, with_features
-from croupier.deploy.training.models import load_model
+from croupier.training.datasets import load_dataset, with_features
+from croupier.training.models import load_model
 
 
 def idx(array: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> bytes:

@@ -15,15 +15,15 @@ import pytest
 import torch
 
 from croupier.deploy.operator.rounds import Operator, RoundSettings
-from croupier.deploy.training.checkpoint import Progress
-from croupier.deploy.training.config import StepRule
-from croupier.deploy.training.datasets import load_dataset, with_features
-from croupier.deploy.training.deployed import DeployedRun, NotGrantedError, StepReport
-from croupier.deploy.training.models import load_model
-from croupier.deploy.training.privacy import Batch, UserSpending
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.questions import Question
 from croupier.runtime.transaction import Transaction
+from croupier.training.checkpoint import Progress
+from croupier.training.config import StepRule
+from croupier.training.datasets import load_dataset, with_features
+from croupier.training.deployed import DeployedRun, NotGrantedError, StepReport
+from croupier.training.models import load_model
+from croupier.training.privacy import Batch, UserSpending
 from tests.support import InProcess, Threads, in_memory
 
 USERS = 60

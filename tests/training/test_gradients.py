@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from croupier.client.gradients import FlatModel
-from croupier.deploy.training.models import load_model
+from croupier.training.models import load_model
 
 CROSS_ENTROPY = torch.nn.functional.cross_entropy
 

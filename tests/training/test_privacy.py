@@ -12,8 +12,8 @@ from croupier import certify
 from croupier.accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
 from croupier.accountant.results import Grade
 from croupier.accountant.service.round_certificate import HONEST_ACCOUNTANT, UNWATCHED
-from croupier.deploy.training.privacy import Batch, Conditions, SiloSpending, UserSpending
 from croupier.protocol.calibration import unit_sigma
+from croupier.training.privacy import Batch, Conditions, SiloSpending, UserSpending
 
 EVERYONE = Batch(((1.0, 700), (2.0, 500)))
 

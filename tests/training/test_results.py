@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from croupier.deploy.training.datasets import load_dataset
-from croupier.deploy.training.results import PARTS, write_page
+from croupier.training.datasets import load_dataset
+from croupier.training.results import PARTS, write_page
 
 
 def test_every_row_says_what_its_epsilon_is_worth(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from croupier.deploy.training.config import TrainingConfig
-from croupier.deploy.training.outcome import TrainingOutcome
-from croupier.deploy.training.runner import run_training
+from croupier.training.config import TrainingConfig
+from croupier.training.outcome import TrainingOutcome
+from croupier.training.runner import run_training
 
 
 def test_a_program_is_told_of_every_epoch_and_given_the_outcome(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ import math
 
 import torch
 
-from croupier.deploy.training.datasets import load_dataset
-from croupier.deploy.training.scattering import COMPONENTS, _moduli, scattering
+from croupier.training.datasets import load_dataset
+from croupier.training.scattering import COMPONENTS, _moduli, scattering
 
 
 def test_a_grating_is_seen_by_the_wavelet_of_its_width_and_direction() -> None:

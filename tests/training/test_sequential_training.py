@@ -17,14 +17,14 @@ import torch
 from croupier.analyzer.vectors import hemisphere_length
 from croupier.client.outbox import Outbox
 from croupier.deploy.operator.rounds import RoundSettings
-from croupier.deploy.training.checkpoint import Progress
-from croupier.deploy.training.config import StepRule
-from croupier.deploy.training.datasets import Dataset, load_dataset, with_features
-from croupier.deploy.training.deployed import DeployedRun, SequentialRun, Silos, StepReport
-from croupier.deploy.training.models import load_model
-from croupier.deploy.training.privacy import UserSpending
-from croupier.deploy.training.simulation import shares_of, user_epochs
 from croupier.protocol.questions import Question
+from croupier.training.checkpoint import Progress
+from croupier.training.config import StepRule
+from croupier.training.datasets import Dataset, load_dataset, with_features
+from croupier.training.deployed import DeployedRun, SequentialRun, Silos, StepReport
+from croupier.training.models import load_model
+from croupier.training.privacy import UserSpending
+from croupier.training.simulation import shares_of, user_epochs
 from tests.support import Threads, in_memory
 
 CLIENTS, RATE = 14, 0.02

@@ -12,13 +12,13 @@ from scipy.stats import ks_2samp
 
 from croupier.analyzer.vectors import hemisphere_mean
 from croupier.client.vectors import hemisphere
-from croupier.deploy.training.config import StepRule
-from croupier.deploy.training.datasets import Dataset, load_dataset, with_features
-from croupier.deploy.training.descent import Descent, evaluate
-from croupier.deploy.training.models import load_model
-from croupier.deploy.training.privacy import SiloSpending
-from croupier.deploy.training.simulation import hemisphere_reports, silo_epochs, user_epochs
 from croupier.protocol.randomness import SystemRandom
+from croupier.training.config import StepRule
+from croupier.training.datasets import Dataset, load_dataset, with_features
+from croupier.training.descent import Descent, evaluate
+from croupier.training.models import load_model
+from croupier.training.privacy import SiloSpending
+from croupier.training.simulation import hemisphere_reports, silo_epochs, user_epochs
 
 RULE = StepRule(8.0, averaging=0.3)
 

@@ -23,8 +23,8 @@ def measure_training(point: Point) -> dict[str, Any]:
     """
     import torch
 
-    from croupier.deploy.training.config import TrainingConfig
-    from croupier.deploy.training.runner import run_training
+    from croupier.training.config import TrainingConfig
+    from croupier.training.runner import run_training
 
     name, clients = point["distribution"], point["clients"]
     private = name != "no noise"

@@ -23,18 +23,18 @@ from croupier.deploy.local.budget_groups import BudgetGroup
 from croupier.deploy.local.processes import temporary_deployment
 from croupier.deploy.operator.rounds import RoundSettings
 from croupier.deploy.show.tables import counted
-from croupier.deploy.training.checkpoint import Progress
-from croupier.deploy.training.config import TrainingConfig
-from croupier.deploy.training.datasets import Examples, load_dataset, with_features
-from croupier.deploy.training.deployed import DeployedRun, NotGrantedError, SequentialRun, Silos
-from croupier.deploy.training.descent import Descent, evaluate
-from croupier.deploy.training.models import load_model
-from croupier.deploy.training.outcome import EpochRecord, TrainingOutcome
-from croupier.deploy.training.privacy import Batch, Conditions, SiloSpending, Spending, TrainingCost, UserSpending
-from croupier.deploy.training.simulation import shares_of, silo_epochs, user_epochs
 from croupier.protocol.deployment import PrivacyLimit
 from croupier.protocol.questions import Question
 from croupier.runtime.workers import WorkerPool
+from croupier.training.checkpoint import Progress
+from croupier.training.config import TrainingConfig
+from croupier.training.datasets import Examples, load_dataset, with_features
+from croupier.training.deployed import DeployedRun, NotGrantedError, SequentialRun, Silos
+from croupier.training.descent import Descent, evaluate
+from croupier.training.models import load_model
+from croupier.training.outcome import EpochRecord, TrainingOutcome
+from croupier.training.privacy import Batch, Conditions, SiloSpending, Spending, TrainingCost, UserSpending
+from croupier.training.simulation import shares_of, silo_epochs, user_epochs
 
 __all__ = ["run_training"]
 

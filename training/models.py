@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from croupier.client.gradients import FlatModel, Loss
-from croupier.deploy.training.config import check_model
+from croupier.training.config import check_model
 
 __all__ = ["load_model"]
 

@@ -11,7 +11,7 @@ import torch
 from croupier.accountant.results import round_up
 from croupier.deploy.show.documents import write_json
 from croupier.deploy.show.plots import plot_training
-from croupier.deploy.training.privacy import Spending
+from croupier.training.privacy import Spending
 
 __all__ = ["EpochRecord", "TrainingOutcome"]
 

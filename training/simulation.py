@@ -12,9 +12,9 @@ import torch
 
 from croupier.analyzer.vectors import gaussian_mean, hemisphere_mean
 from croupier.client.gradients import FlatModel
-from croupier.deploy.training.config import StepRule
-from croupier.deploy.training.datasets import Dataset, Examples
-from croupier.deploy.training.descent import Descent
+from croupier.training.config import StepRule
+from croupier.training.datasets import Dataset, Examples
+from croupier.training.descent import Descent
 
 __all__ = ["hemisphere_reports", "shares_of", "silo_epochs", "user_epochs"]
 

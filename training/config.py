@@ -1,7 +1,7 @@
 """What a training is to do: `TrainingConfig`, checked at construction. The fields are the options of `croupier train`.
 
 Light on purpose: neither torch nor data are loaded here. What only they can tell, such as a device that is missing or
-more clients than examples, `deploy.training.runner` says.
+more clients than examples, `training.runner` says.
 """
 
 from __future__ import annotations

@@ -15,10 +15,10 @@ from typing import Any
 
 import torch
 
-from croupier.deploy.training.descent import Descent
-from croupier.deploy.training.outcome import EpochRecord
-from croupier.deploy.training.privacy import Batch
 from croupier.protocol.deployment import Deployment
+from croupier.training.descent import Descent
+from croupier.training.outcome import EpochRecord
+from croupier.training.privacy import Batch
 
 __all__ = ["Checkpoint", "Progress"]
 

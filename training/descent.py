@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from croupier.client.gradients import FlatModel
-from croupier.deploy.training.config import StepRule
-from croupier.deploy.training.datasets import Examples
+from croupier.training.config import StepRule
+from croupier.training.datasets import Examples
 
 __all__ = ["Descent", "evaluate"]
 

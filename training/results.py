@@ -18,13 +18,13 @@ import torch
 from croupier.accountant.results import round_up
 from croupier.deploy.show.documents import part_of_page, write_json, write_part
 from croupier.deploy.show.plots import plot_training
-from croupier.deploy.training.config import StepRule, check_choice
-from croupier.deploy.training.datasets import Dataset, Examples, with_features
-from croupier.deploy.training.descent import Descent, evaluate
-from croupier.deploy.training.models import load_model
-from croupier.deploy.training.outcome import EpochRecord, TrainingOutcome
-from croupier.deploy.training.privacy import Batch, Conditions, SiloSpending, Spending, UserSpending
-from croupier.deploy.training.simulation import silo_epochs, user_epochs
+from croupier.training.config import StepRule, check_choice
+from croupier.training.datasets import Dataset, Examples, with_features
+from croupier.training.descent import Descent, evaluate
+from croupier.training.models import load_model
+from croupier.training.outcome import EpochRecord, TrainingOutcome
+from croupier.training.privacy import Batch, Conditions, SiloSpending, Spending, UserSpending
+from croupier.training.simulation import silo_epochs, user_epochs
 
 __all__ = ["PARTS", "Setting", "run_setting", "write_page"]
 

@@ -17,8 +17,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from croupier.deploy.training.config import DATASETS, FEATURES, check_choice
-from croupier.deploy.training.scattering import scattering
+from croupier.training.config import DATASETS, FEATURES, check_choice
+from croupier.training.scattering import scattering
 
 __all__ = ["Dataset", "Examples", "load_dataset", "with_features"]
 
@@ -131,7 +131,7 @@ def with_features(dataset: Dataset, features: str) -> Dataset:
     """Returns the data set with its images put into features.
 
     pixels: as they are. dct: the 63 lowest frequencies of the cosine transform. scattering: 120 combinations of
-    wavelet moduli (`deploy.training.scattering`). pca: 60 principal components of the training images, whitened.
+    wavelet moduli (`training.scattering`). pca: 60 principal components of the training images, whitened.
 
     Raises:
         ValueError: an unknown name.

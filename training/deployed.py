@@ -28,12 +28,6 @@ from croupier.client.sequential import Attendee, answer_sequentially
 from croupier.client.submission import Participant, new_client_key
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.operator.rounds import Operator, RoundSettings
-from croupier.deploy.training.checkpoint import Checkpoint, Progress
-from croupier.deploy.training.config import StepRule
-from croupier.deploy.training.datasets import Examples
-from croupier.deploy.training.descent import Descent, evaluate
-from croupier.deploy.training.outcome import EpochRecord
-from croupier.deploy.training.privacy import Batch
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms import GaussianVector, Hemisphere, SequentialOrder, VectorTask
@@ -41,6 +35,12 @@ from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.transport import TLS, Transport
 from croupier.runtime.workers import WorkerPool
+from croupier.training.checkpoint import Checkpoint, Progress
+from croupier.training.config import StepRule
+from croupier.training.datasets import Examples
+from croupier.training.descent import Descent, evaluate
+from croupier.training.outcome import EpochRecord
+from croupier.training.privacy import Batch
 
 __all__ = ["DeployedRun", "NotGrantedError", "SequentialRun", "Silos", "StepReport"]
 
