@@ -19,7 +19,7 @@ _PRECISIONS = {
     pb.PRECISION_COVERS_RANGE: "covers range",
     pb.PRECISION_HIDES_SHARES: "hides shares",
 }
-"""Whether a result can be used, in its JSON document; `deploy.show.tables` says it in a sentence."""
+"""Whether a result can be used, in its JSON document; `show.tables` says it in a sentence."""
 
 
 def certificate_json(certificate: pb.Certificate) -> dict[str, Any]:

@@ -5,7 +5,6 @@
     node         runs one service on its machine
     local        a whole deployment on one machine, the population that it is tried with, the demonstration
     render       units, compose files, manifests and the dashboard, from one description
-    show         JSON documents, tables and plots of results
     directory    where a deployment's files lie
 
 Beside them lie the files that deploy it: systemd, compose, kubernetes, prometheus, grafana; and example data.

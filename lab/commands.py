@@ -39,7 +39,7 @@ def tightness(
 ) -> None:
     """Show the certificate and the strongest attack, for the cases of the specification."""
     with plain_errors():
-        from croupier.deploy.show.tables import tightness_table
+        from croupier.show.tables import tightness_table
         from lab.bench.tightness import tightness_page, tightness_rows
 
         found = []
@@ -78,8 +78,8 @@ def bench_accountant(
 ) -> None:
     """Measure the processor seconds of certificates, each a process of its own, beside what they may take."""
     with plain_errors():
-        from croupier.deploy.show.documents import write_json
-        from croupier.deploy.show.tables import certificate_seconds_table
+        from croupier.show.documents import write_json
+        from croupier.show.tables import certificate_seconds_table
         from lab.bench.certificates import measure_certificates
 
         rows = measure_certificates(lambda row: note(f"{row['case']}: {row['processor_s']:.2f} s"))
@@ -115,7 +115,7 @@ def bench_cluster(
 ) -> None:
     """Measure how opening scales with the workers of a Dask cluster on this machine."""
     with plain_errors():
-        from croupier.deploy.show.documents import write_json, write_part
+        from croupier.show.documents import write_json, write_part
         from lab.bench.cluster import measure_scaling, scaling_lines
 
         def say(row: dict[str, Any]) -> None:
@@ -142,7 +142,7 @@ def bench_load(
 ) -> None:
     """Measure how long clients wait for hop 1 when very many come at once, what is refused, and whether any is lost."""
     with plain_errors():
-        from croupier.deploy.show.documents import write_json
+        from croupier.show.documents import write_json
         from lab.bench.load import load_lines, measure_load
 
         rows: list[dict[str, Any]] = []
@@ -166,7 +166,7 @@ def bench_stores(
 ) -> None:
     """Measure commits, pages and the erasure of a round, on SQLite and on PostgreSQL."""
     with plain_errors():
-        from croupier.deploy.show.documents import write_json
+        from croupier.show.documents import write_json
         from lab.bench.stores import kinds_of, measure_stores, store_lines
 
         rows: list[dict[str, Any]] = []
@@ -194,8 +194,8 @@ def bench_report(
         import json
         import shutil
 
-        from croupier.deploy.show.documents import write_json, write_part
-        from croupier.deploy.show.plots import plot_comparison
+        from croupier.show.documents import write_json, write_part
+        from croupier.show.plots import plot_comparison
         from lab.bench.comparison import (
             KEPT,
             WORSE,
@@ -249,7 +249,7 @@ def capacity(
     with plain_errors():
         import json
 
-        from croupier.deploy.show.documents import write_part
+        from croupier.show.documents import write_part
         from lab.bench.capacity import Machine, capacity_lines, costs_per_user, feed_of, needs
 
         rows = json.loads(bench.read_text(encoding="utf-8"))["rows"]

@@ -42,7 +42,7 @@ def add_commands(app: typer.Typer) -> None:
 def list_experiments(as_json: Json = False) -> None:
     """List what can be run."""
     with plain_errors():
-        from croupier.deploy.show.tables import experiments_table
+        from croupier.show.tables import experiments_table
         from lab.experiments.catalogue import FIGURES
 
         rows = [{"name": one.name, "paper": one.paper, "title": one.title} for one in FIGURES]
@@ -77,8 +77,8 @@ def run(
 ) -> None:
     """Run some, and show what became of their claims. A run that was stopped goes on where it was."""
     with plain_errors():
-        from croupier.deploy.show.tables import findings_table
         from croupier.runtime.cluster import Cluster
+        from croupier.show.tables import findings_table
         from lab.experiments.catalogue import chosen
         from lab.experiments.figure import Settings, Size
         from lab.experiments.page import write_experiments_page

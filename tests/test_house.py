@@ -22,6 +22,7 @@ from croupier.protocol.v1 import services_pb2 as rpc
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = (
+    "show",
     "croupier",
     "training",
     "lab",

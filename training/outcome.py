@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from croupier.accountant.results import round_up
-from croupier.deploy.show.documents import write_json
-from croupier.deploy.show.plots import plot_training
+from croupier.show.documents import write_json
+from croupier.show.plots import plot_training
 from croupier.training.privacy import Spending
 
 __all__ = ["EpochRecord", "TrainingOutcome"]

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 
 from croupier.accountant.results import round_up
-from croupier.deploy.show.documents import part_of_page, write_json, write_part
-from croupier.deploy.show.plots import plot_training
+from croupier.show.documents import part_of_page, write_json, write_part
+from croupier.show.plots import plot_training
 from croupier.training.config import StepRule, check_choice
 from croupier.training.datasets import Dataset, Examples, with_features
 from croupier.training.descent import Descent, evaluate

@@ -22,10 +22,10 @@ from croupier.accountant.results import round_up
 from croupier.deploy.local.budget_groups import BudgetGroup
 from croupier.deploy.local.processes import temporary_deployment
 from croupier.deploy.operator.rounds import RoundSettings
-from croupier.deploy.show.tables import counted
 from croupier.protocol.deployment import PrivacyLimit
 from croupier.protocol.questions import Question
 from croupier.runtime.workers import WorkerPool
+from croupier.show.tables import counted
 from croupier.training.checkpoint import Progress
 from croupier.training.config import TrainingConfig
 from croupier.training.datasets import Examples, load_dataset, with_features

@@ -144,7 +144,7 @@ def certify(
 
 def _certificate_tables(result: Certificate, document: dict[str, Any], compare: bool, explain: bool) -> list[Any]:
     from croupier.accountant.answers import LOCAL
-    from croupier.deploy.show.tables import certificate_table, comparison_notes, steps_table, why_not_smaller
+    from croupier.show.tables import certificate_table, comparison_notes, steps_table, why_not_smaller
 
     tables: list[Any] = [certificate_table(document)]
     if result.method.startswith(LOCAL):
@@ -174,8 +174,8 @@ def explain(
 
         from croupier.accountant.explanation import TAKEN
         from croupier.accountant.explanation import explain as explained
-        from croupier.deploy.show.text import sections_text
         from croupier.protocol.shown import as_shown
+        from croupier.show.text import sections_text
 
         typed = certificate == Path("-")
         printed = sys.stdin.buffer.read() if typed else certificate.read_bytes()
@@ -213,8 +213,8 @@ def curve(
     with plain_errors():
         from croupier import accountant
         from croupier.accountant.certified_profile import certified_line
-        from croupier.deploy.show.plots import check_plot_file, plot_privacy_curve
-        from croupier.deploy.show.tables import curve_lines, privacy_curve_table
+        from croupier.show.plots import check_plot_file, plot_privacy_curve
+        from croupier.show.tables import curve_lines, privacy_curve_table
 
         check_plot_file(out)
         family = randomizer_of(randomizer, k, lattice, dimension)
@@ -248,7 +248,7 @@ def audit(
     """Attack the shuffled batch: the largest epsilon that some data set and statistic reach, beside the certificate."""
     with plain_errors():
         from croupier.deploy.operator.audit import audit as run_audit
-        from croupier.deploy.show.tables import assumptions_line
+        from croupier.show.tables import assumptions_line
 
         family = randomizer_of(randomizer, k, lattice, dimension)
         multiset = _read_budgets(budgets, family)
@@ -292,8 +292,8 @@ def plan(
     """
     with plain_errors():
         from croupier import accountant
-        from croupier.deploy.show.documents import plan_json
-        from croupier.deploy.show.tables import certificate_table
+        from croupier.show.documents import plan_json
+        from croupier.show.tables import certificate_table
 
         steps = _steps_of_rounds(randomizer) if lattice is None and dimension is None else lattice
         family = randomizer_of(randomizer, k, steps, dimension)

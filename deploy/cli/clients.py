@@ -278,7 +278,7 @@ def limits(
         from croupier.client.limits import in_full, local_budget
         from croupier.client.outbox import OLD_MAX_DELTA
         from croupier.deploy.local.one_user import own_limits
-        from croupier.deploy.show.tables import counted
+        from croupier.show.tables import counted
 
         kept, spent = own_limits(
             directory,

@@ -69,9 +69,9 @@ def demo(
         from croupier.deploy.local.demo import ask_about, plan_demo, run_demo
         from croupier.deploy.local.processes import temporary_deployment
         from croupier.deploy.operator.keys import check_hops
-        from croupier.deploy.show.estimates import answers_table, remarks
-        from croupier.deploy.show.plots import check_plot_file, plot_answers
-        from croupier.deploy.show.tables import (
+        from croupier.show.estimates import answers_table, remarks
+        from croupier.show.plots import check_plot_file, plot_answers
+        from croupier.show.tables import (
             counted,
             privacy_cost_table,
             stage_seconds_table,
@@ -116,9 +116,9 @@ def bench(
     """Measure throughput against the number of users, beside the bare cryptography."""
     with plain_errors():
         from croupier.deploy.local.throughput import conditions, kept_rows, measure_throughput, seconds_left
-        from croupier.deploy.show.documents import write_json
-        from croupier.deploy.show.plots import plot_throughput
-        from croupier.deploy.show.tables import throughput_table
+        from croupier.show.documents import write_json
+        from croupier.show.plots import plot_throughput
+        from croupier.show.tables import throughput_table
 
         try:
             sizes = [int(float(part)) for part in users.split(",")]

@@ -142,7 +142,7 @@ def enrol(
         from croupier.deploy.directory import read_deployment
         from croupier.deploy.operator.roster import enrol as enrol_them
         from croupier.deploy.operator.roster import enrolled, read_keys
-        from croupier.deploy.show.tables import counted
+        from croupier.show.tables import counted
 
         if listed:
             if files or label:
@@ -282,7 +282,7 @@ def status(
 
 def _state(seen: dict[str, Any]) -> tuple[Any, ...]:
     """The services, and the newest rounds."""
-    from croupier.deploy.show.rounds import rounds_text, services_text
+    from croupier.show.rounds import rounds_text, services_text
 
     rounds = rounds_text(seen, time.time(), most=_MOST_ROUNDS, services=True)
     return services_text(seen["services"]), "", rounds
@@ -340,8 +340,8 @@ def ledger(
     """Show what all rounds together have cost, back up that record, or restore it. Run it where the accountant runs."""
     with plain_errors():
         from croupier.deploy.operator.ledger import backup_ledger, restore_ledger, spent
-        from croupier.deploy.show.documents import spent_json
-        from croupier.deploy.show.tables import counted, spent_rests_on, spent_table
+        from croupier.show.documents import spent_json
+        from croupier.show.tables import counted, spent_rests_on, spent_table
 
         if backup is not None and restore is not None:
             raise ValueError("backup and restore are two steps; give one at a time")

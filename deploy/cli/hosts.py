@@ -90,7 +90,7 @@ def _text(findings: list[CheckResult]) -> Text:
     """What is wrong, with its remedies, and then what is well."""
     from rich.text import Text
 
-    from croupier.deploy.show.text import wrapped
+    from croupier.show.text import wrapped
 
     text = Text(no_wrap=True)
     wrong, well = ([one for one in findings if one.is_well is value] for value in (False, True))

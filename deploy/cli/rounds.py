@@ -174,7 +174,7 @@ def round_list(directory: Directory = HERE, as_json: Json = False) -> None:
 
         from croupier.deploy.operator.overview import overview
         from croupier.deploy.operator.rounds import Operator
-        from croupier.deploy.show.rounds import rounds_text
+        from croupier.show.rounds import rounds_text
 
         async def ask() -> dict[str, Any]:
             async with Operator(directory) as operator:
@@ -200,8 +200,8 @@ def round_show(
 
         from croupier.deploy.directory import client_transport
         from croupier.deploy.local.one_user import read_round
-        from croupier.deploy.show.rounds import terms_text
         from croupier.protocol.errors import Refusal
+        from croupier.show.rounds import terms_text
 
         try:
             terms = asyncio.run(read_round(directory, round_id, client_transport(gateway)))
@@ -226,7 +226,7 @@ def round_close(
 
         from croupier.client.rounds import state_name
         from croupier.deploy.operator.rounds import Operator
-        from croupier.deploy.show.tables import counted
+        from croupier.show.tables import counted
 
         async def close_it() -> tuple[str, int]:
             async with Operator(directory) as operator:
@@ -285,8 +285,8 @@ def round_result(
         from croupier.client.published import publication_json
         from croupier.deploy.directory import client_transport
         from croupier.deploy.operator.rounds import kept_result, open_published, published_result
-        from croupier.deploy.show.estimates import estimates_table, result_remarks
-        from croupier.deploy.show.tables import certificate_table
+        from croupier.show.estimates import estimates_table, result_remarks
+        from croupier.show.tables import certificate_table
 
         if document is not None:
             publication, certificate = kept_result(directory, round_id, document)

@@ -36,13 +36,13 @@ from croupier.deploy.console.guard import Guard, Listening, from_own_page
 from croupier.deploy.console.source import FinishedRound, Source
 from croupier.deploy.local.one_user import own_limits, submit_one, verify_inclusion
 from croupier.deploy.operator.ledger import spent
-from croupier.deploy.show.csv_file import result_csv
-from croupier.deploy.show.documents import spent_json
-from croupier.deploy.show.estimates import clamping_line, merging_line, precision_line
-from croupier.deploy.show.rounds import device_does, right_at_most_line, terms_sections, values_of
-from croupier.deploy.show.tables import counted, spent_rests_on
 from croupier.protocol.errors import Code, CroupierError, Refusal
 from croupier.runtime.retrying import why_unreachable
+from croupier.show.csv_file import result_csv
+from croupier.show.documents import spent_json
+from croupier.show.estimates import clamping_line, merging_line, precision_line
+from croupier.show.rounds import device_does, right_at_most_line, terms_sections, values_of
+from croupier.show.tables import counted, spent_rests_on
 
 __all__ = ["make_app"]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from croupier.accountant.certified_profile import CertifiedProfile, certified_line
 from croupier.accountant.results import delta_too_large, round_down, round_up
-from croupier.deploy.show.tables import LARGE_DELTAS
+from croupier.show.tables import LARGE_DELTAS
 
 __all__ = ["bars", "curve", "strips"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from croupier.deploy.show.rounds import deadline, duration
-from croupier.deploy.show.tables import counted
+from croupier.show.rounds import deadline, duration
+from croupier.show.tables import counted
 
 __all__ = ["Counts", "counts_of", "with_progress"]
 

@@ -18,10 +18,10 @@ from croupier.client.submission import Participant, new_client_key
 from croupier.deploy.directory import client_transport, read_deployment
 from croupier.deploy.operator.roster import Enrolled, note_enrolled
 from croupier.deploy.operator.rounds import Operator
-from croupier.deploy.show.documents import terms_json
 from croupier.protocol.errors import OtherPersonError
 from croupier.runtime.http_channel import NO_TOKENS
 from croupier.runtime.transport import TLS, Transport
+from croupier.show.documents import terms_json
 
 __all__ = ["own_limits", "read_round", "submit_one", "verify_inclusion"]
 

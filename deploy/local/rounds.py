@@ -20,10 +20,10 @@ from croupier.client.rounds import state_name
 from croupier.client.submission import Participant
 from croupier.deploy.local.fleet import fleet_json
 from croupier.deploy.operator.rounds import Operator, RoundSettings
-from croupier.deploy.show.documents import status_json
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.workers import WorkerPool
+from croupier.show.documents import status_json
 
 __all__ = ["RoundOutcome", "play_round", "players"]
 
@@ -38,7 +38,7 @@ class RoundOutcome:
         publication: the result, verified.
         certificate: of the result, verified.
         fleet: what the fleet reported (`deploy.local.fleet.fleet_json`).
-        services: the state of every service that answered (`deploy.show.documents.status_json`).
+        services: the state of every service that answered (`show.documents.status_json`).
         wall_s: from the fleet's start to the verified publication.
         close_s: of these, from the close to the verified publication.
     """

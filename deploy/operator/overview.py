@@ -10,12 +10,12 @@ import grpc.aio
 
 from croupier.client.rounds import fetch_terms
 from croupier.deploy.operator.rounds import Operator
-from croupier.deploy.show.documents import round_json, services_json
 from croupier.protocol.errors import Code, Refusal, SignatureError
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.shown import as_shown
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.show.documents import round_json, services_json
 
 __all__ = ["Known", "overview", "watch"]
 

@@ -31,6 +31,7 @@ COPY shuffler ./shuffler
 COPY accountant ./accountant
 COPY analyzer ./analyzer
 COPY training ./training
+COPY show ./show
 COPY deploy ./deploy
 RUN python -m venv /opt/build \\
  && /opt/build/bin/pip install --no-cache-dir --require-hashes --only-binary :all: \\

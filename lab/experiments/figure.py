@@ -1,7 +1,7 @@
 """What a figure of a paper is here: its points, what is measured at each, its lines, and the claims that are judged.
 
 A description is data: a paper's file holds one for each figure. Running is left to `runner`, drawing to
-`deploy.show.plots`.
+`show.plots`.
 """
 
 from __future__ import annotations

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from croupier.deploy.show.documents import write_json
-from croupier.deploy.show.plots import plot_experiment
 from croupier.runtime.cluster import Cluster, Sources
+from croupier.show.documents import write_json
+from croupier.show.plots import plot_experiment
 from lab.experiments.figure import Figure, Finding, Point, Row, Settings, Verdict, value_at, worst
 
 __all__ = ["Outcome", "run_figures"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from croupier.deploy.show.csv_file import result_csv
+from croupier.show.csv_file import result_csv
 
 
 def lines(labels: list[str], round_id: str = "mood-1") -> list[dict[str, str]]:

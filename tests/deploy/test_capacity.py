@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from croupier.deploy.show.documents import part_of_page
+from croupier.show.documents import part_of_page
 from lab.bench.capacity import Feed, Machine, PerUser, capacity_lines, costs_per_user, feed_of, needs
 from lab.bench.cluster import scaling_lines
 from tests.deploy.test_messages import refused

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from croupier.deploy.show.documents import part_of_page, write_json
+from croupier.show.documents import part_of_page, write_json
 from lab.bench.comparison import add_run, compare, comparison_lines, machine, page_parts
 from tests.deploy.test_messages import refused
 from tests.support.command_line import answer, croupier

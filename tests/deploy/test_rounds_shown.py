@@ -14,8 +14,6 @@ from croupier.accountant.results import percent, right_at_most
 from croupier.client.submission import Participant
 from croupier.deploy.local.one_user import read_round
 from croupier.deploy.operator.overview import Known, _why_unknown, overview, watch
-from croupier.deploy.show.documents import round_json, terms_json
-from croupier.deploy.show.rounds import _VALUES, deadline, rounds_text, services_text, terms_text
 from croupier.protocol.errors import Code, Refusal, SignatureError
 from croupier.protocol.manifest import RoundTerms, canonical, parse_terms
 from croupier.protocol.mechanisms import (
@@ -28,6 +26,8 @@ from croupier.protocol.mechanisms import (
 )
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.show.documents import round_json, terms_json
+from croupier.show.rounds import _VALUES, deadline, rounds_text, services_text, terms_text
 from tests.support import make_kit, settings
 from tests.support.rounds import QUESTIONS, table
 

@@ -26,9 +26,10 @@ from croupier.client.published import publication_json
 from croupier.deploy.local.demo import published_at_random
 from croupier.deploy.local.fleet import FleetOutcome
 from croupier.deploy.local.rounds import RoundOutcome
-from croupier.deploy.show.documents import spent_json
-from croupier.deploy.show.estimates import answers_table, estimates_table, merging_line, remarks, result_remarks
-from croupier.deploy.show.tables import (
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.show.documents import spent_json
+from croupier.show.estimates import answers_table, estimates_table, merging_line, remarks, result_remarks
+from croupier.show.tables import (
     PLANNED,
     certificate_table,
     counted,
@@ -36,7 +37,6 @@ from croupier.deploy.show.tables import (
     spent_table,
     together_lines,
 )
-from croupier.protocol.v1 import messages_pb2 as pb
 
 NOTHING = Guarantee(0.0, 0.0, Grade.CERTIFIED, "no round")
 

@@ -13,8 +13,8 @@ from rich.text import Text
 
 from croupier.accountant.plain_words import does
 from croupier.accountant.results import percent, round_up
-from croupier.deploy.show.tables import counted
-from croupier.deploy.show.text import GLUE, sections_text, wrapped
+from croupier.show.tables import counted
+from croupier.show.text import GLUE, sections_text, wrapped
 
 __all__ = [
     "deadline",
