@@ -11,6 +11,7 @@ from collections.abc import Callable
 import grpc.aio
 from google.protobuf.message import DecodeError
 
+from croupier.net.retrying import retrying
 from croupier.protocol.deployment import Deployment
 from croupier.protocol.errors import Code, Refusal, SignatureError
 from croupier.protocol.identity import Kind, document_hash, read_signed
@@ -18,7 +19,6 @@ from croupier.protocol.manifest import RoundTerms, parse_terms, verify_manifest
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
-from croupier.runtime.retrying import retrying
 
 __all__ = [
     "accept_manifest",

@@ -21,6 +21,7 @@ from sqlalchemy.exc import IntegrityError
 from croupier.client.outbox import Outbox
 from croupier.client.randomizers import RANDOMIZERS
 from croupier.client.submission import Sealed, check_codes, seal_answer
+from croupier.net.retrying import retrying
 from croupier.protocol.deployment import Deployment
 from croupier.protocol.errors import TRANSIENT, Code, ProtocolError, Refusal
 from croupier.protocol.identity import Kind, Pinned, public_key_of, read_signed, sign_attendance
@@ -28,7 +29,6 @@ from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.onion import onion_of
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2_grpc as stubs
-from croupier.runtime.retrying import retrying
 
 __all__ = ["Attendee", "SequentialAnswers", "answer_sequentially"]
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import grpc.aio
 
 from croupier.client.randomizers import randomize
+from croupier.net.retrying import retrying
 from croupier.protocol.errors import ProtocolError
 from croupier.protocol.identity import key_pair_of, public_key_of, sign_answer, sign_submission
 from croupier.protocol.manifest import RoundTerms, parse_terms
@@ -25,7 +26,6 @@ from croupier.protocol.questions import Question, choose_budget
 from croupier.protocol.randomness import RandomSource, SystemRandom
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2_grpc as stubs
-from croupier.runtime.retrying import retrying
 
 __all__ = [
     "MAX_PER_CALL",

@@ -15,13 +15,13 @@ from typing import NamedTuple
 import grpc.aio
 
 from croupier.client.submission import Participant, Prepared, Sealed, check_codes, prepare_one, seal_one
+from croupier.net.retrying import retrying
 from croupier.protocol.identity import sign_submission
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.onion import onion_of
 from croupier.protocol.tickets import TicketRequest, collect_tickets
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2_grpc as stubs
-from croupier.runtime.retrying import retrying
 
 __all__ = ["SealedUsers", "Tickets", "get_tickets", "seal_with_tickets"]
 

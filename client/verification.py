@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 import grpc.aio
 
+from croupier.net.retrying import retrying
 from croupier.protocol.batches import read_commitments
 from croupier.protocol.deployment import Deployment
 from croupier.protocol.errors import Code, Refusal
@@ -19,7 +20,6 @@ from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
-from croupier.runtime.retrying import retrying
 
 __all__ = ["certified_chain", "missing_at_hop"]
 

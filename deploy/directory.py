@@ -14,8 +14,8 @@ from typing import cast
 
 import grpc.aio
 
+from croupier.net.http_channel import HttpChannel
 from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, load_deployment
-from croupier.runtime.http_channel import HttpChannel
 from croupier.runtime.service_directory import ServiceSettings
 from croupier.runtime.transport import TLS, Transport
 

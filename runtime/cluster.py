@@ -56,6 +56,7 @@ class Sources:
     rooms: tuple[str, ...] = (
         "croupier.accountant",
         "croupier.analyzer",
+        "croupier.net",
         "croupier.protocol",
         "croupier.runtime",
         "croupier.shuffler",

@@ -12,21 +12,13 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
+from croupier.net.retrying import RETRY_AFTER
+from croupier.net.sizes import MESSAGE_BYTES
 from croupier.protocol.errors import Code, Refusal, SignatureError
 from croupier.runtime.connections import HangUp
-from croupier.runtime.limits import (
-    ARRIVES_S,
-    BUDGET_BYTES,
-    CALL_BYTES,
-    LARGE_ANSWER,
-    LEAVES_S,
-    MESSAGE_BYTES,
-    Budget,
-    check_fields,
-)
+from croupier.runtime.limits import ARRIVES_S, BUDGET_BYTES, CALL_BYTES, LARGE_ANSWER, LEAVES_S, Budget, check_fields
 from croupier.runtime.logs import FewLines
 from croupier.runtime.metrics import Metrics
-from croupier.runtime.retrying import RETRY_AFTER
 from croupier.runtime.shares import Call, caller_of, serving
 from croupier.runtime.tls import Context, ServerTls, presented_certificate
 

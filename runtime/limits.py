@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from croupier.net.sizes import MESSAGE_BYTES
 from croupier.protocol.errors import Code, Refusal
 from croupier.runtime.connections import CONNECTIONS
 from croupier.runtime.shares import RETRY_AFTER_S, Call, Holdings, current_call
@@ -21,14 +22,12 @@ __all__ = [
     "LARGE_ANSWER",
     "LEAVES_S",
     "MAX_FIELDS",
-    "MESSAGE_BYTES",
     "SERVER_OPTIONS",
     "Budget",
     "check_fields",
     "let_in",
 ]
 
-MESSAGE_BYTES = 4 * 1024 * 1024
 MAX_FIELDS = 4096
 """How many fields a client's request may have: an empty one takes 2 bytes on the wire and 90 in memory."""
 BUDGET_BYTES = 256 * 1024 * 1024

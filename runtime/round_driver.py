@@ -20,6 +20,7 @@ import grpc
 import grpc.aio
 from google.protobuf.message import Message
 
+from croupier.net.retrying import retrying
 from croupier.protocol.deployment import Deployment, ServiceEntry
 from croupier.protocol.errors import Code, Refusal, SignatureError
 from croupier.protocol.identity import Identity
@@ -27,7 +28,6 @@ from croupier.protocol.manifest import RoundTerms, parse_terms
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.clock import Clock, SystemClock
 from croupier.runtime.metrics import Metrics
-from croupier.runtime.retrying import retrying
 from croupier.runtime.service_directory import Secrets
 from croupier.runtime.store import Store
 from croupier.runtime.tls import Context, caller_name

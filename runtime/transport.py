@@ -1,7 +1,7 @@
 """gRPC over TLS with pinned certificates: servers and channels.
 
 A service listens twice: peers and the operator come with mutual TLS, clients without a certificate. `runtime.tls` says
-which certificate is whose, `runtime.guard` stands before every call, and `runtime.retrying` repeats calls that fail.
+which certificate is whose, `runtime.guard` stands before every call, and `net.retrying` repeats calls that fail.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from croupier.net.sizes import MESSAGE_BYTES
 from croupier.protocol.deployment import ServiceEntry
 from croupier.runtime.guard import make_guard
-from croupier.runtime.limits import MESSAGE_BYTES, SERVER_OPTIONS
+from croupier.runtime.limits import SERVER_OPTIONS
 from croupier.runtime.metrics import Metrics
 from croupier.runtime.service_directory import Secrets, ServiceSettings
 from croupier.runtime.tls import ServerTls

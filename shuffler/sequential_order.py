@@ -28,7 +28,7 @@ __all__ = ["ORDER_KEY", "PROGRESS", "SEQUENTIAL_ENDED", "ask_in_order", "new_ord
 ORDER_KEY = "order"
 PROGRESS = "sequential-progress"
 SEQUENTIAL_ENDED = "sequential-ended"
-_RETURN_S = 10.0  # longer than a client waits between two attempts (runtime.retrying)
+_RETURN_S = 10.0  # longer than a client waits between two attempts (net.retrying)
 Relay = Callable[[bytes], Awaitable[pb.RelayResponse]]
 
 

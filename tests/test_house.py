@@ -22,6 +22,7 @@ from croupier.protocol.v1 import services_pb2 as rpc
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = (
+    "net",
     "show",
     "croupier",
     "training",
@@ -117,7 +118,9 @@ CALLS = {method.name for service in rpc.DESCRIPTOR.services_by_name.values() for
 def handlers() -> list[tuple[str, ast.AsyncFunctionDef]]:
     """Every method of ours that answers a call, with its file."""
     files = [
-        file for package in ("runtime", "shuffler", "accountant", "analyzer") for file in (ROOT / package).rglob("*.py")
+        file
+        for package in ("net", "runtime", "shuffler", "accountant", "analyzer")
+        for file in (ROOT / package).rglob("*.py")
     ]
     return [
         (f"{file.relative_to(ROOT)}::{node.name}", node)

@@ -115,7 +115,7 @@ def plain_errors(extra: str = "") -> Iterator[None]:
 
 def _out_of_reach(error: Any) -> str:
     """Returns one sentence on a call that did not arrive: why, where to, and the way out."""
-    from croupier.runtime.retrying import HOW_TO_TRUST, is_not_pinned, is_not_trusted, why_unreachable
+    from croupier.net.retrying import HOW_TO_TRUST, is_not_pinned, is_not_trusted, why_unreachable
 
     if is_not_trusted(error):
         way_out = HOW_TO_TRUST

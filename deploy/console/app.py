@@ -36,8 +36,8 @@ from croupier.deploy.console.guard import Guard, Listening, from_own_page
 from croupier.deploy.console.source import FinishedRound, Source
 from croupier.deploy.local.one_user import own_limits, submit_one, verify_inclusion
 from croupier.deploy.operator.ledger import spent
+from croupier.net.retrying import why_unreachable
 from croupier.protocol.errors import Code, CroupierError, Refusal
-from croupier.runtime.retrying import why_unreachable
 from croupier.show.csv_file import result_csv
 from croupier.show.documents import spent_json
 from croupier.show.estimates import clamping_line, merging_line, precision_line

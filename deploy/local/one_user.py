@@ -18,8 +18,8 @@ from croupier.client.submission import Participant, new_client_key
 from croupier.deploy.directory import client_transport, read_deployment
 from croupier.deploy.operator.roster import Enrolled, note_enrolled
 from croupier.deploy.operator.rounds import Operator
+from croupier.net.http_channel import NO_TOKENS
 from croupier.protocol.errors import OtherPersonError
-from croupier.runtime.http_channel import NO_TOKENS
 from croupier.runtime.transport import TLS, Transport
 from croupier.show.documents import terms_json
 

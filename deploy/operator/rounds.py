@@ -23,6 +23,7 @@ from google.protobuf.message import DecodeError
 from croupier.accountant.ranges import DEFAULT_DELTA
 from croupier.client.rounds import accept_manifest, fetch_publication, fetch_round, read_publication, state_name
 from croupier.deploy.directory import read_deployment
+from croupier.net.retrying import retrying
 from croupier.protocol.collector import open_result, read_collector_key
 from croupier.protocol.deployment import OPERATOR, Deployment
 from croupier.protocol.envelope import PROTOCOL_VERSION, SuiteName
@@ -33,7 +34,6 @@ from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
-from croupier.runtime.retrying import retrying
 from croupier.runtime.service_directory import load_secrets
 from croupier.runtime.transport import TLS, Transport
 

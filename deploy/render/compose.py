@@ -32,6 +32,7 @@ COPY accountant ./accountant
 COPY analyzer ./analyzer
 COPY training ./training
 COPY show ./show
+COPY net ./net
 COPY deploy ./deploy
 RUN python -m venv /opt/build \\
  && /opt/build/bin/pip install --no-cache-dir --require-hashes --only-binary :all: \\

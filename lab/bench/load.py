@@ -32,6 +32,7 @@ from croupier.deploy.directory import read_deployment
 from croupier.deploy.local.processes import LocalDeployment, temporary_deployment
 from croupier.deploy.local.throughput import processor_s
 from croupier.deploy.operator.rounds import Operator, RoundSettings
+from croupier.net.retrying import retrying
 from croupier.protocol.deployment import Deployment, ServiceEntry
 from croupier.protocol.errors import Refusal, refusal_of
 from croupier.protocol.manifest import RoundTerms
@@ -40,7 +41,6 @@ from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
-from croupier.runtime.retrying import retrying
 from croupier.runtime.transport import public_channel
 from croupier.runtime.workers import WorkerPool
 

@@ -25,7 +25,10 @@ __all__ = ["Outcome", "run_figures"]
 
 _SOURCES = Sources(
     (
-        *(f"croupier.{room}" for room in ("accountant", "analyzer", "client", "protocol", "runtime", "shuffler")),
+        *(
+            f"croupier.{room}"
+            for room in ("accountant", "analyzer", "client", "net", "protocol", "runtime", "shuffler")
+        ),
         *(
             "lab.bench",
             "lab.experiments.measures",

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from croupier.analyzer.estimators import Estimate, estimate, project_on_simplex
 from croupier.deploy.local.demo import SURVEY, SURVEY_QUESTIONS
+from croupier.net.sizes import MESSAGE_BYTES
 from croupier.protocol.mechanisms import Gaussian, KaryResponse, Laplace, OneBit, RandomizedResponse
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
-from croupier.runtime.limits import MESSAGE_BYTES
 
 TIERS = ((0.5, 540), (1.0, 370), (2.0, 90))
 BUDGETS = np.repeat([epsilon for epsilon, _ in TIERS], [count for _, count in TIERS])

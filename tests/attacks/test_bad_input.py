@@ -11,10 +11,10 @@ import grpc
 import grpc.aio
 import pytest
 
+from croupier.net.sizes import MESSAGE_BYTES
 from croupier.protocol.onion import Onion
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2_grpc as stubs
-from croupier.runtime.limits import MESSAGE_BYTES
 from tests.attacks import cheaters
 from tests.attacks.arena import arena
 from tests.support import settings

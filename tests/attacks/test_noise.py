@@ -23,7 +23,7 @@ from croupier.protocol.randomness import RandomSource, SeededRandomForTests, Sys
 from tests.attacks.arena import arena
 
 HOUSE = Path(croupier.client.submission.__file__).parents[1]
-PROTECTING = ("protocol", "runtime", "client", "shuffler", "accountant", "analyzer")
+PROTECTING = ("protocol", "net", "runtime", "client", "shuffler", "accountant", "analyzer")
 QUESTIONS = [
     Question("letter", KaryResponse(k=64)),
     Question("mean", OneBit(low=0.0, high=1.0)),
@@ -124,9 +124,9 @@ def test_no_seeded_generator_can_reach_a_privacy_draw() -> None:
             if {"random", "SeededRandomForTests"} & names or any("default_rng" in n or "np.random" in n for n in names):
                 found[str(file.relative_to(HOUSE))] = names
     searches = {name for name in found if name.startswith("accountant/") and "attack" in name}
-    assert set(found) - searches == {"protocol/randomness.py", "runtime/retrying.py"}
-    assert {name for name in found["runtime/retrying.py"] if name.startswith("random.")} == {"random.uniform"}
-    assert "SeededRandomForTests" not in found["runtime/retrying.py"]
+    assert set(found) - searches == {"protocol/randomness.py", "net/retrying.py"}
+    assert {name for name in found["net/retrying.py"] if name.startswith("random.")} == {"random.uniform"}
+    assert "SeededRandomForTests" not in found["net/retrying.py"]
 
 
 def came_from(value: int, report: float, scale: float) -> bool:

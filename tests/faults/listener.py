@@ -14,7 +14,7 @@ __all__ = ["ROOMS", "SERVICE", "Listener", "LogTail", "listening"]
 
 SERVICE: ContextVar[str] = ContextVar("service", default="-")
 """Whose code runs, where several services share a process; tasks inherit it, the threads of stores do not."""
-ROOMS = tuple(f"croupier.{room}" for room in ("runtime", "shuffler", "accountant", "analyzer", "deploy"))
+ROOMS = tuple(f"croupier.{room}" for room in ("net", "runtime", "shuffler", "accountant", "analyzer", "deploy"))
 _LINES = 300
 
 

@@ -14,6 +14,7 @@ import grpc.aio
 from croupier.client.rounds import read_publication
 from croupier.client.submission import new_client_key
 from croupier.deploy.operator.rounds import Operator, RoundSettings
+from croupier.net.retrying import retrying
 from croupier.protocol.errors import Refusal
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms import KaryResponse
@@ -21,7 +22,6 @@ from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
-from croupier.runtime.retrying import retrying
 from tests.faults import oracle
 from tests.faults.faulty_store import Trap
 from tests.faults.oracle import LETTERS, Attempt, Violation

@@ -25,6 +25,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
 from croupier.client.submission import new_client_key
+from croupier.net.sizes import MESSAGE_BYTES
 from croupier.protocol.batches import digest
 from croupier.protocol.deployment import OPERATOR
 from croupier.protocol.errors import Code
@@ -33,7 +34,6 @@ from croupier.protocol.manifest import RoundTerms, canonical
 from croupier.protocol.onion import Onion
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
-from croupier.runtime.limits import MESSAGE_BYTES
 from croupier.runtime.service_directory import load_secrets
 from croupier.runtime.transport import peer_channel, public_channel
 from tests.fuzz.hostile import SHARE, Vocabulary, hostile, noted

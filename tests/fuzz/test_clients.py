@@ -28,6 +28,7 @@ from croupier.client.submission import Participant, Sealed, new_client_key, send
 from croupier.client.tickets import seal_with_tickets
 from croupier.client.verification import missing_at_hop
 from croupier.deploy.operator.keys import make_deployment
+from croupier.net.http_channel import HttpAnswer, _failure
 from croupier.protocol.deployment import Deployment
 from croupier.protocol.errors import CroupierError, ProtocolError
 from croupier.protocol.identity import Identity, Kind
@@ -36,7 +37,6 @@ from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.round_results import RoundResult
-from croupier.runtime.http_channel import HttpAnswer, _failure
 from croupier.runtime.service_directory import load_secrets
 from tests.fuzz.hostile import Vocabulary, drawn, effort, hostile, noted
 from tests.sequential.support import task

@@ -17,7 +17,7 @@ import pytest
 
 import croupier
 from croupier.deploy.operator.keys import make_deployment
-from croupier.runtime.http_channel import _post
+from croupier.net.http_channel import _post
 
 BEGINS = {
     "body": b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n",

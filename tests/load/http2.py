@@ -12,8 +12,8 @@ import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from croupier.net.sizes import MESSAGE_BYTES
 from croupier.protocol.deployment import ServiceEntry
-from croupier.runtime.limits import MESSAGE_BYTES
 
 __all__ = ["Caller", "calling"]
 

@@ -7,8 +7,9 @@ from contextlib import ExitStack
 
 import pytest
 
+from croupier.net.sizes import MESSAGE_BYTES
 from croupier.protocol.errors import Code, Refusal
-from croupier.runtime.limits import MAX_FIELDS, MESSAGE_BYTES, Budget, check_fields
+from croupier.runtime.limits import MAX_FIELDS, Budget, check_fields
 from croupier.runtime.shares import Call, caller_at
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from croupier.client.rounds import fetch_publication
 from croupier.client.submission import new_client_key
+from croupier.net.retrying import retrying
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import sign_submission
 from croupier.protocol.onion import Onion
@@ -17,7 +18,6 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.clock import Clock
-from croupier.runtime.retrying import retrying
 from tests.support import BIT, settings
 from tests.support.rounds import Table, people, table
 

@@ -14,8 +14,9 @@ import grpc
 import grpc.aio
 import pytest
 
+from croupier.net.sizes import MESSAGE_BYTES
 from croupier.protocol.errors import Code, Refusal
-from croupier.runtime.limits import MAX_FIELDS, MESSAGE_BYTES
+from croupier.runtime.limits import MAX_FIELDS
 from croupier.runtime.transport import make_server
 from tests.load.http2 import Caller
 

@@ -11,11 +11,11 @@ import grpc
 import grpc.aio
 import pytest
 
+from croupier.net.retrying import retry_after_s, retrying, why_unreachable
 from croupier.protocol.errors import Code, Refusal, refusal_of
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
-from croupier.runtime.retrying import retry_after_s, retrying, why_unreachable
 from croupier.runtime.transport import make_server
 
 

@@ -15,12 +15,12 @@ import grpc.aio
 import pytest
 
 from croupier.deploy.operator.keys import make_deployment
+from croupier.net.sizes import MESSAGE_BYTES
 from croupier.protocol.deployment import OPERATOR, Deployment
 from croupier.protocol.errors import Code, Refusal, refusal_of
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
-from croupier.runtime.limits import MESSAGE_BYTES
 from croupier.runtime.logs import JsonFormatter
 from croupier.runtime.metrics import Metrics
 from croupier.runtime.service_directory import Secrets, ServiceSettings, load_secrets

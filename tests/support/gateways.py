@@ -12,12 +12,12 @@ from urllib.parse import urlsplit
 import pytest
 from starlette.types import ASGIApp
 
-import croupier.runtime.http_channel
+import croupier.net.http_channel
 from croupier.accountant.service.checking import evaluate_both
 from croupier.accountant.service.tickets import _KEYS
+from croupier.net.http_channel import CONTENT_TYPE, HttpAnswer
 from croupier.protocol.deployment import ServiceEntry
 from croupier.protocol.v1 import messages_pb2 as pb
-from croupier.runtime.http_channel import CONTENT_TYPE, HttpAnswer
 from croupier.runtime.service import RoundService
 from croupier.runtime.transport import Transport
 
@@ -69,7 +69,7 @@ def reached_at(app: ASGIApp) -> Iterator[str]:
         return await ask(app, urlsplit(url).path, body)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(croupier.runtime.http_channel, "_post", post)
+        patch.setattr(croupier.net.http_channel, "_post", post)
         yield URL
 
 

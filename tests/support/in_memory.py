@@ -19,9 +19,9 @@ from typing import Any, Literal, TypeVar
 import grpc
 import grpc.aio
 
+from croupier.net.sizes import MESSAGE_BYTES
 from croupier.protocol.deployment import ServiceEntry
 from croupier.runtime.guard import make_guard
-from croupier.runtime.limits import MESSAGE_BYTES
 from croupier.runtime.metrics import Metrics
 from croupier.runtime.service_directory import Secrets, ServiceSettings
 from croupier.runtime.tls import ServerTls

@@ -25,8 +25,8 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-from croupier.runtime.limits import MESSAGE_BYTES
-from croupier.runtime.retrying import NOT_TRUSTED, RETRY_AFTER
+from croupier.net.retrying import NOT_TRUSTED, RETRY_AFTER
+from croupier.net.sizes import MESSAGE_BYTES
 
 __all__ = ["CONTENT_TYPE", "HTTP_STATUS", "NO_TOKENS", "RETRY_AFTER_HEADER", "HttpAnswer", "HttpChannel", "code_name"]
 

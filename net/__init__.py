@@ -1,0 +1,1 @@
+"""What clients and servers share on the network: repeated calls, calls over HTTPS, the size of a message."""
