@@ -1,7 +1,7 @@
 """Everything that puts the roles together.
 
     cli          the `croupier` command line; its commands parse, call, and show
-    operator     keys and their rotation, init, doctor, rounds, tokens, canaries, the ledger's backup, audits
+    operator     keys and their rotation, init, doctor, rounds, tokens, canaries, the ledger's backup
     node         runs one service on its machine
     local        a whole deployment on one machine, the population that it is tried with, the demonstration
     render       units, compose files, manifests and the dashboard, from one description

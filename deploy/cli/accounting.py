@@ -247,7 +247,7 @@ def audit(
 ) -> None:
     """Attack the shuffled batch: the largest epsilon that some data set and statistic reach, beside the certificate."""
     with plain_errors():
-        from croupier.deploy.operator.audit import audit as run_audit
+        from croupier.accountant.audit import audit as run_audit
         from croupier.show.tables import assumptions_line
 
         family = randomizer_of(randomizer, k, lattice, dimension)

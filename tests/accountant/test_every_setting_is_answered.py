@@ -30,7 +30,7 @@ from croupier import (
     privacy_profile,
     randomizer_from_name,
 )
-from croupier.deploy.operator.audit import audit
+from croupier.accountant.audit import audit
 from tests.support.drawn import drawn
 
 REFUSAL = re.compile(

@@ -9,7 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from croupier.accountant import Budgets, Certificate, LowerBound, Randomizer, certify, lower_bound
+from croupier.accountant.attacks.lower_bound import lower_bound
+from croupier.accountant.budgets import Budgets
+from croupier.accountant.certification import certify
+from croupier.accountant.mechanisms.base import Randomizer
+from croupier.accountant.results import Certificate, LowerBound
 
 __all__ = ["Audit", "audit"]
 
