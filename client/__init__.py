@@ -1,1 +1,1 @@
-"""The user's side: local randomizers, sealing, submission, verification, and a fleet of simulated users."""
+"""The user's side: local randomizers, sealing, submission and verification."""

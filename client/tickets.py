@@ -54,7 +54,7 @@ async def seal_with_tickets(
 ) -> SealedUsers:
     """Returns the sealed submissions of a few admitted users; every call spends their budgets once.
 
-    Arguments and errors as for `get_tickets`. Many users are sealed in worker processes: `client.fleet`.
+    Arguments and errors as for `get_tickets`. Many users are sealed in worker processes: `deploy.local.users`.
 
     Raises:
         ValueError: a value is outside the question's domain, or a `max_local_epsilon` below every budget.

@@ -77,7 +77,7 @@ def test_names_of_tests_are_short() -> None:
 
 def test_a_client_loads_no_numeric_library() -> None:
     program = (
-        "import sys, croupier.client.fleet, croupier.client.submission, croupier.client.verification;"
+        "import sys, croupier.client.one_answer, croupier.client.submission, croupier.client.verification;"
         "import croupier.client.rounds, croupier.client.randomizers;"
         "import croupier; croupier.connect, croupier.AsyncClient, croupier.Refusal;"
         "import croupier.deploy.cli;"

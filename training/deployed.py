@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from croupier.client.fleet import FleetReport, run_fleet
 from croupier.client.gradients import FlatModel
 from croupier.client.outbox import Outbox
 from croupier.client.rounds import fetch_terms
 from croupier.client.sequential import Attendee, answer_sequentially
 from croupier.client.submission import Participant, new_client_key
 from croupier.deploy.directory import read_deployment
+from croupier.deploy.local.users import FleetReport, run_fleet
 from croupier.deploy.operator.rounds import Operator, RoundSettings
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from croupier.client.fleet import FleetReport, run_fleet
 from croupier.client.outbox import Outbox
 from croupier.client.rounds import fetch_terms
 from croupier.deploy.local.budget_groups import BudgetGroup
 from croupier.deploy.local.population import Rows, read_population
+from croupier.deploy.local.users import FleetReport, run_fleet
 from croupier.deploy.operator.rounds import Operator
 from croupier.protocol.manifest import RoundTerms
 from croupier.runtime.workers import WorkerPool

@@ -14,11 +14,11 @@ from typing import Any
 
 import grpc.aio
 
-from croupier.client.fleet import run_fleet
 from croupier.client.outbox import Outbox
 from croupier.client.rounds import state_name
 from croupier.client.submission import Participant
 from croupier.deploy.local.fleet import fleet_json
+from croupier.deploy.local.users import run_fleet
 from croupier.deploy.operator.rounds import Operator, RoundSettings
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.v1 import messages_pb2 as pb

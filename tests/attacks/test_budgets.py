@@ -15,9 +15,9 @@ from croupier import BinaryRandomizedResponse, Budgets, certify
 from croupier.accountant.privacy_filter import FIXED_TERMS
 from croupier.accountant.service.service import AccountantService
 from croupier.accountant.service.tickets import BudgetsFound
-from croupier.client.fleet import run_fleet
 from croupier.client.outbox import Outbox
 from croupier.client.submission import Participant, new_client_key, prepare_one
+from croupier.deploy.local.users import run_fleet
 from croupier.protocol.envelope import HOP_ACCOUNTANT, open_many
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms

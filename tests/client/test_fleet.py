@@ -1,6 +1,6 @@
 """How a fleet shares out its users."""
 
-from croupier.client.fleet import _parts
+from croupier.deploy.local.users import _parts
 
 
 def test_parts_hold_everyone_once_and_get_smaller_at_the_end() -> None:

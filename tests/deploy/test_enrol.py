@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from croupier.client.fleet import run_fleet
 from croupier.client.key_file import PRIVATE, PUBLIC, key_text
 from croupier.client.submission import Participant, new_client_key
 from croupier.deploy.cli import app
+from croupier.deploy.local.users import run_fleet
 from croupier.deploy.operator.keys import make_client_key, make_deployment
 from croupier.deploy.operator.roster import Enrolled, enrol, enrolled, read_keys
 from croupier.deploy.operator.tokens import revoke

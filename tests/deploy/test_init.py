@@ -11,9 +11,9 @@ import pytest
 import yaml
 from cryptography import x509
 
-from croupier.client.fleet import run_fleet
 from croupier.client.outbox import Outbox
 from croupier.deploy.directory import read_deployment
+from croupier.deploy.local.users import run_fleet
 from croupier.deploy.operator.doctor import examine
 from croupier.deploy.render.layout import Layout, Place, called_by
 from croupier.runtime.service_directory import load_settings

@@ -18,10 +18,10 @@ import numpy as np
 from croupier.accountant.service.ledger import Ledger
 from croupier.analyzer.vectors import hemisphere_mean
 from croupier.client import submission
-from croupier.client.fleet import run_fleet
 from croupier.client.outbox import Outbox
 from croupier.client.sequential import SequentialAnswers, answer_sequentially
 from croupier.client.submission import Participant
+from croupier.deploy.local.users import run_fleet
 from croupier.deploy.operator.rounds import RoundSettings
 from croupier.protocol.errors import Refusal, SignatureError
 from croupier.protocol.identity import sign_answer

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from croupier.client.fleet import run_fleet
 from croupier.client.outbox import Outbox
 from croupier.deploy.directory import read_deployment
+from croupier.deploy.local.users import run_fleet
 from croupier.deploy.node.serve import RunningService
 from croupier.deploy.operator.keys import make_deployment, write_deployment
 from croupier.deploy.operator.ledger import backup_ledger, restore_ledger, spent

@@ -12,10 +12,10 @@ import grpc.aio
 import numpy as np
 from numpy.typing import NDArray
 
-from croupier.client.fleet import FleetReport, run_fleet
 from croupier.client.outbox import Outbox
 from croupier.client.sequential import Attendee, SequentialAnswers, answer_sequentially
 from croupier.client.submission import Participant, new_client_key
+from croupier.deploy.local.users import FleetReport, run_fleet
 from croupier.deploy.operator.rounds import Operator, RoundSettings
 from croupier.protocol.identity import sign_answer
 from croupier.protocol.manifest import RoundTerms

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import grpc.aio
 
-from croupier.client.fleet import FleetReport, run_fleet
 from croupier.client.outbox import Outbox
 from croupier.client.submission import Participant
+from croupier.deploy.local.users import FleetReport, run_fleet
 from croupier.deploy.operator.rounds import Operator
 from croupier.protocol.deployment import Deployment
 from croupier.protocol.manifest import RoundTerms
