@@ -157,3 +157,32 @@ def test_every_handler_names_the_refusals_that_it_gives() -> None:
             given |= codes if call in called else set()
         assert named, f"{place} names no refusal"
         assert given <= named, f"{place} does not name {given - named}"
+
+
+ROOMS = sorted(one.name for one in (ROOT / "croupier").iterdir() if one.is_dir() and one.name != "__pycache__")
+"""The subpackages. In a checkout they are links to folders at the root, which Python also finds by their bare names."""
+
+
+def test_the_rooms_are_imported_from_croupier_only() -> None:
+    """A module that is imported by two names is there twice: its classes differ, and `except` misses its errors."""
+    assert {"accountant", "analyzer", "client", "deploy", "protocol", "runtime", "shuffler"} <= set(ROOMS)
+    found = []
+    for folder in ("croupier", *ROOMS, "lab", "tests", "examples", "notebooks", "docs"):
+        for file in sorted(one for one in (ROOT / folder).rglob("*.py*") if one.suffix in (".py", ".pyi")):
+            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+                names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+                if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                    names = [node.module]
+                if isinstance(node, ast.Constant) and isinstance(node.value, str):  # programs that tests start
+                    names = re.findall(r"from +([\w.]+) +import", node.value)
+                    names += re.split(
+                        r" *, *", ",".join(re.findall(r"import +([\w.]+(?: *, *[\w.]+)*) *(?:;|$)", node.value))
+                    )
+                found += [f"{file.relative_to(ROOT)}: {name}" for name in names if name.split(".")[0] in ROOMS]
+    assert found == []
+
+
+def test_no_module_is_there_twice() -> None:
+    for name in modules():
+        importlib.import_module(name)
+    assert [name for name in sys.modules if name.split(".")[0] in ROOMS] == []

@@ -1,4 +1,4 @@
-"""A wheel says where it comes from, if its publisher has named the address; whatever it is built from."""
+"""What is in a wheel, that it works where nothing else of the project is, and the addresses that it names."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import os
 import subprocess
 import sys
 import tarfile
+import venv
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -81,3 +83,117 @@ def test_a_source_distribution_makes_a_wheel_with_the_address_of_either(tmp_path
     assert urls_of_wheel(has, tmp_path / "1") == URLS
     assert urls_of_wheel(has_not, tmp_path / "2") == []
     assert urls_of_wheel(has_not, tmp_path / "3", CROUPIER_PROJECT_URL=SOURCE) == URLS
+
+
+FOLDERS = ("client", "protocol", "deploy", "accountant", "lab")
+FILES = ("runtime", "shuffler", "analyzer", "training", "show", "net", "proto", "tests")
+TRAP = "raise ImportError(f'{__name__} was imported by its bare name')\n"
+USES_THE_LIBRARY = """
+import importlib.metadata, sys
+import croupier
+assert croupier.__file__.startswith(sys.prefix)
+assert croupier.certify([1.0] * 10_000, "rr", delta=1e-6).grade == "CERTIFIED"
+with croupier.connect("d", directory="device") as client:
+    receipt = client.round().submit(1, max_local_epsilon=1.0, token=bytes.fromhex(open("tokens.txt").read()))
+    print(receipt.local_epsilon)
+(command,) = importlib.metadata.entry_points(group="console_scripts", name="croupier")
+assert command.load().__module__ == "croupier.deploy.cli"
+"""
+IMPORTS_ROOMS = """
+for room in ("accountant", "client", "runtime", "deploy", "lab"):
+    try:
+        __import__(room)
+    except ModuleNotFoundError:
+        print(room)
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("wheel")
+    done = build("wheel", ROOT, out)
+    assert done.returncode == 0, done.stderr
+    (made,) = out.glob("*.whl")
+    return made
+
+
+def files_of(wheel: Path) -> set[str]:
+    with zipfile.ZipFile(wheel) as file:
+        return {name for name in file.namelist() if ".dist-info/" not in name}
+
+
+def test_a_wheel_has_one_package_with_every_file_of_it(wheel: Path, tmp_path: Path) -> None:
+    """The rooms' folders lie beside croupier/ in a checkout, and are reached through links in it."""
+    with zipfile.ZipFile(wheel) as file:
+        assert {name.split("/")[0] for name in file.namelist()} == {
+            "croupier",
+            f"croupier-{importlib.metadata.version('croupier')}.dist-info",
+        }
+    expected = {f"croupier/{file.name}" for file in (ROOT / "croupier").iterdir() if file.is_file()}
+    for room in (one for one in (ROOT / "croupier").iterdir() if one.is_symlink()):
+        files = (file for file in room.resolve().rglob("*") if file.is_file() and "__pycache__" not in file.parts)
+        expected |= {f"croupier/{file.relative_to(ROOT)}" for file in files}
+    expected |= {f"croupier/protocol/v1/{name}.proto" for name in ("messages", "services")}
+    assert files_of(wheel) == expected
+    assert build("sdist", ROOT, tmp_path / "sdist").returncode == 0
+    (packed,) = (tmp_path / "sdist").iterdir()
+    with tarfile.open(packed) as archive:
+        archive.extractall(tmp_path / "from", filter="data")
+    (source,) = (tmp_path / "from").iterdir()
+    assert build("wheel", source, tmp_path / "again").returncode == 0
+    (again,) = (tmp_path / "again").glob("*.whl")
+    assert files_of(again) == expected
+
+
+@pytest.fixture
+def installed(wheel: Path, tmp_path: Path) -> tuple[Path, Path, dict[str, str]]:
+    """Python in a fresh environment with the wheel, a folder in which rooms' bare names are traps, and variables."""
+    home, traps = tmp_path / "venv", tmp_path / "traps"
+    venv.create(home, with_pip=False)
+    (site,) = home.glob("lib/python*/site-packages")
+    with zipfile.ZipFile(wheel) as file:
+        file.extractall(site)
+    libraries = [one for one in sys.path if one.endswith("site-packages")]  # instead of an index
+    (site / "libraries.pth").write_text("\n".join(libraries))
+    for name in FOLDERS:
+        (traps / name).mkdir(parents=True)
+        (traps / name / "__init__.py").write_text(TRAP)
+    for name in FILES:
+        (traps / f"{name}.py").write_text(TRAP)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return home / "bin" / "python", traps, environment | {"PYTHONPATH": str(traps)}
+
+
+def run(command: list[Any], environment: dict[str, str], directory: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, env=environment, cwd=directory, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.processes
+def test_an_installed_wheel_works_in_a_folder_full_of_traps(
+    installed: tuple[Path, Path, dict[str, str]], tmp_path: Path
+) -> None:
+    """Processes, because imports are tested: a folder `client` beside a user's program must not be taken for ours."""
+    python, traps, environment = installed
+
+    def command(*arguments: str, expect: int = 0) -> str:
+        done = run([python, "-m", "croupier.deploy.cli", *arguments], environment, traps)
+        assert done.returncode == expect, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    assert "Statistics from private data" in command("--help")
+    (traps / "people.csv").write_text("epsilon,count\n1,1000\n")
+    assert "CERTIFIED" in command("certify", "people.csv", "--delta", "1e-6")
+    for group in ("lab", "experiment"):
+        said = command(group, "run", "--quick", expect=2)
+        assert f"'croupier {group}' is not part of an installed package: clone the repository" in said
+    command("up", "--dir", "d", "--hops", "1")
+    try:
+        command("round", "open", "smokes", "--dir", "d", "--grid", "1", "--min-batch-size", "20")
+        command("tokens", "1", "--dir", "d", "--out", "tokens.txt")
+        done = run([python, "-c", USES_THE_LIBRARY], environment, traps)
+        assert (done.stdout, done.returncode) == ("1.0\n", 0), done.stderr
+    finally:
+        command("down", "--dir", "d")
+    elsewhere = {name: value for name, value in environment.items() if name != "PYTHONPATH"}
+    missing = run([python, "-c", IMPORTS_ROOMS], elsewhere, tmp_path).stdout.split()
+    assert missing == ["accountant", "client", "runtime", "deploy", "lab"]
