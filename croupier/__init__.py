@@ -6,8 +6,8 @@
     CERTIFIED
 
 The mathematics is the accountant's. `connect` is for applications that take part in rounds (docs/client-library.md),
-and needs no numeric library. Everything is loaded when it is first used. Other packages of the project are private to
-the deployment.
+and needs no numeric library. Everything is loaded when it is first used. Its subpackages are private to the
+deployment.
 """
 
 from importlib import import_module
