@@ -19,7 +19,7 @@ from fractions import Fraction
 import numpy as np
 
 from accountant.numerics.binomial import UNIT, Floats
-from accountant.numerics.gaussian import gaussian_delta
+from accountant.numerics.gaussian import gaussian_delta, gaussian_error
 from accountant.ranges import check_epsilon, check_target_delta
 from accountant.results import sum_above, written
 from accountant.round_cost import ORDERS, RoundCost
@@ -158,8 +158,10 @@ class _Sums:
     def _gaussian_within(self, epsilon: float) -> bool:
         if self.variance is None or math.isinf(self.variance):
             return False
-        share = float(_GAUSSIAN_SHARE) * self.delta * (1 - 1e-9)  # far below what gaussian_delta errs by
-        return self.variance == 0 or gaussian_delta(math.sqrt(self.variance) * (1 + 2 * UNIT), epsilon) <= share
+        if self.variance == 0:
+            return True
+        mu = math.sqrt(self.variance) * (1 + 2 * UNIT)
+        return gaussian_delta(mu, epsilon) * (1 + gaussian_error(mu)) <= float(_GAUSSIAN_SHARE) * self.delta
 
     def _renyi_within(self, epsilon: float) -> bool:
         if self.moments is None:

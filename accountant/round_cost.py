@@ -17,6 +17,7 @@ from accountant.bounds.profile import PrivacyProfile, smallest_epsilon
 from accountant.composition import PairProfile
 from accountant.numerics.binomial import UNIT, Floats
 from accountant.numerics.chords import Chords
+from accountant.numerics.gaussian import gaussian_error
 from accountant.ranges import check_epsilon
 
 __all__ = ["ORDERS", "Points", "RoundCost", "Tail", "curve_points"]
@@ -27,7 +28,7 @@ ORDERS: Floats = 1.0 + 2.0 ** (np.arange(-8, 73) / 4)
 _POINTS = 48
 """Evaluations of a curve: the chords between them are about 1 % above it."""
 _MARGIN = 1e-9
-"""Far above the relative error of a Gaussian profile, which is about 1e-13."""
+"""Far above the relative error of a tangent's slope and of e^epsilon, which are about 1e-13."""
 _LEAST_MU, _MOST_MU = 1e-9, 100.0
 """The Gaussian releases that a curve is compared with. One of mu = 100 protects nobody."""
 _MOST_EPSILON = 500.0
@@ -213,7 +214,7 @@ def _above_chords(mu: Floats, epsilons: Floats, values: Floats, lost: float) -> 
     above = np.ones(mu.shape[0], dtype=bool)
     for ends, bounds in ((epsilons[:-1], values[:-1]), (epsilons[1:], values[1:])):
         tangent = at_touching + falls * np.exp(touching) * np.expm1(ends - touching)
-        reached = bounds * (1 + _MARGIN) - lost * (1 - _MARGIN) + _MARGIN * at_touching
+        reached = bounds * (1 + _MARGIN) - lost * (1 - _MARGIN) + gaussian_error(mu) * at_touching
         above &= np.all(reached <= tangent, axis=1)
     return above
 
