@@ -35,6 +35,9 @@ _MOST_EPSILON = 500.0
 """Curves that reach further are not compared with a Gaussian release: e^epsilon would not be a float."""
 _MU_TOLERANCE = 1e-5
 """The relative width at which the search for the least mu stops."""
+_TAILS = 2**14
+"""Curves whose costs are kept, about 10 KB each: a ledger that asks for more of them in turn finds none again, and each
+takes a millisecond."""
 _CANDIDATES = 16
 """Values of mu that are compared with a curve at a time."""
 
@@ -123,7 +126,7 @@ def curve_points(curve: PrivacyProfile, local: tuple[float, float], least: float
     return (*zip(grid.tolist(), values.tolist(), strict=True), (ceiling, min(float(values[-1]), lost)))
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=_TAILS)
 def _tail(points: Points, cut: float) -> Tail:
     first, at_first = points[0]
     if first > 0:  # the profile of any release with this pair, which is one chord down to the pair

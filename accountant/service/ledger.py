@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -243,6 +243,18 @@ class Ledger:
         self._connection.execute(sa.delete(_entries).where(_entries.c.round_id == round_id))
         self.enter(round_id, known[0].batch_digest, entries)
 
+    def amendment(self, round_id: str, entries: Sequence[Entry], limit: Limit) -> tuple[Sequence[Entry], str | None]:
+        """Returns what a round that is entered is to cost from its end on, and why its end may not be granted, or None.
+
+        What was entered stays where the limit admits it and not what the end has shown: a filter may refuse a smaller
+        epsilon at a delta where it admits the whole local budget, of which nothing is lost with certainty.
+        """
+        refusal = self.refusal(round_id, entries, limit)
+        entered = [_entry(row) for row in self._rows(_entries.c.round_id == round_id)]
+        if refusal is not None and entered and self.refusal(round_id, entered, limit) is None:
+            return entered, None
+        return entries, refusal
+
     def show(self, round_id: str) -> None:
         """Notes that a round has a certificate, which tells something about budgets even if it refuses the round."""
         if round_id not in self.shown_rounds():
@@ -357,9 +369,15 @@ class Ledger:
 
 
 def _entry(row: sa.Row[Any]) -> Entry:
-    profile = tuple((float(e), float(d)) for e, d in json.loads(row.profile))
     values = row._mapping  # `count` is also a method of a row
-    return Entry(row.local_epsilon, row.local_delta, values["count"], row.epsilon, row.delta, profile)
+    return _read(row.local_epsilon, row.local_delta, values["count"], row.epsilon, row.delta, row.profile)
+
+
+@lru_cache(maxsize=4096)
+def _read(local_epsilon: float, local_delta: float, count: int, epsilon: float, delta: float, profile: str) -> Entry:
+    """Many rounds may be alike: a hundred thousand of them are read in seconds."""
+    points = tuple((float(e), float(d)) for e, d in json.loads(profile))
+    return Entry(local_epsilon, local_delta, count, epsilon, delta, points)
 
 
 def _cost(entries: Sequence[Entry]) -> RoundCost:

@@ -267,6 +267,23 @@ with engine.begin() as connection:
     assert spent[-1].rounds == 1
 
 
+def test_the_end_of_a_round_is_not_refused_for_costing_less(engine: sa.Engine) -> None:
+    """Reproduction: two local budgets of 1 were within 2; one of them amended to .99 at delta 1e-6 was refused."""
+    reserved, limit = [Entry(1.0, 0.0, 12, 1.0, 1e-6)], Limit(2.0, 1e-6)
+    dearer, cheaper = [Entry(1.0, 0.0, 12, 0.99, 1e-6)], [Entry(1.0, 0.0, 12, 0.5, 1e-14)]
+    with engine.begin() as connection:
+        ledger = Ledger(connection)
+        for name in ("a", "b"):
+            assert ledger.refusal(name, reserved, limit) is None
+            ledger.enter(name, name.encode(), reserved)
+        assert ledger.refusal("a", dearer, limit) is not None
+        assert ledger.amendment("a", dearer, limit) == (reserved, None)
+        assert ledger.amendment("a", cheaper, limit) == (cheaper, None)
+        entries, refusal = ledger.amendment("a", dearer, Limit(1.5, 1e-6))
+        assert entries == dearer
+        assert refusal is not None
+
+
 def test_concurrent_writers_do_not_lose_each_other(engine: sa.Engine) -> None:
     entry = Entry(1.0, 0.0, 10, 0.1, 1e-6)
     with engine.begin() as connection:
