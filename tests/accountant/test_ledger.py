@@ -20,7 +20,7 @@ from accountant.certification import tier_profiles
 from accountant.composition import ComposedProfile, Round
 from accountant.mechanisms.record_gaussian import RecordGaussian
 from accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
-from accountant.privacy_filter import FIXED_TERMS
+from accountant.privacy_filter import FIXED_TERMS, TOTAL_BEFOREHAND
 from accountant.results import round_down, round_up
 from accountant.service.ledger import ANY_TIER, PROFILE_POINTS, Entry, Ledger, Limit, RecordedProfile, profile_of
 from croupier import BinaryRandomizedResponse, Budgets, certify
@@ -74,7 +74,7 @@ def test_rounds_add_up_per_tier_and_for_the_worst_tier(engine: sa.Engine) -> Non
         assert one.rounds == 3
         assert one.guarantee is not None
         assert entry.epsilon < one.guarantee.epsilon < 3 * entry.epsilon
-        assert (one.guarantee.method, one.guarantee.assumptions) == ("privacy filter", ())
+        assert (one.guarantee.method, one.guarantee.assumptions) == ("privacy filter", (TOTAL_BEFOREHAND,))
         composed = fixed[one.tier].guarantee
         assert composed is not None
         assert (composed.method, composed.assumptions) == ("privacy loss distributions", (FIXED_TERMS,))
