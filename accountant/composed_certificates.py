@@ -16,7 +16,12 @@ from typing import Any
 from croupier.accountant.answers import MAX_COMPOSED_ROUNDS
 from croupier.accountant.bounds.profile import Bounded, PrivacyProfile, smallest_epsilon
 from croupier.accountant.composition import LEAST_DELTA, ComposedProfile, PairProfile, Round
-from croupier.accountant.privacy_filter import FIXED_TERMS, delta_for_basic, smallest_admitting_epsilon
+from croupier.accountant.privacy_filter import (
+    FIXED_TERMS,
+    TOTAL_BEFOREHAND,
+    delta_for_basic,
+    smallest_admitting_epsilon,
+)
 from croupier.accountant.ranges import check_target_delta, is_number, outside
 from croupier.accountant.results import Certificate, Grade, Guarantee, round_up, sum_above, written
 from croupier.accountant.round_cost import RoundCost, curve_points
@@ -56,6 +61,7 @@ def compose(certificates: Iterable[Certificate], *, delta: float, fixed_terms: b
 
     By default it is the total of the smallest privacy filter that admits the releases: everything is private to that
     extent, however each release was chosen by the results of earlier ones, if the total was fixed before the first.
+    The guarantee says that it assumes this.
 
     Args:
         certificates: what the releases were certified for, each with its rounds; the same one twice is two releases.
@@ -90,6 +96,8 @@ def compose(certificates: Iterable[Certificate], *, delta: float, fixed_terms: b
     if fixed_terms:
         found.extend(_of_fixed_terms(certificates, [part for _, part in rounds], delta))
         assumptions[FIXED_TERMS] = None
+    else:
+        assumptions[TOTAL_BEFOREHAND] = None
     if not found:
         enough = math.fsum(c.delta for c in certificates) if fixed_terms else delta_for_basic([*costs.elements()])
         raise ValueError(f"delta is {delta!r}; it must be larger: at {round_up(enough)} the releases add up")

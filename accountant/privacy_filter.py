@@ -19,18 +19,23 @@ from fractions import Fraction
 import numpy as np
 
 from croupier.accountant.numerics.binomial import UNIT, Floats
-from croupier.accountant.numerics.gaussian import gaussian_delta
+from croupier.accountant.numerics.gaussian import gaussian_delta, gaussian_error
 from croupier.accountant.ranges import check_epsilon, check_target_delta
 from croupier.accountant.results import sum_above, written
 from croupier.accountant.round_cost import ORDERS, RoundCost
 
-__all__ = ["FIXED_TERMS", "PrivacyFilter", "delta_for_basic", "smallest_admitting_epsilon"]
+__all__ = ["FIXED_TERMS", "TOTAL_BEFOREHAND", "PrivacyFilter", "delta_for_basic", "smallest_admitting_epsilon"]
 
 FIXED_TERMS = (
     "the terms of all releases were fixed before the first result: which releases there are, and who takes part in "
     "each with which budget, does not depend on earlier results"
 )
 """What composing privacy losses, or adding the whole of all deltas, assumes. A privacy filter does not assume it."""
+TOTAL_BEFOREHAND = (
+    "this epsilon and delta, as a total that every release kept, were fixed before the first result: a total that is "
+    "read from releases afterwards promises nothing where results decided which releases there are"
+)
+"""What the smallest filter that admits some rounds assumes. For a limit that was set beforehand nothing is assumed."""
 
 _BASIC_SHARE = Fraction(1, 4)
 """The part of delta for paths on which epsilons and deltas add up to little enough: pure budgets need nothing of it."""
@@ -74,7 +79,8 @@ def smallest_admitting_epsilon(
 ) -> float | None:
     """Returns about the least epsilon whose filter admits these rounds at this delta; None if none does.
 
-    The filter of exactly the epsilon that is returned was asked and admits them. Direction of error: above.
+    The filter of exactly the epsilon that is returned was asked and admits them. Direction of error: above. It is what
+    a total would have had to be: a guarantee only where it was fixed beforehand (`TOTAL_BEFOREHAND`), or the rounds.
 
     Raises:
         ValueError: no rounds, a count below 1, or delta is outside (0, 1).
@@ -158,8 +164,10 @@ class _Sums:
     def _gaussian_within(self, epsilon: float) -> bool:
         if self.variance is None or math.isinf(self.variance):
             return False
-        share = float(_GAUSSIAN_SHARE) * self.delta * (1 - 1e-9)  # far below what gaussian_delta errs by
-        return self.variance == 0 or gaussian_delta(math.sqrt(self.variance) * (1 + 2 * UNIT), epsilon) <= share
+        if self.variance == 0:
+            return True
+        mu = math.sqrt(self.variance) * (1 + 2 * UNIT)
+        return bool(gaussian_delta(mu, epsilon) * (1 + gaussian_error(mu)) <= float(_GAUSSIAN_SHARE) * self.delta)
 
     def _renyi_within(self, epsilon: float) -> bool:
         if self.moments is None:

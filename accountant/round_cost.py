@@ -17,6 +17,7 @@ from croupier.accountant.bounds.profile import PrivacyProfile, smallest_epsilon
 from croupier.accountant.composition import PairProfile
 from croupier.accountant.numerics.binomial import UNIT, Floats
 from croupier.accountant.numerics.chords import Chords
+from croupier.accountant.numerics.gaussian import gaussian_error
 from croupier.accountant.ranges import check_epsilon
 
 __all__ = ["ORDERS", "Points", "RoundCost", "Tail", "curve_points"]
@@ -27,13 +28,16 @@ ORDERS: Floats = 1.0 + 2.0 ** (np.arange(-8, 73) / 4)
 _POINTS = 48
 """Evaluations of a curve: the chords between them are about 1 % above it."""
 _MARGIN = 1e-9
-"""Far above the relative error of a Gaussian profile, which is about 1e-13."""
+"""Far above the relative error of a tangent's slope and of e^epsilon, which are about 1e-13."""
 _LEAST_MU, _MOST_MU = 1e-9, 100.0
 """The Gaussian releases that a curve is compared with. One of mu = 100 protects nobody."""
 _MOST_EPSILON = 500.0
 """Curves that reach further are not compared with a Gaussian release: e^epsilon would not be a float."""
 _MU_TOLERANCE = 1e-5
 """The relative width at which the search for the least mu stops."""
+_TAILS = 2**14
+"""Curves whose costs are kept, about 10 KB each: a ledger that asks for more of them in turn finds none again, and each
+takes a millisecond."""
 _CANDIDATES = 16
 """Values of mu that are compared with a curve at a time."""
 
@@ -122,7 +126,7 @@ def curve_points(curve: PrivacyProfile, local: tuple[float, float], least: float
     return (*zip(grid.tolist(), values.tolist(), strict=True), (ceiling, min(float(values[-1]), lost)))
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=_TAILS)
 def _tail(points: Points, cut: float) -> Tail:
     first, at_first = points[0]
     if first > 0:  # the profile of any release with this pair, which is one chord down to the pair
@@ -213,7 +217,7 @@ def _above_chords(mu: Floats, epsilons: Floats, values: Floats, lost: float) -> 
     above = np.ones(mu.shape[0], dtype=bool)
     for ends, bounds in ((epsilons[:-1], values[:-1]), (epsilons[1:], values[1:])):
         tangent = at_touching + falls * np.exp(touching) * np.expm1(ends - touching)
-        reached = bounds * (1 + _MARGIN) - lost * (1 - _MARGIN) + _MARGIN * at_touching
+        reached = bounds * (1 + _MARGIN) - lost * (1 - _MARGIN) + gaussian_error(mu) * at_touching
         above &= np.all(reached <= tangent, axis=1)
     return above
 

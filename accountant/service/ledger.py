@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,13 @@ import sqlalchemy as sa
 from croupier.accountant.bounds.profile import Bounded, PrivacyProfile, smallest_epsilon
 from croupier.accountant.composition import LEAST_DELTA, ComposedProfile, PairProfile, Round
 from croupier.accountant.numerics.chords import Chords
-from croupier.accountant.privacy_filter import FIXED_TERMS, PrivacyFilter, delta_for_basic, smallest_admitting_epsilon
+from croupier.accountant.privacy_filter import (
+    FIXED_TERMS,
+    TOTAL_BEFOREHAND,
+    PrivacyFilter,
+    delta_for_basic,
+    smallest_admitting_epsilon,
+)
 from croupier.accountant.ranges import check_epsilon
 from croupier.accountant.results import (
     Grade,
@@ -252,6 +258,18 @@ class Ledger:
         self._connection.execute(sa.delete(_entries).where(_entries.c.round_id == round_id))
         self.enter(round_id, known[0].batch_digest, entries)
 
+    def amendment(self, round_id: str, entries: Sequence[Entry], limit: Limit) -> tuple[list[Entry], str | None]:
+        """Returns what a round that is entered is to cost from its end on, and why its end may not be granted, or None.
+
+        What was entered stays where the limit admits it and not what the end has shown: a filter may refuse a smaller
+        epsilon at a delta where it admits the whole local budget, of which nothing is lost with certainty.
+        """
+        refusal = self.refusal(round_id, entries, limit)
+        entered = [_entry(row) for row in self._rows(_entries.c.round_id == round_id)]
+        if refusal is not None and entered and self.refusal(round_id, entered, limit) is None:
+            return entered, None
+        return list(entries), refusal
+
     def show(self, round_id: str) -> None:
         """Notes that a round has a certificate, which tells something about budgets even if it refuses the round."""
         if round_id not in self.shown_rounds():
@@ -290,9 +308,10 @@ class Ledger:
     def spent(self, delta: float, *, fixed_terms: bool = False) -> tuple[Spent, ...]:
         """What is spent at this total delta, 0 < delta < 1: per tier, and for the worst tier of every round.
 
-        By default that is the least epsilon of a privacy filter that admits all of the rounds, which holds however
-        rounds were chosen by earlier results. fixed_terms: the caller knows that their terms, and who took part with
-        which budget, were fixed before the first result; then privacy losses compose, to less.
+        By default that is the least epsilon of a privacy filter that admits all of the rounds. Had it been the limit
+        from the beginning, it would hold however rounds were chosen by earlier results; read afterwards it says what is
+        left of a limit, and the limit is the guarantee. fixed_terms: the caller knows that their terms, and who took
+        part with which budget, were fixed before the first result; then privacy losses compose, to less.
 
         A tier's name says in how many of its rounds one record is protected, and not a user. In rounds whose small
         tiers are merged every client is taken to be in the worst tier; where a budget did not arrive, those are whose
@@ -366,9 +385,15 @@ class Ledger:
 
 
 def _entry(row: sa.Row[Any]) -> Entry:
-    profile = tuple((float(e), float(d)) for e, d in json.loads(row.profile))
     values = row._mapping  # `count` is also a method of a row
-    return Entry(row.local_epsilon, row.local_delta, values["count"], row.epsilon, row.delta, profile)
+    return _read(row.local_epsilon, row.local_delta, values["count"], row.epsilon, row.delta, row.profile)
+
+
+@lru_cache(maxsize=4096)
+def _read(local_epsilon: float, local_delta: float, count: int, epsilon: float, delta: float, profile: str) -> Entry:
+    """Many rounds may be alike: a hundred thousand of them are read in seconds."""
+    points = tuple((float(e), float(d)) for e, d in json.loads(profile))
+    return Entry(local_epsilon, local_delta, count, epsilon, delta, points)
 
 
 def _cost(entries: Sequence[Entry]) -> RoundCost:
@@ -410,7 +435,8 @@ def _together(rounds: Sequence[Sequence[Entry]], delta: float, fixed_terms: bool
     if not rounds:
         return Guarantee(0.0, 0.0, Grade.CERTIFIED, "no round")
     epsilon = smallest_admitting_epsilon([_cost(entries) for entries in rounds], delta)
-    found = [] if epsilon is None else [Guarantee(epsilon, delta, Grade.CERTIFIED, "privacy filter")]
+    assumed = () if fixed_terms else (TOTAL_BEFOREHAND,)
+    found = [] if epsilon is None else [Guarantee(epsilon, delta, Grade.CERTIFIED, "privacy filter", assumed)]
     if fixed_terms:
         found.extend(_of_fixed_terms(rounds, delta))
     return min(found, key=lambda guarantee: guarantee.epsilon, default=None)

@@ -236,12 +236,13 @@ class AccountantService(TicketService):
     async def _certify_sequential(self, terms: RoundTerms, first: pb.Certificate, report: pb.SequentialReport) -> bytes:
         """Returns the signed last certificate, which is durable; the ledger has what it says then."""
         certificate, entries = await self._search(after_sequential, terms, first, report.num_answers)
+        shown = entries
         limit = limit_of(terms)
         async with self._ledger_turn:
             if limit is not None:
-                refusal = await self.store.run(
+                entries, refusal = await self.store.run(
                     "ask the ledger again",
-                    lambda tx: Ledger(tx.connection).refusal(terms.round_id, entries, limit),
+                    lambda tx: Ledger(tx.connection).amendment(terms.round_id, shown, limit),
                 )
                 certificate.refusals.extend([refusal] if refusal else [])
             certificate.granted = not certificate.refusals

@@ -21,7 +21,7 @@ from croupier.accountant.certification import tier_profiles
 from croupier.accountant.composition import ComposedProfile, Round
 from croupier.accountant.mechanisms.record_gaussian import RecordGaussian
 from croupier.accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
-from croupier.accountant.privacy_filter import FIXED_TERMS
+from croupier.accountant.privacy_filter import FIXED_TERMS, TOTAL_BEFOREHAND
 from croupier.accountant.results import round_down, round_up
 from croupier.accountant.service.ledger import (
     ANY_TIER,
@@ -82,7 +82,7 @@ def test_rounds_add_up_per_tier_and_for_the_worst_tier(engine: sa.Engine) -> Non
         assert one.rounds == 3
         assert one.guarantee is not None
         assert entry.epsilon < one.guarantee.epsilon < 3 * entry.epsilon
-        assert (one.guarantee.method, one.guarantee.assumptions) == ("privacy filter", ())
+        assert (one.guarantee.method, one.guarantee.assumptions) == ("privacy filter", (TOTAL_BEFOREHAND,))
         composed = fixed[one.tier].guarantee
         assert composed is not None
         assert (composed.method, composed.assumptions) == ("privacy loss distributions", (FIXED_TERMS,))
@@ -273,6 +273,23 @@ with engine.begin() as connection:
     with engine.connect() as connection:
         spent = Ledger(connection).spent(1e-5)
     assert spent[-1].rounds == 1
+
+
+def test_the_end_of_a_round_is_not_refused_for_costing_less(engine: sa.Engine) -> None:
+    """Reproduction: two local budgets of 1 were within 2; one of them amended to .99 at delta 1e-6 was refused."""
+    reserved, limit = [Entry(1.0, 0.0, 12, 1.0, 1e-6)], Limit(2.0, 1e-6)
+    dearer, cheaper = [Entry(1.0, 0.0, 12, 0.99, 1e-6)], [Entry(1.0, 0.0, 12, 0.5, 1e-14)]
+    with engine.begin() as connection:
+        ledger = Ledger(connection)
+        for name in ("a", "b"):
+            assert ledger.refusal(name, reserved, limit) is None
+            ledger.enter(name, name.encode(), reserved)
+        assert ledger.refusal("a", dearer, limit) is not None
+        assert ledger.amendment("a", dearer, limit) == (reserved, None)
+        assert ledger.amendment("a", cheaper, limit) == (cheaper, None)
+        entries, refusal = ledger.amendment("a", dearer, Limit(1.5, 1e-6))
+        assert entries == dearer
+        assert refusal is not None
 
 
 def test_concurrent_writers_do_not_lose_each_other(engine: sa.Engine) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from croupier import Budgets, certify, compose
 from croupier.accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
-from croupier.accountant.privacy_filter import PrivacyFilter, smallest_admitting_epsilon
+from croupier.accountant.privacy_filter import FIXED_TERMS, TOTAL_BEFOREHAND, PrivacyFilter, smallest_admitting_epsilon
 from croupier.accountant.round_cost import ORDERS, RoundCost, curve_points
 from tests.accountant.oracles.adaptive import Pair, largest_delta, profile_points, randomized_response, shuffled_bits
 from tests.support.drawn import drawn
@@ -99,6 +99,20 @@ def test_no_choice_among_drawn_mechanisms_exceeds_it(seed: int) -> None:
     assert largest_delta(epsilon, choices) <= delta * (1 + 1e-12)
 
 
+def test_a_total_that_is_read_afterwards_may_be_exceeded() -> None:
+    """Reproduction: it was CERTIFIED without an assumption. One result ends it, another is followed by a round."""
+    delta = 0.01
+    first, second = randomized_response(2 * math.atanh(delta) * (1 - 1e-9)), randomized_response(1.0, lost=0.24 * delta)
+    costs = [RoundCost(points[-1][0], points[-1][1], (points,)) for points in map(profile_points, (first, second))]
+    stopped, went_on = (smallest_admitting_epsilon(costs[:rounds], delta) for rounds in (1, 2))
+    assert stopped is not None
+    assert went_on is not None
+    (p, p_other), (q, q_other) = first.p[2:], first.q[2:]
+    after_both = [(p_other * a, q_other * b) for a, b in zip(second.p, second.q, strict=True)]
+    lost = max(0.0, p - math.exp(stopped) * q) + sum(max(0.0, a - math.exp(went_on) * b) for a, b in after_both)
+    assert lost > 1.1 * delta
+
+
 @pytest.mark.parametrize("rounds", [1, 5, 400])
 def test_gaussian_rounds_cost_their_share_of_delta_and_no_more(rounds: int) -> None:
     mu, delta = 0.05, 1e-6
@@ -147,7 +161,9 @@ def test_fixed_terms_cost_at_most_what_a_filter_says() -> None:
         assert fixed.epsilon < chosen.epsilon < 1.12 * fixed.epsilon
         assert "privacy filter" in chosen.method
         assert [line for line in fixed.assumptions if "fixed before the first result" in line]
-        assert not [line for line in chosen.assumptions if "fixed before the first result" in line]
+        assert FIXED_TERMS not in chosen.assumptions
+        assert TOTAL_BEFOREHAND in chosen.assumptions
+        assert TOTAL_BEFOREHAND not in fixed.assumptions
 
 
 def test_a_filter_only_ever_counts_more() -> None:
