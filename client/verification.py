@@ -54,8 +54,11 @@ async def missing_at_hop(
         hashes_of: by user, see `protocol.onion.Wrapped`.
 
     Raises:
+        ValueError: there is no such hop.
         Refusal: BAD_BATCH if the hop shows another list than it has committed to, or one of another length.
     """
+    if not 1 <= hop <= len(chain[_LANES[0]]):
+        raise ValueError(f"hop is {hop}; it must be in 1..{len(chain[_LANES[0]])}")
     start = 2 * _HASH_BYTES * (hop - 1)
     missing = set[str]()
     for lane, at in zip(_LANES, (start, start + _HASH_BYTES), strict=True):

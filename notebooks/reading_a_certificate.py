@@ -114,9 +114,9 @@ assert certificate.delta < 1 / certificate.num_users / 100
 # and people by earlier results; it is smaller if all weeks are planned before the first result (`fixed_terms=True`).
 
 # %%
-weekly = croupier.compose([certificate] * 52, delta=1e-4)
+weekly = croupier.compose([certificate] * 52, delta=3e-4)
 print(certificate.rounds, "round:", certificate.epsilon, "· 52 rounds:", weekly.epsilon, weekly.grade)
-planned = croupier.compose([certificate] * 52, delta=1e-4, fixed_terms=True)
+planned = croupier.compose([certificate] * 52, delta=3e-4, fixed_terms=True)
 assert weekly.epsilon > planned.epsilon > certificate.epsilon
 
 # %% [markdown]

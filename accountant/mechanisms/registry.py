@@ -122,11 +122,11 @@ def randomizer_from_name(name: str, **parameters: Any) -> Randomizer:
         parameter, _, value = (text.strip() for text in part.partition("="))
         parameter = _SHORT.get(parameter, parameter)
         if parameter in texts or parameter in parameters:
-            raise ValueError(f"{parameter} is given twice, in the name {name!r} or beside it")
+            raise ValueError(f"{parameter} is given twice, in the name {name!r} and beside it")
         texts[parameter] = value
     for parameter, value in {**texts, **parameters}.items():
         if parameter not in known:
-            raise ValueError(f"{parameter} is {value!r}, but {name} has no {parameter}")
+            raise ValueError(f"{parameter} is {value}, but {name} has no {parameter}")
     parameters |= {parameter: _value(name, parameter, text) for parameter, text in texts.items()}
     for parameter in _needed(name):
         if parameter not in parameters:

@@ -425,7 +425,7 @@ def _of_pair(epsilon: float, delta: float) -> Profile:
 def _enough_delta(rounds: Sequence[Sequence[Entry]], delta: float, fixed_terms: bool) -> float | None:
     """Returns a delta above this one at which something is proved, or None."""
     added_up = sum_above(max(e.delta for e in entries) for entries in rounds)
-    candidates = [LEAST_DELTA, added_up] if fixed_terms else [delta_for_basic([_cost(entries) for entries in rounds])]
+    candidates = [LEAST_DELTA, added_up] if fixed_terms else [added_up, delta_for_basic([_cost(e) for e in rounds])]
     larger = [candidate for candidate in candidates if delta < candidate < 1]
     return next((enough for enough in sorted(larger) if _together(rounds, enough, fixed_terms) is not None), None)
 

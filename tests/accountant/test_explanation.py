@@ -340,7 +340,8 @@ def test_what_is_no_certificate_is_refused() -> None:
     bad: Any
     for bad in ([], "x", {}, {"certificate": 3}, {"questions": []}, {**certificate, "everyone_else_colludes": 1.0}):
         with pytest.raises(
-            ValueError, match="must be what 'croupier certify --json' or 'croupier round result --json'"
+            ValueError,
+            match="must be what 'croupier certify --json', 'croupier round result --json' or 'croupier demo --json'",
         ):
             explain(bad)
     for key in ("epsilon", "tiers", "assumptions"):

@@ -357,7 +357,7 @@ async def test_a_client_finds_the_hop_that_replaced_its_message(tmp_path: Path, 
         }
         assert lost[at] == 29  # one report of the batch is left as it was
         assert at == "shuffler-1" or lost["shuffler-1"] == 0
-        with pytest.raises(Refusal, match=r"must be in 1\.\.2"):
+        with pytest.raises(ValueError, match=r"must be in 1\.\.2"):
             await missing_at_hop(deployment.channel, terms, chain, 3, hashes_of)
 
 

@@ -49,6 +49,7 @@ _COMMON = (
     "find the round to open",
     "open the round",
     "read where the round stands",
+    "end rounds that were never opened",
 )
 _LANES = (
     "find what is not opened",

@@ -216,10 +216,20 @@ def test_a_client_with_a_key_submits_once(up: Path, tmp_path: Path) -> None:
     assert key.stat().st_mode & 0o077 == 0
     assert "exists" in croupier("keygen", "--client", key, expect=2).stderr
     arguments = ("submit", "--dir", up, "--round", round_id, "--epsilon", "1", "--key", key, "--enrol")
-    assert answer(*arguments, "--value", "0") == {"round_id": round_id, "code": "ACCEPTED", "local_epsilon": 1.0}
+    assert answer(*arguments, "--value", "0") == {
+        "round_id": round_id,
+        "code": "ACCEPTED",
+        "local_epsilon": 1.0,
+        "local_delta": 0.0,
+    }
     # Reproduction: "ACCEPTED … local ε 4", though nothing but the bytes made with 1 had ever been sent.
     again = ("submit", "--dir", up, "--round", round_id, "--epsilon", "4", "--key", key, "--value", "1")
-    assert answer(*again, expect=6) == {"round_id": round_id, "code": "ALREADY_ANSWERED", "local_epsilon": 1.0}
+    assert answer(*again, expect=6) == {
+        "round_id": round_id,
+        "code": "ALREADY_ANSWERED",
+        "local_epsilon": 1.0,
+        "local_delta": 0.0,
+    }
     assert "already answered with local ε 1; a person answers once" in croupier(*again, expect=6).stderr
     key.unlink()
     lost = ("submit", "--dir", up, "--round", round_id, "--epsilon", "4", "--value", "1", "--enrol")

@@ -6,8 +6,8 @@ import mpmath
 import numpy as np
 import pytest
 
-from accountant.round_cost import RoundCost
 from croupier.accountant.numerics.gaussian import gaussian_delta, gaussian_error
+from croupier.accountant.round_cost import RoundCost
 
 
 def exact_delta(mu: float, epsilon: float) -> mpmath.mpf:
