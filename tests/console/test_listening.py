@@ -9,7 +9,6 @@ import json
 import re
 import signal
 import ssl
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ import deploy.console
 from deploy.console.guard import Guard, Listening
 from deploy.console.server import serve
 from deploy.node.extras import missing_library
-from tests.support.command_line import croupier
+from tests.support.command_line import croupier, running
 
 TOKEN = "a token of more than 16 characters"
 HERE = Path(deploy.console.__file__).parent
@@ -153,7 +152,7 @@ def test_others_come_with_tls_and_the_token_and_may_not_answer_there(tmp_path: P
     command += ["--token-file", token, "--tls-certificate", certificate, "--tls-key", key]
     trusting = ssl.create_default_context(cafile=str(certificate))
     trusting.check_hostname = False
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with running(*command) as process:
         assert process.stdout is not None
         url = json.loads(process.stdout.readline())["url"].replace("0.0.0.0", "127.0.0.1")
         with pytest.raises(HTTPError, match="401"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -33,7 +32,7 @@ from protocol.v1 import services_pb2_grpc as stubs
 from runtime.http_channel import HTTP_STATUS, HttpChannel
 from runtime.limits import MESSAGE_BYTES, ROOM_BYTES
 from tests.support import settings
-from tests.support.command_line import Said
+from tests.support.command_line import Said, running
 from tests.support.command_line import croupier as command
 from tests.support.gateways import Tampering, ask
 from tests.support.in_memory import Network
@@ -244,6 +243,7 @@ async def test_one_address_takes_no_more_than_its_share(deployment: Deployment) 
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_bodies_that_do_not_arrive_hold_no_more_than_their_room(deployment: Deployment) -> None:
     app = make_app(deployment, Tampering(Network().transport).transport)
     large: dict[str, Any] = {"content_length": str(MESSAGE_BYTES), "arrives": asyncio.Event()}
@@ -319,9 +319,7 @@ def test_the_command_listens_says_where_and_stops(tmp_path: Path, monkeypatch: p
     for origin in ("*", "survey.example", f"{PAGE}/", "https://"):
         assert "it must be like https://survey.example, without a path" in refused("--allow-origin", origin)
     program = [sys.executable, "-m", "deploy.cli", "gateway", "--json", "--listen", "127.0.0.1:0"]
-    with subprocess.Popen(
-        [*program, "--dir", str(tmp_path / "public")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+    with running(*program, "--dir", tmp_path / "public") as process:
         assert process.stdout is not None
         url = json.loads(process.stdout.readline())["url"]
         assert http(f"{url}health")[0] == 503  # no service runs
