@@ -100,7 +100,11 @@ COLLUDERS = replace(settings(min_batch_size=5), budget_grid=GRID, dishonest=4)
 async def test_hop_1_reads_no_budget_that_it_isolates(
     tmp_path: Path, chosen: RoundSettings, colluders: Sequence[float], epsilon_max: float
 ) -> None:
-    """Reproduction: "1 user of local ε 2", granted or not; withheld or not; a tier named by the victim's budget."""
+    """Reproduction: "1 user of local ε 2", granted or not; withheld or not; a tier named by the victim's budget.
+
+    In a ruined round two defences each suffice: too few budgets, or too small a tier, end the round before anything is
+    computed; and a refused certificate shows nothing that was computed.
+    """
     async with arena(tmp_path, 2, {"shuffler-1": ChoosesBudgets}) as at:
         told = set()
         for victim in (0.5, 2.0, 4.0):

@@ -40,6 +40,8 @@ from tests.support.virtual_time import VirtualTimeLoop
 
 GRID = (0.5, 1.0, 3.0)
 DELTA = 0.02
+PATIENCE_S = 5.0
+"""In virtual time: services that are at work do not let it pass, so no round that goes on needs as long."""
 Lane = Literal["report", "budget"]
 _LANES: dict[Lane, pb.Lane.ValueType] = {"report": pb.LANE_REPORT, "budget": pb.LANE_PARAMETER}
 
@@ -218,7 +220,8 @@ class Stage:
             hop.moves, hop.smuggled = moves, smuggled
             hop.inclusion_hashes = [one.inclusion_hashes for one in sent] if name == names[0] else []
         try:
-            _, certificate = await at.finish(terms)
+            await at.operator.close_round(terms.round_id)
+            _, certificate = await at.operator.result(terms.round_id, PATIENCE_S)
         except Refusal:  # too few distinct messages are left for a round; then nobody reads what there is
             await self._has_stopped(at, terms)
             certificate = pb.Certificate()
@@ -275,9 +278,13 @@ def patterns(draw: st.DrawFn) -> Pattern:
 
 
 @example(Pattern((Client(0.5),) * 4, ((), (Move("report", "drop"),) * 3)))  # reproduction: waited for a stopped round
+@example(
+    Pattern((Client(3.0), *(Client(0.5),) * 6), ((Move("budget", "replace", 0), Move("report", "replace", 3)), ()))
+)
 @given(patterns())
 @hypothesis_settings(max_examples=16, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_no_pattern_of_all_hops_but_one_gets_a_false_certificate(stage: Stage, pattern: Pattern) -> None:
+    """The second example finds every allowance for lost messages that is missing, whatever patterns are drawn."""
     check(stage.run(pattern))
 
 
@@ -293,30 +300,35 @@ def naive(played: Played, clients: Sequence[Client]) -> float:
     return certify(Budgets.from_tiers(tiers), "rr", delta=DELTA, dishonest=dishonest).epsilon
 
 
+@pytest.fixture
+def unmixed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leaves everything in its order, so that an index is a client at every hop: no certificate depends on the order.
+
+    A place drawn by the honest hop would spare the hidden person most of the time, and the test would pass by luck.
+    """
+    monkeypatch.setattr("shuffler.service.draw_orders", cheaters.no_orders)
+
+
+@pytest.mark.usefixtures("unmixed")
 @pytest.mark.parametrize(
     "pattern",
     [
-        Pattern((HIDDEN, *CROWD), ((Move("budget", "replace", 0),) * 7, NOTHING)),
-        Pattern((*CROWD, HIDDEN), (NOTHING, tuple(Move("budget", "replace", index) for index in range(3)))),
+        Pattern((HIDDEN, *CROWD), (tuple(Move("budget", "replace", index) for index in range(5)), NOTHING)),
+        Pattern((HIDDEN, *CROWD), (NOTHING, tuple(Move("budget", "replace", index) for index in range(3)))),
         Pattern((*CROWD, HIDDEN), (tuple(Move("report", "replace", index) for index in range(4)), NOTHING)),
         Pattern((*CROWD, HIDDEN), (NOTHING, (Move("report", "drop"),) * 4)),
+        Pattern((HIDDEN, *CROWD), (NOTHING, (Move("report", "drop", 1),) * 3, (Move("budget", "drop", 0),) * 3)),
         Pattern(
-            (*CROWD, HIDDEN),
-            (
-                NOTHING,
-                tuple(Move("report", "drop", 0) for _ in range(3)),
-                tuple(Move("budget", "drop", 0) for _ in range(3)),
-            ),
-        ),
-        Pattern(
-            (*CROWD, HIDDEN, Client(0.5, honest=False, sends=False)),
-            (NOTHING, (Move("budget", "smuggle", 0), Move("report", "drop", 0))),
+            (HIDDEN, *CROWD, Client(0.5, honest=False, sends=False)),
+            (NOTHING, (Move("budget", "smuggle", 0), Move("report", "drop", 1))),
         ),
     ],
-    ids=["all budgets", "some budgets", "reports at hop 1", "reports at the last hop", "either lane", "smuggled"],
+    ids=["most budgets", "some budgets", "reports at hop 1", "reports at the last hop", "either lane", "smuggled"],
 )
 def test_forged_and_lost_messages_of_either_lane_are_allowed_for(stage: Stage, pattern: Pattern) -> None:
-    check(stage.run(pattern))
+    played = stage.run(pattern)
+    assert HIDDEN.budget in played.released
+    check(played)
 
 
 def test_what_is_lost_in_both_lanes_in_equal_numbers_is_allowed_for(stage: Stage) -> None:

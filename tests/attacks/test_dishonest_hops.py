@@ -63,6 +63,7 @@ AT_THE_LAST_HOP: list[tuple[Cheat, Code]] = [
 async def test_the_next_role_catches_a_hop_whose_batch_and_commitments_disagree(
     tmp_path: Path, cheat: Cheat, at: str, catcher: str, code: Code
 ) -> None:
+    """Numbers of the last hop that are wrong are caught twice: by the batch that arrived, and by what hop 1 signed."""
     async with arena(tmp_path, 2, {at: cheat}) as deployment:
         terms = await deployment.operator.open_round(settings())
         await deployment.admit(terms, await deployment.seal(terms, 30))

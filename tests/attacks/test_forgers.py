@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from croupier.client.tickets import get_tickets
 from croupier.protocol.errors import TicketError
 from croupier.protocol.identity import key_pair_of, sign_submission
 from croupier.protocol.manifest import RoundTerms
-from croupier.protocol.onion import Onion
+from croupier.protocol.onion import BudgetRecord, Onion
 from croupier.protocol.tickets import TicketIssuer, TicketRequest
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2_grpc as stubs
@@ -117,23 +118,32 @@ async def test_a_client_takes_no_ticket_that_was_made_for_it(tmp_path: Path) -> 
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_ticket_of_one_lane_or_message_is_none_of_another(tmp_path: Path) -> None:
-    """Three dishonest clients: tickets exchanged, a second message with one's ticket, the message of another."""
+    """Four dishonest clients: tickets exchanged, a second message with one's ticket, the message of another.
+
+    The fourth asks for a ticket for a budget that is the hash of a second report. Lanes have different keys, and a
+    ticket's message names its lane: each of the two by itself keeps that ticket from fitting the report.
+    """
     async with arena(tmp_path, 2) as deployment:
         terms = await deployment.operator.open_round(settings())
         people = await deployment.seal(terms, 30)
         onion, three = Onion(terms), [crafted(terms, 1, 0.5) for _ in range(3)]
-        (report, budget), second, third = await tickets_of(deployment.operator, terms, three)
+        more = crafted(terms, 0, 0.5)
+        name = hashlib.sha256(more.sealed).digest()
+        fourth = crafted(terms, 1, 0.5)._replace(record=BudgetRecord(name[:16], name[16:]))
+        asking = [*three, fourth]
+        (report, budget), second, third, (_, for_hash) = await tickets_of(deployment.operator, terms, asking)
         bad = [
             seal_one(terms, onion, three[0], (budget, report)),
             seal_one(terms, onion, crafted(terms, 0, 0.5, key=three[1].key[:32]), second),
             seal_one(terms, onion, three[0]._replace(key=three[2].key), (report, budget)),
             seal_one(terms, onion, three[0]._replace(key=key_pair_of(new_client_key())), (report, budget)),
+            seal_one(terms, onion, more._replace(key=fourth.key), (for_hash, for_hash)),
         ]
         await deployment.admit(terms, [*people, *submissions_of(bad)])
         _, certificate = await deployment.finish(terms)
     assert len(third) == 2
-    assert (certificate.num_tickets, certificate.num_reports, certificate.num_users) == (33, 31, 31)
-    assert counts(certificate.report_drops) == {"no-ticket": 1, "repeated": 2}
+    assert (certificate.num_tickets, certificate.num_reports, certificate.num_users) == (34, 31, 31)
+    assert counts(certificate.report_drops) == {"no-ticket": 2, "repeated": 2}
 
 
 async def asked(deployment: Arena, request: pb.GetTicketsRequest) -> pb.GetTicketsResponse:

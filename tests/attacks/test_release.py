@@ -208,6 +208,10 @@ async def test_a_last_hop_and_an_analyzer_open_nothing_with_a_forgery(tmp_path: 
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_an_accountant_that_is_restarted_after_a_refusal_cannot_grant(tmp_path: Path) -> None:
+    """The release key is destroyed twice: with the refusal, and with everything else when the analyzer has taken it.
+
+    Either one leaves no key here; `test_a_release_key_is_destroyed_before_the_analyzer_hears_of_it` needs the first.
+    """
     async with arena(tmp_path, 1) as deployment:
         terms = await deployment.operator.open_round(settings(epsilon_max=POLICY_NOBODY_MEETS))
         await deployment.admit(terms, await deployment.seal(terms, 30))

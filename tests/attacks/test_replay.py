@@ -186,6 +186,7 @@ class PassesOnUnopened(cheaters.CheatingShuffler):
 async def test_ciphertexts_of_another_lane_or_hop_have_not_the_size_of_this_one(
     tmp_path: Path, cheat: type[cheaters.CheatingShuffler], at: str
 ) -> None:
+    """A receiver compares sizes when a chunk arrives and when the lane is complete; each by itself is enough."""
     async with arena(tmp_path, 3, {at: cheat}) as deployment:
         terms = await deployment.operator.open_round(settings())
         await deployment.admit(terms, await deployment.seal(terms, 30))

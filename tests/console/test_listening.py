@@ -9,7 +9,6 @@ import json
 import re
 import signal
 import ssl
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -33,7 +32,7 @@ from croupier.deploy.console.server import serve
 from croupier.deploy.console.source import Source
 from croupier.deploy.node.extras import missing_library
 from croupier.deploy.operator.keys import make_deployment
-from tests.support.command_line import croupier
+from tests.support.command_line import croupier, running
 
 TOKEN = "a token of more than 16 characters"
 HERE = Path(console.__file__).parent
@@ -179,7 +178,7 @@ def test_others_come_with_tls_and_the_token_and_may_not_answer_there(tmp_path: P
     command += ["--token-file", token, "--tls-certificate", certificate, "--tls-key", key]
     trusting = ssl.create_default_context(cafile=str(certificate))
     trusting.check_hostname = False
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with running(*command) as process:
         assert process.stdout is not None
         url = json.loads(process.stdout.readline())["url"].replace("0.0.0.0", "127.0.0.1")
         with pytest.raises(HTTPError, match="401"):

@@ -6,7 +6,6 @@ import asyncio
 import json
 import signal
 import ssl
-import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -36,7 +35,7 @@ from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.cluster import AUTHORITY_FILE, certificate_files
 from croupier.runtime.limits import BUDGET_BYTES
 from tests.support import settings
-from tests.support.command_line import Said
+from tests.support.command_line import Said, running
 from tests.support.command_line import croupier as command
 from tests.support.gateways import Tampering, ask
 from tests.support.in_memory import Network
@@ -247,6 +246,7 @@ async def test_one_address_takes_no_more_than_its_share(deployment: Deployment) 
 
 
 @pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_bodies_that_do_not_arrive_hold_no_more_than_their_budget(deployment: Deployment) -> None:
     app = make_app(deployment, Tampering(Network().transport).transport)
     large: dict[str, Any] = {"content_length": str(MESSAGE_BYTES), "arrives": asyncio.Event()}
@@ -322,9 +322,7 @@ def test_the_command_listens_says_where_and_stops(tmp_path: Path, monkeypatch: p
     for origin in ("*", "survey.example", f"{PAGE}/", "https://"):
         assert "it must be like https://survey.example, without a path" in refused("--allow-origin", origin)
     program = [sys.executable, "-m", "croupier.deploy.cli", "gateway", "--json", "--listen", "127.0.0.1:0"]
-    with subprocess.Popen(
-        [*program, "--dir", str(tmp_path / "public")], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+    with running(*program, "--dir", tmp_path / "public") as process:
         assert process.stdout is not None
         url = json.loads(process.stdout.readline())["url"]
         assert http(f"{url}health")[0] == 503  # no service runs

@@ -20,7 +20,7 @@ import pytest
 
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.local.processes import LocalDeployment
-from tests.support.command_line import answer, as_process, croupier, stopped_with_us
+from tests.support.command_line import answer, as_process, croupier, running, stopped_with_us
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("processes")]
 
@@ -55,10 +55,7 @@ def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @contextmanager
 def watched(*arguments: str | Path, **more: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """Yields the address of the page that a command serves, and ends the command with Ctrl-C."""
-    command = [sys.executable, "-m", "croupier.deploy.cli", *map(str, arguments)]
-    with subprocess.Popen(
-        command, text=True, env={**os.environ, **more}, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
+    with running(sys.executable, "-m", "croupier.deploy.cli", *arguments, env={**os.environ, **more}) as process:
         assert process.stderr is not None
         said: list[str] = []
         while not said or not said[-1].startswith("page: "):

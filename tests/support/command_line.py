@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from croupier.deploy.cli import app
 
-__all__ = ["Said", "answer", "as_process", "croupier", "stopped_with_us"]
+__all__ = ["Said", "answer", "as_process", "croupier", "running", "stopped_with_us"]
 
 
 class Said(NamedTuple):
@@ -37,6 +37,19 @@ def as_process(*arguments: str | Path, expect: int = 0) -> Said:
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == expect, f"{arguments}: {done.returncode}\n{done.stdout}\n{done.stderr}"
     return Said(done.stdout, done.stderr)
+
+
+@contextmanager
+def running(*command: str | Path, **how: Any) -> Iterator[subprocess.Popen[str]]:
+    """Runs a program that serves until it is told to stop; kills it when the block fails.
+
+    `subprocess.Popen` by itself would then wait for the program for ever, and the failing test would hang.
+    """
+    with subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **how) as process:
+        try:
+            yield process
+        finally:
+            process.kill()  # does nothing to a program that has ended
 
 
 @contextmanager
