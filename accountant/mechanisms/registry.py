@@ -126,7 +126,7 @@ def randomizer_from_name(name: str, **parameters: Any) -> Randomizer:
         texts[parameter] = value
     for parameter, value in {**texts, **parameters}.items():
         if parameter not in known:
-            raise ValueError(f"{parameter} is {value}, but {name} has no {parameter}")
+            raise ValueError(f"{parameter} is {value!r}, but {name} has no {parameter}")
     parameters |= {parameter: _value(name, parameter, text) for parameter, text in texts.items()}
     for parameter in _needed(name):
         if parameter not in parameters:

@@ -127,7 +127,7 @@ def test_parameters_of_a_name_are_read_as_their_types(monkeypatch: pytest.Monkey
         ("scaled(scale=1, steps=0.5)", "steps is '0.5'; it must be a whole number"),
         ("scaled(scale=1, scale=2)", "scale is given twice"),
         ("scaled(steps=2)", r"scale is missing; scaled needs it, as in 'scaled\(scale=0.5\)'"),
-        ("scaled(width=2)", "width is 2, but scaled has no width"),
+        ("scaled(width=2)", "width is '2', but scaled has no width"),
         ("scaled(k)", "k is '', but scaled has no k"),
     ]:
         with pytest.raises(ValueError, match=message):

@@ -306,7 +306,7 @@ def unmixed(monkeypatch: pytest.MonkeyPatch) -> None:
 
     A place drawn by the honest hop would spare the hidden person most of the time, and the test would pass by luck.
     """
-    monkeypatch.setattr("shuffler.service.draw_orders", cheaters.no_orders)
+    monkeypatch.setattr("croupier.shuffler.service.draw_orders", cheaters.no_orders)
 
 
 @pytest.mark.usefixtures("unmixed")

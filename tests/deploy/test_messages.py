@@ -74,7 +74,7 @@ def test_a_file_that_cannot_be_read_or_written_is_named(tmp_path: Path) -> None:
         (("--randomizer", "krr(k=3)", "--labels", "a,b"), "labels are a, b; they must be 3 different names"),
         (("--randomizer", "krr(k=3)", "--k", "3"), "k is given twice, in the name 'krr' and beside it"),
         (("--randomizer", "krr(k=x)"), "k is 'x'; it must be a whole number"),
-        (("--randomizer", "rr(k=3)"), "k is 3, but rr has no k"),
+        (("--randomizer", "rr(k=3)"), "k is '3', but rr has no k"),
         (("--randomizer", "hemisphere(d=3)"), "randomizer is 'hemisphere(d=3)'; it must be one of rr, krr, onebit"),
         (("--randomizer", "gaussian(d=2)"), "dimension is 2, but gaussian has no dimension"),
         (("--short-batch", "keep"), "short_batch is 'keep'; it must be one of hold, dispose"),
