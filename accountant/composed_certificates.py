@@ -16,6 +16,7 @@ from typing import Any
 from croupier.accountant.answers import MAX_COMPOSED_ROUNDS
 from croupier.accountant.bounds.profile import Bounded, PrivacyProfile, smallest_epsilon
 from croupier.accountant.composition import LEAST_DELTA, ComposedProfile, PairProfile, Round
+from croupier.accountant.mechanisms.table import TABLE_ROUNDING
 from croupier.accountant.privacy_filter import (
     FIXED_TERMS,
     TOTAL_BEFOREHAND,
@@ -205,8 +206,13 @@ def _cost(certificate: Certificate, part: Round, delta: float) -> RoundCost:
         return RoundCost.of_pair(part.profile.epsilon, part.profile.lost)
     alone = certificate.everyone_else_colludes
     least = min(_FOLLOWED * delta, 0.5)
+    largest = max(tier.local_epsilon for tier in certificate.tiers)
+    # A table may show a little more than the budget that it is declared for.
+    excess = TABLE_ROUNDING if alone.epsilon > largest * certificate.rounds else 0.0
     tiers = tuple(
-        curve_points(tier.privacy_profile, (tier.local_epsilon, tier.local_delta), least)
+        curve_points(
+            tier.privacy_profile, (tier.local_epsilon + excess * (1 + tier.local_epsilon), tier.local_delta), least
+        )
         if tier.privacy_profile is not None
         else ((_pair(tier.epsilon, tier.delta, alone).epsilon, _pair(tier.epsilon, tier.delta, alone).lost),)
         for tier in certificate.tiers
@@ -214,4 +220,6 @@ def _cost(certificate: Certificate, part: Round, delta: float) -> RoundCost:
     budgets = frozenset(tier.local_epsilon for tier in certificate.tiers)
     if certificate.rounds == 1:
         return RoundCost(certificate.epsilon, certificate.delta, tiers, budgets)
-    return RoundCost(max(budgets), 0.0, tiers, budgets)  # nothing smaller is certified of one round by itself
+    # Nothing smaller than the ceiling is certified of one round by itself.
+    ceiling, lost = (max(points[-1][of] for points in tiers) for of in (0, 1))
+    return RoundCost(ceiling, lost, tiers, budgets)

@@ -11,6 +11,7 @@ import pytest
 from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 
 from croupier import Budgets, Certificate, Grade, certify, compose, privacy_loss_distribution
+from croupier.accountant.mechanisms.table import TableMechanism
 from croupier.accountant.results import round_up, sum_above
 from tests.accountant.oracles.from_definitions import count_law
 
@@ -168,3 +169,12 @@ def test_deltas_add_up_as_they_are_written() -> None:
     assert lost > 6e-14
     found = compose([read] * 6, delta=6e-14, fixed_terms=True)
     assert (found.epsilon, found.delta) == (sum_above([read.epsilon] * 6), lost)
+
+
+def test_tables_that_show_a_digit_more_than_their_budget_are_added_as_they_show() -> None:
+    """Reproduction: a table declared for .1 that shows a digit more was, twice, certified below its certificates."""
+    keep = math.nextafter(1 / (1 + math.exp(-0.1)), 1.0)
+    table = TableMechanism({0.1: [[keep, 1 - keep], [1 - keep, keep]]})
+    alone = certify(Budgets.from_tiers([(0.1, 3)]), table, delta=1e-9, attack=False)
+    assert alone.everyone_else_colludes.epsilon > 0.1
+    assert compose([alone] * 2, delta=1e-8).epsilon >= 2 * min(alone.epsilon, alone.everyone_else_colludes.epsilon)
