@@ -170,7 +170,7 @@ def _bounds(group: Group, randomizer: Randomizer, choice: Choice) -> Iterator[tu
 
 
 def composed_curve(group: Group, randomizer: Randomizer, delta: float, choice: Choice) -> Curve | None:
-    """The curve of a round at about this delta, to compose and to record; None where there is none."""
+    """Returns the curve of a round at about this delta, to compose and to record, or None."""
     if group.others.honest == 0:
         return None
     curves = [made for _, make in _bounds(group, randomizer, choice) if isinstance(made := make(delta), Curve)]

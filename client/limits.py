@@ -53,7 +53,7 @@ class SpentHere:
 
 
 class Limits(BaseModel):
-    """A client's own limits; None where there is none. The limits of δ always are.
+    """A client's own limits; None where the person set no limit. The limits of δ always hold.
 
     An ε says nothing without its δ: with a δ of 0.1 every tenth report may be the answer itself, however small its ε.
 

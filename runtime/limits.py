@@ -31,7 +31,7 @@ __all__ = [
 MAX_FIELDS = 4096
 """How many fields a client's request may have: an empty one takes 2 bytes on the wire and 90 in memory."""
 BUDGET_BYTES = 256 * 1024 * 1024
-"""Of messages that arrive, and as much of large answers: callers that read nothing keep no submission out."""
+"""The most bytes of messages that arrive, and separately of large answers: unread answers keep no submission out."""
 CALL_BYTES = 16 * 1024
 """What a call takes whose messages are small."""
 LARGE_ANSWER = 64 * 1024

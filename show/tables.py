@@ -316,7 +316,7 @@ def spent_rests_on(*, fixed_terms: bool) -> str:
             ", and on the terms of all rounds being fixed before the first result."
             if fixed_terms
             else ". As a limit that was set beforehand, it holds however rounds were chosen by earlier results. Where "
-            "results decided which rounds there are, the limit itself is the guarantee, and without one there is none."
+            "results decided which rounds there are, only a limit that was set beforehand is a guarantee."
         )
     )
 

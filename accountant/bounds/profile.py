@@ -125,7 +125,7 @@ class Curve(ABC):
         return smallest_epsilon(self, delta, ceiling, self.tolerance)
 
     def to_compose(self, delta: float, ceiling: float) -> Curve | None:
-        """A form for composition and for the record, quick at many points; None where there is none.
+        """Returns a form for composition and for the ledger that is quick at many points, or None.
 
         delta: about what will be asked for. ceiling: the victim's local budget.
         """

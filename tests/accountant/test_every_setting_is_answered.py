@@ -169,7 +169,7 @@ def test_every_call_ends_in_a_result_or_a_stated_refusal(seed: int) -> None:
         ([(24.564155, 8174), (18.290972, 855), (2.156808, 203)], "laplace(lattice=10)", {"delta": 0.0014}),
         # More lattice steps than an integer holds.
         ([(1e-62, 1), (1e-13, 3)], "laplace(lattice=1)", {"delta": 1e-30}),
-        # A mass that is a float while its quotient by a count is none.
+        # A mass above 0 whose quotient by a count underflows to 0.
         ([(0.1, 201), (0.105, 14), (0.11, 58)], "laplace", {"delta": 1e-320}),
         # One shell of the interval.
         ([(1.2, 5, 1e-11), (5.0, 34, 0.01)], "gaussian(lattice=1)", {"delta": 0.4}),

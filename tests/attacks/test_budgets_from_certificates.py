@@ -25,7 +25,7 @@ from tests.support.clients import seal_all_of, submissions_of
 
 GRID = (0.5, 1.0, 2.0, 4.0)
 CROWD = 64
-"""Of whom one person uses a rare budget; six bits name that person."""
+"""One of these people uses a rare budget; six bits name that person."""
 
 
 class ChoosesBudgets(cheaters.CheatingShuffler):

@@ -383,7 +383,7 @@ def test_the_one_extra_that_a_command_needs_is_named_before_it_begins(
         "croupier.deploy.listening",
         "croupier.deploy.console.server",
         "croupier.deploy.gateway.server",
-    ):  # they are imported anew
+    ):  # they are imported again
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, missing, None)
     said = croupier(*arguments, "--dir", tmp_path / "d", expect=2)

@@ -125,7 +125,7 @@ async def test_the_connection_of_one_caller_is_ended_and_no_other() -> None:
         first, second = [await connect(port, "127.0.0.66") for _ in range(2)]
         hang_up_on = HangUp()
         hang_up_on(f"ipv4:127.0.0.66:{first[1].get_extra_info('sockname')[1]}")
-        hang_up_on("unix:/run/croupier")  # which is none of TCP's
+        hang_up_on("unix:/run/croupier")  # not a TCP address
         assert await first[0].readline() == b""
         assert await answers(second)
         await hang_up((first, second))
