@@ -23,7 +23,7 @@ from croupier.deploy.operator.keys import free_addresses
 from croupier.deploy.operator.rounds import Operator
 from croupier.protocol.errors import Refusal
 from croupier.protocol.v1 import messages_pb2 as pb
-from tests.operations.support import PATIENCE_S, admin_health, deployed, seal, submit, until
+from tests.operations.support import PATIENCE_S, admin_health, deployed, health, seal, settings_of, submit, until
 from tests.support import in_process, settings
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("processes")]
@@ -81,12 +81,15 @@ async def test_sigterm_in_a_flood_loses_nothing_that_was_acknowledged(
     seen: list[str] = []
 
     async def watch() -> None:
-        while True:
-            try:
-                seen.append(await admin_health(local.directory, "shuffler-1"))
-                serving.set()
-            except grpc.aio.AioRpcError:
-                return
+        # One connection for all questions: a new one for each may take longer than the service takes to stop.
+        admin = settings_of(local.directory, "shuffler-1").admin_listen or ""
+        async with grpc.aio.insecure_channel(admin) as channel:
+            while True:
+                try:
+                    seen.append(await health(channel))
+                    serving.set()
+                except grpc.aio.AioRpcError:
+                    return
 
     process = local._children["shuffler-1"]
     async with asyncio.TaskGroup() as group:
