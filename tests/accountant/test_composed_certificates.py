@@ -171,7 +171,7 @@ def test_deltas_add_up_as_they_are_written() -> None:
     assert (found.epsilon, found.delta) == (sum_above([read.epsilon] * 6), lost)
 
 
-def test_tables_that_show_a_digit_more_than_their_budget_are_added_as_they_show() -> None:
+def test_tables_are_added_up_as_what_they_show() -> None:
     """Reproduction: a table declared for .1 that shows a digit more was, twice, certified below its certificates."""
     keep = math.nextafter(1 / (1 + math.exp(-0.1)), 1.0)
     table = TableMechanism({0.1: [[keep, 1 - keep], [1 - keep, keep]]})
