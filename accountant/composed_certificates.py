@@ -214,8 +214,9 @@ def _cost(certificate: Certificate, part: Round, delta: float) -> RoundCost:
             tier.privacy_profile, (tier.local_epsilon + excess * (1 + tier.local_epsilon), tier.local_delta), least
         )
         if tier.privacy_profile is not None
-        else ((_pair(tier.epsilon, tier.delta, alone).epsilon, _pair(tier.epsilon, tier.delta, alone).lost),)
+        else ((pair.epsilon, pair.lost),)
         for tier in certificate.tiers
+        for pair in [_pair(tier.epsilon, tier.delta, alone)]
     )
     budgets = frozenset(tier.local_epsilon for tier in certificate.tiers)
     if certificate.rounds == 1:

@@ -274,9 +274,15 @@ def _cost(guarantees: Sequence[Guarantee | None], delta: float) -> dict[str, Any
     """Returns the largest of several guarantees; its epsilon is None where one of them proves nothing."""
     proved = [one for one in guarantees if one is not None]
     if len(proved) < len(guarantees):
-        return {"epsilon": None, "delta": delta, "grade": None, "method": None}
+        return {"epsilon": None, "delta": delta, "grade": None, "method": None, "assumptions": []}
     worst = max(proved, key=lambda one: one.epsilon)
-    return {"epsilon": worst.epsilon, "delta": delta, "grade": str(worst.grade), "method": worst.method}
+    return {
+        "epsilon": worst.epsilon,
+        "delta": delta,
+        "grade": str(worst.grade),
+        "method": worst.method,
+        "assumptions": list(worst.assumptions),
+    }
 
 
 def _listed_if_many(numbers: tuple[float, ...]) -> list[float] | float:
