@@ -48,8 +48,16 @@ EVENTFUL = Schedule(
 QUIET = Schedule(hops=2, steps=(Submit(2),))
 
 
+def _running() -> list[object]:
+    """Every service, store, pool, server and channel that this process still holds."""
+    kinds = (RunningService, Store, WorkerPool, InProcessWorld, grpc.aio.Server, grpc.aio.Channel)
+    # Not isinstance: some modules' objects answer for their class with a warning.
+    return [held for held in gc.get_objects() if issubclass(type(held), kinds)]
+
+
 def test_schedules_leave_no_descriptor_thread_service_or_memory_behind() -> None:
     """Each left 7 MB behind: the loop kept the world, and gRPC keeps every loop while a server is alive."""
+    earlier = _running()  # objects of tests that ran before in this process
     ceiling = Ceiling(warm_up=2)
     for number in range(8):
         run_in_process(EVENTFUL if number % 2 else QUIET)
@@ -58,9 +66,7 @@ def test_schedules_leave_no_descriptor_thread_service_or_memory_behind() -> None
         ceiling.one_more()
     ceiling.check()
     assert footprint().threads <= before.threads
-    kinds = (RunningService, Store, WorkerPool, InProcessWorld, grpc.aio.Server, grpc.aio.Channel)
-    # Not isinstance: some modules' objects answer for their class with a warning.
-    assert [type(one).__name__ for one in gc.get_objects() if issubclass(type(one), kinds)] == []
+    assert [type(kept).__name__ for kept in _running() if not any(kept is known for known in earlier)] == []
 
 
 class _Telling(WorkerPool):
