@@ -28,6 +28,7 @@ def add_commands(app: typer.Typer) -> None:
     group.command("bench-report")(bench_report)
     group.command("capacity")(capacity)
     group.command("deployment-files")(deployment_files)
+    group.command("concept-pictures")(concept_pictures)
     app.add_typer(group, name="lab", rich_help_panel=MEASURE)
 
 
@@ -264,6 +265,17 @@ def capacity(
             for name, need in ((name, needs(cost, feed, size, hours, machine)) for name, cost in costs.items())
         ]
         show(as_json, {"hours": hours, "machine": asdict(machine), "rows": found}, "\n".join(lines))
+
+
+def concept_pictures(
+    out: Annotated[Path, typer.Option(help="Directory of the pictures.")] = Path("docs/concepts"), as_json: Json = False
+) -> None:
+    """Draw the pictures of docs/concepts.md, whose numbers are computed exactly."""
+    with plain_errors():
+        from lab.concept_pictures import write_pictures
+
+        written = [str(path) for path in write_pictures(out)]
+        show(as_json, {"files": written}, "\n".join(written))
 
 
 def deployment_files(

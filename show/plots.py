@@ -23,6 +23,7 @@ from croupier.accountant.results import round_up
 
 __all__ = [
     "check_plot_file",
+    "figure_file",
     "plot_answers",
     "plot_comparison",
     "plot_experiment",
@@ -71,7 +72,7 @@ def check_plot_file(path: Path) -> None:
 
 
 @contextmanager
-def _figure(
+def figure_file(
     path: Path, columns: int, rows: int = 1, *, width: float = 5.6, height: float = 4.2, first: float | None = None
 ) -> Iterator[Any]:
     """Yields (figure, axes as rows of columns); saves the figure at the end, without a display.
@@ -140,7 +141,7 @@ def plot_privacy_curve(
         for dashes, marker in (("--", "."), ("-.", "D"))
         for color in OTHERS
     )
-    with _figure(path, 1, width=8.4, height=5.6) as (_, ((axes,),)):
+    with figure_file(path, 1, width=8.4, height=5.6) as (_, ((axes,),)):
         axes.plot(*zip(*line, strict=True), color=CERTIFIED, lw=2.4, label="croupier, CERTIFIED")
         found_attacks = [one for one in zip(attacks, deltas, strict=True) if one[0]]  # an epsilon of 0 refutes nothing
         if found_attacks:  # of which nothing is known in between
@@ -172,7 +173,7 @@ def plot_answers(result: dict[str, Any], path: Path) -> None:
     lying = [len(found) for found in rows.values() if not _fit_below([row.label for row in found])]
     first = max(3.6, 1.4 + 0.2 * max(lying, default=0))
     groups = max(map(len, panels.values()))
-    with _figure(
+    with figure_file(
         path, len(panels), 2, width=4.6, height=max(3.6, 1.2 + 0.3 * groups if groups > 1 else 0), first=first
     ) as (figure, axes):
         for (column, asked), answers, budgets in zip(panels.items(), *axes, strict=True):
@@ -282,7 +283,7 @@ def _draw_budgets(asked: Sequence[dict[str, Any]], axes: Any) -> None:
 def plot_throughput(rows: Sequence[dict[str, Any]], path: Path) -> None:
     """Draws throughput, and the seconds of each stage per 1000 users, against the number of users."""
     users = [row["users"] for row in rows]
-    with _figure(path, 2) as (_, ((throughput, stages),)):
+    with figure_file(path, 2) as (_, ((throughput, stages),)):
         floor = [row["users"] / row["floor_s"] for row in rows]
         throughput.loglog(users, floor, "--", color="black", label="floor: bare cryptography, same run")
         throughput.loglog(users, [row["users_per_s"] for row in rows], "o-", color=MEASURED, label="end to end")
@@ -303,7 +304,7 @@ def plot_comparison(ratios: Sequence[tuple[str, float]], worse: float, path: Pat
     """Draws how many times as costly each figure is as in the run that was kept; red from `worse` on."""
     names, values = [name for name, _ in ratios], [ratio for _, ratio in ratios]
     places = range(len(ratios))
-    with _figure(path, 1, width=9.6, height=1.2 + 0.2 * len(ratios)) as (_, ((axes,),)):
+    with figure_file(path, 1, width=9.6, height=1.2 + 0.2 * len(ratios)) as (_, ((axes,),)):
         colors = [MEASURED if value >= worse else COMPARED for value in values]
         axes.barh(places, [value - 1 for value in values], left=1, color=colors, height=0.7)
         axes.axvline(1, color="black", lw=1)
@@ -324,7 +325,7 @@ def plot_training(results: Sequence[dict[str, Any]], path: Path) -> None:
     """
     from matplotlib.ticker import MaxNLocator
 
-    with _figure(path, 2) as (_, ((by_epoch, by_epsilon),)):
+    with figure_file(path, 2) as (_, ((by_epoch, by_epsilon),)):
         for index, result in enumerate(results):
             history, color = result["history"], f"C{index}"
             accuracy = [100 * one["accuracy"] for one in history]
@@ -382,7 +383,7 @@ def plot_experiment(document: dict[str, Any], path: Path) -> None:
     panels = [panel for panel in document["panels"] if any(line["points"] for line in panel["lines"])]
     columns = min(2, len(panels))
     rows = -(-len(panels) // columns)
-    with _figure(path, columns, rows, width=4.8, height=3.3 if rows > 1 else 4.4) as (figure, grid):
+    with figure_file(path, columns, rows, width=4.8, height=3.3 if rows > 1 else 4.4) as (figure, grid):
         places = [axes for row in grid for axes in row]
         for axes in places[len(panels) :]:
             axes.set_axis_off()
