@@ -13,6 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from croupier.accountant.bounds.hop_noise import HopNoiseProfile
+from croupier.accountant.bounds.profile import smallest_epsilon
+from croupier.accountant.composition import ComposedProfile, Round
 from croupier.protocol.hop_noise import FakeLaw, HopNoise
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "hop_noise.json").read_text())["rows"]
@@ -126,6 +128,37 @@ def test_the_whole_epsilon_is_enough_for_the_delta_that_was_asked_for() -> None:
 def test_hop_noise_outside_its_range_is_refused_with_the_range(epsilon: float, delta: float, named: str) -> None:
     with pytest.raises(ValueError, match=rf"is {named}; it must be in \["):
         HopNoise(epsilon, delta)
+
+
+def composed_exactly(profile: HopNoiseProfile, rounds: int, epsilon: float) -> float:
+    """delta of many rounds, summed over all sequences of losses of the pair (t P + (1 - t) Q, Q)."""
+    law, t = profile.law, profile.total_variation
+    noise = truncated_laplace(law.scale, law.radius)
+    up, down = sum(p for z, p in noise.items() if -law.radius < z <= 0), sum(p for z, p in noise.items() if z > 0)
+    edge, loss = noise[law.radius], 1 / law.scale
+    atoms = [(loss, up), (-loss, down)] if law.is_paired else [(2 * loss, up * up), (0.0, 2 * up * down)]
+    atoms += [] if law.is_paired else [(-2 * loss, down * down)]
+    infinite = edge if law.is_paired else 2 * edge - edge**2
+    pair = [(math.log1p(t * math.expm1(own)), t * p + (1 - t) * p * math.exp(-own)) for own, p in atoms]
+    pair += [(math.log1p(-t), (1 - t) * infinite)] if t < 1 else []
+    losses = {0.0: 1.0}
+    for _ in range(rounds):
+        summed: dict[float, float] = {}
+        for (before, p), (own, q) in itertools.product(losses.items(), pair):
+            key = round(before + own, 9)
+            summed[key] = summed.get(key, 0.0) + p * q
+        losses = summed
+    hidden = math.fsum(p * -math.expm1(epsilon - own) for own, p in losses.items() if own > epsilon)
+    return 1 - (1 - t * infinite) ** rounds + hidden
+
+
+@pytest.mark.parametrize(("k", "t", "rounds"), [(2, 1.0, 10), (2, 1.0, 50), (3, 1.0, 10), (2, 0.5, 10)])
+def test_composition_of_rounds_is_exact_to_a_thousandth(k: int, t: float, rounds: int) -> None:
+    profile = HopNoiseProfile(HopNoise(0.1, 1e-8).law(k), t)
+    composed = ComposedProfile([Round(profile, 20.0, rounds)], 1e-6)
+    found = smallest_epsilon(composed, 1e-6, 20.0 * rounds)
+    assert composed_exactly(profile, rounds, found.epsilon) <= 1e-6
+    assert composed_exactly(profile, rounds, found.epsilon / 1.001) > 1e-6
 
 
 def law_of(k: int, scale: float, radius: int) -> FakeLaw:
