@@ -7,6 +7,7 @@ import json
 import math
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -32,10 +33,10 @@ def counts_law(k: int, scale: float, radius: int, report: int) -> Law:
     """The law of the counts of a batch with one client's report and one hop's fakes, from the definition."""
     noise = truncated_laplace(scale, radius)
     law: Law = {}
-    draws = (((-z, z), p) for z, p in noise.items()) if k == 2 else None
-    for shifts, probability in draws or (
-        (shifts, math.prod(noise[z] for z in shifts)) for shifts in itertools.product(noise, repeat=k)
-    ):
+    draws: dict[tuple[int, ...], float] = {(-z, z): p for z, p in noise.items()}
+    if k > 2:
+        draws = {zs: math.prod([noise[z] for z in zs]) for zs in itertools.product(noise, repeat=k)}
+    for shifts, probability in draws.items():
         counts = tuple(radius + z + (value == report) for value, z in enumerate(shifts))
         law[counts] = law.get(counts, 0.0) + probability
     return law
@@ -54,7 +55,7 @@ def divergence(first: Law, second: Law, epsilon: float) -> float:
 
 
 @pytest.mark.parametrize("row", VECTORS, ids=lambda row: f"{row['kind']}-{row['epsilon']}-{row['delta']}")
-def test_radius_and_delta_are_those_of_the_specification(row: dict[str, float]) -> None:
+def test_radius_and_delta_are_those_of_the_specification(row: dict[str, Any]) -> None:
     law = HopNoise(row["epsilon"], row["delta"]).law(2 if row["kind"] == "two" else 7)
     assert law.radius == row["c"]
     assert law.edge == pytest.approx(row["edge"], rel=1e-12)
@@ -67,9 +68,9 @@ def test_radius_and_delta_are_those_of_the_specification(row: dict[str, float]) 
 )
 def test_the_bound_of_the_report_itself_is_the_exact_divergence(k: int, scale: float, radius: int) -> None:
     profile = HopNoiseProfile(law_of(k, scale, radius))
-    laws = [counts_law(k, scale, radius, report) for report in (0, 1)]
+    first, second = (counts_law(k, scale, radius, report) for report in (0, 1))
     for epsilon in (0.0, 0.1, 0.5 / scale, 1 / scale, 1.7 / scale, 2 / scale, 5 / scale):
-        exact = max(divergence(*laws, epsilon), divergence(*laws[::-1], epsilon))
+        exact = max(divergence(first, second, epsilon), divergence(second, first, epsilon))
         bound = profile.delta(epsilon).value
         assert exact <= bound * (1 + 1e-12)
         assert bound == pytest.approx(exact, rel=1e-9)
