@@ -29,7 +29,7 @@ from croupier import (
     TableMechanism,
     certify,
 )
-from croupier.accountant.service.ledger import RecordedProfile, profile_of
+from croupier.accountant.recorded_profile import RecordedProfile, profile_of
 from tests.accountant.oracles.from_definitions import count_law
 from tests.support.drawn import drawn
 

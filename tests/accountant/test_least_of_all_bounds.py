@@ -23,7 +23,7 @@ from croupier.accountant.attacks.lower_bound import lower_bound
 from croupier.accountant.certification import tier_profiles
 from croupier.accountant.composition import ComposedProfile, Round
 from croupier.accountant.planner import plan
-from croupier.accountant.service.ledger import profile_of
+from croupier.accountant.recorded_profile import profile_of
 from croupier.training.privacy import Batch, Conditions, UserSpending
 from tests.accountant.oracles.exchange import divergence_of_split
 from tests.support.drawn import drawn
