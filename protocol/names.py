@@ -10,14 +10,12 @@ from typing import NewType, TypeAlias
 
 from croupier.protocol.v1 import messages_pb2 as pb
 
-__all__ = ["Digest", "HostName", "Lane", "PrivateKey", "PublicKey", "RoundId", "ServiceName"]
+__all__ = ["Digest", "HostName", "Lane", "PrivateKey", "PublicKey", "RoundId"]
 
 Lane: TypeAlias = pb.Lane.ValueType
 """LANE_JOINT, LANE_REPORT, LANE_PARAMETER or LANE_ANSWER."""
 RoundId = NewType("RoundId", str)
 """The name of a round, 1..128 bytes of UTF-8."""
-ServiceName = NewType("ServiceName", str)
-"""The name by which the deployment file pins a service."""
 HostName = NewType("HostName", str)
 """A host's name or IP address, without a port."""
 Digest = NewType("Digest", bytes)
