@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from croupier.accountant.ranges import DEFAULT_DELTA
+from croupier.accountant.ranges import DEFAULT_DELTA, check_bounds, check_linkage
 from croupier.accountant.results import delta_too_large, round_down, round_up
 from croupier.deploy.cli.console import MATHEMATICS, Json, plain_errors, progress_bar, show
 
@@ -132,10 +132,10 @@ def certify(
                 delta=delta,
                 epsilon=epsilon,
                 dishonest=dishonest,
-                linkage=linkage,
+                linkage=check_linkage(linkage),
                 rounds=rounds,
                 compare_all=compare,
-                bounds=bounds,
+                bounds=check_bounds(bounds),
                 progress=lambda done, tiers: move(done, tiers, f"{done} of {tiers} tiers"),
             )
         document = result.to_json() | ({"steps": list(result.steps)} if explain else {})
@@ -222,7 +222,7 @@ def curve(
             _read_budgets(budgets, family),
             family,
             dishonest=dishonest,
-            linkage=linkage,
+            linkage=check_linkage(linkage),
             rounds=rounds,
         )
         # Where the local budget is certified at its own delta, the smaller ones that were asked for add nothing.
@@ -259,7 +259,13 @@ def audit(
                 move(time.monotonic() - started, seconds, f"{tried} tried, ε ≥ {round_down(best.epsilon)}")
 
             found = run_audit(
-                multiset, family, delta=delta, dishonest=dishonest, linkage=linkage, seconds=seconds, progress=report
+                multiset,
+                family,
+                delta=delta,
+                dishonest=dishonest,
+                linkage=check_linkage(linkage),
+                seconds=seconds,
+                progress=report,
             )
         attack, certificate = found.attack, found.certificate
         line = f"LOWER_BOUND ε ≥ {round_down(attack.epsilon)} at δ = {round_down(attack.delta)}: {attack.attack}"
@@ -317,7 +323,7 @@ def plan(
                 budgets=shape,
                 rounds=rounds,
                 dishonest=dishonest,
-                linkage=linkage,
+                linkage=check_linkage(linkage),
                 progress=lambda tried, about: move(tried, about, f"{tried} of about {about} candidates"),
             )
         document = plan_json(found)
