@@ -13,6 +13,7 @@ from croupier.accountant.attacks.lower_bound import lower_bound
 from croupier.accountant.budgets import Budgets
 from croupier.accountant.certification import certify
 from croupier.accountant.mechanisms.base import Randomizer
+from croupier.accountant.ranges import Linkage
 from croupier.accountant.results import Certificate, LowerBound
 
 __all__ = ["Audit", "audit"]
@@ -55,7 +56,7 @@ def audit(
     *,
     delta: float,
     dishonest: int,
-    linkage: str,
+    linkage: Linkage,
     seconds: float,
     progress: Callable[[LowerBound, int], None] | None = None,
 ) -> Audit:

@@ -22,6 +22,9 @@ from croupier.accountant.mechanisms.registry import as_randomizer
 from croupier.accountant.privacy_filter import FIXED_TERMS
 from croupier.accountant.ranges import (
     DEFAULT_DELTA,
+    Bounds,
+    Linkage,
+    check_bounds,
     check_count,
     check_epsilon,
     check_linkage,
@@ -39,8 +42,6 @@ from croupier.accountant.results import (
 )
 from croupier.accountant.victims import groups_of_victims
 
-BOUNDS = ("all", "blanket")
-"""Which bounds the certificate is the least of; the local budget is always one of them."""
 UNIFORM_ORDER = (
     "at least one shuffler keeps its order secret: to the observer, the order of the honest clients' reports that pass "
     "through it is uniformly random"
@@ -54,11 +55,11 @@ def certify(
     delta: float | None = None,
     epsilon: float | None = None,
     dishonest: int = 0,
-    linkage: str = "separate",
+    linkage: Linkage = "separate",
     rounds: int = 1,
     attack: bool = True,
     compare_all: bool = False,
-    bounds: str = "all",
+    bounds: Bounds = "all",
     adaptive_order: bool = False,
     seconds: float | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -189,9 +190,9 @@ def check_setting(
     randomizer: Randomizer,
     delta: float | None,
     dishonest: int,
-    linkage: str,
+    linkage: Linkage,
     rounds: int,
-    bounds: str,
+    bounds: Bounds,
     adaptive_order: bool,
 ) -> None:
     """Raises ValueError for an argument of `certify` outside its range."""
@@ -200,8 +201,7 @@ def check_setting(
     check_count(dishonest, "dishonest")
     check_count(rounds, "rounds", 1)
     check_linkage(linkage)
-    if bounds not in BOUNDS:
-        raise outside("bounds", bounds, f"one of {', '.join(BOUNDS)}")
+    check_bounds(bounds)
     check_order(randomizer, adaptive_order)
 
 
@@ -221,7 +221,7 @@ def _of_unit(method: str, randomizer: Randomizer) -> str:
 
 
 def _assumptions(
-    randomizer: Randomizer, dishonest: int, linkage: str, rounds: int, budgets: Budgets, adaptive_order: bool
+    randomizer: Randomizer, dishonest: int, linkage: Linkage, rounds: int, budgets: Budgets, adaptive_order: bool
 ) -> tuple[str, ...]:
     together = f"every round has fresh randomness, and one client takes part in at most {rounds}"
     if randomizer.local_assumptions:
@@ -257,7 +257,7 @@ def _lower_bound(
     delta: float | None,
     epsilon: float | None,
     dishonest: int,
-    linkage: str,
+    linkage: Linkage,
     rounds: int,
 ) -> LowerBound | None:
     from croupier.accountant.attacks.lower_bound import is_attackable, lower_bound
@@ -285,7 +285,7 @@ def _comparison(
     return compare(budgets, randomizer, reached, attack=attack, only=None if everything else ("GSPA Thm 2",))
 
 
-def _in_this_deployment(row: Comparison, dishonest: int, linkage: str) -> Comparison:
+def _in_this_deployment(row: Comparison, dishonest: int, linkage: Linkage) -> Comparison:
     """A published theorem is none where its assumptions fail: all users honest, no report linked to its budget."""
     if row.grade is not Grade.CERTIFIED or (dishonest == 0 and linkage == "separate"):
         return row

@@ -19,7 +19,7 @@ from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.registry import as_randomizer
 from croupier.accountant.numerics.binomial import UNIT
 from croupier.accountant.numerics.chords import Chords, crossing
-from croupier.accountant.ranges import check_delta, check_epsilon, outside
+from croupier.accountant.ranges import Linkage, check_delta, check_epsilon, outside
 from croupier.accountant.results import Certificate, Grade, LowerBound, round_down, round_up
 from croupier.accountant.rich_display import folded_list, html_table
 
@@ -234,7 +234,7 @@ def privacy_profile(
     *,
     deltas: Sequence[float] | float | None = None,
     dishonest: int = 0,
-    linkage: str = "separate",
+    linkage: Linkage = "separate",
     rounds: int = 1,
 ) -> CertifiedProfile:
     """Returns the certificate at every one of `deltas`, or at the one; all other arguments are those of `certify`.
@@ -256,7 +256,7 @@ def profile_at(
     budgets: AnyBudgets,
     randomizer: Randomizer | str,
     dishonest: int,
-    linkage: str,
+    linkage: Linkage,
     rounds: int,
     *,
     refine: bool,

@@ -17,7 +17,15 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import Any, Protocol, Self
 
-from croupier.accountant.ranges import check_count, check_delta, check_epsilon, check_linkage, check_text, outside
+from croupier.accountant.ranges import (
+    Linkage,
+    check_count,
+    check_delta,
+    check_epsilon,
+    check_linkage,
+    check_text,
+    outside,
+)
 from croupier.accountant.rich_display import folded_list, html_table, paragraph
 
 __all__ = [
@@ -313,7 +321,7 @@ class Certificate:
     comparison: tuple[Comparison, ...]
     lower_bound: LowerBound | None
     randomizer: str
-    linkage: str
+    linkage: Linkage
     rounds: int
     steps: tuple[str, ...] = field(default=(), compare=False)
 

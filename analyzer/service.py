@@ -26,6 +26,7 @@ from croupier.protocol.envelope import HOP_ANALYZER, HOP_RELEASE, KeyPair, open_
 from croupier.protocol.errors import Code, Refusal, SignatureError
 from croupier.protocol.identity import Kind, read_answer, read_signed
 from croupier.protocol.manifest import RoundTerms, canonical
+from croupier.protocol.names import PrivateKey, PublicKey
 from croupier.protocol.onion import UNOPENED, onion_of, split_report, ticket_item
 from croupier.protocol.questions import ANSWER_KEY_BYTES
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -144,7 +145,7 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
                 if row.state == pb.ROUND_STATE_DISPOSED or row.problem:
                     raise Refusal(Code.WRONG_STATE, "the round has ended here")
                 tx.put_document(terms.round_id, _REJECTED, request.rejected)
-                pair = KeyPair(accountant.release_public_key, request.release_private_key)
+                pair = KeyPair(PublicKey(accountant.release_public_key), PrivateKey(request.release_private_key))
                 tx.put_key(terms.round_id, RELEASE_KEY, pair)
 
         await self.store.run("keep the grant", keep)

@@ -16,15 +16,19 @@ from typing import Any
 import torch
 
 from croupier.protocol.deployment import Deployment
+from croupier.protocol.names import RoundId
 from croupier.training.descent import Descent
 from croupier.training.outcome import EpochRecord
 from croupier.training.privacy import Batch
 
-__all__ = ["Checkpoint", "Progress"]
+__all__ = ["NO_ROUND", "Checkpoint", "Progress"]
 
 _KEY_BYTES = 32
 _UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, RuntimeError, EOFError, pickle.UnpicklingError)
 """What torch and json raise for bytes that are something else."""
+
+
+NO_ROUND = RoundId("")
 
 
 @dataclass
@@ -34,7 +38,7 @@ class Progress:
     Attributes:
         descent: the parameters, and what the next step needs.
         keys: of the clients, 32 bytes each.
-        round_id: of the round that is under way; its clients may have answered. "": none.
+        round_id: the round that is under way, whose clients may have answered; NO_ROUND between two rounds.
         answered: by round, in the order of the steps, the budgets that its certificate was granted for.
         history: the epochs that are complete.
         disposed: how many rounds were deleted unread after clients had answered.
@@ -42,8 +46,8 @@ class Progress:
 
     descent: Descent
     keys: list[bytes]
-    round_id: str = ""
-    answered: dict[str, Batch] = field(default_factory=dict)
+    round_id: RoundId = NO_ROUND
+    answered: dict[RoundId, Batch] = field(default_factory=dict)
     history: list[EpochRecord] = field(default_factory=list)
     disposed: int = 0
 
@@ -110,9 +114,9 @@ class Checkpoint:
         return Progress(
             fresh.descent,
             [raw[at : at + _KEY_BYTES] for at in range(0, len(raw), _KEY_BYTES)],
-            stored["round_id"],
+            RoundId(stored["round_id"]),
             {
-                round_id: Batch(tuple((local, count) for local, count in tiers), *more)
+                RoundId(round_id): Batch(tuple((local, count) for local, count in tiers), *more)
                 for round_id, tiers, *more in stored["answered"]
             },
             [EpochRecord(*record) for record in stored["history"]],

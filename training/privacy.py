@@ -22,15 +22,13 @@ from croupier.accountant.mechanisms.hemisphere import HemisphereMechanism
 from croupier.accountant.numerics.gaussian import gaussian_epsilon
 from croupier.accountant.privacy_filter import FIXED_TERMS
 from croupier.accountant.published import OutOfRangeError, gspa_mu
+from croupier.accountant.recorded_profile import Profile, RecordedProfile, profile_of
 from croupier.accountant.results import Grade, sum_above
-from croupier.accountant.service.ledger import RecordedProfile, profile_of
-from croupier.accountant.service.round_certificate import HONEST_ACCOUNTANT, UNWATCHED
+from croupier.accountant.round_assumptions import HONEST_ACCOUNTANT, UNWATCHED
 from croupier.protocol.calibration import unit_epsilon, unit_sigma
 from croupier.protocol.v1 import messages_pb2 as pb
 
 __all__ = ["Batch", "Conditions", "SiloSpending", "Spending", "TrainingCost", "UserSpending"]
-
-_Profile = tuple[tuple[float, float], ...]
 
 
 @dataclass(frozen=True)
@@ -173,7 +171,7 @@ class UserSpending(TrainingCost):
         self.delta = delta
         self.conditions = conditions
         self._randomizer = HemisphereMechanism(dimension=dimension)
-        self._known: dict[Batch, dict[float, _Profile]] = {}
+        self._known: dict[Batch, dict[float, Profile]] = {}
 
     def after(self, epochs: Sequence[Collection[Batch]], unreleased: int = 0) -> Spending:
         """Returns what is spent after these epochs, at least one.
@@ -217,7 +215,7 @@ class UserSpending(TrainingCost):
         )
 
     def _composed(self, local: float, alike: Counter[frozenset[Batch]]) -> float:
-        rounds: Counter[frozenset[_Profile]] = Counter()
+        rounds: Counter[frozenset[Profile]] = Counter()
         for epoch, count in alike.items():
             # Users with this budget lose nothing in epochs that none of them answered, as far as budgets are known.
             profiles = frozenset(
@@ -243,16 +241,16 @@ class UserSpending(TrainingCost):
             return None
         return gaussian_epsilon(math.sqrt(sum(count * mu**2 for mu, count in mus)), self.delta)
 
-    def _profile(self, batch: Batch, local: float) -> _Profile:
+    def _profile(self, batch: Batch, local: float) -> Profile:
         """Returns the profile of a budget in a batch, or beside it: of one more user, whom all of it helps."""
         if all(tier != local for tier, _ in batch.tiers):
             batch = replace(batch, tiers=tuple(sorted((*batch.tiers, (local, 1)))))
         return self._profiles(batch)[local]
 
-    def _profiles(self, batch: Batch) -> dict[float, _Profile]:
+    def _profiles(self, batch: Batch) -> dict[float, Profile]:
         """Returns the certified profile of every local budget in a batch."""
         if batch not in self._known:
-            found: list[_Profile] = []
+            found: list[Profile] = []
             # Where users answer one after the other, a gradient depends on the answers before it.
             curves = tier_profiles(
                 batch.budgets,

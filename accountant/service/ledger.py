@@ -14,15 +14,13 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any
 
-import numpy as np
 import sqlalchemy as sa
 
-from croupier.accountant.bounds.profile import Bounded, PrivacyProfile, smallest_epsilon
+from croupier.accountant.bounds.profile import smallest_epsilon
 from croupier.accountant.composition import LEAST_DELTA, ComposedProfile, PairProfile, Round
-from croupier.accountant.numerics.chords import Chords
 from croupier.accountant.privacy_filter import (
     FIXED_TERMS,
     TOTAL_BEFOREHAND,
@@ -31,6 +29,7 @@ from croupier.accountant.privacy_filter import (
     smallest_admitting_epsilon,
 )
 from croupier.accountant.ranges import check_epsilon
+from croupier.accountant.recorded_profile import Profile, RecordedProfile
 from croupier.accountant.results import (
     Grade,
     Guarantee,
@@ -45,22 +44,14 @@ from croupier.accountant.round_cost import RoundCost
 
 __all__ = [
     "ANY_TIER",
-    "PROFILE_POINTS",
     "Entry",
     "Ledger",
     "Limit",
-    "Profile",
-    "RecordedProfile",
     "Spent",
-    "profile_of",
 ]
-
-Profile = tuple[tuple[float, float], ...]
-"""Points (epsilon, delta) of a certified profile."""
 
 ANY_TIER = "any tier"
 """The name under which the worst tier of every round is composed."""
-PROFILE_POINTS = 48
 
 _metadata = sa.MetaData()
 _entries = sa.Table(
@@ -155,44 +146,6 @@ class Spent:
     rounds: int
     guarantee: Guarantee | None
     enough_delta: float | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class RecordedProfile:
-    """A stored profile as a curve: the largest of several tiers' chords in e^epsilon. See `PrivacyProfile`.
-
-    A certified profile lies above a convex function of e^epsilon, and so do the chords between its points.
-    """
-
-    profiles: Sequence[Sequence[tuple[float, float]]]
-    method: str = "stored certified profile"
-
-    def delta(self, epsilon: float) -> Bounded:
-        """Beyond the last point its delta; before the first one, 1."""
-        return Bounded(max(chords.above(epsilon) for chords in self._chords), 0.0)
-
-    @cached_property
-    def _chords(self) -> list[Chords]:
-        return [Chords([e for e, _ in profile], [d for _, d in profile]) for profile in self.profiles]
-
-    def guess(self, delta: float) -> float:
-        """The largest first point at or below delta."""
-        first = [next((e for e, d in profile if d <= delta), profile[-1][0]) for profile in self.profiles]
-        return max(first)
-
-    def explain(self) -> tuple[str, ...]:
-        """One line."""
-        return (f"stored profile of {len(self.profiles)} tiers",)
-
-
-def profile_of(curve: PrivacyProfile, epsilon: float, local_epsilon: float) -> Profile:
-    """Points of a certified curve, from 0 to twice the certified epsilon and then the local budget, where delta is 0.
-
-    For pure randomizers. epsilon: the certified one, > 0.
-    """
-    grid = np.linspace(0.0, min(2 * epsilon, local_epsilon * (1 - 1e-9)), PROFILE_POINTS)
-    values = np.minimum.accumulate([curve.delta(float(point)).value for point in grid])
-    return (*zip(grid.tolist(), values.tolist(), strict=True), (local_epsilon, 0.0))
 
 
 class Ledger:

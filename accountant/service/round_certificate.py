@@ -17,8 +17,10 @@ from croupier.accountant.certification import UNIFORM_ORDER, certify
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.registry import randomizer_of
 from croupier.accountant.privacy_filter import FIXED_TERMS
+from croupier.accountant.recorded_profile import PROFILE_POINTS, Profile, profile_of
 from croupier.accountant.results import Certificate, Grade, difference, round_down, round_up
-from croupier.accountant.service.ledger import PROFILE_POINTS, Entry, Limit, Profile, profile_of
+from croupier.accountant.round_assumptions import HONEST_ACCOUNTANT, UNWATCHED, genuine_roster
+from croupier.accountant.service.ledger import Entry, Limit
 from croupier.accountant.service.small_tiers import merge_small_tiers
 from croupier.accountant.service.tickets import BudgetsFound, ReportsFound
 from croupier.protocol.batches import drop_counts
@@ -27,36 +29,20 @@ from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.v1 import messages_pb2 as pb
 
 __all__ = [
-    "HONEST_ACCOUNTANT",
-    "UNWATCHED",
     "after_sequential",
     "certify_into",
     "certify_round",
     "entries_of",
-    "genuine_roster",
     "limit_of",
     "refuse",
     "reserved",
     "withhold",
 ]
 
-HONEST_ACCOUNTANT = (
-    "the accountant follows the protocol: it gives tickets to enrolled clients alone, one for each lane, certifies the "
-    "budgets that arrived with one, as published, and gives the release key away only with the certificate; otherwise "
-    "dishonest shufflers can replace what all other clients sent, and only its local budget protects a report"
-)
-UNWATCHED = "no one who learns the answers watches the clients' connections: their traffic shows who is asked, and when"
-"""Of a sequential round, whose traffic tells as much as hop 1 knows."""
-
 _MAX_REJECTED = 100_000
 """Hashes of reports without a ticket that fit into the message with the grant."""
 SHARPER_SECONDS = 10.0
 """After so many a round's tiers that are left keep the blanket bound: a round waits for its certificate."""
-
-
-def genuine_roster(dishonest: int) -> str:
-    """Returns what a certificate assumes of the clients that were given tickets."""
-    return f"the roster is genuine: of the clients with tickets at most {dishonest} are dishonest"
 
 
 def limit_of(terms: RoundTerms) -> Limit | None:

@@ -18,6 +18,7 @@ from croupier.protocol.batches import digest_of_hashes
 from croupier.protocol.envelope import HOP_ACCOUNTANT, KeyPair, generate_key_pair
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.names import PrivateKey
 from croupier.protocol.onion import BUDGET_BYTES, BUDGET_RECORD_BYTES, UNOPENED, decode_budget, onion_of
 from croupier.protocol.randomness import SystemRandom
 from croupier.protocol.tickets import BLINDED_BYTES, TicketIssuer
@@ -86,7 +87,7 @@ class TicketService(AdmittingService, stubs.AccountantServicer):
         keys = super().fresh_keys(suite) | {RELEASE_KEY: generate_key_pair(suite)}
         for lane, purpose in _KEYS.items():
             seed = SystemRandom().block(32)
-            keys[purpose] = KeyPair(TicketIssuer(seed, lane).public_key, seed)
+            keys[purpose] = KeyPair(TicketIssuer(seed, lane).public_key, PrivateKey(seed))
         return keys
 
     def round_keys(self, round_id: str, keys: dict[str, KeyPair]) -> pb.RoundKeys:

@@ -19,6 +19,7 @@ from typing import Any
 from croupier.deploy.local.cluster import LocalCluster, local_cluster
 from croupier.deploy.local.throughput import SUITE, plain_sizes, processor_s
 from croupier.protocol.envelope import Label, generate_key_pair, overhead, seal
+from croupier.protocol.names import Digest, RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.cluster import Cluster
 from croupier.runtime.opening import ITEMS_AT_ONCE, ITEMS_ON_A_CLUSTER
@@ -66,7 +67,7 @@ def _envelopes(items: int) -> tuple[LaneWork, list[bytes]]:
     """Returns envelopes of the size that hop 1 gets with one hop behind it, and how they are opened."""
     size = plain_sizes(2)[-1]
     pair = generate_key_pair(SUITE)
-    label = Label("bench", bytes(32), pb.LANE_JOINT, 1, pair.public[:8])
+    label = Label(RoundId("bench"), Digest(bytes(32)), pb.LANE_JOINT, 1, pair.public[:8])
     work = LaneWork(size + overhead(SUITE), size, partial(open_layer, SUITE, pair.private, label, size))
     some = [seal(SUITE, pair.public, label, bytes(size)) for _ in range(min(items, _DISTINCT))]
     return work, [some[index % len(some)] for index in range(items)]  # to open one again costs the same

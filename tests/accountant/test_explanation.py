@@ -22,7 +22,8 @@ from croupier.accountant.mechanisms.record_gaussian import RecordGaussian
 from croupier.accountant.mechanisms.registry import as_randomizer
 from croupier.accountant.plain_words import plain, stated_randomizer
 from croupier.accountant.results import Certificate, percent, right_at_most, round_down, round_up
-from croupier.accountant.service.round_certificate import HONEST_ACCOUNTANT, after_sequential, genuine_roster
+from croupier.accountant.round_assumptions import HONEST_ACCOUNTANT, genuine_roster
+from croupier.accountant.service.round_certificate import after_sequential
 from croupier.client.published import certificate_json
 from croupier.protocol.manifest import canonical, parse_terms
 from croupier.protocol.mechanisms import Hemisphere, SequentialOrder, VectorTask

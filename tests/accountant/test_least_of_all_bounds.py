@@ -23,7 +23,8 @@ from croupier.accountant.attacks.lower_bound import lower_bound
 from croupier.accountant.certification import tier_profiles
 from croupier.accountant.composition import ComposedProfile, Round
 from croupier.accountant.planner import plan
-from croupier.accountant.service.ledger import profile_of
+from croupier.accountant.ranges import BOUNDS, LINKAGES, Bounds, check_linkage
+from croupier.accountant.recorded_profile import profile_of
 from croupier.training.privacy import Batch, Conditions, UserSpending
 from tests.accountant.oracles.exchange import divergence_of_split
 from tests.support.drawn import drawn
@@ -73,9 +74,7 @@ def test_laplace_noise_is_certified_by_the_exchange_bound(
     "randomizer", [KaryRandomizedResponse(3), LaplaceMechanism(lattice=20)], ids=lambda one: one.statement[:40]
 )
 def test_others_keep_the_blanket(randomizer: Randomizer) -> None:
-    found, blanket = (
-        certify(MIXED, randomizer, delta=1e-6, attack=False, bounds=bounds) for bounds in ("all", "blanket")
-    )
+    found, blanket = (certify(MIXED, randomizer, delta=1e-6, attack=False, bounds=bounds) for bounds in BOUNDS)
     assert found.epsilon == blanket.epsilon
     assert "exchange" not in found.method
 
@@ -83,7 +82,7 @@ def test_others_keep_the_blanket(randomizer: Randomizer) -> None:
 @pytest.mark.parametrize("bounds", ["", "exchange"])
 def test_unknown_bounds_are_refused(bounds: str) -> None:
     with pytest.raises(ValueError, match="bounds is"):
-        certify([1.0, 1.0], "rr", delta=0.1, bounds=bounds)
+        certify([1.0, 1.0], "rr", delta=0.1, bounds=bounds)  # type: ignore[arg-type]
 
 
 def test_an_adaptive_order_is_refused_where_nothing_is_proved() -> None:
@@ -143,7 +142,7 @@ def test_never_above_the_blanket_and_never_below_an_attack(seed: int) -> None:
     locals_ = np.exp(rng.uniform(math.log(0.02), math.log(4), count)).tolist()
     budgets = Budgets.from_tiers([(e, int(rng.integers(100, 4000))) for e in locals_])
     dishonest = int(rng.choice([0, 1, 50, budgets.num_users]))
-    linkage = str(rng.choice(["separate", "stratified"]))
+    linkage = check_linkage(str(rng.choice(LINKAGES)))
     delta = float(rng.choice([0.3, 1e-4, 1e-9, 1e-20]))
     rounds = int(rng.choice([1, 1, 3]))
     keys = {"delta": delta, "dishonest": dishonest, "linkage": linkage, "rounds": rounds, "attack": False}
@@ -175,7 +174,7 @@ def test_the_curve_that_is_composed_is_never_below_the_truth() -> None:
 
 
 def test_plans_reach_further_than_by_the_blanket_and_hold() -> None:
-    def largest(bounds: str, adaptive_order: bool = False) -> float:
+    def largest(bounds: Bounds, adaptive_order: bool = False) -> float:
         found = plan("rr", delta=1e-6, epsilon=0.1, num_users=10_000, bounds=bounds, adaptive_order=adaptive_order)
         assert found.certificate.epsilon <= 0.1
         return float(found.budgets.local_epsilon[-1])
@@ -192,7 +191,7 @@ def test_plans_reach_further_than_by_the_blanket_and_hold() -> None:
 def test_no_bound_of_bits_hides_a_lower_blanket(local: float, users: int) -> None:
     """At tiny budgets rounding is most of its delta: it certified 1.18e-7 where the blanket has 0.99e-7."""
     budgets = Budgets.from_tiers([(local, users)])
-    least, blanket = (certify(budgets, "rr", delta=1e-6, attack=False, bounds=bounds) for bounds in ("all", "blanket"))
+    least, blanket = (certify(budgets, "rr", delta=1e-6, attack=False, bounds=bounds) for bounds in BOUNDS)
     assert least.epsilon <= blanket.epsilon * (1 + 1e-6)
     for share in (0.3, 1.0, 2.0):
         found, other = (

@@ -22,15 +22,13 @@ from croupier.accountant.composition import ComposedProfile, Round
 from croupier.accountant.mechanisms.record_gaussian import RecordGaussian
 from croupier.accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
 from croupier.accountant.privacy_filter import FIXED_TERMS, TOTAL_BEFOREHAND
+from croupier.accountant.recorded_profile import PROFILE_POINTS, RecordedProfile, profile_of
 from croupier.accountant.results import round_down, round_up
 from croupier.accountant.service.ledger import (
     ANY_TIER,
-    PROFILE_POINTS,
     Entry,
     Ledger,
     Limit,
-    RecordedProfile,
-    profile_of,
 )
 from croupier.protocol.calibration import unit_sigma
 

@@ -10,7 +10,8 @@ import sqlalchemy as sa
 
 from croupier import Budgets, certify
 from croupier.accountant.mechanisms.registry import randomizer_of
-from croupier.accountant.service.ledger import Entry, Ledger, RecordedProfile
+from croupier.accountant.recorded_profile import RecordedProfile
+from croupier.accountant.service.ledger import Entry, Ledger
 from croupier.accountant.service.round_certificate import certify_into
 from croupier.protocol.manifest import canonical, parse_terms
 from croupier.protocol.mechanisms import (

@@ -24,6 +24,7 @@ from croupier import (
 )
 from croupier.accountant.bounds.exact_binary import ExactBinaryProfile
 from croupier.accountant.mechanisms.base import Randomizer
+from croupier.accountant.ranges import Linkage
 from croupier.accountant.service.ledger import ANY_TIER, Ledger
 from croupier.accountant.service.round_certificate import entries_of
 
@@ -160,7 +161,7 @@ RANDOMIZERS = [
 @pytest.mark.parametrize("linkage", ["separate", "stratified"])
 @pytest.mark.parametrize("dishonest", [0, 3])
 def test_a_victim_without_honest_others_has_its_local_guarantee(
-    randomizer: Randomizer, linkage: str, dishonest: int
+    randomizer: Randomizer, linkage: Linkage, dishonest: int
 ) -> None:
     """No other user at all, tiers of one user under stratified linkage, and others that are all dishonest."""
     spent = 1e-6 if randomizer.spends_local_delta else 0.0

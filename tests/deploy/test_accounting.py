@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from croupier.accountant.explanation import explain
 from croupier.accountant.mechanisms.registry import RANDOMIZERS
 from croupier.accountant.results import percent, round_down, round_up
-from croupier.client.randomizers import MAX_LOCAL_EPSILON
+from croupier.client.thresholds import MAX_LOCAL_EPSILON
 from croupier.deploy.cli import app
 from lab.bench.certificates import TIMED_CASES, time_case
 

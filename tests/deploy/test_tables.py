@@ -18,8 +18,8 @@ from croupier.accountant.mechanisms.record_gaussian import RecordGaussian
 from croupier.accountant.mechanisms.registry import as_randomizer
 from croupier.accountant.plain_words import plain
 from croupier.accountant.results import Grade, Guarantee, round_up
+from croupier.accountant.round_assumptions import HONEST_ACCOUNTANT, genuine_roster
 from croupier.accountant.service.ledger import Spent
-from croupier.accountant.service.round_certificate import HONEST_ACCOUNTANT, genuine_roster
 from croupier.analyzer.estimators import DEPENDENT_BUDGETS
 from croupier.client.published import publication_json
 from croupier.deploy.local.demo import published_at_random

@@ -23,6 +23,7 @@ from croupier.protocol.errors import Code, Refusal, SignatureError, refusal_of
 from croupier.protocol.identity import Identity, Kind, sign_answer, sign_attendance
 from croupier.protocol.manifest import RoundTerms, canonical
 from croupier.protocol.mechanisms import GaussianVector, Hemisphere
+from croupier.protocol.names import Digest
 from croupier.protocol.onion import Onion
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -72,7 +73,7 @@ async def test_only_submitters_that_hold_their_key_are_let_in(tmp_path: Path) ->
             theirs = sign_attendance(terms.hash, challenge, new_client_key())
             forged = pb.Attendance(client_key=good.client_key, signature=theirs.signature)
             stale = sign_attendance(terms.hash, os.urandom(32), victim.key)
-            elsewhere = sign_attendance(bytes(32), challenge, victim.key)
+            elsewhere = sign_attendance(Digest(bytes(32)), challenge, victim.key)
             await call.write(pb.AttendRequest(attendances=[forged, stale, elsewhere, theirs, good]))
             codes = (await call.read()).admitted.codes
         bad, accepted = pb.SUBMISSION_CODE_BAD_SIGNATURE, pb.SUBMISSION_CODE_ACCEPTED
@@ -145,7 +146,7 @@ async def test_no_client_answers_for_another(tmp_path: Path) -> None:
         terms = await table.gather(group, settings(task(), needed=7))
         attacker, *others = list(group)
         junk = signed_answer(table, terms, attacker, [0, 0, -1])
-        keys = [sign_attendance(b"", b"", group[name].key).client_key for name in others]
+        keys = [sign_attendance(Digest(b""), b"", group[name].key).client_key for name in others]
         async with attending(table, terms.round_id) as (call, challenge):
             await call.write(
                 pb.AttendRequest(attendances=[sign_attendance(terms.hash, challenge, group[attacker].key)])

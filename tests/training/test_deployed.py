@@ -16,6 +16,7 @@ import torch
 
 from croupier.deploy.operator.rounds import Operator, RoundSettings
 from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.names import RoundId
 from croupier.protocol.questions import Question
 from croupier.runtime.transaction import Transaction
 from croupier.training.checkpoint import Progress
@@ -133,7 +134,7 @@ async def test_batches_go_through_all_users_once_an_epoch(tmp_path: Path) -> Non
         assert [len(epoch) for epoch in progress.epochs(run.steps_per_epoch)] == [3, 1]
         assert [record.steps for record in progress.history] == [3]
         # A round that was not opened belongs to the epoch that is begun: who is asked in it has not answered before.
-        progress.round_id = "in doubt"
+        progress.round_id = RoundId("in doubt")
         assert progress.unreleased(3) == 0
         assert progress.unreleased(4) == 1
 

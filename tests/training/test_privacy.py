@@ -11,7 +11,7 @@ import pytest
 from croupier import certify
 from croupier.accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
 from croupier.accountant.results import Grade
-from croupier.accountant.service.round_certificate import HONEST_ACCOUNTANT, UNWATCHED
+from croupier.accountant.round_assumptions import HONEST_ACCOUNTANT, UNWATCHED
 from croupier.protocol.calibration import unit_sigma
 from croupier.training.privacy import Batch, Conditions, SiloSpending, UserSpending
 
