@@ -36,8 +36,8 @@ _MOST_EPSILON = 500.0
 _MU_TOLERANCE = 1e-5
 """The relative width at which the search for the least mu stops."""
 _TAILS = 2**16
-"""Curves whose costs are kept, about 3 KB each: 10,000 rounds with three tiers and two cuts. A ledger that asks for more
-of them in turn finds none again, and each takes a millisecond."""
+"""Curves whose costs are kept, about 3 KB each: 10,000 rounds with three tiers and two cuts. A ledger that asks for
+more of them in turn finds none again, and each takes a millisecond."""
 _CANDIDATES = 16
 """Values of mu that are compared with a curve at a time."""
 
