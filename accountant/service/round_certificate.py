@@ -27,6 +27,7 @@ from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.v1 import messages_pb2 as pb
 
 __all__ = [
+    "ABSENCE",
     "HONEST_ACCOUNTANT",
     "UNWATCHED",
     "after_sequential",
@@ -47,6 +48,8 @@ HONEST_ACCOUNTANT = (
 )
 UNWATCHED = "no one who learns the answers watches the clients' connections: their traffic shows who is asked, and when"
 """Of a sequential round, whose traffic tells as much as hop 1 knows."""
+ABSENCE = "whether a client answers depends neither on the data, nor on earlier answers, nor on when it is asked"
+"""Of a sequential round: someone who knows who was absent when knows more of the order (docs/accounting.md, 2.1)."""
 
 _MAX_REJECTED = 100_000
 """Hashes of reports without a ticket that fit into the message with the grant."""
@@ -362,7 +365,8 @@ def _sequential_assumptions(terms: RoundTerms, message: pb.Certificate) -> list[
         answered = f"at least {min(users, terms.manifest.min_batch_size)} of {users} clients answer"
     return [
         "the first shuffler is honest: it drew the order of the clients at random and keeps it secret",
-        f"{answered}, each once, and which clients do not answer does not depend on the data",
+        f"{answered}, each once",
+        ABSENCE,
         UNWATCHED,
         f"an answer is passed on {order.period_ms if order else 0} ms after it was asked for: its time tells nothing",
     ]
