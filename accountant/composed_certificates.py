@@ -21,6 +21,7 @@ from croupier.accountant.privacy_filter import (
     FIXED_TERMS,
     TOTAL_BEFOREHAND,
     delta_for_basic,
+    last_cut,
     smallest_admitting_epsilon,
 )
 from croupier.accountant.ranges import check_target_delta, is_number, outside
@@ -28,9 +29,6 @@ from croupier.accountant.results import Certificate, Grade, Guarantee, round_up,
 from croupier.accountant.round_cost import RoundCost, curve_points
 
 __all__ = ["compose", "privacy_loss_distribution"]
-
-_FOLLOWED = 1e-4
-"""A curve is followed to where its delta is this part of the total delta: no filter looks further."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,8 +87,9 @@ def compose(certificates: Iterable[Certificate], *, delta: float, fixed_terms: b
         for part in [_round(certificate)]
     ]
     costs: Counter[RoundCost] = Counter()
+    least = last_cut(sum(part.count for _, part in rounds), delta)
     for certificate, part in rounds:
-        costs[_cost(certificate, part, delta)] += part.count
+        costs[_cost(certificate, part, least)] += part.count
     admitted = smallest_admitting_epsilon(costs, delta)
     found = [] if admitted is None else [(admitted, "a privacy filter", delta)]
     assumptions = dict.fromkeys(line for c in certificates for line in c.assumptions)
@@ -200,12 +199,14 @@ def _pair(epsilon: float, delta: float, alone: Guarantee) -> PairProfile:
     return PairProfile(epsilon, delta)
 
 
-def _cost(certificate: Certificate, part: Round, delta: float) -> RoundCost:
-    """Returns what a filter has to know of one of a certificate's rounds, or of all if they are known together only."""
+def _cost(certificate: Certificate, part: Round, least: float) -> RoundCost:
+    """Returns what a filter has to know of one of a certificate's rounds, or of all if they are known together only.
+
+    least: the delta to which curves are followed.
+    """
     if isinstance(part.profile, PairProfile):
         return RoundCost.of_pair(part.profile.epsilon, part.profile.lost)
     alone = certificate.everyone_else_colludes
-    least = min(_FOLLOWED * delta, 0.5)
     largest = max(tier.local_epsilon for tier in certificate.tiers)
     # A table may show a little more than the budget that it is declared for.
     excess = TABLE_ROUNDING if alone.epsilon > largest * certificate.rounds else 0.0

@@ -201,7 +201,11 @@ _SENTENCES = (
     ),
     (
         r"(?P<who>at least \d+|\d+) of (?P<all>\d+) clients answer(?:ed)?, each once",
-        "Of {all} people {who} answer, each once, and who does not answer has nothing to do with the answers.",
+        "Of {all} people {who} answer, each once.",
+    ),
+    (
+        "whether a client answers depends neither on the data",
+        "Who does not answer has nothing to do with anybody's answer, nor with the moment at which they are asked.",
     ),
     (
         "no one who learns the answers watches the clients' connections",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["HONEST_ACCOUNTANT", "UNWATCHED", "genuine_roster"]
+__all__ = ["ABSENCE", "HONEST_ACCOUNTANT", "UNWATCHED", "genuine_roster"]
 
 HONEST_ACCOUNTANT = (
     "the accountant follows the protocol: it gives tickets to enrolled clients alone, one for each lane, certifies the "
@@ -11,6 +11,8 @@ HONEST_ACCOUNTANT = (
 )
 UNWATCHED = "no one who learns the answers watches the clients' connections: their traffic shows who is asked, and when"
 """An assumption of sequential rounds: their traffic tells as much as hop 1 knows."""
+ABSENCE = "whether a client answers depends neither on the data, nor on earlier answers, nor on when it is asked"
+"""An assumption of sequential rounds: the absences of clients tell of the order (docs/accounting.md, 2.1)."""
 
 
 def genuine_roster(dishonest: int) -> str:

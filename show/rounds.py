@@ -153,7 +153,7 @@ def terms_sections(terms: dict[str, Any], now: float) -> list[dict[str, Any]]:
     """Returns what a person should have read before answering: sections of a title, paragraphs and points.
 
     Args:
-        terms: as `terms_json` gives them, of terms whose signatures are verified, with "state".
+        terms: as `read_round` gives them: terms whose signatures are verified, with "state" and "refusals".
         now: Unix seconds.
     """
     signers, opened = [*terms["shufflers"], terms["accountant"], terms["analyzer"]], terms["state"] == "OPEN"
@@ -162,6 +162,10 @@ def terms_sections(terms: dict[str, Any], now: float) -> list[dict[str, Any]]:
             terms["round_id"],
             f"It takes {'' if opened else 'no more '}answers ({terms['state']} at {signers[0]}). All below is signed "
             f"by {_and(signers)}, with the keys that the deployment file pins.",
+            *(
+                f"The accountant has refused this round, so nothing is published: {why}."
+                for why in terms.get("refusals", ())
+            ),
         ),
         _section(
             f"The question: {terms['question']}",

@@ -24,7 +24,7 @@ from croupier.accountant.privacy_filter import FIXED_TERMS
 from croupier.accountant.published import OutOfRangeError, gspa_mu
 from croupier.accountant.recorded_profile import Profile, RecordedProfile, profile_of
 from croupier.accountant.results import Grade, sum_above
-from croupier.accountant.round_assumptions import HONEST_ACCOUNTANT, UNWATCHED
+from croupier.accountant.round_assumptions import ABSENCE, HONEST_ACCOUNTANT, UNWATCHED
 from croupier.protocol.calibration import unit_epsilon, unit_sigma
 from croupier.protocol.v1 import messages_pb2 as pb
 
@@ -203,7 +203,7 @@ class UserSpending(TrainingCost):
             "neighbouring data sets differ in the example of one user (replace-one)",
             self._randomizer.statement,
             self.conditions.order,
-            *((UNWATCHED,) if self.conditions.sequential else ()),
+            *((ABSENCE, UNWATCHED) if self.conditions.sequential else ()),
             f"at most {dishonest} of the other users of a step are dishonest, lie about their budget or collude, or "
             "had a message lost",
             "the roster is genuine: the clients with tickets are different users",

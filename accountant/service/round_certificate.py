@@ -19,7 +19,7 @@ from croupier.accountant.mechanisms.registry import randomizer_of
 from croupier.accountant.privacy_filter import FIXED_TERMS
 from croupier.accountant.recorded_profile import PROFILE_POINTS, Profile, profile_of
 from croupier.accountant.results import Certificate, Grade, difference, round_down, round_up
-from croupier.accountant.round_assumptions import HONEST_ACCOUNTANT, UNWATCHED, genuine_roster
+from croupier.accountant.round_assumptions import ABSENCE, HONEST_ACCOUNTANT, UNWATCHED, genuine_roster
 from croupier.accountant.service.ledger import Entry, Limit
 from croupier.accountant.service.small_tiers import merge_small_tiers
 from croupier.accountant.service.tickets import BudgetsFound, ReportsFound
@@ -348,7 +348,8 @@ def _sequential_assumptions(terms: RoundTerms, message: pb.Certificate) -> list[
         answered = f"at least {min(users, terms.manifest.min_batch_size)} of {users} clients answer"
     return [
         "the first shuffler is honest: it drew the order of the clients at random and keeps it secret",
-        f"{answered}, each once, and which clients do not answer does not depend on the data",
+        f"{answered}, each once",
+        ABSENCE,
         UNWATCHED,
         f"an answer is passed on {order.period_ms if order else 0} ms after it was asked for: its time tells nothing",
     ]

@@ -234,12 +234,17 @@ class AccountantService(TicketService):
         return True
 
     async def _certify_sequential(self, terms: RoundTerms, first: pb.Certificate, report: pb.SequentialReport) -> bytes:
-        """Returns the signed last certificate, which is durable; the ledger has what it says then."""
+        """Returns the signed last certificate, which is durable; the ledger has what it says then.
+
+        Where clients were skipped, what was entered with the grant stays: that they were absent for reasons that do not
+        depend on when they were asked is an assumption of the certificate, and the ledger does not build on it.
+        """
         certificate, entries = await self._search(after_sequential, terms, first, report.num_answers)
         shown = entries
         limit = limit_of(terms)
+        amends = report.num_answers > 0 and report.num_skipped == 0
         async with self._ledger_turn:
-            if limit is not None:
+            if limit is not None and amends:
                 entries, refusal = await self.store.run(
                     "ask the ledger again",
                     lambda tx: Ledger(tx.connection).amendment(terms.round_id, shown, limit),
@@ -249,7 +254,7 @@ class AccountantService(TicketService):
             document = self.identity.signed(Kind.CERTIFICATE, canonical(certificate)).SerializeToString()
 
             def keep(tx: Transaction) -> None:
-                if report.num_answers:  # else what was entered with the grant stays
+                if amends:
                     Ledger(tx.connection).amend(terms.round_id, entries)
                 tx.put_document(terms.round_id, _LAST_CERTIFICATE, document)
 

@@ -308,7 +308,7 @@ async def test_terms_are_verified_before_they_are_shown(tmp_path: Path) -> None:
         assert none.value.code is Code.NO_OPEN_ROUND
         terms = await at.operator.open_round(settings())
         shown = await read_round(place, transport=transport)
-        assert shown == terms_json(terms) | {"state": "OPEN"}
+        assert shown == terms_json(terms) | {"state": "OPEN", "granted": None, "refusals": []}
         assert await read_round(place, terms.round_id, transport) == shown
         with pytest.raises(Refusal, match="no such round here"):
             await read_round(place, "never", transport)
@@ -328,6 +328,28 @@ async def test_terms_are_verified_before_they_are_shown(tmp_path: Path) -> None:
         file.write_text(file.read_text().replace(analyzer, other))
         with pytest.raises(SignatureError):
             await read_round(place, transport=transport)
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_a_round_that_was_refused_is_shown_with_the_reasons(tmp_path: Path) -> None:
+    """Reproduction: `round show` ended with DELIVERED at hop 1, granted or refused; only `round result` said more."""
+    async with table(tmp_path, 1) as at:
+        seen = {}
+        for most in (0.001, 3.9):
+            terms = await at.operator.open_round(settings(epsilon_max=most))
+            await at.submit(terms, [Participant(1, 1.0)] * 30)
+            _, certificate = await at.finish(terms)
+            shown = await read_round(at.inside.directory, terms.round_id, at.inside.transport)
+            assert (shown["granted"], shown["refusals"]) == (certificate.granted, list(certificate.refusals))
+            seen[shown["granted"]] = terms_text(shown, NOW).plain
+            await at.inside.stop("analyzer")
+            shown = await read_round(at.inside.directory, terms.round_id, at.inside.transport)
+            assert (shown["granted"], shown["refusals"]) == (None, [])
+            await at.inside.start("analyzer")
+        assert "The accountant has refused this round" in seen[False]
+        assert "certified epsilon must be at most 0.001" in seen[False]
+        assert "refused" not in seen[True]
 
 
 def test_what_is_promised_before_people_answer_is_rounded_up() -> None:
