@@ -30,8 +30,8 @@ from croupier import (
     certify,
 )
 from croupier.accountant.service.ledger import RecordedProfile, profile_of
-from tests.accountant.oracles.from_definitions import count_law
 from tests.support.drawn import drawn
+from tests.support.oracles.from_definitions import count_law
 
 Channel = Sequence[Sequence[mpmath.mpf]]
 """Probabilities of the outputs (columns) for each input (rows)."""

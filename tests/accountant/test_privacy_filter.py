@@ -17,8 +17,8 @@ from croupier import Budgets, certify, compose
 from croupier.accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
 from croupier.accountant.privacy_filter import FIXED_TERMS, TOTAL_BEFOREHAND, PrivacyFilter, smallest_admitting_epsilon
 from croupier.accountant.round_cost import ORDERS, RoundCost, curve_points
-from tests.accountant.oracles.adaptive import Pair, largest_delta, profile_points, randomized_response, shuffled_bits
 from tests.support.drawn import drawn
+from tests.support.oracles.adaptive import Pair, largest_delta, profile_points, randomized_response, shuffled_bits
 
 THREE = (
     (randomized_response(0.4), randomized_response(0.8), shuffled_bits(0.5, 6)),

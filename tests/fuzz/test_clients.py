@@ -39,8 +39,8 @@ from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.round_results import RoundResult
 from croupier.runtime.service_directory import load_secrets
 from tests.fuzz.hostile import Vocabulary, drawn, effort, hostile, noted
-from tests.sequential.support import task
 from tests.support import BIT, make_kit
+from tests.support.sequential import task
 
 CODES = [pb.SUBMISSION_CODE_ACCEPTED, pb.SUBMISSION_CODE_TICKETS_GIVEN, 0, 99, -1]
 
