@@ -208,3 +208,27 @@ def test_tests_import_helpers_from_support_or_their_own_room() -> None:
             if first == "tests" and (path[0] not in (room, "support") or any(one.startswith("test_") for one in path)):
                 found.append(f"{file.relative_to(ROOT)}: {module}")
     assert found == []
+
+
+STILL_PRIVATE = {
+    "tests/accountant/bounds/test_exchange_lattice.py: _most_shown",
+    "tests/accountant/bounds/test_exchange_rows.py: _Tilted",
+    "tests/client/test_fleet.py: _parts",
+    "tests/deploy/test_cluster.py: _envelopes",
+    "tests/deploy/test_cluster.py: _on",
+    "tests/deploy/test_messages.py: _question",
+    "tests/deploy/test_population.py: _AnsweredQuestion",
+    "tests/deploy/test_rounds_shown.py: _why_unknown",
+}
+"""What tests import although it is private. Nothing may be added."""
+
+
+def test_tests_import_no_private_names_of_the_product() -> None:
+    found = {
+        f"{file.relative_to(ROOT)}: {name}"
+        for file in (ROOT / "tests").rglob("*.py")
+        for module, names in imported(file)
+        for name in names
+        if name.startswith("_") and module.split(".")[0] in IMPORTED
+    }
+    assert found == STILL_PRIVATE
