@@ -31,7 +31,7 @@ from croupier.runtime.tls import Context
 
 __all__ = ["BudgetsFound", "ReportsFound", "TicketService"]
 
-_KEYS: dict[pb.Lane.ValueType, str] = {pb.LANE_REPORT: "report-tickets", pb.LANE_PARAMETER: "parameter-tickets"}
+TICKET_KEYS: dict[pb.Lane.ValueType, str] = {pb.LANE_REPORT: "report-tickets", pb.LANE_PARAMETER: "parameter-tickets"}
 _REASONS = {DOES_NOT_OPEN: "does-not-open", NO_TICKET: "no-ticket"}
 _REPEATED = "repeated"
 _MEANING = {pb.SUBMISSION_CODE_ALREADY_EXISTS: pb.SUBMISSION_CODE_TICKETS_GIVEN}
@@ -85,7 +85,7 @@ class TicketService(AdmittingService, stubs.AccountantServicer):
     def fresh_keys(self, suite: str) -> dict[str, KeyPair]:
         """Returns the round's envelope and release keys and its two ticket keys, of which seeds are kept."""
         keys = super().fresh_keys(suite) | {RELEASE_KEY: generate_key_pair(suite)}
-        for lane, purpose in _KEYS.items():
+        for lane, purpose in TICKET_KEYS.items():
             seed = SystemRandom().block(32)
             keys[purpose] = KeyPair(TicketIssuer(seed, lane).public_key, PrivateKey(seed))
         return keys
@@ -94,8 +94,8 @@ class TicketService(AdmittingService, stubs.AccountantServicer):
         """Returns the public halves as they stand in the manifest."""
         public = super().round_keys(round_id, keys)
         public.release_public_key = keys[RELEASE_KEY].public
-        public.report_ticket_key = keys[_KEYS[pb.LANE_REPORT]].public
-        public.parameter_ticket_key = keys[_KEYS[pb.LANE_PARAMETER]].public
+        public.report_ticket_key = keys[TICKET_KEYS[pb.LANE_REPORT]].public
+        public.parameter_ticket_key = keys[TICKET_KEYS[pb.LANE_PARAMETER]].public
         return public
 
     def senders(self, terms: RoundTerms) -> dict[pb.Lane.ValueType, str]:
@@ -182,10 +182,10 @@ class TicketService(AdmittingService, stubs.AccountantServicer):
     def lane_work(self, terms: RoundTerms, keys: Mapping[str, KeyPair], lane: pb.Lane.ValueType) -> LaneWork:
         """See `Opening.lane_work`: budgets are opened, and the tickets of both lanes checked."""
         if lane == pb.LANE_TICKET:
-            check = partial(check_reports, keys[_KEYS[pb.LANE_REPORT]].private, terms.hash)
+            check = partial(check_reports, keys[TICKET_KEYS[pb.LANE_REPORT]].private, terms.hash)
             return LaneWork(len(UNOPENED), HASH_BYTES, check)
         layer = onion_of(terms).layer(pb.LANE_PARAMETER, HOP_ACCOUNTANT)
-        seed = keys[_KEYS[pb.LANE_PARAMETER]].private
+        seed = keys[TICKET_KEYS[pb.LANE_PARAMETER]].private
         work = partial(
             open_budgets, terms.suite, keys[ENVELOPE_KEY].private, layer.label, layer.plain_size, seed, terms.hash
         )
@@ -237,4 +237,4 @@ class TicketService(AdmittingService, stubs.AccountantServicer):
 
 
 def _seeds(keys: Mapping[str, KeyPair]) -> dict[pb.Lane.ValueType, bytes]:
-    return {lane: keys[purpose].private for lane, purpose in _KEYS.items()}
+    return {lane: keys[purpose].private for lane, purpose in TICKET_KEYS.items()}

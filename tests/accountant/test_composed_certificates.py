@@ -13,7 +13,7 @@ from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 from croupier import Budgets, Certificate, Grade, certify, compose, privacy_loss_distribution
 from croupier.accountant.mechanisms.table import TableMechanism
 from croupier.accountant.results import round_up, sum_above
-from tests.accountant.oracles.from_definitions import count_law
+from tests.support.oracles.from_definitions import count_law
 
 FEW = certify([0.5, 0.5, 1.0], "rr", delta=1e-3, attack=False)
 MORE = certify([2.0] * 6, "rr", delta=1e-3, attack=False)

@@ -16,7 +16,7 @@ from croupier.accountant.bounds.exact_binary import ExactBinaryProfile
 from croupier.accountant.bounds.profile import Bounded
 from croupier.accountant.composition import ComposedProfile, Round, profile_nodes
 from croupier.accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
-from tests.accountant.oracles.from_definitions import count_law
+from tests.support.oracles.from_definitions import count_law
 
 
 class GaussianProfile:

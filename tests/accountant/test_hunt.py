@@ -31,8 +31,8 @@ from croupier import (
 )
 from croupier.accountant.ranges import Linkage
 from croupier.accountant.recorded_profile import RecordedProfile, profile_of
-from tests.accountant.oracles.from_definitions import count_law
 from tests.support.drawn import drawn
+from tests.support.oracles.from_definitions import count_law
 
 Channel = Sequence[Sequence[mpmath.mpf]]
 """Probabilities of the outputs (columns) for each input (rows)."""

@@ -26,8 +26,8 @@ from croupier.accountant.planner import plan
 from croupier.accountant.ranges import BOUNDS, LINKAGES, Bounds, check_linkage
 from croupier.accountant.recorded_profile import profile_of
 from croupier.training.privacy import Batch, Conditions, UserSpending
-from tests.accountant.oracles.exchange import divergence_of_split
 from tests.support.drawn import drawn
+from tests.support.oracles.exchange import divergence_of_split
 
 MIXED = Budgets.from_tiers([(0.5, 9000), (2.0, 1000)])
 BITS = [BinaryRandomizedResponse(), OneBitMean(), HemisphereMechanism(dimension=3), KaryRandomizedResponse(2)]

@@ -30,8 +30,8 @@ from croupier.accountant.privacy_filter import (
     smallest_admitting_epsilon,
 )
 from croupier.accountant.round_cost import ORDERS, RoundCost, curve_points
-from tests.accountant.oracles.adaptive import Pair, largest_delta, profile_points, randomized_response, shuffled_bits
 from tests.support.drawn import drawn
+from tests.support.oracles.adaptive import Pair, largest_delta, profile_points, randomized_response, shuffled_bits
 
 THREE = (
     (randomized_response(0.4), randomized_response(0.8), shuffled_bits(0.5, 6)),

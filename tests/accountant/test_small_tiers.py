@@ -23,7 +23,7 @@ from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support import make_kit
 from tests.support.drawn import drawn
-from tests.test_mechanisms_contract import EXAMPLES
+from tests.support.mechanisms import EXAMPLES
 
 GRID = (0.37, 1.0, 2.0, 4.0)
 KINDS = [RandomizedResponse(), KaryResponse(5), OneBit(0.0, 1.0)]

@@ -26,9 +26,9 @@ from croupier.protocol.mechanisms import (
 )
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
-from tests.accountant.oracles.from_definitions import count_law
 from tests.support import make_kit
-from tests.test_mechanisms_contract import EXAMPLES
+from tests.support.mechanisms import EXAMPLES
+from tests.support.oracles.from_definitions import count_law
 
 MIXTURES = [RandomizedResponse(), KaryResponse(5), OneBit(0.0, 1.0), Hemisphere(VectorTask(3, 1.0, "m", bytes(12)))]
 NOISE = Laplace(low=0.0, high=1.0, lattice=100)

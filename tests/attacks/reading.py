@@ -16,7 +16,7 @@ from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.service import RoundService, ServiceSetup
 from croupier.runtime.tasks import OPENED
-from tests.attacks.arena import Arena
+from tests.support.arena import Arena
 from tests.support.lanes import lane_in
 
 __all__ = [

@@ -26,8 +26,8 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.service import ENVELOPE_KEY
 from croupier.runtime.workers import WorkerPool
 from tests.attacks import cheaters
-from tests.attacks.arena import arena
 from tests.support import BIT, make_kit, settings
+from tests.support.arena import arena
 from tests.support.clients import crafted, seal_prepared, stranger, submissions_of, without_tickets
 from tests.support.lanes import lane_in
 

@@ -19,8 +19,8 @@ from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.service import ServiceSetup
 from tests.attacks import cheaters
-from tests.attacks.arena import Arena, arena
 from tests.support import settings
+from tests.support.arena import Arena, arena
 from tests.support.clients import seal_all_of, submissions_of
 
 GRID = (0.5, 1.0, 2.0, 4.0)

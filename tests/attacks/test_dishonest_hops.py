@@ -30,8 +30,8 @@ from croupier.runtime.service import RoundService, ServiceSetup
 from croupier.runtime.transaction import Transaction
 from croupier.shuffler.service import ShufflerService
 from tests.attacks import cheaters
-from tests.attacks.arena import arena
 from tests.support import settings
+from tests.support.arena import arena
 from tests.support.clients import seal_all_of, submissions_of
 
 Cheat = Callable[[ServiceSetup], RoundService]

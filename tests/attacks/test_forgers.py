@@ -19,8 +19,8 @@ from croupier.protocol.tickets import TicketIssuer, TicketRequest
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from tests.attacks import cheaters
-from tests.attacks.arena import Arena, Cast, arena
 from tests.support import settings
+from tests.support.arena import Arena, Cast, arena
 from tests.support.clients import crafted, submissions_of, tickets_of
 
 PEOPLE, LEFT = 60, 25

@@ -30,10 +30,10 @@ from croupier.protocol.names import PublicKey
 from croupier.protocol.onion import Onion
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
-from tests.attacks.arena import Arena, arena
-from tests.runtime.test_retention import DAY_S, Later
 from tests.support import SUITE, settings
+from tests.support.arena import Arena, arena
 from tests.support.clients import seal_prepared, stranger, submissions_of
+from tests.support.clocks import DAY_S, Later
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
 UNKNOWN, ACCEPTED = pb.SUBMISSION_CODE_UNKNOWN_CLIENT, pb.SUBMISSION_CODE_ACCEPTED

@@ -30,7 +30,6 @@ from croupier.runtime.service_directory import load_secrets
 from croupier.runtime.transaction import Transaction
 from croupier.shuffler.service import ShufflerService
 from tests.attacks import cheaters
-from tests.attacks.arena import WAIT_S, arena
 from tests.attacks.reading import (
     FINE,
     POLICY_NOBODY_MEETS,
@@ -42,6 +41,7 @@ from tests.attacks.reading import (
     reports_in,
 )
 from tests.support import settings
+from tests.support.arena import WAIT_S, arena
 
 
 def live_secrets(digests: set[bytes]) -> int:

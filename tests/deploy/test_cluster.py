@@ -23,9 +23,8 @@ from croupier.protocol.errors import Code, Refusal
 from croupier.runtime.cluster import Cluster
 from lab.bench.cluster import _envelopes, _on
 from tests.deploy.cluster_work import records_unless_first, refuse, wait_until
-from tests.deploy.test_messages import refused
 from tests.support import BIT, settings
-from tests.support.command_line import answer, as_process
+from tests.support.command_line import answer, as_process, refused
 from tests.support.rounds import WAIT_S, people, table
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("processes")]

@@ -15,8 +15,7 @@ from lab.experiments.catalogue import FIGURES, chosen
 from lab.experiments.figure import Finding, Settings, Size, Verdict, value_at, worst
 from lab.experiments.measures.histograms import BOXES, read_checkins
 from lab.experiments.runner import run_figures
-from tests.deploy.test_messages import refused
-from tests.support.command_line import answer, croupier
+from tests.support.command_line import answer, croupier, refused
 
 pytestmark = pytest.mark.xdist_group("experiments")  # they are run once
 QUICK = Settings(Size.QUICK)

@@ -26,13 +26,7 @@ from croupier.protocol.errors import SignatureError
 from croupier.protocol.mechanisms import KaryResponse, Laplace
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
-from tests.support.command_line import answer, croupier
-
-
-def refused(*arguments: object) -> str:
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert result.exit_code == 2, result.output
-    return " ".join(result.stderr.split())
+from tests.support.command_line import answer, croupier, refused
 
 
 def test_a_document_is_out_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,8 +31,8 @@ from tests.faults.oracle import Violation
 from tests.faults.play import Game
 from tests.faults.schedules import Step
 from tests.faults.worlds import InProcessWorld
-from tests.sequential.support import DIMENSION, Person, task
 from tests.support import Threads
+from tests.support.sequential import DIMENSION, Person, task
 
 __all__ = ["SequentialGame"]
 

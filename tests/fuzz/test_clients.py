@@ -28,7 +28,7 @@ from croupier.client.submission import Participant, Sealed, new_client_key, send
 from croupier.client.tickets import seal_with_tickets
 from croupier.client.verification import missing_at_hop
 from croupier.deploy.operator.keys import make_deployment
-from croupier.net.http_channel import HttpAnswer, _failure
+from croupier.net.http_channel import HttpAnswer, failure_of
 from croupier.protocol.deployment import Deployment
 from croupier.protocol.errors import CroupierError, ProtocolError
 from croupier.protocol.identity import Identity, Kind
@@ -39,8 +39,8 @@ from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.round_results import RoundResult
 from croupier.runtime.service_directory import load_secrets
 from tests.fuzz.hostile import Vocabulary, drawn, effort, hostile, noted
-from tests.sequential.support import task
 from tests.support import BIT, make_kit
+from tests.support.sequential import task
 
 CODES = [pb.SUBMISSION_CODE_ACCEPTED, pb.SUBMISSION_CODE_TICKETS_GIVEN, 0, 99, -1]
 
@@ -234,7 +234,7 @@ def test_streams_of_hop_1(attended: tuple[World, dict[str, Attendee], Outbox], s
 @hypothesis.given(st.integers(100, 999), st.binary(max_size=60) | drawn(pb.Signed.DESCRIPTOR))
 def test_failures_of_a_gateway(status: int, body: bytes) -> None:
     noted()
-    assert isinstance(_failure(HttpAnswer(status, {}, body)), grpc.aio.AioRpcError)
+    assert isinstance(failure_of(HttpAnswer(status, {}, body)), grpc.aio.AioRpcError)
 
 
 def test_what_a_client_is_told_that_the_protocol_does_not_have(world: World) -> None:
@@ -247,7 +247,7 @@ def test_what_a_client_is_told_that_the_protocol_does_not_have(world: World) -> 
     with pytest.raises(ProtocolError, match="the service's answer cannot be read"):
         asyncio.run(send(Says(b"\xff"), "round", {"a": b""}))  # type: ignore[arg-type]
     for body in (b"[" * 100_000, b'{"code": [], "message": ""}', b'{"code": "none"}'):
-        assert _failure(HttpAnswer(500, {}, body)).code() is grpc.StatusCode.UNKNOWN
+        assert failure_of(HttpAnswer(500, {}, body)).code() is grpc.StatusCode.UNKNOWN
     certificate = pb.Certificate(granted=True, grade="\x1bPROVED")
     with pytest.raises(ProtocolError, match=r"what is not a certificate: '.x1bPROVED' is not a valid Grade"):
         RoundResult.read(pb.Publication(), certificate)

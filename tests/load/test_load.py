@@ -20,9 +20,9 @@ from croupier.runtime.limits import BUDGET_BYTES
 from croupier.runtime.transport import public_channel
 from lab.bench.load import crowd
 from tests.load.bad_peers import bad_peers, relay
-from tests.load.http2 import calling
 from tests.support import settings
 from tests.support.clients import seal_all_of
+from tests.support.http2 import calling
 from tests.support.rounds import WAIT_S, Table, table
 
 NUM_GOOD = 60

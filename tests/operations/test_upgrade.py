@@ -25,9 +25,9 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.runtime.schema import STORE_VERSION
 from croupier.runtime.store import Store
-from tests.postgresql import Server
 from tests.support import BIT, InProcess, Threads, settings
 from tests.support.in_memory import Network
+from tests.support.postgresql import Server
 from tests.support.rounds import people
 from tests.support.virtual_time import VirtualClock
 

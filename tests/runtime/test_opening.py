@@ -13,8 +13,8 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime import transaction
 from croupier.runtime.opening import Opening
 from croupier.shuffler.service import ShufflerService
-from tests.attacks.arena import WAIT_S, arena
 from tests.support import settings
+from tests.support.arena import WAIT_S, arena
 
 
 async def opened(hop: Opening, round_id: str) -> list[int]:

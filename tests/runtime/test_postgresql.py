@@ -25,7 +25,7 @@ from croupier.runtime.database import Timeouts
 from croupier.runtime.store import Store
 from croupier.runtime.transaction import Transaction
 from lab.bench.stores import kinds_of, measure_stores, store_lines
-from tests.postgresql import Server
+from tests.support.postgresql import Server
 
 WRAPPING_KEY = b"k" * 32
 BODY = os.urandom(300)

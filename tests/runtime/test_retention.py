@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,24 +16,12 @@ from croupier.protocol.onion import Onion
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
-from croupier.runtime.clock import Clock
 from tests.support import BIT, settings
+from tests.support.clocks import Later
 from tests.support.rounds import Table, people, table
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
-DAY_S = 24 * 3600
 KEPT = {"shuffler-1": set[str](), "accountant": {"certificate"}, "analyzer": {"publication"}}
-
-
-@dataclass
-class Later(Clock):
-    """A clock that is ahead of another one."""
-
-    of: Clock
-    days: float = 0.0
-
-    def now(self) -> float:
-        return self.of.now() + self.days * DAY_S
 
 
 async def pass_days(at: Table, days: float) -> None:

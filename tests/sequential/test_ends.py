@@ -18,7 +18,7 @@ from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.onion import Onion
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.shuffler.service import ShufflerService
-from tests.sequential.support import Table, laid, num_present, people, settings, signed_answer, task
+from tests.support.sequential import Table, laid, num_present, people, settings, signed_answer, task
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
 

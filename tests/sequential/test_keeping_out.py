@@ -32,9 +32,9 @@ from croupier.runtime.service import ENVELOPE_KEY
 from croupier.runtime.service_directory import load_secrets
 from croupier.shuffler.attendance import MAX_ATTENDANCES, Attendance, Stream
 from croupier.shuffler.service import ShufflerService
-from tests.sequential.support import DIMENSION, Person, Table, laid, people, settings, signed_answer, task
 from tests.support import BIT
 from tests.support import settings as bit_settings
+from tests.support.sequential import DIMENSION, Person, Table, laid, people, settings, signed_answer, task
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
 

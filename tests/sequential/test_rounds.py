@@ -20,7 +20,7 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.shuffler.attendance import MAX_ATTENDANCES
 from croupier.shuffler.sequential_order import secret_order
 from croupier.shuffler.service import ShufflerService
-from tests.sequential.support import DIMENSION, Person, laid, num_present, people, settings, task
+from tests.support.sequential import DIMENSION, Person, laid, num_present, people, settings, task
 from tests.support.virtual_time import virtual_loop
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]

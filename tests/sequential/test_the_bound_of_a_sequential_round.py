@@ -12,8 +12,8 @@ from croupier.accountant.service.round_certificate import certify_into
 from croupier.protocol.mechanisms import Hemisphere
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
-from tests.sequential.support import DIMENSION, task
 from tests.support import make_kit
+from tests.support.sequential import DIMENSION, task
 
 TIERS = [(0.5, 9000), (2.0, 1000)]
 

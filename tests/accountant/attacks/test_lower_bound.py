@@ -28,8 +28,8 @@ from croupier.accountant.attacks.lower_bound import lower_bound
 from croupier.accountant.numerics.gaussian import gaussian_delta
 from croupier.accountant.ranges import Linkage
 from croupier.protocol.calibration import unit_sigma
-from tests.accountant.oracles.from_definitions import VECTORS, worst_delta
 from tests.support.drawn import drawn
+from tests.support.oracles.from_definitions import VECTORS, worst_delta
 
 Floats = npt.NDArray[np.float64]
 Tiers = list[tuple[float, int]]

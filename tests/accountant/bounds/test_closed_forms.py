@@ -20,8 +20,8 @@ from croupier import (
     OneBitMean,
     Randomizer,
 )
-from tests.accountant.oracles.from_definitions import VECTORS, blanket_delta, worst_delta
 from tests.support.accounting import certify_without_attack as certify
+from tests.support.oracles.from_definitions import VECTORS, blanket_delta, worst_delta
 
 ROUNDING = 1e-14
 """Of the brute force, which adds a few hundred doubles below 1."""

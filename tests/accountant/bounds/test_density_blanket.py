@@ -21,8 +21,8 @@ from croupier.accountant.bounds.profile import Bounded
 from croupier.accountant.mechanisms.additive_noise import AdditiveNoise, GaussianNoise, LaplaceNoise, interval_cells
 from croupier.accountant.numerics.gaussian import gaussian_delta
 from croupier.protocol.calibration import unit_sigma
-from tests.accountant.oracles.from_definitions import VECTORS, count_law
 from tests.support.accounting import certify_without_attack as certify
+from tests.support.oracles.from_definitions import VECTORS, count_law
 
 Floats = NDArray[np.float64]
 NOISES: list[tuple[AdditiveNoise, float]] = [

@@ -16,7 +16,8 @@ from croupier.accountant.attacks.lower_bound import lower_bound
 from croupier.accountant.bounds.exchange import exchange_bound, stages, tilt
 from croupier.accountant.bounds.exchange_binary import ExchangeBinaryProfile, exchange_binary_profile
 from croupier.accountant.bounds.profile import NoAmplification, Others, Victim, smallest_epsilon
-from tests.accountant.oracles.exchange import (
+from tests.support.drawn import drawn
+from tests.support.oracles.exchange import (
     count_law,
     divergence_of_split,
     exchanged,
@@ -24,7 +25,6 @@ from tests.accountant.oracles.exchange import (
     law_by_clocks,
     worst_bits,
 )
-from tests.support.drawn import drawn
 
 Tiers = list[tuple[float, int]]
 

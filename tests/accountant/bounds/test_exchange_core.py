@@ -27,9 +27,9 @@ from croupier.accountant.bounds.exchange_rows import HostSums
 from croupier.accountant.bounds.least import ChordProfile
 from croupier.accountant.bounds.profile import Others, Victim
 from croupier.accountant.ranges import LINKAGES
-from tests.accountant.bounds.test_core_laws import density, grid, whole
-from tests.accountant.bounds.test_exchange_laplace import histogram, letters
+from tests.support.cuts import density, grid, whole
 from tests.support.drawn import drawn
+from tests.support.histograms import histogram, letters
 
 Floats = NDArray[np.float64]
 Tiers = list[tuple[float, int]]

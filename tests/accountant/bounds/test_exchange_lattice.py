@@ -21,8 +21,8 @@ from croupier.accountant.bounds.exchange_laplace import (
 from croupier.accountant.bounds.exchange_lattice import ExchangeLatticeProfile, _most_shown, on_lattice
 from croupier.accountant.bounds.profile import Curve, NoAmplification, Others, Victim
 from croupier.accountant.mechanisms.laplace import LaplaceMechanism
-from tests.accountant.bounds.test_exchange_laplace import histogram
 from tests.support.drawn import drawn
+from tests.support.histograms import histogram
 
 Floats = NDArray[np.float64]
 Tiers = list[tuple[float, int]]

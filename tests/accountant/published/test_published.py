@@ -32,7 +32,7 @@ from croupier.accountant.published import clones
 from croupier.accountant.published.equal_budgets import least_mass
 from croupier.accountant.published.likelihood_tests import gaussian_errors, laplace_errors
 from croupier.accountant.published.validity import solve
-from tests.accountant.oracles.from_definitions import VECTORS, blanket_delta, count_law, worst_delta
+from tests.support.oracles.from_definitions import VECTORS, blanket_delta, count_law, worst_delta
 
 REFUTED: dict[str, dict[str, Any]] = {row["case"]: row for row in VECTORS["refuted_published"]}
 NAMES = [
