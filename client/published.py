@@ -12,7 +12,7 @@ from croupier.protocol.certificates import certificate_json
 from croupier.protocol.codes import Note
 from croupier.protocol.errors import ProtocolError
 from croupier.protocol.shown import as_shown
-from croupier.protocol.statements import read_messages, written_json
+from croupier.protocol.statements import read_messages, state, written_json
 from croupier.protocol.v1 import messages_pb2 as pb
 
 __all__ = ["publication_json"]
@@ -32,9 +32,11 @@ def publication_json(publication: pb.Publication, certificate: pb.Certificate) -
         ProtocolError: certificate or result state what only a newer version knows.
     """
     try:
-        stated, notes = certificate_json(certificate), written_json(read_messages(Note, publication.notes))
+        stated, notes = certificate_json(certificate), read_messages(Note, publication.notes)
     except ValueError as error:
         raise ProtocolError(f"the result cannot be read: {as_shown(str(error))}") from error
+    if not certificate.schema:
+        notes = (*notes, state(Note.NOTED_BY_EARLIER_VERSION))
     values, sealed = list(publication.values), bool(publication.sealed_result)
     hidden = sealed or not (values or certificate.granted)
     listed = len(values) != 1 and not hidden
@@ -60,7 +62,7 @@ def publication_json(publication: pb.Publication, certificate: pb.Certificate) -
         "clamping": _clamping_json(publication.clamping) if publication.HasField("clamping") else None,
         "merging_bias": publication.merging_bias if certificate.merged_below and not sealed else None,
         "drops": {drop.reason: drop.count for drop in publication.drops},
-        "notes": notes,
+        "notes": written_json(notes),
         "certificate": stated,
     }
     shown: dict[str, Any] = as_shown(document)

@@ -301,6 +301,10 @@ def read_certificate(document: object) -> pb.Certificate:
         raise ValueError(f"the document is {document!r:.60}; {READABLE}")
     if isinstance(document.get("schema"), int) and document["schema"] > SCHEMA:
         raise ValueError(f"schema is {document['schema']}; this croupier reads {SCHEMA}: install a newer one")
+    if "schema" not in document and "assumptions" in document:
+        raise ValueError(
+            "schema is missing: an earlier croupier has written the document; print it again with this one"
+        )
     of_round = "round_id" in document
     try:
         found = (_RoundCertificate if of_round else _Certificate).model_validate(dict(document))
@@ -401,7 +405,17 @@ def json_schema() -> dict[str, Any]:
     return found
 
 
+def _lines(value: Any, depth: int) -> str:
+    """Returns JSON with a line for each entry, down to this depth."""
+    if depth == 0 or not value or not isinstance(value, dict | list):
+        return json.dumps(value)
+    if isinstance(value, list):
+        return "[\n" + ",\n".join(_lines(one, depth - 1) for one in value) + "\n]"
+    entries = (f"{json.dumps(name)}: {_lines(one, depth - 1)}" for name, one in value.items())
+    return "{\n" + ",\n".join(entries) + "\n}"
+
+
 if __name__ == "__main__":
     import sys
 
-    sys.stdout.write(json.dumps(json_schema(), indent=1) + "\n")
+    sys.stdout.write(_lines(json_schema(), 4) + "\n")

@@ -147,6 +147,7 @@ class Note(StrEnum):
     FORMULA_INVALID = "formula-invalid"
     IGNORES_SHOWN_BUDGETS = "ignores-shown-budgets"
     IGNORES_DISHONEST = "ignores-dishonest"
+    NOTED_BY_EARLIER_VERSION = "noted-by-earlier-version"
 
 
 class RefusalReason(StrEnum):

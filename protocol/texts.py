@@ -268,6 +268,10 @@ TEXTS: dict[Code, str] = {
     Note.FORMULA_INVALID: "{why}",
     Note.IGNORES_SHOWN_BUDGETS: "it does not allow for this: a report shows its tier",
     Note.IGNORES_DISHONEST: "it does not allow for this: {dishonest} of the others may be dishonest",
+    Note.NOTED_BY_EARLIER_VERSION: (
+        "an earlier version of croupier has made this result, and wrote its notes as sentences, which this version "
+        "does not read: that version shows them"
+    ),
     RefusalReason.TOO_FEW_REPORTS: "{reports} reports have a ticket; it must be at least {least} of them",
     RefusalReason.TOO_FEW_BUDGETS: "{budgets} budgets have a ticket; it must be at least {least} of them",
     RefusalReason.TOO_MANY_WITHOUT_TICKET: "{reports} reports have no ticket; it must be at most {most} of them",

@@ -81,7 +81,7 @@ def _forgetting_takes_pieces(_connection: sa.Connection, _shown: str) -> None:
 
 
 def _certificates_have_codes(_connection: sa.Connection, _shown: str) -> None:
-    """3 → 4: certificates and results state codes. An older croupier would show them without assumptions or refusals."""
+    """3 → 4: certificates and results state codes. An older croupier would show them without their assumptions."""
 
 
 _STEPS: tuple[Callable[[sa.Connection, str], None], ...] = (

@@ -193,7 +193,7 @@ def test_a_demonstration_leaves_out_the_same_note(monkeypatch: pytest.MonkeyPatc
     publication.values.add(estimate=0.5)
 
     def decide() -> list[str]:
-        outcome = RoundOutcome(publication, pb.Certificate(round_id="q"), {}, [], 0.0, 0.0)
+        outcome = RoundOutcome(publication, pb.Certificate(schema=1, round_id="q"), {}, [], 0.0, 0.0)
         return codes(published_at_random(outcome)["notes"])
 
     before, after = both(monkeypatch, decide)

@@ -270,5 +270,5 @@ def test_a_demonstration_warns_of_nothing_that_cannot_be_so() -> None:
     notes = [state(Note.DEPENDENT_BUDGETS), state(Note.TIERS_SCALED, reports=3, budgets=4)]
     publication = pb.Publication(notes=messages_of(notes))
     publication.values.add(estimate=0.5)
-    document = published_at_random(RoundOutcome(publication, pb.Certificate(round_id="q"), {}, [], 0.0, 0.0))
+    document = published_at_random(RoundOutcome(publication, pb.Certificate(schema=1, round_id="q"), {}, [], 0.0, 0.0))
     assert codes(document["notes"]) == [Note.TIERS_SCALED]

@@ -205,12 +205,16 @@ def test_a_certificate_of_an_earlier_version_keeps_its_numbers() -> None:
     assert codes(document["refusals"]) == [RefusalReason.REFUSED_BY_EARLIER_VERSION]
     before.granted = True
     assert certificate_json(before)["refusals"] == []
+    assert codes(publication_json(pb.Publication(), before)["notes"]) == [Note.NOTED_BY_EARLIER_VERSION]
     with pytest.raises(ValueError, match="an earlier version of croupier has signed this certificate"):
         Certificate.from_message(before)
 
 
-def test_a_newer_document_is_refused_with_what_to_do() -> None:
+def test_other_versions_documents_are_refused_with_what_to_do() -> None:
     document = certify({1.0: 50}, "rr", delta=1e-3).to_json()
+    earlier = {name: value for name, value in document.items() if name != "schema"}
+    with pytest.raises(ValueError, match="an earlier croupier has written the document; print it again"):
+        read_certificate(earlier)
     with pytest.raises(ValueError, match="schema is 2; this croupier reads 1: install a newer one"):
         read_certificate({**document, "schema": 2})
     message = certify({1.0: 50}, "rr", delta=1e-3).to_message()
