@@ -17,6 +17,7 @@ import numpy as np
 
 from croupier.accountant.answers import Choice, answer_of
 from croupier.accountant.budgets import AnyBudgets, Budgets, as_budgets
+from croupier.accountant.certificate import Certificate
 from croupier.accountant.certification import certify, check_setting
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.registry import as_randomizer
@@ -24,8 +25,9 @@ from croupier.accountant.numerics.gaussian import gaussian_delta, gaussian_epsil
 from croupier.accountant.numerics.largest_point import Reached, largest_point
 from croupier.accountant.numerics.roots import root_between
 from croupier.accountant.ranges import DEFAULT_DELTA, Bounds, Linkage, check_count, is_number, outside
-from croupier.accountant.results import Certificate, TierCertificate, round_down, round_up
+from croupier.accountant.results import TierCertificate
 from croupier.accountant.victims import groups_of_victims
+from croupier.protocol.rounding import round_down, round_up
 
 __all__ = ["Goal", "Plan", "plan", "resized", "standard_error"]
 

@@ -20,30 +20,12 @@ from fractions import Fraction
 import numpy as np
 
 from croupier.accountant.numerics.binomial import UNIT, Floats
+from croupier.accountant.numerics.decimals import sum_above, written
 from croupier.accountant.numerics.gaussian import gaussian_delta, gaussian_error
 from croupier.accountant.ranges import check_epsilon, check_target_delta
-from croupier.accountant.results import sum_above, written
 from croupier.accountant.round_cost import ORDERS, RoundCost
 
-__all__ = [
-    "FIXED_TERMS",
-    "TOTAL_BEFOREHAND",
-    "PrivacyFilter",
-    "delta_for_basic",
-    "last_cut",
-    "smallest_admitting_epsilon",
-]
-
-FIXED_TERMS = (
-    "the terms of all releases were fixed before the first result: which releases there are, and who takes part in "
-    "each with which budget, does not depend on earlier results"
-)
-"""What composing privacy losses, or adding the whole of all deltas, assumes. A privacy filter does not assume it."""
-TOTAL_BEFOREHAND = (
-    "this epsilon and delta, as a total that every release kept, were fixed before the first result: a total that is "
-    "read from releases afterwards promises nothing where results decided which releases there are"
-)
-"""What the smallest filter that admits some rounds assumes. For a limit that was set beforehand nothing is assumed."""
+__all__ = ["PrivacyFilter", "delta_for_basic", "last_cut", "smallest_admitting_epsilon"]
 
 _BASIC_SHARE = Fraction(1, 4)
 """The part of delta for paths on which epsilons and deltas add up to little enough: pure budgets need nothing of it."""

@@ -10,6 +10,9 @@ import numpy as np
 
 from croupier.accountant.bounds.profile import Bounded, PrivacyProfile
 from croupier.accountant.numerics.chords import Chords
+from croupier.accountant.privacy_curve import Proof
+from croupier.protocol.codes import Method, Step
+from croupier.protocol.statements import Statement, state
 
 __all__ = ["PROFILE_POINTS", "Profile", "RecordedProfile", "profile_of"]
 
@@ -27,7 +30,7 @@ class RecordedProfile:
     """
 
     profiles: Sequence[Sequence[tuple[float, float]]]
-    method: str = "stored certified profile"
+    method: Proof = (state(Method.STORED_PROFILE),)
 
     def delta(self, epsilon: float) -> Bounded:
         """Returns the chord's delta: the last point's delta beyond it, and 1 before the first point."""
@@ -42,9 +45,9 @@ class RecordedProfile:
         first = [next((e for e, d in profile if d <= delta), profile[-1][0]) for profile in self.profiles]
         return max(first)
 
-    def explain(self) -> tuple[str, ...]:
-        """Returns one line: the number of tiers."""
-        return (f"stored profile of {len(self.profiles)} tiers",)
+    def explain(self) -> tuple[Statement[Step], ...]:
+        """See `PrivacyProfile`."""
+        return (state(Step.STORED_TIERS, tiers=len(self.profiles)),)
 
 
 def profile_of(curve: PrivacyProfile, epsilon: float, local_epsilon: float) -> Profile:

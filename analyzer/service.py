@@ -21,6 +21,7 @@ import numpy as np
 
 from croupier.analyzer.estimators import Merged, decoder, estimate
 from croupier.protocol.batches import digest_of_hashes, drop_counts
+from croupier.protocol.codes import Note
 from croupier.protocol.collector import seal_result
 from croupier.protocol.envelope import HOP_ANALYZER, HOP_RELEASE, KeyPair, open_many
 from croupier.protocol.errors import Code, Refusal, SignatureError
@@ -29,6 +30,7 @@ from croupier.protocol.manifest import RoundTerms, canonical
 from croupier.protocol.names import PrivateKey, PublicKey
 from croupier.protocol.onion import UNOPENED, onion_of, split_report, ticket_item
 from croupier.protocol.questions import ANSWER_KEY_BYTES
+from croupier.protocol.statements import messages_of, state
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
@@ -398,7 +400,8 @@ def _answer(
     needed = terms.manifest.min_batch_size
     publication.num_reports = len(reports)
     if len(reports) < needed:
-        publication.notes.append(f"{len(reports):,} reports could be read; the round needs {needed:,} for an estimate")
+        note = state(Note.TOO_FEW_TO_ESTIMATE, reports=len(reports), least=needed)
+        publication.notes.extend(messages_of([note]))
         return
     tiers = [(tier.local_epsilon, tier.count) for tier in certificate.tiers]
     merged = Merged(terms.budget_grid, terms.smallest_tier) if terms.manifest.merge_small_tiers else None

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import grpc.aio
 
-from croupier.accountant.privacy_filter import FIXED_TERMS
-from croupier.accountant.results import right_at_most
+from croupier.accountant.guessing import right_at_most
 from croupier.client.rounds import state_name
 from croupier.net.retrying import why_unreachable
+from croupier.protocol.codes import Assumption
 from croupier.protocol.errors import refusal_of
 from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.statements import state, written_json
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 
@@ -170,6 +171,7 @@ def _budget_json(terms: RoundTerms, budget: pb.LocalBudget) -> dict[str, Any]:
 
 def spent_json(tiers: Sequence[Spent], delta: float, *, fixed_terms: bool) -> dict[str, Any]:
     """Returns what all rounds together have cost, by tier; where epsilon is None, enough_delta would give one."""
+    assumed = (state(Assumption.FIXED_TERMS),)
     spent = [
         {
             "tier": one.tier,
@@ -180,7 +182,7 @@ def spent_json(tiers: Sequence[Spent], delta: float, *, fixed_terms: bool) -> di
         }
         for one in tiers
     ]
-    return {"delta": delta, "assumptions": [FIXED_TERMS] if fixed_terms else [], "spent": spent}
+    return {"delta": delta, "assumptions": written_json(assumed if fixed_terms else ()), "spent": spent}
 
 
 def plan_json(plan: Plan) -> dict[str, Any]:

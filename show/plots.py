@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from croupier.accountant.drawing import CERTIFIED, COMPARED, MEASURED, OTHERS, draw_tiers
-from croupier.accountant.results import round_up
+from croupier.protocol.rounding import round_up
 
 __all__ = [
     "check_plot_file",

@@ -11,8 +11,8 @@ from typing import Any
 
 from rich.text import Text
 
-from croupier.accountant.plain_words import does
-from croupier.accountant.results import percent, round_up
+from croupier.protocol.rounding import percent, round_up
+from croupier.protocol.texts import device_does as does
 from croupier.show.tables import counted
 from croupier.show.text import GLUE, sections_text, wrapped
 
@@ -137,7 +137,7 @@ _VALUES = {
 def device_does(terms: dict[str, Any], whose: str) -> str:
     """What happens to an answer before it leaves the device; whose: "your", or "the person's"."""
     kind = terms["randomizer"]
-    found = does(kind, whose, records=terms["parameters"].get("records_per_client"))
+    found = does(kind, whose, records=terms["parameters"].get("records_per_client", 0))
     return found or f"randomizes {whose} answer ({kind}) with {whose} budget"
 
 

@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
-from croupier.accountant.plain_words import stated_randomizer
-from croupier.accountant.results import delta_too_large, round_down, round_up
+from croupier.accountant.answers import NOT_AMPLIFIED
+from croupier.protocol.codes import Assumption, Step
+from croupier.protocol.rounding import round_down, round_up
+from croupier.protocol.statements import joined
+from croupier.show.text import delta_too_large
 
 if TYPE_CHECKING:
-    from croupier.accountant import Comparison
+    from croupier.accountant import Certificate, Comparison
 
 __all__ = [
     "LARGE_DELTAS",
@@ -39,8 +42,6 @@ __all__ = [
     "why_not_smaller",
 ]
 
-_NO_BOUND = "no amplification: the local budget"
-"""The step that says that no bound was less."""
 _MOST_TIERS, _MOST_COLUMNS = 20, 4
 LARGE_DELTAS = (
     "a δ that is not far below one in the number of people is no protection, whatever ε is: it allows to show "
@@ -168,32 +169,23 @@ def certificate_table(certificate: dict[str, Any]) -> Table:
         refuted = (", ", ("refuted", "red")) if bound["status"] == "refuted" else ()
         verdict = Text.assemble("" if bound["epsilon"] is None else bound["grade"], *refuted)
         table.add_row(f"{bound['name']}{guarantee}", _epsilon(bound), verdict)
+    randomizer = certificate["randomizer"] or "unknown randomizer"  # an earlier version has not said it
     slack = f"numerical slack in δ {round_up(certificate['numerical_slack'], 2)}"
-    table.caption = f"{_randomizer(certificate)}: {certificate['method']}; {slack}"
+    table.caption = f"{randomizer}: {'; '.join(one['text'] for one in certificate['method'])}; {slack}"
     return table
-
-
-def _randomizer(certificate: dict[str, Any]) -> str:
-    """Returns what every client runs; in a round's document it stands among the assumptions, which are signed."""
-    if "randomizer" in certificate:
-        return str(certificate["randomizer"])
-    stated = stated_randomizer(certificate["assumptions"])
-    if stated is None:
-        return "unknown randomizer"
-    kind, _, _ = stated.template.partition("(")
-    parameters = stated.parameters(certificate["assumptions"])
-    return f"{kind}({', '.join(f'{name}={value}' for name, value in parameters.items())})" if parameters else kind
 
 
 def _trust(certificate: dict[str, Any]) -> str:
     """Returns in a few words what the headline rests on; the assumptions say all of it."""
-    lines = certificate["assumptions"]
-    if any(line.startswith("RECORD level") for line in lines):
+    codes = {one["code"] for one in certificate["assumptions"]}
+    if Assumption.STATED_BY_EARLIER_VERSION in codes:
+        return "what an earlier version of croupier has stated"
+    if Assumption.RECORD_LEVEL in codes:
         return "one RECORD of one client, whatever order is known"
-    first = any(line.startswith("the first shuffler is honest") for line in lines)
+    first = Assumption.HONEST_FIRST_SHUFFLER in codes
     order = "an honest first shuffler" if first else "one shuffler's order secret"
-    genuine = ", a genuine roster" if any(line.startswith("the roster is genuine") for line in lines) else ""
-    accountant = ", an honest accountant" if any(line.startswith("the accountant follows") for line in lines) else ""
+    genuine = ", a genuine roster" if Assumption.GENUINE_ROSTER in codes else ""
+    accountant = ", an honest accountant" if Assumption.HONEST_ACCOUNTANT in codes else ""
     dishonest = certificate["dishonest"]
     cheats = f"at most {counted(dishonest, 'dishonest client')}" if dishonest else "no dishonest client"
     return f"{order}{genuine}{accountant}, {cheats}"
@@ -204,27 +196,25 @@ def assumptions_line(certificate: dict[str, Any]) -> str:
     return f"assuming: {_trust(certificate)}"
 
 
-def why_not_smaller(steps: Sequence[str]) -> str:
-    """Returns why a certificate is the local budget, by its steps, the last of which are about the largest budget."""
-    reasons = [
-        reason for step in steps if (reason := step.partition(": ")[2]).startswith(("no amplification", "no other"))
-    ]
-    if not reasons or reasons[-1] == _NO_BOUND:
+def why_not_smaller(certificate: Certificate) -> str:
+    """Returns why a certificate is the local budget, by the steps of the largest budget."""
+    reasons = [one for one in certificate.tiers[-1].steps if one.code in NOT_AMPLIFIED]
+    if not reasons or reasons[-1].code is Step.LOCAL_IS_LEAST:
         return "This is the local budget: no bound gives less (--explain lists them)."
     return f"This is the local budget: {reasons[-1]}."
 
 
 def comparison_notes(bounds: Sequence[Comparison]) -> list[Text]:
-    """Returns a line on each published bound: what it assumes or lacks, and where it stands."""
-    return [Text.assemble(f"{bound.name}: {bound.note}  ", (bound.reference, "dim")) for bound in bounds]
+    """Returns a line on each published bound: what it assumes or lacks, and where it was published."""
+    return [Text.assemble(f"{bound.name}: {joined(bound.notes)}  ", (bound.reference, "dim")) for bound in bounds]
 
 
-def steps_table(steps: Sequence[str]) -> Table:
-    """Returns every step of a certificate, one line each."""
+def steps_table(certificate: Certificate) -> Table:
+    """Returns every step of a certificate, one line each, by tier."""
     table = Table(title="how this number came about", show_header=False)
-    for step in steps:
-        tier, _, text = step.partition(": ")
-        table.add_row(tier, text)
+    for tier in certificate.tiers:
+        for step in tier.steps:
+            table.add_row(f"tier {round_up(tier.local_epsilon)}", str(step))
     return table
 
 
@@ -382,5 +372,5 @@ def training_assumptions(result: dict[str, Any]) -> str:
     certificate = result["certificate"]
     if certificate is None:
         return ""
-    lines = [f"  · {line}" for line in certificate["assumptions"]]
+    lines = [f"  · {one['text']}" for one in certificate["assumptions"]]
     return "\n".join([f"At δ {round_up(certificate['delta'])}, assuming that", *lines])

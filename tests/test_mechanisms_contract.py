@@ -15,7 +15,7 @@ from croupier.accountant.attacks.lower_bound import ATTACKS, NoAttack, is_attack
 from croupier.accountant.budgets import Budgets
 from croupier.accountant.certification import certify
 from croupier.accountant.mechanisms.registry import RANDOMIZERS as ACCOUNTED
-from croupier.accountant.mechanisms.registry import randomizer_from_name, randomizer_of
+from croupier.accountant.mechanisms.registry import randomizer_from_name, randomizer_of, stated_randomizer
 from croupier.accountant.planner import standard_error
 from croupier.accountant.results import Grade
 from croupier.analyzer.estimators import ESTIMATORS, decoder, estimate
@@ -27,6 +27,7 @@ from croupier.protocol.mechanisms import (
 )
 from croupier.protocol.questions import Question
 from croupier.protocol.randomness import SystemRandom
+from croupier.protocol.texts import device_does
 from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support.mechanisms import EXAMPLES, TASK, Example
 
@@ -94,6 +95,12 @@ def test_the_analyzer_refuses_what_no_client_sends(example: Example) -> None:
     for plaintext in wrong:
         with pytest.raises(ValueError, match="report"):
             decode(plaintext)
+
+
+def test_what_people_run_is_read_back_from_a_certificate(example: Example) -> None:
+    randomizer = randomizer_of(example.mechanism)
+    assert stated_randomizer([randomizer.statement]) == randomizer
+    assert device_does(example.mechanism.kind, "your", records=4)
 
 
 def test_what_clients_report_is_estimated_and_certified(example: Example) -> None:

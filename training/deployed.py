@@ -28,11 +28,14 @@ from croupier.client.submission import Participant, new_client_key
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.local.users import FleetReport, run_fleet
 from croupier.deploy.operator.rounds import Operator, RoundSettings
+from croupier.protocol.certificates import refusals_of
+from croupier.protocol.codes import Note
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms import GaussianVector, Hemisphere, SequentialOrder, VectorTask
 from croupier.protocol.names import RoundId
 from croupier.protocol.questions import Question
+from croupier.protocol.statements import joined, read_messages
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.transport import TLS, Transport
 from croupier.runtime.workers import WorkerPool
@@ -194,9 +197,9 @@ class DeployedRun:
                         progress.answered[round_id] = Batch.of(certificate)
                         checkpoint.save(progress)
                     if not certificate.granted:
-                        raise NotGrantedError("; ".join(certificate.refusals))
+                        raise NotGrantedError(joined(refusals_of(certificate)))
                     if not publication.vector:
-                        raise Refusal(Code.BAD_BATCH, "; ".join(publication.notes))
+                        raise Refusal(Code.BAD_BATCH, joined(read_messages(Note, publication.notes)))
                     published = torch.from_numpy(np.frombuffer(publication.vector, dtype="<f4").astype(np.float32))
                     self._learn(descent, published, publication.num_reports)
                     progress.round_id = NO_ROUND

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from croupier.accountant.results import round_up
+from croupier.protocol.rounding import round_up
+from croupier.protocol.statements import written_json
 from croupier.show.documents import write_json
 from croupier.show.plots import plot_training
 from croupier.training.privacy import Spending
@@ -124,8 +125,8 @@ def _certificate(spent: Spending | None) -> dict[str, Any] | None:
         "epsilon": spent.epsilon,
         "delta": spent.delta,
         "grade": str(spent.grade),
-        "method": spent.method,
-        "assumptions": list(spent.assumptions),
+        "method": written_json(spent.method),
+        "assumptions": written_json(spent.assumptions),
         "everyone_else_colludes": spent.everyone_else_colludes,
         "tiers": [{"local_epsilon": local, "epsilon": epsilon} for local, epsilon in spent.tiers],
         "comparison": [{"name": "GSPA Thm 5", "epsilon": spent.asymptotic, "grade": "ASYMPTOTIC"}],

@@ -28,11 +28,13 @@ from croupier.accountant.service.round_certificate import (
 )
 from croupier.accountant.service.tickets import TicketService
 from croupier.protocol.batches import read_commitments
+from croupier.protocol.codes import RefusalReason
 from croupier.protocol.envelope import HOP_ACCOUNTANT
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import Kind
 from croupier.protocol.manifest import RoundTerms, canonical
 from croupier.protocol.mechanisms import KaryResponse
+from croupier.protocol.statements import messages_of, state
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
@@ -46,10 +48,6 @@ T = TypeVar("T")
 _CERTIFICATE = "certificate"
 _LAST_CERTIFICATE = "last-certificate"
 _REJECTED = "rejected"
-_NO_MORE = (
-    "rounds have shown how many clients used each budget, or that a limit was not met, as many as the privacy limit "
-    "allows; nothing about the budgets of this one is said"
-)
 
 
 class AccountantService(TicketService):
@@ -142,7 +140,7 @@ class AccountantService(TicketService):
             "count the rounds shown", lambda tx: Ledger(tx.connection).may_show(terms.round_id, limit)
         )
         if limit is not None and not may_show:
-            withhold(certificate, [f"{limit.max_rounds} {_NO_MORE}"])
+            withhold(certificate, [state(RefusalReason.ROUNDS_SHOWN, rounds=limit.max_rounds)])
         elif certificate.granted and limit is not None:
             # A sequential round asks for what it may come to, so that no later amendment can exceed the limit.
             refusal = await self.store.run(
@@ -249,7 +247,7 @@ class AccountantService(TicketService):
                     "ask the ledger again",
                     lambda tx: Ledger(tx.connection).amendment(terms.round_id, shown, limit),
                 )
-                certificate.refusals.extend([refusal] if refusal else [])
+                certificate.refusals.extend(messages_of([refusal] if refusal else []))
             certificate.granted = not certificate.refusals
             document = self.identity.signed(Kind.CERTIFICATE, canonical(certificate)).SerializeToString()
 

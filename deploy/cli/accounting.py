@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from croupier.accountant.ranges import DEFAULT_DELTA, check_bounds, check_linkage
-from croupier.accountant.results import delta_too_large, round_down, round_up
 from croupier.deploy.cli.console import MATHEMATICS, Json, plain_errors, progress_bar, show
 from croupier.deploy.cli.option_groups import with_option_groups
+from croupier.protocol.rounding import round_down, round_up
+from croupier.show.text import delta_too_large
 
 if TYPE_CHECKING:
     from croupier.accountant import Budgets, Certificate, LowerBound, Randomizer
@@ -173,23 +174,23 @@ def certify(
                 bounds=check_bounds(bounds),
                 progress=lambda done, tiers: move(done, tiers, f"{done} of {tiers} tiers"),
             )
-        document = result.to_json() | ({"steps": list(result.steps)} if explain else {})
+        document = result.to_json(steps=explain)
         show(as_json, document, *([] if as_json else _certificate_tables(result, document, compare, explain)))
 
 
 def _certificate_tables(result: Certificate, document: dict[str, Any], compare: bool, explain: bool) -> list[Any]:
-    from croupier.accountant.answers import LOCAL
+    from croupier.protocol.codes import Method
     from croupier.show.tables import certificate_table, comparison_notes, steps_table, why_not_smaller
 
     tables: list[Any] = [certificate_table(document)]
-    if result.method.startswith(LOCAL):
-        tables.append(why_not_smaller(result.steps))
+    if result.method[0].code is Method.LOCAL_BUDGET:
+        tables.append(why_not_smaller(result))
     if too_large := delta_too_large(result.delta, result.num_users):
         tables.append(too_large)
     if compare:
         tables += comparison_notes(result.comparison)
     if explain:
-        tables += [steps_table(result.steps), *(f"assumes: {line}" for line in result.assumptions)]
+        tables += [steps_table(result), *(f"assumes: {line}" for line in result.assumptions)]
     return tables
 
 
@@ -207,9 +208,9 @@ def explain(
         import json
         import sys
 
-        from croupier.accountant.explanation import TAKEN
-        from croupier.accountant.explanation import explain as explained
+        from croupier.protocol.certificates import READABLE
         from croupier.protocol.shown import as_shown
+        from croupier.show.explanation import explain as explained
         from croupier.show.text import sections_text
 
         typed = certificate == Path("-")
@@ -219,7 +220,7 @@ def explain(
         try:
             document = json.loads(printed)
         except ValueError as error:
-            raise ValueError(f"{'<stdin>' if typed else certificate} cannot be read ({error}); {TAKEN}") from error
+            raise ValueError(f"{'<stdin>' if typed else certificate} cannot be read ({error}); {READABLE}") from error
         asked = document.get("questions") if isinstance(document, dict) else None
         if isinstance(asked, list) and asked and all(isinstance(one, dict) for one in asked):  # of a demo
             several = [{"name": as_shown(str(one.get("name", ""))), **explained(one).to_json()} for one in asked]
@@ -278,6 +279,7 @@ def audit(
     """Attack the shuffled batch: the largest epsilon that some data set and statistic reach, beside the certificate."""
     with plain_errors():
         from croupier.accountant.audit import audit as run_audit
+        from croupier.protocol.statements import joined
         from croupier.show.tables import assumptions_line
 
         family = randomizer.build()
@@ -303,7 +305,7 @@ def audit(
         certified = f"CERTIFIED ε = {round_up(certificate.epsilon)} at δ = {round_up(certificate.delta)}"
         assuming = assumptions_line(certificate.to_json())
         beware = [said] if (said := delta_too_large(certificate.delta, certificate.num_users)) else []
-        show(as_json, found.document(), line, f"{certified}{close}: {certificate.method}", assuming, *beware)
+        show(as_json, found.document(), line, f"{certified}{close}: {joined(certificate.method)}", assuming, *beware)
 
 
 @with_option_groups

@@ -332,6 +332,8 @@ def round_result(
         from croupier.client.published import publication_json
         from croupier.deploy.directory import client_transport
         from croupier.deploy.operator.rounds import kept_result, open_published, published_result
+        from croupier.protocol.certificates import refusals_of
+        from croupier.protocol.statements import joined
         from croupier.show.estimates import estimates_table, result_remarks
         from croupier.show.tables import certificate_table
 
@@ -341,14 +343,15 @@ def round_result(
             publication, certificate = asyncio.run(
                 published_result(directory, round_id, wait_s, client_transport(gateway), note)
             )
+        result, refused = publication_json(publication, certificate), joined(refusals_of(certificate))
     if not certificate.granted:
         if as_json:
-            show(as_json, publication_json(publication, certificate))
-        raise fail(NOT_CERTIFIED, f"the accountant refused round {round_id}: {'; '.join(certificate.refusals)}")
+            show(as_json, result)
+        raise fail(NOT_CERTIFIED, f"the accountant refused round {round_id}: {refused}")
     with plain_errors():
         if collector_key is not None:
             publication = open_published(publication, collector_key)
-    result = publication_json(publication, certificate)
+        result = publication_json(publication, certificate)
     lines = result_remarks(result)
     if result["sealed"]:
         lines.append("the result is sealed to its collector; --collector-key opens it")

@@ -27,8 +27,6 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
-from croupier.accountant.explanation import explain, profile_around
-from croupier.accountant.results import round_down, round_up
 from croupier.client.limits import local_budget
 from croupier.client.one_answer import ALREADY_ANSWERED
 from croupier.deploy.console.drawing import bars, curve, strips
@@ -38,9 +36,11 @@ from croupier.deploy.local.one_user import own_limits, submit_one, verify_inclus
 from croupier.deploy.operator.ledger import spent
 from croupier.net.retrying import why_unreachable
 from croupier.protocol.errors import Code, CroupierError, Refusal
+from croupier.protocol.rounding import round_down, round_up
 from croupier.show.csv_file import result_csv
 from croupier.show.documents import spent_json
-from croupier.show.estimates import clamping_line, merging_line, precision_line
+from croupier.show.estimates import clamping_line, merging_line, notes_of, precision_line
+from croupier.show.explanation import explain, profile_around
 from croupier.show.rounds import device_does, right_at_most_line, terms_sections, values_of
 from croupier.show.tables import counted, spent_rests_on
 
@@ -351,7 +351,7 @@ def _shown(finished: FinishedRound, terms: dict[str, Any] | None) -> dict[str, A
     result = finished.result
     certificate = result["certificate"]
     granted = certificate["granted"]
-    lines = [precision_line(result), clamping_line(result), merging_line(result), *result["notes"]] if granted else []
+    lines = [precision_line(result), clamping_line(result), merging_line(result), *notes_of(result)] if granted else []
     return {
         "result": result,
         "certificate": certificate,

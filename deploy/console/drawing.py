@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from croupier.accountant.certified_profile import CertifiedProfile, certified_line
-from croupier.accountant.results import delta_too_large, round_down, round_up
+from croupier.protocol.rounding import round_down, round_up
 from croupier.show.tables import LARGE_DELTAS
+from croupier.show.text import delta_too_large
 
 __all__ = ["bars", "curve", "strips"]
 

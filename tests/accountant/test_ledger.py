@@ -21,9 +21,7 @@ from croupier.accountant.certification import tier_profiles
 from croupier.accountant.composition import ComposedProfile, Round
 from croupier.accountant.mechanisms.record_gaussian import RecordGaussian
 from croupier.accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
-from croupier.accountant.privacy_filter import FIXED_TERMS, TOTAL_BEFOREHAND
 from croupier.accountant.recorded_profile import PROFILE_POINTS, RecordedProfile, profile_of
-from croupier.accountant.results import round_down, round_up
 from croupier.accountant.service.ledger import (
     ANY_TIER,
     Entry,
@@ -32,6 +30,9 @@ from croupier.accountant.service.ledger import (
     _together,
 )
 from croupier.protocol.calibration import unit_sigma
+from croupier.protocol.codes import Assumption, Method, RefusalReason
+from croupier.protocol.statements import state
+from tests.support.statements import codes
 
 BUDGETS = Budgets.from_tiers([(0.5, 100), (1.0, 150), (1.5, 80)])
 DELTA = 1e-6
@@ -81,10 +82,12 @@ def test_rounds_add_up_per_tier_and_for_the_worst_tier(engine: sa.Engine) -> Non
         assert one.rounds == 3
         assert one.guarantee is not None
         assert entry.epsilon < one.guarantee.epsilon < 3 * entry.epsilon
-        assert (one.guarantee.method, one.guarantee.assumptions) == ("privacy filter", (TOTAL_BEFOREHAND,))
+        assert one.guarantee.method == (state(Method.PRIVACY_FILTER, rounds=3),)
+        assert codes(one.guarantee.assumptions) == [Assumption.TOTAL_BEFOREHAND]
         composed = fixed[one.tier].guarantee
         assert composed is not None
-        assert (composed.method, composed.assumptions) == ("privacy loss distributions", (FIXED_TERMS,))
+        assert composed.method == (state(Method.COMPOSED_LOSSES, rounds=3),)
+        assert codes(composed.assumptions) == [Assumption.FIXED_TERMS]
         direct = next(t.epsilon for t in whole.tiers if t.local_epsilon == entry.local_epsilon)
         assert direct * (1 - 1e-3) <= composed.epsilon <= direct * 1.1
         assert composed.epsilon <= one.guarantee.epsilon <= direct * 1.3
@@ -125,7 +128,7 @@ def test_without_profiles_the_ledger_adds(engine: sa.Engine) -> None:
         for fixed_terms, share in ((True, 1), (False, 4)):  # of delta a filter sets a quarter aside for what is added
             spent = ledger.spent(2 * share * DELTA, fixed_terms=fixed_terms)[-1].guarantee
             assert spent is not None
-            assert spent.method == ("basic composition" if fixed_terms else "privacy filter")
+            assert codes(spent.method) == [Method.BASIC_COMPOSITION if fixed_terms else Method.PRIVACY_FILTER]
             assert spent.epsilon == pytest.approx(2 * entries[-1].epsilon)
             too_small = ledger.spent(1.5 * share * DELTA, fixed_terms=fixed_terms)[-1]
             assert too_small.guarantee is None  # the deltas do not fit
@@ -247,9 +250,10 @@ def test_refusals_say_what_was_requested_and_what_remains(engine: sa.Engine) -> 
         assert ledger.refusal("b", entries, limit) is None  # entered already
         refusal = ledger.refusal("c", entries, limit)
     assert refusal is not None
-    for part in (f"requested {round_up(top)}", f"spent {round_up(2 * top)}", "after 3 rounds"):
-        assert part in refusal
-    assert f"remaining {round_down(limit.epsilon - 2 * top)}" in refusal
+    assert refusal.code is RefusalReason.LEDGER_EXCEEDED
+    assert (refusal["requested"], refusal["spent"], refusal["rounds"]) == (top, pytest.approx(2 * top), 3)
+    assert refusal["remaining"] == pytest.approx(limit.epsilon - 2 * top)
+    assert refusal["remaining"] <= limit.epsilon - refusal["spent"] + 1e-15
 
 
 def test_what_was_acknowledged_survives_a_kill(engine: sa.Engine, database_url: str) -> None:
@@ -447,8 +451,7 @@ def test_a_limit_is_met_exactly_in_decimals(engine: sa.Engine, cost: str, limit:
     assert Fraction(spent.epsilon) >= Fraction(budget) * rounds
     assert at_more is None
     assert refusal is not None
-    assert f"({cost} too much)" in refusal
-    assert refusal.endswith("remaining 0")
+    assert (refusal["excess"], refusal["remaining"]) == (float(cost), 0.0)
 
 
 @pytest.mark.parametrize(("each", "total", "rounds"), [("1e-8", "3e-8", 3), ("1e-13", "6e-13", 6)])

@@ -12,12 +12,13 @@ from typer.main import get_command
 from croupier import Budgets, KaryRandomizedResponse, LaplaceMechanism, Randomizer, TableMechanism, plan
 from croupier.accountant import planner
 from croupier.accountant.answers import answer_of
+from croupier.accountant.certificate import Certificate
 from croupier.accountant.mechanisms.binary import BinaryRandomizedResponse, OneBitMean
 from croupier.accountant.mechanisms.hemisphere import HemisphereMechanism
 from croupier.accountant.planner import TOLERANCE, Goal, resized, standard_error
 from croupier.accountant.ranges import Linkage
-from croupier.accountant.results import Certificate, round_down
 from croupier.deploy.cli import app
+from croupier.protocol.rounding import round_down
 from tests.support.accounting import certify_without_attack as certify
 
 FAMILIES = [BinaryRandomizedResponse(), KaryRandomizedResponse(6), LaplaceMechanism()]

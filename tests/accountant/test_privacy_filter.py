@@ -17,21 +17,23 @@ from hypothesis import strategies as st
 from croupier import Budgets, certify, compose
 from croupier.accountant.bounds.profile import Bounded
 from croupier.accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
+from croupier.accountant.privacy_curve import Proof
 from croupier.accountant.privacy_filter import (
     _BASIC_SHARE,
     _GAUSSIAN_SHARE,
     _LOST_SHARE,
     _RENYI_SHARE,
-    FIXED_TERMS,
-    TOTAL_BEFOREHAND,
     PrivacyFilter,
     _cuts,
     last_cut,
     smallest_admitting_epsilon,
 )
 from croupier.accountant.round_cost import ORDERS, RoundCost, curve_points
+from croupier.protocol.codes import Assumption, Method, Step
+from croupier.protocol.statements import Statement
 from tests.support.drawn import drawn
 from tests.support.oracles.adaptive import Pair, largest_delta, profile_points, randomized_response, shuffled_bits
+from tests.support.statements import codes, parameters
 
 THREE = (
     (randomized_response(0.4), randomized_response(0.8), shuffled_bits(0.5, 6)),
@@ -133,7 +135,7 @@ def test_a_total_that_is_read_afterwards_may_be_exceeded() -> None:
 class Gaussian:
     """The exact privacy profile of N(0, 1) against N(mu, 1)."""
 
-    method = "Gaussian"
+    method: Proof = ()
 
     def __init__(self, mu: float) -> None:
         self.mu = mu
@@ -144,7 +146,7 @@ class Gaussian:
     def guess(self, delta: float) -> float:
         return gaussian_epsilon(self.mu, delta)
 
-    def explain(self) -> tuple[str, ...]:
+    def explain(self) -> tuple[Statement[Step], ...]:
         return ()
 
 
@@ -202,11 +204,11 @@ def test_fixed_terms_cost_at_most_what_a_filter_says() -> None:
         fixed = compose([one] * rounds, delta=1e-5, fixed_terms=True)
         chosen = compose([one] * rounds, delta=1e-5)
         assert fixed.epsilon < chosen.epsilon < 1.13 * fixed.epsilon
-        assert "privacy filter" in chosen.method
-        assert [line for line in fixed.assumptions if "fixed before the first result" in line]
-        assert FIXED_TERMS not in chosen.assumptions
-        assert TOTAL_BEFOREHAND in chosen.assumptions
-        assert TOTAL_BEFOREHAND not in fixed.assumptions
+        assert parameters(chosen.method, Method.PRIVACY_FILTER) == {"rounds": rounds}
+        assert Assumption.FIXED_TERMS in codes(fixed.assumptions)
+        assert Assumption.FIXED_TERMS not in codes(chosen.assumptions)
+        assert Assumption.TOTAL_BEFOREHAND in codes(chosen.assumptions)
+        assert Assumption.TOTAL_BEFOREHAND not in codes(fixed.assumptions)
 
 
 def test_a_filter_only_ever_counts_more() -> None:

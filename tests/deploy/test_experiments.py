@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from croupier.accountant.results import round_down, round_up
+from croupier.protocol.rounding import round_down, round_up
 from croupier.show.plots import plot_experiment
 from lab.experiments.catalogue import FIGURES, chosen
 from lab.experiments.figure import Finding, Settings, Size, Verdict, value_at, worst

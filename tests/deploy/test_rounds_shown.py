@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from croupier.accountant.results import percent, right_at_most
+from croupier.accountant.guessing import right_at_most
 from croupier.client.submission import Participant
 from croupier.deploy.local.one_user import read_round
 from croupier.deploy.operator.overview import Known, _why_unknown, overview, watch
@@ -25,6 +25,7 @@ from croupier.protocol.mechanisms import (
     VectorTask,
 )
 from croupier.protocol.questions import Question
+from croupier.protocol.rounding import percent
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.show.documents import round_json, terms_json
 from croupier.show.rounds import deadline, rounds_text, services_text, terms_text

@@ -29,11 +29,13 @@ from croupier.client.tickets import seal_with_tickets
 from croupier.client.verification import missing_at_hop
 from croupier.deploy.operator.keys import make_deployment
 from croupier.net.http_channel import HttpAnswer, failure_of
+from croupier.protocol.codes import Method
 from croupier.protocol.deployment import Deployment
 from croupier.protocol.errors import CroupierError, ProtocolError
 from croupier.protocol.identity import Identity, Kind
 from croupier.protocol.manifest import RoundTerms, canonical, parse_terms
 from croupier.protocol.questions import Question
+from croupier.protocol.statements import messages_of, state
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.round_results import RoundResult
@@ -185,7 +187,9 @@ def test_lists_of_a_hop(world: World, seed: int, num_out: int) -> None:
 def test_results(world: World, seed: int, grade: str) -> None:
     accountant, analyzer = world.signers["accountant"], world.signers["analyzer"]
     named: dict[str, Any] = {"round_id": world.terms.round_id, "manifest_hash": world.terms.hash}
-    certificate = pb.Certificate(granted=True, grade=grade, method="exact", **named)
+    certificate = pb.Certificate(
+        schema=1, granted=True, grade=grade, method=messages_of([state(Method.WORST_CASE)]), **named
+    )
     signed = accountant.signed(Kind.CERTIFICATE, world.hostile(seed, pb.Certificate.DESCRIPTOR, certificate))
     result = pb.Publication(values=[pb.EstimatedValue()] * (seed % 3), certificate=signed, **named)
     raw = world.hostile(seed // 7, pb.Publication.DESCRIPTOR, result)

@@ -11,8 +11,10 @@ import grpc.aio
 import pytest
 
 from croupier.client.published import publication_json
+from croupier.protocol.codes import Assumption
 from croupier.protocol.errors import Code, Refusal, refusal_of
 from croupier.protocol.shown import as_shown, check_shown
+from croupier.protocol.statements import messages_of, state
 from croupier.protocol.v1 import messages_pb2 as pb
 
 HIDES = "epsilon 9\x1b[2K\rε 0.1"
@@ -54,10 +56,13 @@ def test_the_words_of_a_service_do_not_move_the_cursor() -> None:
 
 def test_nor_do_those_of_a_result() -> None:
     value = pb.EstimatedValue(label=HIDES)
-    certificate = pb.Certificate(round_id=HIDES, refusals=[HIDES], assumptions=[HIDES])
-    publication = pb.Publication(values=[value, value], notes=[HIDES], drops=[pb.Drop(reason=HIDES, count=1)])
+    table = messages_of([state(Assumption.RUNS_TABLE, label=HIDES)])
+    certificate = pb.Certificate(schema=1, round_id=HIDES, assumptions=table, randomizer=HIDES)
+    publication = pb.Publication(values=[value, value], drops=[pb.Drop(reason=HIDES, count=1)])
     shown = publication_json(publication, certificate)
     assert "\x1b" not in str(shown)
     assert shown["labels"] == [SHOWN, SHOWN]
     assert shown["drops"] == {SHOWN: 1}
-    assert shown["certificate"]["refusals"] == [SHOWN]
+    assert shown["certificate"]["randomizer"] == SHOWN
+    (stated,) = shown["certificate"]["assumptions"]
+    assert stated["parameters"] == {"label": SHOWN}

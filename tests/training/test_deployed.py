@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from croupier.deploy.operator.rounds import Operator, RoundSettings
+from croupier.protocol.codes import Assumption
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.names import RoundId
 from croupier.protocol.questions import Question
@@ -26,6 +27,7 @@ from croupier.training.deployed import DeployedRun, NotGrantedError, StepReport
 from croupier.training.models import load_model
 from croupier.training.privacy import Batch, UserSpending
 from tests.support import InProcess, Threads, in_memory
+from tests.support.statements import codes
 
 USERS = 60
 
@@ -102,7 +104,7 @@ async def test_a_run_that_is_killed_between_submitting_and_closing_goes_on(
         assert after == before  # no client made a second report
         assert [report.certificate.num_users for report in reports] == [USERS, USERS]
         assert [tier.count for tier in reports[0].certificate.tiers] == [30, 30]
-        assert any("half sphere" in one for one in reports[0].certificate.assumptions)
+        assert Assumption.RUNS_HEMISPHERE in codes(reports[0].certificate.assumptions)
 
 
 @pytest.mark.asyncio
