@@ -15,6 +15,7 @@ from croupier.deploy.cli.option_groups import with_option_groups
 
 if TYPE_CHECKING:
     from croupier.runtime.cluster import Cluster
+    from croupier.show.views import FigureView
     from lab.experiments.figure import Settings
 
 __all__ = ["add_commands"]
@@ -51,7 +52,9 @@ def list_experiments(as_json: Json = False) -> None:
         from croupier.show.tables import experiments_table
         from lab.experiments.catalogue import FIGURES
 
-        rows = [{"name": one.name, "paper": one.paper, "title": one.title} for one in FIGURES]
+        rows: list[FigureView] = [
+            {"name": figure.name, "paper": figure.paper, "title": figure.title} for figure in FIGURES
+        ]
         show(as_json, {"figures": rows}, experiments_table(rows))
 
 

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from croupier.accountant.plain_words import stated_randomizer
 from croupier.accountant.results import delta_too_large, round_down, round_up
+from croupier.show.views import FigureView, FindingsView, SpentView, TrainingView
 
 if TYPE_CHECKING:
     from croupier.accountant import Comparison
@@ -290,7 +291,7 @@ def throughput_table(rows: Sequence[dict[str, Any]]) -> Table:
     return table
 
 
-def experiments_table(figures: Sequence[dict[str, Any]]) -> Table:
+def experiments_table(figures: Sequence[FigureView]) -> Table:
     """Returns which experiments there are."""
     table = Table("experiment", "paper", "what it shows")
     for figure in figures:
@@ -298,7 +299,7 @@ def experiments_table(figures: Sequence[dict[str, Any]]) -> Table:
     return table
 
 
-def findings_table(figure: dict[str, Any]) -> Table:
+def findings_table(figure: FindingsView) -> Table:
     """Returns what became of every claim of an experiment."""
     title = f"{figure['name']} ({figure['paper']}, {figure['title']}): {figure['verdict']}"
     table = Table("claim", "verdict", "what came out", title=title, show_lines=True)
@@ -321,7 +322,7 @@ def spent_rests_on(*, fixed_terms: bool) -> str:
     )
 
 
-def spent_table(document: dict[str, Any]) -> Table:
+def spent_table(document: SpentView) -> Table:
     """Returns what all rounds together have cost, by tier."""
     table = Table("participants with", "rounds", f"total ε at δ = {round_up(document['delta'])}, CERTIFIED")
     for one in document["spent"]:
@@ -342,7 +343,7 @@ def tightness_table(rows: Sequence[dict[str, Any]]) -> Table:
     return table
 
 
-def training_table(result: dict[str, Any]) -> Table:
+def training_table(result: TrainingView) -> Table:
     """Returns the last epoch of a training, and what it cost by local budget.
 
     Raises:
@@ -377,7 +378,7 @@ def training_table(result: dict[str, Any]) -> Table:
     return table
 
 
-def training_assumptions(result: dict[str, Any]) -> str:
+def training_assumptions(result: TrainingView) -> str:
     """Returns what the epsilon of a training rests on, a line each; "" where there is none."""
     certificate = result["certificate"]
     if certificate is None:

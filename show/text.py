@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Sequence
-from typing import Any
 
 from rich.text import Text
+
+from croupier.show.views import SectionView
 
 __all__ = ["GLUE", "sections_text", "wrapped"]
 
@@ -17,7 +18,7 @@ _PARTS = re.compile(r"(?<=\d) (?=%)|(?<=[εδ]) (?=[=≥\d])|(?<=[=≥]) (?=\d)"
 """Spaces that are glue in every text."""
 
 
-def sections_text(sections: Sequence[dict[str, Any]]) -> Text:
+def sections_text(sections: Sequence[SectionView]) -> Text:
     """Returns sections (title, paragraphs, points, and lines that are left as they are) one below the other."""
     text = Text(no_wrap=True)
     for section in sections:

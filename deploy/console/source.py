@@ -26,6 +26,7 @@ from croupier.deploy.operator.overview import Known, overview
 from croupier.deploy.operator.rounds import Operator
 from croupier.protocol.deployment import OPERATOR, ServiceEntry
 from croupier.runtime.transport import TLS, Transport
+from croupier.show.views import KeysView, OverviewView, RoundView, TermsView
 
 __all__ = ["EVERY_S", "FinishedRound", "Source"]
 
@@ -71,7 +72,7 @@ class Source:
         self._every_s = every_s
         self._known: Known = {}
         self._looks: deque[tuple[float, Counts]] = deque()
-        self._seen: dict[str, Any] = {}
+        self._seen: OverviewView = {"services": [], "rounds": []}
         self._looking = asyncio.Lock()
         self._ended = asyncio.Event()
         self._finished: dict[str, FinishedRound] = {}
@@ -94,7 +95,7 @@ class Source:
         """Ends everything that is watched."""
         self._ended.set()
 
-    async def look(self) -> dict[str, Any]:
+    async def look(self) -> OverviewView:
         """Returns services and newest rounds as `overview` gives them, with progress and keys; of the operator alone.
 
         Several who look at the same time share what the services say.
@@ -117,7 +118,7 @@ class Source:
                 self._seen = seen
             return self._seen
 
-    async def watch(self) -> AsyncIterator[dict[str, Any]]:
+    async def watch(self) -> AsyncIterator[OverviewView]:
         """Yields what `look` returns, again and again, until `end`."""
         while not self._ended.is_set():
             yield await self.look()
@@ -127,14 +128,14 @@ class Source:
             except TimeoutError:
                 continue
 
-    async def round(self, round_id: str) -> dict[str, Any] | None:
+    async def round(self, round_id: str) -> RoundView | None:
         """Returns what the operator sees of a round; None for one who is not the operator, or an old round."""
         if self.operator is None:
             return None
         rounds = (await self.look())["rounds"]
         return next((one for one in rounds if one["round_id"] == round_id), None)
 
-    async def terms(self, round_id: str = "") -> dict[str, Any]:
+    async def terms(self, round_id: str = "") -> TermsView:
         """Returns the verified terms of a round, the newest open one if none is named, with its state at hop 1.
 
         Raises:
@@ -179,7 +180,7 @@ def _make_room(kept: dict[Any, Any]) -> None:
         del kept[next(iter(kept))]
 
 
-def _keys(entry: ServiceEntry, now: float) -> dict[str, Any]:
+def _keys(entry: ServiceEntry, now: float) -> KeysView:
     """Returns how old a service's keys are, by the certificate that was made with them, and what is being changed."""
     pinned = x509.load_pem_x509_certificate(entry.tls_certificate.encode())
     made, end = (pinned.not_valid_before_utc + VALID_BEFORE).timestamp(), pinned.not_valid_after_utc.timestamp()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -22,6 +21,7 @@ from croupier.net.http_channel import NO_TOKENS
 from croupier.protocol.errors import OtherPersonError
 from croupier.runtime.transport import TLS, Transport
 from croupier.show.documents import terms_json
+from croupier.show.views import TermsView
 
 __all__ = ["own_limits", "read_round", "submit_one", "verify_inclusion"]
 
@@ -153,7 +153,7 @@ async def submit_one(
     return answered
 
 
-async def read_round(directory: Path, round_id: str = "", transport: Transport = TLS) -> dict[str, Any]:
+async def read_round(directory: Path, round_id: str = "", transport: Transport = TLS) -> TermsView:
     """Returns the terms of a round as JSON (`terms_json`), verified as before an answer, and its state at hop 1.
 
     Args:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
 
 import grpc.aio
 
@@ -16,6 +15,7 @@ from croupier.protocol.shown import as_shown
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.show.documents import round_json, services_json
+from croupier.show.views import OverviewView
 
 __all__ = ["Known", "overview", "watch"]
 
@@ -23,7 +23,7 @@ Known = dict[str, RoundTerms | str]
 """Terms of rounds that were asked for before, or what is wrong with them."""
 
 
-async def overview(operator: Operator, known: Known) -> dict[str, Any]:
+async def overview(operator: Operator, known: Known) -> OverviewView:
     """Returns the services (`services_json`) and the newest rounds (`round_json`), newest first.
 
     known: a round's terms never change, so that they are fetched once; this adds what is new.
@@ -51,7 +51,7 @@ async def overview(operator: Operator, known: Known) -> dict[str, Any]:
         found = terms if isinstance(terms, RoundTerms) else None
         here = {name: states.get(name) for name in names if name in states or name in out_of_reach}
         rounds.append(round_json(round_id, here, found, problem, kept_until.get(round_id)))
-    seen_by_people: dict[str, Any] = as_shown({"services": services_json(names, answers, health), "rounds": rounds})
+    seen_by_people: OverviewView = as_shown({"services": services_json(names, answers, health), "rounds": rounds})
     return seen_by_people
 
 
@@ -89,7 +89,7 @@ async def _learn(operator: Operator, seen: dict[str, dict[str, pb.RoundStatus]],
         await asyncio.gather(*map(learn, new))
 
 
-async def watch(operator: Operator, ticks: AsyncIterator[object]) -> AsyncIterator[dict[str, Any]]:
+async def watch(operator: Operator, ticks: AsyncIterator[object]) -> AsyncIterator[OverviewView]:
     """Yields an overview at every tick."""
     known: Known = {}
     async for _ in ticks:

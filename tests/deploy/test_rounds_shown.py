@@ -28,6 +28,7 @@ from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.show.documents import round_json, terms_json
 from croupier.show.rounds import _VALUES, deadline, rounds_text, services_text, terms_text
+from croupier.show.views import OverviewView, ServiceView
 from tests.support import make_kit, settings
 from tests.support.rounds import QUESTIONS, table
 
@@ -186,7 +187,7 @@ def test_ids_can_be_copied_and_lines_are_short() -> None:
         round_json("gone", status(hop="DISPOSED"), None, end=int(NOW)),
         round_json("other", status(hop="DELIVERED"), None, "the chain is another"),
     ]
-    seen_all = {"services": [], "rounds": rounds}
+    seen_all: OverviewView = {"services": [], "rounds": rounds}
     lines = rounds_text(seen_all, NOW, most=2, services=True).plain.splitlines()
     assert max(map(len, lines)) <= 80
     assert lines[0] == f"{'q' * 64}-0123456789ab"
@@ -202,7 +203,8 @@ def test_ids_can_be_copied_and_lines_are_short() -> None:
 
 def test_where_services_do_not_answer_there_may_be_rounds() -> None:
     """Reproduction: "no round yet" was said of a deployment that was down."""
-    empty: dict[str, Any] = {"services": [{"service": "shuffler-1"}, {"service": "analyzer"}], "rounds": []}
+    services: list[ServiceView] = [{"service": name, "rounds": []} for name in ("shuffler-1", "analyzer")]
+    empty: OverviewView = {"services": services, "rounds": []}
     assert "no round yet" in rounds_text(empty, NOW, most=3, services=False).plain
     empty["services"][0]["problem"] = "UNAVAILABLE"
     assert "not every service answers" in rounds_text(empty, NOW, most=3, services=False).plain
@@ -211,11 +213,16 @@ def test_where_services_do_not_answer_there_may_be_rounds() -> None:
 
 
 def test_services_are_shown_with_what_is_wrong() -> None:
-    services: list[dict[str, Any]] = [
-        {"service": "shuffler-1", "health": "SERVING", "revoked": 3},
-        {"service": "accountant", "health": "SERVING", "problem": "this call is not open to you"},
-        {"service": "shuffler-2", "health": "NOT_SERVING"},
-        {"service": "analyzer", "health": "UNREACHABLE", "problem": "connection refused at 127.0.0.1:7120"},
+    services: list[ServiceView] = [
+        {"service": "shuffler-1", "rounds": [], "health": "SERVING", "revoked": 3},
+        {"service": "accountant", "rounds": [], "health": "SERVING", "problem": "this call is not open to you"},
+        {"service": "shuffler-2", "rounds": [], "health": "NOT_SERVING"},
+        {
+            "service": "analyzer",
+            "rounds": [],
+            "health": "UNREACHABLE",
+            "problem": "connection refused at 127.0.0.1:7120",
+        },
     ]
     assert services_text(services).plain.splitlines() == [
         "shuffler-1  SERVING  revoked keys and tokens: 3",
@@ -237,7 +244,7 @@ async def test_a_round_is_watched_from_open_to_published(tmp_path: Path) -> None
 
         seen = watch(at.operator, ticks())
 
-        async def look() -> dict[str, Any]:
+        async def look() -> OverviewView:
             looks.put_nowait(True)
             return await anext(seen)
 
@@ -245,6 +252,7 @@ async def test_a_round_is_watched_from_open_to_published(tmp_path: Path) -> None
         terms = await at.operator.open_round(settings(min_batch_size=3))
         (one,) = (await look())["rounds"]
         assert (one["stage"], one["num_reports"]) == ("OPEN", 0)
+        assert one["terms"] is not None
         assert one["terms"]["min_batch_size"] == 3
         await at.submit(terms, [Participant(1, 1.0)] * 3)
         (one,) = (await look())["rounds"]
