@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from croupier.protocol.shown import as_shown
+from croupier.protocol.shown import sanitize_for_display
 from croupier.protocol.v1 import messages_pb2 as pb
 
 __all__ = ["certificate_json", "publication_json"]
@@ -78,7 +78,7 @@ def certificate_json(certificate: pb.Certificate) -> dict[str, Any]:
         "refusals": list(certificate.refusals),
         "batch_digest": certificate.batch_digest.hex(),
     }
-    shown: dict[str, Any] = as_shown(document)
+    shown: dict[str, Any] = sanitize_for_display(document)
     return shown
 
 
@@ -112,7 +112,7 @@ def publication_json(publication: pb.Publication, certificate: pb.Certificate) -
         "notes": list(publication.notes),
         "certificate": certificate_json(certificate),
     }
-    shown: dict[str, Any] = as_shown(document)
+    shown: dict[str, Any] = sanitize_for_display(document)
     return shown
 
 

@@ -18,7 +18,7 @@ from croupier.show.views import BudgetView, OverviewView, RoundView, SectionView
 
 __all__ = [
     "deadline",
-    "device_does",
+    "describe_device_step",
     "duration",
     "right_at_most_line",
     "rounds_text",
@@ -44,7 +44,7 @@ def deadline(unix_s: int | None, now: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Two units, rounded up to full minutes, or seconds below two minutes."""
+    """Returns a duration in two units, rounded up to full minutes, or in seconds below two minutes."""
     if seconds < 120:
         return f"{max(0, round(seconds))} s"
     minutes = -int(-seconds // 60)
@@ -134,15 +134,15 @@ _VALUES = {
 }
 
 
-def device_does(terms: TermsView, whose: str) -> str:
-    """What happens to an answer before it leaves the device; whose: "your", or "the person's"."""
+def describe_device_step(terms: TermsView, whose: str) -> str:
+    """Returns what happens to an answer before it leaves the device; whose: "your", or "the person's"."""
     kind = terms["randomizer"]
     found = does(kind, whose, records=terms["parameters"].get("records_per_client"))
     return found or f"randomizes {whose} answer ({kind}) with {whose} budget"
 
 
 def values_of(terms: TermsView) -> str:
-    """What the answers are."""
+    """Returns the values that an answer may have."""
     parameters, kind = terms["parameters"], terms["randomizer"]
     labels = parameters.get("labels") or [*map(str, range(parameters.get("k", 0)))]
     shown = ", ".join(labels[:_MOST_LABELS]) + (f", … ({len(labels)} in all)" if len(labels) > _MOST_LABELS else "")
@@ -166,11 +166,11 @@ def terms_sections(terms: TermsView, now: float) -> list[SectionView]:
         _section(
             f"The question: {terms['question']}",
             f"The answer is {values_of(terms)}.",
-            f"Your device {device_does(terms, 'your')}. Nothing else about your answer leaves it.",
+            f"Your device {describe_device_step(terms, 'your')}. Nothing else about your answer leaves it.",
         ),
         _budgets_section(terms),
         _section("When it is read", points=_conditions(terms, now)),
-        _section("Who may see what", points=_sights(terms)),
+        _section("Who may see what", points=_views_of_roles(terms)),
     ]
 
 
@@ -229,7 +229,7 @@ def _budgets_section(terms: TermsView) -> SectionView:
 
 
 def _conditions(terms: TermsView, now: float) -> list[str]:
-    """Until when one can answer, and what must be so before anything is read."""
+    """Returns until when people can answer, and the conditions for reading anything."""
     least, limits = terms["min_batch_size"], sorted({one["epsilon_max"] for one in terms["budgets"]})
     most = f" (and at most {terms['max_batch_size']:,})" if terms["max_batch_size"] else ""
     points = [f"Nothing is read before at least {least:,} people{most} have answered."]
@@ -270,7 +270,7 @@ def _smallest_tier(terms: TermsView) -> int:
     return least + terms["dishonest"] if least > 1 else 0
 
 
-def _sights(terms: TermsView) -> list[str]:
+def _views_of_roles(terms: TermsView) -> list[str]:
     first, *others = terms["shufflers"]
     order = "; it alone knows in which order people are asked" if terms["parameters"].get("sequential") else ""
     smallest_tier = _smallest_tier(terms)

@@ -22,6 +22,7 @@ __all__ = [
     "certificate_seconds_table",
     "certificate_table",
     "comparison_notes",
+    "composition_lines",
     "counted",
     "curve_lines",
     "experiments_table",
@@ -34,7 +35,6 @@ __all__ = [
     "steps_table",
     "throughput_table",
     "tightness_table",
-    "together_lines",
     "training_assumptions",
     "training_table",
     "why_not_smaller",
@@ -88,7 +88,7 @@ def privacy_cost_table(result: dict[str, Any], *, verbose: bool = False) -> Tabl
     return table
 
 
-def together_lines(result: dict[str, Any]) -> list[str]:
+def composition_lines(result: dict[str, Any]) -> list[str]:
     """Returns what several rounds of a demonstration cost together, and what that rests on."""
     together = result["together"]
     rounds, everything, grouped = together["rounds"], together["ledger_rounds"], together["group_by"]

@@ -72,10 +72,10 @@ def demo(
         from croupier.show.estimates import answers_table, remarks
         from croupier.show.plots import check_plot_file, plot_answers
         from croupier.show.tables import (
+            composition_lines,
             counted,
             privacy_cost_table,
             stage_seconds_table,
-            together_lines,
         )
 
         if open_page:
@@ -93,7 +93,7 @@ def demo(
                 result = await run_demo(local.directory, plan, quiet=as_json)
                 plot_answers(result, plot)
                 learned = (answers_table(result), *remarks(result))
-                cost = (privacy_cost_table(result, verbose=verbose), *together_lines(result))
+                cost = (privacy_cost_table(result, verbose=verbose), *composition_lines(result))
                 times = [stage_seconds_table(result)] if verbose else []
                 show(as_json, result, *learned, *cost, _WORTH, *times, f"plot: {plot}")
 

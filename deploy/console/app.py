@@ -41,7 +41,7 @@ from croupier.protocol.errors import Code, CroupierError, Refusal
 from croupier.show.csv_file import result_csv
 from croupier.show.documents import spent_json
 from croupier.show.estimates import clamping_line, merging_line, precision_line
-from croupier.show.rounds import device_does, right_at_most_line, terms_sections, values_of
+from croupier.show.rounds import describe_device_step, right_at_most_line, terms_sections, values_of
 from croupier.show.tables import counted, spent_rests_on
 from croupier.show.views import OverviewView, TermsView
 
@@ -117,7 +117,7 @@ class _Pages:
             "is_operator": source.operator is not None,
             "may_answer": where.on_loopback,
             "values_of": values_of,
-            "does": device_does,
+            "describe_device_step": describe_device_step,
             "right_at_most_line": right_at_most_line,
         }
 

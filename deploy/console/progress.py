@@ -11,7 +11,7 @@ from croupier.show.views import OverviewView, RoundView, StepView
 __all__ = ["Counts", "counts_of", "with_progress"]
 
 Counts = dict[str, int]
-"""How many have answered, by round, where that is known."""
+"""The number of answers, by round, where it is known."""
 
 _SAYS = {
     "PREPARED": "has made its keys",
@@ -35,7 +35,7 @@ def counts_of(seen: OverviewView) -> Counts:
 
 
 def with_progress(one: RoundView, seen: OverviewView, before: Counts, seconds: float) -> RoundView:
-    """Returns a round of an overview with "steps", a dictionary for each service in the order of the chain, and "left".
+    """Returns a round of an overview with "steps", one for each service in the order of the chain, and "left".
 
     Args:
         one: `round_json`.
@@ -63,7 +63,7 @@ def with_progress(one: RoundView, seen: OverviewView, before: Counts, seconds: f
 
 
 def _cost(stage: str, seconds: float, count: int) -> str:
-    """What a stage has taken, and how fast it was, if it is about one report after the other."""
+    """Returns the time that a stage has taken, and its speed where the stage works on one report after the other."""
     rate = f", {count / seconds:,.0f} reports/s" if stage in _OF_REPORTS and seconds > 0 and count else ""
     return f"{'open envelopes' if stage == 'open' else stage}: {seconds:.2f} s{rate}"
 

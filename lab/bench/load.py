@@ -44,10 +44,10 @@ from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.transport import public_channel
 from croupier.runtime.workers import WorkerPool
 
-__all__ = ["SHARES", "Seen", "crowd", "load_lines", "measure_load", "relay"]
+__all__ = ["SHARES", "LoadSample", "load_lines", "measure_load", "relay", "simulated_clients"]
 
 SHARES = (0.5, 0.9, 0.99, 1.0)
-"""How long so many of the clients waited at most."""
+"""The shares of the clients whose longest wait is measured."""
 _PATIENCE_S, _CALL_S = 600.0, 60.0
 _PART, _PARTS_AT_ONCE = 200, 4
 _LOOK_S, _SAY_S = 0.25, 10.0
@@ -56,7 +56,7 @@ _HALF_A_MESSAGE = 8192
 
 
 @dataclass
-class Seen:
+class LoadSample:
     """What clients have seen: the lists have an entry for each client that was answered.
 
     Attributes:
@@ -77,7 +77,7 @@ class Seen:
     connections: int = 0
     wall_s: float = 0.0
 
-    def add(self, other: Seen) -> None:
+    def add(self, other: LoadSample) -> None:
         """Takes in what clients of another process have seen."""
         self.first_s += other.first_s
         self.submit_s += other.submit_s
@@ -145,25 +145,25 @@ def _addresses(network: int) -> Iterator[str]:
     return (f"127.{network}.{one // 250}.{one % 250 + 1}" for one in itertools.cycle(range(250 * 250)))
 
 
-async def crowd(
+async def simulated_clients(
     deployment: Deployment,
     round_id: str,
     submissions: Mapping[int, bytes],
     at_once: int,
     bad: int = 0,
     network: int = 1,
-) -> Seen:
+) -> LoadSample:
     """Plays clients and bad peers in this process, and returns when every client has its answer, or has given up.
 
     Args:
         deployment: whose first shuffler they call.
         round_id: of the round.
         submissions: what each client submits, by its number.
-        at_once: so many clients have a connection at the same time.
-        bad: so many peers are bad ones; they come again whenever they are cut off.
+        at_once: the number of clients that have a connection at the same time.
+        bad: the number of bad peers; they connect again whenever they are cut off.
         network: 1..126: clients come from 127.network.x.y, bad peers from 127.(network + 126).x.y.
     """
-    entry, seen, turn = deployment.shufflers[0], Seen(), asyncio.Semaphore(at_once)
+    entry, seen, turn = deployment.shufflers[0], LoadSample(), asyncio.Semaphore(at_once)
 
     def counted() -> Iterator[str]:
         for address in _addresses(network):
@@ -206,8 +206,8 @@ async def crowd(
     return seen
 
 
-def _process(directory: Path, round_id: str, *how: Any) -> Seen:
-    return asyncio.run(crowd(read_deployment(directory), round_id, *how))
+def _process(directory: Path, round_id: str, *how: Any) -> LoadSample:
+    return asyncio.run(simulated_clients(read_deployment(directory), round_id, *how))
 
 
 # ------------------------------------------------------------- bad peers
@@ -284,7 +284,7 @@ def measure_load(
 
     Args:
         clients: at least 2.
-        at_once: so many clients have a connection at the same time.
+        at_once: the number of clients that have a connection at the same time.
         bad: how many peers are bad ones, for each round.
         processes: over which clients and bad peers are spread.
         hops: the number of shufflers.
@@ -323,7 +323,7 @@ async def _measure(
             watch = _Watch(pid, _where(operator.deployment.shufflers[0])[1])
             before, used_s, started = watch.memory(), sum(processor_s(pid)), time.perf_counter()
             watching = asyncio.create_task(watch.run(lambda: _progress(operator, terms, watch, started, say)))
-            seen = Seen()
+            seen = LoadSample()
             for part, _ in await asyncio.gather(
                 *(
                     pool.run(

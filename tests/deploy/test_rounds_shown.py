@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from croupier.accountant.results import percent, right_at_most
 from croupier.client.submission import Participant
 from croupier.deploy.local.one_user import read_round
-from croupier.deploy.operator.overview import Known, _why_unknown, overview, watch
+from croupier.deploy.operator.overview import TermsCache, _why_unknown, overview, watch
 from croupier.protocol.errors import Code, Refusal, SignatureError
 from croupier.protocol.manifest import RoundTerms, canonical, parse_terms
 from croupier.protocol.mechanisms import (
@@ -276,7 +276,7 @@ async def test_of_a_round_whose_hop_1_is_away_nothing_is_said_that_is_not_known(
     async with table(tmp_path, 1) as at:
         terms = await at.operator.open_round(settings(min_batch_size=3))
         await at.submit(terms, [Participant(1, 1.0)] * 2)
-        known: Known = {}
+        known: TermsCache = {}
         await overview(at.operator, known)
         await at.inside.stop("shuffler-1")
         for before, said in (
@@ -321,7 +321,7 @@ async def test_terms_are_verified_before_they_are_shown(tmp_path: Path) -> None:
         with pytest.raises(Refusal, match="no such round here"):
             await read_round(place, "never", transport)
 
-        known: Known = {}
+        known: TermsCache = {}
         other = Ed25519PrivateKey.generate().public_key().public_bytes_raw().hex()
         ours = at.operator.deployment
         entries = [
