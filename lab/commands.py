@@ -39,8 +39,8 @@ def tightness(
 ) -> None:
     """Show the certificate and the strongest attack, for the cases of the specification."""
     with plain_errors():
-        from croupier.show.tables import tightness_table
         from lab.bench.tightness import tightness_page, tightness_rows
+        from lab.tables import tightness_table
 
         found = []
         for row in tightness_rows(seconds, cases):
@@ -79,8 +79,8 @@ def bench_accountant(
     """Measure the processor seconds of certificates, each a process of its own, beside what they may take."""
     with plain_errors():
         from croupier.show.documents import write_json
-        from croupier.show.tables import certificate_seconds_table
         from lab.bench.certificates import measure_certificates
+        from lab.tables import certificate_seconds_table
 
         rows = measure_certificates(lambda row: note(f"{row['case']}: {row['processor_s']:.2f} s"))
         write_json(out / "accountant.json", rows)

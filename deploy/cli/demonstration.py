@@ -69,14 +69,10 @@ def demo(
         from croupier.deploy.local.demo import ask_about, plan_demo, run_demo
         from croupier.deploy.local.processes import temporary_deployment
         from croupier.deploy.operator.keys import check_hops
+        from croupier.show.demonstration import composition_lines, privacy_cost_table, stage_seconds_table
         from croupier.show.estimates import answers_table, remarks
         from croupier.show.plots import check_plot_file, plot_answers
-        from croupier.show.tables import (
-            composition_lines,
-            counted,
-            privacy_cost_table,
-            stage_seconds_table,
-        )
+        from croupier.show.tables import counted
 
         if open_page:
             import croupier.deploy.console.server  # noqa: F401 (an extra that is missing is missed before anything starts)
@@ -118,7 +114,7 @@ def bench(
         from croupier.deploy.local.throughput import conditions, kept_rows, measure_throughput, seconds_left
         from croupier.show.documents import write_json
         from croupier.show.plots import plot_throughput
-        from croupier.show.tables import throughput_table
+        from croupier.show.throughput import throughput_table
 
         try:
             sizes = [int(float(part)) for part in users.split(",")]

@@ -344,7 +344,8 @@ def ledger(
     with plain_errors():
         from croupier.deploy.operator.ledger import backup_ledger, restore_ledger, spent
         from croupier.show.documents import spent_json
-        from croupier.show.tables import counted, spent_rests_on, spent_table
+        from croupier.show.ledger import spent_rests_on, spent_table
+        from croupier.show.tables import counted
 
         if backup is not None and restore is not None:
             raise ValueError("backup and restore are two steps; give one at a time")

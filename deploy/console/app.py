@@ -41,8 +41,9 @@ from croupier.protocol.errors import Code, CroupierError, Refusal
 from croupier.show.csv_file import result_csv
 from croupier.show.documents import spent_json
 from croupier.show.estimates import clamping_line, merging_line, precision_line
+from croupier.show.ledger import spent_rests_on
 from croupier.show.rounds import describe_device_step, right_at_most_line, terms_sections, values_of
-from croupier.show.tables import counted, spent_rests_on
+from croupier.show.tables import counted
 from croupier.show.views import OverviewView, TermsView
 
 __all__ = ["make_app"]

@@ -27,16 +27,11 @@ from croupier.deploy.local.fleet import FleetOutcome
 from croupier.deploy.local.rounds import RoundOutcome
 from croupier.deploy.local.users import FleetReport
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.show.demonstration import PLANNED, composition_lines, privacy_cost_table
 from croupier.show.documents import spent_json
 from croupier.show.estimates import answers_table, estimates_table, merging_line, remarks, result_remarks
-from croupier.show.tables import (
-    PLANNED,
-    certificate_table,
-    composition_lines,
-    counted,
-    privacy_cost_table,
-    spent_table,
-)
+from croupier.show.ledger import spent_table
+from croupier.show.tables import certificate_table, counted
 
 NOTHING = Guarantee(0.0, 0.0, Grade.CERTIFIED, "no round")
 
