@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from rich.table import Table
 
 from croupier.accountant.results import round_down, round_up
 from croupier.show.views import FigureView, FindingsView
+from lab.bench.certificates import TimedRow
+from lab.bench.tightness import TightnessRow
 
 __all__ = ["certificate_seconds_table", "experiments_table", "findings_table", "tightness_table"]
 
 
-def certificate_seconds_table(rows: Sequence[dict[str, Any]]) -> Table:
+def certificate_seconds_table(rows: Sequence[TimedRow]) -> Table:
     """Returns processor seconds, share of the target, and peak memory of each timed certificate."""
     table = Table("certificate", "processor seconds", "of the target", "peak memory")
     for row in rows:
@@ -23,13 +24,13 @@ def certificate_seconds_table(rows: Sequence[dict[str, Any]]) -> Table:
     return table
 
 
-def tightness_table(rows: Sequence[dict[str, Any]]) -> Table:
+def tightness_table(rows: Sequence[TightnessRow]) -> Table:
     """Returns the certificate and the strongest attack of each case."""
     table = Table("randomizer", "users × local ε", "δ", "certified ε", "attack ε ≥", "ratio")
     for row in rows:
-        ratio = "" if row["ratio"] is None else f"{row['ratio']:.4f}"
-        numbers = (f"{row['delta']:.0e}", round_up(row["certified"]), round_down(row["attack"]), ratio)
-        table.add_row(row["randomizer"], row["tiers"], *numbers)
+        ratio = "" if row.ratio is None else f"{row.ratio:.4f}"
+        numbers = (f"{row.delta:.0e}", round_up(row.certified), round_down(row.attack), ratio)
+        table.add_row(row.randomizer, row.tiers, *numbers)
     return table
 
 
