@@ -11,7 +11,7 @@ from typing import Any
 from croupier.protocol.certificates import certificate_json
 from croupier.protocol.codes import Note
 from croupier.protocol.errors import ProtocolError
-from croupier.protocol.shown import as_shown
+from croupier.protocol.shown import sanitize_for_display
 from croupier.protocol.statements import read_messages, state, written_json
 from croupier.protocol.v1 import messages_pb2 as pb
 
@@ -34,7 +34,7 @@ def publication_json(publication: pb.Publication, certificate: pb.Certificate) -
     try:
         stated, notes = certificate_json(certificate), read_messages(Note, publication.notes)
     except ValueError as error:
-        raise ProtocolError(f"the result cannot be read: {as_shown(str(error))}") from error
+        raise ProtocolError(f"the result cannot be read: {sanitize_for_display(str(error))}") from error
     if not certificate.schema:
         notes = (*notes, state(Note.NOTED_BY_EARLIER_VERSION))
     values, sealed = list(publication.values), bool(publication.sealed_result)
@@ -65,7 +65,7 @@ def publication_json(publication: pb.Publication, certificate: pb.Certificate) -
         "notes": written_json(notes),
         "certificate": stated,
     }
-    shown: dict[str, Any] = as_shown(document)
+    shown: dict[str, Any] = sanitize_for_display(document)
     return shown
 
 

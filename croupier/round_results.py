@@ -11,7 +11,7 @@ from croupier.client.published import publication_json
 from croupier.protocol.certificates import assumptions_of, method_of, refusals_of
 from croupier.protocol.errors import NotCertifiedError, ProtocolError
 from croupier.protocol.rounding import round_up
-from croupier.protocol.shown import as_shown
+from croupier.protocol.shown import sanitize_for_display
 from croupier.protocol.v1 import messages_pb2 as pb
 
 __all__ = ["Inclusion", "Receipt", "ResultValue", "RoundResult"]
@@ -146,7 +146,7 @@ class RoundResult:
             )
         except ValueError as error:
             raise ProtocolError(
-                f"the accountant has signed what is not a certificate: {as_shown(str(error))}"
+                f"the accountant has signed what is not a certificate: {sanitize_for_display(str(error))}"
             ) from error
         return cls(
             round_id=publication.round_id,

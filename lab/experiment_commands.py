@@ -15,6 +15,7 @@ from croupier.deploy.cli.option_groups import with_option_groups
 
 if TYPE_CHECKING:
     from croupier.runtime.cluster import Cluster
+    from croupier.show.views import FigureView
     from lab.experiments.figure import Settings
 
 __all__ = ["add_commands"]
@@ -48,10 +49,12 @@ def add_commands(app: typer.Typer) -> None:
 def list_experiments(as_json: Json = False) -> None:
     """List what can be run."""
     with plain_errors():
-        from croupier.show.tables import experiments_table
         from lab.experiments.catalogue import FIGURES
+        from lab.tables import experiments_table
 
-        rows = [{"name": one.name, "paper": one.paper, "title": one.title} for one in FIGURES]
+        rows: list[FigureView] = [
+            {"name": figure.name, "paper": figure.paper, "title": figure.title} for figure in FIGURES
+        ]
         show(as_json, {"figures": rows}, experiments_table(rows))
 
 
@@ -114,10 +117,10 @@ def run(
 ) -> None:
     """Run some, and show what became of their claims. A run that was stopped goes on where it was."""
     with plain_errors():
-        from croupier.show.tables import findings_table
         from lab.experiments.catalogue import chosen
         from lab.experiments.page import write_experiments_page
         from lab.experiments.runner import run_figures
+        from lab.tables import findings_table
 
         settings, figures = size.settings(), chosen(names or ["all"])
         measured_by = cluster.cluster()

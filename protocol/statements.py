@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypedDict, TypeVar
 
 from croupier.protocol import texts
 from croupier.protocol.codes import PARAMETERS, Assumption, Code
@@ -17,6 +17,7 @@ from croupier.protocol.v1 import messages_pb2 as pb
 
 __all__ = [
     "Statement",
+    "StatementView",
     "joined",
     "messages_of",
     "plain",
@@ -145,7 +146,15 @@ def _value_of(parameter: pb.Parameter) -> Any:
     return None if kind is None else getattr(parameter, kind)
 
 
-def written_json(statements: Iterable[Statement[Code]]) -> list[dict[str, Any]]:
+class StatementView(TypedDict):
+    """A statement as a JSON object; nothing reads "text", which is the sentence for people."""
+
+    code: str
+    parameters: dict[str, texts.Value]
+    text: str
+
+
+def written_json(statements: Iterable[Statement[Code]]) -> list[StatementView]:
     """Returns the JSON objects: code and parameters, and the sentence for people."""
     return [{"code": str(one.code), "parameters": dict(one.parameters), "text": str(one)} for one in statements]
 

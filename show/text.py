@@ -6,11 +6,11 @@ import re
 import textwrap
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any
 
 from rich.text import Text
 
 from croupier.protocol.rounding import round_down, round_up
+from croupier.show.views import SectionView
 
 __all__ = ["GLUE", "delta_too_large", "sections_text", "wrapped"]
 
@@ -30,7 +30,7 @@ def delta_too_large(delta: float, num_users: int) -> str:
     )
 
 
-def sections_text(sections: Sequence[dict[str, Any]]) -> Text:
+def sections_text(sections: Sequence[SectionView]) -> Text:
     """Returns sections (title, paragraphs, points, and lines that are left as they are) one below the other."""
     text = Text(no_wrap=True)
     for section in sections:

@@ -11,7 +11,6 @@ import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -66,7 +65,7 @@ class Progress:
 class Checkpoint:
     """A file that belongs to one training in one deployment."""
 
-    def __init__(self, file: Path, setting: Mapping[str, Any], deployment: Deployment) -> None:
+    def __init__(self, file: Path, setting: Mapping[str, object], deployment: Deployment) -> None:
         """Binds a file, which need not exist, to a training.
 
         Args:
@@ -75,7 +74,7 @@ class Checkpoint:
             deployment: where it is trained.
         """
         self._file = file
-        self._setting: dict[str, Any] = json.loads(json.dumps(dict(setting) | {"deployment": deployment.name}))
+        self._setting: dict[str, object] = json.loads(json.dumps(dict(setting) | {"deployment": deployment.name}))
         self._identities = {name: [key.hex() for key in keys] for name, keys in deployment.identities.items()}
 
     def load(self, fresh: Progress) -> Progress:

@@ -121,7 +121,7 @@ class DeployedRun:
     rule: StepRule
     settings: Callable[[Question], RoundSettings]
     pool: WorkerPool
-    setting: Mapping[str, Any]
+    setting: Mapping[str, object]
     batch_size: int = 0
     silos: Silos | None = None
     without_gradient: dict[str, str] = field(default_factory=dict)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -12,6 +11,7 @@ from croupier.protocol.rounding import round_up
 from croupier.protocol.statements import written_json
 from croupier.show.documents import write_json
 from croupier.show.plots import plot_training
+from croupier.show.views import TrainingCertificateView, TrainingSettingView, TrainingView
 from croupier.training.privacy import Spending
 
 __all__ = ["EpochRecord", "TrainingOutcome"]
@@ -43,7 +43,7 @@ class TrainingOutcome:
     """
 
     title: str
-    setting: dict[str, Any]
+    setting: TrainingSettingView
     basis: str = ""
     records: list[EpochRecord] = field(default_factory=list)
     spending: list[Spending | None] = field(default_factory=list)
@@ -53,7 +53,7 @@ class TrainingOutcome:
     @property
     def simulated(self) -> bool:
         """Whether the run protected no user, because all of the data lay with one party."""
-        return bool(self.setting["mode"] == "simulation")
+        return self.setting["mode"] == "simulation"
 
     @property
     def quantity(self) -> str:
@@ -88,7 +88,7 @@ class TrainingOutcome:
             cost = f"{worth:<28}  {round_up(spent.everyone_else_colludes, 4)}"
         return f"{record.epoch:5d}  {record.loss:6.4f}   {100 * record.accuracy:5.2f} %  {cost}"
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> TrainingView:
         """Returns everything as JSON."""
         return {
             "title": self.title,
@@ -118,7 +118,7 @@ class TrainingOutcome:
         plot_training([document], out / "training.png")
 
 
-def _certificate(spent: Spending | None) -> dict[str, Any] | None:
+def _certificate(spent: Spending | None) -> TrainingCertificateView | None:
     if spent is None:
         return None
     return {

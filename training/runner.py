@@ -14,7 +14,6 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -26,6 +25,7 @@ from croupier.protocol.questions import Question
 from croupier.protocol.rounding import round_up
 from croupier.runtime.workers import WorkerPool
 from croupier.show.tables import counted
+from croupier.show.views import TrainingSettingView
 from croupier.training.checkpoint import Progress
 from croupier.training.config import TrainingConfig
 from croupier.training.datasets import Examples, load_dataset, with_features
@@ -105,7 +105,7 @@ class _Training:
             self.outcome.basis = trust
             self._plan(self._cost)
 
-    def _setting(self, examples: Examples) -> dict[str, Any]:
+    def _setting(self, examples: Examples) -> TrainingSettingView:
         """Returns everything that may not change between two runs of one training, as JSON."""
         config, rule = self._config, self._config.step_rule
         own_model = config.model.endswith(".py")

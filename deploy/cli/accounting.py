@@ -209,7 +209,7 @@ def explain(
         import sys
 
         from croupier.protocol.certificates import READABLE
-        from croupier.protocol.shown import as_shown
+        from croupier.protocol.shown import sanitize_for_display
         from croupier.show.explanation import explain as explained
         from croupier.show.text import sections_text
 
@@ -223,7 +223,9 @@ def explain(
             raise ValueError(f"{'<stdin>' if typed else certificate} cannot be read ({error}); {READABLE}") from error
         asked = document.get("questions") if isinstance(document, dict) else None
         if isinstance(asked, list) and asked and all(isinstance(one, dict) for one in asked):  # of a demo
-            several = [{"name": as_shown(str(one.get("name", ""))), **explained(one).to_json()} for one in asked]
+            several = [
+                {"name": sanitize_for_display(str(one.get("name", ""))), **explained(one).to_json()} for one in asked
+            ]
             texts = [part for one in several for part in (f"# {one['name']}\n", sections_text(one["sections"]), "")]
             show(as_json, {"questions": several}, *texts, _NOT_VERIFIED)
             return

@@ -31,6 +31,7 @@ from croupier.deploy.cli.option_groups import with_option_groups
 if TYPE_CHECKING:
     from croupier.accountant import Randomizer
     from croupier.protocol.questions import Question
+    from croupier.show.views import OverviewView
 
 EnumT = TypeVar("EnumT", bound=str)
 
@@ -223,7 +224,7 @@ def round_list(directory: Directory = HERE, as_json: Json = False) -> None:
         from croupier.deploy.operator.rounds import Operator
         from croupier.show.rounds import rounds_text
 
-        async def ask() -> dict[str, Any]:
+        async def ask() -> OverviewView:
             async with Operator(directory) as operator:
                 return await overview(operator, {})
 

@@ -130,7 +130,7 @@ def train(
     """Train a model on shuffled, locally randomized gradients, with all clients played here; show what it costs."""
     with plain_errors():
         from croupier.deploy.operator.keys import check_hops
-        from croupier.show.tables import training_assumptions, training_table
+        from croupier.show.training import training_assumptions, training_table
         from croupier.training.runner import run_training
 
         check_hops(config.hops)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from pathlib import Path
-from typing import Any
 
 import grpc.aio
 from pydantic import ValidationError
@@ -25,6 +24,7 @@ from croupier.protocol.errors import OtherPersonError, Refusal
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.transport import TLS, Transport
 from croupier.show.documents import terms_json
+from croupier.show.views import TermsView
 
 __all__ = ["own_limits", "read_round", "submit_one", "verify_inclusion"]
 
@@ -156,7 +156,7 @@ async def submit_one(
     return answered
 
 
-async def read_round(directory: Path, round_id: str = "", transport: Transport = TLS) -> dict[str, Any]:
+async def read_round(directory: Path, round_id: str = "", transport: Transport = TLS) -> TermsView:
     """Returns the terms of a round as JSON (`terms_json`), verified as before an answer, and what became of it.
 
     That is the state at hop 1 and, from the verified result once the analyzer has published it, whether the accountant
@@ -173,7 +173,7 @@ async def read_round(directory: Path, round_id: str = "", transport: Transport =
     deployment = read_deployment(directory)
     async with transport.public_channel(deployment.shufflers[0]) as channel:
         terms, state = await fetch_round(channel, deployment, round_id)
-    shown = terms_json(terms) | {"state": state_name(state), "granted": None, "refusals": []}
+    shown: TermsView = {**terms_json(terms), "state": state_name(state), "granted": None, "refusals": []}
     if state != pb.ROUND_STATE_OPEN:
         async with transport.public_channel(deployment.analyzer) as channel:
             try:
@@ -181,7 +181,7 @@ async def read_round(directory: Path, round_id: str = "", transport: Transport =
             except (grpc.aio.AioRpcError, Refusal):  # there is no result yet, or the analyzer is out of reach
                 return shown
         certificate = publication_json(*published)["certificate"]
-        shown |= {"granted": certificate["granted"], "refusals": certificate["refusals"]}
+        shown["granted"], shown["refusals"] = certificate["granted"], certificate["refusals"]
     return shown
 
 

@@ -253,6 +253,7 @@ def test_tightness_writes_its_table(tmp_path: Path) -> None:
 
 def test_timed_cases_are_certified_and_attacked() -> None:
     (row,) = [time_case(case) for case in TIMED_CASES if case.name == "rr, 10^4 users"]
+    assert row["attack_epsilon"] is not None
     assert 0 < row["attack_epsilon"] <= row["epsilon"] < 0.1
     assert row["share_of_target"] == pytest.approx(row["processor_s"] / row["target_s"])
     assert row["peak_memory_bytes"] > 10**7

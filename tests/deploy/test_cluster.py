@@ -89,7 +89,8 @@ def test_what_an_envelope_costs_is_measured_where_it_is_spent(
     monkeypatch.setattr("lab.bench.cluster._EMPTY_JOBS", 20)
     work, envelopes = _envelopes(1500)
     found = asyncio.run(_on(cluster, work, envelopes))
-    assert all(cost > 0 for name, cost in found.items() if not name.startswith("scheduler"))  # that has 10 ms steps
+    own = found["items_per_s"], found["workers_cpu_s_per_item"], found["own_cpu_s_per_item"], found["own_cpu_s_per_job"]
+    assert min(own) > 0  # the scheduler's CPU time has steps of 10 ms
     assert found["workers_cpu_s_per_item"] > found["own_cpu_s_per_item"]
     assert "must be at least 1" in refused("lab", "bench-cluster", "--workers", "2,0")
     assert "at least 1000" in refused("lab", "bench-cluster", "--items", "10")

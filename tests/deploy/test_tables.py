@@ -27,16 +27,11 @@ from croupier.protocol.codes import Assumption, Method, Note
 from croupier.protocol.rounding import round_up
 from croupier.protocol.statements import Statement, joined, messages_of, state, written_json
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.show.demonstration import PLANNED, composition_lines, privacy_cost_table
 from croupier.show.documents import spent_json
 from croupier.show.estimates import answers_table, estimates_table, merging_line, remarks, result_remarks
-from croupier.show.tables import (
-    PLANNED,
-    certificate_table,
-    counted,
-    privacy_cost_table,
-    spent_table,
-    together_lines,
-)
+from croupier.show.ledger import spent_table
+from croupier.show.tables import certificate_table, counted
 from tests.support.statements import codes
 
 NOTHING = Guarantee(0.0, 0.0, Grade.CERTIFIED, (state(Method.NO_ROUND),))
@@ -191,12 +186,12 @@ def test_what_several_rounds_cost_together_is_said_with_what_it_rests_on() -> No
         "ledger_rounds": 1,
         "ledger": cost(1, 1e-6),
     }
-    assert together_lines({"together": together}) == []
+    assert composition_lines({"together": together}) == []
     together |= {"rounds": 2, "ledger_rounds": 2, "person": cost(1.23456, 2e-6)}
-    (said,) = together_lines({"together": together})
+    (said,) = composition_lines({"together": together})
     assert said.endswith(f"in each with the budget that costs most: ε 1.235 at δ = 2e-06, CERTIFIED. {PLANNED}")
     together |= {"group_by": "site", "ledger_rounds": 6, "ledger": cost(None, 6e-6)}
-    person, rests, ledger = together_lines({"together": together})
+    person, rests, ledger = composition_lines({"together": together})
     assert person.endswith(PLANNED)
     assert person.startswith("One person in the 2 rounds of a group, the group and the budgets that cost most: ε 1.235")
     assert "not their site: who is in which group is public" in rests
