@@ -16,27 +16,27 @@ from typing import Any
 from croupier import accountant
 
 _ELSEWHERE = {
-    "AsyncClient": "croupier.async_client",
-    "AsyncClientRound": "croupier.async_client",
-    "Client": "croupier.sync_client",
-    "ClientRound": "croupier.sync_client",
+    "AsyncClient": "croupier.client.async_client",
+    "AsyncClientRound": "croupier.client.async_client",
+    "Client": "croupier.client.sync_client",
+    "ClientRound": "croupier.client.sync_client",
     "Code": "croupier.protocol.errors",
     "CroupierError": "croupier.protocol.errors",
-    "Inclusion": "croupier.round_results",
+    "Inclusion": "croupier.client.results",
     "LimitError": "croupier.protocol.errors",
     "Limits": "croupier.client.limits",
     "NotCertifiedError": "croupier.protocol.errors",
     "NotIncludedError": "croupier.protocol.errors",
     "OtherPersonError": "croupier.protocol.errors",
     "ProtocolError": "croupier.protocol.errors",
-    "Receipt": "croupier.round_results",
+    "Receipt": "croupier.client.results",
     "Refusal": "croupier.protocol.errors",
-    "ResultValue": "croupier.round_results",
-    "RoundResult": "croupier.round_results",
+    "ResultValue": "croupier.client.results",
+    "RoundResult": "croupier.client.results",
     "SignatureError": "croupier.protocol.errors",
     "TicketError": "croupier.protocol.errors",
     "UnreachableError": "croupier.protocol.errors",
-    "connect": "croupier.sync_client",
+    "connect": "croupier.client.sync_client",
 }
 """Where a name of the client library is defined."""
 

@@ -12,10 +12,9 @@ import grpc.aio
 
 from croupier.accountant.privacy_filter import FIXED_TERMS
 from croupier.accountant.results import right_at_most
-from croupier.client.rounds import state_name
 from croupier.net.retrying import why_unreachable
 from croupier.protocol.errors import refusal_of
-from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.manifest import RoundTerms, state_name
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 

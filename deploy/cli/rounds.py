@@ -198,13 +198,18 @@ def round_show(
     with plain_errors():
         import asyncio
 
-        from croupier.deploy.directory import client_transport
-        from croupier.deploy.local.one_user import read_round
+        from croupier.deploy.local.clients import client_of
         from croupier.protocol.errors import Refusal
+        from croupier.show.documents import terms_json
         from croupier.show.rounds import terms_text
 
+        async def look() -> dict[str, Any]:
+            async with client_of(directory, gateway) as client:
+                asked = await client.round(round_id)
+                return terms_json(asked.terms) | {"state": asked.state}
+
         try:
-            terms = asyncio.run(read_round(directory, round_id, client_transport(gateway)))
+            terms = asyncio.run(look())
         except Refusal as refusal:
             if as_json:
                 show(as_json, {"round_id": round_id, "refusal": {"code": refusal.code.name, "said": str(refusal)}})
@@ -224,8 +229,8 @@ def round_close(
     with plain_errors():
         import asyncio
 
-        from croupier.client.rounds import state_name
         from croupier.deploy.operator.rounds import Operator
+        from croupier.protocol.manifest import state_name
         from croupier.show.tables import counted
 
         async def close_it() -> tuple[str, int]:
@@ -282,10 +287,10 @@ def round_result(
     with plain_errors():
         import asyncio
 
-        from croupier.client.published import publication_json
         from croupier.deploy.directory import client_transport
         from croupier.deploy.operator.rounds import kept_result, open_published, published_result
         from croupier.show.estimates import estimates_table, result_remarks
+        from croupier.show.published import publication_json
         from croupier.show.tables import certificate_table
 
         if document is not None:

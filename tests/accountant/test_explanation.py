@@ -23,11 +23,11 @@ from croupier.accountant.mechanisms.registry import as_randomizer
 from croupier.accountant.plain_words import plain, stated_randomizer
 from croupier.accountant.results import Certificate, percent, right_at_most, round_down, round_up
 from croupier.accountant.service.round_certificate import HONEST_ACCOUNTANT, after_sequential, genuine_roster
-from croupier.client.published import certificate_json
 from croupier.protocol.manifest import canonical, parse_terms
 from croupier.protocol.mechanisms import Hemisphere, SequentialOrder, VectorTask
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.show.published import certificate_json
 from tests.support import make_kit
 
 RANDOMIZERS: tuple[Randomizer, ...] = (

@@ -13,11 +13,11 @@ import pytest
 from croupier.accountant.service import round_certificate
 from croupier.accountant.service.round_certificate import certify_into, certify_round
 from croupier.accountant.service.tickets import BudgetsFound, ReportsFound
-from croupier.client.published import certificate_json
 from croupier.protocol.manifest import canonical, parse_terms
 from croupier.protocol.mechanisms import Gaussian, KaryResponse, Laplace, Mechanism, RandomizedResponse
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.show.published import certificate_json
 from tests.support import make_kit
 
 GRID = (0.5, 1.0, 2.0)

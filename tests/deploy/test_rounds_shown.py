@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from croupier.accountant.results import percent, right_at_most
 from croupier.client.submission import Participant
-from croupier.deploy.local.one_user import read_round
+from croupier.deploy.console.source import Source
 from croupier.deploy.operator.overview import Known, _why_unknown, overview, watch
 from croupier.protocol.errors import Code, Refusal, SignatureError
 from croupier.protocol.manifest import RoundTerms, canonical, parse_terms
@@ -303,15 +303,16 @@ def test_why_the_terms_of_a_round_are_not_known(there: pb.RoundStatus | None, is
 async def test_terms_are_verified_before_they_are_shown(tmp_path: Path) -> None:
     async with table(tmp_path, 1) as at:
         place, transport = at.inside.directory, at.inside.transport
+        source = Source(place, transport)
         with pytest.raises(Refusal) as none:
-            await read_round(place, transport=transport)
+            await source.terms()
         assert none.value.code is Code.NO_OPEN_ROUND
         terms = await at.operator.open_round(settings())
-        shown = await read_round(place, transport=transport)
+        shown = await source.terms()
         assert shown == terms_json(terms) | {"state": "OPEN"}
-        assert await read_round(place, terms.round_id, transport) == shown
+        assert await source.terms(terms.round_id) == shown
         with pytest.raises(Refusal, match="no such round here"):
-            await read_round(place, "never", transport)
+            await source.terms("never")
 
         known: Known = {}
         other = Ed25519PrivateKey.generate().public_key().public_bytes_raw().hex()
@@ -327,7 +328,7 @@ async def test_terms_are_verified_before_they_are_shown(tmp_path: Path) -> None:
         analyzer = ours.analyzer.identity
         file.write_text(file.read_text().replace(analyzer, other))
         with pytest.raises(SignatureError):
-            await read_round(place, transport=transport)
+            await source.terms()
 
 
 def test_what_is_promised_before_people_answer_is_rounded_up() -> None:

@@ -21,7 +21,6 @@ from croupier.accountant.results import Grade, Guarantee, round_up
 from croupier.accountant.service.ledger import Spent
 from croupier.accountant.service.round_certificate import HONEST_ACCOUNTANT, genuine_roster
 from croupier.analyzer.estimators import DEPENDENT_BUDGETS
-from croupier.client.published import publication_json
 from croupier.deploy.local.demo import published_at_random
 from croupier.deploy.local.fleet import FleetOutcome
 from croupier.deploy.local.rounds import RoundOutcome
@@ -29,6 +28,7 @@ from croupier.deploy.local.users import FleetReport
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.show.documents import spent_json
 from croupier.show.estimates import answers_table, estimates_table, merging_line, remarks, result_remarks
+from croupier.show.published import publication_json
 from croupier.show.tables import (
     PLANNED,
     certificate_table,

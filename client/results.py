@@ -7,10 +7,10 @@ from typing import Any, Self
 
 from croupier.accountant.results import Grade, Guarantee, round_up
 from croupier.accountant.rich_display import folded_list, html_table, paragraph
-from croupier.client.published import publication_json
 from croupier.protocol.errors import NotCertifiedError, ProtocolError
 from croupier.protocol.shown import as_shown
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.show.published import publication_json
 
 __all__ = ["Inclusion", "Receipt", "ResultValue", "RoundResult"]
 
