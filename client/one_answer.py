@@ -89,7 +89,7 @@ class Respondent:
             return f"person {self.person}"
         if self.token and not self.key:
             return f"token {hashlib.sha256(self.token).hexdigest()}"
-        if self.new_key and self.alone and len(known) == 1:
+        if self.new_key and not self.key and self.alone and len(known) == 1:
             (user,) = known
             return user
         return public_key.hex()

@@ -186,12 +186,13 @@ async def _answer(directory: Path, round_id: str, one: OneUser) -> Answered:
     from croupier.protocol.errors import OtherPersonError
 
     value = text_of(one.value_file) if one.value_file else one.value
+    written_token = text_of(one.token_file) if one.token_file else one.token
     missing = [name for name, given in (("--value-file", value), ("--epsilon", one.epsilon)) if given is None]
     if value is None or one.epsilon is None:
         are = "is" if len(missing) == 1 else "are"
         raise ValueError(f"{' and '.join(missing)} {are} missing; one user needs a value and --epsilon, a fleet --csv")
     try:
-        token = bytes.fromhex(text_of(one.token_file) if one.token_file else one.token)
+        token = bytes.fromhex(written_token)
     except ValueError as error:
         raise ValueError("the token cannot be read; it must be 64 hexadecimal digits") from error
     if token and one.gateway:

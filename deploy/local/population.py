@@ -254,7 +254,8 @@ def guess_question(path: Path, column: str, low: float | None, high: float | Non
     An empty cell is no category.
 
     Raises:
-        ValueError: the column has one value only, or too many, and no interval is given; or only one end of it is.
+        ValueError: the column has one value only, or too many, and no interval is given; or only one end of it is; or a
+            value cannot be shown to participants.
     """
     name = "".join(character if character.isalnum() else "_" for character in column)
     if (low is None) != (high is None):
@@ -273,4 +274,7 @@ def guess_question(path: Path, column: str, low: float | None, high: float | Non
         raise ValueError(
             f"{path}: {column!r} has {len(texts):,} different values; it must have at most {_MAX_CATEGORIES}, or {hint}"
         )
-    return Question(name, KaryResponse(len(texts), tuple(texts)))
+    try:
+        return Question(name, KaryResponse(len(texts), tuple(texts)))
+    except ValueError as error:
+        raise ValueError(f"{path}: {column!r} cannot be asked about: {error}") from error
