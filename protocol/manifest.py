@@ -25,7 +25,7 @@ from croupier.protocol.shown import check_shown
 from croupier.protocol.tickets import TICKET_KEY_BYTES
 from croupier.protocol.v1 import messages_pb2 as pb
 
-__all__ = ["RoundTerms", "canonical", "parse_terms", "verify_manifest"]
+__all__ = ["RoundTerms", "canonical", "parse_terms", "state_name", "verify_manifest"]
 
 _MAX_DELTA = 0.1
 _MAX_LOCAL_EPSILON = 20.0
@@ -286,3 +286,9 @@ def parse_terms(payload: bytes) -> RoundTerms:
         return RoundTerms(payload, manifest, question)
     except ValueError as error:
         raise Refusal(Code.BAD_MANIFEST, str(error)) from error
+
+
+def state_name(state: pb.RoundState.ValueType) -> str:
+    """Returns the state that a service says a round is in; UNKNOWN for one that the protocol does not have."""
+    known = state in pb.RoundState.values()
+    return pb.RoundState.Name(state).removeprefix("ROUND_STATE_") if known else "UNKNOWN"

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 import grpc.aio
 
 from croupier.accountant.guessing import right_at_most
-from croupier.client.rounds import state_name
 from croupier.net.retrying import why_unreachable
 from croupier.protocol.codes import Assumption
 from croupier.protocol.deployment import PrivacyLimit
 from croupier.protocol.errors import refusal_of
-from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.manifest import RoundTerms, state_name
 from croupier.protocol.statements import state, written_json
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc

@@ -31,7 +31,7 @@ from croupier.deploy.cli.option_groups import with_option_groups
 if TYPE_CHECKING:
     from croupier.accountant import Randomizer
     from croupier.protocol.questions import Question
-    from croupier.show.views import OverviewView
+    from croupier.show.views import OverviewView, TermsView
 
 EnumT = TypeVar("EnumT", bound=str)
 
@@ -246,13 +246,16 @@ def round_show(
     with plain_errors():
         import asyncio
 
-        from croupier.deploy.directory import client_transport
-        from croupier.deploy.local.one_user import read_round
+        from croupier.deploy.local.clients import client_of, terms_of
         from croupier.protocol.errors import Refusal
         from croupier.show.rounds import terms_text
 
+        async def look() -> TermsView:
+            async with client_of(directory, gateway) as client:
+                return await terms_of(await client.round(round_id))
+
         try:
-            terms = asyncio.run(read_round(directory, round_id, client_transport(gateway)))
+            terms = asyncio.run(look())
         except Refusal as refusal:
             if as_json:
                 show(as_json, {"round_id": round_id, "refusal": {"code": refusal.code.name, "said": str(refusal)}})
@@ -272,8 +275,8 @@ def round_close(
     with plain_errors():
         import asyncio
 
-        from croupier.client.rounds import state_name
         from croupier.deploy.operator.rounds import Operator
+        from croupier.protocol.manifest import state_name
         from croupier.show.tables import counted
 
         async def close_it() -> tuple[str, int]:
@@ -330,12 +333,12 @@ def round_result(
     with plain_errors():
         import asyncio
 
-        from croupier.client.published import publication_json
         from croupier.deploy.directory import client_transport
         from croupier.deploy.operator.rounds import kept_result, open_published, published_result
         from croupier.protocol.certificates import refusals_of
         from croupier.protocol.statements import joined
         from croupier.show.estimates import estimates_table, result_remarks
+        from croupier.show.published import publication_json
         from croupier.show.tables import certificate_table
 
         if document is not None:

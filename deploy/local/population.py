@@ -22,7 +22,8 @@ from croupier.protocol.mechanisms import IntervalMechanism, KaryResponse, Mechan
 from croupier.protocol.questions import Question, choose_budget
 
 __all__ = [
-    "ParticipantFile",
+    "Population",
+    "PopulationFile",
     "Rows",
     "check_columns",
     "column_names",
@@ -54,7 +55,32 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class ParticipantFile:
+class PopulationFile:
+    """A CSV file of participants, and how its rows are read.
+
+    Attributes:
+        path: of the file.
+        column: where the values stand.
+        groups: what each participant's `max_local_epsilon` is drawn from, if no column states it.
+        epsilon_column: where each participant's `max_local_epsilon` stands.
+        id_column: which column names the participant; without it, every line of every file is another person.
+        clamp: a number outside the question's interval counts as the nearer end, instead of being left out.
+        limit: how many rows to use, from the first; None for all.
+        where: which of these; None for all.
+    """
+
+    path: Path
+    column: str
+    groups: Sequence[BudgetGroup]
+    epsilon_column: str | None = None
+    id_column: str | None = None
+    clamp: bool = False
+    limit: int | None = None
+    where: Rows | None = None
+
+
+@dataclass(frozen=True)
+class Population:
     """The participants of a file.
 
     Attributes:
@@ -121,43 +147,25 @@ def _not_by_commas(names: Sequence[str]) -> str:
     return f"; between the columns it has {found[0]!r}, and only commas are read" if found else ""
 
 
-def read_population(
-    path: Path,
-    column: str,
-    question: Question,
-    groups: Sequence[BudgetGroup],
-    *,
-    epsilon_column: str | None = None,
-    id_column: str | None = None,
-    grid: Sequence[float] = (),
-    clamp: bool = False,
-    limit: int | None = None,
-    where: Rows | None = None,
-) -> ParticipantFile:
+def read_population(file: PopulationFile, question: Question, grid: Sequence[float] = ()) -> Population:
     """Reads the participants of a file; a row that cannot be used is left out and named, and the others are not.
 
     Args:
-        path: the CSV file.
-        column: where the values stand.
+        file: where the rows are, and how they are read.
         question: what the values answer.
-        groups: what each participant's `max_local_epsilon` is drawn from, if no column states it.
-        epsilon_column: where each participant's `max_local_epsilon` stands.
-        id_column: which column names the participant; without it, every line of every file is another person.
         grid: the budgets of the round; a row that can afford none of them is left out. Empty: not checked.
-        clamp: a number outside the question's interval counts as the nearer end, instead of being left out.
-        limit: how many rows to use, from the first; None for all.
-        where: which of these; None for all.
 
     Raises:
         ValueError: the file or a column does not exist, or the file has no rows, or none of these.
     """
-    texts = _read_column(path, column, limit)
-    stated = _read_column(path, epsilon_column, limit) if epsilon_column else None
+    path, limit, id_column, where = file.path, file.limit, file.id_column, file.where
+    texts = _read_column(path, file.column, limit)
+    stated = _read_column(path, file.epsilon_column, limit) if file.epsilon_column else None
     people = _read_column(path, id_column, limit) if id_column else None
     told = _read_column(path, where.column, limit) if where else None
     digest = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
     drawn = random.choices(  # noqa: S311 (which budget a played participant has is not a secret)
-        [group.max_local_epsilon for group in groups], [group.share for group in groups], k=len(texts)
+        [group.max_local_epsilon for group in file.groups], [group.share for group in file.groups], k=len(texts)
     )
     participants: dict[str, Participant] = {}
     rejected: dict[str, str] = {}
@@ -177,7 +185,7 @@ def read_population(
                 raise ValueError(f"{id_column!r} is empty; it must name the participant")
             if person in line_of:
                 raise ValueError(f"{id_column!r} is {person!r}, as in line {line_of[person]}; a person answers once")
-            outside = _outside(question.mechanism, text) if clamp else None
+            outside = _outside(question.mechanism, text) if file.clamp else None
             if outside is not None:
                 clamped[person], text = outside
             participants[person] = Participant(question.mechanism.parse_value(text), epsilon)
@@ -186,7 +194,7 @@ def read_population(
             rejected[line] = f"line {line}: {error}"
     if where and not participants and not rejected:
         raise ValueError(f"no row of {path} has {where}")
-    return ParticipantFile(participants, rejected, clamped)
+    return Population(participants, rejected, clamped)
 
 
 def _outside(mechanism: Mechanism, text: str) -> tuple[float, str] | None:
@@ -246,7 +254,8 @@ def guess_question(path: Path, column: str, low: float | None, high: float | Non
     An empty cell is no category.
 
     Raises:
-        ValueError: the column has one value only, or too many, and no interval is given; or only one end of it is.
+        ValueError: the column has one value only, or too many, and no interval is given; or only one end of it is; or a
+            value cannot be shown to participants.
     """
     name = "".join(character if character.isalnum() else "_" for character in column)
     if (low is None) != (high is None):
@@ -265,4 +274,7 @@ def guess_question(path: Path, column: str, low: float | None, high: float | Non
         raise ValueError(
             f"{path}: {column!r} has {len(texts):,} different values; it must have at most {_MAX_CATEGORIES}, or {hint}"
         )
-    return Question(name, KaryResponse(len(texts), tuple(texts)))
+    try:
+        return Question(name, KaryResponse(len(texts), tuple(texts)))
+    except ValueError as error:
+        raise ValueError(f"{path}: {column!r} cannot be asked about: {error}") from error
