@@ -18,7 +18,7 @@ help:
 	@echo "make hunt    an hour of random settings: is a certificate below the truth?"
 	@echo "make check   formatting, lint, types, architecture, drift of the generated code, documentation"
 	@echo "make docs    the documentation site, in build/site"
-	@echo "make protos  regenerate protocol/v1 from proto/"
+	@echo "make protos  regenerate protocol/v1 from proto/, and the JSON schema of certificates"
 	@echo "make vectors make the golden vectors for clients in other languages again"
 	@echo "make lock    the hashes of the packages in the services' image, for the versions of constraints.txt"
 	@echo "make node    the JavaScript client of examples/node on the vectors and a deployment (needs Node and npm)"

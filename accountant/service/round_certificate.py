@@ -24,11 +24,10 @@ from croupier.accountant.service.ledger import Entry, Limit
 from croupier.accountant.service.small_tiers import merge_small_tiers
 from croupier.accountant.service.tickets import BudgetsFound, ReportsFound
 from croupier.protocol.batches import drop_counts
-from croupier.protocol.certificates import SCHEMA
 from croupier.protocol.codes import Assumption, RefusalReason
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
-from croupier.protocol.statements import Statement, messages_of, state
+from croupier.protocol.statements import SCHEMA, Statement, messages_of, state
 from croupier.protocol.v1 import messages_pb2 as pb
 
 __all__ = [
