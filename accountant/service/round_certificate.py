@@ -22,6 +22,7 @@ from croupier.accountant.service.ledger import PROFILE_POINTS, Entry, Limit, Pro
 from croupier.accountant.service.small_tiers import merge_small_tiers
 from croupier.accountant.service.tickets import BudgetsFound, ReportsFound
 from croupier.protocol.batches import drop_counts
+from croupier.protocol.deployment import PrivacyLimit
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -31,6 +32,7 @@ __all__ = [
     "HONEST_ACCOUNTANT",
     "UNWATCHED",
     "after_sequential",
+    "as_limit",
     "certify_into",
     "certify_round",
     "entries_of",
@@ -64,9 +66,11 @@ def genuine_roster(dishonest: int) -> str:
 
 def limit_of(terms: RoundTerms) -> Limit | None:
     """Returns what the ledger may come to with this round, if its manifest limits that."""
-    limit = terms.privacy_limit
-    if limit is None:
-        return None
+    return None if terms.privacy_limit is None else as_limit(terms.privacy_limit)
+
+
+def as_limit(limit: PrivacyLimit) -> Limit:
+    """Returns the ledger's form of a privacy limit."""
     return Limit(limit.total_epsilon, limit.total_delta, limit.max_rounds, limit.fixed_terms)
 
 
@@ -287,12 +291,17 @@ def _beside_a_report(profile: Profile, local_epsilon: float) -> Profile:
     return tuple((epsilon, max(delta, shown_alone(local_epsilon, epsilon))) for epsilon, delta in profile)
 
 
-def refuse(message: pb.Certificate, terms: RoundTerms) -> None:
+def refuse(message: pb.Certificate, terms: RoundTerms, limits_now: Sequence[Limit] = ()) -> None:
     """Refuses a round for its budgets. That it is refused is all that the certificate then tells of them: one bit.
 
     It names all limits of the round, because which of them was not met, and by how much, would tell more.
+
+    limits_now: those of the deployment that are not in the round's manifest.
     """
-    limits = _limits(terms)
+    limits = [
+        *_limits(terms),
+        *(f"{_stays_within(limit)}, which is the deployment's limit now" for limit in limits_now),
+    ]
     if len(limits) > 1:
         unmet = "at least one of these limits is not met; which one, and by how much, is not said"
     else:
@@ -322,13 +331,14 @@ def _limits(terms: RoundTerms) -> list[str]:
         most = f"the limit of each budget, {most} to {round_down(others[-1])}"
     found.append(f"the certified epsilon must be at most {most}")
     if limit is not None:
-        found.append(
-            f"the ledger must stay within epsilon {round_down(limit.epsilon)} at delta {round_down(limit.delta)} "
-            "('croupier ledger' shows what is spent)"
-        )
+        found.append(f"{_stays_within(limit)} ('croupier ledger' shows what is spent)")
         if terms.question.sequential is not None:
             found[-1] += ", and a sequential round may be cut short, so its local budgets must fit until it has ended"
     return found
+
+
+def _stays_within(limit: Limit) -> str:
+    return f"the ledger must stay within epsilon {round_down(limit.epsilon)} at delta {round_down(limit.delta)}"
 
 
 def withhold(message: pb.Certificate, refusals: Sequence[str]) -> None:
