@@ -171,6 +171,7 @@ class RefusalReason(StrEnum):
     EPSILON_LIMITS = "epsilon-limits"
     LEDGER_LIMIT = "ledger-limit"
     SEQUENTIAL_LEDGER_LIMIT = "sequential-ledger-limit"
+    LEDGER_LIMIT_NOW = "ledger-limit-now"
     MESSAGES_LOST = "messages-lost"
     LEDGER_EXCEEDED = "ledger-exceeded"
     LEDGER_UNBOUNDED = "ledger-unbounded"
@@ -289,6 +290,7 @@ PARAMETERS: dict[Code, dict[str, type[int] | type[float] | type[str]]] = {
     RefusalReason.EPSILON_LIMITS: {"least": float, "most": float},
     RefusalReason.LEDGER_LIMIT: {"epsilon": float, "delta": float},
     RefusalReason.SEQUENTIAL_LEDGER_LIMIT: {"epsilon": float, "delta": float},
+    RefusalReason.LEDGER_LIMIT_NOW: {"epsilon": float, "delta": float},
     RefusalReason.MESSAGES_LOST: {"tickets": int, "reports": int, "budgets": int},
     RefusalReason.LEDGER_EXCEEDED: {
         "reached": float,

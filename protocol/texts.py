@@ -304,6 +304,9 @@ TEXTS: dict[Code, str] = {
         "the ledger must stay within epsilon {epsilon:down6} at delta {delta:down6} ('croupier ledger' shows what is "
         "spent)"
     ),
+    RefusalReason.LEDGER_LIMIT_NOW: (
+        "the ledger must stay within epsilon {epsilon:down6} at delta {delta:down6}, which is the deployment's limit now"
+    ),
     RefusalReason.SEQUENTIAL_LEDGER_LIMIT: (
         "the ledger must stay within epsilon {epsilon:down6} at delta {delta:down6} ('croupier ledger' shows what is "
         "spent), and a sequential round may be cut short, so its local budgets must fit until it has ended"
