@@ -305,7 +305,8 @@ TEXTS: dict[Code, str] = {
         "spent)"
     ),
     RefusalReason.LEDGER_LIMIT_NOW: (
-        "the ledger must stay within epsilon {epsilon:down6} at delta {delta:down6}, which is the deployment's limit now"
+        "the ledger must stay within epsilon {epsilon:down6} at delta {delta:down6}, which is the deployment's limit "
+        "now"
     ),
     RefusalReason.SEQUENTIAL_LEDGER_LIMIT: (
         "the ledger must stay within epsilon {epsilon:down6} at delta {delta:down6} ('croupier ledger' shows what is "

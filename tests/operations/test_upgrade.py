@@ -16,7 +16,7 @@ import pytest
 import sqlalchemy as sa
 
 from croupier.client.outbox import Outbox
-from croupier.client.published import publication_json
+from croupier.show.published import publication_json
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.local.users import run_fleet
 from croupier.deploy.node.serve import RunningService
