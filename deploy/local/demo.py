@@ -18,9 +18,9 @@ from typing import Any
 from croupier.accountant.results import Guarantee, sum_above
 from croupier.analyzer.estimators import DEPENDENT_BUDGETS
 from croupier.deploy.local.budget_groups import BudgetGroup
-from croupier.deploy.local.fleet import Fleet, FleetOutcome, fleet_json, fleet_of, out_of
+from croupier.deploy.local.fleet import Fleet, FleetOutcome, count_up_to, fleet_json, fleet_of
 from croupier.deploy.local.population import (
-    Population,
+    Participants,
     PopulationFile,
     Rows,
     column_names,
@@ -73,7 +73,7 @@ class _AnsweredQuestion:
 
     asked: DemoQuestion
     group: Rows | None
-    population: Population
+    population: Participants
     outcome: RoundOutcome
 
     def truth(self, *, as_stated: bool = False) -> tuple[float, ...]:
@@ -150,7 +150,7 @@ class PlannedRound:
 
     asked: DemoQuestion
     group: Rows | None
-    population: Population
+    population: Participants
     settings: RoundSettings
 
     @property
@@ -247,14 +247,14 @@ async def _submit(fleet: Fleet, planned: PlannedRound, watch: Watch, terms: Roun
     population = planned.population
     users = population.participants
     with watch(planned) as progress:
-        report = await fleet.answer(terms, users, out_of(len(users), progress))
+        report = await fleet.answer(terms, users, count_up_to(len(users), progress))
     if report.accepted < report.codes.total():
         summary = FleetOutcome(terms.round_id, report, population.rejected, len(population.clamped)).summary()
         raise RuntimeError(f"a service did not accept every answer: {summary}")
     return fleet_json(report)
 
 
-def _check_enough(file: Path, asked: DemoQuestion, group: Rows | None, population: Population) -> None:
+def _check_enough(file: Path, asked: DemoQuestion, group: Rows | None, population: Participants) -> None:
     """Raises ValueError where a round could not be: it needs two people."""
     usable, of_group = len(population.participants), f" with {group}" if group else ""
     if usable < 2:

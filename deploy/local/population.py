@@ -22,7 +22,7 @@ from croupier.protocol.mechanisms import IntervalMechanism, KaryResponse, Mechan
 from croupier.protocol.questions import Question, choose_budget
 
 __all__ = [
-    "Population",
+    "Participants",
     "PopulationFile",
     "Rows",
     "check_columns",
@@ -80,7 +80,7 @@ class PopulationFile:
 
 
 @dataclass(frozen=True)
-class Population:
+class Participants:
     """The participants of a file.
 
     Attributes:
@@ -147,7 +147,7 @@ def _not_by_commas(names: Sequence[str]) -> str:
     return f"; between the columns it has {found[0]!r}, and only commas are read" if found else ""
 
 
-def read_population(file: PopulationFile, question: Question, grid: Sequence[float] = ()) -> Population:
+def read_population(file: PopulationFile, question: Question, grid: Sequence[float] = ()) -> Participants:
     """Reads the participants of a file; a row that cannot be used is left out and named, and the others are not.
 
     Args:
@@ -194,7 +194,7 @@ def read_population(file: PopulationFile, question: Question, grid: Sequence[flo
             rejected[line] = f"line {line}: {error}"
     if where and not participants and not rejected:
         raise ValueError(f"no row of {path} has {where}")
-    return Population(participants, rejected, clamped)
+    return Participants(participants, rejected, clamped)
 
 
 def _outside(mechanism: Mechanism, text: str) -> tuple[float, str] | None:

@@ -83,6 +83,14 @@ def test_an_empty_cell_is_no_category(tmp_path: Path) -> None:
         guess_question(file, "blank", None, None, None)
 
 
+def test_a_value_that_cannot_be_shown_is_named_with_its_file(tmp_path: Path) -> None:
+    """Reproduction: the message named neither the file nor the column."""
+    file = tmp_path / "people.csv"
+    file.write_text("mood\ngood\n\x1b\n")
+    with pytest.raises(ValueError, match=re.escape(f"{file}: 'mood' cannot be asked about: a label is '\\x1b'")):
+        guess_question(file, "mood", None, None, None)
+
+
 def test_names_of_columns_as_people_write_them(tmp_path: Path) -> None:
     """Reproductions: spaces around a name counted and were not seen; a comma in one looked like two columns."""
     file = tmp_path / "people.csv"
