@@ -18,12 +18,12 @@ from typing import Any
 from croupier.accountant.results import Guarantee, sum_above
 from croupier.analyzer.estimators import DEPENDENT_BUDGETS
 from croupier.deploy.local.budget_groups import BudgetGroup
+from croupier.deploy.local.csv_columns import CsvFile
 from croupier.deploy.local.fleet import Fleet, FleetOutcome, count_up_to, fleet_json, fleet_of
 from croupier.deploy.local.population import (
     Participants,
     PopulationFile,
     Rows,
-    column_names,
     guess_question,
     read_groups,
     read_population,
@@ -105,12 +105,12 @@ class _AnsweredQuestion:
 
 
 def ask_about(
-    file: Path | None, columns: Sequence[str], low: float | None, high: float | None, limit: int | None
-) -> tuple[Path, tuple[DemoQuestion, ...]]:
+    path: Path | None, columns: Sequence[str], low: float | None, high: float | None, limit: int | None
+) -> tuple[CsvFile, tuple[DemoQuestion, ...]]:
     """Returns the file to read, and the questions: those about the survey, or one for each column of another file.
 
     Args:
-        file: the CSV file; None, with no column either, for the survey.
+        path: the CSV file; None, with no column either, for the survey.
         columns: to ask about, each "COLUMN", or "COLUMN:LOW:HIGH" for a mean.
         low: for a mean, the smallest possible value, where there is one column.
         high: for a mean, the largest possible value.
@@ -119,19 +119,19 @@ def ask_about(
     Raises:
         ValueError: one of file and column is missing, a column is named twice, or no question fits a column.
     """
-    if file is None and not columns:
-        return SURVEY, SURVEY_QUESTIONS
-    if file is None or not columns:
+    if path is None and not columns:
+        return CsvFile(SURVEY, limit), SURVEY_QUESTIONS
+    if path is None or not columns:
         raise ValueError("a file of your own needs both --csv and --value-column")
     if len(columns) > 1 and (low is not None or high is not None):
         raise ValueError("--low and --high are for one column; of several write --value-column COLUMN:LOW:HIGH")
-    asked = []
+    file, asked = CsvFile(path, limit), []
     for text in columns:
         column, least, most = text.strip(), low, high
         found = re.fullmatch(r"(.+):([^:]+):([^:]+)", text)
-        if found and column not in column_names(file):
+        if found and column not in file.names:
             column, least, most = found[1].strip(), _number(found[2]), _number(found[3])
-        asked.append(DemoQuestion(guess_question(file, column, least, most, limit), column))
+        asked.append(DemoQuestion(guess_question(file, column, least, most), column))
     if len({one.column for one in asked}) < len(asked):
         raise ValueError("a column is named twice; each is asked about once")
     return file, tuple(asked)
@@ -181,12 +181,11 @@ class DemoPlan:
 
 
 def plan_demo(
-    file: Path,
+    file: CsvFile,
     questions: Sequence[DemoQuestion],
     groups: Sequence[BudgetGroup],
     *,
     group_by: str | None = None,
-    limit: int | None,
     delta: float,
     clamp: bool,
 ) -> DemoPlan:
@@ -197,7 +196,6 @@ def plan_demo(
         questions: at least one.
         groups: what the participants' budgets are drawn from.
         group_by: a column: every question is asked in a round for each of its values.
-        limit: how many rows to use, from the first; None for all.
         delta: the central delta to certify at.
         clamp: numbers outside a question's interval count as its nearer end; else their rows are left out.
 
@@ -205,17 +203,18 @@ def plan_demo(
         ValueError: the file, a budget or the delta cannot be used.
     """
     grid = tuple(sorted({group.max_local_epsilon for group in groups}))
-    among: Sequence[Rows | None] = read_groups(file, group_by, limit) if group_by else [None]
+    among: Sequence[Rows | None] = read_groups(file, group_by) if group_by else [None]
     rounds = []
     for group in among:
         for asked in questions:
-            rows = PopulationFile(file, asked.column, groups, clamp=clamp, limit=limit, where=group)
+            rows = PopulationFile(file, asked.column, groups, clamp=clamp, where=group)
             population = read_population(rows, asked.question, grid)
-            _check_enough(file, asked, group, population)
+            _check_enough(file.path, asked, group, population)
             smallest = max(2, min(100, len(population.participants)))
             settings = RoundSettings(asked.question, grid, delta=delta, epsilon_max=max(grid), min_batch_size=smallest)
             check_settings(settings)
             rounds.append(PlannedRound(asked, group, population, settings))
+    file.forget()
     return DemoPlan(tuple(rounds), delta)
 
 
