@@ -11,7 +11,7 @@ from croupier.runtime.transport import TLS, Transport
 __all__ = ["FLEET", "client_of", "verify_directory"]
 
 FLEET = "fleet"
-"""The directory of the fleets' outbox, in that of the deployment."""
+"""The directory of the fleets' outbox, inside the deployment's directory."""
 _PATIENCE_S = 30.0
 
 
@@ -33,7 +33,7 @@ async def verify_directory(
 
     Args:
         client: of the directory's own person.
-        directory: of the deployment; its fleets may have submitted, too.
+        directory: of the deployment; submissions of its fleets count as well.
         round_id: of the round.
         wait_s: how long to wait for the certificate.
 

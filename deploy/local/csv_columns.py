@@ -1,4 +1,4 @@
-"""The columns of a CSV file, each of which is read once, whatever asks for it how often."""
+"""The columns of a CSV file, each of which is read once, however often it is asked for."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class CsvFile:
 
     @cached_property
     def digest(self) -> str:
-        """What tells this file from others."""
+        """Sixteen hexadecimal digits of the SHA-256 hash of the file, which tell it from other files."""
         return hashlib.sha256(self.path.read_bytes()).hexdigest()[:16]
 
     def column(self, name: str) -> list[tuple[str, str]]:
@@ -107,7 +107,7 @@ class CsvFile:
 
 
 def _not_by_commas(names: Sequence[str]) -> str:
-    """Returns what to say of a header in which something else stands where commas are expected, else nothing."""
+    """Returns a remark on a header whose columns are not separated by commas; "" where there is nothing to remark."""
     line = ",".join(names)
     found = [mark for mark in ";\t|" if line.count(mark) >= len(names)]
     return f"; between the columns it has {found[0]!r}, and only commas are read" if found else ""

@@ -56,9 +56,9 @@ class PopulationFile:
 
     Attributes:
         csv: the file.
-        column: where the values stand.
+        column: the column of the values.
         groups: what each participant's `max_local_epsilon` is drawn from, if no column states it.
-        epsilon_column: where each participant's `max_local_epsilon` stands.
+        epsilon_column: the column of each participant's `max_local_epsilon`.
         id_column: which column names the participant; without it, every line of every file is another person.
         clamp: a number outside the question's interval counts as the nearer end, instead of being left out.
         where: which rows are used; None for all.
