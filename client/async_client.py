@@ -26,10 +26,10 @@ import grpc.aio
 from croupier.client.limits import LIMITS_FILE, Limits, SpentHere, change_limits, read_limits
 from croupier.client.one_answer import (
     ALREADY_ANSWERED,
-    Answer,
     Answered,
     Enrol,
     Respondent,
+    UnsealedAnswer,
     answer_once,
     missing_by_hop,
     read_value,
@@ -317,7 +317,7 @@ class AsyncClientRound:
                     client.shuffler,
                     client.accountant,
                     self.terms,
-                    Answer(user, participant, respondent.alone),
+                    UnsealedAnswer(user, participant, respondent.alone),
                     outbox=outbox,
                     limits=client.limits,
                     enrol=enrol,

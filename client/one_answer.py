@@ -29,10 +29,10 @@ from croupier.protocol.v1 import messages_pb2 as pb
 
 __all__ = [
     "ALREADY_ANSWERED",
-    "Answer",
     "Answered",
     "Enrol",
     "Respondent",
+    "UnsealedAnswer",
     "answer_once",
     "missing_by_hop",
     "read_value",
@@ -142,7 +142,7 @@ def _check_person(outbox: Outbox, round_id: str, user: str) -> None:
 
 
 @dataclass(frozen=True)
-class Answer:
+class UnsealedAnswer:
     """One user's answer, before it is randomized.
 
     Attributes:
@@ -160,7 +160,7 @@ async def answer_once(
     shuffler: grpc.aio.Channel,
     accountant: grpc.aio.Channel,
     terms: RoundTerms,
-    answer: Answer,
+    answer: UnsealedAnswer,
     *,
     outbox: Outbox,
     limits: Limits,

@@ -55,7 +55,7 @@ def _name_it(made: Path, file: Path) -> None:
 
 @contextmanager
 def _locked(directory: Path) -> Iterator[None]:
-    """Waits until no other process has the lock; that of one that dies is gone with it."""
+    """Waits until no other process has the lock; the kernel releases the lock of a process that dies."""
     import fcntl  # not on Windows, which has hard links where programs keep their files
 
     lock = os.open(directory, os.O_RDONLY)

@@ -228,24 +228,24 @@ def _submit_fleet(directory: Path, round_id: str, fleet: FleetFile, as_json: boo
 
         from croupier.deploy.directory import read_deployment
         from croupier.deploy.local.budget_groups import parse_budget_groups
+        from croupier.deploy.local.csv_columns import CsvFile
         from croupier.deploy.local.fleet import submit_file
-        from croupier.deploy.local.population import PopulationFile, Rows, check_columns
+        from croupier.deploy.local.population import PopulationFile, Rows
 
         if fleet.csv is None or fleet.value_column is None:
             raise ValueError("--value-column is missing; a fleet needs it")
         column = fleet.value_column
         rows = Rows.parse(fleet.where) if fleet.where else None
         file = PopulationFile(
-            fleet.csv,
+            CsvFile(fleet.csv, fleet.limit),
             column,
             parse_budget_groups(fleet.budgets),
             epsilon_column=fleet.epsilon_column,
             id_column=fleet.id_column,
             clamp=fleet.clamp,
-            limit=fleet.limit,
             where=rows,
         )
-        check_columns(fleet.csv, [column, fleet.epsilon_column, fleet.id_column, rows.column if rows else None])
+        file.csv.check([column, fleet.epsilon_column, fleet.id_column, rows.column if rows else None])
         read_deployment(directory)
         with progress_bar() as move:
             sent = asyncio.run(submit_file(directory, round_id, file, progress_of(move, column)))

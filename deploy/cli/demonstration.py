@@ -109,7 +109,6 @@ def demo(
             questions,
             parse_budget_groups(budgets),
             group_by=asked.group_by,
-            limit=asked.users,
             delta=delta,
             clamp=not asked.drop_outside,
         )

@@ -18,7 +18,7 @@ from croupier.show.views import TermsView
 __all__ = ["FLEET", "client_of", "terms_of", "verify_directory"]
 
 FLEET = "fleet"
-"""The directory of the fleets' outbox, in that of the deployment."""
+"""The directory of the fleets' outbox, inside the deployment's directory."""
 _PATIENCE_S = 30.0
 
 
@@ -56,7 +56,7 @@ async def verify_directory(
 
     Args:
         client: of the directory's own person.
-        directory: of the deployment; its fleets may have submitted, too.
+        directory: of the deployment; submissions of its fleets count as well.
         round_id: of the round.
         wait_s: how long to wait for the certificate.
 

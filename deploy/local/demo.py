@@ -18,12 +18,12 @@ from typing import Any
 from croupier.accountant.numerics.decimals import sum_above
 from croupier.accountant.results import Guarantee
 from croupier.deploy.local.budget_groups import BudgetGroup
-from croupier.deploy.local.fleet import Fleet, FleetOutcome, fleet_json, fleet_of, out_of
+from croupier.deploy.local.csv_columns import CsvFile
+from croupier.deploy.local.fleet import Fleet, FleetOutcome, count_up_to, fleet_json, fleet_of
 from croupier.deploy.local.population import (
-    Population,
+    Participants,
     PopulationFile,
     Rows,
-    column_names,
     guess_question,
     read_groups,
     read_population,
@@ -76,7 +76,7 @@ class _AnsweredQuestion:
 
     asked: DemoQuestion
     group: Rows | None
-    population: Population
+    population: Participants
     outcome: RoundOutcome
 
     def truth(self, *, as_stated: bool = False) -> tuple[float, ...]:
@@ -108,12 +108,12 @@ class _AnsweredQuestion:
 
 
 def ask_about(
-    file: Path | None, columns: Sequence[str], low: float | None, high: float | None, limit: int | None
-) -> tuple[Path, tuple[DemoQuestion, ...]]:
+    path: Path | None, columns: Sequence[str], low: float | None, high: float | None, limit: int | None
+) -> tuple[CsvFile, tuple[DemoQuestion, ...]]:
     """Returns the file to read, and the questions: those about the survey, or one for each column of another file.
 
     Args:
-        file: the CSV file; None, with no column either, for the survey.
+        path: the CSV file; None, with no column either, for the survey.
         columns: to ask about, each "COLUMN", or "COLUMN:LOW:HIGH" for a mean.
         low: for a mean, the smallest possible value, where there is one column.
         high: for a mean, the largest possible value.
@@ -122,19 +122,19 @@ def ask_about(
     Raises:
         ValueError: one of file and column is missing, a column is named twice, or no question fits a column.
     """
-    if file is None and not columns:
-        return SURVEY, SURVEY_QUESTIONS
-    if file is None or not columns:
+    if path is None and not columns:
+        return CsvFile(SURVEY, limit), SURVEY_QUESTIONS
+    if path is None or not columns:
         raise ValueError("a file of your own needs both --csv and --value-column")
     if len(columns) > 1 and (low is not None or high is not None):
         raise ValueError("--low and --high are for one column; of several write --value-column COLUMN:LOW:HIGH")
-    asked = []
+    file, asked = CsvFile(path, limit), []
     for text in columns:
         column, least, most = text.strip(), low, high
         found = re.fullmatch(r"(.+):([^:]+):([^:]+)", text)
-        if found and column not in column_names(file):
+        if found and column not in file.names:
             column, least, most = found[1].strip(), _number(found[2]), _number(found[3])
-        asked.append(DemoQuestion(guess_question(file, column, least, most, limit), column))
+        asked.append(DemoQuestion(guess_question(file, column, least, most), column))
     if len({one.column for one in asked}) < len(asked):
         raise ValueError("a column is named twice; each is asked about once")
     return file, tuple(asked)
@@ -153,7 +153,7 @@ class PlannedRound:
 
     asked: DemoQuestion
     group: Rows | None
-    population: Population
+    population: Participants
     settings: RoundSettings
 
     @property
@@ -184,12 +184,11 @@ class DemoPlan:
 
 
 def plan_demo(
-    file: Path,
+    file: CsvFile,
     questions: Sequence[DemoQuestion],
     groups: Sequence[BudgetGroup],
     *,
     group_by: str | None = None,
-    limit: int | None,
     delta: float,
     clamp: bool,
 ) -> DemoPlan:
@@ -200,7 +199,6 @@ def plan_demo(
         questions: at least one.
         groups: what the participants' budgets are drawn from.
         group_by: a column: every question is asked in a round for each of its values.
-        limit: how many rows to use, from the first; None for all.
         delta: the central delta to certify at.
         clamp: numbers outside a question's interval count as its nearer end; else their rows are left out.
 
@@ -208,17 +206,18 @@ def plan_demo(
         ValueError: the file, a budget or the delta cannot be used.
     """
     grid = tuple(sorted({group.max_local_epsilon for group in groups}))
-    among: Sequence[Rows | None] = read_groups(file, group_by, limit) if group_by else [None]
+    among: Sequence[Rows | None] = read_groups(file, group_by) if group_by else [None]
     rounds = []
     for group in among:
         for asked in questions:
-            rows = PopulationFile(file, asked.column, groups, clamp=clamp, limit=limit, where=group)
+            rows = PopulationFile(file, asked.column, groups, clamp=clamp, where=group)
             population = read_population(rows, asked.question, grid)
-            _check_enough(file, asked, group, population)
+            _check_enough(file.path, asked, group, population)
             smallest = max(2, min(100, len(population.participants)))
             settings = RoundSettings(asked.question, grid, delta=delta, epsilon_max=max(grid), min_batch_size=smallest)
             check_settings(settings)
             rounds.append(PlannedRound(asked, group, population, settings))
+    file.forget()
     return DemoPlan(tuple(rounds), delta)
 
 
@@ -250,14 +249,14 @@ async def _submit(fleet: Fleet, planned: PlannedRound, watch: Watch, terms: Roun
     population = planned.population
     users = population.participants
     with watch(planned) as progress:
-        report = await fleet.answer(terms, users, out_of(len(users), progress))
+        report = await fleet.answer(terms, users, count_up_to(len(users), progress))
     if report.accepted < report.codes.total():
         summary = FleetOutcome(terms.round_id, report, population.rejected, len(population.clamped)).summary()
         raise RuntimeError(f"a service did not accept every answer: {summary}")
     return fleet_json(report)
 
 
-def _check_enough(file: Path, asked: DemoQuestion, group: Rows | None, population: Population) -> None:
+def _check_enough(file: Path, asked: DemoQuestion, group: Rows | None, population: Participants) -> None:
     """Raises ValueError where a round could not be: it needs two people."""
     usable, of_group = len(population.participants), f" with {group}" if group else ""
     if usable < 2:

@@ -18,7 +18,7 @@ from croupier.deploy.operator.rounds import Operator
 from croupier.protocol.manifest import RoundTerms
 from croupier.runtime.workers import WorkerPool
 
-__all__ = ["Fleet", "FleetOutcome", "fleet_json", "fleet_of", "out_of", "submit_file"]
+__all__ = ["Fleet", "FleetOutcome", "count_up_to", "fleet_json", "fleet_of", "submit_file"]
 
 
 @dataclass(frozen=True)
@@ -137,15 +137,16 @@ async def submit_file(
         async with Operator(directory) as operator, fleet_of(operator, directory, pool) as fleet:
             terms = (await fleet.client.round(round_id)).terms
             population = read_population(file, terms.question, terms.budget_grid)
+            file.csv.forget()
             users = population.participants
             await pool.warm()
-            report = await fleet.answer(terms, users, out_of(len(users), progress))
+            report = await fleet.answer(terms, users, count_up_to(len(users), progress))
     return FleetOutcome(
         terms.round_id, report, population.rejected, len(population.clamped), file.id_column is not None
     )
 
 
-def out_of(total: int, progress: Callable[[int, int], None]) -> Progress:
+def count_up_to(total: int, progress: Callable[[int, int], None]) -> Progress:
     """Returns what counts more and more users, and calls `progress` with (users done, users in all)."""
     done = 0
 

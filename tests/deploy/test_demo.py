@@ -12,6 +12,7 @@ import pytest
 
 from croupier.client.submission import Participant
 from croupier.deploy.local.budget_groups import parse_budget_groups
+from croupier.deploy.local.csv_columns import CsvFile
 from croupier.deploy.local.demo import PlannedRound, _submit, _unwatched, ask_about, plan_demo
 from croupier.deploy.local.users import FleetReport
 from tests.support import make_kit
@@ -36,10 +37,26 @@ class FakeFleet:
 def planned(tmp_path: Path) -> PlannedRound:
     file = tmp_path / "people.csv"
     file.write_text("hours\n" + "\n".join(str(number % 9) for number in range(40)) + "\nmany\n")
-    _, questions = ask_about(file, ["hours:0:5"], None, None, None)
+    csv, questions = ask_about(file, ["hours:0:5"], None, None, None)
     groups = parse_budget_groups("0.5:54,1:37,2:9")
-    (only,) = plan_demo(file, questions, groups, limit=None, delta=1e-6, clamp=True).rounds
+    (only,) = plan_demo(csv, questions, groups, delta=1e-6, clamp=True).rounds
     return only
+
+
+def test_each_column_is_read_once_for_all_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "people.csv"
+    file.write_text("mood,site\n" + "".join(f"{'good' if n % 3 else 'bad'},{n % 4}\n" for n in range(40)))
+    columns, read = list[str](), CsvFile._read
+
+    def noted(csv: CsvFile, name: str) -> list[tuple[str, str]]:
+        columns.append(name)
+        return read(csv, name)
+
+    monkeypatch.setattr(CsvFile, "_read", noted)
+    csv, questions = ask_about(file, ["mood"], None, None, None)
+    plan = plan_demo(csv, questions, parse_budget_groups("1"), group_by="site", delta=1e-6, clamp=True)
+    assert [len(one.population.participants) for one in plan.rounds] == [10] * 4
+    assert columns == ["mood", "site"]
 
 
 @pytest.mark.asyncio
