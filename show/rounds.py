@@ -88,9 +88,9 @@ def rounds_text(seen: OverviewView, now: float, *, most: int, services: bool) ->
             return Text("no service answers" if all(silent) else _SOME_SILENT)
         return Text(_NO_ROUND)
     text = Text(no_wrap=True)
-    for one in rounds[:most]:
-        text.append(f"{one['round_id']}\n", "bold")
-        for line in _round_lines(one, now, services):
+    for view in rounds[:most]:
+        text.append(f"{view['round_id']}\n", "bold")
+        for line in _round_lines(view, now, services):
             text.append(f"{wrapped(line, '  ')}\n")
     if len(rounds) > most:
         text.append(f"{counted(len(rounds) - most, 'older round')} in 'croupier round list'\n")
@@ -98,13 +98,13 @@ def rounds_text(seen: OverviewView, now: float, *, most: int, services: bool) ->
     return text
 
 
-def _round_lines(one: RoundView, now: float, services: bool) -> list[str]:
-    terms, stage = one["terms"], one["stage"]
+def _round_lines(view: RoundView, now: float, services: bool) -> list[str]:
+    terms, stage = view["terms"], view["stage"]
     lines = [stage if terms is None else f"{stage} · {terms['question']}: {values_of(terms)} ({terms['randomizer']})"]
-    if terms is None and not one["problems"] and stage != "PREPARED":
+    if terms is None and not view["problems"] and stage != "PREPARED":
         lines[0] += " · what was kept of it is deleted"
     if terms is not None:
-        count, least = one["num_reports"], terms["min_batch_size"]
+        count, least = view["num_reports"], terms["min_batch_size"]
         bar = ""
         if stage == "OPEN" and count is not None:
             done = min(_BAR, _BAR * count // least)
@@ -116,10 +116,10 @@ def _round_lines(one: RoundView, now: float, services: bool) -> list[str]:
     if stage == "REFUSED":
         lines.append("'croupier round result' says why")
     if services:
-        lines.append(" · ".join(f"{name}{GLUE}{state}" for name, state in one["states"].items()))
-        if one["kept_until_unix_s"] is not None:
-            lines.append(f"kept until {datetime.fromtimestamp(one['kept_until_unix_s'], UTC).date().isoformat()}")
-    return [*lines, *(f"{name}: {problem}" for name, problem in one["problems"].items())]
+        lines.append(" · ".join(f"{name}{GLUE}{state}" for name, state in view["states"].items()))
+        if view["kept_until_unix_s"] is not None:
+            lines.append(f"kept until {datetime.fromtimestamp(view['kept_until_unix_s'], UTC).date().isoformat()}")
+    return [*lines, *(f"{name}: {problem}" for name, problem in view["problems"].items())]
 
 
 _NUMBER = "a number from {low:g} to {high:g}"
