@@ -20,7 +20,9 @@ def group_starts(place: Floats, weight: Floats | Ints, groups: int) -> Ints:
     """
     if place.size <= groups:
         return np.arange(place.size)
-    bins = np.minimum(((place - place[0]) / max(float(place[-1] - place[0]), 1e-300) * BINS).astype(np.int64), BINS - 1)
+    width = max(float(place[-1] - place[0]), 1e-15 * abs(float(place[0])), 1e-300)  # they may differ by rounding only
+    share = np.maximum.accumulate(np.clip((place - place[0]) / width, 0.0, 1.0))
+    bins = np.minimum((share * BINS).astype(np.int64), BINS - 1)
     density = np.sqrt(np.bincount(bins, weights=weight, minlength=BINS))
     before = np.cumsum(density) - density / 2
     full = np.flatnonzero(density)
