@@ -17,6 +17,7 @@ import numpy as np
 from croupier.accountant.answers import LOCAL, Answer, Choice, answer_of, composed_curve, times
 from croupier.accountant.bounds.profile import PrivacyProfile, Victim
 from croupier.accountant.budgets import AnyBudgets, Budgets, as_budgets
+from croupier.accountant.mechanism_choice import MeanCost, other_for_a_mean, remark, standard_error, worth_trying
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.registry import as_randomizer
 from croupier.accountant.privacy_filter import FIXED_TERMS
@@ -73,7 +74,8 @@ def certify(
         epsilon: alternatively the total epsilon, >= 0; the certificate then gives delta. Exactly one of the two.
         dishonest: how many of the other clients may collude with the observer, or lie about their budget.
         linkage: "separate" (budgets and reports are shuffled apart) or "stratified" (a report shows its tier).
-        attack: put the strongest quick attack beside the certificate, and refute published figures below it.
+        attack: put the strongest quick attack beside the certificate, and refute published figures below it; and
+            remark, as the last step, where the other one of laplace and onebit is much better for a mean.
         compare_all: put every published bound beside the certificate, and not only the one that has personal budgets.
         rounds: how many such releases one client may take part in, each a batch of its own.
         bounds: "all" (the least of the local budget, the blanket bound, the exchange bound and, where it can be
@@ -117,6 +119,13 @@ def certify(
     # At the delta that is certified, which may be a local one and larger than what was asked for.
     at = None if delta is None else reached
     lower = _lower_bound(budgets, randomizer, at, epsilon, dishonest, linkage, rounds) if attack else None
+    remarks: list[str] = []
+    other = other_for_a_mean(randomizer) if attack and delta is not None and not adaptive_order else None
+    if other is not None and worth_trying(budgets, randomizer, other):
+        setting = {"dishonest": dishonest, "linkage": linkage, "rounds": rounds}
+        found = certify(budgets, other, delta=delta, attack=False, bounds=bounds, seconds=seconds, **setting)
+        costs = ((randomizer, worst.tier.epsilon), (other, found.epsilon))
+        remarks.append(remark(*(MeanCost(one, most, standard_error(budgets, one)) for one, most in costs)))
     return Certificate(
         epsilon=worst.tier.epsilon,
         delta=reached,
@@ -138,7 +147,10 @@ def certify(
         randomizer=randomizer.name,
         linkage=linkage,
         rounds=rounds,
-        steps=tuple(f"tier {round_up(a.tier.local_epsilon)}: {step}" for a in answers for step in a.steps),
+        steps=(
+            *(f"tier {round_up(a.tier.local_epsilon)}: {step}" for a in answers for step in a.steps),
+            *filter(None, remarks),
+        ),
     )
 
 

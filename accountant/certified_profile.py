@@ -313,8 +313,10 @@ def _excess(nodes: Sequence[Node]) -> float:
     """
     end = nodes[2][0]
     (x0, y0), (xa, ya), (xb, yb), (x1, y1) = ((math.expm1(min(e - end, LARGEST_EXPONENT)), y) for e, y in nodes)
-    if not (x0 < xa < xb < x1 and ya > yb > 0):
-        return math.inf if xa < xb and ya > yb else 1.0
+    if not (xa < xb and ya > yb > 0):
+        return 1.0
+    if not (x0 < xa and xb < x1):
+        return math.inf
     before, own, after = (ya - y0) / (xa - x0), (yb - ya) / (xb - xa), (y1 - yb) / (x1 - xb)
     if not before < own < after:
         return 1.0

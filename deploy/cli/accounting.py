@@ -144,6 +144,7 @@ def certify(
 
 def _certificate_tables(result: Certificate, document: dict[str, Any], compare: bool, explain: bool) -> list[Any]:
     from croupier.accountant.answers import LOCAL
+    from croupier.accountant.mechanism_choice import REMARK
     from croupier.show.tables import certificate_table, comparison_notes, steps_table, why_not_smaller
 
     tables: list[Any] = [certificate_table(document)]
@@ -151,6 +152,7 @@ def _certificate_tables(result: Certificate, document: dict[str, Any], compare: 
         tables.append(why_not_smaller(result.steps))
     if too_large := delta_too_large(result.delta, result.num_users):
         tables.append(too_large)
+    tables += [step for step in result.steps if step.startswith(REMARK)]
     if compare:
         tables += comparison_notes(result.comparison)
     if explain:
@@ -323,4 +325,5 @@ def plan(
         document = plan_json(found)
         certified = found.certificate
         beware = [said] if (said := delta_too_large(certified.delta, certified.num_users)) else []
-        show(as_json, document, str(found), certificate_table(document["certificate"]), *beware)
+        both = [f"for a mean with these budgets: {'; '.join(map(str, found.for_a_mean))}"] if found.for_a_mean else []
+        show(as_json, document, str(found), certificate_table(document["certificate"]), *both, *beware)
