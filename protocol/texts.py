@@ -232,6 +232,14 @@ TEXTS: dict[Code, str] = {
         "on a lattice of {lattice} steps: {added:.3g} is added to epsilon; at most {shown} users show their value, but "
         "for a chance of {chance:.3g}, which is added to delta"
     ),
+    Step.ONEBIT_IS_BETTER: (
+        "for a mean, onebit is {times:.3g} times better by epsilon times error, if budgets do not depend on answers: "
+        "epsilon {other_epsilon:up6} and standard error {other_error:.3g}, not {own_epsilon:up6} and {own_error:.3g}"
+    ),
+    Step.LAPLACE_IS_BETTER: (
+        "for a mean, laplace is {times:.3g} times better by epsilon times error: epsilon {other_epsilon:up6} and "
+        "standard error {other_error:.3g}, not {own_epsilon:up6} and {own_error:.3g}"
+    ),
     Step.TWO_GROUPS: (
         "up to {share:.6g} of the victim's noise within {distance:.6g} of its values is hidden among {core_users} "
         "users with budgets up to {core_epsilon:.6g}, the rest is hidden among {other_users} users with budgets up to "

@@ -206,6 +206,10 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "budgets": budgets,
         "standard_error": plan.standard_error,
         "certificate": plan.certificate.to_json(),
+        "for_a_mean": [
+            {"randomizer": cost.randomizer.name, "epsilon": cost.epsilon, "standard_error": cost.standard_error}
+            for cost in plan.for_a_mean
+        ],
     }
 
 

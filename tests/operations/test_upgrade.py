@@ -16,7 +16,6 @@ import pytest
 import sqlalchemy as sa
 
 from croupier.client.outbox import Outbox
-from croupier.show.published import publication_json
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.local.users import run_fleet
 from croupier.deploy.node.serve import RunningService
@@ -27,6 +26,7 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.runtime.schema import STORE_VERSION
 from croupier.runtime.store import Store
+from croupier.show.published import publication_json
 from tests.support import BIT, InProcess, Threads, settings
 from tests.support.in_memory import Network
 from tests.support.postgresql import Server
