@@ -122,8 +122,17 @@ def certify(
     remarks: list[str] = []
     other = other_for_a_mean(randomizer) if attack and delta is not None and not adaptive_order else None
     if other is not None and worth_trying(budgets, randomizer, other):
-        setting = {"dishonest": dishonest, "linkage": linkage, "rounds": rounds}
-        found = certify(budgets, other, delta=delta, attack=False, bounds=bounds, seconds=seconds, **setting)
+        found = certify(
+            budgets,
+            other,
+            delta=delta,
+            dishonest=dishonest,
+            linkage=linkage,
+            rounds=rounds,
+            attack=False,
+            bounds=bounds,
+            seconds=seconds,
+        )
         costs = ((randomizer, worst.tier.epsilon), (other, found.epsilon))
         remarks.append(remark(*(MeanCost(one, most, standard_error(budgets, one)) for one, most in costs)))
     return Certificate(
