@@ -32,7 +32,7 @@ from croupier.protocol.statements import Statement, state
 
 __all__ = ["LEVELS", "HostGroup", "TwoGroupProfile", "covering"]
 
-LEVELS = ((8, 0.06), (24, 0.03))
+LEVELS = ((8, 0.06), (32, 0.02))
 """Knots of the chords, and the step of the integrals: for all distances, and for those with the largest bounds. The
 first alone costs 1 to 2 % of epsilon, and 12 % where delta is large; the second for all takes three times as long."""
 EDGE = 0.008
