@@ -135,6 +135,7 @@ def terms_json(terms: RoundTerms) -> dict[str, Any]:
         "deployment": manifest.deployment,
         "manifest_hash": terms.hash.hex(),
         "question": terms.question.name,
+        "wordings": [asdict(wording) for wording in terms.question.wordings],
         "randomizer": mechanism.kind,
         "parameters": parameters,
         "budgets": [_budget_json(terms, budget) for budget in manifest.budget_grid],

@@ -149,6 +149,26 @@ def values_of(terms: dict[str, Any]) -> str:
     return _VALUES.get(kind, f"a value for {kind}").format(**parameters | {"labels": shown})
 
 
+def _wording_lines(terms: dict[str, Any], wording: dict[str, Any]) -> list[str]:
+    """Returns how a question is put in one language: heading, question, what helps to answer it, and the captions."""
+    choices = wording["choices"]
+    values = terms["parameters"].get("labels") or [*map(str, range(len(choices)))]
+    captions = [
+        caption if caption == value else f"{caption} ({value})" for caption, value in zip(choices, values, strict=True)
+    ]
+    more = f"; … ({len(captions)} in all)" if len(captions) > _MOST_LABELS else ""
+    ends = [f"{terms['parameters'][end]:g}: {wording[end]}" for end in ("low", "high") if wording[end]]
+    number = [*([f"in {wording['unit']}"] if wording["unit"] else []), *ends]
+    lines = [
+        f"[{wording['language']}] {wording['title'] or wording['question']}",
+        wording["question"] if wording["title"] else "",
+        wording["help_text"],
+        f"Answers: {'; '.join(captions[:_MOST_LABELS])}{more}" if captions else "",
+        f"A number {'; '.join(number)}" if number else "",
+    ]
+    return [line for line in lines if line]
+
+
 def terms_sections(terms: dict[str, Any], now: float) -> list[dict[str, Any]]:
     """Returns what a person should have read before answering: sections of a title, paragraphs and points.
 
@@ -165,6 +185,7 @@ def terms_sections(terms: dict[str, Any], now: float) -> list[dict[str, Any]]:
         ),
         _section(
             f"The question: {terms['question']}",
+            *(line for wording in terms["wordings"] for line in _wording_lines(terms, wording)),
             f"The answer is {values_of(terms)}.",
             f"Your device {device_does(terms, 'your')}. Nothing else about your answer leaves it.",
         ),

@@ -31,10 +31,13 @@ from croupier.deploy.cli.console import (
 if TYPE_CHECKING:
     from croupier.accountant import Randomizer
     from croupier.protocol.questions import Question
+    from croupier.protocol.wordings import Wording
 
 Choice = TypeVar("Choice", bound=str)
 
 __all__ = ["add_commands"]
+
+_WORDING = "The question as people read it"
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -55,7 +58,33 @@ def add_commands(app: typer.Typer) -> None:
 def round_open(
     name: Annotated[str, typer.Argument(help="A short name for the question.")],
     directory: Directory = HERE,
-    randomizer: Annotated[str, typer.Option(help="rr, krr(k=5), onebit, laplace or gaussian.")] = "rr",
+    question: Annotated[str, typer.Option(help="The question as people read it.", rich_help_panel=_WORDING)] = "",
+    choices: Annotated[
+        str,
+        typer.Option(
+            help="The answers as people read them, separated by semicolons: the categories of krr, which is then the "
+            "default; with --randomizer rr the captions of 0 and 1.",
+            rich_help_panel=_WORDING,
+        ),
+    ] = "",
+    title: Annotated[str, typer.Option(help="A heading above the question.", rich_help_panel=_WORDING)] = "",
+    help_text: Annotated[str, typer.Option(help="What helps people to answer.", rich_help_panel=_WORDING)] = "",
+    unit: Annotated[
+        str, typer.Option(help="onebit, laplace, gaussian: the unit of the number.", rich_help_panel=_WORDING)
+    ] = "",
+    language: Annotated[
+        str, typer.Option(help="The language of the options above, such as de or pt-BR.", rich_help_panel=_WORDING)
+    ] = "en",
+    wording: Annotated[
+        Path | None,
+        typer.Option(
+            help="Instead of the options above: a TOML file with a table of the name wording for each language.",
+            rich_help_panel=_WORDING,
+        ),
+    ] = None,
+    randomizer: Annotated[
+        str, typer.Option(help="rr, krr(k=5), onebit, laplace or gaussian. Default: rr; with choices krr.")
+    ] = "",
     k: Annotated[int | None, typer.Option(help="krr: the number of categories, instead of krr(k=5).")] = None,
     labels: Annotated[str | None, typer.Option(help="krr: the categories, separated by commas.")] = None,
     low: Annotated[float | None, typer.Option(help="onebit, laplace, gaussian: the smallest value.")] = None,
@@ -114,6 +143,7 @@ def round_open(
         import asyncio
 
         from croupier.deploy.operator.rounds import Operator, RoundSettings
+        from croupier.deploy.operator.wordings import wordings_of
         from croupier.protocol.envelope import SUITES
 
         if not 0 <= close_after_s < math.inf:
@@ -143,6 +173,7 @@ def round_open(
                 labels,
                 k,
                 {"low": low, "high": high, "lattice": lattice, "local_delta": local_delta},
+                wordings_of(wording, question, title, help_text, choices, unit, language),
             ),
             budgets,
             delta=delta,
@@ -309,22 +340,31 @@ def round_result(
     show(as_json, result, *tables, certificate_table(result["certificate"]), *lines)
 
 
-def _question(name: str, randomizer: str, labels: str | None, k: int | None, parameters: Mapping[str, Any]) -> Question:
+def _question(
+    name: str,
+    randomizer: str,
+    labels: str | None,
+    k: int | None,
+    parameters: Mapping[str, Any],
+    wordings: tuple[Wording, ...] = (),
+) -> Question:
     from croupier.protocol.mechanisms import MECHANISMS, mechanism_from
     from croupier.protocol.questions import Question
 
     # A vector's question carries the parameters of a model; 'croupier train' opens such rounds.
     offered = [one.kind for one in MECHANISMS.values() if one.values_are_text]
+    captions = wordings[0].choices if wordings else ()
+    randomizer = randomizer or ("krr" if captions else "rr")
     kind = randomizer.partition("(")[0]
     if kind not in offered:
         raise ValueError(
             f"randomizer is {randomizer!r}; it must be one of {', '.join(offered)}; for vectors: croupier train"
         )
-    categories = tuple(labels.split(",")) if labels else None
+    categories = tuple(labels.split(",")) if labels else captions if captions and kind == "krr" else None
     given = {"k": k or (categories and len(categories)), "labels": categories, **parameters}
     if kind != randomizer:
         given |= _written_in(randomizer_of(randomizer, k, parameters["lattice"]))
-    return Question(name, mechanism_from(kind, given))
+    return Question(name, mechanism_from(kind, given), wordings)
 
 
 def _written_in(randomizer: Randomizer) -> dict[str, Any]:
