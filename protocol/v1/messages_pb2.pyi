@@ -611,7 +611,9 @@ class Question(_message.Message):
     def gaussian_vector(self) -> Global___GaussianVector: ...
     @_builtins.property
     def wordings(self) -> _containers.RepeatedCompositeFieldContainer[Global___Wording]:
-        """At most 32, of 65536 bytes together. The first is shown to people who read none of the languages."""
+        """Numbers 9 to 14 are for mechanisms.
+        At most 32, of 65536 bytes together. The first is shown to people who read none of the languages.
+        """
 
     def __init__(
         self,
