@@ -141,10 +141,13 @@ async def test_a_dishonest_accountant_gets_one_randomization_from_two_tabs(here:
     assert len({raw for method, raw in here.gateway.seen if method == "Submit"}) == 1
 
 
-async def test_the_page_notices_other_keys_than_before(here: Place, terms: RoundTerms) -> None:
-    """Another deployment in the place of the one of the invitation, or of the last visit."""
+@pytest.mark.parametrize("renamed", [False, True])
+async def test_the_page_notices_other_keys_than_before(here: Place, terms: RoundTerms, renamed: bool) -> None:
+    """Another deployment in the place of the one of the invitation, or of the last visit; under another name, too."""
     other = json.loads(deployment_document(here.at.deployment))
     other["services"][0]["identities"].append(os.urandom(32).hex())
+    if renamed:
+        other["name"] = "elsewhere"
 
     async def swap(route: Route) -> None:
         await route.fulfill(body=json.dumps(other), content_type="application/json")
@@ -165,7 +168,10 @@ async def test_the_page_notices_other_keys_than_before(here: Place, terms: Round
         await is_for_everybody(page)
         calls = len(here.gateway.seen)
         await page.get_by_role("button", name="The operator has confirmed").click()
-        await expect(page.get_by_role("button", name="Randomize, seal and send")).to_be_visible()
+        if renamed:  # nobody has signed terms for such a deployment
+            await stops(page)
+        else:
+            await expect(page.get_by_role("button", name="Randomize, seal and send")).to_be_visible()
         assert len(here.gateway.seen) > calls
 
 

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -84,7 +85,7 @@ async def test_the_fingerprint_follows_from_all_that_is_believed(tmp_path: Path)
     plain = make_deployment(tmp_path / "d", "clinic", 2)
     first, *others = plain.services
     retired = RetiredIdentity(identity="ab" * 32, valid_until=datetime(2026, 1, 2, tzinfo=UTC))
-    changes = [
+    changes: list[dict[str, Any]] = [
         {"name": "other"},
         {"services": (first.model_copy(update={"pending_identity": "cd" * 32}), *others)},
         {"services": (first.model_copy(update={"retired_identities": (retired,)}), *others)},

@@ -255,6 +255,8 @@ async def test_without_an_invitation_a_key_can_be_enrolled(here: Place) -> None:
 
 async def test_what_the_page_cannot_answer_is_said(here: Place) -> None:
     async with here.person() as context:
+        page = await visit(context, f"{here.page_url}#key=AAAA")
+        await expect(page.get_by_text("The link of your invitation is incomplete.")).to_be_visible()
         page = await visit(context, here.page_url)
         await expect(page.get_by_role("heading", name="No question is open")).to_be_visible()
         terms = await opened(here, Question("noise", Laplace(0.0, 1.0)))

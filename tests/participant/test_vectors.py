@@ -127,7 +127,7 @@ def is_refused(manifest: bytes) -> bool:
 
 
 def manifests() -> list[dict[str, Any]]:
-    found = [
+    found: list[dict[str, Any]] = [
         {"what": what, "manifest": signed(question), "accepted": otherwise or True}
         for what, (question, otherwise) in GOOD.items()
     ]

@@ -28,6 +28,8 @@ export interface Answer {
 export interface Settings {
   deployment: string;
   fingerprint: string;
+  /** The gateway through which it was last reached. */
+  gateway?: string;
   privateKey?: Bytes;
   lifetimeEpsilon?: number;
 }
@@ -85,7 +87,6 @@ export class Outbox {
       request.result.createObjectStore("settings", {keyPath: "deployment"});
     };
     const outbox = new Outbox(await done(request));
-    await navigator.storage?.persist?.().catch(() => false);
     await outbox.forgetOld(Date.now() - KEPT_DAYS * 86_400_000);
     return outbox;
   }
@@ -134,6 +135,7 @@ export class Outbox {
         throw new LimitExceeded(spent(here, fresh.roundId), lifetimeEpsilon);
       }
       await done(store.add(fresh));
+      void navigator.storage?.persist?.().catch(() => false); // asks the browser not to delete it when space is short
       return fresh;
     });
   }
@@ -163,11 +165,22 @@ export class Outbox {
     return done(this.read("settings").get(deployment));
   }
 
+  /** Returns the fingerprints of other deployments that this one would replace: of the same name, or at the same address. */
+  async replaced(deployment: string, fingerprint: string, gateway: string): Promise<string[]> {
+    const all: Settings[] = await done(this.read("settings").getAll());
+    const same = all.filter((one) => one.deployment === deployment || one.gateway === gateway);
+    return same.map((one) => one.fingerprint).filter((known) => known && known !== fingerprint);
+  }
+
   /** Changes the settings of a deployment. */
   async set(deployment: string, changes: Partial<Settings>): Promise<Settings> {
     return this.alone("settings", async (store) => {
       const before: Settings = (await done(store.get(deployment))) ?? {deployment, fingerprint: ""};
       const after = {...before, ...changes, deployment};
+      const others: Settings[] = changes.gateway ? await done(store.getAll()) : [];
+      for (const one of others) {
+        if (one.gateway === changes.gateway && one.deployment !== deployment) await done(store.put({...one, gateway: undefined}));
+      }
       await done(store.put(after));
       return after;
     });

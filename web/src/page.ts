@@ -10,7 +10,7 @@ import {type Given, questionForm} from "./form.js";
 import {type Answer, LimitExceeded, OtherPerson, Outbox, type Settings, spent} from "./outbox.js";
 import {Distrust, NeedsProgram, Refused} from "./refusals.js";
 import {bestWording, LANGUAGES, type Name, pageLanguage, Texts} from "./texts.js";
-import {fingerprint, h} from "./view.js";
+import {fingerprint as groups, h} from "./view.js";
 
 const STEPS = ["randomize", "tickets", "seal", "send"] as const satisfies Step[];
 
@@ -20,12 +20,16 @@ interface Invitation {
   deployment?: Bytes;
   round: string;
   gateway: string;
+  /** A part of it cannot be read: the link was cut off. */
+  broken: boolean;
 }
 
 function readInvitation(fragment: string): Invitation {
   const given = new URLSearchParams(fragment.replace(/^#/, ""));
   const bytes = (name: string) => fromBase64Url(given.get(name) ?? "");
-  return {key: bytes("key"), deployment: bytes("deployment"), round: given.get("round") ?? "", gateway: given.get("gateway") ?? ""};
+  const [key, deployment] = [bytes("key"), bytes("deployment")];
+  const broken = (given.has("key") && !key) || (given.has("deployment") && !deployment);
+  return {key, deployment, round: given.get("round") ?? "", gateway: given.get("gateway") ?? "", broken};
 }
 
 /** Returns the address of the gateway, or undefined: this page's own, or for a file the one that the invitation names. */
@@ -117,6 +121,7 @@ class Page {
     this.again = () => this.header();
     this.header();
     this.screen(h("p", {class: "loading", role: "status"}, this.texts.say("loading")));
+    if (this.invitation.broken) return this.failed(new Refused("BROKEN_LINK", "", false));
     const url = gatewayUrl(this.invitation);
     if (!url) return this.askForGateway();
     try {
@@ -126,9 +131,9 @@ class Page {
       const named = this.invitation.deployment && hex(this.invitation.deployment);
       if (named && named !== deployment.fingerprint) throw new Distrust("the servers are not those of the invitation");
       this.here = {gateway, outbox, deployment, texts: this.texts, languages: this.languages};
-      const known = await outbox.settings(deployment.name);
-      if (known?.fingerprint && known.fingerprint !== deployment.fingerprint) {
-        if (!named) return this.askAboutChange(known.fingerprint);
+      const [before] = await outbox.replaced(deployment.name, deployment.fingerprint, url);
+      if (before) {
+        if (!named) return this.askAboutChange(before);
         this.notice = this.texts.say("changed by invitation");
       }
       await this.pin();
@@ -141,7 +146,8 @@ class Page {
   private async pin(): Promise<void> {
     const {outbox, deployment} = this.here!;
     const key = this.invitation.key && {privateKey: this.invitation.key};
-    this.settings = await outbox.set(deployment.name, {fingerprint: deployment.fingerprint, ...key});
+    const {fingerprint} = deployment;
+    this.settings = await outbox.set(deployment.name, {fingerprint, gateway: this.here!.gateway.url, ...key});
     if (!this.settings.privateKey) this.settings = await outbox.set(deployment.name, {privateKey: randomBytes(32)});
     forgetSecret();
     this.invitation = {...this.invitation, key: undefined};
@@ -255,7 +261,7 @@ class Page {
   private notInvited(): void {
     this.again = () => this.notInvited();
     const {texts} = this;
-    const key = h("p", {}, fingerprint(this.clientKey));
+    const key = h("p", {}, groups(this.clientKey));
     this.screen(
       this.message("not invited", h("p", {}, texts.say("not invited text")), h("h2", {}, texts.say("your key")), key),
     );
@@ -281,9 +287,9 @@ class Page {
         "changed",
         h("p", {role: "alert"}, texts.say("changed text")),
         h("h2", {}, texts.say("before")),
-        h("p", {}, fingerprint(before)),
+        h("p", {}, groups(before)),
         h("h2", {}, texts.say("now")),
-        h("p", {}, fingerprint(this.here!.deployment.fingerprint)),
+        h("p", {}, groups(this.here!.deployment.fingerprint)),
         h("div", {class: "actions"}, accept),
       ),
     );
