@@ -199,7 +199,8 @@ async def test_who_declines_has_sent_nothing(here: Place) -> None:
 
 
 async def test_a_persons_own_limit_is_kept_to(here: Place) -> None:
-    terms = await opened(here)
+    """By the form, and where another tab has answered another round since, by the transaction that stores the answer."""
+    terms, other = [await opened(here) for _ in range(2)]
     async with here.person() as context:
         page = await visit(context, await here.invitation(terms))
         await page.get_by_text("My own limit").click()
@@ -210,16 +211,18 @@ async def test_a_persons_own_limit_is_kept_to(here: Place) -> None:
         await limit.fill("0.7")
         await page.get_by_role("button", name="Save").click()
         await expect(page.get_by_role("radio", name="ε = 1")).to_be_disabled()
+        tab = await visit(context, f"{here.page_url}#round={other.round_id}")
         await choose_and_send(page)
         await expect(page.get_by_role("heading", name="Your answer is on its way")).to_be_visible()
-        again = await opened(here)
-        page = await visit(context, here.page_url)
-        await expect(page.get_by_role("radio", name="ε = 0.5")).to_be_disabled()
-        await expect(page.get_by_text("adds up to ε = 0.5")).to_be_visible()
-        await page.get_by_role("button", name="Randomize, seal and send").click()
-        await expect(page.get_by_role("alert")).to_be_visible()
-    assert "GetTickets" not in here.called
-    for one in (terms, again):
+        await choose_and_send(tab)
+        await expect(tab.get_by_role("alert")).to_contain_text("so far ε = 0.5, limit 0.7. Nothing was sent.")
+        await tab.reload()
+        await expect(tab.get_by_role("radio", name="ε = 0.5")).to_be_disabled()
+        await expect(tab.get_by_text("adds up to ε = 0.5")).to_be_visible()
+        await tab.get_by_role("button", name="Randomize, seal and send").click()
+        await expect(tab.get_by_role("alert")).to_be_visible()
+    assert here.called.count("GetTickets") == 1
+    for one in (terms, other):
         await here.at.operator.withdraw(one.round_id)
 
 
