@@ -124,7 +124,7 @@ def _round_lines(one: dict[str, Any], now: float, services: bool) -> list[str]:
 
 _NUMBER = "a number from {low:g} to {high:g}"
 _VALUES = {
-    "rr": "1 (yes) or 0 (no)",
+    "rr": "1 ({yes}) or 0 ({no})",
     "krr": "one of {labels}",
     "onebit": _NUMBER,
     "laplace": _NUMBER,
@@ -144,18 +144,19 @@ def device_does(terms: dict[str, Any], whose: str) -> str:
 def values_of(terms: dict[str, Any]) -> str:
     """What the answers are."""
     parameters, kind = terms["parameters"], terms["randomizer"]
+    captions = [one["choices"] for one in terms["wordings"] if one["choices"]]
+    no, yes = captions[0] if kind == "rr" and captions else ("no", "yes")
     labels = parameters.get("labels") or [*map(str, range(parameters.get("k", 0)))]
     shown = ", ".join(labels[:_MOST_LABELS]) + (f", … ({len(labels)} in all)" if len(labels) > _MOST_LABELS else "")
-    return _VALUES.get(kind, f"a value for {kind}").format(**parameters | {"labels": shown})
+    return _VALUES.get(kind, f"a value for {kind}").format(**parameters | {"labels": shown, "no": no, "yes": yes})
 
 
 def _wording_lines(terms: dict[str, Any], wording: dict[str, Any]) -> list[str]:
     """Returns how a question is put in one language: heading, question, what helps to answer it, and the captions."""
-    choices = wording["choices"]
-    values = terms["parameters"].get("labels") or [*map(str, range(len(choices)))]
-    captions = [
-        caption if caption == value else f"{caption} ({value})" for caption, value in zip(choices, values, strict=True)
-    ]
+    captions = wording["choices"]
+    values = terms["parameters"].get("labels") or map(str, range(len(captions)))
+    pairs = zip(captions, values, strict=True) if captions else ()
+    captions = [caption if caption == value else f"{caption} ({value})" for caption, value in pairs]
     more = f"; … ({len(captions)} in all)" if len(captions) > _MOST_LABELS else ""
     ends = [f"{terms['parameters'][end]:g}: {wording[end]}" for end in ("low", "high") if wording[end]]
     number = [*([f"in {wording['unit']}"] if wording["unit"] else []), *ends]

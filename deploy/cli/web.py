@@ -73,7 +73,7 @@ def gateway(
             if as_json:
                 show(as_json, {"url": url})
             else:
-                note(f"gateway: {url} (Ctrl-C ends it)")
+                note(f"gateway: {url} (Ctrl-C ends it); participants answer at {url}participate/")
 
         where = WebAddress(*_address(listen), tls_certificate, tls_key)
         serve_gateway(directory, where, allow_origin or [], ready)

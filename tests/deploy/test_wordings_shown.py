@@ -90,7 +90,12 @@ def test_several_languages_come_from_a_file(tmp_path: Path) -> None:
                 "Answers: sehr (very); gar nicht (none)",
             ],
         ),
-        (RandomizedResponse(), (Wording("en", "Smoke?", choices=("no", "yes")),), ["Answers: no (0); yes (1)"]),
+        (
+            RandomizedResponse(),
+            (Wording("en", "Smoke?", choices=("never", "often")),),
+            ["Answers: never (0); often (1)", "The answer is 1 (often) or 0 (never)."],
+        ),
+        (KaryResponse(2, ("very", "none")), (Wording("en", "How satisfied?"),), ["[en] How satisfied?"]),
         (
             OneBit(0.0, 24.0),
             (Wording("en", "Sleep?", unit="hours", low="never", high="always"),),

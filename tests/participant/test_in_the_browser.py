@@ -199,7 +199,7 @@ async def test_who_declines_has_sent_nothing(here: Place) -> None:
 
 
 async def test_a_persons_own_limit_is_kept_to(here: Place) -> None:
-    """By the form, and where another tab has answered another round since, by the transaction that stores the answer."""
+    """By the form; and by the transaction that stores an answer, where another tab has answered another round since."""
     terms, other = [await opened(here) for _ in range(2)]
     async with here.person() as context:
         page = await visit(context, await here.invitation(terms))
