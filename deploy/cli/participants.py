@@ -29,7 +29,7 @@ def invite(
     round_id: Annotated[str, typer.Option("--round", help="The round to open; default: the newest open one.")] = "",
     as_json: Json = False,
 ) -> None:
-    """Make a link for each participant, with a key of its own that is enrolled; the link is as good as an answer."""
+    """Make a link for each participant; it holds a key that is enrolled, so it admits whoever has it."""
     with plain_errors():
         import asyncio
 

@@ -302,10 +302,17 @@ async def test_an_answer_that_never_arrived_is_noticed(here: Place) -> None:
     async def accept(_: bytes, __: PassOn) -> bytes:
         return pb.SubmitResponse(codes=[pb.SUBMISSION_CODE_ACCEPTED]).SerializeToString()
 
+    async def say_nothing(_: bytes, __: PassOn) -> bytes:
+        return pb.SubmitResponse().SerializeToString()
+
     async with here.person() as context:
         page = await visit(context, await here.invitation(terms))
-        here.gateway.instead = {"Submit": accept}
+        here.gateway.instead = {"Submit": say_nothing}
         await choose_and_send(page)
+        await expect(page.get_by_role("heading", name="This page stops here")).to_be_visible()
+        await expect(page.get_by_text("Nothing was sent.")).to_have_count(0)  # it was, and to whom is not known
+        here.gateway.instead = {"Submit": accept}
+        await page.get_by_role("button", name="Try again").click()
         await expect(page.get_by_role("heading", name="Your answer is on its way")).to_be_visible()
         await counted(here, terms, 0)
         await page.get_by_role("button", name="Look for the result").click()

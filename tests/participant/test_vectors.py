@@ -81,6 +81,8 @@ BAD: dict[str, Change] = {
     "a collector's key that is a key of the round": lambda manifest: setattr(
         manifest, "collector_public_key", manifest.hops[0].public_key
     ),
+    "an unknown field in the question": lambda manifest: manifest.question.MergeFromString(bytes.fromhex("a00601")),
+    "an unknown field in a key": lambda manifest: manifest.hops[1].MergeFromString(bytes.fromhex("a00601")),
     "no question": lambda manifest: manifest.ClearField("question"),
     "a name with a space": lambda manifest: setattr(manifest.question, "name", "a b"),
     "too many categories": lambda manifest: setattr(manifest.question.krr, "k", 40_000),

@@ -40,6 +40,10 @@ for (const [asked, value] of [[bit, 2], [mood, 3], [mood, 0.5], [range, 0.4], [r
 const many = Array.from({length: 20000}, () => randomizers.randomize(mood, 0, 1));
 const share = many.filter((one) => one === 0).length / many.length;
 assert.ok(Math.abs(share - randomizers.probabilities(mood, 0, 1)[0]) < 0.02, `the share of the truth is ${share}`);
+const before = (valid_until, compromised = false) => ({identity: "aa".repeat(32), valid_until, compromised});
+const keys = (retired, time) => deployments.believed({identities: ["bb".repeat(32)], retired: [retired]}, time).length;
+assert.deepEqual([keys(before(100), 160), keys(before(100), 161), keys(before(100), undefined)], [2, 1, 1]);
+assert.deepEqual([keys(before(null), undefined), keys(before(null, true), 1)], [2, 1]);
 assert.equal(outboxes.decimalSum([0.1, 0.1, 0.1]), 0.3);
 assert.equal(outboxes.decimalSum([1e-7, 2.5, 20]), 22.5000001);
 

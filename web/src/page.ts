@@ -36,8 +36,12 @@ function readInvitation(fragment: string): Invitation {
 function gatewayUrl(invitation: Invitation): string | undefined {
   if (location.protocol !== "file:") return new URL("../", location.href.split("#")[0]).href;
   const given = invitation.gateway || localStorage.getItem("croupier gateway") || "";
-  if (!URL.canParse(given)) return undefined;
-  const url = new URL(given);
+  let url: URL;
+  try {
+    url = new URL(given);
+  } catch {
+    return undefined;
+  }
   const local = ["127.0.0.1", "localhost"].includes(url.hostname);
   if (url.protocol !== "https:" && !(url.protocol === "http:" && local)) return undefined;
   localStorage.setItem("croupier gateway", url.href);
@@ -244,7 +248,8 @@ class Page {
       await this.finished(await goOn(gateway, outbox, deployment, answer, advance), false);
     } catch (error) {
       if (error instanceof Refused && error.code === "UNKNOWN_CLIENT") return this.notInvited();
-      this.failed(error, answer.state === "prepared" && error instanceof Distrust);
+      const stored = (await outbox.answers(deployment.name)).find((one) => one.id === answer.id);
+      this.failed(error, !stored || stored.state === "prepared"); // before it is sealed only blinded messages are sent
     }
   }
 
