@@ -1,10 +1,9 @@
 """What the gateway answers: a client's calls as HTTP requests, passed on as they came.
 
 `POST /croupier.protocol.v1.Shuffler/Submit` has the bytes of that call's message as its body, and is answered with the
-bytes of its answer: a unary call of the Connect protocol. Under `/participate/` stands the participants' page
-(`deploy.page`). Messages are sealed and signed for others, and answers are
+bytes of its answer: a unary call of the Connect protocol. Messages are sealed and signed for others, and answers are
 signed by others; the gateway has no key, stores nothing and logs nothing of a request. What comes from one address, and
-from all, is bounded as at a service.
+from all, is bounded as at a service. Under `/participate/` is the page on which participants answer (`deploy.page`).
 """
 
 from __future__ import annotations
