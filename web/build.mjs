@@ -1,6 +1,6 @@
 // Builds the participant's page, one file that needs nothing else: node build.mjs FILE
 import {createHash} from "node:crypto";
-import {readdirSync, readFileSync, statSync, writeFileSync} from "node:fs";
+import {existsSync, readdirSync, readFileSync, statSync, writeFileSync} from "node:fs";
 import {join} from "node:path";
 
 import {build} from "esbuild";
@@ -31,9 +31,31 @@ const built = await build({
   target: "es2022",
   charset: "utf8",
   minify: true,
-  legalComments: "inline",
+  legalComments: "none",
+  metafile: true,
   write: false,
 });
+
+/** Returns whose code is in the page, and under which licence: each text once, as these licences ask. */
+function licences(inputs) {
+  const files = Object.keys(inputs).filter((name) => name.startsWith("node_modules/"));
+  const packages = [...new Set(files.map((name) => /node_modules\/((?:@[^/]+\/)?[^/]+)/.exec(name)[1]))].sort();
+  const texts = new Map();
+  for (const name of packages) {
+    const {version, license} = JSON.parse(readFileSync(join("node_modules", name, "package.json"), "utf8"));
+    const own = files.filter((file) => file.startsWith(`node_modules/${name}/`));
+    const written = existsSync(join("node_modules", name, "LICENSE"))
+      ? [readFileSync(join("node_modules", name, "LICENSE"), "utf8")]
+      : own.map((file) => (/^(?:\/\/.*\n)+/.exec(readFileSync(file, "utf8")) ?? [""])[0].replace(/^\/\/ ?/gm, ""));
+    for (const text of written.filter((one) => one.includes("Copyright"))) {
+      const [owner] = /Copyright.*/.exec(text);
+      const rest = text.slice(text.indexOf(owner) + owner.length).trim();
+      texts.set(rest, [...(texts.get(rest) ?? []), `${name} ${version} (${license}): ${owner}`]);
+    }
+  }
+  const listed = [...texts].map(([text, owners]) => `${[...new Set(owners)].join("\n")}\n\n${text}`);
+  return listed.join("\n\n").replaceAll("--", "- -");
+}
 const script = `\n${built.outputFiles[0].text.replaceAll("</script", "<\\/script")}`;
 const style = `\n${readFileSync("src/page.css", "utf8")}`;
 const policy = [
@@ -45,6 +67,6 @@ const policy = [
   "base-uri 'none'",
   "form-action 'none'",
 ].join("; ");
-const parts = {policy, style, script, sources: sources()};
+const parts = {policy, style, script, sources: sources(), licences: licences(built.metafile.inputs)};
 const template = readFileSync("src/page.html", "utf8");
 writeFileSync(file, template.replace(/\{\{(\w+)\}\}/g, (_, name) => parts[name]));
