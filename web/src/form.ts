@@ -174,8 +174,8 @@ function budgetField({terms, texts, leaves}: Asking): HTMLElement {
 function previewOf({terms, texts}: Asking, names: string[], value: number, epsilon: number): HTMLElement[] {
   const chances = probabilities(terms.asked, value, epsilon);
   const isNumber = terms.asked.kind === "onebit";
-  const byChance = names.map((_, at) => at).sort((a, b) => chances[b]! - chances[a]! || a - b);
-  const shown = names.length > MOST_BARS ? byChance.slice(0, 1) : names.map((_, at) => at);
+  const all = names.map((_, at) => at);
+  const shown = names.length > MOST_BARS ? [value] : all;
   const rows = shown.map((at) =>
     h(
       "li",
@@ -190,6 +190,12 @@ function previewOf({terms, texts}: Asking, names: string[], value: number, epsil
       bar(chances[at]!),
     ),
   );
+  const others = names.length - shown.length;
+  if (others) {
+    const each = chances[all.find((at) => at !== value)!]!;
+    const label = h("span", {class: "what"}, texts.say("each other", {count: texts.number(others)}));
+    rows.push(h("li", {}, label, h("span", {class: "chance"}, texts.percent(each)), bar(each)));
+  }
   const told = isNumber ? "what is sent number" : "what is sent help";
   return [
     h("p", {class: "quiet"}, texts.say(told)),
