@@ -236,8 +236,8 @@ def _check(manifest: pb.Manifest, question: Question) -> None:
     if manifest.HasField("privacy_limit"):
         _check_number("privacy_limit.total_epsilon", manifest.privacy_limit.total_epsilon, 0.0, math.inf)
         _check_number("privacy_limit.total_delta", manifest.privacy_limit.total_delta, 0.0, _MAX_DELTA)
-    if manifest.short_batch_policy == pb.SHORT_BATCH_POLICY_UNSPECIFIED:
-        raise ValueError("short_batch_policy is missing; it must be HOLD or DISPOSE")
+    if manifest.short_batch_policy not in (pb.SHORT_BATCH_POLICY_HOLD, pb.SHORT_BATCH_POLICY_DISPOSE):
+        raise ValueError("short_batch_policy is missing or unknown; it must be HOLD or DISPOSE")
     _check_number("delta", manifest.delta, 0.0, _MAX_DELTA)
     _check_grid(manifest.budget_grid, question.mechanism)
     _check_number("epsilon_max", manifest.epsilon_max, 0.0, _MAX_LOCAL_EPSILON)

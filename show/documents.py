@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import grpc.aio
 
@@ -19,7 +19,16 @@ from croupier.protocol.manifest import RoundTerms, state_name
 from croupier.protocol.statements import state, written_json
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
-from croupier.show.views import BudgetView, LimitView, RoundView, ServiceView, SpentView, TermsView, TierSpentView
+from croupier.show.views import (
+    BudgetView,
+    LimitView,
+    RoundView,
+    ServiceView,
+    SpentView,
+    TermsView,
+    TierSpentView,
+    WordingView,
+)
 
 if TYPE_CHECKING:
     from croupier.accountant import Plan
@@ -136,6 +145,7 @@ def terms_json(terms: RoundTerms) -> TermsView:
         "deployment": manifest.deployment,
         "manifest_hash": terms.hash.hex(),
         "question": terms.question.name,
+        "wordings": [cast("WordingView", asdict(wording)) for wording in terms.question.wordings],
         "randomizer": mechanism.kind,
         "parameters": parameters,
         "budgets": [_budget_json(terms, budget) for budget in manifest.budget_grid],

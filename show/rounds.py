@@ -14,7 +14,7 @@ from croupier.protocol.rounding import percent, round_up
 from croupier.protocol.texts import device_does as does
 from croupier.show.tables import counted
 from croupier.show.text import GLUE, sections_text, wrapped
-from croupier.show.views import BudgetView, OverviewView, RoundView, SectionView, ServiceView, TermsView
+from croupier.show.views import BudgetView, OverviewView, RoundView, SectionView, ServiceView, TermsView, WordingView
 
 __all__ = [
     "deadline",
@@ -124,7 +124,7 @@ def _round_lines(view: RoundView, now: float, services: bool) -> list[str]:
 
 _NUMBER = "a number from {low:g} to {high:g}"
 _VALUES = {
-    "rr": "1 (yes) or 0 (no)",
+    "rr": "1 ({yes}) or 0 ({no})",
     "krr": "one of {labels}",
     "onebit": _NUMBER,
     "laplace": _NUMBER,
@@ -144,9 +144,31 @@ def describe_device_step(terms: TermsView, whose: str) -> str:
 def values_of(terms: TermsView) -> str:
     """Returns the values that an answer may have."""
     parameters, kind = terms["parameters"], terms["randomizer"]
+    captions = [one["choices"] for one in terms["wordings"] if one["choices"]]
+    no, yes = captions[0] if kind == "rr" and captions else ("no", "yes")
     labels = parameters.get("labels") or [*map(str, range(parameters.get("k", 0)))]
     shown = ", ".join(labels[:_MOST_LABELS]) + (f", … ({len(labels)} in all)" if len(labels) > _MOST_LABELS else "")
-    return _VALUES.get(kind, f"a value for {kind}").format(**parameters | {"labels": shown})
+    return _VALUES.get(kind, f"a value for {kind}").format(**parameters | {"labels": shown, "no": no, "yes": yes})
+
+
+def _wording_lines(terms: TermsView, wording: WordingView) -> list[str]:
+    """Returns how a question is put in one language: heading, question, what helps to answer it, and the captions."""
+    choices = wording["choices"]
+    values = terms["parameters"].get("labels") or map(str, range(len(choices)))
+    pairs = zip(choices, values, strict=True) if choices else ()
+    captions = [caption if caption == value else f"{caption} ({value})" for caption, value in pairs]
+    more = f"; … ({len(captions)} in all)" if len(captions) > _MOST_LABELS else ""
+    named = {"low": wording["low"], "high": wording["high"]}
+    ends = [f"{terms['parameters'][end]:g}: {caption}" for end, caption in named.items() if caption]
+    number = [*([f"in {wording['unit']}"] if wording["unit"] else []), *ends]
+    lines = [
+        f"[{wording['language']}] {wording['title'] or wording['question']}",
+        wording["question"] if wording["title"] else "",
+        wording["help_text"],
+        f"Answers: {'; '.join(captions[:_MOST_LABELS])}{more}" if captions else "",
+        f"A number {'; '.join(number)}" if number else "",
+    ]
+    return [line for line in lines if line]
 
 
 def terms_sections(terms: TermsView, now: float) -> list[SectionView]:
@@ -169,6 +191,7 @@ def terms_sections(terms: TermsView, now: float) -> list[SectionView]:
         ),
         _section(
             f"The question: {terms['question']}",
+            *(line for wording in terms["wordings"] for line in _wording_lines(terms, wording)),
             f"The answer is {values_of(terms)}.",
             f"Your device {describe_device_step(terms, 'your')}. Nothing else about your answer leaves it.",
         ),
