@@ -4,7 +4,7 @@ import type {Gateway} from "./calls.js";
 import {termsOf} from "./answering.js";
 import type {Deployment} from "./deployment.js";
 import {captions} from "./form.js";
-import {type Certificate, Precision, type Publication} from "./gen/protocol/v1/messages_pb.js";
+import {type Certificate, Precision, type Publication, type Statement} from "./gen/protocol/v1/messages_pb.js";
 import type {Terms} from "./manifest.js";
 import {type Answer, type Outbox, type Settings, spent} from "./outbox.js";
 import {Refused} from "./refusals.js";
@@ -103,7 +103,7 @@ async function found({gateway, deployment, texts, languages}: Here, answer: Answ
   const {publication, certificate} = await fetchResult(gateway, terms, deployment);
   const elements: HTMLElement[] = [h("h2", {}, texts.say("result"))];
   if (!certificate.granted) {
-    elements.push(h("p", {}, texts.say("refused result")), list(certificate.refusals.map(asShown)));
+    elements.push(h("p", {}, texts.say("refused result")), list(certificate.refusals.map((one) => stated(one, texts))));
   } else {
     elements.push(estimates(publication, terms, texts, languages), certificateText(certificate, texts));
   }
@@ -144,6 +144,18 @@ function estimates(publication: Publication, terms: Terms, texts: Texts, languag
   return h("div", {}, h("ul", {class: "chances"}, ...rows), told);
 }
 
+/** Returns what a certificate states with a code, in the words of the page; a code that it does not know, as it is. */
+function stated(statement: Statement, texts: Texts): string {
+  const values = statement.parameters.map(({name, value}): [string, string] => {
+    if (value.case === "text") return [name, asShown(value.value)];
+    const number = Number(value.value ?? 0);
+    return [name, number > 0 && number < 1e-3 ? texts.tiny(number) : texts.number(number)];
+  });
+  if (texts.has(statement.code)) return texts.say(statement.code, Object.fromEntries(values));
+  const shown = values.map(([name, value]) => `${asShown(name)}: ${value}`);
+  return texts.say("statement", {code: asShown(statement.code), values: texts.list(shown)});
+}
+
 function certificateText(certificate: Certificate, texts: Texts): HTMLElement {
   const values = {
     count: texts.number(Number(certificate.numUsers)),
@@ -155,7 +167,7 @@ function certificateText(certificate: Certificate, texts: Texts): HTMLElement {
     "div",
     {},
     h("p", {}, texts.say("certificate", values)),
-    h("details", {}, h("summary", {}, texts.say("assumptions")), list(certificate.assumptions.map(asShown))),
+    h("details", {}, h("summary", {}, texts.say("assumptions")), list(certificate.assumptions.map((one) => stated(one, texts)))),
   );
 }
 

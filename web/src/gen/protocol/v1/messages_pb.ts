@@ -17,7 +17,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file protocol/v1/messages.proto.
  */
 export const file_protocol_v1_messages: GenFile = /*@__PURE__*/
-  fileDesc("Chpwcm90b2NvbC92MS9tZXNzYWdlcy5wcm90bxIUY3JvdXBpZXIucHJvdG9jb2wudjEiLgoJU2lnbmF0dXJlEg4KBnNpZ25lchgBIAEoCRIRCglzaWduYXR1cmUYAiABKAwiTgoGU2lnbmVkEg8KB3BheWxvYWQYASABKAwSMwoKc2lnbmF0dXJlcxgCIAMoCzIfLmNyb3VwaWVyLnByb3RvY29sLnYxLlNpZ25hdHVyZSKUAQoKVmVjdG9yVGFzaxIRCglkaW1lbnNpb24YASABKA0SFQoNY2xpcHBpbmdfbm9ybRgCIAEoARINCgVtb2RlbBgDIAEoCRISCgpwYXJhbWV0ZXJzGAQgASgMEjkKCnNlcXVlbnRpYWwYBSABKAsyJS5jcm91cGllci5wcm90b2NvbC52MS5TZXF1ZW50aWFsT3JkZXIiOwoPU2VxdWVudGlhbE9yZGVyEhEKCXBlcmlvZF9tcxgBIAEoDRIVCg1sZWFybmluZ19yYXRlGAIgASgBIhQKElJhbmRvbWl6ZWRSZXNwb25zZSIpCgxLYXJ5UmVzcG9uc2USCQoBaxgBIAEoDRIOCgZsYWJlbHMYAiADKAkiIwoGT25lQml0EgsKA2xvdxgBIAEoARIMCgRoaWdoGAIgASgBIjUKB0xhcGxhY2USCwoDbG93GAEgASgBEgwKBGhpZ2gYAiABKAESDwoHbGF0dGljZRgDIAEoBCJLCghHYXVzc2lhbhILCgNsb3cYASABKAESDAoEaGlnaBgCIAEoARITCgtsb2NhbF9kZWx0YRgDIAEoARIPCgdsYXR0aWNlGAQgASgEIj4KCkhlbWlzcGhlcmUSMAoGdmVjdG9yGAEgASgLMiAuY3JvdXBpZXIucHJvdG9jb2wudjEuVmVjdG9yVGFzayJzCg5HYXVzc2lhblZlY3RvchIwCgZ2ZWN0b3IYASABKAsyIC5jcm91cGllci5wcm90b2NvbC52MS5WZWN0b3JUYXNrEhoKEnJlY29yZHNfcGVyX2NsaWVudBgCIAEoDRITCgtsb2NhbF9kZWx0YRgDIAEoASKJAQoHV29yZGluZxIQCghsYW5ndWFnZRgBIAEoCRINCgV0aXRsZRgCIAEoCRIQCghxdWVzdGlvbhgDIAEoCRIRCgloZWxwX3RleHQYBCABKAkSDwoHY2hvaWNlcxgFIAMoCRIMCgR1bml0GAYgASgJEgsKA2xvdxgHIAEoCRIMCgRoaWdoGAggASgJItADCghRdWVzdGlvbhIMCgRuYW1lGAEgASgJEjYKAnJyGAIgASgLMiguY3JvdXBpZXIucHJvdG9jb2wudjEuUmFuZG9taXplZFJlc3BvbnNlSAASMQoDa3JyGAMgASgLMiIuY3JvdXBpZXIucHJvdG9jb2wudjEuS2FyeVJlc3BvbnNlSAASLgoGb25lYml0GAQgASgLMhwuY3JvdXBpZXIucHJvdG9jb2wudjEuT25lQml0SAASMAoHbGFwbGFjZRgFIAEoCzIdLmNyb3VwaWVyLnByb3RvY29sLnYxLkxhcGxhY2VIABIyCghnYXVzc2lhbhgGIAEoCzIeLmNyb3VwaWVyLnByb3RvY29sLnYxLkdhdXNzaWFuSAASNgoKaGVtaXNwaGVyZRgHIAEoCzIgLmNyb3VwaWVyLnByb3RvY29sLnYxLkhlbWlzcGhlcmVIABI/Cg9nYXVzc2lhbl92ZWN0b3IYCCABKAsyJC5jcm91cGllci5wcm90b2NvbC52MS5HYXVzc2lhblZlY3RvckgAEi8KCHdvcmRpbmdzGA8gAygLMh0uY3JvdXBpZXIucHJvdG9jb2wudjEuV29yZGluZ0ILCgltZWNoYW5pc20iVwoLTG9jYWxCdWRnZXQSDwoHZXBzaWxvbhgBIAEoARINCgVkZWx0YRgCIAEoARIYCgtlcHNpbG9uX21heBgDIAEoAUgAiAEBQg4KDF9lcHNpbG9uX21heCKvAQoJUm91bmRLZXlzEhAKCHJvdW5kX2lkGAEgASgJEg8KB3NlcnZpY2UYAiABKAkSEgoKcHVibGljX2tleRgDIAEoDBIaChJyZWxlYXNlX3B1YmxpY19rZXkYBCABKAwSGQoRcmVwb3J0X3RpY2tldF9rZXkYBSABKAwSHAoUcGFyYW1ldGVyX3RpY2tldF9rZXkYBiABKAwSFgoOY3JlYXRlZF91bml4X3MYByABKAQiYwoMUHJpdmFjeUxpbWl0EhUKDXRvdGFsX2Vwc2lsb24YASABKAESEwoLdG90YWxfZGVsdGEYAiABKAESEgoKbWF4X3JvdW5kcxgDIAEoDRITCgtmaXhlZF90ZXJtcxgEIAEoCCK0BQoITWFuaWZlc3QSGAoQcHJvdG9jb2xfdmVyc2lvbhgBIAEoDRISCgpkZXBsb3ltZW50GAIgASgJEhAKCHJvdW5kX2lkGAMgASgJEjAKCHF1ZXN0aW9uGAQgASgLMh4uY3JvdXBpZXIucHJvdG9jb2wudjEuUXVlc3Rpb24SNgoLYnVkZ2V0X2dyaWQYBSADKAsyIS5jcm91cGllci5wcm90b2NvbC52MS5Mb2NhbEJ1ZGdldBIWCg5taW5fYmF0Y2hfc2l6ZRgGIAEoDRJCChJzaG9ydF9iYXRjaF9wb2xpY3kYByABKA4yJi5jcm91cGllci5wcm90b2NvbC52MS5TaG9ydEJhdGNoUG9saWN5Eh0KFWNsb3NlX2RlYWRsaW5lX3VuaXhfcxgIIAEoBBIRCglkaXNob25lc3QYCSABKA0SDQoFZGVsdGEYCiABKAESEwoLZXBzaWxvbl9tYXgYCyABKAESEgoKaHBrZV9zdWl0ZRgMIAEoCRItCgRob3BzGA0gAygLMh8uY3JvdXBpZXIucHJvdG9jb2wudjEuUm91bmRLZXlzEjMKCmFjY291bnRhbnQYDiABKAsyHy5jcm91cGllci5wcm90b2NvbC52MS5Sb3VuZEtleXMSMQoIYW5hbHl6ZXIYDyABKAsyHy5jcm91cGllci5wcm90b2NvbC52MS5Sb3VuZEtleXMSFgoObWF4X2JhdGNoX3NpemUYECABKA0SOQoNcHJpdmFjeV9saW1pdBgRIAEoCzIiLmNyb3VwaWVyLnByb3RvY29sLnYxLlByaXZhY3lMaW1pdBIVCg1taW5fdGllcl9zaXplGBIgASgNEhwKFGNvbGxlY3Rvcl9wdWJsaWNfa2V5GBMgASgMEhkKEW1lcmdlX3NtYWxsX3RpZXJzGBQgASgIIlQKClN1Ym1pc3Npb24SEgoKY2xpZW50X2tleRgBIAEoDBIQCghlbnZlbG9wZRgCIAEoDBIRCglzaWduYXR1cmUYAyABKAwSDQoFdG9rZW4YBCABKAwiWAoNU3VibWl0UmVxdWVzdBIQCghyb3VuZF9pZBgBIAEoCRI1CgtzdWJtaXNzaW9ucxgCIAMoCzIgLmNyb3VwaWVyLnByb3RvY29sLnYxLlN1Ym1pc3Npb24iRQoOU3VibWl0UmVzcG9uc2USMwoFY29kZXMYASADKA4yJC5jcm91cGllci5wcm90b2NvbC52MS5TdWJtaXNzaW9uQ29kZSJZChFHZXRUaWNrZXRzUmVxdWVzdBIQCghyb3VuZF9pZBgBIAEoCRIyCghyZXF1ZXN0cxgCIAMoCzIgLmNyb3VwaWVyLnByb3RvY29sLnYxLlN1Ym1pc3Npb24ihAEKEkdldFRpY2tldHNSZXNwb25zZRIzCgVjb2RlcxgBIAMoDjIkLmNyb3VwaWVyLnByb3RvY29sLnYxLlN1Ym1pc3Npb25Db2RlEhoKEnJlcG9ydF9ldmFsdWF0aW9ucxgCIAEoDBIdChVwYXJhbWV0ZXJfZXZhbHVhdGlvbnMYAyABKAwiQwoWUmVnaXN0ZXJDbGllbnRzUmVxdWVzdBITCgtjbGllbnRfa2V5cxgBIAMoDBIUCgx0b2tlbl9oYXNoZXMYAiADKAwiLQoXUmVnaXN0ZXJDbGllbnRzUmVzcG9uc2USEgoKcmVnaXN0ZXJlZBgBIAEoDSJBChRSZXZva2VDbGllbnRzUmVxdWVzdBITCgtjbGllbnRfa2V5cxgBIAMoDBIUCgx0b2tlbl9oYXNoZXMYAiADKAwiKAoVUmV2b2tlQ2xpZW50c1Jlc3BvbnNlEg8KB3Jldm9rZWQYASABKA0iJQoERHJvcBIOCgZyZWFzb24YASABKAkSDQoFY291bnQYAiABKAQi3wEKCkNvbW1pdG1lbnQSEAoIcm91bmRfaWQYASABKAkSFQoNbWFuaWZlc3RfaGFzaBgCIAEoDBILCgNob3AYAyABKA0SKAoEbGFuZRgEIAEoDjIaLmNyb3VwaWVyLnByb3RvY29sLnYxLkxhbmUSDgoGbnVtX2luGAUgASgEEg8KB251bV9vdXQYBiABKAQSKQoFZHJvcHMYByADKAsyGi5jcm91cGllci5wcm90b2NvbC52MS5Ecm9wEhEKCWRpZ2VzdF9pbhgIIAEoDBISCgpkaWdlc3Rfb3V0GAkgASgMIosBCg5EZWxpdmVyUmVxdWVzdBIQCghyb3VuZF9pZBgBIAEoCRIoCgRsYW5lGAIgASgOMhouY3JvdXBpZXIucHJvdG9jb2wudjEuTGFuZRITCgtjaHVua19pbmRleBgDIAEoDRITCgtjaHVua19jb3VudBgEIAEoDRITCgtjaXBoZXJ0ZXh0cxgFIAEoDCIRCg9EZWxpdmVyUmVzcG9uc2UiVgoPSGFuZE92ZXJSZXF1ZXN0EhAKCHJvdW5kX2lkGAEgASgJEjEKC2NvbW1pdG1lbnRzGAIgAygLMhwuY3JvdXBpZXIucHJvdG9jb2wudjEuU2lnbmVkIhIKEEhhbmRPdmVyUmVzcG9uc2UiXgoNQ29tcGFyZWRCb3VuZBIMCgRuYW1lGAEgASgJEhQKB2Vwc2lsb24YAiABKAFIAIgBARINCgVncmFkZRgDIAEoCRIOCgZzdGF0dXMYBCABKAlCCgoIX2Vwc2lsb24iUgoEVGllchIVCg1sb2NhbF9lcHNpbG9uGAEgASgBEhMKC2xvY2FsX2RlbHRhGAIgASgBEg0KBWNvdW50GAMgASgEEg8KB2Vwc2lsb24YBCABKAEigwcKC0NlcnRpZmljYXRlEhAKCHJvdW5kX2lkGAEgASgJEhUKDW1hbmlmZXN0X2hhc2gYAiABKAwSFAoMYmF0Y2hfZGlnZXN0GAMgASgMEg8KB2dyYW50ZWQYBCABKAgSEAoIcmVmdXNhbHMYBSADKAkSDwoHZXBzaWxvbhgGIAEoARINCgVkZWx0YRgHIAEoARINCgVncmFkZRgIIAEoCRIOCgZtZXRob2QYCSABKAkSEwoLYXNzdW1wdGlvbnMYCiADKAkSEQoJbnVtX3VzZXJzGAsgASgEEhEKCWRpc2hvbmVzdBgMIAEoBBIXCg9udW1lcmljYWxfc2xhY2sYDSABKAESKQoFdGllcnMYDiADKAsyGi5jcm91cGllci5wcm90b2NvbC52MS5UaWVyEiYKHmV2ZXJ5b25lX2Vsc2VfY29sbHVkZXNfZXBzaWxvbhgPIAEoARI3Cgpjb21wYXJpc29uGBAgAygLMiMuY3JvdXBpZXIucHJvdG9jb2wudjEuQ29tcGFyZWRCb3VuZBIXCg9pbnZhbGlkX2J1ZGdldHMYESABKAQSIAoTbG93ZXJfYm91bmRfZXBzaWxvbhgSIAEoAUgAiAEBEhoKEmxvd2VyX2JvdW5kX2F0dGFjaxgTIAEoCRIxCgtjb21taXRtZW50cxgUIAMoCzIcLmNyb3VwaWVyLnByb3RvY29sLnYxLlNpZ25lZBIYCgtudW1fYW5zd2VycxgVIAEoBEgBiAEBEhMKC251bV90aWNrZXRzGBYgASgEEhMKC251bV9yZXBvcnRzGBcgASgEEhYKDnJlcG9ydHNfZGlnZXN0GBggASgMEjAKDHJlcG9ydF9kcm9wcxgZIAMoCzIaLmNyb3VwaWVyLnByb3RvY29sLnYxLkRyb3ASMAoMYnVkZ2V0X2Ryb3BzGBogAygLMhouY3JvdXBpZXIucHJvdG9jb2wudjEuRHJvcBIXCg91bmtub3duX2J1ZGdldHMYGyABKAQSIwoWdW5rbm93bl9idWRnZXRfZXBzaWxvbhgcIAEoAUgCiAEBEhQKDG1lcmdlZF9iZWxvdxgdIAEoDRISCgpyYW5kb21pemVyGB4gASgJQhYKFF9sb3dlcl9ib3VuZF9lcHNpbG9uQg4KDF9udW1fYW5zd2Vyc0IZChdfdW5rbm93bl9idWRnZXRfZXBzaWxvbiKCAQoMR3JhbnRSZXF1ZXN0EhAKCHJvdW5kX2lkGAEgASgJEjEKC2NlcnRpZmljYXRlGAIgASgLMhwuY3JvdXBpZXIucHJvdG9jb2wudjEuU2lnbmVkEhsKE3JlbGVhc2VfcHJpdmF0ZV9rZXkYAyABKAwSEAoIcmVqZWN0ZWQYBCABKAwiDwoNR3JhbnRSZXNwb25zZSIzCgpBdHRlbmRhbmNlEhIKCmNsaWVudF9rZXkYASABKAwSEQoJc2lnbmF0dXJlGAIgASgMIi4KBkFuc3dlchISCgpjbGllbnRfa2V5GAEgASgMEhAKCGVudmVsb3BlGAIgASgMIoYBCg1BdHRlbmRSZXF1ZXN0EhAKCHJvdW5kX2lkGAEgASgJEjUKC2F0dGVuZGFuY2VzGAIgAygLMiAuY3JvdXBpZXIucHJvdG9jb2wudjEuQXR0ZW5kYW5jZRIsCgZhbnN3ZXIYAyABKAsyHC5jcm91cGllci5wcm90b2NvbC52MS5BbnN3ZXIiWQoFTW9kZWwSEAoIcm91bmRfaWQYASABKAkSFQoNbWFuaWZlc3RfaGFzaBgCIAEoDBITCgtudW1fYW5zd2VycxgDIAEoDRISCgpwYXJhbWV0ZXJzGAQgASgMIkYKA0FzaxISCgpjbGllbnRfa2V5GAEgASgMEisKBW1vZGVsGAIgASgLMhwuY3JvdXBpZXIucHJvdG9jb2wudjEuU2lnbmVkIj8KCEFkbWl0dGVkEjMKBWNvZGVzGAEgAygOMiQuY3JvdXBpZXIucHJvdG9jb2wudjEuU3VibWlzc2lvbkNvZGUi/AEKDkF0dGVuZFJlc3BvbnNlEhMKCWNoYWxsZW5nZRgBIAEoDEgAEjIKCGFkbWl0dGVkGAIgASgLMh4uY3JvdXBpZXIucHJvdG9jb2wudjEuQWRtaXR0ZWRIABIzCgtjZXJ0aWZpY2F0ZRgDIAEoCzIcLmNyb3VwaWVyLnByb3RvY29sLnYxLlNpZ25lZEgAEigKA2FzaxgEIAEoCzIZLmNyb3VwaWVyLnByb3RvY29sLnYxLkFza0gAEjoKCGZpbmlzaGVkGAUgASgLMiYuY3JvdXBpZXIucHJvdG9jb2wudjEuU2VxdWVudGlhbFJlcG9ydEgAQgYKBGtpbmQiNAoMUmVsYXlSZXF1ZXN0EhAKCHJvdW5kX2lkGAEgASgJEhIKCmNpcGhlcnRleHQYAiABKAwiTAoNUmVsYXlSZXNwb25zZRIOCgZsZWFybnQYASABKAgSKwoFbW9kZWwYAiABKAsyHC5jcm91cGllci5wcm90b2NvbC52MS5TaWduZWQiZQoQU2VxdWVudGlhbFJlcG9ydBIQCghyb3VuZF9pZBgBIAEoCRIVCg1tYW5pZmVzdF9oYXNoGAIgASgMEhMKC251bV9hbnN3ZXJzGAMgASgEEhMKC251bV9za2lwcGVkGAQgASgEIlYKFEVuZFNlcXVlbnRpYWxSZXF1ZXN0EhAKCHJvdW5kX2lkGAEgASgJEiwKBnJlcG9ydBgCIAEoCzIcLmNyb3VwaWVyLnByb3RvY29sLnYxLlNpZ25lZCIXChVFbmRTZXF1ZW50aWFsUmVzcG9uc2UijgEKElNlcXVlbnRpYWxQcm9ncmVzcxIQCghwb3NpdGlvbhgBIAEoDRITCgtudW1fYW5zd2VycxgCIAEoDRITCgtudW1fc2tpcHBlZBgDIAEoDRIrCgVtb2RlbBgEIAEoCzIcLmNyb3VwaWVyLnByb3RvY29sLnYxLlNpZ25lZBIPCgdwZW5kaW5nGAUgASgMIiUKCEludGVydmFsEgsKA2xvdxgBIAEoARIMCgRoaWdoGAIgASgBIooCCg5Fc3RpbWF0ZWRWYWx1ZRINCgVsYWJlbBgBIAEoCRIQCghlc3RpbWF0ZRgCIAEoARIWCglwcm9qZWN0ZWQYAyABKAFIAIgBARIWCg5zdGFuZGFyZF9lcnJvchgEIAEoARI7ChNjb25maWRlbmNlX2ludGVydmFsGAUgASgLMh4uY3JvdXBpZXIucHJvdG9jb2wudjEuSW50ZXJ2YWwSHwoXc2FtcGxpbmdfc3RhbmRhcmRfZXJyb3IYBiABKAESOwoTcG9wdWxhdGlvbl9pbnRlcnZhbBgHIAEoCzIeLmNyb3VwaWVyLnByb3RvY29sLnYxLkludGVydmFsQgwKCl9wcm9qZWN0ZWQiWwoIQ2xhbXBpbmcSCwoDbG93GAEgASgBEgwKBGhpZ2gYAiABKAESEwoLbnVtX2NsYW1wZWQYAyABKAQSDAoEYmlhcxgEIAEoARIRCglpbmZsdWVuY2UYBSABKAEijAQKC1B1YmxpY2F0aW9uEhAKCHJvdW5kX2lkGAEgASgJEhUKDW1hbmlmZXN0X2hhc2gYAiABKAwSMQoLY2VydGlmaWNhdGUYAyABKAsyHC5jcm91cGllci5wcm90b2NvbC52MS5TaWduZWQSNAoGdmFsdWVzGAQgAygLMiQuY3JvdXBpZXIucHJvdG9jb2wudjEuRXN0aW1hdGVkVmFsdWUSGAoQY29uZmlkZW5jZV9sZXZlbBgFIAEoARITCgtudW1fcmVwb3J0cxgGIAEoBBIpCgVkcm9wcxgHIAMoCzIaLmNyb3VwaWVyLnByb3RvY29sLnYxLkRyb3ASDQoFbm90ZXMYCCADKAkSDgoGdmVjdG9yGAkgASgMEh0KFXZlY3Rvcl9zdGFuZGFyZF9lcnJvchgKIAEoARI1CghjbGFtcGluZxgLIAEoCzIeLmNyb3VwaWVyLnByb3RvY29sLnYxLkNsYW1waW5nSACIAQESFQoNc2VhbGVkX3Jlc3VsdBgMIAEoDBIUCgxtZXJnaW5nX2JpYXMYDSABKAESMgoJcHJlY2lzaW9uGA4gASgOMh8uY3JvdXBpZXIucHJvdG9jb2wudjEuUHJlY2lzaW9uEi4KCG1hbmlmZXN0GA8gASgLMhwuY3JvdXBpZXIucHJvdG9jb2wudjEuU2lnbmVkQgsKCV9jbGFtcGluZyI5CglTdGFnZUNvc3QSDQoFc3RhZ2UYASABKAkSDgoGd2FsbF9zGAIgASgBEg0KBWNwdV9zGAMgASgBIrgBCgtSb3VuZFN0YXR1cxIQCghyb3VuZF9pZBgBIAEoCRIvCgVzdGF0ZRgCIAEoDjIgLmNyb3VwaWVyLnByb3RvY29sLnYxLlJvdW5kU3RhdGUSEQoJbnVtX2l0ZW1zGAMgASgEEi4KBWNvc3RzGAQgAygLMh8uY3JvdXBpZXIucHJvdG9jb2wudjEuU3RhZ2VDb3N0EhIKCmJ5dGVzX3NlbnQYBSABKAQSDwoHcHJvYmxlbRgGIAEoCSpzChBTaG9ydEJhdGNoUG9saWN5EiIKHlNIT1JUX0JBVENIX1BPTElDWV9VTlNQRUNJRklFRBAAEhsKF1NIT1JUX0JBVENIX1BPTElDWV9IT0xEEAESHgoaU0hPUlRfQkFUQ0hfUE9MSUNZX0RJU1BPU0UQAiqjAwoOU3VibWlzc2lvbkNvZGUSHwobU1VCTUlTU0lPTl9DT0RFX1VOU1BFQ0lGSUVEEAASHAoYU1VCTUlTU0lPTl9DT0RFX0FDQ0VQVEVEEAESIgoeU1VCTUlTU0lPTl9DT0RFX1VOS05PV05fQ0xJRU5UEAISIQodU1VCTUlTU0lPTl9DT0RFX0JBRF9TSUdOQVRVUkUQAxIeChpTVUJNSVNTSU9OX0NPREVfV1JPTkdfU0laRRAEEiIKHlNVQk1JU1NJT05fQ09ERV9BTFJFQURZX0VYSVNUUxAFEiAKHFNVQk1JU1NJT05fQ09ERV9ST1VORF9DTE9TRUQQBhIeChpTVUJNSVNTSU9OX0NPREVfUk9VTkRfRlVMTBAHEiEKHVNVQk1JU1NJT05fQ09ERV9VTktOT1dOX1RPS0VOEAgSHgoaU1VCTUlTU0lPTl9DT0RFX1RPS0VOX1VTRUQQCRIhCh1TVUJNSVNTSU9OX0NPREVfVElDS0VUU19HSVZFThAKEh8KG1NVQk1JU1NJT05fQ09ERV9OT1RfQkxJTkRFRBALKnMKBExhbmUSFAoQTEFORV9VTlNQRUNJRklFRBAAEg4KCkxBTkVfSk9JTlQQARIPCgtMQU5FX1JFUE9SVBACEhIKDkxBTkVfUEFSQU1FVEVSEAMSDwoLTEFORV9BTlNXRVIQBBIPCgtMQU5FX1RJQ0tFVBAFKnQKCVByZWNpc2lvbhIZChVQUkVDSVNJT05fVU5TUEVDSUZJRUQQABIUChBQUkVDSVNJT05fVVNBQkxFEAESGgoWUFJFQ0lTSU9OX0NPVkVSU19SQU5HRRACEhoKFlBSRUNJU0lPTl9ISURFU19TSEFSRVMQAyrCAgoKUm91bmRTdGF0ZRIbChdST1VORF9TVEFURV9VTlNQRUNJRklFRBAAEhgKFFJPVU5EX1NUQVRFX1BSRVBBUkVEEAESFAoQUk9VTkRfU1RBVEVfT1BFThACEhYKElJPVU5EX1NUQVRFX0NMT1NFRBADEhUKEVJPVU5EX1NUQVRFX01JWEVEEAQSGQoVUk9VTkRfU1RBVEVfREVMSVZFUkVEEAUSGQoVUk9VTkRfU1RBVEVfQ0VSVElGSUVEEAYSFwoTUk9VTkRfU1RBVEVfUkVGVVNFRBAHEhgKFFJPVU5EX1NUQVRFX1JFTEVBU0VEEAgSGQoVUk9VTkRfU1RBVEVfUFVCTElTSEVEEAkSGAoUUk9VTkRfU1RBVEVfRElTUE9TRUQQChIaChZST1VORF9TVEFURV9TRVFVRU5USUFMEAtiBnByb3RvMw");
+  fileDesc("Chpwcm90b2NvbC92MS9tZXNzYWdlcy5wcm90bxIUY3JvdXBpZXIucHJvdG9jb2wudjEiLgoJU2lnbmF0dXJlEg4KBnNpZ25lchgBIAEoCRIRCglzaWduYXR1cmUYAiABKAwiTgoGU2lnbmVkEg8KB3BheWxvYWQYASABKAwSMwoKc2lnbmF0dXJlcxgCIAMoCzIfLmNyb3VwaWVyLnByb3RvY29sLnYxLlNpZ25hdHVyZSKUAQoKVmVjdG9yVGFzaxIRCglkaW1lbnNpb24YASABKA0SFQoNY2xpcHBpbmdfbm9ybRgCIAEoARINCgVtb2RlbBgDIAEoCRISCgpwYXJhbWV0ZXJzGAQgASgMEjkKCnNlcXVlbnRpYWwYBSABKAsyJS5jcm91cGllci5wcm90b2NvbC52MS5TZXF1ZW50aWFsT3JkZXIiOwoPU2VxdWVudGlhbE9yZGVyEhEKCXBlcmlvZF9tcxgBIAEoDRIVCg1sZWFybmluZ19yYXRlGAIgASgBIhQKElJhbmRvbWl6ZWRSZXNwb25zZSIpCgxLYXJ5UmVzcG9uc2USCQoBaxgBIAEoDRIOCgZsYWJlbHMYAiADKAkiIwoGT25lQml0EgsKA2xvdxgBIAEoARIMCgRoaWdoGAIgASgBIjUKB0xhcGxhY2USCwoDbG93GAEgASgBEgwKBGhpZ2gYAiABKAESDwoHbGF0dGljZRgDIAEoBCJLCghHYXVzc2lhbhILCgNsb3cYASABKAESDAoEaGlnaBgCIAEoARITCgtsb2NhbF9kZWx0YRgDIAEoARIPCgdsYXR0aWNlGAQgASgEIj4KCkhlbWlzcGhlcmUSMAoGdmVjdG9yGAEgASgLMiAuY3JvdXBpZXIucHJvdG9jb2wudjEuVmVjdG9yVGFzayJzCg5HYXVzc2lhblZlY3RvchIwCgZ2ZWN0b3IYASABKAsyIC5jcm91cGllci5wcm90b2NvbC52MS5WZWN0b3JUYXNrEhoKEnJlY29yZHNfcGVyX2NsaWVudBgCIAEoDRITCgtsb2NhbF9kZWx0YRgDIAEoASKJAQoHV29yZGluZxIQCghsYW5ndWFnZRgBIAEoCRINCgV0aXRsZRgCIAEoCRIQCghxdWVzdGlvbhgDIAEoCRIRCgloZWxwX3RleHQYBCABKAkSDwoHY2hvaWNlcxgFIAMoCRIMCgR1bml0GAYgASgJEgsKA2xvdxgHIAEoCRIMCgRoaWdoGAggASgJItADCghRdWVzdGlvbhIMCgRuYW1lGAEgASgJEjYKAnJyGAIgASgLMiguY3JvdXBpZXIucHJvdG9jb2wudjEuUmFuZG9taXplZFJlc3BvbnNlSAASMQoDa3JyGAMgASgLMiIuY3JvdXBpZXIucHJvdG9jb2wudjEuS2FyeVJlc3BvbnNlSAASLgoGb25lYml0GAQgASgLMhwuY3JvdXBpZXIucHJvdG9jb2wudjEuT25lQml0SAASMAoHbGFwbGFjZRgFIAEoCzIdLmNyb3VwaWVyLnByb3RvY29sLnYxLkxhcGxhY2VIABIyCghnYXVzc2lhbhgGIAEoCzIeLmNyb3VwaWVyLnByb3RvY29sLnYxLkdhdXNzaWFuSAASNgoKaGVtaXNwaGVyZRgHIAEoCzIgLmNyb3VwaWVyLnByb3RvY29sLnYxLkhlbWlzcGhlcmVIABI/Cg9nYXVzc2lhbl92ZWN0b3IYCCABKAsyJC5jcm91cGllci5wcm90b2NvbC52MS5HYXVzc2lhblZlY3RvckgAEi8KCHdvcmRpbmdzGA8gAygLMh0uY3JvdXBpZXIucHJvdG9jb2wudjEuV29yZGluZ0ILCgltZWNoYW5pc20iVwoLTG9jYWxCdWRnZXQSDwoHZXBzaWxvbhgBIAEoARINCgVkZWx0YRgCIAEoARIYCgtlcHNpbG9uX21heBgDIAEoAUgAiAEBQg4KDF9lcHNpbG9uX21heCKvAQoJUm91bmRLZXlzEhAKCHJvdW5kX2lkGAEgASgJEg8KB3NlcnZpY2UYAiABKAkSEgoKcHVibGljX2tleRgDIAEoDBIaChJyZWxlYXNlX3B1YmxpY19rZXkYBCABKAwSGQoRcmVwb3J0X3RpY2tldF9rZXkYBSABKAwSHAoUcGFyYW1ldGVyX3RpY2tldF9rZXkYBiABKAwSFgoOY3JlYXRlZF91bml4X3MYByABKAQiYwoMUHJpdmFjeUxpbWl0EhUKDXRvdGFsX2Vwc2lsb24YASABKAESEwoLdG90YWxfZGVsdGEYAiABKAESEgoKbWF4X3JvdW5kcxgDIAEoDRITCgtmaXhlZF90ZXJtcxgEIAEoCCK0BQoITWFuaWZlc3QSGAoQcHJvdG9jb2xfdmVyc2lvbhgBIAEoDRISCgpkZXBsb3ltZW50GAIgASgJEhAKCHJvdW5kX2lkGAMgASgJEjAKCHF1ZXN0aW9uGAQgASgLMh4uY3JvdXBpZXIucHJvdG9jb2wudjEuUXVlc3Rpb24SNgoLYnVkZ2V0X2dyaWQYBSADKAsyIS5jcm91cGllci5wcm90b2NvbC52MS5Mb2NhbEJ1ZGdldBIWCg5taW5fYmF0Y2hfc2l6ZRgGIAEoDRJCChJzaG9ydF9iYXRjaF9wb2xpY3kYByABKA4yJi5jcm91cGllci5wcm90b2NvbC52MS5TaG9ydEJhdGNoUG9saWN5Eh0KFWNsb3NlX2RlYWRsaW5lX3VuaXhfcxgIIAEoBBIRCglkaXNob25lc3QYCSABKA0SDQoFZGVsdGEYCiABKAESEwoLZXBzaWxvbl9tYXgYCyABKAESEgoKaHBrZV9zdWl0ZRgMIAEoCRItCgRob3BzGA0gAygLMh8uY3JvdXBpZXIucHJvdG9jb2wudjEuUm91bmRLZXlzEjMKCmFjY291bnRhbnQYDiABKAsyHy5jcm91cGllci5wcm90b2NvbC52MS5Sb3VuZEtleXMSMQoIYW5hbHl6ZXIYDyABKAsyHy5jcm91cGllci5wcm90b2NvbC52MS5Sb3VuZEtleXMSFgoObWF4X2JhdGNoX3NpemUYECABKA0SOQoNcHJpdmFjeV9saW1pdBgRIAEoCzIiLmNyb3VwaWVyLnByb3RvY29sLnYxLlByaXZhY3lMaW1pdBIVCg1taW5fdGllcl9zaXplGBIgASgNEhwKFGNvbGxlY3Rvcl9wdWJsaWNfa2V5GBMgASgMEhkKEW1lcmdlX3NtYWxsX3RpZXJzGBQgASgIIlQKClN1Ym1pc3Npb24SEgoKY2xpZW50X2tleRgBIAEoDBIQCghlbnZlbG9wZRgCIAEoDBIRCglzaWduYXR1cmUYAyABKAwSDQoFdG9rZW4YBCABKAwiWAoNU3VibWl0UmVxdWVzdBIQCghyb3VuZF9pZBgBIAEoCRI1CgtzdWJtaXNzaW9ucxgCIAMoCzIgLmNyb3VwaWVyLnByb3RvY29sLnYxLlN1Ym1pc3Npb24iRQoOU3VibWl0UmVzcG9uc2USMwoFY29kZXMYASADKA4yJC5jcm91cGllci5wcm90b2NvbC52MS5TdWJtaXNzaW9uQ29kZSJZChFHZXRUaWNrZXRzUmVxdWVzdBIQCghyb3VuZF9pZBgBIAEoCRIyCghyZXF1ZXN0cxgCIAMoCzIgLmNyb3VwaWVyLnByb3RvY29sLnYxLlN1Ym1pc3Npb24ihAEKEkdldFRpY2tldHNSZXNwb25zZRIzCgVjb2RlcxgBIAMoDjIkLmNyb3VwaWVyLnByb3RvY29sLnYxLlN1Ym1pc3Npb25Db2RlEhoKEnJlcG9ydF9ldmFsdWF0aW9ucxgCIAEoDBIdChVwYXJhbWV0ZXJfZXZhbHVhdGlvbnMYAyABKAwiQwoWUmVnaXN0ZXJDbGllbnRzUmVxdWVzdBITCgtjbGllbnRfa2V5cxgBIAMoDBIUCgx0b2tlbl9oYXNoZXMYAiADKAwiLQoXUmVnaXN0ZXJDbGllbnRzUmVzcG9uc2USEgoKcmVnaXN0ZXJlZBgBIAEoDSJBChRSZXZva2VDbGllbnRzUmVxdWVzdBITCgtjbGllbnRfa2V5cxgBIAMoDBIUCgx0b2tlbl9oYXNoZXMYAiADKAwiKAoVUmV2b2tlQ2xpZW50c1Jlc3BvbnNlEg8KB3Jldm9rZWQYASABKA0iJQoERHJvcBIOCgZyZWFzb24YASABKAkSDQoFY291bnQYAiABKAQi3wEKCkNvbW1pdG1lbnQSEAoIcm91bmRfaWQYASABKAkSFQoNbWFuaWZlc3RfaGFzaBgCIAEoDBILCgNob3AYAyABKA0SKAoEbGFuZRgEIAEoDjIaLmNyb3VwaWVyLnByb3RvY29sLnYxLkxhbmUSDgoGbnVtX2luGAUgASgEEg8KB251bV9vdXQYBiABKAQSKQoFZHJvcHMYByADKAsyGi5jcm91cGllci5wcm90b2NvbC52MS5Ecm9wEhEKCWRpZ2VzdF9pbhgIIAEoDBISCgpkaWdlc3Rfb3V0GAkgASgMIosBCg5EZWxpdmVyUmVxdWVzdBIQCghyb3VuZF9pZBgBIAEoCRIoCgRsYW5lGAIgASgOMhouY3JvdXBpZXIucHJvdG9jb2wudjEuTGFuZRITCgtjaHVua19pbmRleBgDIAEoDRITCgtjaHVua19jb3VudBgEIAEoDRITCgtjaXBoZXJ0ZXh0cxgFIAEoDCIRCg9EZWxpdmVyUmVzcG9uc2UiVgoPSGFuZE92ZXJSZXF1ZXN0EhAKCHJvdW5kX2lkGAEgASgJEjEKC2NvbW1pdG1lbnRzGAIgAygLMhwuY3JvdXBpZXIucHJvdG9jb2wudjEuU2lnbmVkIhIKEEhhbmRPdmVyUmVzcG9uc2UiVQoJUGFyYW1ldGVyEgwKBG5hbWUYASABKAkSDwoFd2hvbGUYAiABKARIABIQCgZudW1iZXIYAyABKAFIABIOCgR0ZXh0GAQgASgJSABCBwoFdmFsdWUiTgoJU3RhdGVtZW50EgwKBGNvZGUYASABKAkSMwoKcGFyYW1ldGVycxgCIAMoCzIfLmNyb3VwaWVyLnByb3RvY29sLnYxLlBhcmFtZXRlciKhAQoNQ29tcGFyZWRCb3VuZBIMCgRuYW1lGAEgASgJEhQKB2Vwc2lsb24YAiABKAFIAIgBARINCgVncmFkZRgDIAEoCRIOCgZzdGF0dXMYBCABKAkSEQoJcmVmZXJlbmNlGAUgASgJEi4KBW5vdGVzGAYgAygLMh8uY3JvdXBpZXIucHJvdG9jb2wudjEuU3RhdGVtZW50QgoKCF9lcHNpbG9uInAKBFRpZXISFQoNbG9jYWxfZXBzaWxvbhgBIAEoARITCgtsb2NhbF9kZWx0YRgCIAEoARINCgVjb3VudBgDIAEoBBIPCgdlcHNpbG9uGAQgASgBEg0KBWRlbHRhGAUgASgBEg0KBXVwX3RvGAYgASgIIpoKCgtDZXJ0aWZpY2F0ZRIQCghyb3VuZF9pZBgBIAEoCRIVCg1tYW5pZmVzdF9oYXNoGAIgASgMEhQKDGJhdGNoX2RpZ2VzdBgDIAEoDBIPCgdncmFudGVkGAQgASgIEg8KB2Vwc2lsb24YBiABKAESDQoFZGVsdGEYByABKAESDQoFZ3JhZGUYCCABKAkSEQoJbnVtX3VzZXJzGAsgASgEEhEKCWRpc2hvbmVzdBgMIAEoBBIXCg9udW1lcmljYWxfc2xhY2sYDSABKAESKQoFdGllcnMYDiADKAsyGi5jcm91cGllci5wcm90b2NvbC52MS5UaWVyEiYKHmV2ZXJ5b25lX2Vsc2VfY29sbHVkZXNfZXBzaWxvbhgPIAEoARI3Cgpjb21wYXJpc29uGBAgAygLMiMuY3JvdXBpZXIucHJvdG9jb2wudjEuQ29tcGFyZWRCb3VuZBIXCg9pbnZhbGlkX2J1ZGdldHMYESABKAQSIAoTbG93ZXJfYm91bmRfZXBzaWxvbhgSIAEoAUgAiAEBEhoKEmxvd2VyX2JvdW5kX2F0dGFjaxgTIAEoCRIxCgtjb21taXRtZW50cxgUIAMoCzIcLmNyb3VwaWVyLnByb3RvY29sLnYxLlNpZ25lZBIYCgtudW1fYW5zd2VycxgVIAEoBEgBiAEBEhMKC251bV90aWNrZXRzGBYgASgEEhMKC251bV9yZXBvcnRzGBcgASgEEhYKDnJlcG9ydHNfZGlnZXN0GBggASgMEjAKDHJlcG9ydF9kcm9wcxgZIAMoCzIaLmNyb3VwaWVyLnByb3RvY29sLnYxLkRyb3ASMAoMYnVkZ2V0X2Ryb3BzGBogAygLMhouY3JvdXBpZXIucHJvdG9jb2wudjEuRHJvcBIXCg91bmtub3duX2J1ZGdldHMYGyABKAQSIwoWdW5rbm93bl9idWRnZXRfZXBzaWxvbhgcIAEoAUgCiAEBEhQKDG1lcmdlZF9iZWxvdxgdIAEoDRISCgpyYW5kb21pemVyGB4gASgJEg4KBnNjaGVtYRgfIAEoDRIxCghyZWZ1c2FscxggIAMoCzIfLmNyb3VwaWVyLnByb3RvY29sLnYxLlN0YXRlbWVudBIvCgZtZXRob2QYISADKAsyHy5jcm91cGllci5wcm90b2NvbC52MS5TdGF0ZW1lbnQSNAoLYXNzdW1wdGlvbnMYIiADKAsyHy5jcm91cGllci5wcm90b2NvbC52MS5TdGF0ZW1lbnQSJAocZXZlcnlvbmVfZWxzZV9jb2xsdWRlc19kZWx0YRgjIAEoARJGCh1ldmVyeW9uZV9lbHNlX2NvbGx1ZGVzX21ldGhvZBgkIAMoCzIfLmNyb3VwaWVyLnByb3RvY29sLnYxLlN0YXRlbWVudBJLCiJldmVyeW9uZV9lbHNlX2NvbGx1ZGVzX2Fzc3VtcHRpb25zGCUgAygLMh8uY3JvdXBpZXIucHJvdG9jb2wudjEuU3RhdGVtZW50Eh4KEWxvd2VyX2JvdW5kX2RlbHRhGCYgASgBSAOIAQESDwoHbGlua2FnZRgnIAEoCRIOCgZyb3VuZHMYKCABKARCFgoUX2xvd2VyX2JvdW5kX2Vwc2lsb25CDgoMX251bV9hbnN3ZXJzQhkKF191bmtub3duX2J1ZGdldF9lcHNpbG9uQhQKEl9sb3dlcl9ib3VuZF9kZWx0YUoECAUQBkoECAkQCkoECAoQCyKCAQoMR3JhbnRSZXF1ZXN0EhAKCHJvdW5kX2lkGAEgASgJEjEKC2NlcnRpZmljYXRlGAIgASgLMhwuY3JvdXBpZXIucHJvdG9jb2wudjEuU2lnbmVkEhsKE3JlbGVhc2VfcHJpdmF0ZV9rZXkYAyABKAwSEAoIcmVqZWN0ZWQYBCABKAwiDwoNR3JhbnRSZXNwb25zZSIzCgpBdHRlbmRhbmNlEhIKCmNsaWVudF9rZXkYASABKAwSEQoJc2lnbmF0dXJlGAIgASgMIi4KBkFuc3dlchISCgpjbGllbnRfa2V5GAEgASgMEhAKCGVudmVsb3BlGAIgASgMIoYBCg1BdHRlbmRSZXF1ZXN0EhAKCHJvdW5kX2lkGAEgASgJEjUKC2F0dGVuZGFuY2VzGAIgAygLMiAuY3JvdXBpZXIucHJvdG9jb2wudjEuQXR0ZW5kYW5jZRIsCgZhbnN3ZXIYAyABKAsyHC5jcm91cGllci5wcm90b2NvbC52MS5BbnN3ZXIiWQoFTW9kZWwSEAoIcm91bmRfaWQYASABKAkSFQoNbWFuaWZlc3RfaGFzaBgCIAEoDBITCgtudW1fYW5zd2VycxgDIAEoDRISCgpwYXJhbWV0ZXJzGAQgASgMIkYKA0FzaxISCgpjbGllbnRfa2V5GAEgASgMEisKBW1vZGVsGAIgASgLMhwuY3JvdXBpZXIucHJvdG9jb2wudjEuU2lnbmVkIj8KCEFkbWl0dGVkEjMKBWNvZGVzGAEgAygOMiQuY3JvdXBpZXIucHJvdG9jb2wudjEuU3VibWlzc2lvbkNvZGUi/AEKDkF0dGVuZFJlc3BvbnNlEhMKCWNoYWxsZW5nZRgBIAEoDEgAEjIKCGFkbWl0dGVkGAIgASgLMh4uY3JvdXBpZXIucHJvdG9jb2wudjEuQWRtaXR0ZWRIABIzCgtjZXJ0aWZpY2F0ZRgDIAEoCzIcLmNyb3VwaWVyLnByb3RvY29sLnYxLlNpZ25lZEgAEigKA2FzaxgEIAEoCzIZLmNyb3VwaWVyLnByb3RvY29sLnYxLkFza0gAEjoKCGZpbmlzaGVkGAUgASgLMiYuY3JvdXBpZXIucHJvdG9jb2wudjEuU2VxdWVudGlhbFJlcG9ydEgAQgYKBGtpbmQiNAoMUmVsYXlSZXF1ZXN0EhAKCHJvdW5kX2lkGAEgASgJEhIKCmNpcGhlcnRleHQYAiABKAwiTAoNUmVsYXlSZXNwb25zZRIOCgZsZWFybnQYASABKAgSKwoFbW9kZWwYAiABKAsyHC5jcm91cGllci5wcm90b2NvbC52MS5TaWduZWQiZQoQU2VxdWVudGlhbFJlcG9ydBIQCghyb3VuZF9pZBgBIAEoCRIVCg1tYW5pZmVzdF9oYXNoGAIgASgMEhMKC251bV9hbnN3ZXJzGAMgASgEEhMKC251bV9za2lwcGVkGAQgASgEIlYKFEVuZFNlcXVlbnRpYWxSZXF1ZXN0EhAKCHJvdW5kX2lkGAEgASgJEiwKBnJlcG9ydBgCIAEoCzIcLmNyb3VwaWVyLnByb3RvY29sLnYxLlNpZ25lZCIXChVFbmRTZXF1ZW50aWFsUmVzcG9uc2UijgEKElNlcXVlbnRpYWxQcm9ncmVzcxIQCghwb3NpdGlvbhgBIAEoDRITCgtudW1fYW5zd2VycxgCIAEoDRITCgtudW1fc2tpcHBlZBgDIAEoDRIrCgVtb2RlbBgEIAEoCzIcLmNyb3VwaWVyLnByb3RvY29sLnYxLlNpZ25lZBIPCgdwZW5kaW5nGAUgASgMIiUKCEludGVydmFsEgsKA2xvdxgBIAEoARIMCgRoaWdoGAIgASgBIooCCg5Fc3RpbWF0ZWRWYWx1ZRINCgVsYWJlbBgBIAEoCRIQCghlc3RpbWF0ZRgCIAEoARIWCglwcm9qZWN0ZWQYAyABKAFIAIgBARIWCg5zdGFuZGFyZF9lcnJvchgEIAEoARI7ChNjb25maWRlbmNlX2ludGVydmFsGAUgASgLMh4uY3JvdXBpZXIucHJvdG9jb2wudjEuSW50ZXJ2YWwSHwoXc2FtcGxpbmdfc3RhbmRhcmRfZXJyb3IYBiABKAESOwoTcG9wdWxhdGlvbl9pbnRlcnZhbBgHIAEoCzIeLmNyb3VwaWVyLnByb3RvY29sLnYxLkludGVydmFsQgwKCl9wcm9qZWN0ZWQiWwoIQ2xhbXBpbmcSCwoDbG93GAEgASgBEgwKBGhpZ2gYAiABKAESEwoLbnVtX2NsYW1wZWQYAyABKAQSDAoEYmlhcxgEIAEoARIRCglpbmZsdWVuY2UYBSABKAEiswQKC1B1YmxpY2F0aW9uEhAKCHJvdW5kX2lkGAEgASgJEhUKDW1hbmlmZXN0X2hhc2gYAiABKAwSMQoLY2VydGlmaWNhdGUYAyABKAsyHC5jcm91cGllci5wcm90b2NvbC52MS5TaWduZWQSNAoGdmFsdWVzGAQgAygLMiQuY3JvdXBpZXIucHJvdG9jb2wudjEuRXN0aW1hdGVkVmFsdWUSGAoQY29uZmlkZW5jZV9sZXZlbBgFIAEoARITCgtudW1fcmVwb3J0cxgGIAEoBBIpCgVkcm9wcxgHIAMoCzIaLmNyb3VwaWVyLnByb3RvY29sLnYxLkRyb3ASDgoGdmVjdG9yGAkgASgMEh0KFXZlY3Rvcl9zdGFuZGFyZF9lcnJvchgKIAEoARI1CghjbGFtcGluZxgLIAEoCzIeLmNyb3VwaWVyLnByb3RvY29sLnYxLkNsYW1waW5nSACIAQESFQoNc2VhbGVkX3Jlc3VsdBgMIAEoDBIUCgxtZXJnaW5nX2JpYXMYDSABKAESMgoJcHJlY2lzaW9uGA4gASgOMh8uY3JvdXBpZXIucHJvdG9jb2wudjEuUHJlY2lzaW9uEi4KCG1hbmlmZXN0GA8gASgLMhwuY3JvdXBpZXIucHJvdG9jb2wudjEuU2lnbmVkEi4KBW5vdGVzGBAgAygLMh8uY3JvdXBpZXIucHJvdG9jb2wudjEuU3RhdGVtZW50QgsKCV9jbGFtcGluZ0oECAgQCSI5CglTdGFnZUNvc3QSDQoFc3RhZ2UYASABKAkSDgoGd2FsbF9zGAIgASgBEg0KBWNwdV9zGAMgASgBIrgBCgtSb3VuZFN0YXR1cxIQCghyb3VuZF9pZBgBIAEoCRIvCgVzdGF0ZRgCIAEoDjIgLmNyb3VwaWVyLnByb3RvY29sLnYxLlJvdW5kU3RhdGUSEQoJbnVtX2l0ZW1zGAMgASgEEi4KBWNvc3RzGAQgAygLMh8uY3JvdXBpZXIucHJvdG9jb2wudjEuU3RhZ2VDb3N0EhIKCmJ5dGVzX3NlbnQYBSABKAQSDwoHcHJvYmxlbRgGIAEoCSpzChBTaG9ydEJhdGNoUG9saWN5EiIKHlNIT1JUX0JBVENIX1BPTElDWV9VTlNQRUNJRklFRBAAEhsKF1NIT1JUX0JBVENIX1BPTElDWV9IT0xEEAESHgoaU0hPUlRfQkFUQ0hfUE9MSUNZX0RJU1BPU0UQAiqjAwoOU3VibWlzc2lvbkNvZGUSHwobU1VCTUlTU0lPTl9DT0RFX1VOU1BFQ0lGSUVEEAASHAoYU1VCTUlTU0lPTl9DT0RFX0FDQ0VQVEVEEAESIgoeU1VCTUlTU0lPTl9DT0RFX1VOS05PV05fQ0xJRU5UEAISIQodU1VCTUlTU0lPTl9DT0RFX0JBRF9TSUdOQVRVUkUQAxIeChpTVUJNSVNTSU9OX0NPREVfV1JPTkdfU0laRRAEEiIKHlNVQk1JU1NJT05fQ09ERV9BTFJFQURZX0VYSVNUUxAFEiAKHFNVQk1JU1NJT05fQ09ERV9ST1VORF9DTE9TRUQQBhIeChpTVUJNSVNTSU9OX0NPREVfUk9VTkRfRlVMTBAHEiEKHVNVQk1JU1NJT05fQ09ERV9VTktOT1dOX1RPS0VOEAgSHgoaU1VCTUlTU0lPTl9DT0RFX1RPS0VOX1VTRUQQCRIhCh1TVUJNSVNTSU9OX0NPREVfVElDS0VUU19HSVZFThAKEh8KG1NVQk1JU1NJT05fQ09ERV9OT1RfQkxJTkRFRBALKnMKBExhbmUSFAoQTEFORV9VTlNQRUNJRklFRBAAEg4KCkxBTkVfSk9JTlQQARIPCgtMQU5FX1JFUE9SVBACEhIKDkxBTkVfUEFSQU1FVEVSEAMSDwoLTEFORV9BTlNXRVIQBBIPCgtMQU5FX1RJQ0tFVBAFKnQKCVByZWNpc2lvbhIZChVQUkVDSVNJT05fVU5TUEVDSUZJRUQQABIUChBQUkVDSVNJT05fVVNBQkxFEAESGgoWUFJFQ0lTSU9OX0NPVkVSU19SQU5HRRACEhoKFlBSRUNJU0lPTl9ISURFU19TSEFSRVMQAyrCAgoKUm91bmRTdGF0ZRIbChdST1VORF9TVEFURV9VTlNQRUNJRklFRBAAEhgKFFJPVU5EX1NUQVRFX1BSRVBBUkVEEAESFAoQUk9VTkRfU1RBVEVfT1BFThACEhYKElJPVU5EX1NUQVRFX0NMT1NFRBADEhUKEVJPVU5EX1NUQVRFX01JWEVEEAQSGQoVUk9VTkRfU1RBVEVfREVMSVZFUkVEEAUSGQoVUk9VTkRfU1RBVEVfQ0VSVElGSUVEEAYSFwoTUk9VTkRfU1RBVEVfUkVGVVNFRBAHEhgKFFJPVU5EX1NUQVRFX1JFTEVBU0VEEAgSGQoVUk9VTkRfU1RBVEVfUFVCTElTSEVEEAkSGAoUUk9VTkRfU1RBVEVfRElTUE9TRUQQChIaChZST1VORF9TVEFURV9TRVFVRU5USUFMEAtiBnByb3RvMw");
 
 /**
  * One signature by one service of the deployment.
@@ -1195,6 +1195,77 @@ export const HandOverResponseSchema: GenMessage<HandOverResponse> = /*@__PURE__*
   messageDesc(file_protocol_v1_messages, 31);
 
 /**
+ * A parameter of a statement. Which parameters a code has, and of which kind, is in protocol/certificate.schema.json.
+ *
+ * @generated from message croupier.protocol.v1.Parameter
+ */
+export type Parameter = Message<"croupier.protocol.v1.Parameter"> & {
+  /**
+   * @generated from field: string name = 1;
+   */
+  name: string;
+
+  /**
+   * @generated from oneof croupier.protocol.v1.Parameter.value
+   */
+  value: {
+    /**
+     * At most 2^63 - 1.
+     *
+     * @generated from field: uint64 whole = 2;
+     */
+    value: bigint;
+    case: "whole";
+  } | {
+    /**
+     * @generated from field: double number = 3;
+     */
+    value: number;
+    case: "number";
+  } | {
+    /**
+     * @generated from field: string text = 4;
+     */
+    value: string;
+    case: "text";
+  } | { case: undefined; value?: undefined };
+};
+
+/**
+ * Describes the message croupier.protocol.v1.Parameter.
+ * Use `create(ParameterSchema)` to create a new message.
+ */
+export const ParameterSchema: GenMessage<Parameter> = /*@__PURE__*/
+  messageDesc(file_protocol_v1_messages, 32);
+
+/**
+ * What a certificate or a result states in words. Programs decide by the code and its parameters; sentences are made
+ * from them where people read. A code keeps its meaning for ever.
+ *
+ * @generated from message croupier.protocol.v1.Statement
+ */
+export type Statement = Message<"croupier.protocol.v1.Statement"> & {
+  /**
+   * @generated from field: string code = 1;
+   */
+  code: string;
+
+  /**
+   * Sorted by name.
+   *
+   * @generated from field: repeated croupier.protocol.v1.Parameter parameters = 2;
+   */
+  parameters: Parameter[];
+};
+
+/**
+ * Describes the message croupier.protocol.v1.Statement.
+ * Use `create(StatementSchema)` to create a new message.
+ */
+export const StatementSchema: GenMessage<Statement> = /*@__PURE__*/
+  messageDesc(file_protocol_v1_messages, 33);
+
+/**
  * A figure for central epsilon that is printed beside the certificate and guarantees nothing by itself.
  *
  * @generated from message croupier.protocol.v1.ComparedBound
@@ -1220,11 +1291,25 @@ export type ComparedBound = Message<"croupier.protocol.v1.ComparedBound"> & {
   grade: string;
 
   /**
-   * "valid", "refuted", "out of range" or empty where no attack was run.
+   * "valid", "refuted", "out of range" or "not checked".
    *
    * @generated from field: string status = 4;
    */
   status: string;
+
+  /**
+   * Where it was published.
+   *
+   * @generated from field: string reference = 5;
+   */
+  reference: string;
+
+  /**
+   * What it assumes or lacks; without an epsilon, why there is none.
+   *
+   * @generated from field: repeated croupier.protocol.v1.Statement notes = 6;
+   */
+  notes: Statement[];
 };
 
 /**
@@ -1232,7 +1317,7 @@ export type ComparedBound = Message<"croupier.protocol.v1.ComparedBound"> & {
  * Use `create(ComparedBoundSchema)` to create a new message.
  */
 export const ComparedBoundSchema: GenMessage<ComparedBound> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 32);
+  messageDesc(file_protocol_v1_messages, 34);
 
 /**
  * @generated from message croupier.protocol.v1.Tier
@@ -1259,6 +1344,20 @@ export type Tier = Message<"croupier.protocol.v1.Tier"> & {
    * @generated from field: double epsilon = 4;
    */
   epsilon: number;
+
+  /**
+   * Central delta of a user of this tier.
+   *
+   * @generated from field: double delta = 5;
+   */
+  delta: number;
+
+  /**
+   * Users of smaller budgets are counted in this tier, too.
+   *
+   * @generated from field: bool up_to = 6;
+   */
+  upTo: boolean;
 };
 
 /**
@@ -1266,10 +1365,11 @@ export type Tier = Message<"croupier.protocol.v1.Tier"> & {
  * Use `create(TierSchema)` to create a new message.
  */
 export const TierSchema: GenMessage<Tier> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 33);
+  messageDesc(file_protocol_v1_messages, 35);
 
 /**
- * The accountant's word on one batch.
+ * The accountant's word on one batch. `croupier certify` makes certificates without a round: then the fields that name
+ * a round, or count its messages, are empty. The JSON form has the same content (protocol/certificate.schema.json).
  *
  * @generated from message croupier.protocol.v1.Certificate
  */
@@ -1299,15 +1399,6 @@ export type Certificate = Message<"croupier.protocol.v1.Certificate"> & {
   granted: boolean;
 
   /**
-   * Why not, in plain words. Empty if granted. A refused certificate has epsilon = infinity and no field that depends on
-   * budgets (num_users, invalid_budgets, tiers and what was computed from them): that a limit was not met is all it tells.
-   * The last certificate of a sequential round is the exception: it shows what the first one, which was granted, has shown.
-   *
-   * @generated from field: repeated string refusals = 5;
-   */
-  refusals: string[];
-
-  /**
    * @generated from field: double epsilon = 6;
    */
   epsilon: number;
@@ -1321,16 +1412,6 @@ export type Certificate = Message<"croupier.protocol.v1.Certificate"> & {
    * @generated from field: string grade = 8;
    */
   grade: string;
-
-  /**
-   * @generated from field: string method = 9;
-   */
-  method: string;
-
-  /**
-   * @generated from field: repeated string assumptions = 10;
-   */
-  assumptions: string[];
 
   /**
    * Users whose budget has a ticket and is on the grid.
@@ -1468,6 +1549,72 @@ export type Certificate = Message<"croupier.protocol.v1.Certificate"> & {
    * @generated from field: string randomizer = 30;
    */
   randomizer: string;
+
+  /**
+   * The version of the statements: 1. 0: an earlier version has written sentences, which are not read.
+   *
+   * @generated from field: uint32 schema = 31;
+   */
+  schema: number;
+
+  /**
+   * Why not. Empty if granted. A refused certificate has epsilon = infinity and no field that depends on
+   * budgets (num_users, invalid_budgets, tiers and what was computed from them): that a limit was not met is all it tells.
+   * The last certificate of a sequential round is the exception: it shows what the first one, which was granted, has shown.
+   *
+   * @generated from field: repeated croupier.protocol.v1.Statement refusals = 32;
+   */
+  refusals: Statement[];
+
+  /**
+   * How the guarantee was proved; several, in order, where one was built on another.
+   *
+   * @generated from field: repeated croupier.protocol.v1.Statement method = 33;
+   */
+  method: Statement[];
+
+  /**
+   * @generated from field: repeated croupier.protocol.v1.Statement assumptions = 34;
+   */
+  assumptions: Statement[];
+
+  /**
+   * Of the guarantee if everyone else colludes.
+   *
+   * @generated from field: double everyone_else_colludes_delta = 35;
+   */
+  everyoneElseColludesDelta: number;
+
+  /**
+   * @generated from field: repeated croupier.protocol.v1.Statement everyone_else_colludes_method = 36;
+   */
+  everyoneElseColludesMethod: Statement[];
+
+  /**
+   * @generated from field: repeated croupier.protocol.v1.Statement everyone_else_colludes_assumptions = 37;
+   */
+  everyoneElseColludesAssumptions: Statement[];
+
+  /**
+   * The attack's; equal to delta where an epsilon was asked for.
+   *
+   * @generated from field: optional double lower_bound_delta = 38;
+   */
+  lowerBoundDelta?: number | undefined;
+
+  /**
+   * "separate", or "stratified" where a report shows its tier.
+   *
+   * @generated from field: string linkage = 39;
+   */
+  linkage: string;
+
+  /**
+   * How many rounds the guarantee is for.
+   *
+   * @generated from field: uint64 rounds = 40;
+   */
+  rounds: bigint;
 };
 
 /**
@@ -1475,7 +1622,7 @@ export type Certificate = Message<"croupier.protocol.v1.Certificate"> & {
  * Use `create(CertificateSchema)` to create a new message.
  */
 export const CertificateSchema: GenMessage<Certificate> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 34);
+  messageDesc(file_protocol_v1_messages, 36);
 
 /**
  * The accountant's release key for one round, handed to the analyzer with the certificate.
@@ -1515,7 +1662,7 @@ export type GrantRequest = Message<"croupier.protocol.v1.GrantRequest"> & {
  * Use `create(GrantRequestSchema)` to create a new message.
  */
 export const GrantRequestSchema: GenMessage<GrantRequest> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 35);
+  messageDesc(file_protocol_v1_messages, 37);
 
 /**
  * @generated from message croupier.protocol.v1.GrantResponse
@@ -1528,7 +1675,7 @@ export type GrantResponse = Message<"croupier.protocol.v1.GrantResponse"> & {
  * Use `create(GrantResponseSchema)` to create a new message.
  */
 export const GrantResponseSchema: GenMessage<GrantResponse> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 36);
+  messageDesc(file_protocol_v1_messages, 38);
 
 /**
  * Clients that are there to be asked. Ed25519 by client_key over "croupier/v1/attend" + 0x00 + hash of the manifest + the
@@ -1553,7 +1700,7 @@ export type Attendance = Message<"croupier.protocol.v1.Attendance"> & {
  * Use `create(AttendanceSchema)` to create a new message.
  */
 export const AttendanceSchema: GenMessage<Attendance> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 37);
+  messageDesc(file_protocol_v1_messages, 39);
 
 /**
  * @generated from message croupier.protocol.v1.Answer
@@ -1578,7 +1725,7 @@ export type Answer = Message<"croupier.protocol.v1.Answer"> & {
  * Use `create(AnswerSchema)` to create a new message.
  */
 export const AnswerSchema: GenMessage<Answer> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 38);
+  messageDesc(file_protocol_v1_messages, 40);
 
 /**
  * @generated from message croupier.protocol.v1.AttendRequest
@@ -1609,7 +1756,7 @@ export type AttendRequest = Message<"croupier.protocol.v1.AttendRequest"> & {
  * Use `create(AttendRequestSchema)` to create a new message.
  */
 export const AttendRequestSchema: GenMessage<AttendRequest> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 39);
+  messageDesc(file_protocol_v1_messages, 41);
 
 /**
  * Where the model stands; signed by the analyzer.
@@ -1647,7 +1794,7 @@ export type Model = Message<"croupier.protocol.v1.Model"> & {
  * Use `create(ModelSchema)` to create a new message.
  */
 export const ModelSchema: GenMessage<Model> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 40);
+  messageDesc(file_protocol_v1_messages, 42);
 
 /**
  * Asks this client for its answer.
@@ -1673,7 +1820,7 @@ export type Ask = Message<"croupier.protocol.v1.Ask"> & {
  * Use `create(AskSchema)` to create a new message.
  */
 export const AskSchema: GenMessage<Ask> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 41);
+  messageDesc(file_protocol_v1_messages, 43);
 
 /**
  * @generated from message croupier.protocol.v1.Admitted
@@ -1692,7 +1839,7 @@ export type Admitted = Message<"croupier.protocol.v1.Admitted"> & {
  * Use `create(AdmittedSchema)` to create a new message.
  */
 export const AdmittedSchema: GenMessage<Admitted> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 42);
+  messageDesc(file_protocol_v1_messages, 44);
 
 /**
  * @generated from message croupier.protocol.v1.AttendResponse
@@ -1745,7 +1892,7 @@ export type AttendResponse = Message<"croupier.protocol.v1.AttendResponse"> & {
  * Use `create(AttendResponseSchema)` to create a new message.
  */
 export const AttendResponseSchema: GenMessage<AttendResponse> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 43);
+  messageDesc(file_protocol_v1_messages, 45);
 
 /**
  * One answer on its way along the chain, opened at each hop. Idempotent by ciphertext.
@@ -1769,7 +1916,7 @@ export type RelayRequest = Message<"croupier.protocol.v1.RelayRequest"> & {
  * Use `create(RelayRequestSchema)` to create a new message.
  */
 export const RelayRequestSchema: GenMessage<RelayRequest> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 44);
+  messageDesc(file_protocol_v1_messages, 46);
 
 /**
  * @generated from message croupier.protocol.v1.RelayResponse
@@ -1795,7 +1942,7 @@ export type RelayResponse = Message<"croupier.protocol.v1.RelayResponse"> & {
  * Use `create(RelayResponseSchema)` to create a new message.
  */
 export const RelayResponseSchema: GenMessage<RelayResponse> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 45);
+  messageDesc(file_protocol_v1_messages, 47);
 
 /**
  * How the asking of a sequential round ended; signed by hop 1.
@@ -1831,7 +1978,7 @@ export type SequentialReport = Message<"croupier.protocol.v1.SequentialReport"> 
  * Use `create(SequentialReportSchema)` to create a new message.
  */
 export const SequentialReportSchema: GenMessage<SequentialReport> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 46);
+  messageDesc(file_protocol_v1_messages, 48);
 
 /**
  * @generated from message croupier.protocol.v1.EndSequentialRequest
@@ -1855,7 +2002,7 @@ export type EndSequentialRequest = Message<"croupier.protocol.v1.EndSequentialRe
  * Use `create(EndSequentialRequestSchema)` to create a new message.
  */
 export const EndSequentialRequestSchema: GenMessage<EndSequentialRequest> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 47);
+  messageDesc(file_protocol_v1_messages, 49);
 
 /**
  * @generated from message croupier.protocol.v1.EndSequentialResponse
@@ -1868,7 +2015,7 @@ export type EndSequentialResponse = Message<"croupier.protocol.v1.EndSequentialR
  * Use `create(EndSequentialResponseSchema)` to create a new message.
  */
 export const EndSequentialResponseSchema: GenMessage<EndSequentialResponse> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 48);
+  messageDesc(file_protocol_v1_messages, 50);
 
 /**
  * Hop 1's own memory of how far the asking has come; it does not leave hop 1.
@@ -1911,7 +2058,7 @@ export type SequentialProgress = Message<"croupier.protocol.v1.SequentialProgres
  * Use `create(SequentialProgressSchema)` to create a new message.
  */
 export const SequentialProgressSchema: GenMessage<SequentialProgress> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 49);
+  messageDesc(file_protocol_v1_messages, 51);
 
 /**
  * @generated from message croupier.protocol.v1.Interval
@@ -1933,7 +2080,7 @@ export type Interval = Message<"croupier.protocol.v1.Interval"> & {
  * Use `create(IntervalSchema)` to create a new message.
  */
 export const IntervalSchema: GenMessage<Interval> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 50);
+  messageDesc(file_protocol_v1_messages, 52);
 
 /**
  * One estimated number.
@@ -1994,7 +2141,7 @@ export type EstimatedValue = Message<"croupier.protocol.v1.EstimatedValue"> & {
  * Use `create(EstimatedValueSchema)` to create a new message.
  */
 export const EstimatedValueSchema: GenMessage<EstimatedValue> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 51);
+  messageDesc(file_protocol_v1_messages, 53);
 
 /**
  * Where a report can be any number, those outside an interval that follows from the manifest count as its ends.
@@ -2039,7 +2186,7 @@ export type Clamping = Message<"croupier.protocol.v1.Clamping"> & {
  * Use `create(ClampingSchema)` to create a new message.
  */
 export const ClampingSchema: GenMessage<Clamping> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 52);
+  messageDesc(file_protocol_v1_messages, 54);
 
 /**
  * The published result. Signed by the analyzer; computed once.
@@ -2085,11 +2232,6 @@ export type Publication = Message<"croupier.protocol.v1.Publication"> & {
    * @generated from field: repeated croupier.protocol.v1.Drop drops = 7;
    */
   drops: Drop[];
-
-  /**
-   * @generated from field: repeated string notes = 8;
-   */
-  notes: string[];
 
   /**
    * Where vectors are asked for: the estimated mean vector instead of values: float32, little-endian, 4 bytes times the dimension.
@@ -2139,6 +2281,13 @@ export type Publication = Message<"croupier.protocol.v1.Publication"> & {
    * @generated from field: croupier.protocol.v1.Signed manifest = 15;
    */
   manifest?: Signed | undefined;
+
+  /**
+   * What a reader has to know beside the numbers.
+   *
+   * @generated from field: repeated croupier.protocol.v1.Statement notes = 16;
+   */
+  notes: Statement[];
 };
 
 /**
@@ -2146,7 +2295,7 @@ export type Publication = Message<"croupier.protocol.v1.Publication"> & {
  * Use `create(PublicationSchema)` to create a new message.
  */
 export const PublicationSchema: GenMessage<Publication> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 53);
+  messageDesc(file_protocol_v1_messages, 55);
 
 /**
  * What one stage of one round cost in one service.
@@ -2179,7 +2328,7 @@ export type StageCost = Message<"croupier.protocol.v1.StageCost"> & {
  * Use `create(StageCostSchema)` to create a new message.
  */
 export const StageCostSchema: GenMessage<StageCost> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 54);
+  messageDesc(file_protocol_v1_messages, 56);
 
 /**
  * @generated from message croupier.protocol.v1.RoundStatus
@@ -2228,7 +2377,7 @@ export type RoundStatus = Message<"croupier.protocol.v1.RoundStatus"> & {
  * Use `create(RoundStatusSchema)` to create a new message.
  */
 export const RoundStatusSchema: GenMessage<RoundStatus> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 55);
+  messageDesc(file_protocol_v1_messages, 57);
 
 /**
  * What to do with a round that closes with too few distinct clients. It is never mixed.
