@@ -18,7 +18,7 @@ from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.onion import onion_of
 from croupier.protocol.randomness import RandomSource
 from croupier.protocol.v1 import messages_pb2 as pb
-from croupier.runtime.service import ENVELOPE_KEY
+from croupier.runtime.setup import ENVELOPE_KEY
 from croupier.runtime.store import Store
 from croupier.runtime.transaction import Transaction
 from croupier.shuffler.attendance import Attendance

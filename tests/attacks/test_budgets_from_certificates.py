@@ -17,7 +17,7 @@ from croupier.client.submission import Participant, Sealed
 from croupier.deploy.operator.rounds import RoundSettings
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.v1 import messages_pb2 as pb
-from croupier.runtime.service import ServiceSetup
+from croupier.runtime.setup import ServiceSetup
 from tests.attacks import cheaters
 from tests.attacks.arena import Arena, arena
 from tests.support import settings

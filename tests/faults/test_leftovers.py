@@ -19,7 +19,7 @@ import pytest
 
 from croupier.deploy.node.serve import RunningService
 from croupier.deploy.operator.keys import make_deployment
-from croupier.runtime import round_driver
+from croupier.runtime import round_engine
 from croupier.runtime.store import Store
 from croupier.runtime.transaction import Transaction
 from croupier.runtime.workers import WorkerPool
@@ -134,14 +134,14 @@ def _lose_a_task() -> None:
 
 
 def _log_an_error() -> None:
-    logging.getLogger(round_driver.__name__).error("this should never happen")
+    logging.getLogger(round_engine.__name__).error("this should never happen")
 
 
 @pytest.mark.parametrize(
     ("what", "words"),
     [
         (_lose_a_task, ["Task exception was never retrieved", "coro=<_fails()", "Bad file descriptor", "in _fails"]),
-        (_log_an_error, [f"{round_driver.__name__}: this should never happen"]),
+        (_log_an_error, [f"{round_engine.__name__}: this should never happen"]),
     ],
 )
 def test_a_schedule_that_fails_says_what_a_person_needs(
@@ -162,4 +162,4 @@ def test_a_schedule_that_fails_says_what_a_person_needs(
     for part in (*words, SEED_VARIABLE + "=976489200", f"run_in_process({QUIET!r})"):
         assert part in note
     for name in ("shuffler-1", "shuffler-2", "accountant", "analyzer"):
-        assert f"{name} INFO {round_driver.__name__}: the round is OPEN" in note
+        assert f"{name} INFO {round_engine.__name__}: the round is OPEN" in note

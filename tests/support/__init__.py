@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
@@ -143,12 +144,25 @@ def opened_fast(url: str, make: Callable[[], AnyStore]) -> AnyStore:
     return store
 
 
+@dataclass(frozen=True)
+class Ahead:
+    """The clock of one service, which may be ahead of the others."""
+
+    clock: Clock
+    ahead_s: Mapping[str, float]
+    name: str
+
+    def now(self) -> float:
+        return self.clock.now() + self.ahead_s[self.name]
+
+
 @dataclass
 class InProcess:
     """All services of a deployment in this process; each can be stopped and started.
 
     Attributes:
         transport: how they are reached: over TLS on loopback, or in memory.
+        ahead_s: how many seconds the clock of a service is ahead of `clock`.
     """
 
     directory: Path
@@ -156,13 +170,14 @@ class InProcess:
     make_pool: Callable[[], WorkerPool] = Threads
     clock: Clock = field(default_factory=SystemClock)
     running: dict[str, RunningService] = field(default_factory=dict)
+    ahead_s: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
 
     async def start(self, *names: str) -> None:
         for name in names:
             self.running[name] = RunningService(
                 name,
                 self.directory,
-                clock=self.clock,
+                clock=Ahead(self.clock, self.ahead_s, name),
                 pool=self.make_pool(),
                 open_store=ephemeral_store,
                 transport=self.transport,
