@@ -8,7 +8,7 @@ EXTRAS ?= demo
 # A deployment is many processes, tests are hundreds of them: none should compile every source file again.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: help demo train test coverage faults fuzz hunt check docs protos vectors lock node bench clean
+.PHONY: help demo train test coverage faults fuzz hunt check docs protos vectors lock node bench release clean
 help:
 	@echo "make demo    install, run the whole deployment on 6,366 real answers, show the result"
 	@echo "make train   install, train a model on shuffled gradients"
@@ -22,6 +22,7 @@ help:
 	@echo "make vectors make the golden vectors for clients in other languages again"
 	@echo "make lock    the hashes of the packages in the services' image, for the versions of constraints.txt"
 	@echo "make node    the JavaScript client of examples/node on the vectors and a deployment (needs Node and npm)"
+	@echo "make release wheel and source distribution of the commit, built twice and compared, with checksums and a bill of materials, in dist/"
 	@echo "make bench   how long certificates take; throughput against the number of users; a cluster; load; stores; compared with the last run"
 
 # A stamp per extra, so that 'make demo' does not install what only tests need. What is imported is compiled
@@ -98,6 +99,9 @@ lock: $(VENV)/.installed-dev
 node: $(VENV)/.installed-dev
 	cd examples/node && npm ci --ignore-scripts --no-audit --no-fund
 	$(BIN)/python -m tests.another_client.node
+
+release: $(VENV)/.installed-dev
+	$(BIN)/python .ci/release
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -14,14 +14,16 @@ from io import StringIO
 from typing import Any, Literal
 
 from croupier.accountant.budgets import AnyBudgets, as_budgets
+from croupier.accountant.certificate import Certificate
 from croupier.accountant.certification import certify
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.registry import as_randomizer
 from croupier.accountant.numerics.binomial import UNIT
 from croupier.accountant.numerics.chords import Chords, crossing
-from croupier.accountant.ranges import check_delta, check_epsilon, outside
-from croupier.accountant.results import Certificate, Grade, LowerBound, round_down, round_up
+from croupier.accountant.ranges import Linkage, check_delta, check_epsilon, outside
+from croupier.accountant.results import Grade, LowerBound
 from croupier.accountant.rich_display import folded_list, html_table
+from croupier.protocol.rounding import round_down, round_up
 
 __all__ = ["CertifiedProfile", "CurveSpan", "ProfilePoint", "certified_line", "privacy_profile", "profile_at"]
 
@@ -177,7 +179,7 @@ class CertifiedProfile:
             for one in self.points
         ]
         table = html_table(f"{self.randomizer}: what the shuffled batch reveals", rows)
-        table += folded_list("This holds if", self.points[0].certificate.assumptions)
+        table += folded_list("This holds if", map(str, self.points[0].certificate.assumptions))
         try:
             figure = self.plot().figure
         except ImportError:
@@ -234,7 +236,7 @@ def privacy_profile(
     *,
     deltas: Sequence[float] | float | None = None,
     dishonest: int = 0,
-    linkage: str = "separate",
+    linkage: Linkage = "separate",
     rounds: int = 1,
 ) -> CertifiedProfile:
     """Returns the certificate at every one of `deltas`, or at the one; all other arguments are those of `certify`.
@@ -256,7 +258,7 @@ def profile_at(
     budgets: AnyBudgets,
     randomizer: Randomizer | str,
     dishonest: int,
-    linkage: str,
+    linkage: Linkage,
     rounds: int,
     *,
     refine: bool,

@@ -17,15 +17,17 @@ import numpy as np
 
 from croupier.accountant.answers import Choice, answer_of
 from croupier.accountant.budgets import AnyBudgets, Budgets, as_budgets
+from croupier.accountant.certificate import Certificate
 from croupier.accountant.certification import certify, check_setting
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.registry import as_randomizer
 from croupier.accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
 from croupier.accountant.numerics.largest_point import Reached, largest_point
 from croupier.accountant.numerics.roots import root_between
-from croupier.accountant.ranges import DEFAULT_DELTA, check_count, is_number, outside
-from croupier.accountant.results import Certificate, TierCertificate, round_down, round_up
+from croupier.accountant.ranges import DEFAULT_DELTA, Bounds, Linkage, check_count, is_number, outside
+from croupier.accountant.results import TierCertificate
 from croupier.accountant.victims import groups_of_victims
+from croupier.protocol.rounding import round_down, round_up
 
 __all__ = ["Goal", "Plan", "plan", "resized", "standard_error"]
 
@@ -97,8 +99,8 @@ def plan(
     budgets: AnyBudgets | None = None,
     rounds: int = 1,
     dishonest: int = 0,
-    linkage: str = "separate",
-    bounds: str = "all",
+    linkage: Linkage = "separate",
+    bounds: Bounds = "all",
     adaptive_order: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Plan:
@@ -163,16 +165,16 @@ class _Asked:
     randomizer: Randomizer
     delta: float
     dishonest: int
-    linkage: str
+    linkage: Linkage
     rounds: int
-    bounds: str
+    bounds: Bounds
     adaptive_order: bool
     progress: Callable[[int, int], None]
     tried: int = field(default=0, init=False)
     exactly: bool = field(default=False, init=False)
     """Of one tier, too, what `certify` says, and nothing that is about the same and quicker."""
 
-    def certificate(self, budgets: Budgets, bounds: str | None = None, rounds: int | None = None) -> Certificate:
+    def certificate(self, budgets: Budgets, bounds: Bounds | None = None, rounds: int | None = None) -> Certificate:
         """The candidate's; with an attack, unless it is one of a quick bound or of fewer rounds."""
         found = certify(
             budgets,

@@ -20,12 +20,15 @@ from croupier.analyzer.estimators import Merged, estimate
 from croupier.analyzer.held_reports import REJECTED, HeldReports
 from croupier.analyzer.learning import CERTIFICATE, MODEL, Learning
 from croupier.protocol.batches import drop_counts
+from croupier.protocol.codes import Note
 from croupier.protocol.collector import seal_result
 from croupier.protocol.envelope import HOP_ANALYZER, KeyPair
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import Kind, read_signed
 from croupier.protocol.manifest import RoundTerms, canonical
+from croupier.protocol.names import PrivateKey, PublicKey
 from croupier.protocol.onion import UNOPENED, onion_of, ticket_item
+from croupier.protocol.statements import messages_of, state
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
@@ -196,7 +199,7 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
                 if row.state == pb.ROUND_STATE_DISPOSED or row.problem:
                     raise Refusal(Code.WRONG_STATE, "the round has ended here")
                 tx.put_document(terms.round_id, REJECTED, request.rejected)
-                pair = KeyPair(accountant.release_public_key, request.release_private_key)
+                pair = KeyPair(PublicKey(accountant.release_public_key), PrivateKey(request.release_private_key))
                 tx.put_key(terms.round_id, RELEASE_KEY, pair)
 
         await self.store.run("keep the grant", keep)
@@ -256,7 +259,8 @@ def _answer(
     needed = terms.manifest.min_batch_size
     publication.num_reports = len(reports)
     if len(reports) < needed:
-        publication.notes.append(f"{len(reports):,} reports could be read; the round needs {needed:,} for an estimate")
+        note = state(Note.TOO_FEW_TO_ESTIMATE, reports=len(reports), least=needed)
+        publication.notes.extend(messages_of([note]))
         return
     tiers = [(tier.local_epsilon, tier.count) for tier in certificate.tiers]
     merged = Merged(terms.budget_grid, terms.smallest_tier) if terms.manifest.merge_small_tiers else None

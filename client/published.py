@@ -1,4 +1,4 @@
-"""A published result and its certificate as JSON documents: what the command line prints, and what applications get.
+"""A published result as a JSON document: what the command line prints, and what applications get.
 
 The messages come from `client.rounds`, which has verified them. Their words are those of accountant and analyzer: what
 a terminal would not show as it is, is replaced.
@@ -6,13 +6,16 @@ a terminal would not show as it is, is replaced.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
-from croupier.protocol.shown import as_shown
+from croupier.protocol.certificates import certificate_json
+from croupier.protocol.codes import Note
+from croupier.protocol.errors import ProtocolError
+from croupier.protocol.shown import sanitize_for_display
+from croupier.protocol.statements import read_messages, state, written_json
 from croupier.protocol.v1 import messages_pb2 as pb
 
-__all__ = ["certificate_json", "publication_json"]
+__all__ = ["publication_json"]
 
 _PRECISIONS = {
     pb.PRECISION_USABLE: "usable",
@@ -22,68 +25,18 @@ _PRECISIONS = {
 """Whether a result can be used, in its JSON document; `show.tables` says it in a sentence."""
 
 
-def certificate_json(certificate: pb.Certificate) -> dict[str, Any]:
-    """Returns a round's certificate with the keys of `croupier certify --json`, and the round it is for.
-
-    Its terms, the randomizer among them, are those of the manifest with this hash.
-    """
-    document: dict[str, Any] = {
-        "epsilon": certificate.epsilon if math.isfinite(certificate.epsilon) else None,  # refused: nothing is certified
-        "delta": certificate.delta,
-        "grade": certificate.grade,
-        "method": certificate.method,
-        "assumptions": list(certificate.assumptions),
-        "num_users": certificate.num_users,
-        "num_tickets": certificate.num_tickets,
-        "num_reports": certificate.num_reports,
-        "unknown_budgets": certificate.unknown_budgets,
-        "unknown_budget_epsilon": certificate.unknown_budget_epsilon
-        if certificate.HasField("unknown_budget_epsilon")
-        else None,
-        "dishonest": certificate.dishonest,
-        "numerical_slack": certificate.numerical_slack,
-        "tiers": [
-            {
-                "local_epsilon": tier.local_epsilon,
-                "local_delta": tier.local_delta,
-                "up_to": bool(certificate.merged_below),  # else every budget of the grid has its own
-                "count": tier.count,
-                "epsilon": tier.epsilon,
-                "delta": certificate.delta,
-            }
-            for tier in certificate.tiers
-        ],
-        "everyone_else_colludes": {
-            "epsilon": certificate.everyone_else_colludes_epsilon,
-            "delta": max((tier.local_delta for tier in certificate.tiers), default=0.0),
-        },
-        "comparison": [
-            {
-                "name": bound.name,
-                "epsilon": bound.epsilon if bound.HasField("epsilon") else None,
-                "grade": bound.grade,
-                "status": bound.status,
-            }
-            for bound in certificate.comparison
-        ],
-        "lower_bound": {
-            "epsilon": certificate.lower_bound_epsilon if certificate.HasField("lower_bound_epsilon") else None,
-            "attack": certificate.lower_bound_attack or None,
-        },
-        "round_id": certificate.round_id,
-        "manifest_hash": certificate.manifest_hash.hex(),
-        "randomizer": certificate.randomizer or None,  # of older certificates only the manifest says it
-        "merged_below": certificate.merged_below,
-        "granted": certificate.granted,
-        "refusals": list(certificate.refusals),
-        "batch_digest": certificate.batch_digest.hex(),
-    }
-    shown: dict[str, Any] = as_shown(document)
-    return shown
-
-
 def publication_json(publication: pb.Publication, certificate: pb.Certificate) -> dict[str, Any]:
-    """Returns a published result: a number for a share or mean, a list for a histogram, None if sealed or refused."""
+    """Returns a published result: a number for a share or mean, a list for a histogram, None if sealed or refused.
+
+    Raises:
+        ProtocolError: certificate or result state what only a newer version knows.
+    """
+    try:
+        stated, notes = certificate_json(certificate), read_messages(Note, publication.notes)
+    except ValueError as error:
+        raise ProtocolError(f"the result cannot be read: {sanitize_for_display(str(error))}") from error
+    if not certificate.schema:
+        notes = (*notes, state(Note.NOTED_BY_EARLIER_VERSION))
     values, sealed = list(publication.values), bool(publication.sealed_result)
     hidden = sealed or not (values or certificate.granted)
     listed = len(values) != 1 and not hidden
@@ -109,10 +62,10 @@ def publication_json(publication: pb.Publication, certificate: pb.Certificate) -
         "clamping": _clamping_json(publication.clamping) if publication.HasField("clamping") else None,
         "merging_bias": publication.merging_bias if certificate.merged_below and not sealed else None,
         "drops": {drop.reason: drop.count for drop in publication.drops},
-        "notes": list(publication.notes),
-        "certificate": certificate_json(certificate),
+        "notes": written_json(notes),
+        "certificate": stated,
     }
-    shown: dict[str, Any] = as_shown(document)
+    shown: dict[str, Any] = sanitize_for_display(document)
     return shown
 
 

@@ -16,29 +16,37 @@ from typing import Any
 from croupier import accountant
 
 _ELSEWHERE = {
+    "Assumption": "croupier.protocol.codes",
     "AsyncClient": "croupier.async_client",
     "AsyncClientRound": "croupier.async_client",
     "Client": "croupier.sync_client",
     "ClientRound": "croupier.sync_client",
     "Code": "croupier.protocol.errors",
     "CroupierError": "croupier.protocol.errors",
+    "Explanation": "croupier.show.explanation",
     "Inclusion": "croupier.round_results",
     "LimitError": "croupier.protocol.errors",
     "Limits": "croupier.client.limits",
+    "Method": "croupier.protocol.codes",
     "NotCertifiedError": "croupier.protocol.errors",
     "NotIncludedError": "croupier.protocol.errors",
+    "Note": "croupier.protocol.codes",
     "OtherPersonError": "croupier.protocol.errors",
     "ProtocolError": "croupier.protocol.errors",
     "Receipt": "croupier.round_results",
     "Refusal": "croupier.protocol.errors",
+    "RefusalReason": "croupier.protocol.codes",
     "ResultValue": "croupier.round_results",
     "RoundResult": "croupier.round_results",
     "SignatureError": "croupier.protocol.errors",
+    "Statement": "croupier.protocol.statements",
+    "Step": "croupier.protocol.codes",
     "TicketError": "croupier.protocol.errors",
     "UnreachableError": "croupier.protocol.errors",
     "connect": "croupier.sync_client",
+    "explain": "croupier.show.explanation",
 }
-"""Where a name of the client library is defined."""
+"""Where a name that is not the accountant's is defined."""
 
 __all__ = sorted([*accountant.__all__, *_ELSEWHERE, "__version__"])
 

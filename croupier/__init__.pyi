@@ -1,5 +1,10 @@
 from croupier.accountant import *
 from croupier.client.limits import Limits as Limits
+from croupier.protocol.codes import Assumption as Assumption
+from croupier.protocol.codes import Method as Method
+from croupier.protocol.codes import Note as Note
+from croupier.protocol.codes import RefusalReason as RefusalReason
+from croupier.protocol.codes import Step as Step
 from croupier.protocol.errors import Code as Code
 from croupier.protocol.errors import CroupierError as CroupierError
 from croupier.protocol.errors import LimitError as LimitError
@@ -10,6 +15,9 @@ from croupier.protocol.errors import Refusal as Refusal
 from croupier.protocol.errors import SignatureError as SignatureError
 from croupier.protocol.errors import TicketError as TicketError
 from croupier.protocol.errors import UnreachableError as UnreachableError
+from croupier.protocol.statements import Statement as Statement
+from croupier.show.explanation import Explanation as Explanation
+from croupier.show.explanation import explain as explain
 
 from .async_client import AsyncClient as AsyncClient
 from .async_client import AsyncClientRound as AsyncClientRound

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from croupier.accountant.results import Grade, Guarantee, round_up
+from croupier.accountant.results import Grade, Guarantee
 from croupier.accountant.rich_display import folded_list, html_table, paragraph
 from croupier.client.published import publication_json
+from croupier.protocol.certificates import assumptions_of, method_of, refusals_of
 from croupier.protocol.errors import NotCertifiedError, ProtocolError
-from croupier.protocol.shown import as_shown
+from croupier.protocol.rounding import round_up
+from croupier.protocol.shown import sanitize_for_display
 from croupier.protocol.v1 import messages_pb2 as pb
 
 __all__ = ["Inclusion", "Receipt", "ResultValue", "RoundResult"]
@@ -121,7 +123,7 @@ class RoundResult:
             html_table(f"Round {self.round_id}: {self.num_reports:,} reports", rows)
             + sealed
             + paragraph(said)
-            + folded_list("This holds if", told.assumptions)
+            + folded_list("This holds if", map(str, told.assumptions))
         )
 
     @classmethod
@@ -132,19 +134,19 @@ class RoundResult:
             NotCertifiedError: the accountant has refused the round, so that nothing was ever opened.
             ProtocolError: what is signed is not a certificate: a grade that there is not, an ε below 0, no method.
         """
-        if not certificate.granted:
-            raise NotCertifiedError(certificate.round_id, tuple(certificate.refusals))
         try:
+            if not certificate.granted:
+                raise NotCertifiedError(certificate.round_id, tuple(map(str, refusals_of(certificate))))
             guarantee = Guarantee(
                 certificate.epsilon,
                 certificate.delta,
                 Grade(certificate.grade),
-                certificate.method,
-                tuple(certificate.assumptions),
+                method_of(certificate),
+                assumptions_of(certificate),
             )
         except ValueError as error:
             raise ProtocolError(
-                f"the accountant has signed what is not a certificate: {as_shown(str(error))}"
+                f"the accountant has signed what is not a certificate: {sanitize_for_display(str(error))}"
             ) from error
         return cls(
             round_id=publication.round_id,

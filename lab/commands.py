@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -28,6 +28,7 @@ def add_commands(app: typer.Typer) -> None:
     group.command("bench-report")(bench_report)
     group.command("capacity")(capacity)
     group.command("deployment-files")(deployment_files)
+    group.command("concept-pictures")(concept_pictures)
     app.add_typer(group, name="lab", rich_help_panel=MEASURE)
 
 
@@ -39,8 +40,8 @@ def tightness(
 ) -> None:
     """Show the certificate and the strongest attack, for the cases of the specification."""
     with plain_errors():
-        from croupier.show.tables import tightness_table
         from lab.bench.tightness import tightness_page, tightness_rows
+        from lab.tables import tightness_table
 
         found = []
         for row in tightness_rows(seconds, cases):
@@ -48,8 +49,7 @@ def tightness(
             note(f"{row.randomizer}, {row.tiers}: {'' if row.ratio is None else f'{row.ratio:.4f}'}")
         if out is not None:
             out.write_text(tightness_page(found, seconds), encoding="utf-8")
-        rows = [asdict(row) for row in found]
-        show(as_json, {"rows": rows}, tightness_table(rows))
+        show(as_json, {"rows": [asdict(row) for row in found]}, tightness_table(found))
 
 
 def sgd_results(
@@ -79,8 +79,8 @@ def bench_accountant(
     """Measure the processor seconds of certificates, each a process of its own, beside what they may take."""
     with plain_errors():
         from croupier.show.documents import write_json
-        from croupier.show.tables import certificate_seconds_table
         from lab.bench.certificates import measure_certificates
+        from lab.tables import certificate_seconds_table
 
         rows = measure_certificates(lambda row: note(f"{row['case']}: {row['processor_s']:.2f} s"))
         write_json(out / "accountant.json", rows)
@@ -116,9 +116,9 @@ def bench_cluster(
     """Measure how opening scales with the workers of a Dask cluster on this machine."""
     with plain_errors():
         from croupier.show.documents import write_json, write_part
-        from lab.bench.cluster import measure_scaling, scaling_lines
+        from lab.bench.cluster import ScalingRow, measure_scaling, scaling_lines
 
-        def say(row: dict[str, Any]) -> None:
+        def say(row: ScalingRow) -> None:
             note(f"{row['workers']} workers: {row['items_per_s']:,.0f} envelopes a second")
 
         found = measure_scaling(_whole_numbers("workers", workers), items, say)
@@ -143,11 +143,11 @@ def bench_load(
     """Measure how long clients wait for hop 1 when very many come at once, what is refused, and whether any is lost."""
     with plain_errors():
         from croupier.show.documents import write_json
-        from lab.bench.load import load_lines, measure_load
+        from lab.bench.load import LoadRow, load_lines, measure_load
 
-        rows: list[dict[str, Any]] = []
+        rows: list[LoadRow] = []
 
-        def say(row: dict[str, Any]) -> None:
+        def say(row: LoadRow) -> None:
             rows.append(row)
             write_json(out / "load.json", {"hops": hops, "processes": processes, "rows": rows})  # may be stopped
             note(f"{row['bad']} bad peers: {row['acknowledged']:,} acknowledged, {row['lost']} lost")
@@ -167,11 +167,11 @@ def bench_stores(
     """Measure commits, pages and the erasure of a round, on SQLite and on PostgreSQL."""
     with plain_errors():
         from croupier.show.documents import write_json
-        from lab.bench.stores import kinds_of, measure_stores, store_lines
+        from lab.bench.stores import StoreRow, kinds_of, measure_stores, store_lines
 
-        rows: list[dict[str, Any]] = []
+        rows: list[StoreRow] = []
 
-        def say(row: dict[str, Any]) -> None:
+        def say(row: StoreRow) -> None:
             rows.append(row)
             write_json(out / "stores.json", {"rows": rows})  # what follows may be stopped
             note(
@@ -264,6 +264,17 @@ def capacity(
             for name, need in ((name, needs(cost, feed, size, hours, machine)) for name, cost in costs.items())
         ]
         show(as_json, {"hours": hours, "machine": asdict(machine), "rows": found}, "\n".join(lines))
+
+
+def concept_pictures(
+    out: Annotated[Path, typer.Option(help="Directory of the pictures.")] = Path("docs/concepts"), as_json: Json = False
+) -> None:
+    """Draw the pictures of docs/concepts.md, whose numbers are computed exactly."""
+    with plain_errors():
+        from lab.concept_pictures import write_pictures
+
+        written = [str(path) for path in write_pictures(out)]
+        show(as_json, {"files": written}, "\n".join(written))
 
 
 def deployment_files(

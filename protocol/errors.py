@@ -26,7 +26,7 @@ from functools import partial
 
 import grpc
 
-from croupier.protocol.shown import as_shown
+from croupier.protocol.shown import sanitize_for_display
 
 __all__ = [
     "TRANSIENT",
@@ -206,5 +206,5 @@ def refusal_of(error: grpc.RpcError) -> Refusal | None:
     name, _, text = (error.details() or "").partition(": ")
     if name not in Code.__members__:
         return None
-    code, text = Code[name], as_shown(text)
+    code, text = Code[name], sanitize_for_display(text)
     return Refusal(code, text.removeprefix(code.message).removeprefix(": "))

@@ -19,6 +19,7 @@ from croupier.protocol.envelope import MAX_HOPS, PROTOCOL_VERSION, SUITES, check
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import Kind, document_hash, verify_signed
 from croupier.protocol.mechanisms import MECHANISMS, Mechanism
+from croupier.protocol.names import Digest, RoundId
 from croupier.protocol.questions import Question
 from croupier.protocol.shown import check_shown
 from croupier.protocol.tickets import TICKET_KEY_BYTES
@@ -82,14 +83,14 @@ class RoundTerms:
     question: Question
 
     @cached_property
-    def hash(self) -> bytes:
+    def hash(self) -> Digest:
         """The SHA-256 that names this manifest, 32 bytes; see `document_hash`."""
         return document_hash(Kind.MANIFEST, self.payload)
 
     @property
-    def round_id(self) -> str:
+    def round_id(self) -> RoundId:
         """The round's name, 1..128 bytes of UTF-8."""
-        return self.manifest.round_id
+        return RoundId(self.manifest.round_id)
 
     @property
     def suite(self) -> str:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from croupier.protocol.batches import unpack
 from croupier.protocol.envelope import Label, open_many
 from croupier.protocol.identity import Purpose, submission_is_authentic
+from croupier.protocol.names import Digest
 from croupier.protocol.tickets import are_blinded
 from croupier.protocol.v1 import messages_pb2 as pb
 
@@ -36,7 +37,7 @@ OPENED, DOES_NOT_OPEN, NO_TICKET = 0, 1, 2
 
 def faults_and_records(
     purpose: Purpose,
-    manifest_hash: bytes,
+    manifest_hash: Digest,
     lane_work: LaneWork | None,
     may: Sequence[bool],
     submissions: Sequence[bytes],
@@ -56,7 +57,7 @@ def faults_and_records(
     return faults, records_of(lane_work, sound) if lane_work and sound else []
 
 
-def _fault(purpose: Purpose, manifest_hash: bytes, submission: pb.Submission) -> pb.SubmissionCode.ValueType:
+def _fault(purpose: Purpose, manifest_hash: Digest, submission: pb.Submission) -> pb.SubmissionCode.ValueType:
     if not submission_is_authentic(manifest_hash, submission, purpose):
         return pb.SUBMISSION_CODE_BAD_SIGNATURE
     if purpose == "tickets" and not are_blinded(submission.envelope):

@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from croupier.protocol.envelope import KeyPair
 from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.names import PrivateKey, PublicKey
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.database import note_taken
 from croupier.runtime.tables import (
@@ -169,7 +170,7 @@ class Transaction:
         for row in self._db.execute(sa.select(KEYS).where(KEYS.c.round_id == round_id)):
             nonce, body = row.wrapped_private[:12], row.wrapped_private[12:]
             private = self._cipher.decrypt(nonce, body, f"{round_id}\0{row.purpose}".encode())
-            pairs[row.purpose] = KeyPair(row.public, private)
+            pairs[row.purpose] = KeyPair(PublicKey(row.public), PrivateKey(private))
         return pairs
 
     def destroy_keys(self, round_id: str) -> None:

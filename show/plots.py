@@ -19,10 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from croupier.accountant.drawing import CERTIFIED, COMPARED, MEASURED, OTHERS, draw_tiers
-from croupier.accountant.results import round_up
+from croupier.protocol.rounding import round_up
+from croupier.show.views import FindingsView, PanelView, TrainingView
 
 __all__ = [
     "check_plot_file",
+    "figure_file",
     "plot_answers",
     "plot_comparison",
     "plot_experiment",
@@ -71,7 +73,7 @@ def check_plot_file(path: Path) -> None:
 
 
 @contextmanager
-def _figure(
+def figure_file(
     path: Path, columns: int, rows: int = 1, *, width: float = 5.6, height: float = 4.2, first: float | None = None
 ) -> Iterator[Any]:
     """Yields (figure, axes as rows of columns); saves the figure at the end, without a display.
@@ -140,7 +142,7 @@ def plot_privacy_curve(
         for dashes, marker in (("--", "."), ("-.", "D"))
         for color in OTHERS
     )
-    with _figure(path, 1, width=8.4, height=5.6) as (_, ((axes,),)):
+    with figure_file(path, 1, width=8.4, height=5.6) as (_, ((axes,),)):
         axes.plot(*zip(*line, strict=True), color=CERTIFIED, lw=2.4, label="croupier, CERTIFIED")
         found_attacks = [one for one in zip(attacks, deltas, strict=True) if one[0]]  # an epsilon of 0 refutes nothing
         if found_attacks:  # of which nothing is known in between
@@ -172,7 +174,7 @@ def plot_answers(result: dict[str, Any], path: Path) -> None:
     lying = [len(found) for found in rows.values() if not _fit_below([row.label for row in found])]
     first = max(3.6, 1.4 + 0.2 * max(lying, default=0))
     groups = max(map(len, panels.values()))
-    with _figure(
+    with figure_file(
         path, len(panels), 2, width=4.6, height=max(3.6, 1.2 + 0.3 * groups if groups > 1 else 0), first=first
     ) as (figure, axes):
         for (column, asked), answers, budgets in zip(panels.items(), *axes, strict=True):
@@ -282,7 +284,7 @@ def _draw_budgets(asked: Sequence[dict[str, Any]], axes: Any) -> None:
 def plot_throughput(rows: Sequence[dict[str, Any]], path: Path) -> None:
     """Draws throughput, and the seconds of each stage per 1000 users, against the number of users."""
     users = [row["users"] for row in rows]
-    with _figure(path, 2) as (_, ((throughput, stages),)):
+    with figure_file(path, 2) as (_, ((throughput, stages),)):
         floor = [row["users"] / row["floor_s"] for row in rows]
         throughput.loglog(users, floor, "--", color="black", label="floor: bare cryptography, same run")
         throughput.loglog(users, [row["users_per_s"] for row in rows], "o-", color=MEASURED, label="end to end")
@@ -303,7 +305,7 @@ def plot_comparison(ratios: Sequence[tuple[str, float]], worse: float, path: Pat
     """Draws how many times as costly each figure is as in the run that was kept; red from `worse` on."""
     names, values = [name for name, _ in ratios], [ratio for _, ratio in ratios]
     places = range(len(ratios))
-    with _figure(path, 1, width=9.6, height=1.2 + 0.2 * len(ratios)) as (_, ((axes,),)):
+    with figure_file(path, 1, width=9.6, height=1.2 + 0.2 * len(ratios)) as (_, ((axes,),)):
         colors = [MEASURED if value >= worse else COMPARED for value in values]
         axes.barh(places, [value - 1 for value in values], left=1, color=colors, height=0.7)
         axes.axvline(1, color="black", lw=1)
@@ -315,7 +317,7 @@ def plot_comparison(ratios: Sequence[tuple[str, float]], worse: float, path: Pat
         )
 
 
-def plot_training(results: Sequence[dict[str, Any]], path: Path) -> None:
+def plot_training(results: Sequence[TrainingView], path: Path) -> None:
     """Draws accuracy against epochs, and against epsilon with its grade, for one training or several.
 
     Args:
@@ -324,7 +326,7 @@ def plot_training(results: Sequence[dict[str, Any]], path: Path) -> None:
     """
     from matplotlib.ticker import MaxNLocator
 
-    with _figure(path, 2) as (_, ((by_epoch, by_epsilon),)):
+    with figure_file(path, 2) as (_, ((by_epoch, by_epsilon),)):
         for index, result in enumerate(results):
             history, color = result["history"], f"C{index}"
             accuracy = [100 * one["accuracy"] for one in history]
@@ -357,7 +359,7 @@ def _number_plainly(axis: Any) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def _cost_label(results: Sequence[dict[str, Any]]) -> str:
+def _cost_label(results: Sequence[TrainingView]) -> str:
     """Returns what the epsilons are of, their delta and grades; a plot travels without the page that explains it."""
     units = {result["setting"]["unit"] for result in results}
     grades = {one["grade"] for result in results for one in result["history"] if one["grade"] is not None}
@@ -372,7 +374,7 @@ def _cost_label(results: Sequence[dict[str, Any]]) -> str:
 _DASHES = ((0, (5, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)), (0, (2.5, 1.2)), (0, (7, 1.5, 2, 1.5)), "-")
 
 
-def plot_experiment(document: dict[str, Any], path: Path) -> None:
+def plot_experiment(document: FindingsView, path: Path) -> None:
     """Draws the panels of an experiment; a black cross marks where a published bound lies below an attack.
 
     Args:
@@ -382,7 +384,7 @@ def plot_experiment(document: dict[str, Any], path: Path) -> None:
     panels = [panel for panel in document["panels"] if any(line["points"] for line in panel["lines"])]
     columns = min(2, len(panels))
     rows = -(-len(panels) // columns)
-    with _figure(path, columns, rows, width=4.8, height=3.3 if rows > 1 else 4.4) as (figure, grid):
+    with figure_file(path, columns, rows, width=4.8, height=3.3 if rows > 1 else 4.4) as (figure, grid):
         places = [axes for row in grid for axes in row]
         for axes in places[len(panels) :]:
             axes.set_axis_off()
@@ -393,7 +395,7 @@ def plot_experiment(document: dict[str, Any], path: Path) -> None:
         figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=2)
 
 
-def _draw_panel(panel: dict[str, Any], axes: Any) -> None:
+def _draw_panel(panel: PanelView, axes: Any) -> None:
     drawn = {"certified": 0, "attack": 0, "other": 0, "single": 0}
     crosses = []
     for line in panel["lines"]:

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from croupier.protocol.envelope import KeyPair, open_many
 from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.names import PrivateKey, PublicKey
 from croupier.protocol.onion import onion_of
 from croupier.protocol.randomness import RandomSource
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -34,7 +35,7 @@ Relay = Callable[[bytes], Awaitable[pb.RelayResponse]]
 
 def new_order_key(source: RandomSource) -> KeyPair:
     """Returns a fresh key for `secret_order`; it has no public half."""
-    return KeyPair(b"", source.block(32))
+    return KeyPair(PublicKey(b""), PrivateKey(source.block(32)))
 
 
 def secret_order(clients: Iterable[bytes], key: bytes) -> list[bytes]:

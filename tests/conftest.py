@@ -15,7 +15,7 @@ import grpc.aio
 import pytest
 
 from croupier.deploy.operator import keys
-from tests.postgresql import Server, postgresql_server
+from tests.support.postgresql import Server, postgresql_server
 from tests.support.virtual_time import VirtualTimeLoop
 
 _NO_SKIPS = "CROUPIER_NO_SKIPS"
@@ -118,7 +118,7 @@ def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[]
 
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[Server]:
-    """A PostgreSQL server; see `tests.postgresql`."""
+    """A PostgreSQL server; see `tests.support.postgresql`."""
     with postgresql_server() as server:
         yield server
 

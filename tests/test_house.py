@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -186,3 +187,48 @@ def test_no_module_is_there_twice() -> None:
     for name in modules():
         importlib.import_module(name)
     assert [name for name in sys.modules if name.split(".")[0] in ROOMS] == []
+
+
+def imported(file: Path) -> Iterator[tuple[str, list[str]]]:
+    """Every module that a file imports, and the names that it takes from there."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module, [alias.name for alias in node.names]
+        elif isinstance(node, ast.Import):
+            yield from ((alias.name, []) for alias in node.names)
+
+
+def test_tests_import_helpers_from_support_or_their_own_room() -> None:
+    """A test that imports from another test's file collects that file with it, and breaks when it changes."""
+    found = []
+    for file in sorted((ROOT / "tests").rglob("*.py")):
+        room = file.relative_to(ROOT / "tests").parts[0]
+        for module, names in imported(file):
+            first, *path = [*module.split("."), *names[:1]]
+            if first == "tests" and (path[0] not in (room, "support") or any(one.startswith("test_") for one in path)):
+                found.append(f"{file.relative_to(ROOT)}: {module}")
+    assert found == []
+
+
+STILL_PRIVATE = {
+    "tests/accountant/bounds/test_exchange_lattice.py: _most_shown",
+    "tests/accountant/bounds/test_exchange_rows.py: _Tilted",
+    "tests/client/test_fleet.py: _parts",
+    "tests/deploy/test_cluster.py: _envelopes",
+    "tests/deploy/test_cluster.py: _on",
+    "tests/deploy/test_messages.py: _question",
+    "tests/deploy/test_population.py: _AnsweredQuestion",
+    "tests/deploy/test_rounds_shown.py: _why_unknown",
+}
+"""What tests import although it is private. Nothing may be added."""
+
+
+def test_tests_import_no_private_names_of_the_product() -> None:
+    found = {
+        f"{file.relative_to(ROOT)}: {name}"
+        for file in (ROOT / "tests").rglob("*.py")
+        for module, names in imported(file)
+        for name in names
+        if name.startswith("_") and module.split(".")[0] in IMPORTED
+    }
+    assert found == STILL_PRIVATE

@@ -29,6 +29,8 @@ from croupier.accountant.bounds.laplace_laws import Family
 from croupier.accountant.bounds.profile import Bounded, Inverse, smallest_epsilon
 from croupier.accountant.numerics.binomial import UNIT, Floats, Ints
 from croupier.accountant.numerics.gaussian import gaussian_epsilon
+from croupier.protocol.codes import Step
+from croupier.protocol.statements import Statement, state
 
 __all__ = ["COARSEST", "LONGEST", "CoreCase", "Hosts", "distances", "one_distance"]
 
@@ -76,11 +78,6 @@ class Hosts:
     rates: Floats
     count: Floats
     delta: float
-
-    @property
-    def described(self) -> str:
-        """In words."""
-        return f"{int(self.count.sum())} users with budgets up to {self.rates.max():.6g}"
 
     @cached_property
     def blanket(self) -> Floats:
@@ -139,12 +136,18 @@ class CoreCase:
     shared: bool = False
     """Whether it is the core's hosts that give omega near the victim's values, and not those of the tails."""
 
-    def __str__(self) -> str:
-        """In words."""
+    @property
+    def step(self) -> Statement[Step]:
+        """How the victim's noise is split between the two groups."""
         cut = self.cut
-        return (
-            f"up to {cut.share.max():.6g} of the victim's noise within {cut.outside[-1]:.6g} of its values is hidden "
-            f"among {self.core.described}, the rest is hidden among {self.tails.described}"
+        return state(
+            Step.TWO_GROUPS,
+            share=cut.share.max(),
+            distance=cut.outside[-1],
+            core_users=self.core.count.sum(),
+            core_epsilon=self.core.rates.max(),
+            other_users=self.tails.count.sum(),
+            other_epsilon=self.tails.rates.max(),
         )
 
     def bound(self, epsilon: float, *, quick: bool = False) -> float:

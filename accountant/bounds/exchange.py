@@ -20,7 +20,10 @@ import numpy as np
 from croupier.accountant.bounds.least import ChordProfile
 from croupier.accountant.bounds.profile import Bounded, Curve
 from croupier.accountant.numerics.binomial import UNIT, Floats
+from croupier.accountant.privacy_curve import Proof
 from croupier.accountant.ranges import check_epsilon
+from croupier.protocol.codes import Method
+from croupier.protocol.statements import state
 
 __all__ = [
     "ExchangeProfile",
@@ -161,9 +164,9 @@ class ExchangeProfile(Curve):
     """Until when the clocks of the hosts run; then the victim is taken to be seen."""
 
     @property
-    def method(self) -> str:
-        """For the certificate."""
-        return "exchange bound, what the others' own randomness hides"
+    def method(self) -> Proof:
+        """See `PrivacyProfile`."""
+        return (state(Method.EXCHANGE),)
 
     def delta(self, epsilon: float) -> Bounded:
         """See `PrivacyProfile`. Raises ValueError for a negative or non-finite epsilon."""

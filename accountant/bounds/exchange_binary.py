@@ -19,6 +19,8 @@ from croupier.accountant.bounds.profile import UNDERFLOW, Bounded, NoAmplificati
 from croupier.accountant.numerics.binomial import UNIT, Floats, Ints
 from croupier.accountant.numerics.count_law import without_largest
 from croupier.accountant.numerics.gaussian import gaussian_epsilon
+from croupier.protocol.codes import Step
+from croupier.protocol.statements import Statement, state
 
 __all__ = ["ExchangeBinaryProfile", "exchange_binary_profile"]
 
@@ -164,13 +166,13 @@ class ExchangeBinaryProfile(ExchangeProfile):
         """The Gaussian limit: mu^2 = tanh^2(v/2) / (sum of p q)."""
         return gaussian_epsilon(math.tanh(self.local_epsilon / 2) / math.sqrt(self.hosts.variance), delta)
 
-    def explain(self) -> tuple[str, ...]:
-        """One line per step."""
+    def explain(self) -> tuple[Statement[Step], ...]:
+        """See `PrivacyProfile`."""
         hosts = self.hosts
         return (
-            f"hosts: {int(hosts.count.sum())} users in {hosts.count.size} tiers, each with all of its own randomness; "
-            f"variance of their reports {hosts.variance:.6g}",
-            f"their clocks run until {self.horizon:.6g}; e^-{self.horizon:.6g} of the local delta is added",
+            state(Step.HOSTS, users=int(hosts.count.sum()), tiers=hosts.count.size),
+            state(Step.HOST_VARIANCE, variance=hosts.variance),
+            state(Step.CLOCKS, horizon=self.horizon),
         )
 
     @property
@@ -204,7 +206,7 @@ def exchange_binary_profile(
     """
     epsilons, count = others.once(_honest, _honest)
     if epsilons.size == 0:
-        return NoAmplification("no other honest client: the local budget is certified")
+        return NoAmplification(state(Step.NO_OTHERS))
     epsilons, weights = _merged(epsilons, count, MAX_TIERS if victim.span is None else MAX_SPAN_TIERS)
     hosts = _Hosts(epsilons, weights, *bit_probabilities(epsilons))
     return ExchangeBinaryProfile(victim.local_epsilon, horizon(delta, hosts.most_time), hosts)

@@ -22,7 +22,10 @@ from croupier.accountant.bounds.exchange_laplace import MAX_LOCAL_EPSILON, MAX_T
 from croupier.accountant.bounds.least import ChordProfile
 from croupier.accountant.bounds.profile import Bounded, Curve, Inverse, Others, Victim
 from croupier.accountant.numerics.binomial import UNIT, Floats
+from croupier.accountant.privacy_curve import Proof
 from croupier.accountant.ranges import check_epsilon
+from croupier.protocol.codes import Method, Step
+from croupier.protocol.statements import Statement, state
 
 __all__ = ["ExchangeCoreProfile", "in_core"]
 
@@ -54,9 +57,9 @@ class ExchangeCoreProfile(Curve):
     """Whether few knots and distances are enough."""
 
     @property
-    def method(self) -> str:
-        """For the certificate."""
-        return "exchange bound, what the others' own randomness hides"
+    def method(self) -> Proof:
+        """See `PrivacyProfile`."""
+        return (state(Method.EXCHANGE),)
 
     def to_compose(self, delta: float, ceiling: float) -> Curve:
         """See `Curve.to_compose`: chords of a quicker bound."""
@@ -94,9 +97,9 @@ class ExchangeCoreProfile(Curve):
         """The Gaussian limit of section 6."""
         return self.case.guess(delta)
 
-    def explain(self) -> tuple[str, ...]:
-        """One line per step."""
-        return (*(() if self.own is None else self.own.explain()), str(self.case))
+    def explain(self) -> tuple[Statement[Step], ...]:
+        """See `PrivacyProfile`."""
+        return (*(() if self.own is None else self.own.explain()), self.case.step)
 
 
 def in_core(

@@ -37,6 +37,9 @@ from croupier.accountant.bounds.profile import (
 )
 from croupier.accountant.numerics.binomial import UNIT, Floats, Ints
 from croupier.accountant.numerics.gaussian import gaussian_epsilon
+from croupier.accountant.privacy_curve import Proof
+from croupier.protocol.codes import Step
+from croupier.protocol.statements import Statement, state
 
 Complexes = NDArray[np.complex128]
 
@@ -209,11 +212,11 @@ class ExchangeLaplaceProfile(ExchangeProfile):
         gamma: Floats = np.minimum(*ends) * (1 - 64 * UNIT)
         return gamma
 
-    def explain(self) -> tuple[str, ...]:
-        """One line per step."""
+    def explain(self) -> tuple[Statement[Step], ...]:
+        """See `PrivacyProfile`."""
         return (
-            f"hosts: {int(self.count.sum())} users in {self.count.size} tiers, each with all of its own noise",
-            f"their clocks run until {self.horizon:.6g}; e^-{self.horizon:.6g} of the local delta is added",
+            state(Step.HOSTS, users=int(self.count.sum()), tiers=self.count.size),
+            state(Step.CLOCKS, horizon=self.horizon),
         )
 
     @property
@@ -273,16 +276,18 @@ def exchange_laplace_profile(
     users are left out of every budget, or of every group where budgets are many. delta decides how long clocks run.
     """
     if victim.local_epsilon > MAX_LOCAL_EPSILON:
-        return NoAmplification(f"local epsilon {victim.local_epsilon:g} is above {MAX_LOCAL_EPSILON:g}")
+        return NoAmplification(
+            state(Step.EXCHANGE_BUDGET_LARGE, local_epsilon=victim.local_epsilon, most=MAX_LOCAL_EPSILON)
+        )
     order = np.argsort(others.local_epsilon, kind="stable")
     crowd = _Crowd(others.local_epsilon[order], others.count[order], others.dishonest)
     if victim.span is None:
         found = crowd.hosts(victim.local_epsilon, victim.local_epsilon, delta)
-        return found or NoAmplification("no other honest client with a budget as small as the victim's")
+        return found or NoAmplification(state(Step.EXCHANGE_NO_SMALL_BUDGETS))
     low, high = sorted(epsilon for epsilon, _ in victim.span)
     leader = crowd.hosts(high, max(low, high * (1 - FIRST_PART)), delta)
     if leader is None:
-        return NoAmplification("no other honest client with a budget as small as the victims'")
+        return NoAmplification(state(Step.EXCHANGE_NO_SMALL_BUDGETS))
     return ExchangeSpanProfile(leader, low, high, crowd, delta)
 
 
@@ -344,8 +349,8 @@ class ExchangeSpanProfile(Curve):
     target: float | None
 
     @property
-    def method(self) -> str:
-        """For the certificate."""
+    def method(self) -> Proof:
+        """See `PrivacyProfile`."""
         return self.leader.method
 
     def delta(self, epsilon: float) -> Bounded:
@@ -385,12 +390,9 @@ class ExchangeSpanProfile(Curve):
         """The leader's."""
         return self.leader.guess(delta)
 
-    def explain(self) -> tuple[str, ...]:
+    def explain(self) -> tuple[Statement[Step], ...]:
         """The leader's steps, and the span."""
-        return (
-            *self.leader.explain(),
-            f"all victims with budgets from {self.least:.6g} to {self.most:.6g} are covered",
-        )
+        return (*self.leader.explain(), state(Step.BUDGETS_COVERED, least=self.least, most=self.most))
 
     def _parts(self, epsilon: float) -> Iterator[tuple[float, float]]:
         """The parts below the leader's, from the largest budgets down to epsilon, from where on delta is 0."""

@@ -15,7 +15,10 @@ import numpy as np
 from croupier.accountant.bounds.profile import Bounded, Curve, smallest_epsilon
 from croupier.accountant.numerics.binomial import UNIT, Floats
 from croupier.accountant.numerics.chords import Chords
+from croupier.accountant.privacy_curve import Proof
 from croupier.accountant.ranges import check_epsilon
+from croupier.protocol.codes import Step
+from croupier.protocol.statements import Statement
 
 __all__ = ["ChordProfile", "PointwiseMinimum", "least_of"]
 
@@ -40,7 +43,7 @@ class ChordProfile(Curve):
     """The local budget."""
 
     @property
-    def method(self) -> str:
+    def method(self) -> Proof:
         """The slow curve's."""
         return self.slow.method
 
@@ -58,7 +61,7 @@ class ChordProfile(Curve):
         """The slow curve's."""
         return self.slow.guess(delta)
 
-    def explain(self) -> tuple[str, ...]:
+    def explain(self) -> tuple[Statement[Step], ...]:
         """The slow curve's steps."""
         return self.slow.explain()
 
@@ -82,7 +85,7 @@ class PointwiseMinimum(Curve):
     curves: tuple[Curve, ...]
 
     @property
-    def method(self) -> str:
+    def method(self) -> Proof:
         """The first curve's."""
         return self.curves[0].method
 
@@ -94,7 +97,7 @@ class PointwiseMinimum(Curve):
         """The first curve's."""
         return self.curves[0].guess(delta)
 
-    def explain(self) -> tuple[str, ...]:
+    def explain(self) -> tuple[Statement[Step], ...]:
         """The steps of all curves, the first one's last."""
         return tuple(line for curve in reversed(self.curves) for line in curve.explain())
 

@@ -33,11 +33,13 @@ from croupier.accountant.service.tickets import (
     ticket_lane_work,
 )
 from croupier.protocol.batches import read_commitments
+from croupier.protocol.codes import RefusalReason
 from croupier.protocol.envelope import HOP_ACCOUNTANT
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import Kind
 from croupier.protocol.manifest import RoundTerms, canonical
 from croupier.protocol.mechanisms import KaryResponse
+from croupier.protocol.statements import messages_of, state
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
@@ -66,10 +68,6 @@ _EARLY_LANES = (pb.LANE_TICKET,)
 """No budget is opened before its batch has been handed over and found complete."""
 _TAKING_TICKETS = (pb.ROUND_STATE_OPEN, pb.ROUND_STATE_CLOSED)
 """The analyzer hands tickets in until the certificate."""
-_NO_MORE = (
-    "rounds have shown how many clients used each budget, or that a limit was not met, as many as the privacy limit "
-    "allows; nothing about the budgets of this one is said"
-)
 
 
 class AccountantService(RoundService, stubs.AccountantServicer):
@@ -191,7 +189,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
             "count the rounds shown", lambda tx: Ledger(tx.connection).may_show(terms.round_id, limit)
         )
         if limit is not None and not may_show:
-            withhold(certificate, [f"{limit.max_rounds} {_NO_MORE}"])
+            withhold(certificate, [state(RefusalReason.ROUNDS_SHOWN, rounds=limit.max_rounds)])
         elif certificate.granted and limit is not None:
             # A sequential round asks for what it may come to, so that no later amendment can exceed the limit.
             refusal = await self.store.run(
@@ -285,22 +283,27 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         return True
 
     async def _certify_sequential(self, terms: RoundTerms, first: pb.Certificate, report: pb.SequentialReport) -> bytes:
-        """Returns the signed last certificate, which is durable; the ledger has what it says then."""
+        """Returns the signed last certificate, which is durable; the ledger has what it says then.
+
+        Where clients were skipped, what was entered with the grant stays: that they were absent for reasons that do not
+        depend on when they were asked is an assumption of the certificate, and the ledger does not build on it.
+        """
         certificate, entries = await self._search(after_sequential, terms, first, report.num_answers)
         shown = entries
         limit = limit_of(terms)
+        amends = report.num_answers > 0 and report.num_skipped == 0
         async with self._ledger_turn:
-            if limit is not None:
+            if limit is not None and amends:
                 entries, refusal = await self.store.run(
                     "ask the ledger again",
                     lambda tx: Ledger(tx.connection).amendment(terms.round_id, shown, limit),
                 )
-                certificate.refusals.extend([refusal] if refusal else [])
+                certificate.refusals.extend(messages_of([refusal] if refusal else []))
             certificate.granted = not certificate.refusals
             document = self.peers.identity.signed(Kind.CERTIFICATE, canonical(certificate)).SerializeToString()
 
             def keep(tx: Transaction) -> None:
-                if report.num_answers:  # else what was entered with the grant stays
+                if amends:
                     Ledger(tx.connection).amend(terms.round_id, entries)
                 tx.put_document(terms.round_id, _LAST_CERTIFICATE, document)
 

@@ -18,6 +18,7 @@ from croupier.protocol.batches import digest_of_hashes
 from croupier.protocol.envelope import HOP_ACCOUNTANT, KeyPair, generate_key_pair
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.names import PrivateKey
 from croupier.protocol.onion import BUDGET_BYTES, BUDGET_RECORD_BYTES, UNOPENED, decode_budget, onion_of
 from croupier.protocol.randomness import SystemRandom
 from croupier.protocol.tickets import BLINDED_BYTES, TicketIssuer
@@ -92,7 +93,7 @@ def make_keys(suite: str) -> dict[str, KeyPair]:
     keys = envelope_keys(suite) | {RELEASE_KEY: generate_key_pair(suite)}
     for lane, purpose in TICKET_KEYS.items():
         seed = SystemRandom().block(32)
-        keys[purpose] = KeyPair(TicketIssuer(seed, lane).public_key, seed)
+        keys[purpose] = KeyPair(TicketIssuer(seed, lane).public_key, PrivateKey(seed))
     return keys
 
 

@@ -69,14 +69,10 @@ def demo(
         from croupier.deploy.local.demo import ask_about, plan_demo, run_demo
         from croupier.deploy.local.processes import temporary_deployment
         from croupier.deploy.operator.keys import check_hops
+        from croupier.show.demonstration import composition_lines, privacy_cost_table, stage_seconds_table
         from croupier.show.estimates import answers_table, remarks
         from croupier.show.plots import check_plot_file, plot_answers
-        from croupier.show.tables import (
-            counted,
-            privacy_cost_table,
-            stage_seconds_table,
-            together_lines,
-        )
+        from croupier.show.tables import counted
 
         if open_page:
             import croupier.deploy.console.server  # noqa: F401 (an extra that is missing is missed before anything starts)
@@ -93,7 +89,7 @@ def demo(
                 result = await run_demo(local.directory, plan, quiet=as_json)
                 plot_answers(result, plot)
                 learned = (answers_table(result), *remarks(result))
-                cost = (privacy_cost_table(result, verbose=verbose), *together_lines(result))
+                cost = (privacy_cost_table(result, verbose=verbose), *composition_lines(result))
                 times = [stage_seconds_table(result)] if verbose else []
                 show(as_json, result, *learned, *cost, _WORTH, *times, f"plot: {plot}")
 
@@ -118,7 +114,7 @@ def bench(
         from croupier.deploy.local.throughput import conditions, kept_rows, measure_throughput, seconds_left
         from croupier.show.documents import write_json
         from croupier.show.plots import plot_throughput
-        from croupier.show.tables import throughput_table
+        from croupier.show.throughput import throughput_table
 
         try:
             sizes = [int(float(part)) for part in users.split(",")]

@@ -27,8 +27,6 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
-from croupier.accountant.explanation import explain, profile_around
-from croupier.accountant.results import round_down, round_up
 from croupier.client.limits import local_budget
 from croupier.client.one_answer import ALREADY_ANSWERED
 from croupier.deploy.console.drawing import bars, curve, strips
@@ -38,11 +36,15 @@ from croupier.deploy.local.one_user import own_limits, submit_one, verify_inclus
 from croupier.deploy.operator.ledger import spent
 from croupier.net.retrying import why_unreachable
 from croupier.protocol.errors import Code, CroupierError, Refusal
+from croupier.protocol.rounding import round_down, round_up
 from croupier.show.csv_file import result_csv
 from croupier.show.documents import spent_json
-from croupier.show.estimates import clamping_line, merging_line, precision_line
-from croupier.show.rounds import device_does, right_at_most_line, terms_sections, values_of
-from croupier.show.tables import counted, spent_rests_on
+from croupier.show.estimates import clamping_line, merging_line, notes_of, precision_line
+from croupier.show.explanation import explain, profile_around
+from croupier.show.ledger import spent_rests_on
+from croupier.show.rounds import describe_device_step, right_at_most_line, terms_sections, values_of
+from croupier.show.tables import counted
+from croupier.show.views import OverviewView, TermsView
 
 __all__ = ["make_app"]
 
@@ -116,7 +118,7 @@ class _Pages:
             "is_operator": source.operator is not None,
             "may_answer": where.on_loopback,
             "values_of": values_of,
-            "does": device_does,
+            "describe_device_step": describe_device_step,
             "right_at_most_line": right_at_most_line,
         }
 
@@ -173,13 +175,13 @@ class _Pages:
         """How far it is, whenever that has changed."""
         round_id = request.path_params["round_id"]
 
-        def fragment(seen: dict[str, Any]) -> str:
+        def fragment(seen: OverviewView) -> str:
             one = next((one for one in seen["rounds"] if one["round_id"] == round_id), None)
             return self._render("_round.html", one=one)
 
         return self._events(fragment)
 
-    def _events(self, fragment: Callable[[dict[str, Any]], str]) -> Response:
+    def _events(self, fragment: Callable[[OverviewView], str]) -> Response:
         async def stream() -> AsyncIterator[str]:
             before = ""
             async for seen in self._source.watch():
@@ -287,7 +289,7 @@ class _Pages:
     def _here(self) -> str:
         return str(self._source.directory / "client")
 
-    async def _form(self, terms: dict[str, Any], said: str = "", given: dict[str, str] | None = None) -> Response:
+    async def _form(self, terms: TermsView, said: str = "", given: dict[str, str] | None = None) -> Response:
         """The form; after an error with the budget that was chosen, and without the answer."""
         spent_here = None
         if (self._source.directory / "client" / "outbox.db").exists():
@@ -346,12 +348,12 @@ async def _fields(request: Request) -> dict[str, str]:
         raise HTTPException(400, "the form cannot be read") from None
 
 
-def _shown(finished: FinishedRound, terms: dict[str, Any] | None) -> dict[str, Any]:
+def _shown(finished: FinishedRound, terms: TermsView | None) -> dict[str, Any]:
     """What the page of a finished round shows, beside its terms."""
     result = finished.result
     certificate = result["certificate"]
     granted = certificate["granted"]
-    lines = [precision_line(result), clamping_line(result), merging_line(result), *result["notes"]] if granted else []
+    lines = [precision_line(result), clamping_line(result), merging_line(result), *notes_of(result)] if granted else []
     return {
         "result": result,
         "certificate": certificate,

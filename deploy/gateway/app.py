@@ -157,7 +157,7 @@ class _Gateway:
         Raises:
             Refusal: OVERLOADED, nothing has been sent.
         """
-        response = _InPieces(answer, headers=_NOT_KEPT, media_type=CONTENT_TYPE)
+        response = InPieces(answer, headers=_NOT_KEPT, media_type=CONTENT_TYPE)
         with self._large_answers.hold(call, len(answer)):
             try:
                 await call.wait_for(response(scope, receive, send), LEAVES_S, "to read the answer")
@@ -183,7 +183,7 @@ class _Gateway:
         return answer
 
 
-class _InPieces(Response):
+class InPieces(Response):
     """An answer that the server gets no faster than it is read: a piece at a time, the first of them ahead."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -14,8 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from croupier.accountant.results import Guarantee, sum_above
-from croupier.analyzer.estimators import DEPENDENT_BUDGETS
+from croupier.accountant.numerics.decimals import sum_above
+from croupier.accountant.results import Guarantee
 from croupier.client.published import publication_json
 from croupier.deploy.local.budget_groups import BudgetGroup
 from croupier.deploy.local.fleet import spawn_fleet
@@ -30,9 +30,12 @@ from croupier.deploy.local.population import (
 from croupier.deploy.local.rounds import RoundOutcome, play_round
 from croupier.deploy.operator.ledger import spent_in
 from croupier.deploy.operator.rounds import Operator, RoundSettings, check_settings
+from croupier.protocol.certificates import refusals_of
+from croupier.protocol.codes import Note
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms import IntervalMechanism, KaryResponse, OneBit, RandomizedResponse
 from croupier.protocol.questions import Question
+from croupier.protocol.statements import joined, written_json
 
 __all__ = [
     "SURVEY",
@@ -235,7 +238,7 @@ async def run_demo(directory: Path, plan: DemoPlan, *, quiet: bool) -> dict[str,
 
             outcome = await play_round(operator, planned.settings, fleet)
             if not outcome.certificate.granted:
-                raise RuntimeError(f"round refused: {'; '.join(outcome.certificate.refusals)}")
+                raise RuntimeError(f"round refused: {joined(refusals_of(outcome.certificate))}")
             answers.append(_AnsweredQuestion(planned.asked, planned.group, planned.population, outcome))
     return _demo_json(answers) | {"together": _together(directory, answers, plan.delta)}
 
@@ -274,14 +277,14 @@ def _cost(guarantees: Sequence[Guarantee | None], delta: float) -> dict[str, Any
     """Returns the largest of several guarantees; its epsilon is None where one of them proves nothing."""
     proved = [one for one in guarantees if one is not None]
     if len(proved) < len(guarantees):
-        return {"epsilon": None, "delta": delta, "grade": None, "method": None, "assumptions": []}
+        return {"epsilon": None, "delta": delta, "grade": None, "method": [], "assumptions": []}
     worst = max(proved, key=lambda one: one.epsilon)
     return {
         "epsilon": worst.epsilon,
         "delta": delta,
         "grade": str(worst.grade),
-        "method": worst.method,
-        "assumptions": list(worst.assumptions),
+        "method": written_json(worst.method),
+        "assumptions": written_json(worst.assumptions),
     }
 
 
@@ -292,7 +295,7 @@ def _listed_if_many(numbers: tuple[float, ...]) -> list[float] | float:
 def published_at_random(outcome: RoundOutcome) -> dict[str, Any]:
     """Returns a published result without the note on budgets that depend on values: here they are drawn at random."""
     document = publication_json(outcome.publication, outcome.certificate)
-    return document | {"notes": [line for line in document["notes"] if line != DEPENDENT_BUDGETS]}
+    return document | {"notes": [note for note in document["notes"] if note["code"] != Note.DEPENDENT_BUDGETS]}
 
 
 def _demo_json(answers: Sequence[_AnsweredQuestion]) -> dict[str, Any]:

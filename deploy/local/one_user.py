@@ -5,23 +5,26 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from pathlib import Path
-from typing import Any
 
+import grpc.aio
 from pydantic import ValidationError
 
 from croupier.client.key_file import read_private_key
 from croupier.client.limits import LIMITS_FILE, Limits, SpentHere, read_limits, write_limits
 from croupier.client.one_answer import Answered, answer_once, check_person, missing_by_hop, read_value
 from croupier.client.outbox import KEPT_DAYS, Outbox
-from croupier.client.rounds import fetch_round, fetch_terms, state_name
+from croupier.client.published import publication_json
+from croupier.client.rounds import fetch_publication, fetch_round, fetch_terms, state_name
 from croupier.client.submission import Participant, new_client_key
 from croupier.deploy.directory import client_transport, read_deployment
 from croupier.deploy.operator.roster import Enrolled, note_enrolled
 from croupier.deploy.operator.rounds import Operator
 from croupier.net.http_channel import NO_TOKENS
-from croupier.protocol.errors import OtherPersonError
+from croupier.protocol.errors import OtherPersonError, Refusal
+from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.transport import TLS, Transport
 from croupier.show.documents import terms_json
+from croupier.show.views import TermsView
 
 __all__ = ["own_limits", "read_round", "submit_one", "verify_inclusion"]
 
@@ -153,21 +156,33 @@ async def submit_one(
     return answered
 
 
-async def read_round(directory: Path, round_id: str = "", transport: Transport = TLS) -> dict[str, Any]:
-    """Returns the terms of a round as JSON (`terms_json`), verified as before an answer, and its state at hop 1.
+async def read_round(directory: Path, round_id: str = "", transport: Transport = TLS) -> TermsView:
+    """Returns the terms of a round as JSON (`terms_json`), verified as before an answer, and what became of it.
+
+    That is the state at hop 1 and, from the verified result once the analyzer has published it, whether the accountant
+    has granted the round ("granted", None until then) and its reasons if not ("refusals").
 
     Args:
         directory: of the deployment.
         round_id: the round; "" for the newest open one.
-        transport: how hop 1 is reached.
+        transport: how the services are reached.
 
     Raises:
-        Refusal, SignatureError: there is no such round, or its terms cannot be trusted.
+        Refusal, SignatureError: there is no such round, or its terms or its result cannot be trusted.
     """
     deployment = read_deployment(directory)
     async with transport.public_channel(deployment.shufflers[0]) as channel:
         terms, state = await fetch_round(channel, deployment, round_id)
-    return terms_json(terms) | {"state": state_name(state)}
+    shown: TermsView = {**terms_json(terms), "state": state_name(state), "granted": None, "refusals": []}
+    if state != pb.ROUND_STATE_OPEN:
+        async with transport.public_channel(deployment.analyzer) as channel:
+            try:
+                published = await fetch_publication(channel, deployment, terms.round_id, 0.0)
+            except (grpc.aio.AioRpcError, Refusal):  # there is no result yet, or the analyzer is out of reach
+                return shown
+        certificate = publication_json(*published)["certificate"]
+        shown["granted"], shown["refusals"] = certificate["granted"], certificate["refusals"]
+    return shown
 
 
 async def verify_inclusion(

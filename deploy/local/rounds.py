@@ -24,6 +24,7 @@ from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.workers import WorkerPool
 from croupier.show.documents import status_json
+from croupier.show.views import ServiceView
 
 __all__ = ["RoundOutcome", "play_round", "players"]
 
@@ -46,7 +47,7 @@ class RoundOutcome:
     publication: pb.Publication
     certificate: pb.Certificate
     fleet: dict[str, Any]
-    services: list[dict[str, Any]]
+    services: list[ServiceView]
     wall_s: float
     close_s: float
 

@@ -113,7 +113,7 @@ class RunningService:
         entry = deployment.service(name)
         secrets = load_secrets(directory / name)
         settings = load_settings(directory / name)
-        _warn_of_unpinned(entry, secrets)
+        warn_of_unpinned(entry, secrets)
         with ExitStack() as undo:  # a service that cannot be made leaves neither workers nor a locked store behind
             self._store = open_store(store_url(settings, directory / name), secrets.storage_key)
             undo.callback(self._store.close)
@@ -176,7 +176,7 @@ class RunningService:
         self._connections.start()
 
     def _replace(self, deployment: Deployment, secrets: Secrets) -> None:
-        _warn_of_unpinned(deployment.service(self._name), secrets)
+        warn_of_unpinned(deployment.service(self._name), secrets)
         self._tls.replace(deployment, secrets)
         self.service.replace(deployment, secrets)
         self._metrics.certificate_of(secrets.tls_certificate)
@@ -199,7 +199,7 @@ class RunningService:
             self._metrics_port.close()
 
 
-def _warn_of_unpinned(entry: ServiceEntry, secrets: Secrets) -> None:
+def warn_of_unpinned(entry: ServiceEntry, secrets: Secrets) -> None:
     """Logs a warning where the others would not recognise this service; a newer deployment file may come any time."""
     if file := not_pinned(entry, secrets):
         _log.warning("%s is not what deployment.toml pins: others do not accept this service", file)

@@ -28,6 +28,7 @@ from croupier.client.key_file import PRIVATE, PUBLIC, key_text
 from croupier.protocol.collector import collector_key_lines
 from croupier.protocol.deployment import DEPLOYMENT_FILE, OPERATOR, Deployment
 from croupier.protocol.envelope import MAX_HOPS
+from croupier.protocol.names import HostName
 from croupier.runtime.cluster import AUTHORITY_FILE, certificate_files
 from croupier.runtime.service_directory import seal_key
 
@@ -269,7 +270,7 @@ def _make_secrets(directory: Path, owner: str) -> tuple[str, str]:
 
 
 def write_keys(
-    directory: Path, owner: str, storage_key: bytes, prefix: str = "", hosts: Sequence[str] = ()
+    directory: Path, owner: str, storage_key: bytes, prefix: str = "", hosts: Sequence[HostName] = ()
 ) -> tuple[str, str]:
     """Writes new identity and TLS keys; returns the public identity and the TLS certificate.
 
@@ -331,7 +332,7 @@ def _certificate(
     signing_key: ec.EllipticCurvePrivateKey,
     *,
     is_authority: bool = False,
-    hosts: Sequence[str] = (),
+    hosts: Sequence[HostName] = (),
 ) -> x509.Certificate:
     subject, signer = (x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]) for name in (owner, issuer))
     now = datetime.datetime.now(datetime.UTC)
@@ -357,7 +358,7 @@ def _certificate(
     return builder.sign(signing_key, hashes.SHA256())
 
 
-def _general_name(host: str) -> x509.GeneralName:
+def _general_name(host: HostName) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:

@@ -145,7 +145,7 @@ def restore_ledger(directory: Path, file: Path) -> int:
 
 def _values(entry: Entry) -> dict[str, Any]:
     """Returns the fields that the ledger keeps of an entry; the inverse of `_entry`."""
-    return {name: value for name, value in asdict(entry).items() if name not in ("privacy_profile", "grouped")}
+    return {name: value for name, value in asdict(entry).items() if name not in ("privacy_profile", "grouped", "steps")}
 
 
 def _entry(values: dict[str, Any]) -> Entry:

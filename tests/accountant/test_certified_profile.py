@@ -10,7 +10,7 @@ import pytest
 import croupier
 from croupier.accountant.certified_profile import DELTAS as DELTAS_OF_A_CURVE
 from croupier.accountant.certified_profile import CertifiedProfile, certified_line
-from croupier.accountant.results import round_up
+from croupier.protocol.rounding import round_up
 
 DELTAS = [1e-2, 1e-4, 1e-6]
 BUDGETS = {0.5: 30, 1.0: 50}

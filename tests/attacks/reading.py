@@ -17,7 +17,7 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.service import RoundService
 from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.tasks import OPENED
-from tests.attacks.arena import Arena
+from tests.support.arena import Arena
 from tests.support.lanes import lane_in
 
 __all__ = [
@@ -84,7 +84,7 @@ async def held_reports(analyzer: RoundService, terms: RoundTerms) -> list[bytes]
 
 async def all_keys(deployment: Arena, terms: RoundTerms) -> dict[tuple[str, str], bytes]:
     """Returns every private round key that stands in a store now, by service and purpose."""
-    found = {}
+    found: dict[tuple[str, str], bytes] = {}
     for name in deployment.deployment.chain:
         for purpose, pair in (await keys_of(deployment.service(name), terms)).items():
             found[name, purpose] = pair.private

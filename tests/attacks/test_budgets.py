@@ -12,12 +12,12 @@ import pytest
 import sqlalchemy as sa
 
 from croupier import BinaryRandomizedResponse, Budgets, certify
-from croupier.accountant.privacy_filter import FIXED_TERMS
 from croupier.accountant.service.service import AccountantService
 from croupier.accountant.service.tickets import BudgetsFound
 from croupier.client.outbox import Outbox
 from croupier.client.submission import Participant, new_client_key, prepare_one
 from croupier.deploy.local.users import run_fleet
+from croupier.protocol.codes import Assumption, RefusalReason
 from croupier.protocol.envelope import HOP_ACCOUNTANT, open_many
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
@@ -26,10 +26,11 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.setup import ENVELOPE_KEY, ServiceSetup
 from croupier.runtime.workers import WorkerPool
 from tests.attacks import cheaters
-from tests.attacks.arena import arena
 from tests.support import BIT, make_kit, settings
+from tests.support.arena import arena
 from tests.support.clients import crafted, seal_prepared, stranger, submissions_of, without_tickets
 from tests.support.lanes import lane_in
+from tests.support.statements import codes
 
 OFF_THE_GRID = [1e-9, 0.49999, 0.75, 2.0000001, 20.0, 1e300, -1.0, 0.0, math.inf, -math.inf, math.nan]
 
@@ -130,12 +131,14 @@ async def test_the_ledger_stops_averaging_over_rounds(tmp_path: Path) -> None:
                 publication, certificate = await deployment.finish(terms)
                 assert bool(publication.values) is certificate.granted
                 granted[name].append(certificate.granted)
-                assert (FIXED_TERMS in certificate.assumptions) is (name == "fixed" and certificate.granted)
+                assert (Assumption.FIXED_TERMS in codes(certificate.assumptions)) is (
+                    name == "fixed" and certificate.granted
+                )
                 if number == 1:
                     await deployment.inside.stop("accountant")
                     await deployment.inside.start("accountant")
             if name == "limited":
-                assert "the ledger must stay within" in certificate.refusals[-1]
+                assert codes(certificate.refusals)[-1] == RefusalReason.LEDGER_LIMIT
                 keys = await deployment.service("accountant").store.run("look", lambda tx: tx.keys("round-2"))
                 assert keys == {}
     assert granted["free"] == [True] * 3

@@ -32,11 +32,11 @@ from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.onion import Onion, decode_budget
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.setup import ServiceSetup
-from tests.accountant.oracles.exchange import worst_bits
 from tests.attacks import cheaters
-from tests.attacks.arena import Arena, arena
 from tests.support import BIT
+from tests.support.arena import Arena, arena
 from tests.support.clients import crafted, submissions_of, tickets_of
+from tests.support.oracles.exchange import worst_bits
 from tests.support.virtual_time import VirtualTimeLoop
 
 GRID = (0.5, 1.0, 3.0)

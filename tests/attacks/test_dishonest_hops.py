@@ -22,6 +22,7 @@ from croupier.deploy.operator import canaries, tokens
 from croupier.deploy.operator.canaries import check_canaries, send_canaries
 from croupier.deploy.operator.tokens import issue_token_file
 from croupier.protocol.batches import ciphertext_hashes
+from croupier.protocol.codes import RefusalReason
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -31,9 +32,10 @@ from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.transaction import Transaction
 from croupier.shuffler.service import ShufflerService
 from tests.attacks import cheaters
-from tests.attacks.arena import arena
 from tests.support import settings
+from tests.support.arena import arena
 from tests.support.clients import seal_all_of, submissions_of
+from tests.support.statements import parameters
 
 Cheat = Callable[[ServiceSetup], RoundService]
 
@@ -110,7 +112,7 @@ async def test_a_trusting_analyzer_publishes_no_forged_report(tmp_path: Path, mo
             if trusting:
                 publication, certificate = await deployment.finish(terms)
                 assert (certificate.granted, certificate.num_reports, len(publication.values)) == (False, 0, 0)
-                assert "0 reports have a ticket" in certificate.refusals[0]
+                assert parameters(certificate.refusals, RefusalReason.TOO_FEW_REPORTS)["reports"] == 0
             else:
                 await deployment.operator.close_round(terms.round_id)
                 assert "not what hop 2 committed to" in await deployment.problem("shuffler-2", terms)
@@ -375,4 +377,5 @@ async def test_few_readable_reports_do_not_get_the_certificate_of_many(tmp_path:
         assert (certificate.num_reports, certificate.num_tickets, certificate.granted) == (1, 30, False)
         assert [(drop.reason, drop.count) for drop in certificate.report_drops] == [("does-not-open", 29)]
         assert not publication.values
-        assert "1 reports have a ticket; it must be at least 20 of them" in certificate.refusals[0]
+        found = parameters(certificate.refusals, RefusalReason.TOO_FEW_REPORTS)
+        assert found == {"reports": 1, "least": 20}

@@ -16,8 +16,8 @@ from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.setup import ServiceSetup
 from tests.attacks import cheaters
-from tests.attacks.arena import Arena, arena
 from tests.support import settings
+from tests.support.arena import Arena, arena
 from tests.support.clients import crafted, stranger
 
 FAKES = 19

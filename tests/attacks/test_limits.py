@@ -21,8 +21,8 @@ from croupier.protocol.mechanisms import Gaussian
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
-from tests.attacks.arena import Arena, arena
 from tests.support import settings
+from tests.support.arena import Arena, arena
 from tests.support.gateways import PassOn, Tampering, reached_at, tickets_for_all
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]

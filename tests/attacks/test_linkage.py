@@ -24,8 +24,8 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.setup import ENVELOPE_KEY, RELEASE_KEY
 from croupier.shuffler.service import ShufflerService
 from tests.attacks import cheaters
-from tests.attacks.arena import Arena, arena
 from tests.support import encode_report, settings
+from tests.support.arena import Arena, arena
 from tests.support.clients import crafted, seal_all_of, seal_prepared, submissions_of
 from tests.support.lanes import lane_in
 

@@ -26,13 +26,14 @@ from croupier.protocol.collector import collector_key_lines, open_result, read_c
 from croupier.protocol.envelope import KeyPair
 from croupier.protocol.errors import EnvelopeError, OtherPersonError
 from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.names import PublicKey
 from croupier.protocol.onion import Onion
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
-from tests.attacks.arena import Arena, arena
-from tests.runtime.test_retention import DAY_S
 from tests.support import SUITE, settings
+from tests.support.arena import Arena, arena
 from tests.support.clients import seal_prepared, stranger, submissions_of
+from tests.support.clocks import DAY_S
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
 UNKNOWN, ACCEPTED = pb.SUBMISSION_CODE_UNKNOWN_CLIENT, pb.SUBMISSION_CODE_ACCEPTED
@@ -179,7 +180,7 @@ async def test_no_disk_and_no_reader_but_the_collector_sees_the_result(tmp_path:
 def deployment_key(terms: RoundTerms) -> KeyPair:
     """Returns a pair with the collector's public half, and a private one that a service could have made."""
     _, pair = read_collector_key(collector_key_lines(SUITE)[0])
-    return replace(pair, public=terms.manifest.collector_public_key)
+    return replace(pair, public=PublicKey(terms.manifest.collector_public_key))
 
 
 # ---------------------------------------------------------------- keys that are lost or stolen

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from croupier.runtime.store import Store
-from tests.attacks.arena import arena
 from tests.attacks.reading import POLICY_NOBODY_MEETS, fine_settings
+from tests.support.arena import arena
 from tests.support.raw_disk import raw_disk
 
 

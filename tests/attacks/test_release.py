@@ -24,7 +24,6 @@ from croupier.runtime.service_directory import load_secrets
 from croupier.runtime.setup import RELEASE_KEY, ServiceSetup
 from croupier.shuffler.service import ShufflerService
 from tests.attacks import cheaters
-from tests.attacks.arena import WAIT_S, arena
 from tests.attacks.reading import (
     POLICY_NOBODY_MEETS,
     GreedyAnalyzer,
@@ -37,6 +36,7 @@ from tests.attacks.reading import (
     reports_in,
 )
 from tests.support import settings
+from tests.support.arena import WAIT_S, arena
 
 
 class HesitantAccountant(AccountantService):

@@ -19,8 +19,8 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.transaction import Transaction
 from tests.attacks import cheaters
-from tests.attacks.arena import arena
 from tests.support import settings
+from tests.support.arena import arena
 from tests.support.lanes import chunks
 
 Drops = dict[pb.Lane.ValueType, dict[str, int]]

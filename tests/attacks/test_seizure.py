@@ -31,7 +31,6 @@ from croupier.runtime.setup import ENVELOPE_KEY, RELEASE_KEY
 from croupier.runtime.transaction import Transaction
 from croupier.shuffler.service import ShufflerService
 from tests.attacks import cheaters
-from tests.attacks.arena import WAIT_S, arena
 from tests.attacks.reading import (
     FINE,
     POLICY_NOBODY_MEETS,
@@ -43,6 +42,7 @@ from tests.attacks.reading import (
     reports_in,
 )
 from tests.support import settings
+from tests.support.arena import WAIT_S, arena
 
 
 def live_secrets(digests: set[bytes]) -> int:

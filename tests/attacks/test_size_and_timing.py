@@ -19,8 +19,8 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.shuffler.service import ShufflerService
 from tests.attacks import cheaters
-from tests.attacks.arena import WAIT_S, arena
 from tests.support import make_kit, settings
+from tests.support.arena import WAIT_S, arena
 from tests.support.clients import seal_all_of, stranger, without_tickets
 from tests.support.lanes import chunks, lane_in
 

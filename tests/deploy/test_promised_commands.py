@@ -17,10 +17,9 @@ from croupier.client.submission import Participant, send
 from croupier.deploy.cli import deployment
 from croupier.deploy.operator.rounds import Operator, open_published
 from croupier.protocol.v1 import messages_pb2 as pb
-from tests.deploy.test_messages import refused
 from tests.support import in_process
 from tests.support.clients import seal_all_of
-from tests.support.command_line import Said, answer, croupier
+from tests.support.command_line import Said, answer, croupier, refused
 
 HEX = "ab" * 32
 

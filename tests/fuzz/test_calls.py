@@ -37,11 +37,11 @@ from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.runtime.service_directory import load_secrets
 from croupier.runtime.transport import peer_channel, public_channel
 from tests.fuzz.hostile import SHARE, Vocabulary, hostile, noted
-from tests.sequential.support import settings as turns_settings
-from tests.sequential.support import task as turns_task
 from tests.support import BIT, SUITE, settings
 from tests.support.clients import stranger
 from tests.support.rounds import Table, people, table
+from tests.support.sequential import settings as turns_settings
+from tests.support.sequential import task as turns_task
 
 pytestmark = pytest.mark.xdist_group("fuzz calls")  # one deployment for all of them
 CLIENT = "client"

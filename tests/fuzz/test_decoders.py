@@ -32,6 +32,7 @@ from croupier.protocol.errors import Code, Refusal, SignatureError
 from croupier.protocol.identity import Identity, Kind, Pinned, submission_is_authentic, verify_signed
 from croupier.protocol.manifest import canonical, parse_terms
 from croupier.protocol.mechanisms import Gaussian, GaussianVector, KaryResponse, Laplace, OneBit, VectorTask
+from croupier.protocol.names import Digest, RoundId
 from croupier.protocol.onion import BUDGET_BYTES, Onion, decode_budget
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -196,7 +197,7 @@ def test_submissions(raw: bytes, manifest_hash: bytes) -> None:
         submission = pb.Submission.FromString(raw)
     except DecodeError:
         return
-    assert not submission_is_authentic(manifest_hash, submission)
+    assert not submission_is_authentic(Digest(manifest_hash), submission)
 
 
 SIZES = [Onion(kit.terms) for kit in KITS]
@@ -230,7 +231,7 @@ def test_plaintexts_and_chunks(raw: bytes, onion: Onion, size: int) -> None:
 
 
 PAIRS = {suite: generate_key_pair(suite) for suite in SUITES}
-LABEL = Label("round-1", bytes(32), pb.LANE_JOINT, 1, bytes(16))
+LABEL = Label(RoundId("round-1"), Digest(bytes(32)), pb.LANE_JOINT, 1, bytes(16))
 SEALED = {suite: seal(suite, PAIRS[suite].public, LABEL, b"good") for suite in SUITES}
 LOW_ORDER = [
     bytes(32),

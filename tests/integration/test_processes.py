@@ -147,7 +147,7 @@ def test_a_refused_round_has_no_result(up: Path, survey: Path) -> None:
     assert "the accountant refused" in said.stderr
     refused = json.loads(said.stdout)  # it was empty
     assert (refused["round_id"], refused["estimate"], refused["certificate"]["granted"]) == (round_id, None, False)
-    assert refused["certificate"]["refusals"][0] in said.stderr
+    assert refused["certificate"]["refusals"][0]["text"] in said.stderr
 
 
 def test_errors_name_the_value_the_range_and_have_their_exit_code(up: Path, survey: Path, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.limits import MAX_FIELDS
 from croupier.runtime.transport import public_channel
 from lab.bench import load
-from tests.load.http2 import calling
+from tests.support.http2 import calling
 
 __all__ = ["BadPeer", "bad_peers", "relay"]
 

@@ -18,11 +18,12 @@ from croupier.accountant.certification import certify
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.registry import RANDOMIZERS, as_randomizer
 from croupier.accountant.planner import resized, standard_error
-from croupier.accountant.results import Grade, Status, round_up
+from croupier.accountant.results import Grade, Status
 from croupier.deploy.cli import app
 from croupier.deploy.local.budget_groups import GSPA_BUDGETS, parse_budget_groups
 from croupier.deploy.operator.keys import make_deployment
 from croupier.protocol.deployment import DEPLOYMENT_FILE, load_deployment
+from croupier.protocol.rounding import round_up
 from croupier.runtime.prometheus_metrics import PrometheusMetrics
 from croupier.runtime.service_directory import SETTINGS_FILE, ServiceSettings, load_settings
 

@@ -49,9 +49,9 @@ from tests.operations.support import (
     submit,
     until,
 )
-from tests.postgresql import Server
 from tests.support import settings
 from tests.support.clients import crafted, seal_prepared, stranger, submissions_of
+from tests.support.postgresql import Server
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("processes")]
 

@@ -21,14 +21,16 @@ from croupier.deploy.local.users import run_fleet
 from croupier.deploy.node.serve import RunningService
 from croupier.deploy.operator.keys import make_deployment, write_deployment
 from croupier.deploy.operator.ledger import backup_ledger, restore_ledger, spent
+from croupier.protocol.codes import RefusalReason
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.runtime.schema import STORE_VERSION
 from croupier.runtime.store import Store
-from tests.postgresql import Server
 from tests.support import BIT, InProcess, Threads, settings
 from tests.support.in_memory import Network
+from tests.support.postgresql import Server
 from tests.support.rounds import people
+from tests.support.statements import codes
 from tests.support.virtual_time import VirtualClock
 
 OLD = Path(__file__).parents[1] / "vectors" / "old_store"
@@ -189,7 +191,7 @@ async def test_a_deployment_goes_on_with_old_stores(tmp_path: Path) -> None:
             await operator.close_round("third")
             _, refused = await operator.result("third", 60.0)
             assert not refused.granted, "two old rounds and this one are above the limit"
-            assert "the ledger must stay within" in refused.refusals[-1]
+            assert codes(refused.refusals)[-1] == RefusalReason.LEDGER_LIMIT
     finally:
         await inside.stop(*NAMES)
 

@@ -14,8 +14,8 @@ from croupier.runtime import transaction
 from croupier.runtime.lane_opener import LaneOpener
 from croupier.runtime.service import RoundService
 from croupier.shuffler.service import ShufflerService
-from tests.attacks.arena import WAIT_S, arena
 from tests.support import settings
+from tests.support.arena import WAIT_S, arena
 
 
 async def opened(hop: RoundService, round_id: str) -> list[int]:

@@ -20,11 +20,12 @@ import sqlalchemy as sa
 
 from croupier.protocol.envelope import KeyPair
 from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.names import PrivateKey, PublicKey
 from croupier.runtime.database import Timeouts
 from croupier.runtime.store import Store
 from croupier.runtime.transaction import Transaction
 from lab.bench.stores import kinds_of, measure_stores, store_lines
-from tests.postgresql import Server
+from tests.support.postgresql import Server
 
 WRAPPING_KEY = b"k" * 32
 BODY = os.urandom(300)
@@ -343,7 +344,7 @@ async def test_what_is_forgotten_is_gone_from_the_tables_of_the_server(postgresq
     """Of the files only the write-ahead log may keep it, which is the operator's."""
     url = postgresql.new_database()
     store = Store(url, WRAPPING_KEY)
-    pair = KeyPair(b"public", b"private")
+    pair = KeyPair(PublicKey(b"public"), PrivateKey(b"private"))
     await store.run("look", lambda tx: tx.add_round("r", "suite", {"envelope": pair}))
     await store.run("look", lambda tx: tx.add_round("stays", "suite", {"envelope": pair}))
     large = os.urandom(100_000)

@@ -17,10 +17,10 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from tests.support import BIT, settings
+from tests.support.clocks import DAY_S
 from tests.support.rounds import Table, people, table
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
-DAY_S = 24 * 3600
 KEPT = {"shuffler-1": set[str](), "accountant": {"certificate"}, "analyzer": {"publication"}}
 
 

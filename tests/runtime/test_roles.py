@@ -12,7 +12,7 @@ from croupier.analyzer.service import AnalyzerService
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.service import RoundService
 from croupier.shuffler.service import ShufflerService
-from tests.attacks.arena import arena
+from tests.support.arena import arena
 
 _PAGE = Path(__file__).parents[2] / "docs" / "architecture.md"
 _ROW = re.compile(r"^\| (shuffler|accountant|analyzer) \| ([A-Z]+) \| `(\w+)` \|", re.MULTILINE)

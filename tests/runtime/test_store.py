@@ -23,13 +23,14 @@ import sqlalchemy as sa
 from croupier.accountant.service.ledger import Entry, Ledger
 from croupier.protocol.envelope import KeyPair
 from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.names import PrivateKey, PublicKey
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.database import Timeouts
 from croupier.runtime.store import Store
 from croupier.runtime.transaction import Transaction
 from tests.support.lanes import chunks
 
-PAIR = KeyPair(b"public" * 5, b"very private key bytes of a round")
+PAIR = KeyPair(PublicKey(b"public" * 5), PrivateKey(b"very private key bytes of a round"))
 BODY = b"ciphertext-that-can-be-found" * 4
 WRAPPING_KEY = b"k" * 32
 MIB = 1 << 20
@@ -421,7 +422,7 @@ async def test_what_is_forgotten_is_gone_from_the_files(store: Store, tmp_path: 
     assert BODY in everything_on_disk(tmp_path)
     wrapped = read_wrapped(tmp_path / "rounds.db")
     assert wrapped[12:28] in everything_on_disk(tmp_path)
-    assert PAIR.private not in everything_on_disk(tmp_path)
+    assert bytes(PAIR.private) not in everything_on_disk(tmp_path)
     await store.run("look", lambda tx: tx.forget("r"))
     await store.erase()
     left = everything_on_disk(tmp_path)

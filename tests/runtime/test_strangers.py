@@ -18,7 +18,7 @@ from croupier.net.sizes import MESSAGE_BYTES
 from croupier.protocol.errors import Code, Refusal
 from croupier.runtime.limits import MAX_FIELDS
 from croupier.runtime.transport import make_server
-from tests.load.http2 import Caller
+from tests.support.http2 import Caller
 
 pytestmark = pytest.mark.asyncio
 SUBMIT = "/croupier.protocol.v1.Shuffler/Submit"

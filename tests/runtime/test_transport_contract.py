@@ -26,7 +26,7 @@ from croupier.runtime.metrics import Metrics
 from croupier.runtime.service_directory import Secrets, ServiceSettings, load_secrets
 from croupier.runtime.tls import ServerTls, caller_name
 from croupier.runtime.transport import TLS, Transport
-from tests.load.http2 import calling
+from tests.support.http2 import calling
 from tests.support.in_memory import Network
 
 pytestmark = pytest.mark.asyncio

@@ -16,7 +16,7 @@ from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.shuffler.sequential import SequentialHop
 from croupier.shuffler.sequential_order import PROGRESS
 from croupier.shuffler.service import ShufflerService
-from tests.sequential.support import DIMENSION, Table, laid, num_present, people, settings, task
+from tests.support.sequential import DIMENSION, Table, laid, num_present, people, settings, task
 from tests.support.virtual_time import virtual_loop
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]

@@ -12,6 +12,7 @@ import pytest
 
 from croupier.accountant.service.ledger import Ledger
 from croupier.client.submission import Participant, Sealed, new_client_key
+from croupier.protocol.codes import RefusalReason
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import sign_submission
 from croupier.protocol.manifest import RoundTerms
@@ -19,7 +20,8 @@ from croupier.protocol.onion import Onion
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.shuffler.sequential import SequentialHop
 from croupier.shuffler.service import ShufflerService
-from tests.sequential.support import Table, laid, num_present, people, settings, signed_answer, task
+from tests.support.sequential import Table, laid, num_present, people, settings, signed_answer, task
+from tests.support.statements import codes
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
 
@@ -124,7 +126,7 @@ async def test_no_end_of_a_sequential_round_exceeds_the_privacy_limit(tmp_path: 
         if not ended:
             _, certificate = await table.result(terms)
             assert not certificate.granted
-            assert certificate.refusals[0].endswith("its local budgets must fit until it has ended")
+            assert codes(certificate.refusals)[-1] == RefusalReason.SEQUENTIAL_LEDGER_LIMIT
             assert await spent() == whole
             return
         answered = asyncio.Event()

@@ -16,7 +16,7 @@ import pytest
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.shuffler.service import ShufflerService
-from tests.sequential.support import laid, people, settings, task
+from tests.support.sequential import laid, people, settings, task
 
 pytestmark = pytest.mark.asyncio
 

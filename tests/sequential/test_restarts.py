@@ -13,8 +13,8 @@ import pytest
 
 from croupier.accountant.service.ledger import Ledger
 from croupier.protocol.v1 import messages_pb2 as pb
-from tests.sequential.support import laid, people, settings, task
 from tests.support import InProcess
+from tests.support.sequential import laid, people, settings, task
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
 

@@ -35,6 +35,7 @@ from croupier.runtime.service_directory import SETTINGS_FILE
 from croupier.runtime.store import Store
 from croupier.runtime.transport import TLS, Transport
 from croupier.runtime.workers import WorkerPool
+from tests.support.clocks import Ahead
 from tests.support.in_memory import Network
 from tests.support.virtual_time import VirtualClock, VirtualTimeLoop
 
@@ -142,18 +143,6 @@ def opened_fast(url: str, make: Callable[[], AnyStore]) -> AnyStore:
         with store._database.engine.connect() as connection:  # the pool's only one
             connection.exec_driver_sql("PRAGMA synchronous=OFF")
     return store
-
-
-@dataclass(frozen=True)
-class Ahead:
-    """The clock of one service, which may be ahead of the others."""
-
-    clock: Clock
-    ahead_s: Mapping[str, float]
-    name: str
-
-    def now(self) -> float:
-        return self.clock.now() + self.ahead_s[self.name]
 
 
 @dataclass

@@ -69,7 +69,7 @@ def reached_at(app: ASGIApp) -> Iterator[str]:
         return await ask(app, urlsplit(url).path, body)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(croupier.net.http_channel, "_post", post)
+        patch.setattr(croupier.net.http_channel, "post", post)
         yield URL
 
 
@@ -121,7 +121,7 @@ async def tickets_for_all(accountant: RoundService, raw: bytes) -> bytes:
     """Returns what an accountant answers that gives one client tickets for any number of answers."""
     asked = pb.GetTicketsRequest.FromString(raw)
     keys = await accountant.store.run("take the keys", lambda tx: tx.keys(asked.round_id))
-    seeds = {lane: keys[purpose].private for lane, purpose in TICKET_KEYS.items()}
+    seeds: dict[pb.Lane.ValueType, bytes] = {lane: keys[purpose].private for lane, purpose in TICKET_KEYS.items()}
     reports, budgets = evaluate_both(seeds, [one.envelope for one in asked.requests])
     return pb.GetTicketsResponse(
         codes=[pb.SUBMISSION_CODE_ACCEPTED] * len(asked.requests),

@@ -16,7 +16,9 @@ from croupier.accountant.attacks.lower_bound import lower_bound
 from croupier.accountant.bounds.exchange import exchange_bound, stages, tilt
 from croupier.accountant.bounds.exchange_binary import ExchangeBinaryProfile, exchange_binary_profile
 from croupier.accountant.bounds.profile import NoAmplification, Others, Victim, smallest_epsilon
-from tests.accountant.oracles.exchange import (
+from croupier.protocol.codes import Step
+from tests.support.drawn import drawn
+from tests.support.oracles.exchange import (
     count_law,
     divergence_of_split,
     exchanged,
@@ -24,7 +26,7 @@ from tests.accountant.oracles.exchange import (
     law_by_clocks,
     worst_bits,
 )
-from tests.support.drawn import drawn
+from tests.support.statements import codes, parameters
 
 Tiers = list[tuple[float, int]]
 
@@ -313,7 +315,6 @@ def test_without_another_honest_client_there_is_no_bound() -> None:
 
 
 def test_the_steps_name_hosts_and_clocks() -> None:
-    text = "\n".join(curve_of([(0.5, 9_000), (2.0, 1_000)], 2.0).explain())
-    assert "hosts:" in text
-    assert "2 tiers" in text
-    assert "clocks" in text
+    steps = curve_of([(0.5, 9_000), (2.0, 1_000)], 2.0).explain()
+    assert codes(steps) == [Step.HOSTS, Step.HOST_VARIANCE, Step.CLOCKS]
+    assert parameters(steps, Step.HOSTS) == {"users": 9_999, "tiers": 2}

@@ -25,6 +25,7 @@ from croupier.accountant.bounds.exchange_laplace import (
 )
 from croupier.accountant.bounds.profile import NoAmplification, Others, Victim, smallest_epsilon
 from tests.support.drawn import drawn
+from tests.support.histograms import histogram, letters
 
 Floats = NDArray[np.float64]
 Tiers = list[tuple[float, int]]
@@ -306,25 +307,6 @@ def test_the_parts_of_a_span_leave_no_gap() -> None:
 
 
 # The whole, on data sets of at least ten users whose reports are shown in a few letters only.
-
-
-def letters(rates: Floats, values: Floats, cuts: Floats) -> Floats:
-    """The chance of each letter (a cell between cuts) for every user, (n, L)."""
-    t = cuts[None, :] - values[:, None]
-    below = np.where(t < 0, 0.5 * np.exp(-rates[:, None] * np.abs(t)), 1 - 0.5 * np.exp(-rates[:, None] * np.abs(t)))
-    return np.diff(np.concatenate([np.zeros((values.size, 1)), below, np.ones((values.size, 1))], axis=1), axis=1)
-
-
-def histogram(chances: Floats) -> Floats:
-    """The law of the number of reports in each of three letters, as an array over the first two counts."""
-    law = np.zeros((chances.shape[0] + 1,) * 2)
-    law[0, 0] = 1.0
-    for a, b, c in chances:
-        following = law * c
-        following[1:] += law[:-1] * a
-        following[:, 1:] += law[:, :-1] * b
-        law = following
-    return law
 
 
 @given(st.integers(0, 2**32 - 1))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from croupier.accountant.bounds.exchange import SMOOTHING
 from croupier.accountant.bounds.exchange_rows import HostSums, _Tilted
 from croupier.accountant.bounds.laplace_laws import Family, thinned_family
-from tests.accountant.bounds.test_core_laws import density, drawn_cut, grid, marks, parts, row_of
+from tests.support.cuts import density, drawn_cut, grid, marks, parts, row_of
 from tests.support.drawn import drawn
 
 Floats = NDArray[np.float64]

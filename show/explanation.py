@@ -8,41 +8,34 @@ differential privacy. What would make a certificate better is computed by `certi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from croupier.accountant.answers import LOCAL
 from croupier.accountant.budgets import Budgets
+from croupier.accountant.certificate import Certificate
 from croupier.accountant.certification import certify
 from croupier.accountant.certified_profile import DELTAS, CertifiedProfile, profile_at
+from croupier.accountant.guessing import right_at_most
 from croupier.accountant.mechanisms.base import Randomizer
-from croupier.accountant.mechanisms.gaussian import GaussianMechanism
-from croupier.accountant.mechanisms.registry import as_randomizer
-from croupier.accountant.plain_words import StatedRandomizer, of_vectors, plain, stated_randomizer
+from croupier.accountant.mechanisms.registry import stated_randomizer
 from croupier.accountant.planner import standard_error
-from croupier.accountant.results import (
-    Certificate,
-    Grade,
-    TierCertificate,
-    delta_too_large,
-    percent,
-    right_at_most,
-    round_down,
-    round_up,
-)
+from croupier.accountant.results import Grade, TierCertificate
 from croupier.accountant.rich_display import html_sections
+from croupier.protocol.certificates import READABLE
+from croupier.protocol.codes import Assumption, RefusalReason
+from croupier.protocol.rounding import percent, round_down, round_up
+from croupier.protocol.statements import joined, plain, read_json, secret
+from croupier.show.text import delta_too_large
 
-__all__ = ["TAKEN", "Explanation", "Section", "Statement", "explain", "profile_around"]
+__all__ = ["Explanation", "Promise", "Section", "explain", "profile_around"]
 
 SECONDS = 5.0
 """For each change that is computed: after so many no slower bound is begun."""
 _MOST_LINES = 20
-TAKEN = "it must be what 'croupier certify --json', 'croupier round result --json' or 'croupier demo --json' prints"
-"""What an error says of a document that cannot be explained."""
 
 
 @dataclass(frozen=True)
-class Statement:
+class Promise:
     """A guarantee and what it is about."""
 
     about: str
@@ -91,10 +84,10 @@ class Explanation:
         sections: all of it in sentences.
     """
 
-    certified: Statement
-    tiers: tuple[Statement, ...]
-    everyone_else_colludes: Statement
-    improvements: tuple[Statement, ...]
+    certified: Promise
+    tiers: tuple[Promise, ...]
+    everyone_else_colludes: Promise
+    improvements: tuple[Promise, ...]
     sections: tuple[Section, ...]
 
     def __str__(self) -> str:
@@ -127,25 +120,22 @@ def explain(certificate: Certificate | Mapping[str, Any]) -> Explanation:
     Args:
         certificate: a certificate; or what its `to_json` gave, or what `croupier round result --json` printed.
 
-    What would make it better is certified anew, three times, and may take seconds for noise.
+    What would make it better is certified on the spot, three times, and may take seconds for noise.
 
     Raises:
         ValueError: a document that is no certificate, is that of a round that was refused, or says more than its own
             attack leaves possible.
     """
-    document = certificate.to_json() if isinstance(certificate, Certificate) else _document(certificate)
-    found = certificate if isinstance(certificate, Certificate) else _certificate(document)
-    found.check_not_refuted()
-    kind = stated_randomizer(found.assumptions)
-    randomizer = None if kind is None else _randomizer(found, kind)
-    tiers = [Statement(_people(tier, found.rounds), tier.epsilon, tier.delta) for tier in found.tiers]
+    found, document = _read(certificate)
+    randomizer = stated_randomizer(found.assumptions)
+    tiers = [Promise(_people(tier, found.rounds), tier.epsilon, tier.delta) for tier in found.tiers]
     unknown = document.get("unknown_budget_epsilon")
     if unknown is not None:
         who = f"{_counted(document['unknown_budgets'], 'person', 'people')} whose budget did not arrive"
-        tiers.append(Statement(who, unknown, found.delta))
+        tiers.append(Promise(who, unknown, found.delta))
     alone = found.everyone_else_colludes
-    left = Statement("with the largest local budget", alone.epsilon, alone.delta)
-    certified = Statement("everybody", found.epsilon, found.delta)
+    left = Promise("with the largest local budget", alone.epsilon, alone.delta)
+    certified = Promise("everybody", found.epsilon, found.delta)
     why_not = _why_nothing_is_computed(found, document, randomizer)
     better = () if why_not or randomizer is None else _improvements(found, randomizer)
     return Explanation(
@@ -154,10 +144,10 @@ def explain(certificate: Certificate | Mapping[str, Any]) -> Explanation:
         left,
         tuple(one for one in better if one.epsilon < found.epsilon),
         (
-            _about_one_person(found, document, _secret(kind, randomizer), tiers),
+            _about_one_person(found, document, tiers),
             _if_everyone_else_colludes(found, document, left, randomizer),
             _attack(found),
-            Section("What this rests on", ("All of it has to be true:",), _what_it_rests_on(found, randomizer)),
+            Section("What this rests on", ("All of it has to be true:",), tuple(map(plain, found.assumptions))),
             _grade(found, document),
             _what_would_help(found, better, why_not),
         ),
@@ -165,21 +155,17 @@ def explain(certificate: Certificate | Mapping[str, Any]) -> Explanation:
 
 
 def profile_around(certificate: Certificate | Mapping[str, Any]) -> CertifiedProfile:
-    """Returns the privacy profile of what a certificate is about, certified anew, also at the certificate's own delta.
+    """Returns the privacy profile of what a certificate is about, also at the certificate's own delta.
 
-    certificate: as `explain` takes it.
+    It is certified on the spot. certificate: as `explain` takes it.
 
     Raises:
         ValueError: the certificate does not say all that this takes, or people were asked one after the other.
     """
-    document = certificate.to_json() if isinstance(certificate, Certificate) else _document(certificate)
-    found = certificate if isinstance(certificate, Certificate) else _certificate(document)
-    found.check_not_refuted()
-    kind = stated_randomizer(found.assumptions)
-    randomizer = None if kind is None else _randomizer(found, kind)
+    found, document = _read(certificate)
+    randomizer = stated_randomizer(found.assumptions)
     why_not = _why_nothing_is_computed(found, document, randomizer)
-    honest_first = any(line.startswith("the first shuffler is honest") for line in found.assumptions)
-    if not why_not and (honest_first or _in_order(found)):
+    if not why_not and (_states(found, Assumption.HONEST_FIRST_SHUFFLER) or _states(found, Assumption.ADAPTIVE_ORDER)):
         why_not = "people were asked one after the other"
     if why_not or randomizer is None:
         raise ValueError(f"the privacy profile is not computed: {why_not}")
@@ -194,66 +180,22 @@ def profile_around(certificate: Certificate | Mapping[str, Any]) -> CertifiedPro
     )
 
 
-def _in_order(certificate: Certificate) -> bool:
-    return any(line.startswith("clients answer in a secret") for line in certificate.assumptions)
-
-
-def _document(given: object) -> Mapping[str, Any]:
-    """The certificate's own document, also inside that of a result."""
+def _read(given: Certificate | Mapping[str, Any]) -> tuple[Certificate, Mapping[str, Any]]:
+    """Returns a certificate and its document, which may be inside the document of a result."""
+    if isinstance(given, Certificate):
+        given.check_not_refuted()
+        return given, given.to_json()
     document = given.get("certificate", given) if isinstance(given, Mapping) else given
     if not isinstance(document, Mapping) or not isinstance(document.get("everyone_else_colludes"), Mapping):
-        raise ValueError(f"the document is no certificate; {TAKEN}")
+        raise ValueError(f"the document is not a certificate; {READABLE}")
     if document.get("granted") is False:
-        raise ValueError(f"the round was refused, so that nothing is certified: {'; '.join(document['refusals'])}")
-    return document
+        reasons = joined(read_json(RefusalReason, document.get("refusals")))
+        raise ValueError(f"the round was refused, so that nothing is certified: {reasons}")
+    return Certificate.from_json(document), document
 
 
-def _certificate(document: Mapping[str, Any]) -> Certificate:
-    """A certificate from its document; that of a round says less, all of which follows from what a round is."""
-    if "round_id" not in document:
-        return Certificate.from_json(document)
-    try:
-        lines = document["assumptions"]
-        kind = stated_randomizer(lines)
-        return Certificate.from_json(
-            {
-                **document,
-                "epsilon": max(document["epsilon"], document.get("unknown_budget_epsilon") or 0.0),
-                "everyone_else_colludes": {
-                    **document["everyone_else_colludes"],
-                    "grade": Grade.CERTIFIED,
-                    "method": LOCAL,
-                    "assumptions": (),
-                },
-                "comparison": [
-                    {
-                        **one,
-                        "reference": one["name"],
-                        "note": "beside a round",
-                        "status": one["status"] or "not checked",
-                    }
-                    for one in document["comparison"]
-                ],
-                "lower_bound": {**document["lower_bound"], "delta": document["delta"]},
-                "randomizer": document.get("randomizer") or ("unknown" if kind is None else kind.name(lines)),
-                "linkage": "separate",
-                "rounds": 1,
-            }
-        )
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"the document is no certificate ({error!r}); {TAKEN}") from error
-
-
-def _randomizer(certificate: Certificate, kind: StatedRandomizer) -> Randomizer | None:
-    """What people ran, where the certificate's name for it and its statement say all of it."""
-    try:
-        candidate = as_randomizer(certificate.randomizer)
-    except ValueError:
-        return None
-    lattice = kind.parameters(certificate.assumptions).get("lattice")
-    if lattice is not None:
-        candidate = replace(candidate, lattice=int(lattice))  # type: ignore[call-arg]
-    return candidate if candidate.statement in certificate.assumptions else None
+def _states(certificate: Certificate, code: Assumption) -> bool:
+    return any(one.code is code for one in certificate.assumptions)
 
 
 def _counted(count: int, one: str, several: str) -> str:
@@ -265,41 +207,26 @@ def _people(tier: TierCertificate, rounds: int) -> str:
     return f"{_counted(tier.count, 'person', 'people')} with local ε {up_to}{round_up(tier.local_epsilon)}{each}"
 
 
-def _listed(statements: list[Statement]) -> tuple[str, ...]:
+def _listed(statements: list[Promise]) -> tuple[str, ...]:
     lines = [*map(str, statements[:_MOST_LINES])]
     if len(statements) > _MOST_LINES:
         lines.append(f"{len(statements) - _MOST_LINES:,} more local budgets are in the certificate")
     return tuple(lines)
 
 
-def _adds_noise_to_vectors(randomizer: Randomizer | None) -> bool:
-    return isinstance(randomizer, GaussianMechanism) and randomizer.dimension > 1
+def _secret(certificate: Certificate) -> str:
+    """Returns what an observer may want to find out."""
+    known = (found for one in certificate.assumptions if (found := secret(one)) is not None)
+    return next(known, "which of two answers a person gave")
 
 
-def _secret(kind: StatedRandomizer | None, randomizer: Randomizer | None) -> str:
-    """What an observer may want to find out."""
-    if kind is None:
-        return "which of two answers a person gave"
-    return of_vectors(kind.secret) if _adds_noise_to_vectors(randomizer) else kind.secret
-
-
-def _what_it_rests_on(certificate: Certificate, randomizer: Randomizer | None) -> tuple[str, ...]:
-    vectors = randomizer if _adds_noise_to_vectors(randomizer) else None
-    return tuple(
-        of_vectors(plain(line)) if vectors is not None and line == vectors.statement else plain(line)
-        for line in certificate.assumptions
-    )
-
-
-def _about_one_person(
-    certificate: Certificate, document: Mapping[str, Any], secret: str, tiers: list[Statement]
-) -> Section:
+def _about_one_person(certificate: Certificate, document: Mapping[str, Any], tiers: list[Promise]) -> Section:
     rounds = f" of {certificate.rounds:,} rounds" if certificate.rounds > 1 else ""
     best = percent(right_at_most(certificate.epsilon, certificate.delta))
     paragraphs = [
         f"{_counted(certificate.num_users, 'person', 'people')} took part. Suppose someone sees the published result"
         f"{rounds}, and even every shuffled report behind it, knows the answers of everybody else, and wants to tell "
-        f"{secret}. If both are equally likely beforehand, they are right at most {best} of the time. "
+        f"{_secret(certificate)}. If both are equally likely beforehand, they are right at most {best} of the time. "
         "Guessing is right 50 % of the time.",
         f"This is what ε = {round_up(certificate.epsilon)} at δ = {round_up(certificate.delta)} means "
         f"({certificate.grade}). The smaller ε is, the closer to guessing. δ is what may come on top: at worst it is "
@@ -318,7 +245,7 @@ def _about_one_person(
 
 
 def _if_everyone_else_colludes(
-    certificate: Certificate, document: Mapping[str, Any], left: Statement, randomizer: Randomizer | None
+    certificate: Certificate, document: Mapping[str, Any], left: Promise, randomizer: Randomizer | None
 ) -> Section:
     allowed = less = ""
     if "round_id" in document:
@@ -338,7 +265,7 @@ def _if_everyone_else_colludes(
         paragraphs.append("By the budget of the person's own noise:")
         points = _listed(
             [
-                Statement(
+                Promise(
                     _people(tier, 1),
                     randomizer.shown(tier.local_epsilon),
                     tier.local_delta if randomizer.spends_local_delta else 0.0,
@@ -381,7 +308,7 @@ def _grade(certificate: Certificate, document: Mapping[str, Any]) -> Section:
     paragraphs = [
         f"{certificate.grade}: proved for exactly this number of people, with the errors of computing counted in. It "
         "is true if what it rests on is; whether that is so, no proof can say.",
-        f"The proof: {certificate.method}.",
+        f"The proof: {joined(certificate.method)}.",
     ]
     if "round_id" in document:
         paragraphs.append(
@@ -413,7 +340,7 @@ def _why_nothing_is_computed(
     return ""
 
 
-def _improvements(certificate: Certificate, randomizer: Randomizer) -> list[Statement]:
+def _improvements(certificate: Certificate, randomizer: Randomizer) -> list[Promise]:
     """What rounds like this one would be certified, each with one thing changed; what cannot be is left out."""
     now = [(tier.local_epsilon, tier.count, tier.local_delta) for tier in certificate.tiers]
     halved = [(epsilon / 2, count, delta) for epsilon, count, delta in now]
@@ -441,7 +368,7 @@ def _improvements(certificate: Certificate, randomizer: Randomizer) -> list[Stat
             changed = run()
         except ValueError:  # more people or smaller budgets than the accountant takes
             continue
-        found.append(Statement(about, changed.epsilon, changed.delta, changed.grade))
+        found.append(Promise(about, changed.epsilon, changed.delta, changed.grade))
     return found
 
 
@@ -459,7 +386,7 @@ def _again(
         linkage=certificate.linkage,
         rounds=certificate.rounds,
         attack=False,
-        adaptive_order=_in_order(certificate),
+        adaptive_order=_states(certificate, Assumption.ADAPTIVE_ORDER),
         seconds=SECONDS,
     )
 
@@ -470,7 +397,7 @@ def _what_it_costs(now: list[tuple[float, int, float]], then: list[tuple[float, 
     return f", which makes the noise in the estimate {after / before:.2g} times as large"
 
 
-def _what_would_help(certificate: Certificate, better: Iterable[Statement], why_not: str) -> Section:
+def _what_would_help(certificate: Certificate, better: Iterable[Promise], why_not: str) -> Section:
     title = "What would make it better"
     if why_not:
         general = "More people, smaller local budgets and fewer dishonest people help."
