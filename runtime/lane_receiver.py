@@ -25,7 +25,7 @@ from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.tls import Context
 from croupier.runtime.transaction import Transaction
 
-__all__ = ["SEQUENTIAL_REPORT", "BehindTheChain", "LaneReceiver", "Position", "Source"]
+__all__ = ["SEQUENTIAL_REPORT", "BehindTheChain", "LaneReceiver", "LaneSource", "Position"]
 
 
 SEQUENTIAL_REPORT = "sequential-report"
@@ -68,7 +68,7 @@ class BehindTheChain:
 
 
 @dataclass(frozen=True)
-class Source:
+class LaneSource:
     """Where a lane comes from that is not handed over.
 
     Attributes:
@@ -99,7 +99,7 @@ class LaneReceiver:
         engine: RoundEngine,
         opener: LaneOpener,
         position: Position,
-        others: dict[pb.Lane.ValueType, Source] | None = None,
+        others: dict[pb.Lane.ValueType, LaneSource] | None = None,
     ) -> None:
         self._store = setup.store
         self._peers = peers
@@ -108,8 +108,8 @@ class LaneReceiver:
         self._position = position
         self._others = others or {}
 
-    def _sources(self, terms: RoundTerms) -> dict[pb.Lane.ValueType, Source]:
-        handed_over = Source(self._position.predecessor, (pb.ROUND_STATE_OPEN,))
+    def _sources(self, terms: RoundTerms) -> dict[pb.Lane.ValueType, LaneSource]:
+        handed_over = LaneSource(self._position.predecessor, (pb.ROUND_STATE_OPEN,))
         return dict.fromkeys(self._position.lanes, handed_over) | self._others
 
     async def deliver(self, request: pb.DeliverRequest, context: Context) -> pb.DeliverResponse:

@@ -46,7 +46,7 @@ from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.admission import Admission
 from croupier.runtime.clock import Stopwatch
 from croupier.runtime.lane_opener import LaneOpener
-from croupier.runtime.lane_receiver import SEQUENTIAL_REPORT, BehindTheChain, LaneReceiver, Source
+from croupier.runtime.lane_receiver import SEQUENTIAL_REPORT, BehindTheChain, LaneReceiver, LaneSource
 from croupier.runtime.lane_sender import LaneSender
 from croupier.runtime.peers import Peers
 from croupier.runtime.registration import Registration
@@ -97,7 +97,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         )
         self.opener = LaneOpener(setup, ticket_lane_work, early=_EARLY_LANES)
         self.sender = LaneSender(setup, self.engine)
-        tickets = Source(lambda terms: terms.manifest.analyzer.service, _TAKING_TICKETS)
+        tickets = LaneSource(lambda terms: terms.manifest.analyzer.service, _TAKING_TICKETS)
         self.receiver = LaneReceiver(
             setup, self.peers, self.engine, self.opener, self.position, {pb.LANE_TICKET: tickets}
         )
@@ -345,7 +345,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
     # ------------------------------------------------------------- Delivery
 
     async def Deliver(self, request: pb.DeliverRequest, context: Context) -> pb.DeliverResponse:  # noqa: N802
-        """Takes one chunk of a lane, and goes on when both lanes are here; see `LaneReceiver.deliver`."""
+        """See `LaneReceiver.deliver`; the round goes on when both lanes are here."""
         response = await super().Deliver(request, context)
         if request.lane == pb.LANE_TICKET:
             self.engine.wake(request.round_id)
