@@ -17,6 +17,7 @@ from croupier.protocol.onion import onion_of, split_report
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.lane_opener import LaneOpener
 from croupier.runtime.setup import RELEASE_KEY, ServiceSetup
+from croupier.runtime.steps import Step
 from croupier.runtime.tasks import OPENED
 
 __all__ = ["REJECTED", "HeldReports"]
@@ -45,8 +46,9 @@ class HeldReports:
 
     async def accepted(self, terms: RoundTerms) -> AsyncIterator[list[tuple[bytes, bytes]]]:
         """Yields (hash, sealed report) of every report that has a ticket, each once, page by page."""
-        document = await self._store.run("read what has no ticket", lambda tx: tx.document(terms.round_id, REJECTED))
-        without = document or b""
+        without = await self._store.run(
+            Step.READ_REPORTS_WITHOUT_TICKET, lambda tx: tx.document(terms.round_id, REJECTED) or b""
+        )
         met = {without[start : start + 32] for start in range(0, len(without), 32)}
         async for records in self._opener.records(terms, pb.LANE_REPORT):
             page = []
@@ -59,7 +61,7 @@ class HeldReports:
 
     async def released(self, terms: RoundTerms) -> AsyncIterator[tuple[list[bytes | None], float]]:
         """Yields what is under the release key of the reports that have a ticket, and the workers' CPU seconds."""
-        keys = await self._store.run("read the keys to open reports", lambda tx: tx.keys(terms.round_id))
+        keys = await self._store.run(Step.READ_KEYS_TO_OPEN_REPORTS, lambda tx: tx.keys(terms.round_id))
         label = onion_of(terms).layer(pb.LANE_REPORT, HOP_RELEASE).label
         work = partial(open_many, terms.suite, keys[RELEASE_KEY].private, label)
         under_way: asyncio.Task[tuple[list[bytes | None], float]] | None = None

@@ -20,6 +20,7 @@ from croupier.runtime.lane_receiver import Position
 from croupier.runtime.peers import Peers
 from croupier.runtime.round_engine import RoundEngine
 from croupier.runtime.setup import ENVELOPE_KEY, RELEASE_KEY, ServiceSetup
+from croupier.runtime.steps import Step
 from croupier.runtime.tls import Context
 from croupier.runtime.transaction import Transaction
 
@@ -57,13 +58,13 @@ class Learning:
             tx.put_document(terms.round_id, _ANSWER_KEYS, document)
             tx.update_round(terms.round_id, state=pb.ROUND_STATE_SEQUENTIAL)
 
-        await self._store.run("begin the sequential part", begin)
+        await self._store.run(Step.BEGIN_SEQUENTIAL_PART, begin)
 
     async def _may_answer(self, terms: RoundTerms, key: bytes) -> bool:
         """Returns whether an answer may be signed with this key: it was submitted with a ticket."""
         if terms.round_id not in self._answer_keys:
             kept = await self._store.run(
-                "read the answer keys", lambda tx: tx.document(terms.round_id, _ANSWER_KEYS) or b""
+                Step.READ_ANSWER_KEYS, lambda tx: tx.document(terms.round_id, _ANSWER_KEYS) or b""
             )
             self._answer_keys[terms.round_id] = frozenset(
                 kept[start : start + ANSWER_KEY_BYTES] for start in range(0, len(kept), ANSWER_KEY_BYTES)
@@ -80,7 +81,7 @@ class Learning:
         terms = await self._engine.terms(request.round_id)
         self._peers.require_caller(context, [self._position.predecessor(terms)])
         row, keys = await self._store.run(
-            "find the round of an answer", lambda tx: (tx.round(terms.round_id), tx.keys(terms.round_id))
+            Step.FIND_ROUND_OF_ANSWER, lambda tx: (tx.round(terms.round_id), tx.keys(terms.round_id))
         )
         if terms.question.sequential is None or not keys:
             raise Refusal(Code.WRONG_STATE, "the round is not sequential, or its asking has ended")
@@ -102,12 +103,12 @@ class Learning:
             tx.replace_document(terms.round_id, MODEL, canonical(model))
             return model, True
 
-        model, learnt = await self._store.run("learn from an answer", learn)
+        model, learnt = await self._store.run(Step.LEARN_FROM_ANSWER, learn)
         return pb.RelayResponse(learnt=learnt, model=self._peers.identity.signed(Kind.MODEL, canonical(model)))
 
     async def publish(self, publication: pb.Publication, terms: RoundTerms, certificate: pb.Certificate) -> None:
         """Writes the parameters into the publication, if what is certified is what was learnt from."""
-        model = await self._store.run("read the model", lambda tx: _model(tx, terms))
+        model = await self._store.run(Step.READ_MODEL, lambda tx: _model(tx, terms))
         if model.num_answers != certificate.num_answers:
             raise Refusal(
                 Code.BAD_BATCH,

@@ -42,6 +42,7 @@ from croupier.runtime.round_control import RoundControl, is_before_certificate
 from croupier.runtime.round_engine import RoundEngine
 from croupier.runtime.service import RoundService
 from croupier.runtime.setup import ENVELOPE_KEY, RELEASE_KEY, ServiceSetup
+from croupier.runtime.steps import Step
 from croupier.runtime.tasks import OPENED, LaneWork, open_layer
 from croupier.runtime.tls import Context
 from croupier.runtime.transaction import RoundRow, Transaction
@@ -105,7 +106,7 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
             tx.update_round(terms.round_id, state=pb.ROUND_STATE_MIXED)
             tx.add_cost(terms.round_id, "analyze", *watch.read())
 
-        await self.store.run("keep the opened batch", keep)
+        await self.store.run(Step.KEEP_OPENED_BATCH, keep)
         return True
 
     async def _hand_in_tickets_and_publish(self, terms: RoundTerms) -> bool:
@@ -134,7 +135,7 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
     async def _certificate(self, terms: RoundTerms, kind: str) -> tuple[pb.Signed, pb.Signed] | None:
         """Returns a certificate and the round's manifest, both signed; None until the certificate is here."""
         document, row = await self.store.run(
-            "read the certificate", lambda tx: (tx.document(terms.round_id, kind), tx.round(terms.round_id))
+            Step.READ_CERTIFICATE, lambda tx: (tx.document(terms.round_id, kind), tx.round(terms.round_id))
         )
         return None if document is None else (pb.Signed.FromString(document), pb.Signed.FromString(row.manifest))
 
@@ -166,7 +167,7 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
             tx.add_cost(terms.round_id, "analyze", *watch.read())
             self.engine.forget(tx, terms.round_id)
 
-        await self.store.run("publish", keep)
+        await self.store.run(Step.PUBLISH, keep)
         self.learning.stop_round(terms.round_id)
         self.metrics.drops(pb.LANE_REPORT, drops)
         self.metrics.stage("analyze", watch.read()[0])
@@ -202,7 +203,7 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
                 pair = KeyPair(PublicKey(accountant.release_public_key), PrivateKey(request.release_private_key))
                 tx.put_key(terms.round_id, RELEASE_KEY, pair)
 
-        await self.store.run("keep the grant", keep)
+        await self.store.run(Step.KEEP_GRANT, keep)
         self.engine.wake(terms.round_id)
         return pb.GrantResponse()
 
@@ -217,7 +218,7 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
             tx.round(request.round_id)
             return tx.document(request.round_id, _PUBLICATION)
 
-        document = await self.store.run("show the result", read)
+        document = await self.store.run(Step.SHOW_RESULT, read)
         if document is None:
             raise Refusal(Code.NOT_READY, f"round {request.round_id!r} is not published yet")
         return rpc.GetResultResponse(publication=pb.Signed.FromString(document))

@@ -28,6 +28,7 @@ from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.setup import ENVELOPE_KEY, ServiceSetup
+from croupier.runtime.steps import Step
 from croupier.runtime.tasks import LaneWork, Page, Record, records_of
 from croupier.runtime.transaction import Transaction
 
@@ -127,11 +128,11 @@ class LaneOpener:
     async def _next_unopened(
         self, terms: RoundTerms, lane: pb.Lane.ValueType, after: int | None
     ) -> list[tuple[int, bytes]]:
-        return await self._store.run("find what is not opened", lambda tx: tx.unopened(terms.round_id, lane, after))
+        return await self._store.run(Step.FIND_UNOPENED_CHUNKS, lambda tx: tx.unopened(terms.round_id, lane, after))
 
     async def _open_page(self, terms: RoundTerms, lane: pb.Lane.ValueType, page: list[tuple[int, bytes]]) -> None:
         started = time.perf_counter()
-        keys = await self._store.run("read the keys to open", lambda tx: tx.keys(terms.round_id))
+        keys = await self._store.run(Step.READ_KEYS_TO_OPEN, lambda tx: tx.keys(terms.round_id))
         if ENVELOPE_KEY not in keys:  # forgotten meanwhile
             return
         lane_work = self._lane_work(terms, keys, lane)
@@ -151,7 +152,7 @@ class LaneOpener:
             tx.add_cost(terms.round_id, "open", now - max(started, self._opened_until), cpu_s)
             self._opened_until = now
 
-        await self._store.run("keep what was opened", keep)
+        await self._store.run(Step.KEEP_RECORDS, keep)
         self._metrics.stage("open", time.perf_counter() - started)
 
     def keep_records(
@@ -169,7 +170,7 @@ class LaneOpener:
 
     async def pages(self, terms: RoundTerms, lane: pb.Lane.ValueType) -> AsyncIterator[Page]:
         """Yields the same as they are stored."""
-        keys = await self._store.run("read the keys to look at a lane", lambda tx: tx.keys(terms.round_id))
+        keys = await self._store.run(Step.READ_KEYS_OF_RECORDS, lambda tx: tx.keys(terms.round_id))
         if ENVELOPE_KEY not in keys:
             raise Refusal(Code.WRONG_STATE, "the keys of the round are gone")
         size = self._lane_work(terms, keys, lane).record_size
@@ -180,4 +181,4 @@ class LaneOpener:
             yield Page(size, b"".join(cipher.decrypt(index, content) for index, content in page))
 
     async def _next_opened(self, terms: RoundTerms, lane: pb.Lane.ValueType, after: int) -> list[tuple[int, bytes]]:
-        return await self._store.run("read what was opened", lambda tx: tx.opened(terms.round_id, lane, after))
+        return await self._store.run(Step.READ_RECORDS, lambda tx: tx.opened(terms.round_id, lane, after))

@@ -22,6 +22,7 @@ from croupier.runtime.lane_opener import LaneOpener
 from croupier.runtime.peers import Peers
 from croupier.runtime.round_engine import RoundEngine
 from croupier.runtime.setup import ServiceSetup
+from croupier.runtime.steps import Step
 from croupier.runtime.tls import Context
 from croupier.runtime.transaction import Transaction
 
@@ -147,7 +148,7 @@ class LaneReceiver:
             if is_new and tx.num_bytes(terms.round_id, "in", request.lane) > most * size:
                 raise Refusal(Code.BAD_BATCH, f"more than the {most} items that the round can have")
 
-        await self._store.run("take a chunk", take)
+        await self._store.run(Step.TAKE_CHUNK, take)
         self._opener.open_soon(terms, request.lane)
         return pb.DeliverResponse()
 
@@ -163,7 +164,7 @@ class LaneReceiver:
         terms = await self._engine.terms(request.round_id)
         self._peers.require_caller(context, [self._position.predecessor(terms)])
         document = request.SerializeToString(deterministic=True)
-        row = await self._store.run("find the round that is handed over", lambda tx: tx.round(terms.round_id))
+        row = await self._store.run(Step.FIND_ROUND_HANDED_OVER, lambda tx: tx.round(terms.round_id))
         if row.problem:
             raise Refusal(Code.WRONG_STATE, "the round has ended here")
         if row.state == pb.ROUND_STATE_OPEN:
@@ -174,7 +175,7 @@ class LaneReceiver:
             if tx.round(terms.round_id).state == pb.ROUND_STATE_OPEN:
                 tx.update_round(terms.round_id, state=pb.ROUND_STATE_CLOSED)
 
-        await self._store.run("take the batch over", close)
+        await self._store.run(Step.TAKE_OVER_BATCH, close)
         self._engine.wake(terms.round_id)
         return pb.HandOverResponse()
 
@@ -200,14 +201,14 @@ class LaneReceiver:
         Raises:
             Refusal: BAD_BATCH while something of it is missing.
         """
-        count = await self._store.run("measure a lane that came", lambda tx: tx.num_chunks(terms.round_id, "in", lane))
+        count = await self._store.run(Step.MEASURE_RECEIVED_LANE, lambda tx: tx.num_chunks(terms.round_id, "in", lane))
         if count is None:
             raise Refusal(Code.BAD_BATCH, f"lane {pb.Lane.Name(lane)} is not complete")
         size = onion_of(terms).arriving_size(lane, self._position.hop(terms))
         hashes: list[bytes] = []
         for index in range(count):
             chunk = await self._store.run(
-                "read a lane that came",
+                Step.READ_RECEIVED_CHUNK,
                 lambda tx: tx.chunk(terms.round_id, "in", lane, index),  # noqa: B023
             )
             hashes += [hashlib.sha256(ciphertext).digest() for ciphertext in unpack(chunk, size)]
@@ -230,7 +231,7 @@ class LaneReceiver:
             raise Refusal(Code.BAD_BATCH, "the report is about another round or manifest")
         document = request.report.SerializeToString(deterministic=True)
         await self._store.run(
-            "keep the sequential report", lambda tx: tx.put_document(terms.round_id, SEQUENTIAL_REPORT, document)
+            Step.KEEP_SEQUENTIAL_REPORT, lambda tx: tx.put_document(terms.round_id, SEQUENTIAL_REPORT, document)
         )
         self._engine.wake(terms.round_id)
         return pb.EndSequentialResponse()

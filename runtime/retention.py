@@ -11,6 +11,7 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.round_control import BEFORE_CERTIFICATE, OPENED_WITHIN_S, RoundControl
 from croupier.runtime.round_engine import FINAL_STATES, RoundEngine
 from croupier.runtime.setup import ServiceSetup
+from croupier.runtime.steps import Step
 from croupier.runtime.transaction import RoundRow, Transaction
 
 __all__ = ["Retention"]
@@ -84,7 +85,7 @@ class Retention:
                 self._engine.forget(tx, round_id)
             return never_opened
 
-        for round_id in await self._store.run("end rounds that were never opened", end):
+        for round_id in await self._store.run(Step.END_UNOPENED_ROUNDS, end):
             _log.warning("the round is withdrawn: it was prepared and never opened", extra={"round_id": round_id})
             await self._engine.erase(round_id)
 
@@ -102,7 +103,7 @@ class Retention:
                 and 0 < _deadline_s(row) <= latest_s
             ]
 
-        for round_id in await self._store.run("look for rounds that are overdue", overdue):
+        for round_id in await self._store.run(Step.FIND_OVERDUE_ROUNDS, overdue):
             _log.warning("the round is withdrawn: its deadline is long over", extra={"round_id": round_id})
             await self._control.withdraw_round(round_id)
 
@@ -113,7 +114,7 @@ class Retention:
             tx.note_ends(FINAL_STATES, now_s)
             return list(tx.ends(now_s - self._keep_s))
 
-        deleted = await self._store.run("find old rounds", find)
+        deleted = await self._store.run(Step.FIND_OLD_ROUNDS, find)
         for round_id in deleted:
             await self._delete_round(round_id)
             _log.info("what was kept of the round is deleted", extra={"round_id": round_id})
@@ -123,9 +124,9 @@ class Retention:
 
     async def _delete_round(self, round_id: str) -> None:
         """Deletes a round page by page, so that other transactions get their turn in between."""
-        while await self._store.run("delete a piece", lambda tx: tx.delete_admitted(round_id)):
+        while await self._store.run(Step.DELETE_PAGE, lambda tx: tx.delete_admitted(round_id)):
             pass
-        await self._store.run("delete an old round", lambda tx: tx.delete_round(round_id, self._kept_documents))
+        await self._store.run(Step.DELETE_OLD_ROUND, lambda tx: tx.delete_round(round_id, self._kept_documents))
         self._engine.delete_terms(round_id)
 
 

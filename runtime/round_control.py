@@ -16,6 +16,7 @@ from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.runtime.peers import Peers
 from croupier.runtime.round_engine import RoundEngine
 from croupier.runtime.setup import ENVELOPE_KEY, ServiceSetup
+from croupier.runtime.steps import Step
 from croupier.runtime.tls import Context
 from croupier.runtime.transaction import RoundRow, Transaction
 from croupier.runtime.workers import peak_memory_bytes
@@ -112,7 +113,7 @@ class RoundControl:
                 raise Refusal(Code.CONFLICT, f"round {round_id!r} has already been used")
             return own
 
-        payload = canonical(await self._store.run("prepare the round", add))
+        payload = canonical(await self._store.run(Step.PREPARE_ROUND, add))
         return rpc.PrepareResponse(round_keys=self._peers.identity.signed(Kind.ROUND_KEYS, payload))
 
     def _own_keys(self, tx: Transaction, round_id: str) -> pb.RoundKeys | None:
@@ -128,7 +129,7 @@ class RoundControl:
     async def _check_terms(self, payload: bytes) -> RoundTerms:
         terms = parse_terms(payload)
         terms.check_place(self._peers.deployment)
-        own = await self._store.run("read the keys to check the terms", lambda tx: self._own_keys(tx, terms.round_id))
+        own = await self._store.run(Step.READ_KEYS_TO_CHECK_TERMS, lambda tx: self._own_keys(tx, terms.round_id))
         if own is None:
             raise Refusal(
                 Code.BAD_MANIFEST,
@@ -157,7 +158,7 @@ class RoundControl:
                 f"by {CLOCKS_DIFFER_S} s: 'croupier doctor' says which is wrong",
             )
         await self._store.run(
-            "note the manifest that is signed",
+            Step.KEEP_SIGNED_MANIFEST,
             lambda tx: tx.put_document(terms.round_id, "signed-manifest", terms.hash),
         )
         return rpc.SignResponse(signature=self._peers.identity.sign(Kind.MANIFEST, request.manifest))
@@ -174,7 +175,7 @@ class RoundControl:
         verify_manifest(request.manifest, self._peers.deployment)
         payload = request.manifest.payload
         round_id = parse_terms(payload).round_id
-        row = await self._store.run("find the round to open", lambda tx: tx.round(round_id))
+        row = await self._store.run(Step.FIND_ROUND_TO_OPEN, lambda tx: tx.round(round_id))
         if row.manifest:
             if pb.Signed.FromString(row.manifest).payload != payload:
                 raise Refusal(Code.CONFLICT, f"round {round_id!r} is open under another manifest")
@@ -183,7 +184,7 @@ class RoundControl:
         await self._check_terms(payload)
         document = request.manifest.SerializeToString()
         await self._store.run(
-            "open the round", lambda tx: tx.update_round(round_id, manifest=document, state=pb.ROUND_STATE_OPEN)
+            Step.OPEN_ROUND, lambda tx: tx.update_round(round_id, manifest=document, state=pb.ROUND_STATE_OPEN)
         )
         self._engine.wake(round_id)
         return rpc.OpenResponse()
@@ -216,7 +217,7 @@ class RoundControl:
             return pb.ROUND_STATE_DISPOSED
 
         try:
-            state = await self._store.run("withdraw the round", delete)
+            state = await self._store.run(Step.WITHDRAW_ROUND, delete)
             self._engine.end(round_id)
         finally:
             if was_driven:
@@ -258,7 +259,7 @@ class RoundControl:
                 tx.num_revoked(),
             )
 
-        rounds, kept_until, num_revoked = await self._store.run("read the status", read)
+        rounds, kept_until, num_revoked = await self._store.run(Step.READ_STATUS, read)
         return rpc.StatusResponse(
             service=self._peers.name,
             pid=os.getpid(),

@@ -22,6 +22,7 @@ from croupier.protocol.manifest import RoundTerms, parse_terms
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.peers import Peers
 from croupier.runtime.setup import ServiceSetup
+from croupier.runtime.steps import Step
 from croupier.runtime.transaction import RoundRow, Transaction
 
 __all__ = ["FINAL_STATES", "RoundEngine", "StateStep"]
@@ -78,7 +79,7 @@ class RoundEngine:
         """Returns the terms of a round that is open here, or has been."""
         terms = self._terms.get(round_id)
         if terms is None:
-            row = await self._store.run("read the terms", lambda tx: tx.round(round_id))
+            row = await self._store.run(Step.READ_TERMS, lambda tx: tx.round(round_id))
             self.check_kept(row)
             if not row.manifest:
                 raise Refusal(Code.WRONG_STATE, f"round {round_id!r} is prepared but not open")
@@ -113,7 +114,7 @@ class RoundEngine:
 
     async def start(self) -> None:
         """Drives on every round that an earlier run left unfinished."""
-        rows, forgetting = await self._store.run("list the rounds", lambda tx: (tx.rounds(), tx.forgetting()))
+        rows, forgetting = await self._store.run(Step.LIST_ROUNDS, lambda tx: (tx.rounds(), tx.forgetting()))
         ended = {row.round_id for row in rows if row.state in FINAL_STATES or row.problem}
         for row in rows:
             if row.round_id in ended & forgetting or (row.manifest and row.round_id not in ended):
@@ -170,7 +171,7 @@ class RoundEngine:
                     self._waiting.pop(round_id, None)
                     self._metrics.round_stopped()
                     return
-                row = await self._store.run("read where the round stands", lambda tx: tx.round(round_id))
+                row = await self._store.run(Step.READ_STATE, lambda tx: tx.round(round_id))
                 if row.state != known:
                     known = row.state
                     state = pb.RoundState.Name(known).removeprefix("ROUND_STATE_")
@@ -257,7 +258,7 @@ class RoundEngine:
             tx.update_round(round_id, problem=problem)
             self.forget(tx, round_id)
 
-        await self._store.run("stop the round", end)
+        await self._store.run(Step.STOP_ROUND, end)
         self.end(round_id)
         await self._store.erase()
 

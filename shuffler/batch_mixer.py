@@ -20,6 +20,7 @@ from croupier.runtime.lane_opener import LaneOpener
 from croupier.runtime.lane_sender import LaneSender, items_per_chunk
 from croupier.runtime.peers import Peers
 from croupier.runtime.setup import ServiceSetup
+from croupier.runtime.steps import Step
 from croupier.runtime.tasks import Page
 from croupier.runtime.transaction import Transaction
 from croupier.shuffler.inclusion import put_inclusion_list
@@ -67,7 +68,7 @@ class BatchMixer:
                 raise Refusal(Code.BAD_BATCH, f"{num_in} of {admitted} submissions are there")
             tx.drop_output(terms.round_id)
 
-        await self._store.run("begin to mix", begin)
+        await self._store.run(Step.BEGIN_TO_MIX, begin)
         self.check_enough(terms, counts)
         orders = await asyncio.to_thread(draw_orders, counts)
         hashes = {
@@ -85,7 +86,7 @@ class BatchMixer:
             tx.update_round(terms.round_id, state=pb.ROUND_STATE_MIXED)
             tx.add_cost(terms.round_id, "mix", *watch.read())
 
-        await self._store.run("keep the mixed batch", keep)
+        await self._store.run(Step.KEEP_MIXED_BATCH, keep)
         for lane in self._opened_lanes(terms):
             self._metrics.drops(lane, surveys[pb.LANE_REPORT if lane == pb.LANE_JOINT else lane].drops)
         self._metrics.stage("mix", watch.read()[0])
@@ -146,7 +147,7 @@ class BatchMixer:
                 await asyncio.to_thread(window.add, page)
             hashes += await asyncio.to_thread(ciphertext_hashes, window.items)
             await self._store.run(
-                "keep a part of the mixed batch",
+                Step.KEEP_MIXED_PART,
                 lambda tx: self._sender.put_output(tx, terms.round_id, lane, window.items, start, len(order)),  # noqa: B023
             )
         hashes.sort()
@@ -154,7 +155,7 @@ class BatchMixer:
 
     async def _earlier_commitments(self, terms: RoundTerms) -> Sequence[pb.Signed]:
         document = await self._store.run(
-            "read earlier commitments", lambda tx: tx.document(terms.round_id, "commitments-in")
+            Step.READ_EARLIER_COMMITMENTS, lambda tx: tx.document(terms.round_id, "commitments-in")
         )
         return pb.HandOverRequest.FromString(document).commitments if document else []
 

@@ -19,6 +19,7 @@ from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.peers import Peers
 from croupier.runtime.round_engine import RoundEngine
 from croupier.runtime.setup import ServiceSetup
+from croupier.runtime.steps import Step
 from croupier.runtime.tls import Context
 from croupier.runtime.transaction import Transaction
 from croupier.shuffler.position import LANES, ChainPosition
@@ -61,7 +62,7 @@ class InclusionLists:
         if request.lane not in LANES:
             raise Refusal(Code.BAD_REQUEST, f"lane is {request.lane}; it must be LANE_REPORT or LANE_PARAMETER")
         hashes, total = await self._store.run(
-            "read an inclusion list", lambda tx: read_inclusion_page(tx, terms.round_id, request.lane, request.offset)
+            Step.READ_INCLUSION_LIST, lambda tx: read_inclusion_page(tx, terms.round_id, request.lane, request.offset)
         )
         if not total:
             raise Refusal(Code.NOT_READY, "the list is published when the batch is mixed")

@@ -28,6 +28,7 @@ from croupier.runtime.limits import let_in
 from croupier.runtime.peers import Peers
 from croupier.runtime.round_engine import RoundEngine
 from croupier.runtime.setup import ENVELOPE_KEY, ServiceSetup
+from croupier.runtime.steps import Step
 from croupier.runtime.tls import Context
 from croupier.runtime.transaction import Transaction
 from croupier.shuffler.attendance import MAX_ATTENDANCES, Attendance, Stream
@@ -60,7 +61,7 @@ class SequentialHop:
         """Asks the clients (hop 1), and passes on that it has ended; returns False while there is nothing to do."""
         await self._store.forget_all()  # the batch, which may take a while and keeps no one waiting
         document = await self._store.run(
-            "read the sequential report", lambda tx: tx.document(terms.round_id, SEQUENTIAL_REPORT)
+            Step.READ_SEQUENTIAL_REPORT, lambda tx: tx.document(terms.round_id, SEQUENTIAL_REPORT)
         )
         if document is None and self._position.hop(terms) > 1:
             return False
@@ -78,7 +79,7 @@ class SequentialHop:
             tx.update_round(terms.round_id, state=pb.ROUND_STATE_DELIVERED)
             self._engine.forget(tx, terms.round_id)
 
-        await self._store.run("finish the sequential part", finish)
+        await self._store.run(Step.FINISH_SEQUENTIAL_PART, finish)
         return True
 
     async def _ask_clients(self, terms: RoundTerms) -> bytes:
@@ -101,7 +102,7 @@ class SequentialHop:
             tx.put_document(terms.round_id, SEQUENTIAL_REPORT, document)
             tx.add_cost(terms.round_id, "sequential", *watch.read())
 
-        await self._store.run("sign the sequential report", keep)
+        await self._store.run(Step.SIGN_SEQUENTIAL_REPORT, keep)
         self._metrics.stage("sequential", watch.read()[0])
         return document
 
@@ -126,7 +127,7 @@ class SequentialHop:
         """
         terms = await self._engine.terms(request.round_id)
         self._peers.require_caller(context, [self._position.predecessor(terms)])
-        keys = await self._store.run("read the keys to relay", lambda tx: tx.keys(terms.round_id))
+        keys = await self._store.run(Step.READ_KEYS_TO_RELAY, lambda tx: tx.keys(terms.round_id))
         if terms.question.sequential is None or not keys:
             raise Refusal(Code.WRONG_STATE, "the round is not sequential, or its asking has ended")
         layer = onion_of(terms).layer(pb.LANE_ANSWER, self._position.hop(terms))
@@ -167,7 +168,7 @@ class SequentialHop:
         try:
             yield pb.AttendResponse(challenge=stream.challenge)
             row, document = await self._store.run(
-                "read what a stream has missed",
+                Step.READ_STATE_FOR_STREAM,
                 lambda tx: (tx.round(terms.round_id), tx.document(terms.round_id, SEQUENTIAL_REPORT)),
             )
             if row.state == pb.ROUND_STATE_DISPOSED or row.problem:
@@ -221,7 +222,7 @@ class SequentialHop:
             return [attendance_is_authentic(terms.hash, stream.challenge, one) for one in attendances]
 
         keys = [one.client_key for one in attendances]
-        known = await self._store.run("find who may attend", lambda tx: tx.submission_hashes(stream.round_id, keys))
+        known = await self._store.run(Step.FIND_WHO_MAY_ATTEND, lambda tx: tx.submission_hashes(stream.round_id, keys))
         return [
             pb.SUBMISSION_CODE_BAD_SIGNATURE  # of a stranger too: it does not tell who takes part
             if not authentic
@@ -236,7 +237,7 @@ class SequentialHop:
         if terms.question.sequential is None or state not in _BEFORE_LAST_ANSWER:
             return
         await self._store.run(
-            "end the sequential part", lambda tx: tx.put_document(terms.round_id, SEQUENTIAL_ENDED, b"1")
+            Step.END_SEQUENTIAL_PART, lambda tx: tx.put_document(terms.round_id, SEQUENTIAL_ENDED, b"1")
         )
         await self.attendance.end(terms.round_id)
 

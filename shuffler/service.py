@@ -32,6 +32,7 @@ from croupier.runtime.round_control import RoundControl, is_before_certificate
 from croupier.runtime.round_engine import RoundEngine
 from croupier.runtime.service import RoundService
 from croupier.runtime.setup import ENVELOPE_KEY, ServiceSetup
+from croupier.runtime.steps import Step
 from croupier.runtime.tasks import LaneWork, open_layer
 from croupier.runtime.tls import Context
 from croupier.runtime.transaction import RoundRow, Transaction
@@ -115,7 +116,7 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
         """Sends both lanes and the commitments; then deletes the batch, and the key if no answers will follow."""
         watch = Stopwatch()
         document = await self.store.run(
-            "read the commitments to deliver", lambda tx: tx.document(terms.round_id, "commitments-out")
+            Step.READ_COMMITMENTS_TO_DELIVER, lambda tx: tx.document(terms.round_id, "commitments-out")
         )
         commitments = pb.HandOverRequest.FromString(document or b"").commitments
         receivers = self.position.receivers(terms)
@@ -138,7 +139,7 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
             if self.position.hop(terms) == 1:
                 tx.put_key(terms.round_id, ORDER_KEY, new_order_key(SystemRandom()))
 
-        await self.store.run("finish the delivery", finish)
+        await self.store.run(Step.FINISH_DELIVERY, finish)
         self.metrics.stage("deliver", watch.read()[0])
         return True
 
@@ -162,7 +163,7 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
                 raise Refusal(Code.NO_OPEN_ROUND)
             return newest
 
-        row = await self.store.run("find a round for a client", find)
+        row = await self.store.run(Step.FIND_ROUND_FOR_CLIENT, find)
         self.engine.check_kept(row)
         if not row.manifest:
             raise Refusal(Code.NOT_READY, f"round {row.round_id!r} is being prepared")

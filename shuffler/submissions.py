@@ -17,6 +17,7 @@ from croupier.runtime.lane_opener import LaneOpener, MakeLaneWork
 from croupier.runtime.lane_sender import items_per_chunk
 from croupier.runtime.round_engine import RoundEngine
 from croupier.runtime.setup import ENVELOPE_KEY, ServiceSetup
+from croupier.runtime.steps import Step
 from croupier.runtime.tasks import LaneWork
 from croupier.runtime.transaction import Transaction
 from croupier.shuffler.position import ChainPosition
@@ -114,7 +115,7 @@ class Submissions:
         def read(tx: Transaction) -> tuple[bool, dict[str, KeyPair]]:
             return tx.round(terms.round_id).state == pb.ROUND_STATE_OPEN, tx.keys(terms.round_id)
 
-        is_open, keys = await self._store.run("read the keys to open", read)
+        is_open, keys = await self._store.run(Step.READ_KEYS_TO_ADMIT, read)
         at_once = self._opener.cluster is None and ENVELOPE_KEY in keys
         admitting = _Admitting(self._lane_work(terms, keys, pb.LANE_JOINT) if at_once else None)
         return self._admitting.setdefault(terms.round_id, admitting) if is_open else admitting
@@ -126,7 +127,7 @@ class Submissions:
             return False
         while self._clock.now() < deadline:
             await asyncio.sleep(0.2)  # the clock is injected and may jump
-            row = await self._store.run("watch the deadline", lambda tx: tx.round(terms.round_id))
+            row = await self._store.run(Step.WATCH_DEADLINE, lambda tx: tx.round(terms.round_id))
             if row.state != pb.ROUND_STATE_OPEN:  # the operator was faster
                 return True
         state, _ = await self.close(terms)
@@ -150,7 +151,7 @@ class Submissions:
                     tx.add_cost(terms.round_id, "admit", *(admitting.cost if admitting else (0.0, 0.0)))
             return state, count
 
-        state, count = await self._store.run("close admission", step)
+        state, count = await self._store.run(Step.CLOSE_ADMISSION, step)
         if state != pb.ROUND_STATE_OPEN:
             self.stop_round(terms.round_id)
         if state == pb.ROUND_STATE_DISPOSED:

@@ -55,6 +55,7 @@ from croupier.runtime.round_control import RoundControl, is_before_certificate
 from croupier.runtime.round_engine import RoundEngine
 from croupier.runtime.service import RoundService
 from croupier.runtime.setup import RELEASE_KEY, ServiceSetup
+from croupier.runtime.steps import Step
 from croupier.runtime.tls import Context
 from croupier.runtime.transaction import RoundRow, Transaction
 
@@ -144,9 +145,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         reports = await self.check.reports_with_tickets(terms)
         if reports is None:
             return False
-        handover = await self.store.run(
-            "read the commitments", lambda tx: tx.document(terms.round_id, "commitments-in")
-        )
+        handover = await self.store.run(Step.READ_COMMITMENTS, lambda tx: tx.document(terms.round_id, "commitments-in"))
         signed = pb.HandOverRequest.FromString(handover or b"").commitments
         chain = read_commitments(signed, terms, self.peers.pinned_at(terms), terms.num_hops)
         budgets = await self.check.budgets_with_tickets(terms)
@@ -186,14 +185,14 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         """
         limit = limit_of(terms)
         may_show = limit is None or await self.store.run(
-            "count the rounds shown", lambda tx: Ledger(tx.connection).may_show(terms.round_id, limit)
+            Step.COUNT_ROUNDS_SHOWN, lambda tx: Ledger(tx.connection).may_show(terms.round_id, limit)
         )
         if limit is not None and not may_show:
             withhold(certificate, [state(RefusalReason.ROUNDS_SHOWN, rounds=limit.max_rounds)])
         elif certificate.granted and limit is not None:
             # A sequential round asks for what it may come to, so that no later amendment can exceed the limit.
             refusal = await self.store.run(
-                "ask the ledger",
+                Step.ASK_LEDGER,
                 lambda tx: Ledger(tx.connection).refusal(terms.round_id, entries, limit),
             )
             if refusal is not None:
@@ -221,7 +220,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
                 tx.destroy_keys(terms.round_id)
             tx.update_round(terms.round_id, state=pb.ROUND_STATE_CERTIFIED)
 
-        await self.store.run("enter the certificate", keep)
+        await self.store.run(Step.ENTER_CERTIFICATE, keep)
         return "granted" if certificate.granted else "refused"
 
     # ------------------------------------------------------------- release
@@ -229,11 +228,11 @@ class AccountantService(RoundService, stubs.AccountantServicer):
     async def _grant(self, terms: RoundTerms) -> bool:
         """Sends the certificate to the analyzer, with the release key if it grants the round."""
         document, rejected = await self.store.run(
-            "read the certificate to grant",
+            Step.READ_CERTIFICATE_TO_GRANT,
             lambda tx: (tx.document(terms.round_id, _CERTIFICATE), tx.document(terms.round_id, _REJECTED)),
         )
         signed = pb.Signed.FromString(document or b"")
-        keys = await self.store.run("read the release key", lambda tx: tx.keys(terms.round_id))
+        keys = await self.store.run(Step.READ_RELEASE_KEY, lambda tx: tx.keys(terms.round_id))
         granted = pb.Certificate.FromString(signed.payload).granted
         request = pb.GrantRequest(
             round_id=terms.round_id,
@@ -253,7 +252,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
             tx.update_round(terms.round_id, state=state, bytes_sent=request.ByteSize())
             self.engine.forget(tx, terms.round_id)
 
-        await self.store.run("finish the grant", finish)
+        await self.store.run(Step.FINISH_GRANT, finish)
         return True
 
     # ------------------------------------------------------------- sequential rounds
@@ -262,7 +261,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         """Certifies the clients that answered, once the asking has ended; returns False until then."""
         kinds = (_CERTIFICATE, SEQUENTIAL_REPORT, _LAST_CERTIFICATE)
         read = await self.store.run(
-            "read what the sequential part came to",
+            Step.READ_SEQUENTIAL_OUTCOME,
             lambda tx: [tx.document(terms.round_id, kind) for kind in kinds],
         )
         first, ended, document = read
@@ -279,7 +278,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         await self.engine.call_until_answered(
             terms.round_id, analyzer, lambda to: stubs.AnalyzerStub(to).Grant, request
         )
-        await self.store.run("finish the last certificate", lambda tx: tx.update_round(terms.round_id, state=state))
+        await self.store.run(Step.FINISH_LAST_CERTIFICATE, lambda tx: tx.update_round(terms.round_id, state=state))
         return True
 
     async def _certify_sequential(self, terms: RoundTerms, first: pb.Certificate, report: pb.SequentialReport) -> bytes:
@@ -295,7 +294,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         async with self._ledger_turn:
             if limit is not None and amends:
                 entries, refusal = await self.store.run(
-                    "ask the ledger again",
+                    Step.ASK_LEDGER_AGAIN,
                     lambda tx: Ledger(tx.connection).amendment(terms.round_id, shown, limit),
                 )
                 certificate.refusals.extend(messages_of([refusal] if refusal else []))
@@ -307,7 +306,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
                     Ledger(tx.connection).amend(terms.round_id, entries)
                 tx.put_document(terms.round_id, _LAST_CERTIFICATE, document)
 
-            await self.store.run("amend the ledger", keep)
+            await self.store.run(Step.AMEND_LEDGER, keep)
         return document
 
     # ------------------------------------------------------------- Accountant
@@ -337,7 +336,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
             tx.round(request.round_id)
             return tx.document(request.round_id, _LAST_CERTIFICATE) or tx.document(request.round_id, _CERTIFICATE)
 
-        document = await self.store.run("show the certificate", read)
+        document = await self.store.run(Step.SHOW_CERTIFICATE, read)
         if document is None:
             raise Refusal(Code.NOT_READY, f"round {request.round_id!r} is not certified yet")
         return rpc.GetCertificateResponse(certificate=pb.Signed.FromString(document))

@@ -29,6 +29,7 @@ from croupier.runtime.lane_opener import LaneOpener
 from croupier.runtime.round_control import envelope_keys
 from croupier.runtime.round_engine import RoundEngine
 from croupier.runtime.setup import ENVELOPE_KEY, RELEASE_KEY, ServiceSetup
+from croupier.runtime.steps import Step
 from croupier.runtime.tasks import DOES_NOT_OPEN, HASH_BYTES, NO_TICKET, OPENED, LaneWork
 
 __all__ = [
@@ -165,7 +166,7 @@ class TicketDesk:
         response = pb.GetTicketsResponse(codes=[_MEANING.get(code, code) for code in codes])
         if not granted:
             return response
-        keys = await self._store.run("read the ticket keys", lambda tx: tx.keys(terms.round_id))
+        keys = await self._store.run(Step.READ_TICKET_KEYS, lambda tx: tx.keys(terms.round_id))
         if not keys:  # the round is over
             return closed
         (reports, budgets), cpu_s = await self._pool.run(
@@ -184,7 +185,7 @@ class TicketDesk:
 
         A ticket is counted durably before it is given, so those in lanes that have arrived are counted.
         """
-        return await self._store.run("count the tickets", lambda tx: tx.num_submissions(terms.round_id))
+        return await self._store.run(Step.COUNT_TICKETS, lambda tx: tx.num_submissions(terms.round_id))
 
 
 class TicketCheck:
@@ -219,7 +220,7 @@ class TicketCheck:
     async def reports_with_tickets(self, terms: RoundTerms) -> ReportsFound | None:
         """Returns the reports that have a ticket; None until all are handed in."""
         count = await self._store.run(
-            "measure the tickets of the reports", lambda tx: tx.num_chunks(terms.round_id, "in", pb.LANE_TICKET)
+            Step.MEASURE_REPORT_TICKETS, lambda tx: tx.num_chunks(terms.round_id, "in", pb.LANE_TICKET)
         )
         if count is None:
             return None

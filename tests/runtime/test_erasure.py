@@ -13,6 +13,7 @@ import pytest
 
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
+from croupier.runtime.steps import Step
 from tests.support import BIT, settings
 from tests.support.rounds import Table, people, table
 
@@ -92,7 +93,7 @@ async def test_a_round_that_is_being_forgotten_says_so_and_goes_on_when_started(
         run, stopped, names = store.run, asyncio.Event(), list[str]()
 
         async def stopping(name: str, work: Any) -> Any:
-            if name == "forget a piece" and name in names:
+            if name == Step.SHRED_PAGE and name in names:
                 stopped.set()
                 await asyncio.Event().wait()
             names.append(name)

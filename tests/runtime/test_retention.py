@@ -16,6 +16,7 @@ from croupier.protocol.onion import Onion
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
+from croupier.runtime.steps import Step
 from tests.support import BIT, settings
 from tests.support.clocks import DAY_S
 from tests.support.rounds import Table, people, table
@@ -55,7 +56,7 @@ async def test_a_large_round_is_deleted_in_pieces(tmp_path: Path, monkeypatch: p
 
         async def between(name: str, work: Any) -> Any:
             result = await run(name, work)
-            if name == "delete a piece":
+            if name == Step.DELETE_PAGE:
                 left.append(await run("count", lambda tx: tx.num_submissions(terms.round_id)))
             return result
 
