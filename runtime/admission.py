@@ -17,6 +17,7 @@ from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import Purpose, has_small_order
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.runtime.steps import Step
 from croupier.runtime.store import Store
 from croupier.runtime.tasks import LaneWork, faults_and_records
 from croupier.runtime.transaction import Transaction
@@ -196,7 +197,7 @@ class Admission:
                 tx.add_tokens(tokens)
 
             try:
-                await self._store.run("register clients", add)
+                await self._store.run(Step.REGISTER_CLIENTS, add)
             except BaseException:
                 self._distrust_memory()
                 raise
@@ -219,7 +220,7 @@ class Admission:
             fresh = {*client_keys, *token_hashes} - roster.revoked
             roster.revoked |= fresh  # before it is durable: nothing that is decided from here on is committed behind it
             try:
-                await self._store.run("revoke clients", lambda tx: tx.revoke(fresh))
+                await self._store.run(Step.REVOKE_CLIENTS, lambda tx: tx.revoke(fresh))
             finally:
                 self._distrust_memory()
             return len(fresh)
@@ -227,7 +228,7 @@ class Admission:
     async def _roster(self) -> _Roster:
         if self._known is None:
             known = await self._store.run(
-                "read the roster", lambda tx: _Roster(tx.client_keys(), tx.tokens(), tx.revoked())
+                Step.READ_ROSTER, lambda tx: _Roster(tx.client_keys(), tx.tokens(), tx.revoked())
             )
             self._known = self._known or known
         return self._known
@@ -325,7 +326,7 @@ class Admission:
                 is_open = tx.round(round_id).state == pb.ROUND_STATE_OPEN
                 return is_open, tx.submission_hashes(round_id, None if is_open else keys)
 
-            is_open, admitted = await self._store.run("read who has submitted", read)
+            is_open, admitted = await self._store.run(Step.READ_ADMITTED_CLIENTS, read)
             if is_open:
                 self._admitted[round_id] = admitted
         else:
@@ -333,7 +334,7 @@ class Admission:
         if is_open:
             group = _Group(roster, admitted, terms, self._keep)
             codes = [group.decide_all(call) for call in calls]
-            if await self._store.run("admit submissions", group.write):
+            if await self._store.run(Step.ADMIT_SUBMISSIONS, group.write):
                 group.remember()
                 return codes
             self.forget(round_id)

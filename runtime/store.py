@@ -19,6 +19,7 @@ from croupier.protocol.errors import Code, Refusal
 from croupier.runtime.database import DEFAULT_TIMEOUTS, NotErasedError, Timeouts, is_outage, open_database, why_failed
 from croupier.runtime.logs import FewLines
 from croupier.runtime.schema import bring_up_to_date
+from croupier.runtime.steps import Step
 from croupier.runtime.transaction import Place, Transaction
 
 __all__ = ["Store"]
@@ -55,23 +56,23 @@ class Store:
             raise
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
 
-    async def run(self, name: str, work: Callable[[Transaction], T]) -> T:
+    async def run(self, step: str, work: Callable[[Transaction], T]) -> T:
         """Returns what `work` returned, after the commit; nothing of it happened if this raises.
 
         Where the connection is lost during the commit itself, STORE_FAILED leaves open whether it happened.
 
         Args:
-            name: what the transaction does, for the log, and for tests that have it fail.
+            step: names the transaction; a `Step`, or a tool's or a test's own words.
             work: reads and changes what belongs together.
 
         Raises:
             Refusal: STORE_FAILED when the database cannot be read or written: a full disk, a lost connection.
                 BAD_REQUEST for a value that no row of it can hold.
         """
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._transact, name, work)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._transact, step, work)
 
-    def _transact(self, name: str, work: Callable[[Transaction], T]) -> T:
-        with self._errors(name), self._database.begin() as connection:
+    def _transact(self, step: str, work: Callable[[Transaction], T]) -> T:
+        with self._errors(step), self._database.begin() as connection:
             return work(Transaction(connection, self._wrapping_key))
 
     async def forget_all(self) -> None:
@@ -83,7 +84,7 @@ class Store:
         after: Place | None = None
         try:
             while True:
-                after = await self.run("forget a piece", lambda tx: tx.forget_piece(after))  # noqa: B023
+                after = await self.run(Step.SHRED_PAGE, lambda tx: tx.forget_piece(after))  # noqa: B023
                 if after is None:
                     return
                 self.is_forgetting = True
@@ -100,14 +101,14 @@ class Store:
         await asyncio.get_running_loop().run_in_executor(self._thread, self._erase)
 
     def _erase(self) -> None:
-        with self._errors("erase the log"):
+        with self._errors(Step.SHRED_LOG):
             try:
                 self._database.erase()
             except NotErasedError as error:
                 raise Refusal(Code.NOT_READY, f"what was deleted is not erased yet: {error}") from error
 
     @contextmanager
-    def _errors(self, name: str) -> Iterator[None]:
+    def _errors(self, step: str) -> Iterator[None]:
         try:
             yield
         except sa.exc.DataError as error:  # a NUL in a text, a number beyond the column
@@ -118,7 +119,7 @@ class Store:
             why = why_failed(error)
             if line := self._lines.another(why):  # while it lasts, each call of each client comes here
                 where = {"code": Code.STORE_FAILED.name}
-                _log.error("the store failed: %s: %s%s", name, why, line[1], extra=where)
+                _log.error("the store failed: %s: %s%s", step, why, line[1], extra=where)
             self.on_failure()
             raise Refusal(Code.STORE_FAILED) from error
         finally:

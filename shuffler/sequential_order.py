@@ -19,7 +19,8 @@ from croupier.protocol.names import PrivateKey, PublicKey
 from croupier.protocol.onion import onion_of
 from croupier.protocol.randomness import RandomSource
 from croupier.protocol.v1 import messages_pb2 as pb
-from croupier.runtime.service import ENVELOPE_KEY
+from croupier.runtime.setup import ENVELOPE_KEY
+from croupier.runtime.steps import Step
 from croupier.runtime.store import Store
 from croupier.runtime.transaction import Transaction
 from croupier.shuffler.attendance import Attendance
@@ -67,7 +68,7 @@ async def ask_in_order(
         ended = tx.document(round_id, SEQUENTIAL_ENDED) is not None
         return tx.keys(round_id), list(tx.submission_hashes(round_id)), progress, ended
 
-    keys, clients, progress, ended = await store.run("read order and progress", read)
+    keys, clients, progress, ended = await store.run(Step.READ_ORDER_AND_PROGRESS, read)
     order = secret_order(clients, keys[ORDER_KEY].private)
     layer = onion_of(terms).layer(pb.LANE_ANSWER, 1)
 
@@ -102,7 +103,7 @@ async def ask_in_order(
     while goes_on():
         if not progress.pending:
             progress.pending = await turn_of(order[progress.position])
-            await store.run("keep the progress", save)
+            await store.run(Step.KEEP_PROGRESS, save)
         learnt = False
         if progress.pending:
             response = await relay(progress.pending)
@@ -114,7 +115,7 @@ async def ask_in_order(
         progress.num_skipped += not learnt
         progress.position += 1
         progress.pending = b""
-    await store.run("keep the last progress", save)
+    await store.run(Step.KEEP_LAST_PROGRESS, save)
     return pb.SequentialReport(
         round_id=round_id,
         manifest_hash=terms.hash,

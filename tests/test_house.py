@@ -116,19 +116,31 @@ def test_in_ci_a_skipped_test_has_failed(no_skips: str, said: str, tmp_path: Pat
 CALLS = {method.name for service in rpc.DESCRIPTOR.services_by_name.values() for method in service.methods}
 
 
-def handlers() -> list[tuple[str, ast.AsyncFunctionDef]]:
-    """Every method of ours that answers a call, with its file."""
-    files = [
-        file
-        for package in ("net", "runtime", "shuffler", "accountant", "analyzer")
-        for file in (ROOT / package).rglob("*.py")
-    ]
-    return [
-        (f"{file.relative_to(ROOT)}::{node.name}", node)
-        for file in files
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
-        if isinstance(node, ast.AsyncFunctionDef) and node.name in CALLS
-    ]
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def methods() -> dict[tuple[str, str], list[tuple[str, Function]]]:
+    """Every method of the services, with its file, by the names of its class and of itself."""
+    found: dict[tuple[str, str], list[tuple[str, Function]]] = {}
+    for package in ("net", "runtime", "shuffler", "accountant", "analyzer"):
+        for file in (ROOT / package).rglob("*.py"):
+            walked = ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+            for one in (node for node in walked if isinstance(node, ast.ClassDef)):
+                for method in (node for node in one.body if isinstance(node, Function)):
+                    place = f"{file.relative_to(ROOT)}::{method.name}", method
+                    found.setdefault((one.name, method.name), []).append(place)
+    return found
+
+
+def handlers() -> list[tuple[str, str, Function]]:
+    """Every call, with the method that answers it and its file: "See `Part.method`" names a method of a part."""
+    of, found = methods(), []
+    for (_, name), places in of.items():
+        for place, node in places if name in CALLS else ():
+            part = re.match(r"See `(\w+)\.(\w+)`", ast.get_docstring(node) or "")
+            followed = of[part.group(1), part.group(2)] if part else [(place, node)]
+            found += [(name, place, node) for place, node in followed]
+    return found
 
 
 BY_CALLING = {
@@ -142,8 +154,8 @@ BY_CALLING = {
 
 def test_every_handler_names_the_refusals_that_it_gives() -> None:
     found = handlers()
-    assert {node.name for _, node in found} == CALLS
-    for place, node in found:
+    assert {name for name, _, _ in found} == CALLS
+    for _, place, node in found:
         _, _, raises = (ast.get_docstring(node) or "").partition("Raises:\n")
         named = set(re.findall(r"\b[A-Z]+_?[A-Z_]+\b", raises.partition("SignatureError")[0])) & set(Code.__members__)
         given = {

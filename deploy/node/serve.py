@@ -33,7 +33,7 @@ from croupier.runtime.core_files import forbid_core_files
 from croupier.runtime.health import Readiness, make_admin_server
 from croupier.runtime.logs import log_as_json
 from croupier.runtime.prometheus_metrics import MetricsPort, PrometheusMetrics
-from croupier.runtime.service import RoundService, ServiceSetup
+from croupier.runtime.service import RoundService
 from croupier.runtime.service_directory import (
     CLUSTER_DIRECTORY,
     Secrets,
@@ -42,6 +42,7 @@ from croupier.runtime.service_directory import (
     load_settings,
     not_pinned,
 )
+from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.store import Store
 from croupier.runtime.tls import ServerTls
 from croupier.runtime.transport import TLS, Transport
@@ -140,7 +141,7 @@ class RunningService:
                 self._cluster,
             )
             self.service = _role(setup)
-            metrics.ask(lambda: self.service.num_waiting_submissions, lambda: self.service.num_waiting_rounds)
+            metrics.ask(lambda: self.service.num_waiting_submissions, lambda: self.service.engine.num_waiting_rounds)
             self._readiness = Readiness(self._store, metrics)
             self._tls = ServerTls(entry, deployment, secrets)
             self._server = transport.make_server(settings.max_concurrent_calls, metrics, self._tls)
@@ -185,7 +186,7 @@ class RunningService:
         self._files.stop()
         self._connections.stop()
         await self._readiness.stop()
-        self.service.hang_up()
+        self.service.close_streams()
         await self._server.stop(_GRACE_S)
         await self.service.stop()
         self._pool.close()

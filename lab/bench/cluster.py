@@ -22,7 +22,7 @@ from croupier.protocol.envelope import Label, generate_key_pair, overhead, seal
 from croupier.protocol.names import Digest, RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.cluster import Cluster
-from croupier.runtime.opening import ITEMS_AT_ONCE, ITEMS_ON_A_CLUSTER
+from croupier.runtime.lane_opener import ITEMS_AT_ONCE, ITEMS_ON_A_CLUSTER
 from croupier.runtime.tasks import LaneWork, open_layer, records_of
 from croupier.runtime.workers import WorkerPool
 

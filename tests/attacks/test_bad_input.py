@@ -29,7 +29,7 @@ async def test_an_envelope_of_a_wrong_size_is_neither_checked_nor_stored(
 ) -> None:
     async with arena(tmp_path, 1) as deployment:
         terms = await deployment.operator.open_round(settings())
-        pool, store = deployment.service("shuffler-1").pool, deployment.service("shuffler-1").store
+        pool, store = deployment.inside.running["shuffler-1"]._pool, deployment.service("shuffler-1").store
         jobs: list[str] = []
         really = pool.run
 
@@ -55,7 +55,7 @@ async def test_without_its_key_nothing_is_learned_of_a_client(tmp_path: Path, mo
     """A bad signature told whether the key is registered: by its code, and by whether it was checked at all."""
     async with arena(tmp_path, 1) as deployment:
         terms = await deployment.operator.open_round(settings())
-        pool, checked = deployment.service("shuffler-1").pool, list[int]()
+        pool, checked = deployment.inside.running["shuffler-1"]._pool, list[int]()
         really = pool.run
 
         async def counted(work: Callable[..., Any], *arguments: Any) -> Any:
@@ -106,7 +106,7 @@ async def test_messages_and_calls_above_the_caps_are_refused_and_others_go_on(tm
 async def test_deliveries_of_a_wrong_size_or_place_are_refused_unstored(tmp_path: Path) -> None:
     async with arena(tmp_path, 2) as deployment:
         terms = await deployment.operator.open_round(settings())
-        stub = stubs.DeliveryStub(deployment.service("shuffler-1").channel_to("shuffler-2"))
+        stub = stubs.DeliveryStub(deployment.service("shuffler-1").peers.channel_to("shuffler-2"))
         size = Onion(terms).arriving_size(pb.LANE_REPORT, 2)
         for change in (
             {"ciphertexts": b""},
@@ -143,7 +143,7 @@ async def test_a_hop_cannot_deliver_more_than_the_round_admits(tmp_path: Path) -
     """The cap held at hop 1 only; behind it a predecessor could fill the disk."""
     async with arena(tmp_path, 2) as deployment:
         terms = await deployment.operator.open_round(replace(settings(), max_batch_size=20))
-        stub = stubs.DeliveryStub(deployment.service("shuffler-1").channel_to("shuffler-2"))
+        stub = stubs.DeliveryStub(deployment.service("shuffler-1").peers.channel_to("shuffler-2"))
         size = Onion(terms).arriving_size(pb.LANE_REPORT, 2)
 
         def chunk(index: int, count: int, items: int) -> pb.DeliverRequest:
@@ -170,12 +170,12 @@ async def test_a_round_that_has_stopped_takes_no_more_chunks(tmp_path: Path) -> 
     async with arena(tmp_path, 2) as deployment:
         terms = await deployment.operator.open_round(settings())
         hop_2 = deployment.service("shuffler-2")
-        stub = stubs.DeliveryStub(deployment.service("shuffler-1").channel_to("shuffler-2"))
+        stub = stubs.DeliveryStub(deployment.service("shuffler-1").peers.channel_to("shuffler-2"))
         size = Onion(terms).arriving_size(pb.LANE_REPORT, 2)
         request = pb.DeliverRequest(
             round_id=terms.round_id, lane=pb.LANE_REPORT, chunk_count=1, ciphertexts=bytes(size)
         )
-        await hop_2._record_problem(terms.round_id, "a test says so")
+        await hop_2.engine._record_problem(terms.round_id, "a test says so")
         answer = await cheaters.refused(stub.Deliver(request))
         assert answer is not None
         assert answer.code.name == "WRONG_STATE"

@@ -25,7 +25,7 @@ from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.onion import BudgetRecord, Onion, decode_budget
 from croupier.protocol.statements import state
 from croupier.protocol.v1 import messages_pb2 as pb
-from croupier.runtime.service import ENVELOPE_KEY
+from croupier.runtime.setup import ENVELOPE_KEY, ServiceSetup
 from croupier.runtime.workers import WorkerPool
 from tests.attacks import cheaters
 from tests.support import BIT, make_kit, settings
@@ -39,6 +39,10 @@ OFF_THE_GRID = [1e-9, 0.49999, 0.75, 2.0000001, 20.0, 1e300, -1.0, 0.0, math.inf
 
 class BelievesEverybody(AccountantService):
     """An accountant without its defence: every positive number is a budget."""
+
+    def __init__(self, setup: ServiceSetup) -> None:
+        super().__init__(setup)
+        cheaters.instead(self.check, budgets_with_tickets=self.budgets_with_tickets)
 
     async def budgets_with_tickets(self, terms: RoundTerms) -> BudgetsFound:
         label = Onion(terms).layer(pb.LANE_PARAMETER, HOP_ACCOUNTANT).label

@@ -18,7 +18,7 @@ from croupier.deploy.operator.rounds import RoundSettings
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.v1 import messages_pb2 as pb
-from croupier.runtime.service import ServiceSetup
+from croupier.runtime.setup import ServiceSetup
 from tests.attacks import cheaters
 from tests.support import settings
 from tests.support.arena import Arena, arena

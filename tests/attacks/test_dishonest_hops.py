@@ -27,7 +27,8 @@ from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
-from croupier.runtime.service import RoundService, ServiceSetup
+from croupier.runtime.service import RoundService
+from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.transaction import Transaction
 from croupier.shuffler.service import ShufflerService
 from tests.attacks import cheaters
@@ -98,12 +99,12 @@ async def test_budgets_without_their_reports_do_not_shrink_the_certificate(tmp_p
 async def test_a_trusting_analyzer_publishes_no_forged_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class ForgesAll(cheaters.AfterCommitting):
         def change(self, terms: RoundTerms, reports: list[bytes]) -> list[bytes]:
-            return [cheaters.own_report(terms, self.hop(terms), 0) for _ in reports]
+            return [cheaters.own_report(terms, self.position.hop(terms), 0) for _ in reports]
 
     for trusting in (False, True):
         analyzer = cheaters.TrustingAnalyzer if trusting else AnalyzerService
         if trusting:
-            monkeypatch.setattr("croupier.analyzer.service._digest", lambda hashes: cheaters.AnyBatch())
+            monkeypatch.setattr("croupier.analyzer.held_reports._digest", lambda hashes: cheaters.AnyBatch())
         directory = tmp_path / str(trusting)
         async with arena(directory, 2, {"shuffler-2": ForgesAll, "analyzer": analyzer}) as deployment:
             terms = await deployment.operator.open_round(settings())
@@ -193,7 +194,7 @@ async def test_replaced_clients_find_the_first_hop_that_replaced_them(tmp_path: 
 class ShowsAnotherList(cheaters.ReplacesReports):
     """Replaces reports and shows the list of those that it should have passed on."""
 
-    async def _mix(self, terms: RoundTerms) -> None:
+    async def _mix(self, terms: RoundTerms) -> bool:
         await super()._mix(terms)
         truth = b"".join(sorted(self.honest_hashes))
         name = f"passed-on-{pb.LANE_REPORT}-0"
@@ -203,6 +204,7 @@ class ShowsAnotherList(cheaters.ReplacesReports):
             tx.put_document(terms.round_id, name, truth)
 
         await self.store.run("swap", swap)
+        return True
 
     def tamper(self, terms: RoundTerms, lanes: cheaters.Lanes, drops: dict[pb.Lane.ValueType, dict[str, int]]) -> None:
         self.honest_hashes = ciphertext_hashes(lanes[pb.LANE_REPORT])

@@ -38,7 +38,9 @@ class ForgesBudgets(cheaters.CheatingShuffler):
 
     def tamper(self, terms: RoundTerms, lanes: cheaters.Lanes, drops: dict[pb.Lane.ValueType, dict[str, int]]) -> None:
         budgets = lanes[pb.LANE_PARAMETER]
-        budgets[LEFT:] = [cheaters.own_budget(terms, self.hop(terms), terms.budget_grid[0]) for _ in budgets[LEFT:]]
+        budgets[LEFT:] = [
+            cheaters.own_budget(terms, self.position.hop(terms), terms.budget_grid[0]) for _ in budgets[LEFT:]
+        ]
 
 
 class ForgesReports(cheaters.CheatingShuffler):
@@ -46,7 +48,7 @@ class ForgesReports(cheaters.CheatingShuffler):
 
     def tamper(self, terms: RoundTerms, lanes: cheaters.Lanes, drops: dict[pb.Lane.ValueType, dict[str, int]]) -> None:
         reports = lanes[pb.LANE_REPORT]
-        reports[LEFT:] = [cheaters.own_report(terms, self.hop(terms), 0) for _ in reports[LEFT:]]
+        reports[LEFT:] = [cheaters.own_report(terms, self.position.hop(terms), 0) for _ in reports[LEFT:]]
 
 
 CASTS: list[tuple[int, Cast]] = [

@@ -117,7 +117,7 @@ async def test_a_delta_with_which_answers_are_published_is_refused(tmp_path: Pat
             assert "local_delta is 0.1; it must be 1e-15..0.001" in str(refusal)
         signed = pb.Signed(
             payload=payload,
-            signatures=[at.service(name).identity.sign(Kind.MANIFEST, payload) for name in at.deployment.chain],
+            signatures=[at.service(name).peers.identity.sign(Kind.MANIFEST, payload) for name in at.deployment.chain],
         )
         for name in at.deployment.chain:
             with pytest.raises(grpc.aio.AioRpcError, match=why):

@@ -21,7 +21,7 @@ from croupier.protocol.questions import Question
 from croupier.protocol.randomness import SystemRandom, uniform_permutation
 from croupier.protocol.tickets import TICKET_BYTES
 from croupier.protocol.v1 import messages_pb2 as pb
-from croupier.runtime.service import ENVELOPE_KEY, RELEASE_KEY
+from croupier.runtime.setup import ENVELOPE_KEY, RELEASE_KEY
 from croupier.shuffler.service import ShufflerService
 from tests.attacks import cheaters
 from tests.support import encode_report, settings
@@ -75,8 +75,8 @@ class CuriousHop(ShufflerService):
     async def HandOver(  # noqa: N802
         self, request: pb.HandOverRequest, context: grpc.aio.ServicerContext[object, object]
     ) -> pb.HandOverResponse:
-        terms = await self.terms(request.round_id)
-        self.seen = {lane: await lane_in(self, terms, lane) for lane in self.lanes_in}
+        terms = await self.engine.terms(request.round_id)
+        self.seen = {lane: await lane_in(self, terms, lane) for lane in self.position.lanes}
         return await super().HandOver(request, context)
 
 
@@ -92,7 +92,7 @@ async def test_roles_behind_an_honest_first_hop_cannot_pair_the_lanes(
 ) -> None:
     """Every client's letter is the number of its tier, so the attacker can count how often its pairing is right."""
     if not separately:
-        monkeypatch.setattr("croupier.shuffler.service.draw_orders", one_order_for_both)
+        monkeypatch.setattr("croupier.shuffler.batch_mixer.draw_orders", one_order_for_both)
     async with arena(tmp_path, 2, {"shuffler-2": CuriousHop}) as deployment:
         terms = await deployment.operator.open_round(ROUND)
         keys = await keys_of_all(deployment, terms)
@@ -118,7 +118,7 @@ class RemembersWhoIsWho(cheaters.CheatingShuffler):
 class CuriousAnalyzer(cheaters.TrustingAnalyzer):
     """Keeps the reports in the order in which they came."""
 
-    async def _check_batch(self, terms: RoundTerms, request: pb.HandOverRequest) -> None:
+    async def check_batch(self, terms: RoundTerms, request: pb.HandOverRequest) -> None:
         self.seen = await lane_in(self, terms, pb.LANE_REPORT)
 
 
@@ -129,7 +129,7 @@ async def test_no_client_can_be_followed_through_one_honest_hop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, honest: bool
 ) -> None:
     if not honest:
-        monkeypatch.setattr("croupier.shuffler.service.draw_orders", cheaters.no_orders)
+        monkeypatch.setattr("croupier.shuffler.batch_mixer.draw_orders", cheaters.no_orders)
     cast = {"shuffler-1": RemembersWhoIsWho, "analyzer": CuriousAnalyzer}
     async with arena(tmp_path, 2, cast) as deployment:
         terms = await deployment.operator.open_round(ROUND)

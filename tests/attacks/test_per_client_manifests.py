@@ -17,7 +17,7 @@ from croupier.protocol.names import Digest, RoundId
 from croupier.protocol.onion import Onion
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
-from croupier.runtime.service import ServiceSetup
+from croupier.runtime.setup import ServiceSetup
 from tests.attacks import cheaters
 from tests.support import settings
 from tests.support.arena import arena
@@ -44,10 +44,10 @@ class TagsAVictim(cheaters.CheatingShuffler):
 
     async def GetRound(self, request: rpc.GetRoundRequest, context: cheaters.Context) -> rpc.GetRoundResponse:  # noqa: N802
         answer = await super().GetRound(request, context)
-        answer.manifest.payload = self.altered(await self.terms(request.round_id))
-        kept = [one for one in answer.manifest.signatures if one.signer != self.name]
+        answer.manifest.payload = self.altered(await self.engine.terms(request.round_id))
+        kept = [one for one in answer.manifest.signatures if one.signer != self.peers.name]
         del answer.manifest.signatures[:]
-        answer.manifest.signatures.extend([self.identity.sign(Kind.MANIFEST, answer.manifest.payload), *kept])
+        answer.manifest.signatures.extend([self.peers.identity.sign(Kind.MANIFEST, answer.manifest.payload), *kept])
         return answer
 
     def tamper(self, terms: RoundTerms, lanes: cheaters.Lanes, drops: dict[pb.Lane.ValueType, dict[str, int]]) -> None:
@@ -66,7 +66,7 @@ async def test_a_client_refuses_terms_that_were_made_for_it(tmp_path: Path) -> N
             await fetch_terms(deployment.channel, deployment.deployment, terms.round_id)
         hop = deployment.service("shuffler-1")
         assert isinstance(hop, TagsAVictim)
-        alone = hop.identity.signed(Kind.MANIFEST, hop.altered(terms))
+        alone = hop.peers.identity.signed(Kind.MANIFEST, hop.altered(terms))
         with pytest.raises(SignatureError, match="lacks the signature of accountant, analyzer, shuffler-2"):
             accept_manifest(alone, deployment.deployment)
 

@@ -35,7 +35,7 @@ from croupier.protocol.v1 import services_pb2 as rpc
 from tests.support import SUITE, settings
 from tests.support.arena import Arena, arena
 from tests.support.clients import seal_prepared, stranger, submissions_of
-from tests.support.clocks import DAY_S, Later
+from tests.support.clocks import DAY_S
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
 UNKNOWN, ACCEPTED = pb.SUBMISSION_CODE_UNKNOWN_CLIENT, pb.SUBMISSION_CODE_ACCEPTED
@@ -231,13 +231,12 @@ async def test_revocation_leaves_acknowledged_clients_in_their_round(tmp_path: P
 
 
 def pass_time(deployment: Arena, seconds: float) -> None:
-    for running in deployment.inside.running.values():
-        service: Any = running.service
-        service.clock = Later(service.clock, seconds / DAY_S)
+    for name in deployment.inside.running:
+        deployment.inside.ahead_s[name] += seconds
 
 
 def due_in(deployment: Arena, seconds: float, **changes: Any) -> RoundSettings:
-    now = deployment.service("shuffler-1").clock.now()
+    now = deployment.inside.clock.now() + deployment.inside.ahead_s["shuffler-1"]
     return replace(settings(**changes), close_deadline_unix_s=int(now + seconds))
 
 
@@ -282,7 +281,7 @@ async def test_what_waits_for_ever_is_deleted_in_the_end(tmp_path: Path) -> None
 
         async def states() -> set[pb.RoundState.ValueType]:
             for running in deployment.inside.running.values():
-                await running.service.delete_expired()
+                await running.service.retention.delete_expired()
             answers = await deployment.operator.status(terms.round_id)
             return {one.rounds[0].state for one in answers if not isinstance(one, grpc.aio.AioRpcError)}
 

@@ -25,8 +25,9 @@ from croupier.protocol.envelope import open_many
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.onion import Onion
 from croupier.protocol.v1 import messages_pb2 as pb
-from croupier.runtime.service import ENVELOPE_KEY, RELEASE_KEY, RoundService
+from croupier.runtime.service import RoundService
 from croupier.runtime.service_directory import load_secrets
+from croupier.runtime.setup import ENVELOPE_KEY, RELEASE_KEY
 from croupier.runtime.transaction import Transaction
 from croupier.shuffler.service import ShufflerService
 from tests.attacks import cheaters
@@ -132,8 +133,8 @@ class Tap:
             return await submit(service, request, context)  # type: ignore[arg-type]
 
         async def heard_deliver(service: RoundService, request: pb.DeliverRequest, context: object) -> object:
-            terms = await service.terms(request.round_id)
-            size = Onion(terms).arriving_size(request.lane, service.hop(terms))
+            terms = await service.engine.terms(request.round_id)
+            size = Onion(terms).arriving_size(request.lane, service.position.hop(terms))
             packed = b"" if request.lane == pb.LANE_TICKET else request.ciphertexts
             self.ciphertexts.update(packed[start : start + size] for start in range(0, len(packed), size))
             return await deliver(service, request, context)  # type: ignore[arg-type]
@@ -365,7 +366,7 @@ async def test_what_is_opened_before_the_close_is_not_to_be_read_from_a_disk(
 ) -> None:
     """Hop 1's files would tell which client sent which ciphertext of the lanes, in the order of arrival."""
     if not sealed:
-        monkeypatch.setattr("croupier.runtime.opening._Shelf.put", lambda self, index, records: records)
+        monkeypatch.setattr("croupier.runtime.lane_opener._RecordCipher.encrypt", lambda self, index, records: records)
     async with arena(tmp_path, 2) as deployment:
         terms = await deployment.operator.open_round(fine_settings())
         submissions = await deployment.seal(terms, 30, value=0.5)

@@ -52,7 +52,7 @@ def who_did_work(place: Path) -> set[int]:
 async def test_a_worker_that_is_killed_while_it_opens_costs_no_report(
     cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("croupier.runtime.opening.records_of", partial(records_unless_first, tmp_path))
+    monkeypatch.setattr("croupier.runtime.lane_opener.records_of", partial(records_unless_first, tmp_path))
 
     def settings_of(name: str) -> str:
         shutil.copytree(cluster.certificates, tmp_path / "deployment" / name / "cluster")

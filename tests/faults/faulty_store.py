@@ -20,14 +20,12 @@ import sqlalchemy as sa
 
 from croupier.protocol.errors import Code, Refusal
 from croupier.runtime.clock import Clock, SystemClock
+from croupier.runtime.steps import Step
 from croupier.runtime.store import Store
 from croupier.runtime.transaction import Transaction
 
 __all__ = [
     "ACTIONS",
-    "ERASE_LOG",
-    "FORGET_A_PIECE",
-    "PROGRESS_POINT",
     "SMALL_CHUNK_BYTES",
     "SMALL_PIECE_BYTES",
     "Action",
@@ -46,12 +44,8 @@ SMALL_CHUNK_BYTES = 1000
 """A few ciphertexts; with this lanes have several chunks, as those of large rounds have."""
 SMALL_PIECE_BYTES = 2000
 """A chunk or two; with this a round is forgotten in several transactions."""
-FORGET_A_PIECE = "forget a piece"
-ERASE_LOG = "erase the log"
-PROGRESS_POINT = "keep the progress"
-"""What hop 1 has committed then is what it has acknowledged of a sequential round."""
 _PROGRESS = "SELECT content FROM documents WHERE kind = 'sequential-progress'"
-_SENDS, _NO_LIMIT = "read a lane to send", 1 << 30
+_NO_LIMIT = 1 << 30
 _SECRETS = """
     SELECT ciphertexts FROM chunks WHERE ciphertexts IS NOT NULL
     UNION ALL SELECT content FROM opened
@@ -154,7 +148,7 @@ class FaultyStore(Store):
             result = work(tx)
             self._orders()  # a service that has died meanwhile does not commit
             self._note(point, tx.connection)
-            if point == PROGRESS_POINT:
+            if point == Step.KEEP_PROGRESS:  # what hop 1 has acknowledged of a sequential round
                 kept.extend(document for (document,) in _ask(tx.connection, _PROGRESS))
             if action == "kill before":
                 self._die()
@@ -170,12 +164,12 @@ class FaultyStore(Store):
         return result
 
     def _erase(self) -> None:
-        action = self._meet(ERASE_LOG)
+        action = self._meet(Step.SHRED_LOG)
         if action == "kill before":
             self._die()
         if action == "fail":
-            with self._errors(ERASE_LOG):
-                raise sa.exc.OperationalError(ERASE_LOG, None, RuntimeError("the disk is out of reach (ordered)"))
+            with self._errors(Step.SHRED_LOG):
+                raise sa.exc.OperationalError(Step.SHRED_LOG, None, RuntimeError("the disk is out of reach (ordered)"))
         super()._erase()
         if action == "kill after":
             self._die()
@@ -189,7 +183,7 @@ class FaultyStore(Store):
                     self._witness(f"secret - {blob[start : start + 24].hex()}")
         here = "SELECT round_id, direction, lane, chunk_index, chunk_count, digest FROM chunks"
         for *place, digest in _ask(connection, here):
-            if place[1] == "in" or point == _SENDS:
+            if place[1] == "in" or point == Step.READ_CHUNK_TO_SEND:
                 line = f"chunk {'/'.join(map(str, place))} {digest.hex()}"
                 if line.encode() not in self._known:
                     self._known.add(line.encode())

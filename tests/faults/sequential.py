@@ -29,7 +29,7 @@ from croupier.protocol.names import Digest
 from croupier.protocol.v1 import messages_pb2 as pb
 from tests.faults.oracle import Violation
 from tests.faults.play import Game
-from tests.faults.schedules import Step
+from tests.faults.schedules import Event
 from tests.faults.worlds import InProcessWorld
 from tests.support import Threads
 from tests.support.sequential import DIMENSION, Person, task
@@ -106,7 +106,7 @@ class SequentialGame(Game):
                     raise
                 await asyncio.sleep(_STEP_S)
 
-    async def step(self, number: int, step: Step) -> None:
+    async def step(self, number: int, step: Event) -> None:
         await super().step(number, step)
         await asyncio.sleep(_STEP_S)
         await self.revive()

@@ -41,7 +41,7 @@ OWN_FILES = ("identity.key", "tls.key", "tls.crt")
 async def all_have(at: Table, deployment: Deployment) -> None:
     """Waits until every service has noticed the new file."""
     for _ in range(200):
-        if all(running.service.deployment == deployment for running in at.inside.running.values()):
+        if all(running.service.peers.deployment == deployment for running in at.inside.running.values()):
             return
         await asyncio.sleep(0.05)
     raise AssertionError("a service has not noticed the new deployment file")
@@ -65,7 +65,7 @@ async def test_every_service_changes_its_keys_while_a_round_runs(tmp_path: Path)
             deployment = activate(directory, name)
             await all_have(at, deployment)
             assert deployment.service(name).identity != old.service(name).identity
-            assert at.inside.running[name].service.identity.public_key == deployment.identities[name][0]
+            assert at.inside.running[name].service.peers.identity.public_key == deployment.identities[name][0]
         async with Operator(directory) as operator:
             await operator.close_round(terms.round_id)
             publication, certificate = await operator.result(terms.round_id, WAIT_S)

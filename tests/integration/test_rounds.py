@@ -33,6 +33,7 @@ from croupier.protocol.tickets import BLINDED_BYTES, TicketRequest
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
+from croupier.runtime.steps import Step
 from croupier.runtime.transaction import Transaction
 from croupier.show.published import publication_json
 from tests.support import BIT, settings
@@ -105,9 +106,9 @@ async def test_every_service_restarts_between_and_within_rounds(tmp_path: Path) 
 async def test_a_batch_is_the_same_where_it_does_not_fit_into_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: int
 ) -> None:
-    monkeypatch.setattr("croupier.shuffler.service._HELD_BYTES", held)
-    monkeypatch.setattr("croupier.shuffler.service._WINDOW_BYTES", 10_000)
-    monkeypatch.setattr("croupier.runtime.delivery._CHUNK_BYTES", 2_000)
+    monkeypatch.setattr("croupier.shuffler.batch_mixer._HELD_BYTES", held)
+    monkeypatch.setattr("croupier.shuffler.batch_mixer._WINDOW_BYTES", 10_000)
+    monkeypatch.setattr("croupier.runtime.lane_sender._CHUNK_BYTES", 2_000)
     async with table(tmp_path, 2) as at:
         terms = await at.operator.open_round(settings())
         await at.submit(terms, [Participant(1, 2.0)] * 30 + [Participant(0, 1.0)] * 20)
@@ -270,7 +271,7 @@ async def test_a_round_that_is_withdrawn_while_it_is_opened_stays_so(
         honest = hop.store.run
 
         async def with_a_second_operator(name: str, work: Callable[[Transaction], Any]) -> Any:
-            if name == "open the round":
+            if name == Step.OPEN_ROUND:
                 assert (await at.operator.withdraw("twice"))["shuffler-1"] == "DISPOSED"
             return await honest(name, work)
 

@@ -16,8 +16,9 @@ from croupier.protocol.onion import Onion
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
+from croupier.runtime.steps import Step
 from tests.support import BIT, settings
-from tests.support.clocks import Later
+from tests.support.clocks import DAY_S
 from tests.support.rounds import Table, people, table
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
@@ -25,10 +26,9 @@ KEPT = {"shuffler-1": set[str](), "accountant": {"certificate"}, "analyzer": {"p
 
 
 async def pass_days(at: Table, days: float) -> None:
-    for running in at.inside.running.values():
-        service: Any = running.service
-        service.clock = Later(service.clock, days)
-        await service.delete_expired()
+    for name, running in at.inside.running.items():
+        at.inside.ahead_s[name] += days * DAY_S
+        await running.service.retention.delete_expired()
 
 
 def files_of(at: Table) -> bytes:
@@ -56,13 +56,13 @@ async def test_a_large_round_is_deleted_in_pieces(tmp_path: Path, monkeypatch: p
 
         async def between(name: str, work: Any) -> Any:
             result = await run(name, work)
-            if name == "delete a piece":
+            if name == Step.DELETE_PAGE:
                 left.append(await run("count", lambda tx: tx.num_submissions(terms.round_id)))
             return result
 
         monkeypatch.setattr(service.store, "run", between)
-        service.clock = Later(service.clock, 31.0)
-        await service.delete_expired()
+        at.inside.ahead_s["shuffler-1"] += 31.0 * DAY_S
+        await service.retention.delete_expired()
         assert left == [23, 16, 9, 2, 0]
         assert not await run("who is left", lambda tx: tx.submission_hashes(terms.round_id))
 

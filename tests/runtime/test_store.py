@@ -26,6 +26,7 @@ from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.names import PrivateKey, PublicKey
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.database import Timeouts
+from croupier.runtime.steps import Step
 from croupier.runtime.store import Store
 from croupier.runtime.transaction import Transaction
 from tests.support.lanes import chunks
@@ -283,7 +284,7 @@ async def test_others_get_their_turn_between_two_pieces(store: Store, monkeypatc
     await erasing
     turns = [at for at, name in enumerate(names) if name == "another"]
     assert turns == [1, 3, 5, 7, 9]
-    assert names.count("forget a piece") > 20
+    assert names.count(Step.SHRED_PAGE) > 20
 
 
 @pytest.mark.asyncio

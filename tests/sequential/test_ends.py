@@ -18,6 +18,7 @@ from croupier.protocol.identity import sign_submission
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.onion import Onion
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.shuffler.sequential import SequentialHop
 from croupier.shuffler.service import ShufflerService
 from tests.support.sequential import Table, laid, num_present, people, settings, signed_answer, task
 from tests.support.statements import codes
@@ -149,16 +150,16 @@ async def test_a_round_that_stops_during_the_asking_leaves_nothing_there(
     async with laid(tmp_path) as table:
         group = people(8)
         terms = await table.gather(group, settings(task()))
-        original, passed = ShufflerService._pass_on, 0
+        original, passed = SequentialHop.pass_on, 0
 
-        async def broken(self: ShufflerService, of: RoundTerms, answer: bytes) -> pb.RelayResponse:
+        async def broken(self: SequentialHop, of: RoundTerms, answer: bytes) -> pb.RelayResponse:
             nonlocal passed
             passed += 1
             if passed == 3:
                 raise Refusal(Code.WRONG_STATE, "for the test")
             return await original(self, of, answer)
 
-        monkeypatch.setattr(ShufflerService, "_pass_on", broken)
+        monkeypatch.setattr(SequentialHop, "pass_on", broken)
         with pytest.raises(Refusal, match="the round has ended without a result"):
             await table.take(terms, group)
         assert await kept(table, terms, "shuffler-1", "sequential-progress") == []

@@ -29,10 +29,10 @@ from croupier.protocol.onion import Onion
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2_grpc as stubs
-from croupier.runtime.service import ENVELOPE_KEY
 from croupier.runtime.service_directory import load_secrets
+from croupier.runtime.setup import ENVELOPE_KEY
 from croupier.shuffler.attendance import MAX_ATTENDANCES, Attendance, Stream
-from croupier.shuffler.service import ShufflerService
+from croupier.shuffler.sequential import SequentialHop
 from tests.support import BIT
 from tests.support import settings as bit_settings
 from tests.support.sequential import DIMENSION, Person, Table, laid, people, settings, signed_answer, task
@@ -216,14 +216,14 @@ async def test_answers_come_from_the_predecessor_alone_and_are_learnt_from_once(
         group = people(8)
         terms = await table.gather(group, settings(task()))
         passed_on: asyncio.Queue[bytes] = asyncio.Queue()
-        original = ShufflerService._pass_on
+        original = SequentialHop.pass_on
 
-        async def watched(self: ShufflerService, of: RoundTerms, answer: bytes) -> pb.RelayResponse:
+        async def watched(self: SequentialHop, of: RoundTerms, answer: bytes) -> pb.RelayResponse:
             response = await original(self, of, answer)
             passed_on.put_nowait(answer)
             return response
 
-        monkeypatch.setattr(ShufflerService, "_pass_on", watched)
+        monkeypatch.setattr(SequentialHop, "pass_on", watched)
         taking = asyncio.create_task(table.take(terms, group))
         sealed = await asyncio.wait_for(passed_on.get(), 60)
         second = table.inside.running["shuffler-2"].service

@@ -21,8 +21,7 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
 
 async def kill(inside: InProcess, name: str) -> None:
     running = inside.running.pop(name)
-    for driver in running.service._drivers.values():
-        driver.cancel()
+    running.service.engine.cancel()
     running._files.stop()
     await running._server.stop(0)
     await running._readiness.stop()

@@ -25,7 +25,8 @@ from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
-from croupier.runtime.service import RoundService, ServiceSetup
+from croupier.runtime.service import RoundService
+from croupier.runtime.setup import ServiceSetup
 from tests.support import InProcess, in_memory, in_process
 from tests.support.clients import crafted, seal_all_of, seal_prepared, submissions_of
 

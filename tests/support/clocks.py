@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from croupier.runtime.clock import Clock
@@ -9,12 +10,13 @@ from croupier.runtime.clock import Clock
 DAY_S = 24 * 3600
 
 
-@dataclass
-class Later(Clock):
-    """A clock that is ahead of another one."""
+@dataclass(frozen=True)
+class Ahead:
+    """The clock of one service, which may be ahead of the others."""
 
-    of: Clock
-    days: float = 0.0
+    clock: Clock
+    ahead_s: Mapping[str, float]
+    name: str
 
     def now(self) -> float:
-        return self.of.now() + self.days * DAY_S
+        return self.clock.now() + self.ahead_s[self.name]

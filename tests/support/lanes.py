@@ -21,5 +21,5 @@ def chunks(tx: Transaction, round_id: str, direction: str, lane: int) -> list[by
 async def lane_in(service: RoundService, terms: RoundTerms, lane: pb.Lane.ValueType) -> list[bytes]:
     """Returns the ciphertexts of a complete incoming lane in the order of their arrival."""
     packed = await service.store.run("look", lambda tx: chunks(tx, terms.round_id, "in", lane))
-    size = Onion(terms).arriving_size(lane, service.hop(terms))
+    size = Onion(terms).arriving_size(lane, service.position.hop(terms))
     return [ciphertext for chunk in packed or [] for ciphertext in unpack(chunk, size)]

@@ -53,7 +53,7 @@ class Person:
 
 def num_present(shuffler: Any, round_id: str) -> int:
     """Returns how many clients of a round hop 1 can ask at the moment."""
-    return sum(of == round_id for of, _ in shuffler.attendance._place)
+    return sum(of == round_id for of, _ in shuffler.sequential.attendance._place)
 
 
 def people(count: int) -> dict[str, Person]:

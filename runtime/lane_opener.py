@@ -1,22 +1,21 @@
-"""Opening: what arrives in a lane is opened chunk by chunk while it arrives, and what came of it waits in the store.
+"""Opens the lanes that come to a service, chunk by chunk while they arrive, and keeps the records in the store.
 
-A chunk is opened once in effect: its outcome is one transaction, and a crash before that costs the work alone. What is
-left when a batch is complete is opened then, so the background work may fail, or stop, at any point. The outcome is
-encrypted with a key that is derived from the round's private key: it can be read by those who can open the envelopes,
-and by no one once that key is destroyed.
+The records of a chunk are stored once, in one transaction; a crash before that costs the work alone. The chunks that
+are not opened when a batch is complete are opened then, so work in the background may fail or stop at any point.
+Records are encrypted with a key that is derived from the round's private key: only those who can open the envelopes can
+read them, and nobody can once that key is destroyed.
 
 All records of a lane have one size.
 """
 
 from __future__ import annotations
 
-import abc
 import asyncio
 import logging
 import os
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from functools import partial
 
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
@@ -28,52 +27,62 @@ from croupier.protocol.envelope import KeyPair
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.v1 import messages_pb2 as pb
-from croupier.runtime.round_driver import ENVELOPE_KEY, RoundDriver, ServiceSetup
+from croupier.runtime.setup import ENVELOPE_KEY, ServiceSetup
+from croupier.runtime.steps import Step
 from croupier.runtime.tasks import LaneWork, Page, Record, records_of
 from croupier.runtime.transaction import Transaction
 
-__all__ = ["ITEMS_AT_ONCE", "ITEMS_ON_A_CLUSTER", "Opening"]
+__all__ = ["ITEMS_AT_ONCE", "ITEMS_ON_A_CLUSTER", "LaneOpener", "MakeLaneWork"]
 
 _log = logging.getLogger(__name__)
 _NONCE_BYTES = 12
 ITEMS_AT_ONCE, ITEMS_ON_A_CLUSTER = 500, 1000
-"""So many are one job: 20 ms of work in a process of this machine, or 40 ms where a job costs 2 ms beside it."""
+"""How many items one job opens: 20 ms of work in a process here, 40 ms on a cluster, where a job itself costs 2 ms."""
 _PAGES_AT_ONCE, _PAGES_ON_A_CLUSTER = 2, 16
-"""So many pages of chunks are opened side by side: here the processes have work while the outcome of one is kept."""
+"""How many pages of chunks are opened side by side: the processes have work while the records of one are stored."""
+MakeLaneWork = Callable[[RoundTerms, Mapping[str, KeyPair], pb.Lane.ValueType], LaneWork]
+"""Returns how a role opens a lane, from the terms and the keys of the round."""
 
 
-class _Shelf:
-    """Encrypts and decrypts the records of a chunk as they stand in the store."""
+class _RecordCipher:
+    """Encrypts and decrypts the records of a chunk for the store."""
 
     def __init__(self, private_key: bytes, round_id: str, lane: pb.Lane.ValueType) -> None:
         key = HKDF(SHA256(), 32, salt=None, info=b"croupier/v1/opened").derive(private_key)
         self._cipher, self._place = ChaCha20Poly1305(key), f"{round_id}\0{lane}\0"
 
-    def put(self, index: int, records: bytes) -> bytes:
+    def encrypt(self, index: int, records: bytes) -> bytes:
         nonce = os.urandom(_NONCE_BYTES)
         return nonce + self._cipher.encrypt(nonce, records, f"{self._place}{index}".encode())
 
-    def take(self, index: int, content: bytes) -> bytes:
+    def decrypt(self, index: int, content: bytes) -> bytes:
         return self._cipher.decrypt(content[:_NONCE_BYTES], content[_NONCE_BYTES:], f"{self._place}{index}".encode())
 
 
-class Opening(RoundDriver):
-    """The part of a role that opens what comes to it."""
+class LaneOpener:
+    """Opens the chunks of lanes, and returns what was in them.
 
-    def __init__(self, setup: ServiceSetup) -> None:
-        super().__init__(setup)
+    Args:
+        setup: of the service.
+        lane_work: says how the role opens a lane, with the keys of the round.
+        early: the lanes of which chunks are opened as they arrive; the others wait until their batch is complete.
+    """
+
+    def __init__(self, setup: ServiceSetup, lane_work: MakeLaneWork, early: Collection[pb.Lane.ValueType]) -> None:
+        self._store = setup.store
+        self._metrics = setup.metrics
+        self._pool = setup.pool
+        self.cluster = setup.cluster
+        self._lane_work = lane_work
+        self._early = early
         self._pages_at_once = _PAGES_AT_ONCE if setup.cluster is None else _PAGES_ON_A_CLUSTER
         self._opened_until = 0.0
         self._opening: dict[tuple[str, pb.Lane.ValueType], asyncio.Task[None]] = {}
 
-    @abc.abstractmethod
-    def lane_work(self, terms: RoundTerms, keys: Mapping[str, KeyPair], lane: pb.Lane.ValueType) -> LaneWork:
-        """Returns how this role opens a lane."""
-
     def open_soon(self, terms: RoundTerms, lane: pb.Lane.ValueType, in_s: float = 0.0) -> None:
-        """Opens what has arrived in a lane, in the background, now or so many seconds later."""
+        """Opens what has arrived in a lane, in the background, now or `in_s` seconds later; not if it must wait."""
         place = terms.round_id, lane
-        if place not in self._opening:
+        if lane in self._early and place not in self._opening:
             task = self._opening[place] = asyncio.create_task(self._open_in_background(terms, lane, in_s))
             task.add_done_callback(lambda _: self._opening.pop(place, None))
 
@@ -93,11 +102,10 @@ class Opening(RoundDriver):
         await self._open_behind(terms, lane, -1)
 
     async def stop(self) -> None:
-        """See `RoundDriver.stop`."""
+        """Stops the work in the background, and waits until it has ended."""
         for task in self._opening.values():
             task.cancel()
         await asyncio.gather(*self._opening.values(), return_exceptions=True)
-        await super().stop()
 
     async def _open_behind(self, terms: RoundTerms, lane: pb.Lane.ValueType, after: int | None) -> None:
         """Opens what has arrived in a lane and is not opened, behind a chunk, or (None) behind the last opened one."""
@@ -120,22 +128,22 @@ class Opening(RoundDriver):
     async def _next_unopened(
         self, terms: RoundTerms, lane: pb.Lane.ValueType, after: int | None
     ) -> list[tuple[int, bytes]]:
-        return await self.store.run("find what is not opened", lambda tx: tx.unopened(terms.round_id, lane, after))
+        return await self._store.run(Step.FIND_UNOPENED_CHUNKS, lambda tx: tx.unopened(terms.round_id, lane, after))
 
     async def _open_page(self, terms: RoundTerms, lane: pb.Lane.ValueType, page: list[tuple[int, bytes]]) -> None:
         started = time.perf_counter()
-        keys = await self.store.run("read the keys to open", lambda tx: tx.keys(terms.round_id))
+        keys = await self._store.run(Step.READ_KEYS_TO_OPEN, lambda tx: tx.keys(terms.round_id))
         if ENVELOPE_KEY not in keys:  # forgotten meanwhile
             return
-        lane_work = self.lane_work(terms, keys, lane)
-        shelf = _Shelf(keys[ENVELOPE_KEY].private, terms.round_id, lane)
+        lane_work = self._lane_work(terms, keys, lane)
+        cipher = _RecordCipher(keys[ENVELOPE_KEY].private, terms.round_id, lane)
         chunks = [unpack(chunk, lane_work.arriving_size) for _, chunk in page]
         items = [item for chunk in chunks for item in chunk]
-        pool, at_once = (self.cluster, ITEMS_ON_A_CLUSTER) if self.cluster else (self.pool, ITEMS_AT_ONCE)
+        pool, at_once = (self.cluster, ITEMS_ON_A_CLUSTER) if self.cluster else (self._pool, ITEMS_AT_ONCE)
         records, cpu_s = await pool.map_chunks(partial(records_of, lane_work), items, at_once)
         opened, start = [], 0
         for (index, _), chunk in zip(page, chunks, strict=True):
-            opened.append((index, shelf.put(index, b"".join(records[start : start + len(chunk)]))))
+            opened.append((index, cipher.encrypt(index, b"".join(records[start : start + len(chunk)]))))
             start += len(chunk)
 
         def keep(tx: Transaction) -> None:
@@ -144,16 +152,16 @@ class Opening(RoundDriver):
             tx.add_cost(terms.round_id, "open", now - max(started, self._opened_until), cpu_s)
             self._opened_until = now
 
-        await self.store.run("keep what was opened", keep)
-        self.metrics.stage("open", time.perf_counter() - started)
+        await self._store.run(Step.KEEP_RECORDS, keep)
+        self._metrics.stage("open", time.perf_counter() - started)
 
     def keep_records(
         self, tx: Transaction, terms: RoundTerms, lane: pb.Lane.ValueType, records: Sequence[bytes]
     ) -> None:
         """Adds records behind the others of a lane that grows until it is closed, as if their items had been kept."""
-        shelf = _Shelf(tx.keys(terms.round_id)[ENVELOPE_KEY].private, terms.round_id, lane)
+        cipher = _RecordCipher(tx.keys(terms.round_id)[ENVELOPE_KEY].private, terms.round_id, lane)
         index = tx.next_chunk_index(terms.round_id, lane)
-        tx.append_opened(terms.round_id, lane, index, shelf.put(index, b"".join(records)))
+        tx.append_opened(terms.round_id, lane, index, cipher.encrypt(index, b"".join(records)))
 
     async def records(self, terms: RoundTerms, lane: pb.Lane.ValueType) -> AsyncIterator[list[Record]]:
         """Yields the records of a lane, in the order in which its items arrived, so many at a time."""
@@ -162,15 +170,15 @@ class Opening(RoundDriver):
 
     async def pages(self, terms: RoundTerms, lane: pb.Lane.ValueType) -> AsyncIterator[Page]:
         """Yields the same as they are stored."""
-        keys = await self.store.run("read the keys to look at a lane", lambda tx: tx.keys(terms.round_id))
+        keys = await self._store.run(Step.READ_KEYS_OF_RECORDS, lambda tx: tx.keys(terms.round_id))
         if ENVELOPE_KEY not in keys:
             raise Refusal(Code.WRONG_STATE, "the keys of the round are gone")
-        size = self.lane_work(terms, keys, lane).record_size
-        shelf = _Shelf(keys[ENVELOPE_KEY].private, terms.round_id, lane)
+        size = self._lane_work(terms, keys, lane).record_size
+        cipher = _RecordCipher(keys[ENVELOPE_KEY].private, terms.round_id, lane)
         after = -1
         while page := await self._next_opened(terms, lane, after):
             after = page[-1][0]
-            yield Page(size, b"".join(shelf.take(index, content) for index, content in page))
+            yield Page(size, b"".join(cipher.decrypt(index, content) for index, content in page))
 
     async def _next_opened(self, terms: RoundTerms, lane: pb.Lane.ValueType, after: int) -> list[tuple[int, bytes]]:
-        return await self.store.run("read what was opened", lambda tx: tx.opened(terms.round_id, lane, after))
+        return await self._store.run(Step.READ_RECORDS, lambda tx: tx.opened(terms.round_id, lane, after))
