@@ -27,14 +27,14 @@ from croupier.accountant.round_cost import ORDERS, RoundCost
 
 __all__ = ["PrivacyFilter", "delta_for_basic", "last_cut", "smallest_admitting_epsilon"]
 
-_BASIC_SHARE = Fraction(1, 4)
+BASIC_SHARE = Fraction(1, 4)
 """The part of delta for paths on which epsilons and deltas add up to little enough: pure budgets need nothing of it."""
-_LOST_SHARE = Fraction(1, 8)
+LOST_SHARE = Fraction(1, 8)
 """The part of delta for what the other paths lose with certainty: local deltas, and the cut tails of curves."""
-_GAUSSIAN_SHARE = Fraction(3, 8)
+GAUSSIAN_SHARE = Fraction(3, 8)
 """The part of delta for paths that Gaussian variances admit, which is most rounds of many people: 3/8 instead of all of
 it costs 4 % of epsilon at delta = 1e-6."""
-_RENYI_SHARE = Fraction(1, 4)
+RENYI_SHARE = Fraction(1, 4)
 """The part of delta for paths that moments admit: rounds whose loss is large and bounded, where they are sharper."""
 _FIRST_CUT = 1e-4
 """The first way to cut: a curve is followed to where its delta is at most this part of the total delta, and the tail
@@ -102,12 +102,12 @@ def smallest_admitting_epsilon(
 
 def delta_for_basic(rounds: Sequence[RoundCost]) -> float:
     """Returns a total delta at which basic composition admits the rounds for some epsilon; it may be above 1."""
-    return sum_above(cost.basic[1] for cost in rounds for _ in range(int(1 / _BASIC_SHARE)))
+    return sum_above(cost.basic[1] for cost in rounds for _ in range(int(1 / BASIC_SHARE)))
 
 
 def last_cut(rounds: int, delta: float) -> float:
     """Returns the smallest delta to which the curves of that many rounds are followed for a total delta."""
-    return _cuts(rounds)[-1].at * delta
+    return filter_cuts(rounds)[-1].at * delta
 
 
 @dataclass(frozen=True)
@@ -125,10 +125,10 @@ class _Cut:
     @property
     def rounds(self) -> int:
         """How many rounds lose no more than this way's share, whatever their curves are."""
-        return int(self.part * _LOST_SHARE / Fraction(self.at))
+        return int(self.part * LOST_SHARE / Fraction(self.at))
 
 
-def _cuts(rounds: int) -> list[_Cut]:
+def filter_cuts(rounds: int) -> list[_Cut]:
     """Returns the ways to cut up to the first that is enough for so large a number of rounds."""
     found = [_Cut(_FIRST_CUT, 1 - _NEXT_PART)]
     while found[-1].rounds < rounds:
@@ -154,7 +154,7 @@ class _AfterCut:
     @classmethod
     def of(cls, counts: Mapping[RoundCost, int], delta: float, cut: _Cut) -> _AfterCut | None:
         tails = [(cost.tail(cut.at * delta), count) for cost, count in counts.items()]
-        if sum(count * Fraction(tail.lost) for tail, count in tails) > cut.part * _LOST_SHARE * Fraction(delta):
+        if sum(count * Fraction(tail.lost) for tail, count in tails) > cut.part * LOST_SHARE * Fraction(delta):
             return None
         rounding = 1 + (len(tails) + 2) * UNIT  # of a sum of that many products of numbers >= 0
         return cls(
@@ -173,11 +173,11 @@ class _AfterCut:
         if self.variance == 0:
             return True
         mu = math.sqrt(self.variance) * (1 + 2 * UNIT)
-        share = float(_GAUSSIAN_SHARE) * self.part * self.delta
+        share = float(GAUSSIAN_SHARE) * self.part * self.delta
         return bool(gaussian_delta(mu, epsilon) * (1 + gaussian_error(mu)) <= share)
 
     def _renyi_within(self, epsilon: float) -> bool:
-        whole = float(_RENYI_SHARE) * self.delta
+        whole = float(RENYI_SHARE) * self.delta
         share = math.log(whole * self.part)
         reached = _CONVERSION + self.moments - (ORDERS - 1) * epsilon
         margin = 1e-9 + 1e-12 * (self.moments + (ORDERS - 1) * epsilon)  # far above what is rounded here
@@ -208,8 +208,8 @@ class _Sums:
         if not counts or min(counts.values()) < 1:
             raise ValueError("rounds is empty or has a count below 1; it must hold at least one round")
         deltas = sum(count * written(cost.basic[1]) for cost, count in counts.items())
-        kept = deltas <= _BASIC_SHARE * written(delta)
-        after = (_AfterCut.of(counts, delta, cut) for cut in _cuts(counts.total()))
+        kept = deltas <= BASIC_SHARE * written(delta)
+        after = (_AfterCut.of(counts, delta, cut) for cut in filter_cuts(counts.total()))
         return cls(
             delta=delta,
             only=next(iter(counts)) if counts.total() == 1 else None,

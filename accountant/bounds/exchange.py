@@ -97,7 +97,7 @@ class HostSums(ABC):
             top = stage.max(1)
             exponent = top + np.log(np.exp(stage - top[:, None]).sum(1))
             exponent += EXPONENT * (1 + np.abs(top) + float(np.abs(self.log_mass).max()))
-            return _integral(theta, spread, hosts, edges, exponent)
+            return integral(theta, spread, hosts, edges, exponent)
 
     def _tilt(self) -> Floats:
         """The theta with about the smallest bound for each row, where the integrand is least at r = 0: any is sound."""
@@ -120,7 +120,7 @@ class HostSums(ABC):
         return theta
 
 
-def _integral(theta: Floats, spread: Floats, hosts: Floats, edges: Floats, exponent: Floats) -> Floats:
+def integral(theta: Floats, spread: Floats, hosts: Floats, edges: Floats, exponent: Floats) -> Floats:
     """(1/pi theta) e^(theta^2 s^2/2) times the integral of e^(-theta^2 s^2 r^2/2)/(1 + r^2) e^exponent dr, rounded up.
 
     Each cell is charged at its left end for the two explicit factors, which decrease; beyond the last cell the product

@@ -170,7 +170,7 @@ class TwoGroupProfile(Curve):
         mass, (alone, _) = split.mass(at), split.mean(at, tails=False)
         even = -alone / mass  # so that the core has no mass, and all of the mean is the tails'
         one, two = (
-            _Group.of(self, hosts, at, split.with_moved(even), tails=tails)
+            GroupSums.of(self, hosts, at, split.with_moved(even), tails=tails)
             for hosts, tails in ((self.core, False), (self.tails, True))
         )
         total = np.hypot(one.deviation, two.deviation)
@@ -219,7 +219,7 @@ class _Worst:
 
 
 @dataclass(frozen=True, eq=False)
-class _Group:
+class GroupSums:
     """One of the groups at K distances: its clocks, which are the same at all knots."""
 
     hosts: HostGroup
@@ -231,7 +231,7 @@ class _Group:
     """How many terms of a power series are enough."""
 
     @classmethod
-    def of(cls, curve: TwoGroupProfile, hosts: HostGroup, at: Distances, split: Split, *, tails: bool) -> _Group:
+    def of(cls, curve: TwoGroupProfile, hosts: HostGroup, at: Distances, split: Split, *, tails: bool) -> GroupSums:
         number = at.distance.size
         families = [split.family(at, rate, tails=tails, terms=3) for rate in hosts.rates.tolist()]
         scale = np.stack([np.ones(number) if f is None else f.largest(number, 0) for f in families], axis=1)

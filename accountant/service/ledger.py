@@ -99,7 +99,7 @@ class Limit:
             return True
         if not self.fixed_terms:
             return False
-        composed = _together(rounds, self.delta, True)
+        composed = total_of_rounds(rounds, self.delta, True)
         return (composed is not None and composed.epsilon <= self.epsilon) or (
             sum(_as_written(entries) for entries in rounds) <= written(self.epsilon)
             and sum(written(cost.delta) for cost in costs) <= written(self.delta)
@@ -275,7 +275,7 @@ class Ledger:
             records = len(of_records & mine.keys())
             unit = f"; ONE RECORD only, in {records} of {len(mine)} rounds" if records else ""
             costs = list(mine.values())
-            found = _together(costs, delta, fixed_terms)
+            found = total_of_rounds(costs, delta, fixed_terms)
             enough = None if found else _enough_delta(costs, delta, fixed_terms)
             return Spent(f"{name}{unit}", len(mine), found, enough)
 
@@ -297,7 +297,7 @@ class Ledger:
         missing = sorted(set(round_ids) - rounds.keys())
         if missing:
             raise ValueError(f"the ledger has no {', '.join(missing)}; only granted rounds are entered")
-        return _together([rounds[round_id] for round_id in sorted(set(round_ids))], delta, fixed_terms)
+        return total_of_rounds([rounds[round_id] for round_id in sorted(set(round_ids))], delta, fixed_terms)
 
     def refusal(self, round_id: str, entries: Sequence[Entry], limit: Limit) -> Statement[RefusalReason] | None:
         """Why this round may not be granted, or None. A round that is entered already is not counted twice."""
@@ -305,7 +305,7 @@ class Ledger:
         if limit.allows([*others, entries]):
             return None
         both = (others, [*others, list(entries)])
-        before, after = (_together(rounds, limit.delta, limit.fixed_terms) for rounds in both)
+        before, after = (total_of_rounds(rounds, limit.delta, limit.fixed_terms) for rounds in both)
         remaining = 0.0 if before is None else max(0.0, difference(limit.epsilon, before.epsilon))
         about = {
             "delta": limit.delta,
@@ -373,10 +373,10 @@ def _enough_delta(rounds: Sequence[Sequence[Entry]], delta: float, fixed_terms: 
     added_up = sum_above(max(e.delta for e in entries) for entries in rounds)
     candidates = [LEAST_DELTA, added_up] if fixed_terms else [added_up, delta_for_basic([_cost(e) for e in rounds])]
     larger = [candidate for candidate in candidates if delta < candidate < 1]
-    return next((enough for enough in sorted(larger) if _together(rounds, enough, fixed_terms) is not None), None)
+    return next((enough for enough in sorted(larger) if total_of_rounds(rounds, enough, fixed_terms) is not None), None)
 
 
-def _together(rounds: Sequence[Sequence[Entry]], delta: float, fixed_terms: bool) -> Guarantee | None:
+def total_of_rounds(rounds: Sequence[Sequence[Entry]], delta: float, fixed_terms: bool) -> Guarantee | None:
     """One client in all rounds, in each of them in whichever of its tiers is the worst. None: nothing is proved."""
     if not rounds:
         return Guarantee(0.0, 0.0, Grade.CERTIFIED, (state(Method.NO_ROUND),))

@@ -166,7 +166,7 @@ Watch = Callable[[PlannedRound], AbstractContextManager[Callable[[int, int], Non
 
 
 @contextmanager
-def _unwatched(_: PlannedRound) -> Iterator[Callable[[int, int], None]]:
+def unwatched(_: PlannedRound) -> Iterator[Callable[[int, int], None]]:
     yield lambda done, total: None
 
 
@@ -221,7 +221,7 @@ def plan_demo(
     return DemoPlan(tuple(rounds), delta)
 
 
-async def run_demo(directory: Path, plan: DemoPlan, watch: Watch = _unwatched) -> dict[str, Any]:
+async def run_demo(directory: Path, plan: DemoPlan, watch: Watch = unwatched) -> dict[str, Any]:
     """Asks the questions one after the other, and returns the JSON document of `croupier demo`.
 
     Args:
@@ -238,14 +238,14 @@ async def run_demo(directory: Path, plan: DemoPlan, watch: Watch = _unwatched) -
         async with Operator(directory) as operator, fleet_of(operator, directory, pool) as fleet:
             await pool.warm()
             for planned in plan.rounds:
-                outcome = await play_round(operator, planned.settings, partial(_submit, fleet, planned, watch))
+                outcome = await play_round(operator, planned.settings, partial(submit_planned, fleet, planned, watch))
                 if not outcome.certificate.granted:
                     raise RuntimeError(f"round refused: {joined(refusals_of(outcome.certificate))}")
                 answers.append(_AnsweredQuestion(planned.asked, planned.group, planned.population, outcome))
     return _demo_json(answers) | {"together": _together(directory, answers, plan.delta)}
 
 
-async def _submit(fleet: Fleet, planned: PlannedRound, watch: Watch, terms: RoundTerms) -> dict[str, Any]:
+async def submit_planned(fleet: Fleet, planned: PlannedRound, watch: Watch, terms: RoundTerms) -> dict[str, Any]:
     population = planned.population
     users = population.participants
     with watch(planned) as progress:

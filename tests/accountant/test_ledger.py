@@ -27,7 +27,7 @@ from croupier.accountant.service.ledger import (
     Entry,
     Ledger,
     Limit,
-    _together,
+    total_of_rounds,
 )
 from croupier.protocol.calibration import unit_sigma
 from croupier.protocol.codes import Assumption, Method, RefusalReason
@@ -335,8 +335,8 @@ def test_a_limit_is_a_filter_unless_terms_are_said_to_be_fixed(engine: sa.Engine
 def test_a_limit_admits_a_study_of_many_waves(rounds: int) -> None:
     """Reproduction: after 1,250 rounds only the sum of local budgets was admitted, here 3,900 and more."""
     entries = entries_of()
-    spent = _together([entries] * rounds, 1e-5, False)
-    fixed = _together([entries] * rounds, 1e-5, True)
+    spent = total_of_rounds([entries] * rounds, 1e-5, False)
+    fixed = total_of_rounds([entries] * rounds, 1e-5, True)
     assert spent is not None
     assert fixed is not None
     assert fixed.epsilon < spent.epsilon < 1.25 * fixed.epsilon

@@ -19,12 +19,12 @@ from croupier.accountant.bounds.profile import Bounded
 from croupier.accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
 from croupier.accountant.privacy_curve import Proof
 from croupier.accountant.privacy_filter import (
-    _BASIC_SHARE,
-    _GAUSSIAN_SHARE,
-    _LOST_SHARE,
-    _RENYI_SHARE,
+    BASIC_SHARE,
+    GAUSSIAN_SHARE,
+    LOST_SHARE,
+    RENYI_SHARE,
     PrivacyFilter,
-    _cuts,
+    filter_cuts,
     last_cut,
     smallest_admitting_epsilon,
 )
@@ -178,10 +178,10 @@ def test_a_total_has_no_largest_number_of_rounds(rounds: int, dearer: float) -> 
 
 def test_what_all_cuts_and_sums_may_lose_adds_up_to_delta() -> None:
     """The parts of all ways to cut, each with three shares, and the share of basic composition."""
-    cuts = _cuts(10**9)
+    cuts = filter_cuts(10**9)
     assert [cut.rounds > 6 * before.rounds for before, cut in itertools.pairwise(cuts)] == [True] * (len(cuts) - 1)
-    shares = (_LOST_SHARE, _GAUSSIAN_SHARE, _RENYI_SHARE)
-    added = _BASIC_SHARE + sum(cut.part for cut in cuts) * sum(shares)
+    shares = (LOST_SHARE, GAUSSIAN_SHARE, RENYI_SHARE)
+    added = BASIC_SHARE + sum(cut.part for cut in cuts) * sum(shares)
     assert Fraction(0.999) < added < 1
 
 

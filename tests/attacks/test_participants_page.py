@@ -23,9 +23,9 @@ from croupier.protocol.tickets import BLINDED_BYTES, TicketIssuer
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.runtime.service_directory import load_secrets
-from tests.participant.place import Place, is_for_everybody, place
 from tests.support import settings
 from tests.support.gateways import PassOn, tickets_for_all
+from tests.support.participants import Place, is_for_everybody, place
 
 pytestmark = [pytest.mark.xdist_group("browser"), pytest.mark.asyncio(loop_scope="module")]
 

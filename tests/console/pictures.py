@@ -19,7 +19,7 @@ from playwright.async_api import Browser, async_playwright
 from croupier.client.submission import Participant
 from croupier.deploy.local.demo import SURVEY, SURVEY_QUESTIONS
 from croupier.deploy.operator.rounds import RoundSettings
-from tests.console.test_in_the_browser import served
+from tests.support.console import served
 from tests.support.rounds import Table, table
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -27,14 +27,13 @@ from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, Page, async_playwright, expect
 
 from croupier.client.submission import Participant
-from croupier.deploy.console.guard import Listening
-from croupier.deploy.console.server import ConsoleServer
 from croupier.deploy.operator.rounds import kept_result
 from croupier.protocol.deployment import DEPLOYMENT_FILE
 from croupier.protocol.mechanisms import OneBit
 from croupier.protocol.questions import Question
 from croupier.show.published import publication_json
 from tests.support import BIT, settings
+from tests.support.console import served
 from tests.support.rounds import Table, people, table
 
 pytestmark = [pytest.mark.xdist_group("browser"), pytest.mark.asyncio(loop_scope="module")]
@@ -68,15 +67,6 @@ class Place:
         assert await page.context.cookies() == []
         await page.context.close()
         assert [one for one in said if "status of 404" not in one and "status of 422" not in one] == []
-
-
-@asynccontextmanager
-async def served(directory: Path, at: Table) -> AsyncIterator[str]:
-    server = ConsoleServer(directory, Listening(), transport=at.inside.transport, every_s=0.3)
-    serving = asyncio.create_task(server.run_until_stopped())
-    yield server.url
-    server.should_exit = True
-    await serving
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

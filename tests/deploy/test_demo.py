@@ -13,7 +13,7 @@ import pytest
 from croupier.client.submission import Participant
 from croupier.deploy.local.budget_groups import parse_budget_groups
 from croupier.deploy.local.csv_columns import CsvFile
-from croupier.deploy.local.demo import PlannedRound, _submit, _unwatched, ask_about, plan_demo
+from croupier.deploy.local.demo import PlannedRound, ask_about, plan_demo, submit_planned, unwatched
 from croupier.deploy.local.users import FleetReport
 from tests.support import make_kit
 
@@ -70,7 +70,7 @@ async def test_the_planned_participants_answer_with_their_drawn_budgets(tmp_path
 
     fleet: Any = FakeFleet(*["SUBMISSION_CODE_ACCEPTED"] * 40)
     (tmp_path / "people.csv").unlink()  # nothing reads it any more
-    report = await _submit(fleet, only, watch, make_kit().terms)
+    report = await submit_planned(fleet, only, watch, make_kit().terms)
     assert fleet.users == [only.population.participants]
     assert fleet.users[0] is only.population.participants
     assert report["accepted"] == 40
@@ -81,4 +81,4 @@ async def test_the_planned_participants_answer_with_their_drawn_budgets(tmp_path
 async def test_a_demonstration_ends_where_an_answer_was_refused(tmp_path: Path) -> None:
     fleet: Any = FakeFleet(*["SUBMISSION_CODE_ACCEPTED"] * 39, "SUBMISSION_CODE_OVERLOADED")
     with pytest.raises(RuntimeError, match=r"of 41 rows 39 ACCEPTED, 1 OVERLOADED, 1 left out; 12 values clamped"):
-        await _submit(fleet, planned(tmp_path), _unwatched, make_kit().terms)
+        await submit_planned(fleet, planned(tmp_path), unwatched, make_kit().terms)

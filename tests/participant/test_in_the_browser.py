@@ -22,9 +22,9 @@ from croupier.protocol.mechanisms import KaryResponse, Laplace, OneBit
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.wordings import Wording
-from tests.participant.place import Place, is_for_everybody, place
 from tests.support import BIT, settings
 from tests.support.gateways import PassOn
+from tests.support.participants import Place, is_for_everybody, place
 from tests.support.rounds import people
 
 pytestmark = [pytest.mark.xdist_group("browser"), pytest.mark.asyncio(loop_scope="module")]

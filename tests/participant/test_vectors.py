@@ -24,7 +24,6 @@ from croupier.protocol.mechanisms import KaryResponse, Laplace, OneBit, Randomiz
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.wordings import Wording
-from tests.another_client.vectors import FILE
 from tests.support import make_kit
 
 WEB = Path(__file__).parents[2] / "web"
@@ -34,6 +33,8 @@ SIGNERS = {name: Identity(name, hashlib.sha256(name.encode()).digest()) for name
 MOOD = KaryResponse(3, ("a", "b", "c"))
 ASKED = Wording("en", "How?", "Title", "Help: x < 3", ("good", "so-so", "bad"))
 Change = Callable[[pb.Manifest], Any]
+
+FILE = Path(__file__).parents[1] / "vectors" / "client.json"
 
 
 def wording(**fields: Any) -> Change:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from croupier.accountant.bounds.exchange import SMOOTHING, _integral
+from croupier.accountant.bounds.exchange import SMOOTHING, integral
 from croupier.accountant.bounds.laplace_laws import Family
 from croupier.accountant.bounds.noise_sums import NoiseSums, _Tilted
 from tests.support.cuts import density, drawn_split, grid, marks, parts, row_of
@@ -169,7 +169,7 @@ def test_what_lies_beyond_the_last_cell_is_charged() -> None:
     """Cells that end early, of a product that does not fall: the integral by quadrature, at the best smoothing."""
     theta, spread, hosts = np.array([0.7]), np.array([2.0]), np.array([3.0])
     edges = np.array([[0.0, 0.2, 0.5, 0.8]])
-    found = float(_integral(theta, spread, hosts, edges, np.zeros((1, 3)))[0])
+    found = float(integral(theta, spread, hosts, edges, np.zeros((1, 3)))[0])
     r = np.linspace(0, 60, 600_001)
     true = []
     for variance in SMOOTHING:

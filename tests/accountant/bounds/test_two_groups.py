@@ -30,7 +30,7 @@ from croupier.accountant.bounds.least import ChordProfile
 from croupier.accountant.bounds.noise_sums import NoiseSums
 from croupier.accountant.bounds.profile import Others, Victim
 from croupier.accountant.bounds.split_laws import Distances, Split
-from croupier.accountant.bounds.two_groups import HostGroup, TwoGroupProfile, _Group, covering
+from croupier.accountant.bounds.two_groups import GroupSums, HostGroup, TwoGroupProfile, covering
 from croupier.accountant.ranges import LINKAGES
 from tests.support.cuts import all_within, density, grid
 from tests.support.drawn import drawn
@@ -172,7 +172,7 @@ def test_one_set_of_clocks_in_either_group() -> None:
     curve = TwoGroupProfile(1.0, core, tails, part_of(0.8, 0.5, 2.0), 1e-6)
     at = Distances.at(1.0, np.array([1.0, 0.3]), np.array([0.02, 0.1]), 0.05)
     for hosts, is_tails in ((core, False), (tails, True)):
-        clocks = _Group.of(curve, hosts, at, curve.split, tails=is_tails).clocks
+        clocks = GroupSums.of(curve, hosts, at, curve.split, tails=is_tails).clocks
         assert clocks.weights @ hosts.count == pytest.approx(np.ones(2), abs=1e-12)
         for row in range(2):
             gamma = gamma_of(hosts.rates)
@@ -214,7 +214,7 @@ def test_what_is_asked_of_the_two_groups(monkeypatch: pytest.MonkeyPatch) -> Non
         assert (np.diff(rows.left.reshape(2, 5, -1), axis=1) == 0).all()
     # Phi is 2 everywhere, so that the only corner is the last, and counts in full.
     groups = ((core, False), (tails, True))
-    silent = [_Group.of(curve, hosts, at, curve.split, tails=of_tails).clocks.silent for hosts, of_tails in groups]
+    silent = [GroupSums.of(curve, hosts, at, curve.split, tails=of_tails).clocks.silent for hosts, of_tails in groups]
     z, width = grid(0.0, 1.0, reach=60.0)
     for row in range(2):
         d, gain = float(at.distance[row]), math.exp(at.log_gain[row])
