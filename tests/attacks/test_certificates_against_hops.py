@@ -27,7 +27,7 @@ from croupier.analyzer.held_reports import HeldReports
 from croupier.analyzer.service import AnalyzerService
 from croupier.client.submission import Sealed, seal_one
 from croupier.deploy.operator.rounds import RoundSettings
-from croupier.protocol.errors import Refusal
+from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.onion import Onion, decode_budget
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -243,7 +243,7 @@ class Stage:
             await at.service(name).store.run("look", lambda tx: tx.round(terms.round_id))
             for name in at.deployment.chain
         ]
-        assert any("fewer distinct clients than the round requires" in row.problem for row in rows)
+        assert any(Code.SHORT_BATCH.message in row.problem for row in rows)
 
 
 @pytest.fixture(scope="module")

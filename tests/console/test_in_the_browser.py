@@ -29,6 +29,7 @@ from playwright.async_api import Browser, Page, async_playwright, expect
 from croupier.client.submission import Participant
 from croupier.deploy.operator.rounds import kept_result
 from croupier.protocol.deployment import DEPLOYMENT_FILE
+from croupier.protocol.errors import Code
 from croupier.protocol.mechanisms import OneBit
 from croupier.protocol.questions import Question
 from croupier.show.published import publication_json
@@ -186,7 +187,7 @@ async def test_errors_and_refused_rounds_are_pages_with_a_sentence(place: Place)
     await place.at.submit(terms, people(BIT, 20, 2))
     await place.at.finish(terms)
     async with place.page("rounds/never") as page:
-        await expect(page.get_by_role("alert")).to_have_text("no such round here: 'never'")
+        await expect(page.get_by_role("alert")).to_have_text(f"{Code.UNKNOWN_ROUND.message}: 'never'")
         await is_for_everybody(page)
         await page.goto(f"{place.url}rounds/{terms.round_id}")
         await expect(page.get_by_text("the certified epsilon must be at most 0.01")).to_be_visible()
@@ -259,6 +260,6 @@ async def test_a_page_without_the_operators_keys_and_without_a_script(place: Pla
         await page.get_by_label("yes").check()
         await page.get_by_role("radio", name="local ε 2").check()
         await page.get_by_role("button").click()
-        await expect(page.get_by_role("alert")).to_have_text("this client is not registered here")
+        await expect(page.get_by_role("alert")).to_have_text(Code.UNKNOWN_CLIENT.message)
         assert (await fetch(f"{url}events"))[0] == 404
     await place.at.operator.withdraw(terms.round_id)

@@ -20,6 +20,7 @@ import pytest
 
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.local.processes import LocalDeployment
+from croupier.protocol.errors import Code
 from tests.support.command_line import answer, as_process, croupier, running, stopped_with_us
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("processes")]
@@ -255,9 +256,9 @@ def test_a_token_admits_one_person_to_one_round(up: Path, tmp_path: Path) -> Non
     assert "an answer has been sealed here under another key" in " ".join(refused.stderr.split())
     other = (*arguments, "--another-person")
     refused = croupier(*other, "--value", "0", "--token", first, "--key", key, expect=6)
-    assert "this token has been used" in refused.stderr
+    assert Code.TOKEN_USED.message in refused.stderr
     refused = croupier(*other, "--value", "0", "--token", "00" * 32, expect=6)
-    assert "this token was not issued here" in refused.stderr
+    assert Code.UNKNOWN_TOKEN.message in refused.stderr
     file = tmp_path / "token"
     file.write_text(f"{second}\n")
     assert answer(*other, "--value-file", "-", "--token-file", file, typed="1\n")["code"] == "ACCEPTED"

@@ -51,17 +51,16 @@ def truth_of(question: Question, users: Sequence[Participant]) -> list[float]:
 
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
-@pytest.mark.parametrize("hops", [1, 3])
-async def test_every_kind_of_question_is_answered(tmp_path: Path, hops: int) -> None:
-    async with table(tmp_path, hops) as at:
-        await every_kind_of_question_is_answered(at, hops)
+async def test_every_kind_of_question_is_answered(tmp_path: Path) -> None:
+    async with table(tmp_path, 1) as at:
+        await every_kind_of_question_is_answered(at, 1)
 
 
 @pytest.mark.asyncio
 async def test_every_kind_of_question_is_answered_over_tls(tmp_path: Path) -> None:
-    """The same with everything that is left out elsewhere: gRPC, TLS, worker processes, the time that it takes."""
-    async with table(tmp_path, 2, over_tls=True) as at:
-        await every_kind_of_question_is_answered(at, 2)
+    """The same with a chain of hops, and all that is left out elsewhere: gRPC, TLS, worker processes, real time."""
+    async with table(tmp_path, 3, over_tls=True) as at:
+        await every_kind_of_question_is_answered(at, 3)
 
 
 async def every_kind_of_question_is_answered(at: Table, seed: int) -> None:

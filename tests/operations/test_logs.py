@@ -166,7 +166,7 @@ def test_a_service_whose_store_fails_while_it_starts_says_so_in_a_line(
         serve("analyzer", tmp_path)
     ours = [record for record in caplog.records if record.name != "asyncio"]  # which tells of earlier tests
     (line,) = (json.loads(JsonFormatter("analyzer").format(record)) for record in ours)
-    assert line["event"] == "the service ends: the service cannot store anything now; try again"
+    assert line["event"] == f"the service ends: {Code.STORE_FAILED.message}"
     assert (line["level"], line["code"], "exception" in line) == ("CRITICAL", "STORE_FAILED", False)
 
 

@@ -52,9 +52,9 @@ async def test_what_is_for_the_log_does_not_travel(caplog: pytest.LogCaptureFixt
                 (
                     "mine",
                     grpc.StatusCode.RESOURCE_EXHAUSTED,
-                    "OVERLOADED: too much at once; slow down and try again: mine",
+                    f"OVERLOADED: {Code.OVERLOADED.message}: mine",
                 ),
-                ("bug", grpc.StatusCode.INTERNAL, "INTERNAL: internal error; the service's log has the details"),
+                ("bug", grpc.StatusCode.INTERNAL, f"INTERNAL: {Code.INTERNAL.message}"),
             ):
                 with pytest.raises(grpc.aio.AioRpcError) as refused:
                     await stub.GetResult(rpc.GetResultRequest(round_id=round_id))
@@ -77,4 +77,6 @@ async def test_a_round_with_a_very_long_name_is_refused_and_not_retried(tmp_path
                     pb.SubmitRequest(round_id="\N{GRINNING FACE}" * 100_000, submissions=[pb.Submission()])
                 )
         assert refused.value.code() is grpc.StatusCode.NOT_FOUND
-        assert (refused.value.details() or "").startswith("UNKNOWN_ROUND: no such round here: '\N{GRINNING FACE}")
+        assert (refused.value.details() or "").startswith(
+            f"UNKNOWN_ROUND: {Code.UNKNOWN_ROUND.message}: '\N{GRINNING FACE}"
+        )

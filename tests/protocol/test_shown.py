@@ -51,7 +51,7 @@ def test_the_words_of_a_service_do_not_move_the_cursor() -> None:
     metadata = grpc.aio.Metadata()
     heard = refusal_of(grpc.aio.AioRpcError(sent.code.status, metadata, metadata, sent.details()))
     assert heard is not None
-    assert str(heard) == f"the request is malformed: {SHOWN}"
+    assert str(heard) == f"{Code.BAD_REQUEST.message}: {SHOWN}"
 
 
 def test_nor_do_those_of_a_result() -> None:

@@ -114,6 +114,7 @@ def _running(binaries: Path, directory: Path, who: dict[str, Any]) -> Iterator[S
     leash = ["setpriv", "--pdeathsig", "QUIT"] if shutil.which("setpriv") else []
     options = {"port": port, "listen_addresses": "127.0.0.1", "unix_socket_directories": "", "max_connections": 100}
     options |= {"fsync": "off"}  # the server itself is never killed before its tests have ended
+    options |= {"autovacuum": "off"}  # it would look at the databases of all earlier tests, again and again
     arguments = [part for name, value in options.items() for part in ("-c", f"{name}={value}")]
     with log.open("w") as output:
         process = subprocess.Popen(
