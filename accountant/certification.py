@@ -75,7 +75,8 @@ def certify(
             enumerated, the exact worst case) or "blanket" (the local budget and the blanket bound).
         adaptive_order: the clients answer one after the other in a secret uniform order, and what a client is asked may
             depend on the answers before it. Only the blanket bound holds then, and only for bits and half spheres.
-        seconds: after so many no slower bound is begun; tiers that are left keep the blanket's. None: no limit.
+        seconds: after this time no slower bound is begun, tiers that are left keep the blanket's, and nothing is
+            remarked. None: no limit.
         progress: called with the number of tiers that are done, and of all.
 
     Neighbouring relation: replace-one. Direction of error: epsilon (or delta) is never below the exact one, and never
@@ -113,7 +114,8 @@ def certify(
     at = None if delta is None else reached
     lower = _lower_bound(budgets, randomizer, at, epsilon, dishonest, linkage, rounds) if attack else None
     remarks: tuple[Statement[Step], ...] = ()
-    other = other_for_a_mean(randomizer) if attack and delta is not None and not adaptive_order else None
+    remarked = attack and delta is not None and not adaptive_order and seconds is None
+    other = other_for_a_mean(randomizer) if remarked else None
     if other is not None and worth_trying(budgets, randomizer, other):
         found = certify(
             budgets,
@@ -124,7 +126,6 @@ def certify(
             rounds=rounds,
             attack=False,
             bounds=bounds,
-            seconds=seconds,
         )
         costs = ((randomizer, worst.tier.epsilon), (other, found.epsilon))
         remarks = remark(*(MeanCost(one, most, standard_error(budgets, one)) for one, most in costs))

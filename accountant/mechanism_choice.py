@@ -71,7 +71,7 @@ def worth_trying(budgets: Budgets, randomizer: Randomizer, other: Randomizer) ->
 
 def remark(own: MeanCost, other: MeanCost) -> tuple[Statement[Step], ...]:
     """Returns a step of a certificate, or none where the other mechanism is not much better."""
-    if not own.product > MUCH * other.product:
+    if not own.product > MUCH * other.product > 0:
         return ()
     is_laplace = isinstance(other.randomizer, LaplaceMechanism)
     return (
