@@ -17,7 +17,7 @@ from croupier.net.sizes import MESSAGE_BYTES
 from croupier.protocol.errors import Code, Refusal, SignatureError
 from croupier.runtime.connections import HangUp
 from croupier.runtime.limits import ARRIVES_S, BUDGET_BYTES, CALL_BYTES, LARGE_ANSWER, LEAVES_S, Budget, check_fields
-from croupier.runtime.logs import FewLines
+from croupier.runtime.logs import LogRateLimiter
 from croupier.runtime.metrics import Metrics
 from croupier.runtime.shares import Call, caller_of, serving
 from croupier.runtime.tls import Context, ServerTls, presented_certificate
@@ -140,7 +140,7 @@ class _Guard(grpc.aio.ServerInterceptor):
 
         with ExitStack() as entered:  # until then a stream holds bytes: strangers keep no client off the slots
 
-            def let_in() -> None:
+            def mark_authenticated() -> None:
                 nonlocal patient
                 if not patient:
                     entered.enter_context(self._streams.hold(call))
@@ -148,7 +148,7 @@ class _Guard(grpc.aio.ServerInterceptor):
                     patient = True
 
             entered.callback(setattr, call, "on_entry", call.on_entry)  # ends a cycle
-            call.on_entry = let_in
+            call.on_entry = mark_authenticated
             if call.pinned:
                 entered.enter_context(self._streams.hold(call))
             async with aclosing(handler.stream_stream(parsed(), context)) as responses:
@@ -199,20 +199,20 @@ class _RefusalLog:
     """What the log says of calls that are refused: a line each, short, and few a second for each reason."""
 
     def __init__(self) -> None:
-        self._lines = FewLines()
+        self._lines = LogRateLimiter()
 
     def public(self, error: Exception, method: str) -> Refusal:
         """Returns what the caller may know of an error, and logs the rest."""
         if not isinstance(error, Refusal | SignatureError):
             refusal = Refusal(Code.INTERNAL)
-            if line := self._lines.another(refusal.code):
+            if line := self._lines.allow(refusal.code):
                 number, ending = line
                 trace = error if number == 1 else None  # long, and the same as a rule
                 where = {"method": method, "code": refusal.code.name}
                 _log.error("a call failed: %s%s", type(error).__name__, ending, extra=where, exc_info=trace)
             return refusal
         refusal = error if isinstance(error, Refusal) else Refusal(Code.BAD_SIGNATURE, str(error))
-        if line := self._lines.another(refusal.code):
+        if line := self._lines.allow(refusal.code):
             text = f"{refusal} ({refusal.log_only})" if refusal.log_only else str(refusal)
             # Only what is printed as one byte: JSON makes twelve of others.
             text = text[:_LONGEST_TEXT].encode("ascii", "replace").decode()

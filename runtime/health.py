@@ -20,7 +20,7 @@ from grpc_reflection.v1alpha import reflection
 from croupier.protocol.errors import Refusal
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.prometheus_metrics import PrometheusMetrics
-from croupier.runtime.steps import Step
+from croupier.runtime.steps import StoreStep
 from croupier.runtime.store import Store
 from croupier.runtime.transport import listening_at, make_server
 
@@ -125,8 +125,8 @@ class Readiness:
         await self._set(ready=True)
 
     async def _write_and_count(self, size: int) -> Mapping[tuple[pb.RoundState.ValueType, bool], int]:
-        await self._store.run(Step.PROBE, lambda tx: tx.probe(size))
-        return await self._store.run(Step.COUNT_ROUNDS, lambda tx: tx.round_counts())
+        await self._store.run(StoreStep.PROBE, lambda tx: tx.probe(size))
+        return await self._store.run(StoreStep.COUNT_ROUNDS, lambda tx: tx.round_counts())
 
     async def _wait_for(self, probe: asyncio.Task[Any]) -> None:
         """Waits until the probe has ended. It has its turn after others: while these end, it may take longer.

@@ -25,7 +25,7 @@ __all__ = [
     "SERVER_OPTIONS",
     "Budget",
     "check_fields",
-    "let_in",
+    "mark_authenticated",
 ]
 
 MAX_FIELDS = 4096
@@ -129,8 +129,8 @@ class Budget:
             gone.turn_away()
 
 
-def let_in() -> None:
-    """Says that the caller of the stream that is being served has proved who it is.
+def mark_authenticated() -> None:
+    """Marks the caller of the stream that is being served as authenticated.
 
     From the first time on the stream holds none of the bytes, but one of the slots for streams; raises Refusal
     OVERLOADED.

@@ -25,7 +25,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TextIO
 
-__all__ = ["LOG_BYTES", "BoundedFile", "FewLines", "JsonFormatter", "log_as_json"]
+__all__ = ["LOG_BYTES", "BoundedFile", "JsonFormatter", "LogRateLimiter", "log_as_json"]
 
 _EXTRAS = ("round_id", "code", "method", "state")
 _LONGEST = 2000  # a peer chooses some of the words, such as a round's name
@@ -34,8 +34,8 @@ LOG_BYTES = 16 << 20
 """A bounded log is cut at this size: weeks of a service without trouble, and it opens in an editor."""
 
 
-class FewLines:
-    """Says which lines are written of those that callers can cause: so many a second for each reason.
+class LogRateLimiter:
+    """Rate-limits the log lines that callers can trigger, per reason.
 
     A stranger can make a call at the price of a few bytes; it must not be able to write the disk full.
     """
@@ -44,7 +44,7 @@ class FewLines:
         self._second = 0
         self._lines: Counter[Hashable] = Counter()
 
-    def another(self, reason: Hashable) -> tuple[int, str] | None:
+    def allow(self, reason: Hashable) -> tuple[int, str] | None:
         """Returns which line of this second it is, from 1, and how it has to end; None if it must not be written."""
         second = int(time.monotonic())
         if second != self._second:

@@ -51,12 +51,12 @@ from croupier.runtime.workers import WorkerPool, collect_rarely
 __all__ = ["RunningService", "serve"]
 
 _GRACE_S = 5.0
-_ROOMS = {
+_WORK = {
     "shuffler": "croupier.runtime.tasks",
     "accountant": "croupier.accountant.service.checking",
     "analyzer": "croupier.runtime.tasks",
 }
-"""Where the work of a role's workers is."""
+"""The module with the work of a role's workers."""
 _log = logging.getLogger(__name__)
 
 
@@ -117,7 +117,7 @@ class RunningService:
         with ExitStack() as undo:  # a service that cannot be made leaves neither workers nor a locked store behind
             self._store = open_store(store_url(settings, directory / name), secrets.storage_key)
             undo.callback(self._store.close)
-            self._pool = pool or WorkerPool(workers or settings.workers, room=_ROOMS[entry.role])
+            self._pool = pool or WorkerPool(workers or settings.workers, preload_module=_WORK[entry.role])
             undo.callback(self._pool.close)
             self._cluster = None
             if settings.scheduler:
