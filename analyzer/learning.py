@@ -9,6 +9,7 @@ import numpy as np
 
 from croupier.analyzer.estimators import decoder, estimate
 from croupier.analyzer.held_reports import HeldReports
+from croupier.net.tls import Context
 from croupier.protocol.envelope import HOP_ANALYZER, HOP_RELEASE, KeyPair, open_many
 from croupier.protocol.errors import Code, Refusal, SignatureError
 from croupier.protocol.identity import Kind, read_answer
@@ -22,7 +23,6 @@ from croupier.runtime.peers import Peers
 from croupier.runtime.round_engine import RoundEngine
 from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.steps import StoreStep
-from croupier.runtime.tls import Context
 from croupier.runtime.transaction import Transaction
 
 __all__ = ["Learning"]
@@ -69,7 +69,7 @@ class Learning:
         return key in self._answer_keys[terms.round_id]
 
     async def relay(self, request: pb.RelayRequest, context: Context) -> pb.RelayResponse:
-        """Learns from one answer of each key, and returns the signed model as it stands; nothing else changes it.
+        """Learns from one answer of each key, and returns the signed model; nothing else changes it.
 
         Raises:
             Refusal: NOT_YOUR_CALL (only the predecessor may), UNKNOWN_ROUND, WRONG_STATE (the round is not sequential,
@@ -130,7 +130,7 @@ def _open_answer(terms: RoundTerms, keys: Mapping[KeyPurpose, KeyPair], sealed: 
 
 
 def _model(tx: Transaction, terms: RoundTerms) -> pb.Model:
-    """Returns where the model of a sequential round stands."""
+    """Returns the present model of a sequential round."""
     document = tx.document(terms.round_id, DocumentKind.MODEL)
     if document is not None:
         return pb.Model.FromString(document)

@@ -19,6 +19,7 @@ from typing import Any
 from croupier.analyzer.estimators import Merged, estimate
 from croupier.analyzer.held_reports import HeldReports
 from croupier.analyzer.learning import Learning
+from croupier.net.tls import Context
 from croupier.protocol.batches import drop_counts
 from croupier.protocol.codes import Note
 from croupier.protocol.collector import seal_result
@@ -45,7 +46,6 @@ from croupier.runtime.service import RoundService
 from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.steps import StoreStep
 from croupier.runtime.tasks import OPENED, LaneWork, open_layer
-from croupier.runtime.tls import Context
 from croupier.runtime.transaction import RoundRow, Transaction
 
 __all__ = ["AnalyzerService"]

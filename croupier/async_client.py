@@ -34,11 +34,11 @@ from croupier.client.rounds import fetch_publication, fetch_round, state_name
 from croupier.client.submission import Participant, new_client_key
 from croupier.net.http_channel import NO_TOKENS, HttpChannel
 from croupier.net.retrying import why_unreachable
+from croupier.net.transport import TLS, Transport
 from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, ServiceEntry, load_deployment
 from croupier.protocol.errors import Code, NotIncludedError, Refusal, UnreachableError
 from croupier.protocol.manifest import RoundTerms
 from croupier.round_results import Inclusion, Receipt, RoundResult
-from croupier.runtime.transport import TLS, Transport
 
 __all__ = ["AsyncClient", "AsyncClientRound"]
 

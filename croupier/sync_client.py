@@ -19,10 +19,10 @@ from typing import Any, Self, TypeVar
 
 from croupier.async_client import AsyncClient, AsyncClientRound
 from croupier.client.limits import Limits, SpentHere
+from croupier.net.transport import TLS, Transport
 from croupier.protocol.deployment import Deployment
 from croupier.protocol.manifest import RoundTerms
 from croupier.round_results import Inclusion, Receipt, RoundResult
-from croupier.runtime.transport import TLS, Transport
 
 __all__ = ["Client", "ClientRound", "connect"]
 

@@ -167,12 +167,12 @@ class LaneOpener:
         tx.append_opened(terms.round_id, lane, index, cipher.encrypt(index, b"".join(records)))
 
     async def records(self, terms: RoundTerms, lane: pb.Lane.ValueType) -> AsyncIterator[list[Record]]:
-        """Yields the records of a lane, in the order in which its items arrived, so many at a time."""
+        """Yields the records of a lane, in the order in which its items arrived, page by page."""
         async for page in self.pages(terms, lane):
             yield page.records()
 
     async def pages(self, terms: RoundTerms, lane: pb.Lane.ValueType) -> AsyncIterator[Page]:
-        """Yields the same as they are stored."""
+        """Yields the records of a lane as packed pages."""
         keys = await self._store.run(StoreStep.READ_KEYS_OF_RECORDS, lambda tx: tx.keys(terms.round_id))
         if KeyPurpose.ENVELOPE not in keys:
             raise Refusal(Code.WRONG_STATE, "the keys of the round are gone")

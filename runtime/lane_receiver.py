@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Protocol
 
+from croupier.net.tls import Context
 from croupier.protocol.batches import digest_of_hashes, read_commitments, unpack
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import Kind, read_signed
@@ -24,7 +25,6 @@ from croupier.runtime.peers import Peers
 from croupier.runtime.round_engine import RoundEngine
 from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.steps import StoreStep
-from croupier.runtime.tls import Context
 from croupier.runtime.transaction import Transaction
 
 __all__ = ["BehindTheChain", "LaneReceiver", "LaneSource", "Position"]

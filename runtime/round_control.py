@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
 
+from croupier.net.tls import Context
 from croupier.protocol.deployment import CLOCKS_DIFFER_S, OPERATOR
 from croupier.protocol.envelope import KeyPair, generate_key_pair
 from croupier.protocol.errors import Code, Refusal
@@ -18,7 +19,6 @@ from croupier.runtime.peers import Peers
 from croupier.runtime.round_engine import RoundEngine
 from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.steps import StoreStep
-from croupier.runtime.tls import Context
 from croupier.runtime.transaction import RoundRow, Transaction
 from croupier.runtime.workers import peak_memory_bytes
 

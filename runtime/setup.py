@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from croupier.net.transport import TLS, Transport
 from croupier.protocol.deployment import Deployment, ServiceEntry
 from croupier.runtime.clock import Clock, SystemClock
 from croupier.runtime.metrics import Metrics
 from croupier.runtime.service_directory import Secrets
 from croupier.runtime.store import Store
-from croupier.runtime.transport import TLS, Transport
 from croupier.runtime.workers import WorkerPool
 
 __all__ = ["ServiceSetup"]

@@ -15,9 +15,9 @@ from typing import TypeVar
 
 import sqlalchemy as sa
 
+from croupier.net.log_rate import LogRateLimiter
 from croupier.protocol.errors import Code, Refusal
 from croupier.runtime.database import DEFAULT_TIMEOUTS, NotShreddedError, Timeouts, is_outage, open_database, why_failed
-from croupier.runtime.logs import LogRateLimiter
 from croupier.runtime.schema import bring_up_to_date
 from croupier.runtime.steps import StoreStep
 from croupier.runtime.transaction import ChunkPlace, Transaction

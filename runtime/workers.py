@@ -24,8 +24,8 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, TypeVar
 
+from croupier.net.shares import FairQueue, current_call
 from croupier.runtime.core_files import forbid_core_files
-from croupier.runtime.shares import FairQueue, current_call
 
 __all__ = ["WorkerPool", "collect_rarely", "peak_memory_bytes"]
 

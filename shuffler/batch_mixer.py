@@ -106,7 +106,7 @@ class BatchMixer:
     async def _survey(
         self, terms: RoundTerms, held: Mapping[pb.Lane.ValueType, PageCache]
     ) -> dict[pb.Lane.ValueType, BatchSurvey]:
-        """Opens what is left, and returns what has come for each lane; at hop 1 both come from the same envelopes."""
+        """Opens the remaining chunks and surveys each lane; at hop 1 both lanes come from the same envelopes."""
         surveys = {}
         for lane, second_look in held.items():
             await self._opener.open_all(terms, lane)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import grpc.aio
 
+from croupier.net.tls import Context
 from croupier.protocol.deployment import OPERATOR
 from croupier.protocol.errors import Code, Refusal, refusal_of
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -21,7 +22,6 @@ from croupier.runtime.peers import Peers
 from croupier.runtime.round_engine import RoundEngine
 from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.steps import StoreStep
-from croupier.runtime.tls import Context
 from croupier.runtime.transaction import Transaction
 from croupier.shuffler.position import LANES, ChainPosition
 

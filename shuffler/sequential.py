@@ -14,6 +14,8 @@ from functools import partial
 
 import grpc.aio
 
+from croupier.net.limits import mark_authenticated
+from croupier.net.tls import Context
 from croupier.protocol.envelope import open_many
 from croupier.protocol.errors import Code, Refusal, refusal_of
 from croupier.protocol.identity import Kind, attendance_is_authentic, read_signed
@@ -24,12 +26,10 @@ from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.clock import Stopwatch
 from croupier.runtime.kinds import DocumentKind, KeyPurpose
-from croupier.runtime.limits import mark_authenticated
 from croupier.runtime.peers import Peers
 from croupier.runtime.round_engine import RoundEngine
 from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.steps import StoreStep
-from croupier.runtime.tls import Context
 from croupier.runtime.transaction import Transaction
 from croupier.shuffler.attendance import MAX_ATTENDANCES, Attendance, Stream
 from croupier.shuffler.position import ChainPosition

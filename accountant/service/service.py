@@ -32,6 +32,7 @@ from croupier.accountant.service.tickets import (
     put_public_keys,
     ticket_lane_work,
 )
+from croupier.net.tls import Context
 from croupier.protocol.batches import read_commitments
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.envelope import HOP_ACCOUNTANT
@@ -57,7 +58,6 @@ from croupier.runtime.round_engine import RoundEngine
 from croupier.runtime.service import RoundService
 from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.steps import StoreStep
-from croupier.runtime.tls import Context
 from croupier.runtime.transaction import RoundRow, Transaction
 
 __all__ = ["AccountantService"]

@@ -20,9 +20,9 @@ from croupier.deploy.directory import client_transport, read_deployment
 from croupier.deploy.operator.roster import Enrolled, note_enrolled
 from croupier.deploy.operator.rounds import Operator
 from croupier.net.http_channel import NO_TOKENS
+from croupier.net.transport import TLS, Transport
 from croupier.protocol.errors import OtherPersonError, Refusal
 from croupier.protocol.v1 import messages_pb2 as pb
-from croupier.runtime.transport import TLS, Transport
 from croupier.show.documents import terms_json
 from croupier.show.views import TermsView
 

@@ -22,13 +22,15 @@ import grpc.aio
 from croupier.deploy.directory import read_deployment, store_url
 from croupier.deploy.node.extras import missing_library
 from croupier.deploy.node.reload import FileWatch
+from croupier.net.connections import ConnectionWatch
+from croupier.net.tls import ServerTls
+from croupier.net.transport import TLS, Transport
 from croupier.protocol.deployment import Deployment, ServiceEntry
 from croupier.protocol.errors import Refusal
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.clock import Clock, SystemClock
 from croupier.runtime.cluster import Cluster, Sources
-from croupier.runtime.connections import ConnectionWatch
 from croupier.runtime.core_files import forbid_core_files
 from croupier.runtime.health import Readiness, make_admin_server
 from croupier.runtime.logs import log_as_json
@@ -44,8 +46,6 @@ from croupier.runtime.service_directory import (
 )
 from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.store import Store
-from croupier.runtime.tls import ServerTls
-from croupier.runtime.transport import TLS, Transport
 from croupier.runtime.workers import WorkerPool, collect_rarely
 
 __all__ = ["RunningService", "serve"]

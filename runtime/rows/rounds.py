@@ -44,7 +44,7 @@ class RoundRows(TableRows):
         return row
 
     def rounds(self, limit: int | None = None) -> list[RoundRow]:
-        """Returns all rounds, or so many, newest first."""
+        """Returns all rounds, or at most `limit`, newest first."""
         return self._select_rounds(sa.true(), limit)
 
     def newest_open_round(self) -> RoundRow | None:

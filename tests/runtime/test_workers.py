@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from croupier.net.shares import Call, caller_at, serving
 from croupier.protocol.errors import Refusal
-from croupier.runtime.shares import Call, caller_at, serving
 from croupier.runtime.workers import WorkerPool
 
 _PROGRAM = """

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from croupier.net.connections import CONNECTIONS
+from croupier.net.shares import RETRY_AFTER_S, Call, Holdings, current_call
 from croupier.net.sizes import MESSAGE_BYTES
 from croupier.protocol.errors import Code, Refusal
-from croupier.runtime.connections import CONNECTIONS
-from croupier.runtime.shares import RETRY_AFTER_S, Call, Holdings, current_call
 
 __all__ = [
     "ARRIVES_S",

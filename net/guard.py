@@ -6,29 +6,35 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractContextManager, ExitStack, aclosing, nullcontext
-from typing import Any
+from typing import Any, Protocol
 
 import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
+from croupier.net.connections import HangUp
+from croupier.net.limits import ARRIVES_S, BUDGET_BYTES, CALL_BYTES, LARGE_ANSWER, LEAVES_S, Budget, check_fields
+from croupier.net.log_rate import LogRateLimiter
 from croupier.net.retrying import RETRY_AFTER
+from croupier.net.shares import Call, caller_of, serving
 from croupier.net.sizes import MESSAGE_BYTES
+from croupier.net.tls import Context, ServerTls, presented_certificate
 from croupier.protocol.errors import Code, Refusal, SignatureError
-from croupier.runtime.connections import HangUp
-from croupier.runtime.limits import ARRIVES_S, BUDGET_BYTES, CALL_BYTES, LARGE_ANSWER, LEAVES_S, Budget, check_fields
-from croupier.runtime.logs import LogRateLimiter
-from croupier.runtime.metrics import Metrics
-from croupier.runtime.shares import Call, caller_of, serving
-from croupier.runtime.tls import Context, ServerTls, presented_certificate
 
-__all__ = ["make_guard"]
+__all__ = ["RefusalMetrics", "make_guard"]
 
 _log = logging.getLogger(__name__)
 
 _OURS = "/croupier."
 _LONGEST_TEXT = 300
 _FOR_CLIENTS = frozenset({"GetRound", "Submit", "GetInclusion", "GetResult", "Attend", "GetTickets"})
+
+
+class RefusalMetrics(Protocol):
+    """Counts refused calls; `runtime.metrics` has the interface of a service."""
+
+    def refusal(self, code: Code) -> None:
+        """A call was refused, or failed (INTERNAL)."""
 
 
 class _Guard(grpc.aio.ServerInterceptor):
@@ -42,8 +48,8 @@ class _Guard(grpc.aio.ServerInterceptor):
     and the error of an abort are cycles, and would keep the messages until the garbage collector comes.
     """
 
-    def __init__(self, metrics: Metrics, concurrent_calls: int, tls: ServerTls | None) -> None:
-        self._metrics = metrics
+    def __init__(self, on_refusal: Callable[[Code], None], concurrent_calls: int, tls: ServerTls | None) -> None:
+        self._on_refusal = on_refusal
         self._tls = tls
         # Streams have slots of their own: they do not take those of calls, and there are as many of them.
         self._slots, self._streams = (
@@ -167,7 +173,7 @@ class _Guard(grpc.aio.ServerInterceptor):
 
     def _status_of(self, error: Exception, method: str) -> tuple[grpc.StatusCode, str, tuple[tuple[str, str], ...]]:
         refusal = self._log.public(error, method)
-        self._metrics.refusal(refusal.code)
+        self._on_refusal(refusal.code)
         hint = refusal.retry_after_s
         trailing = () if hint is None else ((RETRY_AFTER, str(round(1000 * hint))),)
         return refusal.code.status, refusal.details(), trailing
@@ -221,7 +227,7 @@ class _RefusalLog:
 
 
 def make_guard(
-    concurrent_calls: int, metrics: Metrics | None = None, tls: ServerTls | None = None
+    concurrent_calls: int, metrics: RefusalMetrics | None = None, tls: ServerTls | None = None
 ) -> grpc.aio.ServerInterceptor:
     """Returns what stands before every call of a server: limits, checks of the request, refusals as statuses."""
-    return _Guard(metrics or Metrics(), concurrent_calls, tls)
+    return _Guard(metrics.refusal if metrics else lambda code: None, concurrent_calls, tls)
