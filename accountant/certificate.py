@@ -19,7 +19,7 @@ from croupier.accountant.results import Comparison, Grade, Guarantee, LowerBound
 from croupier.accountant.rich_display import folded_list, html_table, paragraph
 from croupier.protocol.codes import Assumption, Method, Note
 from croupier.protocol.rounding import percent, round_up
-from croupier.protocol.statements import Statement, joined, messages_of, read_messages, written_json
+from croupier.protocol.statements import SCHEMA, Statement, joined, messages_of, read_messages, written_json
 from croupier.protocol.v1 import messages_pb2 as pb
 
 __all__ = ["Certificate"]
@@ -212,7 +212,7 @@ class Certificate:
         """Returns the message of the wire, without the fields of a round; steps and curves are not in it."""
         lower, alone = self.lower_bound, self.everyone_else_colludes
         return pb.Certificate(
-            schema=1,
+            schema=SCHEMA,
             epsilon=self.epsilon,
             delta=self.delta,
             grade=self.grade,

@@ -18,6 +18,7 @@ from croupier.accountant.answers import LOCAL, Answer, Choice, answer_of, compos
 from croupier.accountant.bounds.profile import PrivacyProfile, Victim
 from croupier.accountant.budgets import AnyBudgets, Budgets, as_budgets
 from croupier.accountant.certificate import Certificate
+from croupier.accountant.mechanism_choice import MeanCost, other_for_a_mean, remark, standard_error, worth_trying
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.registry import as_randomizer
 from croupier.accountant.privacy_curve import Proof
@@ -35,7 +36,7 @@ from croupier.accountant.ranges import (
 )
 from croupier.accountant.results import Comparison, Grade, Guarantee, LowerBound
 from croupier.accountant.victims import groups_of_victims
-from croupier.protocol.codes import Assumption, Method, Note
+from croupier.protocol.codes import Assumption, Method, Note, Step
 from croupier.protocol.statements import Statement, state
 
 
@@ -65,7 +66,9 @@ def certify(
         epsilon: alternatively the total epsilon, >= 0; the certificate then gives delta. Exactly one of the two.
         dishonest: how many of the other clients may collude with the observer, or lie about their budget.
         linkage: "separate" (budgets and reports are shuffled apart) or "stratified" (a report shows its tier).
-        attack: put the strongest quick attack beside the certificate, and refute published figures below it.
+        attack: put the strongest quick attack beside the certificate, and refute published figures below it; and
+            remark, as the last step of the last tier, where the other one of laplace and onebit is much better for a
+            mean.
         compare_all: put every published bound beside the certificate, and not only the one that has personal budgets.
         rounds: how many such releases one client may take part in, each a batch of its own.
         bounds: "all" (the least of the local budget, the blanket bound, the exchange bound and, where it can be
@@ -109,6 +112,23 @@ def certify(
     # At the delta that is certified, which may be a local one and larger than what was asked for.
     at = None if delta is None else reached
     lower = _lower_bound(budgets, randomizer, at, epsilon, dishonest, linkage, rounds) if attack else None
+    remarks: tuple[Statement[Step], ...] = ()
+    other = other_for_a_mean(randomizer) if attack and delta is not None and not adaptive_order else None
+    if other is not None and worth_trying(budgets, randomizer, other):
+        found = certify(
+            budgets,
+            other,
+            delta=delta,
+            dishonest=dishonest,
+            linkage=linkage,
+            rounds=rounds,
+            attack=False,
+            bounds=bounds,
+            seconds=seconds,
+        )
+        costs = ((randomizer, worst.tier.epsilon), (other, found.epsilon))
+        remarks = remark(*(MeanCost(one, most, standard_error(budgets, one)) for one, most in costs))
+    tiers = [answer.tier for answer in answers]
     return Certificate(
         epsilon=worst.tier.epsilon,
         delta=reached,
@@ -118,7 +138,7 @@ def certify(
         num_users=budgets.num_users,
         dishonest=dishonest,
         numerical_slack=max(answer.slack for answer in answers),
-        tiers=tuple(answer.tier for answer in answers),
+        tiers=(*tiers[:-1], replace(tiers[-1], steps=(*tiers[-1].steps, *remarks))),
         everyone_else_colludes=local,
         comparison=()
         if rounds > 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 import numpy as np
@@ -19,6 +19,7 @@ from croupier.accountant.answers import Choice, answer_of
 from croupier.accountant.budgets import AnyBudgets, Budgets, as_budgets
 from croupier.accountant.certificate import Certificate
 from croupier.accountant.certification import certify, check_setting
+from croupier.accountant.mechanism_choice import MeanCost, other_for_a_mean, standard_error
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.registry import as_randomizer
 from croupier.accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
@@ -73,6 +74,8 @@ class Plan:
     certificate: Certificate
     standard_error: float | None
     target_epsilon: float | None
+    for_a_mean: tuple[MeanCost, ...] = ()
+    """laplace and onebit with these budgets, the one that was asked for first; empty for other randomizers."""
 
     def __str__(self) -> str:
         """The answer in one line: "number of users: 3,534 users with local ε 0.5 to 2; …"."""
@@ -147,15 +150,16 @@ def plan(
         if shape is None:
             raise ValueError("neither epsilon nor budgets is given; give a target, or budgets whose accuracy to tell")
         given = shape if num_users is None else resized(shape, num_users)
-        return _answer(Goal.ACCURACY, given, randomizer, asked.certificate(given), None)
+        found = _answer(Goal.ACCURACY, given, randomizer, asked.certificate(given), None)
+        return _with_costs_of_a_mean(found, asked)
     if not (is_number(epsilon) and epsilon > 0):
         raise outside("epsilon", epsilon, "a finite number > 0")
     if num_users is None:
         if shape is None:
             raise ValueError("neither num_users nor budgets is given; one of them is needed")
-        return _found(Goal.NUM_USERS, asked, _Users(shape, dishonest), epsilon)
+        return _with_costs_of_a_mean(_found(Goal.NUM_USERS, asked, _Users(shape, dishonest), epsilon), asked)
     even = Budgets.from_tiers([(1.0, num_users)]) if shape is None else resized(shape, num_users)
-    return _found(Goal.LOCAL_BUDGETS, asked, _Factors(even, epsilon, rounds), epsilon)
+    return _with_costs_of_a_mean(_found(Goal.LOCAL_BUDGETS, asked, _Factors(even, epsilon, rounds), epsilon), asked)
 
 
 @dataclass
@@ -302,16 +306,6 @@ def _found(goal: Goal, asked: _Asked, among: _Factors | _Users, epsilon: float) 
         known[start.point, worst] = certificate.epsilon if certificate.delta <= asked.delta else math.inf
 
 
-def standard_error(budgets: Budgets, randomizer: Randomizer) -> float:
-    """Returns that of an estimated mean (range 1) or share, from the randomizers' noise alone.
-
-    Raises:
-        ValueError: the randomizer is a table, which does not say how it is read.
-    """
-    gain, variance = randomizer.signal(budgets.local_epsilon, budgets.local_delta)
-    return math.sqrt(float(variance @ budgets.count)) / float(gain @ budgets.count)
-
-
 def _answer(
     goal: Goal, budgets: Budgets, randomizer: Randomizer, certificate: Certificate, target: float | None
 ) -> Plan:
@@ -320,6 +314,28 @@ def _answer(
     except ValueError:
         error = None
     return Plan(goal, budgets, certificate, error, target)
+
+
+def _with_costs_of_a_mean(found: Plan, asked: _Asked) -> Plan:
+    """The same with what laplace and onebit cost, if it is one of them: not for the sequential order."""
+    other = other_for_a_mean(asked.randomizer)
+    if other is None or asked.adaptive_order:
+        return found
+    alike = certify(
+        found.budgets,
+        other,
+        delta=asked.delta,
+        dishonest=asked.dishonest,
+        linkage=asked.linkage,
+        rounds=asked.rounds,
+        attack=False,
+        bounds=asked.bounds,
+    )
+    costs = ((asked.randomizer, found.certificate.epsilon), (other, alike.epsilon))
+    return replace(
+        found,
+        for_a_mean=tuple(MeanCost(one, epsilon, standard_error(found.budgets, one)) for one, epsilon in costs),
+    )
 
 
 def resized(budgets: Budgets, num_users: int) -> Budgets:

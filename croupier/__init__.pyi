@@ -19,14 +19,14 @@ from croupier.protocol.statements import Statement as Statement
 from croupier.show.explanation import Explanation as Explanation
 from croupier.show.explanation import explain as explain
 
-from .async_client import AsyncClient as AsyncClient
-from .async_client import AsyncClientRound as AsyncClientRound
-from .round_results import Inclusion as Inclusion
-from .round_results import Receipt as Receipt
-from .round_results import ResultValue as ResultValue
-from .round_results import RoundResult as RoundResult
-from .sync_client import Client as Client
-from .sync_client import ClientRound as ClientRound
-from .sync_client import connect as connect
+from .client.async_client import AsyncClient as AsyncClient
+from .client.async_client import AsyncClientRound as AsyncClientRound
+from .client.results import Inclusion as Inclusion
+from .client.results import Receipt as Receipt
+from .client.results import ResultValue as ResultValue
+from .client.results import RoundResult as RoundResult
+from .client.sync_client import Client as Client
+from .client.sync_client import ClientRound as ClientRound
+from .client.sync_client import connect as connect
 
 __version__: str

@@ -123,8 +123,10 @@ class _Guard(grpc.aio.ServerInterceptor):
             self._messages.resize(call, max(len(raw), CALL_BYTES))
             check_fields(raw)
         with self._slots.hold(call):
-            response = await handler.unary_unary(_parsed(raw, handler.request_deserializer), context)
-        answer = handler.response_serializer(response)
+            # Without a name for the response, which would be held beside its bytes until they have been read.
+            answer = handler.response_serializer(
+                await handler.unary_unary(_parsed(raw, handler.request_deserializer), context)
+            )
         if call.pinned:
             await _write(context, answer)
         elif len(answer) <= LARGE_ANSWER:

@@ -1,4 +1,4 @@
-"""gRPC over TLS with pinned certificates: servers and channels.
+"""gRPC over TLS with pinned certificates: servers and the channels between them; clients' channels: `net.channels`.
 
 A service listens twice: peers and the operator come with mutual TLS, clients without a certificate. `net.tls` says
 which certificate is whose, `net.guard` stands before every call, and `net.retrying` repeats calls that fail.
@@ -6,17 +6,17 @@ which certificate is whose, `net.guard` stands before every call, and `net.retry
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import grpc
 import grpc.aio
 
+from croupier.net.channels import pinned_roots, public_channel, secure_channel
 from croupier.net.guard import RefusalMetrics, make_guard
 from croupier.net.limits import SERVER_OPTIONS
-from croupier.net.sizes import MESSAGE_BYTES
 from croupier.net.tls import ServerTls, TlsSecrets
 from croupier.protocol.deployment import ServiceEntry
 
@@ -29,14 +29,6 @@ __all__ = [
     "make_server",
     "peer_channel",
     "public_channel",
-]
-
-_CHANNEL_OPTIONS = [
-    ("grpc.max_receive_message_length", MESSAGE_BYTES),
-    ("grpc.max_send_message_length", MESSAGE_BYTES),
-    # Without a limit a peer that was away for long is not tried again for two minutes after it has come back.
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 5000),
 ]
 
 
@@ -90,32 +82,10 @@ def listening_at(address: str) -> Iterator[None]:
         ) from error
 
 
-def _roots(entry: ServiceEntry) -> bytes:
-    return "\n".join(entry.tls_certificates).encode()
-
-
-def _channel(
-    address: str, entry: ServiceEntry, credentials: grpc.ChannelCredentials, more: Sequence[tuple[str, Any]] = ()
-) -> grpc.aio.Channel:
-    options = [*_CHANNEL_OPTIONS, ("grpc.ssl_target_name_override", entry.name), *more]
-    return grpc.aio.secure_channel(address, credentials, options=options)
-
-
 def peer_channel(entry: ServiceEntry, secrets: TlsSecrets) -> grpc.aio.Channel:
     """Returns a mutual-TLS channel to a service, as the holder of `secrets`."""
-    credentials = grpc.ssl_channel_credentials(_roots(entry), secrets.tls_key, secrets.tls_certificate)
-    return _channel(entry.address, entry, credentials)
-
-
-def public_channel(entry: ServiceEntry, options: Sequence[tuple[str, Any]] = ()) -> grpc.aio.Channel:
-    """Returns a client's channel to a service, with further options of gRPC's.
-
-    Raises:
-        ValueError: the service has no public address.
-    """
-    if entry.public_address is None:
-        raise ValueError(f"{entry.name} has no public_address; clients cannot call it")
-    return _channel(entry.public_address, entry, grpc.ssl_channel_credentials(_roots(entry)), options)
+    credentials = grpc.ssl_channel_credentials(pinned_roots(entry), secrets.tls_key, secrets.tls_certificate)
+    return secure_channel(entry.address, entry, credentials)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from pydantic.json_schema import models_json_schema
 
 from croupier.protocol.codes import Assumption, Method, Note, RefusalReason, Step
 from croupier.protocol.statements import (
+    SCHEMA,
     Statement,
     messages_of,
     read_json,
@@ -39,8 +40,6 @@ __all__ = [
     "refusals_of",
 ]
 
-SCHEMA = 1
-"""The version of certificates: of their statements in both forms, and of the keys of the JSON document."""
 READABLE = "it must be what 'croupier certify --json', 'croupier round result --json' or 'croupier demo --json' prints"
 """What an error says of a document that is not a certificate."""
 

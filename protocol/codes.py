@@ -92,6 +92,8 @@ class Step(StrEnum):
     """One step on the way to a number, or why a bound was of no use."""
 
     NO_OTHERS = "no-others"
+    ONEBIT_IS_BETTER = "onebit-is-better"
+    LAPLACE_IS_BETTER = "laplace-is-better"
     LOCAL_IS_LEAST = "local-is-least"
     LENGTH_SHOWS_SIGMA = "length-shows-sigma"
     LENGTH_SHOWS_RECORD_SIGMA = "length-shows-record-sigma"
@@ -171,6 +173,7 @@ class RefusalReason(StrEnum):
     EPSILON_LIMITS = "epsilon-limits"
     LEDGER_LIMIT = "ledger-limit"
     SEQUENTIAL_LEDGER_LIMIT = "sequential-ledger-limit"
+    LEDGER_LIMIT_NOW = "ledger-limit-now"
     MESSAGES_LOST = "messages-lost"
     LEDGER_EXCEEDED = "ledger-exceeded"
     LEDGER_UNBOUNDED = "ledger-unbounded"
@@ -258,6 +261,8 @@ PARAMETERS: dict[Code, dict[str, type[int] | type[float] | type[str]]] = {
     Step.HOST_VARIANCE: {"variance": float},
     Step.CLOCKS: {"horizon": float},
     Step.ON_LATTICE: {"lattice": int, "added": float, "shown": int, "chance": float},
+    Step.ONEBIT_IS_BETTER: dict.fromkeys(("times", "own_epsilon", "own_error", "other_epsilon", "other_error"), float),
+    Step.LAPLACE_IS_BETTER: dict.fromkeys(("times", "own_epsilon", "own_error", "other_epsilon", "other_error"), float),
     Step.TWO_GROUPS: {
         "share": float,
         "distance": float,
@@ -289,6 +294,7 @@ PARAMETERS: dict[Code, dict[str, type[int] | type[float] | type[str]]] = {
     RefusalReason.EPSILON_LIMITS: {"least": float, "most": float},
     RefusalReason.LEDGER_LIMIT: {"epsilon": float, "delta": float},
     RefusalReason.SEQUENTIAL_LEDGER_LIMIT: {"epsilon": float, "delta": float},
+    RefusalReason.LEDGER_LIMIT_NOW: {"epsilon": float, "delta": float},
     RefusalReason.MESSAGES_LOST: {"tickets": int, "reports": int, "budgets": int},
     RefusalReason.LEDGER_EXCEEDED: {
         "reached": float,

@@ -25,7 +25,7 @@ from croupier.protocol.shown import check_shown
 from croupier.protocol.tickets import TICKET_KEY_BYTES
 from croupier.protocol.v1 import messages_pb2 as pb
 
-__all__ = ["RoundTerms", "canonical", "parse_terms", "verify_manifest"]
+__all__ = ["RoundTerms", "canonical", "parse_terms", "state_name", "verify_manifest"]
 
 _MAX_DELTA = 0.1
 _MAX_LOCAL_EPSILON = 20.0
@@ -236,8 +236,8 @@ def _check(manifest: pb.Manifest, question: Question) -> None:
     if manifest.HasField("privacy_limit"):
         _check_number("privacy_limit.total_epsilon", manifest.privacy_limit.total_epsilon, 0.0, math.inf)
         _check_number("privacy_limit.total_delta", manifest.privacy_limit.total_delta, 0.0, _MAX_DELTA)
-    if manifest.short_batch_policy == pb.SHORT_BATCH_POLICY_UNSPECIFIED:
-        raise ValueError("short_batch_policy is missing; it must be HOLD or DISPOSE")
+    if manifest.short_batch_policy not in (pb.SHORT_BATCH_POLICY_HOLD, pb.SHORT_BATCH_POLICY_DISPOSE):
+        raise ValueError("short_batch_policy is missing or unknown; it must be HOLD or DISPOSE")
     _check_number("delta", manifest.delta, 0.0, _MAX_DELTA)
     _check_grid(manifest.budget_grid, question.mechanism)
     _check_number("epsilon_max", manifest.epsilon_max, 0.0, _MAX_LOCAL_EPSILON)
@@ -286,3 +286,9 @@ def parse_terms(payload: bytes) -> RoundTerms:
         return RoundTerms(payload, manifest, question)
     except ValueError as error:
         raise Refusal(Code.BAD_MANIFEST, str(error)) from error
+
+
+def state_name(state: pb.RoundState.ValueType) -> str:
+    """Returns the state that a service says a round is in; UNKNOWN for one that the protocol does not have."""
+    known = state in pb.RoundState.values()
+    return pb.RoundState.Name(state).removeprefix("ROUND_STATE_") if known else "UNKNOWN"

@@ -16,6 +16,7 @@ from croupier.protocol.codes import PARAMETERS, Assumption, Code
 from croupier.protocol.v1 import messages_pb2 as pb
 
 __all__ = [
+    "SCHEMA",
     "Statement",
     "StatementView",
     "joined",
@@ -32,6 +33,8 @@ __all__ = [
 C = TypeVar("C", bound=Code)
 C_co = TypeVar("C_co", bound=Code, covariant=True)
 
+SCHEMA = 1
+"""The version of certificates: of their statements in both forms, and of the keys of the JSON document."""
 _MOST = 2**63 - 1
 """The largest whole number of a parameter, which a reader with 64-bit integers can take."""
 _KINDS: dict[type, tuple[str, dict[str, Any]]] = {

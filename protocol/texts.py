@@ -232,6 +232,14 @@ TEXTS: dict[Code, str] = {
         "on a lattice of {lattice} steps: {added:.3g} is added to epsilon; at most {shown} users show their value, but "
         "for a chance of {chance:.3g}, which is added to delta"
     ),
+    Step.ONEBIT_IS_BETTER: (
+        "for a mean, onebit is {times:.3g} times better by epsilon times error, if budgets do not depend on answers: "
+        "epsilon {other_epsilon:up6} and standard error {other_error:.3g}, not {own_epsilon:up6} and {own_error:.3g}"
+    ),
+    Step.LAPLACE_IS_BETTER: (
+        "for a mean, laplace is {times:.3g} times better by epsilon times error: epsilon {other_epsilon:up6} and "
+        "standard error {other_error:.3g}, not {own_epsilon:up6} and {own_error:.3g}"
+    ),
     Step.TWO_GROUPS: (
         "up to {share:.6g} of the victim's noise within {distance:.6g} of its values is hidden among {core_users} "
         "users with budgets up to {core_epsilon:.6g}, the rest is hidden among {other_users} users with budgets up to "
@@ -303,6 +311,10 @@ TEXTS: dict[Code, str] = {
     RefusalReason.LEDGER_LIMIT: (
         "the ledger must stay within epsilon {epsilon:down6} at delta {delta:down6} ('croupier ledger' shows what is "
         "spent)"
+    ),
+    RefusalReason.LEDGER_LIMIT_NOW: (
+        "the ledger must stay within epsilon {epsilon:down6} at delta {delta:down6}, which is the deployment's limit "
+        "now"
     ),
     RefusalReason.SEQUENTIAL_LEDGER_LIMIT: (
         "the ledger must stay within epsilon {epsilon:down6} at delta {delta:down6} ('croupier ledger' shows what is "

@@ -6,21 +6,29 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import grpc.aio
 
 from croupier.accountant.guessing import right_at_most
-from croupier.client.rounds import state_name
 from croupier.net.retrying import why_unreachable
 from croupier.protocol.codes import Assumption
 from croupier.protocol.deployment import PrivacyLimit
 from croupier.protocol.errors import refusal_of
-from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.manifest import RoundTerms, state_name
 from croupier.protocol.statements import state, written_json
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
-from croupier.show.views import BudgetView, LimitView, RoundView, ServiceView, SpentView, TermsView, TierSpentView
+from croupier.show.views import (
+    BudgetView,
+    LimitView,
+    RoundView,
+    ServiceView,
+    SpentView,
+    TermsView,
+    TierSpentView,
+    WordingView,
+)
 
 if TYPE_CHECKING:
     from croupier.accountant import Plan
@@ -137,6 +145,7 @@ def terms_json(terms: RoundTerms) -> TermsView:
         "deployment": manifest.deployment,
         "manifest_hash": terms.hash.hex(),
         "question": terms.question.name,
+        "wordings": [cast("WordingView", asdict(wording)) for wording in terms.question.wordings],
         "randomizer": mechanism.kind,
         "parameters": parameters,
         "budgets": [_budget_json(terms, budget) for budget in manifest.budget_grid],
@@ -207,6 +216,10 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "budgets": budgets,
         "standard_error": plan.standard_error,
         "certificate": plan.certificate.to_json(),
+        "for_a_mean": [
+            {"randomizer": cost.randomizer.name, "epsilon": cost.epsilon, "standard_error": cost.standard_error}
+            for cost in plan.for_a_mean
+        ],
     }
 
 

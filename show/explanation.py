@@ -312,8 +312,7 @@ def _grade(certificate: Certificate, document: Mapping[str, Any]) -> Section:
     ]
     if "round_id" in document:
         paragraphs.append(
-            "'croupier round result ROUND --document FILE' checks who signed it. It cannot be seen in what is read "
-            "here."
+            "'croupier round result ROUND --document FILE' checks who signed it. This file alone does not show that."
         )
     others = [
         f"{one.name}: ε = {round_up(one.epsilon, 4)} {one.grade} ({_NO_GUARANTEE[one.grade]}; no guarantee"

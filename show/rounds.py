@@ -14,7 +14,7 @@ from croupier.protocol.rounding import percent, round_up
 from croupier.protocol.texts import device_does as does
 from croupier.show.tables import counted
 from croupier.show.text import GLUE, sections_text, wrapped
-from croupier.show.views import BudgetView, OverviewView, RoundView, SectionView, ServiceView, TermsView
+from croupier.show.views import BudgetView, OverviewView, RoundView, SectionView, ServiceView, TermsView, WordingView
 
 __all__ = [
     "deadline",
@@ -88,9 +88,9 @@ def rounds_text(seen: OverviewView, now: float, *, most: int, services: bool) ->
             return Text("no service answers" if all(silent) else _SOME_SILENT)
         return Text(_NO_ROUND)
     text = Text(no_wrap=True)
-    for one in rounds[:most]:
-        text.append(f"{one['round_id']}\n", "bold")
-        for line in _round_lines(one, now, services):
+    for view in rounds[:most]:
+        text.append(f"{view['round_id']}\n", "bold")
+        for line in _round_lines(view, now, services):
             text.append(f"{wrapped(line, '  ')}\n")
     if len(rounds) > most:
         text.append(f"{counted(len(rounds) - most, 'older round')} in 'croupier round list'\n")
@@ -98,13 +98,13 @@ def rounds_text(seen: OverviewView, now: float, *, most: int, services: bool) ->
     return text
 
 
-def _round_lines(one: RoundView, now: float, services: bool) -> list[str]:
-    terms, stage = one["terms"], one["stage"]
+def _round_lines(view: RoundView, now: float, services: bool) -> list[str]:
+    terms, stage = view["terms"], view["stage"]
     lines = [stage if terms is None else f"{stage} · {terms['question']}: {values_of(terms)} ({terms['randomizer']})"]
-    if terms is None and not one["problems"] and stage != "PREPARED":
+    if terms is None and not view["problems"] and stage != "PREPARED":
         lines[0] += " · what was kept of it is deleted"
     if terms is not None:
-        count, least = one["num_reports"], terms["min_batch_size"]
+        count, least = view["num_reports"], terms["min_batch_size"]
         bar = ""
         if stage == "OPEN" and count is not None:
             done = min(_BAR, _BAR * count // least)
@@ -116,15 +116,15 @@ def _round_lines(one: RoundView, now: float, services: bool) -> list[str]:
     if stage == "REFUSED":
         lines.append("'croupier round result' says why")
     if services:
-        lines.append(" · ".join(f"{name}{GLUE}{state}" for name, state in one["states"].items()))
-        if one["kept_until_unix_s"] is not None:
-            lines.append(f"kept until {datetime.fromtimestamp(one['kept_until_unix_s'], UTC).date().isoformat()}")
-    return [*lines, *(f"{name}: {problem}" for name, problem in one["problems"].items())]
+        lines.append(" · ".join(f"{name}{GLUE}{state}" for name, state in view["states"].items()))
+        if view["kept_until_unix_s"] is not None:
+            lines.append(f"kept until {datetime.fromtimestamp(view['kept_until_unix_s'], UTC).date().isoformat()}")
+    return [*lines, *(f"{name}: {problem}" for name, problem in view["problems"].items())]
 
 
 _NUMBER = "a number from {low:g} to {high:g}"
 _VALUES = {
-    "rr": "1 (yes) or 0 (no)",
+    "rr": "1 ({yes}) or 0 ({no})",
     "krr": "one of {labels}",
     "onebit": _NUMBER,
     "laplace": _NUMBER,
@@ -144,9 +144,31 @@ def describe_device_step(terms: TermsView, whose: str) -> str:
 def values_of(terms: TermsView) -> str:
     """Returns the values that an answer may have."""
     parameters, kind = terms["parameters"], terms["randomizer"]
+    captions = [one["choices"] for one in terms["wordings"] if one["choices"]]
+    no, yes = captions[0] if kind == "rr" and captions else ("no", "yes")
     labels = parameters.get("labels") or [*map(str, range(parameters.get("k", 0)))]
     shown = ", ".join(labels[:_MOST_LABELS]) + (f", … ({len(labels)} in all)" if len(labels) > _MOST_LABELS else "")
-    return _VALUES.get(kind, f"a value for {kind}").format(**parameters | {"labels": shown})
+    return _VALUES.get(kind, f"a value for {kind}").format(**parameters | {"labels": shown, "no": no, "yes": yes})
+
+
+def _wording_lines(terms: TermsView, wording: WordingView) -> list[str]:
+    """Returns how a question is put in one language: heading, question, what helps to answer it, and the captions."""
+    choices = wording["choices"]
+    values = terms["parameters"].get("labels") or map(str, range(len(choices)))
+    pairs = zip(choices, values, strict=True) if choices else ()
+    captions = [caption if caption == value else f"{caption} ({value})" for caption, value in pairs]
+    more = f"; … ({len(captions)} in all)" if len(captions) > _MOST_LABELS else ""
+    named = {"low": wording["low"], "high": wording["high"]}
+    ends = [f"{terms['parameters'][end]:g}: {caption}" for end, caption in named.items() if caption]
+    number = [*([f"in {wording['unit']}"] if wording["unit"] else []), *ends]
+    lines = [
+        f"[{wording['language']}] {wording['title'] or wording['question']}",
+        wording["question"] if wording["title"] else "",
+        wording["help_text"],
+        f"Answers: {'; '.join(captions[:_MOST_LABELS])}{more}" if captions else "",
+        f"A number {'; '.join(number)}" if number else "",
+    ]
+    return [line for line in lines if line]
 
 
 def terms_sections(terms: TermsView, now: float) -> list[SectionView]:
@@ -169,6 +191,7 @@ def terms_sections(terms: TermsView, now: float) -> list[SectionView]:
         ),
         _section(
             f"The question: {terms['question']}",
+            *(line for wording in terms["wordings"] for line in _wording_lines(terms, wording)),
             f"The answer is {values_of(terms)}.",
             f"Your device {describe_device_step(terms, 'your')}. Nothing else about your answer leaves it.",
         ),

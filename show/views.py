@@ -36,6 +36,7 @@ __all__ = [
     "TrainingSettingView",
     "TrainingTierView",
     "TrainingView",
+    "WordingView",
 ]
 
 
@@ -67,6 +68,19 @@ class LimitView(TypedDict):
     fixed_terms: bool
 
 
+class WordingView(TypedDict):
+    """A question as people read it in one language: the fields of `protocol.wordings.Wording`."""
+
+    language: str
+    question: str
+    title: str
+    help_text: str
+    choices: tuple[str, ...]
+    unit: str
+    low: str
+    high: str
+
+
 class TermsView(TypedDict):
     """The terms of a round. "parameters" are the mechanism's; "state" is the round's state at hop 1."""
 
@@ -74,6 +88,7 @@ class TermsView(TypedDict):
     deployment: str
     manifest_hash: str
     question: str
+    wordings: list[WordingView]
     randomizer: str
     parameters: dict[str, Any]
     budgets: list[BudgetView]

@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from croupier.accountant.bounds.profile import Bounded, Curve, smallest_epsilon
+from croupier.accountant.bounds.profile import Bounded, Curve, Inverse, smallest_epsilon
 from croupier.accountant.numerics.binomial import UNIT, Floats
 from croupier.accountant.numerics.chords import Chords
 from croupier.accountant.privacy_curve import Proof
@@ -92,6 +92,18 @@ class PointwiseMinimum(Curve):
     def delta(self, epsilon: float) -> Bounded:
         """See `PrivacyProfile`. Raises ValueError for a negative or non-finite epsilon."""
         return min((curve.delta(epsilon) for curve in self.curves), key=lambda bound: bound.value)
+
+    def smallest_epsilon(self, delta: float, ceiling: float, *, floor: float = 0.0) -> Inverse:
+        """The least of all curves. See `Curve.smallest_epsilon`."""
+        best = Inverse(ceiling, None, 0)
+        for curve in self.curves:
+            found = curve.smallest_epsilon(delta, best.epsilon, floor=floor)
+            best = best if found.reached is None else found
+        return best
+
+    def to_compose(self, delta: float, ceiling: float) -> Curve | None:
+        """See `Curve.to_compose`: the least of all curves that have such a form."""
+        return least_of([form for curve in self.curves if (form := curve.to_compose(delta, ceiling)) is not None])
 
     def guess(self, delta: float) -> float:
         """The first curve's."""

@@ -8,9 +8,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from croupier.accountant.bounds.exchange_core import in_core
 from croupier.accountant.bounds.exchange_laplace import ExchangeLaplaceProfile, exchange_laplace_profile
 from croupier.accountant.bounds.exchange_lattice import on_lattice
+from croupier.accountant.bounds.group_choice import LeastExchangeProfile, two_group_profile
 from croupier.accountant.bounds.profile import Curve, NoAmplification, Others, Victim
 from croupier.accountant.mechanisms.additive_noise import AdditiveNoise, LaplaceNoise
 from croupier.accountant.mechanisms.noisy_value import NoisyValue
@@ -73,10 +73,12 @@ class LaplaceMechanism(NoisyValue):
 
 
 def _exchange(victim: Victim, others: Others, delta: float | None) -> Curve | NoAmplification:
-    """The least of the exchange bounds for continuous noise."""
+    """The least of the exchange bounds for continuous noise: sections 5 and 6."""
     found = exchange_laplace_profile(victim, others, delta)
-    if isinstance(found, NoAmplification):
-        return in_core(None, victim, others, delta) or found
-    if not isinstance(found, ExchangeLaplaceProfile):
+    own = found if isinstance(found, ExchangeLaplaceProfile) else None
+    if own is None and not isinstance(found, NoAmplification):
         return found
-    return in_core(found, victim, others, delta) or found
+    in_groups = two_group_profile(own, victim, others, delta)
+    if own is None or in_groups is None:
+        return in_groups or found
+    return LeastExchangeProfile((in_groups, own))

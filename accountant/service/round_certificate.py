@@ -24,15 +24,16 @@ from croupier.accountant.service.ledger import Entry, Limit
 from croupier.accountant.service.small_tiers import merge_small_tiers
 from croupier.accountant.service.tickets import BudgetsFound, ReportsFound
 from croupier.protocol.batches import drop_counts
-from croupier.protocol.certificates import SCHEMA
 from croupier.protocol.codes import Assumption, RefusalReason
+from croupier.protocol.deployment import PrivacyLimit
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
-from croupier.protocol.statements import Statement, messages_of, state
+from croupier.protocol.statements import SCHEMA, Statement, messages_of, state
 from croupier.protocol.v1 import messages_pb2 as pb
 
 __all__ = [
     "after_sequential",
+    "as_limit",
     "certify_into",
     "certify_round",
     "entries_of",
@@ -50,9 +51,11 @@ SHARPER_SECONDS = 10.0
 
 def limit_of(terms: RoundTerms) -> Limit | None:
     """Returns what the ledger may come to with this round, if its manifest limits that."""
-    limit = terms.privacy_limit
-    if limit is None:
-        return None
+    return None if terms.privacy_limit is None else as_limit(terms.privacy_limit)
+
+
+def as_limit(limit: PrivacyLimit) -> Limit:
+    """Returns the ledger's form of a privacy limit."""
     return Limit(limit.total_epsilon, limit.total_delta, limit.max_rounds, limit.fixed_terms)
 
 
@@ -271,12 +274,15 @@ def _beside_a_report(profile: Profile, local_epsilon: float) -> Profile:
     return tuple((epsilon, max(delta, shown_alone(local_epsilon, epsilon))) for epsilon, delta in profile)
 
 
-def refuse(message: pb.Certificate, terms: RoundTerms) -> None:
+def refuse(message: pb.Certificate, terms: RoundTerms, limits_now: Sequence[Limit] = ()) -> None:
     """Refuses a round for its budgets. That it is refused is all that the certificate then tells of them: one bit.
 
     It names all limits of the round, because which of them was not met, and by how much, would tell more.
+
+    limits_now: those of the deployment that are not in the round's manifest.
     """
-    reasons = [state(RefusalReason.LIMITS_NOT_MET), *_limits(terms)]
+    now = [state(RefusalReason.LEDGER_LIMIT_NOW, epsilon=limit.epsilon, delta=limit.delta) for limit in limits_now]
+    reasons = [state(RefusalReason.LIMITS_NOT_MET), *_limits(terms), *now]
     reports_lost, budgets_lost = message.num_tickets - message.num_reports, message.unknown_budgets
     if reports_lost or budgets_lost:
         lost = {"tickets": message.num_tickets, "reports": reports_lost, "budgets": budgets_lost}

@@ -16,9 +16,10 @@ from typing import Any, TypeVar
 
 from croupier.accountant.certification import certify
 from croupier.accountant.mechanisms.registry import randomizer_of
-from croupier.accountant.service.ledger import Entry, Ledger
+from croupier.accountant.service.ledger import Entry, Ledger, Limit
 from croupier.accountant.service.round_certificate import (
     after_sequential,
+    as_limit,
     certify_round,
     limit_of,
     refuse,
@@ -183,20 +184,22 @@ class AccountantService(RoundService, stubs.AccountantServicer):
 
         Returns the outcome, as `Metrics.certificate` names it.
         """
-        limit = limit_of(terms)
-        may_show = limit is None or await self.store.run(
-            StoreStep.COUNT_ROUNDS_SHOWN, lambda tx: Ledger(tx.connection).may_show(terms.round_id, limit)
-        )
-        if limit is not None and not may_show:
-            withhold(certificate, [state(RefusalReason.ROUNDS_SHOWN, rounds=limit.max_rounds)])
-        elif certificate.granted and limit is not None:
+        limits = self._limits(terms)
+        full = [limit for limit in limits if not await self._may_show(terms, limit)]
+        may_show = not full
+        if full:
+            withhold(certificate, [state(RefusalReason.ROUNDS_SHOWN, rounds=full[0].max_rounds)])
+        elif certificate.granted:
             # A sequential round asks for what it may come to, so that no later amendment can exceed the limit.
-            refusal = await self.store.run(
-                StoreStep.ASK_LEDGER,
-                lambda tx: Ledger(tx.connection).refusal(terms.round_id, entries, limit),
-            )
-            if refusal is not None:
-                refuse(certificate, terms)
+            refusals = [
+                await self.store.run(
+                    StoreStep.ASK_LEDGER,
+                    lambda tx: Ledger(tx.connection).refusal(terms.round_id, entries, limit),  # noqa: B023
+                )
+                for limit in limits
+            ]
+            if any(refusals):
+                refuse(certificate, terms, [limit for limit in limits if limit != limit_of(terms)])
         document = self.peers.identity.signed(Kind.CERTIFICATE, canonical(certificate)).SerializeToString()
 
         def keep(tx: Transaction) -> None:
@@ -222,6 +225,19 @@ class AccountantService(RoundService, stubs.AccountantServicer):
 
         await self.store.run(StoreStep.ENTER_CERTIFICATE, keep)
         return "granted" if certificate.granted else "refused"
+
+    def _limits(self, terms: RoundTerms) -> list[Limit]:
+        """Returns the limit in the round's manifest, and that of the deployment if it is another one by now.
+
+        The people of later rounds have been promised the latter, over all rounds.
+        """
+        limits = [limit_of(terms), *([as_limit(now)] if (now := self.peers.deployment.privacy_limit) else [])]
+        return [limit for limit in dict.fromkeys(limits) if limit is not None]
+
+    async def _may_show(self, terms: RoundTerms, limit: Limit) -> bool:
+        return await self.store.run(
+            StoreStep.COUNT_ROUNDS_SHOWN, lambda tx: Ledger(tx.connection).may_show(terms.round_id, limit)
+        )
 
     # ------------------------------------------------------------- release
 
@@ -292,14 +308,14 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         """
         certificate, entries = await self._search(after_sequential, terms, first, report.num_answers)
         shown = entries
-        limit = limit_of(terms)
         amends = report.num_answers > 0 and report.num_skipped == 0
         async with self._ledger_turn:
-            if limit is not None and amends:
-                entries, refusal = await self.store.run(
+            for limit in self._limits(terms) if amends else ():
+                kept, refusal = await self.store.run(
                     StoreStep.ASK_LEDGER_AGAIN,
-                    lambda tx: Ledger(tx.connection).amendment(terms.round_id, shown, limit),
+                    lambda tx: Ledger(tx.connection).amendment(terms.round_id, shown, limit),  # noqa: B023
                 )
+                entries = kept if kept != shown else entries
                 certificate.refusals.extend(messages_of([refusal] if refusal else []))
             certificate.granted = not certificate.refusals
             document = self.peers.identity.signed(Kind.CERTIFICATE, canonical(certificate)).SerializeToString()

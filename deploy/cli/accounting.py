@@ -179,6 +179,7 @@ def certify(
 
 
 def _certificate_tables(result: Certificate, document: dict[str, Any], compare: bool, explain: bool) -> list[Any]:
+    from croupier.accountant.mechanism_choice import REMARKS
     from croupier.protocol.codes import Method
     from croupier.show.tables import certificate_table, comparison_notes, steps_table, why_not_smaller
 
@@ -187,6 +188,7 @@ def _certificate_tables(result: Certificate, document: dict[str, Any], compare: 
         tables.append(why_not_smaller(result))
     if too_large := delta_too_large(result.delta, result.num_users):
         tables.append(too_large)
+    tables += [f"Remark: {step}." for step in result.tiers[-1].steps if step.code in REMARKS]
     if compare:
         tables += comparison_notes(result.comparison)
     if explain:
@@ -357,4 +359,5 @@ def plan(
         document = plan_json(found)
         certified = found.certificate
         beware = [said] if (said := delta_too_large(certified.delta, certified.num_users)) else []
-        show(as_json, document, str(found), certificate_table(document["certificate"]), *beware)
+        both = [f"for a mean with these budgets: {'; '.join(map(str, found.for_a_mean))}"] if found.for_a_mean else []
+        show(as_json, document, str(found), certificate_table(document["certificate"]), *both, *beware)

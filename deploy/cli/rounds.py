@@ -31,11 +31,14 @@ from croupier.deploy.cli.option_groups import with_option_groups
 if TYPE_CHECKING:
     from croupier.accountant import Randomizer
     from croupier.protocol.questions import Question
-    from croupier.show.views import OverviewView
+    from croupier.protocol.wordings import Wording
+    from croupier.show.views import OverviewView, TermsView
 
 EnumT = TypeVar("EnumT", bound=str)
 
 __all__ = ["QuestionOptions", "add_commands", "round_open"]
+
+_WORDING = "The question as people read it"
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -54,10 +57,50 @@ def add_commands(app: typer.Typer) -> None:
 
 
 @dataclass(frozen=True)
+class WordingOptions:
+    """The question as people read it."""
+
+    question: Annotated[str, typer.Option(help="The question as people read it.", rich_help_panel=_WORDING)] = ""
+    choices: Annotated[
+        str,
+        typer.Option(
+            help="The answers as people read them, separated by semicolons: the categories of krr, which is then the "
+            "default; with --randomizer rr the captions of 0 and 1.",
+            rich_help_panel=_WORDING,
+        ),
+    ] = ""
+    title: Annotated[str, typer.Option(help="A heading above the question.", rich_help_panel=_WORDING)] = ""
+    help_text: Annotated[str, typer.Option(help="What helps people to answer.", rich_help_panel=_WORDING)] = ""
+    unit: Annotated[
+        str, typer.Option(help="onebit, laplace, gaussian: the unit of the number.", rich_help_panel=_WORDING)
+    ] = ""
+    language: Annotated[
+        str, typer.Option(help="The language of the options above, such as de or pt-BR.", rich_help_panel=_WORDING)
+    ] = "en"
+    wording: Annotated[
+        Path | None,
+        typer.Option(
+            help="Instead of the options above: a TOML file with a table of the name wording for each language.",
+            rich_help_panel=_WORDING,
+        ),
+    ] = None
+
+    def wordings(self) -> tuple[Wording, ...]:
+        """Returns the wordings; see `wordings_of`."""
+        from croupier.deploy.operator.wordings import wordings_of
+
+        return wordings_of(
+            self.wording, self.question, self.title, self.help_text, self.choices, self.unit, self.language
+        )
+
+
+@dataclass(frozen=True)
 class QuestionOptions:
     """The randomizer of a round and its parameters."""
 
-    randomizer: Annotated[str, typer.Option(help="rr, krr(k=5), onebit, laplace or gaussian.")] = "rr"
+    randomizer: Annotated[
+        str, typer.Option(help="rr, krr(k=5), onebit, laplace or gaussian. Default: rr; with choices krr.")
+    ] = ""
     k: Annotated[int | None, typer.Option(help="krr: the number of categories, instead of krr(k=5).")] = None
     labels: Annotated[str | None, typer.Option(help="krr: the categories, separated by commas.")] = None
     low: Annotated[float | None, typer.Option(help="onebit, laplace, gaussian: the smallest value.")] = None
@@ -72,8 +115,8 @@ class QuestionOptions:
         ),
     ] = None
 
-    def question(self, name: str) -> Question:
-        """Returns the question of this name.
+    def question(self, name: str, wordings: tuple[Wording, ...] = ()) -> Question:
+        """Returns the question of this name; the first wording's choices are the categories of krr.
 
         Raises:
             ValueError: the randomizer is unknown, or a parameter is missing, out of range or unknown to it.
@@ -83,19 +126,21 @@ class QuestionOptions:
 
         # A vector's question carries the parameters of a model; 'croupier train' opens such rounds.
         offered = [mechanism.kind for mechanism in MECHANISMS.values() if mechanism.values_are_text]
-        kind = self.randomizer.partition("(")[0]
+        captions = wordings[0].choices if wordings else ()
+        randomizer = self.randomizer or ("krr" if captions else "rr")
+        kind = randomizer.partition("(")[0]
         if kind not in offered:
             raise ValueError(
-                f"randomizer is {self.randomizer!r}; it must be one of {', '.join(offered)}; "
-                "for vectors: croupier train"
+                f"randomizer is {randomizer!r}; it must be one of {', '.join(offered)}; for vectors: croupier train"
             )
         given = asdict(self)
         del given["randomizer"]
-        given["labels"] = tuple(self.labels.split(",")) if self.labels else None
+        written = tuple(self.labels.split(",")) if self.labels else ()
+        given["labels"] = written or (captions if kind == "krr" else ()) or None
         given["k"] = self.k or (given["labels"] and len(given["labels"]))
-        if kind != self.randomizer:
-            given |= _written_in(randomizer_of(self.randomizer, self.k, self.lattice))
-        return Question(name, mechanism_from(kind, given))
+        if kind != randomizer:
+            given |= _written_in(randomizer_of(randomizer, self.k, self.lattice))
+        return Question(name, mechanism_from(kind, given), wordings)
 
 
 @dataclass(frozen=True)
@@ -160,6 +205,7 @@ def round_open(
     name: Annotated[str, typer.Argument(help="A short name for the question.")],
     directory: Directory = HERE,
     *,
+    wording: WordingOptions,
     question: QuestionOptions,
     certificate: CertificateOptions,
     batch: BatchOptions,
@@ -194,7 +240,7 @@ def round_open(
         budgets, limits = certificate.budgets()
         suite = _one_of("suite", suite, SUITES)
         settings = RoundSettings(
-            question.question(name),
+            question.question(name, wording.wordings()),
             budgets,
             delta=certificate.delta,
             epsilon_max=certificate.epsilon_max,
@@ -246,13 +292,16 @@ def round_show(
     with plain_errors():
         import asyncio
 
-        from croupier.deploy.directory import client_transport
-        from croupier.deploy.local.one_user import read_round
+        from croupier.deploy.local.clients import client_of, terms_of
         from croupier.protocol.errors import Refusal
         from croupier.show.rounds import terms_text
 
+        async def look() -> TermsView:
+            async with client_of(directory, gateway) as client:
+                return await terms_of(await client.round(round_id))
+
         try:
-            terms = asyncio.run(read_round(directory, round_id, client_transport(gateway)))
+            terms = asyncio.run(look())
         except Refusal as refusal:
             if as_json:
                 show(as_json, {"round_id": round_id, "refusal": {"code": refusal.code.name, "said": str(refusal)}})
@@ -272,8 +321,8 @@ def round_close(
     with plain_errors():
         import asyncio
 
-        from croupier.client.rounds import state_name
         from croupier.deploy.operator.rounds import Operator
+        from croupier.protocol.manifest import state_name
         from croupier.show.tables import counted
 
         async def close_it() -> tuple[str, int]:
@@ -330,12 +379,12 @@ def round_result(
     with plain_errors():
         import asyncio
 
-        from croupier.client.published import publication_json
         from croupier.deploy.directory import client_transport
         from croupier.deploy.operator.rounds import kept_result, open_published, published_result
         from croupier.protocol.certificates import refusals_of
         from croupier.protocol.statements import joined
         from croupier.show.estimates import estimates_table, result_remarks
+        from croupier.show.published import publication_json
         from croupier.show.tables import certificate_table
 
         if document is not None:

@@ -31,19 +31,19 @@ _OF_REPORTS = ("mix", "deliver", "analyze")
 
 def counts_of(seen: OverviewView) -> Counts:
     """Returns the counts of an overview."""
-    return {one["round_id"]: one["num_reports"] for one in seen["rounds"] if one["num_reports"] is not None}
+    return {view["round_id"]: view["num_reports"] for view in seen["rounds"] if view["num_reports"] is not None}
 
 
-def with_progress(one: RoundView, seen: OverviewView, before: Counts, seconds: float) -> RoundView:
+def with_progress(view: RoundView, seen: OverviewView, before: Counts, seconds: float) -> RoundView:
     """Returns a round of an overview with "steps", one for each service in the order of the chain, and "left".
 
     Args:
-        one: `round_json`.
+        view: `round_json`.
         seen: the overview.
-        before: the counts of an earlier one.
+        before: the counts of an earlier overview.
         seconds: how long ago that was.
     """
-    round_id, count = one["round_id"], one["num_reports"] or 0
+    round_id, count = view["round_id"], view["num_reports"] or 0
     steps: list[StepView] = []
     for place, service in enumerate(seen["services"]):
         mine = next((kept for kept in service["rounds"] if kept["round_id"] == round_id), None)
@@ -59,7 +59,7 @@ def with_progress(one: RoundView, seen: OverviewView, before: Counts, seconds: f
             }
         )
     rate = (count - before.get(round_id, count)) / seconds if seconds > 0 else 0.0
-    return one | {"steps": steps, "left": _left(one, rate)}
+    return view | {"steps": steps, "left": _left(view, rate)}
 
 
 def _cost(stage: str, seconds: float, count: int) -> str:
@@ -68,10 +68,10 @@ def _cost(stage: str, seconds: float, count: int) -> str:
     return f"{'open envelopes' if stage == 'open' else stage}: {seconds:.2f} s{rate}"
 
 
-def _left(one: RoundView, rate: float) -> list[str]:
+def _left(view: RoundView, rate: float) -> list[str]:
     """Returns how many answers are missing, their rate and the deadline, in words."""
-    terms, count = one["terms"], one["num_reports"]
-    if terms is None or count is None or one["stage"] != "OPEN":
+    terms, count = view["terms"], view["num_reports"]
+    if terms is None or count is None or view["stage"] != "OPEN":
         return []
     missing = terms["min_batch_size"] - count
     speed = f"{rate:.3g} answers/s" if rate > 0 else ""

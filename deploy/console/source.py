@@ -16,16 +16,17 @@ from typing import Any
 
 from cryptography import x509
 
-from croupier.client.published import publication_json
+from croupier.client.async_client import AsyncClient
 from croupier.client.rounds import fetch_signed_result, read_publication
 from croupier.deploy.console.progress import Counts, counts_of, with_progress
 from croupier.deploy.directory import read_deployment
-from croupier.deploy.local.one_user import read_round
+from croupier.deploy.local.clients import client_of, terms_of
 from croupier.deploy.operator.keys import VALID_BEFORE
 from croupier.deploy.operator.overview import TermsCache, overview
 from croupier.deploy.operator.rounds import Operator
 from croupier.net.transport import TLS, Transport
 from croupier.protocol.deployment import OPERATOR, ServiceEntry
+from croupier.show.published import publication_json
 from croupier.show.views import KeysView, OverviewView, RoundView, TermsView
 
 __all__ = ["EVERY_S", "FinishedRound", "Source"]
@@ -140,10 +141,14 @@ class Source:
 
         Raises:
             Refusal, SignatureError: there is no such round, or its terms cannot be trusted.
-            TimeoutError, grpc.aio.AioRpcError: hop 1 is out of reach.
+            TimeoutError, UnreachableError: hop 1 is out of reach.
         """
-        async with asyncio.timeout(_PATIENCE_S):
-            return await read_round(self.directory, round_id, self.transport)
+        async with asyncio.timeout(_PATIENCE_S), self.client() as client:
+            return await terms_of(await client.round(round_id))
+
+    def client(self) -> AsyncClient:
+        """Returns the client of the person who uses this directory."""
+        return client_of(self.directory, transport=self.transport, patience_s=60.0)
 
     async def finished(self, round_id: str) -> FinishedRound:
         """Returns the verified result of a round that is published or refused.

@@ -33,6 +33,7 @@ from croupier.runtime.cluster import AUTHORITY_FILE, certificate_files
 from croupier.runtime.service_directory import seal_key
 
 __all__ = [
+    "PORTS_VARIABLE",
     "VALID_BEFORE",
     "alone",
     "check_hops",
@@ -51,7 +52,11 @@ __all__ = [
 _VALID_DAYS = 825
 VALID_BEFORE = datetime.timedelta(days=1)
 """So long before it is made a certificate is valid: clocks differ."""
-_PORTS = range(10_000, 32_768)  # below those that systems choose themselves, for any connection at any time
+PORTS_VARIABLE = "CROUPIER_PORTS"
+"""The environment variable that names the first and the last port that `free_addresses` chooses from, as 10000-32767.
+
+That is its default: the ports below those that systems choose themselves, for any connection at any time.
+"""
 
 
 def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
@@ -199,18 +204,29 @@ def free_addresses(count: int) -> list[str]:
 
     Raises:
         RuntimeError: fewer than `count` of those ports are free.
+        ValueError: CROUPIER_PORTS is not a range of ports.
     """
     found: list[str] = []
-    start = secrets.randbelow(len(_PORTS))
-    for port in (*_PORTS[start:], *_PORTS[:start]):
+    first, last = _port_range()
+    ports = range(first, last + 1)
+    start = secrets.randbelow(len(ports))
+    for port in (*ports[start:], *ports[:start]):
         if len(found) == count:
             break
         with suppress(OSError), socket.socket() as one:
             one.bind(("127.0.0.1", port))
             found.append(f"127.0.0.1:{port}")
     if len(found) < count:
-        raise RuntimeError(f"{count} free ports are needed, and of {_PORTS.start}–{_PORTS.stop - 1} {len(found)} are")
+        raise RuntimeError(f"{count} free ports are needed, and of {first}–{last} {len(found)} are")
     return found
+
+
+def _port_range() -> tuple[int, int]:
+    given = os.environ.get(PORTS_VARIABLE, "10000-32767")
+    found = re.fullmatch(r"([0-9]{4,5})-([0-9]{4,5})", given)
+    if found and 1024 <= int(found[1]) <= int(found[2]) <= 65535:
+        return int(found[1]), int(found[2])
+    raise ValueError(f"{PORTS_VARIABLE} is {given!r}; it must be a range within 1024-65535, such as 20000-20999")
 
 
 def write_secret(path: Path, content: str) -> None:

@@ -34,8 +34,8 @@ async def overview(operator: Operator, known: TermsCache) -> OverviewView:
     kept_until: dict[str, int] = {}
     for name, answer in zip(names, answers, strict=True):
         if isinstance(answer, rpc.StatusResponse):
-            for one in answer.rounds:
-                seen.setdefault(one.round_id, {})[name] = one
+            for status in answer.rounds:
+                seen.setdefault(status.round_id, {})[name] = status
             for round_id, end in answer.kept_until_unix_s.items():
                 kept_until[round_id] = max(end, kept_until.get(round_id, 0))
     await _learn(operator, seen, known)

@@ -523,6 +523,62 @@ class GaussianVector(_message.Message):
 Global___GaussianVector: _TypeAlias = GaussianVector  # noqa: Y015
 
 @_typing.final
+class Wording(_message.Message):
+    """How a question is put to people, in one language. No randomizer, bound or estimate depends on it. Texts have no control
+    characters and no markup, no space at either end, and at most as many bytes as is said here.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LANGUAGE_FIELD_NUMBER: _builtins.int
+    TITLE_FIELD_NUMBER: _builtins.int
+    QUESTION_FIELD_NUMBER: _builtins.int
+    HELP_TEXT_FIELD_NUMBER: _builtins.int
+    CHOICES_FIELD_NUMBER: _builtins.int
+    UNIT_FIELD_NUMBER: _builtins.int
+    LOW_FIELD_NUMBER: _builtins.int
+    HIGH_FIELD_NUMBER: _builtins.int
+    language: _builtins.str
+    """A language tag (BCP 47), such as "en" or "de-CH"; each at most once."""
+    title: _builtins.str
+    """Empty, or a heading of at most 200 bytes."""
+    question: _builtins.str
+    """The question itself: 1 .. 1000 bytes."""
+    help_text: _builtins.str
+    """Empty, or what helps to answer it: at most 4000 bytes."""
+    unit: _builtins.str
+    """Where a number is asked for: its unit, at most 100 bytes, and what low and high mean, at most 200 bytes each.
+    Empty elsewhere.
+    """
+    low: _builtins.str
+    high: _builtins.str
+    @_builtins.property
+    def choices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """None, or a caption of at most 400 bytes for each answer that can be chosen, in the order of their numbers; all
+        different. rr: of 0, then of 1; krr: of the k categories; none for other mechanisms.
+        """
+
+    def __init__(
+        self,
+        *,
+        language: _builtins.str = ...,
+        title: _builtins.str = ...,
+        question: _builtins.str = ...,
+        help_text: _builtins.str = ...,
+        choices: _abc.Iterable[_builtins.str] | None = ...,
+        unit: _builtins.str = ...,
+        low: _builtins.str = ...,
+        high: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["choices", b"choices", "help_text", b"help_text", "high", b"high", "language", b"language", "low", b"low", "question", b"question", "title", b"title", "unit", b"unit"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Wording: _TypeAlias = Wording  # noqa: Y015
+
+@_typing.final
 class Question(_message.Message):
     """What is asked, and the local randomizer that every client must run."""
 
@@ -536,6 +592,7 @@ class Question(_message.Message):
     GAUSSIAN_FIELD_NUMBER: _builtins.int
     HEMISPHERE_FIELD_NUMBER: _builtins.int
     GAUSSIAN_VECTOR_FIELD_NUMBER: _builtins.int
+    WORDINGS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """A short name for people; part of the manifest and therefore of every envelope's context."""
     @_builtins.property
@@ -552,6 +609,12 @@ class Question(_message.Message):
     def hemisphere(self) -> Global___Hemisphere: ...
     @_builtins.property
     def gaussian_vector(self) -> Global___GaussianVector: ...
+    @_builtins.property
+    def wordings(self) -> _containers.RepeatedCompositeFieldContainer[Global___Wording]:
+        """Numbers 9 to 14 are for mechanisms.
+        At most 32, of 65536 bytes together. The first is shown to people who read none of the languages.
+        """
+
     def __init__(
         self,
         *,
@@ -563,10 +626,11 @@ class Question(_message.Message):
         gaussian: Global___Gaussian | None = ...,
         hemisphere: Global___Hemisphere | None = ...,
         gaussian_vector: Global___GaussianVector | None = ...,
+        wordings: _abc.Iterable[Global___Wording] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["gaussian", b"gaussian", "gaussian_vector", b"gaussian_vector", "hemisphere", b"hemisphere", "krr", b"krr", "laplace", b"laplace", "mechanism", b"mechanism", "onebit", b"onebit", "rr", b"rr"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["gaussian", b"gaussian", "gaussian_vector", b"gaussian_vector", "hemisphere", b"hemisphere", "krr", b"krr", "laplace", b"laplace", "mechanism", b"mechanism", "name", b"name", "onebit", b"onebit", "rr", b"rr"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["gaussian", b"gaussian", "gaussian_vector", b"gaussian_vector", "hemisphere", b"hemisphere", "krr", b"krr", "laplace", b"laplace", "mechanism", b"mechanism", "name", b"name", "onebit", b"onebit", "rr", b"rr", "wordings", b"wordings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_mechanism: _TypeAlias = _typing.Literal["rr", "krr", "onebit", "laplace", "gaussian", "hemisphere", "gaussian_vector"]  # noqa: Y015
     _WhichOneofArgType_mechanism: _TypeAlias = _typing.Literal["mechanism", b"mechanism"]  # noqa: Y015

@@ -114,7 +114,7 @@ def test_what_rounds_assume_is_explained_too() -> None:
     assert explained.improvements[0].epsilon < message.epsilon
 
 
-def test_a_certificate_of_an_earlier_version_is_not_explained_from_its_sentences() -> None:
+def test_no_sentence_of_an_earlier_version_is_explained() -> None:
     before = pb.Certificate(round_id="r", granted=True, epsilon=0.5, delta=1e-6, grade="CERTIFIED", num_users=40)
     before.tiers.add(local_epsilon=1.0, count=40, epsilon=0.5)
     document = certificate_json(before)

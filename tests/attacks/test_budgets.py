@@ -17,18 +17,20 @@ from croupier.accountant.service.tickets import BudgetsFound
 from croupier.client.outbox import Outbox
 from croupier.client.submission import Participant, new_client_key, prepare_one
 from croupier.deploy.local.users import run_fleet
+from croupier.protocol.certificates import refusals_of
 from croupier.protocol.codes import Assumption, RefusalReason
 from croupier.protocol.envelope import HOP_ACCOUNTANT, open_many
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.onion import BudgetRecord, Onion, decode_budget
+from croupier.protocol.statements import state
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.kinds import KeyPurpose
 from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.workers import WorkerPool
 from tests.attacks import cheaters
 from tests.support import BIT, make_kit, settings
-from tests.support.arena import arena
+from tests.support.arena import Arena, arena
 from tests.support.clients import crafted, seal_prepared, stranger, submissions_of, without_tickets
 from tests.support.lanes import lane_in
 from tests.support.statements import codes
@@ -147,6 +149,28 @@ async def test_the_ledger_stops_averaging_over_rounds(tmp_path: Path) -> None:
     assert granted["limited"][0] is True
     assert granted["limited"][-1] is False
     assert granted["limited"] == sorted(granted["limited"], reverse=True)
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_a_round_from_before_a_lower_limit_keeps_to_it(tmp_path: Path) -> None:
+    """An operator opens a round, lowers the limit, promises that one to others, and closes the first round last."""
+    async with arena(tmp_path, 1, more="\n[privacy_limit]\ntotal_epsilon = 5.0\ntotal_delta = 3e-4\n") as at:
+        before = await at.operator.open_round(settings())
+        await at.admit(before, await at.seal(before, 150))
+        file = at.inside.directory / "deployment.toml"
+        file.write_text(file.read_text().replace("total_epsilon = 5.0", "total_epsilon = 0.25"))
+        names = list(at.inside.running)
+        await at.inside.stop(*names)
+        await at.inside.start(*names)
+        async with at.inside.operator() as operator, operator.client_channel() as channel:
+            later = Arena(at.inside, operator, channel)
+            promised = await operator.open_round(settings())
+            await later.admit(promised, await later.seal(promised, 150))
+            assert (await later.finish(promised))[1].granted
+            _, certificate = await later.finish(before)
+        assert not certificate.granted
+        assert state(RefusalReason.LEDGER_LIMIT_NOW, epsilon=0.25, delta=3e-4) in refusals_of(certificate)
 
 
 class LosesAnswers(cheaters.CheatingShuffler):

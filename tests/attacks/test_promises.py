@@ -16,11 +16,13 @@ from typing import Any
 import grpc.aio
 import pytest
 
-from croupier.client.limits import Limits, write_limits
+from croupier.client.limits import Limits, SpentHere, write_limits
+from croupier.client.one_answer import Respondent
 from croupier.client.outbox import Outbox
 from croupier.client.submission import Participant, new_client_key, prepare_one
 from croupier.client.tickets import get_tickets, seal_with_tickets
-from croupier.deploy.local.one_user import own_limits, submit_one
+from croupier.deploy.local.clients import client_of
+from croupier.deploy.operator.roster import enrolling
 from croupier.deploy.operator.rounds import RoundSettings
 from croupier.protocol.collector import collector_key_lines, open_result, read_collector_key
 from croupier.protocol.envelope import KeyPair
@@ -42,13 +44,18 @@ UNKNOWN, ACCEPTED = pb.SUBMISSION_CODE_UNKNOWN_CLIENT, pb.SUBMISSION_CODE_ACCEPT
 # ---------------------------------------------------------------- more than a client agreed to
 
 
-async def answer(deployment: Arena, terms: RoundTerms, epsilon: float = 1.0) -> str:
-    """Has the person of this device answer, as `croupier submit --enrol` does; returns what became of it."""
+async def answer(deployment: Arena, terms: RoundTerms, epsilon: float = 1.0, *, enrol: bool = True) -> str:
+    """The person of this device answers, as `croupier submit --enrol` does; returns the services' code."""
     inside = deployment.inside
-    done = await submit_one(
-        inside.directory, terms.round_id, "1", epsilon, None, enrol=True, transport=inside.transport
-    )
-    return done.code
+    enrols = enrolling(inside.directory, inside.transport) if enrol else None
+    async with client_of(inside.directory, transport=inside.transport) as client:
+        asked = await client.round(terms.round_id)
+        return (await asked.answer("1", epsilon, Respondent(new_key=True), enrols)).code
+
+
+async def spent_here(directory: Path) -> SpentHere:
+    async with client_of(directory) as client:
+        return client.spent
 
 
 @contextmanager
@@ -108,20 +115,19 @@ async def test_an_answer_counts_once_when_the_client_dies_or_sends_again(
                 patch.setattr(Outbox, "withdraw", lambda *_: None)  # nothing runs after a death
                 with pytest.raises(RuntimeError, match="killed"):
                     await answer(deployment, first)
-            assert own_limits(directory)[1].local_epsilon == 1.0
+            assert (await spent_here(directory)).local_epsilon == 1.0
             with pytest.raises(ValueError, match="would add up to 2; your own limit is at most 1"):
                 await answer(deployment, other)
         assert [await answer(deployment, first) for _ in range(2)] == ["ACCEPTED", "ALREADY_ANSWERED"]
-        assert (own_limits(directory)[1].local_epsilon, own_limits(directory)[1].rounds) == (1.0, 1)
+        spent = await spent_here(directory)
+        assert (spent.local_epsilon, spent.rounds) == (1.0, 1)
 
 
 async def test_a_client_that_is_not_admitted_has_spent_nothing(tmp_path: Path) -> None:
     async with arena(tmp_path, 1) as deployment:
-        inside = deployment.inside
         terms = await deployment.operator.open_round(settings())
-        done = await submit_one(inside.directory, terms.round_id, "1", 1.0, None, transport=inside.transport)
-        assert done.code == "UNKNOWN_CLIENT"
-        assert own_limits(inside.directory)[1].local_epsilon == 0.0
+        assert await answer(deployment, terms, enrol=False) == "UNKNOWN_CLIENT"
+        assert (await spent_here(deployment.inside.directory)).local_epsilon == 0.0
 
 
 async def test_one_person_in_several_processes_at_once_answers_once(tmp_path: Path) -> None:
@@ -134,10 +140,10 @@ async def test_one_person_in_several_processes_at_once_answers_once(tmp_path: Pa
         assert len(refused) == 3
         for error in refused:
             assert isinstance(error, OtherPersonError)
-            assert "a person answers once, also with a new key: for another person give --another" in str(error)
+            assert "a person answers once, also with a new key" in str(error)
         store = deployment.service("shuffler-1").store
         assert await store.run("look", lambda tx: tx.num_submissions(terms.round_id)) == 1
-        assert own_limits(deployment.inside.directory)[1].local_epsilon == 1.0
+        assert (await spent_here(deployment.inside.directory)).local_epsilon == 1.0
         assert await answer(deployment, terms) == "ALREADY_ANSWERED"
 
 

@@ -26,7 +26,6 @@ import pytest_asyncio
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, Page, async_playwright, expect
 
-from croupier.client.published import publication_json
 from croupier.client.submission import Participant
 from croupier.deploy.console.guard import Listening
 from croupier.deploy.console.server import ConsoleServer
@@ -34,6 +33,7 @@ from croupier.deploy.operator.rounds import kept_result
 from croupier.protocol.deployment import DEPLOYMENT_FILE
 from croupier.protocol.mechanisms import OneBit
 from croupier.protocol.questions import Question
+from croupier.show.published import publication_json
 from tests.support import BIT, settings
 from tests.support.rounds import Table, people, table
 

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from croupier.accountant.guessing import right_at_most
 from croupier.client.submission import Participant
-from croupier.deploy.local.one_user import read_round
+from croupier.deploy.console.source import Source
 from croupier.deploy.operator.overview import TermsCache, _why_unknown, overview, watch
 from croupier.protocol.certificates import refusals_of
 from croupier.protocol.errors import Code, Refusal, SignatureError
@@ -314,15 +314,16 @@ def test_why_the_terms_of_a_round_are_not_known(there: pb.RoundStatus | None, is
 async def test_terms_are_verified_before_they_are_shown(tmp_path: Path) -> None:
     async with table(tmp_path, 1) as at:
         place, transport = at.inside.directory, at.inside.transport
+        source = Source(place, transport)
         with pytest.raises(Refusal) as none:
-            await read_round(place, transport=transport)
+            await source.terms()
         assert none.value.code is Code.NO_OPEN_ROUND
         terms = await at.operator.open_round(settings())
-        shown = await read_round(place, transport=transport)
+        shown = await source.terms()
         assert shown == terms_json(terms) | {"state": "OPEN", "granted": None, "refusals": []}
-        assert await read_round(place, terms.round_id, transport) == shown
+        assert await source.terms(terms.round_id) == shown
         with pytest.raises(Refusal, match="no such round here"):
-            await read_round(place, "never", transport)
+            await source.terms("never")
 
         known: TermsCache = {}
         other = Ed25519PrivateKey.generate().public_key().public_bytes_raw().hex()
@@ -338,7 +339,7 @@ async def test_terms_are_verified_before_they_are_shown(tmp_path: Path) -> None:
         analyzer = ours.analyzer.identity
         file.write_text(file.read_text().replace(analyzer, other))
         with pytest.raises(SignatureError):
-            await read_round(place, transport=transport)
+            await source.terms()
 
 
 @pytest.mark.asyncio
@@ -351,12 +352,12 @@ async def test_a_round_that_was_refused_is_shown_with_the_reasons(tmp_path: Path
             terms = await at.operator.open_round(settings(epsilon_max=most))
             await at.submit(terms, [Participant(1, 1.0)] * 30)
             _, certificate = await at.finish(terms)
-            shown = await read_round(at.inside.directory, terms.round_id, at.inside.transport)
+            shown = await Source(at.inside.directory, at.inside.transport).terms(terms.round_id)
             assert shown["granted"] == certificate.granted
             assert shown["refusals"] == written_json(refusals_of(certificate))
             seen[shown["granted"]] = terms_text(shown, NOW).plain
             await at.inside.stop("analyzer")
-            shown = await read_round(at.inside.directory, terms.round_id, at.inside.transport)
+            shown = await Source(at.inside.directory, at.inside.transport).terms(terms.round_id)
             assert (shown["granted"], shown["refusals"]) == (None, [])
             await at.inside.start("analyzer")
         assert "The accountant has refused this round" in seen[False]

@@ -18,7 +18,6 @@ from croupier.accountant.mechanisms.record_gaussian import RecordGaussian
 from croupier.accountant.mechanisms.registry import as_randomizer
 from croupier.accountant.results import Grade, Guarantee
 from croupier.accountant.service.ledger import Spent
-from croupier.client.published import publication_json
 from croupier.deploy.local.demo import published_at_random
 from croupier.deploy.local.fleet import FleetOutcome
 from croupier.deploy.local.rounds import RoundOutcome
@@ -31,6 +30,7 @@ from croupier.show.demonstration import PLANNED, composition_lines, privacy_cost
 from croupier.show.documents import spent_json
 from croupier.show.estimates import answers_table, estimates_table, merging_line, remarks, result_remarks
 from croupier.show.ledger import spent_table
+from croupier.show.published import publication_json
 from croupier.show.tables import certificate_table, counted
 from tests.support.statements import codes
 

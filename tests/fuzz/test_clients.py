@@ -21,8 +21,8 @@ from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import DecodeError
 
 from croupier.client.outbox import Outbox
-from croupier.client.published import publication_json
-from croupier.client.rounds import fetch_round, read_publication, state_name
+from croupier.client.results import RoundResult
+from croupier.client.rounds import fetch_round, read_publication
 from croupier.client.sequential import Attendee, answer_sequentially
 from croupier.client.submission import Participant, Sealed, new_client_key, send
 from croupier.client.tickets import seal_with_tickets
@@ -33,13 +33,13 @@ from croupier.protocol.codes import Method
 from croupier.protocol.deployment import Deployment
 from croupier.protocol.errors import CroupierError, ProtocolError
 from croupier.protocol.identity import Identity, Kind
-from croupier.protocol.manifest import RoundTerms, canonical, parse_terms
+from croupier.protocol.manifest import RoundTerms, canonical, parse_terms, state_name
 from croupier.protocol.questions import Question
 from croupier.protocol.statements import messages_of, state
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
-from croupier.round_results import RoundResult
 from croupier.runtime.service_directory import load_secrets
+from croupier.show.published import publication_json
 from tests.fuzz.hostile import Vocabulary, drawn, effort, hostile, noted
 from tests.support import BIT, make_kit
 from tests.support.sequential import task

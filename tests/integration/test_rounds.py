@@ -17,7 +17,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from croupier import BinaryRandomizedResponse, Budgets, certify
 from croupier.accountant.service.ledger import ANY_TIER, Ledger
-from croupier.client.published import publication_json
 from croupier.client.rounds import fetch_terms, read_publication
 from croupier.client.submission import Participant, new_client_key, prepare_one, send
 from croupier.client.tickets import seal_with_tickets
@@ -36,6 +35,7 @@ from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.steps import StoreStep
 from croupier.runtime.transaction import Transaction
+from croupier.show.published import publication_json
 from tests.support import BIT, settings
 from tests.support.clients import crafted, seal_prepared, submissions_of, without_tickets
 from tests.support.rounds import QUESTIONS, WAIT_S, Table, people, table

@@ -21,12 +21,13 @@ from croupier.deploy.local.users import run_fleet
 from croupier.deploy.node.serve import RunningService
 from croupier.deploy.operator.keys import make_deployment, write_deployment
 from croupier.deploy.operator.ledger import backup_ledger, restore_ledger, spent
-from croupier.protocol.codes import RefusalReason
+from croupier.protocol.codes import Assumption, RefusalReason
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.runtime.kinds import DocumentKind
 from croupier.runtime.schema import STORE_VERSION
 from croupier.runtime.store import Store
+from croupier.show.published import publication_json
 from tests.support import BIT, InProcess, Threads, settings
 from tests.support.in_memory import Network
 from tests.support.postgresql import Server
@@ -174,6 +175,9 @@ async def test_a_deployment_goes_on_with_old_stores(tmp_path: Path) -> None:
                 publication, certificate = await operator.result(round_id, 60.0)
                 assert publication == pb.Publication.FromString(bytes.fromhex(published))
                 assert certificate.granted
+                shown = publication_json(publication, certificate)["certificate"]
+                assert shown["epsilon"] == certificate.epsilon
+                assert codes(shown["assumptions"]) == [Assumption.STATED_BY_EARLIER_VERSION]
             hop, accountant, _ = await operator.status()
             assert isinstance(hop, rpc.StatusResponse)
             assert isinstance(accountant, rpc.StatusResponse)

@@ -15,13 +15,13 @@ from typer.testing import CliRunner
 
 from croupier import Certificate, LaplaceMechanism, certify
 from croupier.accountant.mechanisms.record_gaussian import RecordGaussian
-from croupier.client.published import publication_json
 from croupier.deploy.cli import app
 from croupier.protocol import certificates
 from croupier.protocol.certificates import certificate_json, json_schema, read_certificate
 from croupier.protocol.codes import Assumption, Method, Note, RefusalReason
 from croupier.protocol.statements import messages_of, state
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.show.published import publication_json
 from tests.support import BIT
 from tests.support import settings as round_settings
 from tests.support.rounds import people, table

@@ -10,12 +10,12 @@ import grpc
 import grpc.aio
 import pytest
 
-from croupier.client.published import publication_json
 from croupier.protocol.codes import Assumption
 from croupier.protocol.errors import Code, Refusal, refusal_of
 from croupier.protocol.shown import check_shown, sanitize_for_display
 from croupier.protocol.statements import messages_of, state
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.show.published import publication_json
 
 HIDES = "epsilon 9\x1b[2K\rε 0.1"
 SHOWN = "epsilon 9\ufffd[2K\ufffdε 0.1"

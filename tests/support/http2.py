@@ -33,6 +33,8 @@ class Caller:
         self._next = 1
         self._begun: set[int] = set()
         self.ended: set[int] = set()
+        self.with_data: set[int] = set()
+        """Calls that have got a message, and not a status alone."""
 
     def _frame(self, kind: int, flags: int, stream: int, body: bytes = b"") -> None:
         self._writer.write(struct.pack(">I", len(body))[1:] + struct.pack(">BBI", kind, flags, stream) + body)
@@ -65,6 +67,8 @@ class Caller:
                 self._windows[stream] = self._windows.get(stream, 0) + int.from_bytes(body)
             elif kind == _WINDOW:
                 self._connection_window += int.from_bytes(body)
+            elif kind == _DATA:
+                self.with_data.add(stream)
             elif kind in (_RESET, _HEADERS):
                 self._begun.add(stream)
                 if kind == _RESET or flags & 1:
@@ -98,6 +102,12 @@ class Caller:
     async def answered(self, stream: int) -> None:
         """Returns once an answer to a call has begun to come."""
         while stream not in self._begun:
+            self._news.clear()
+            await self._news.wait()
+
+    async def over(self, stream: int) -> None:
+        """Returns once a call has ended."""
+        while stream not in self.ended:
             self._news.clear()
             await self._news.wait()
 

@@ -17,17 +17,22 @@ from numpy.typing import NDArray
 
 from croupier import Budgets, certify
 from croupier.accountant.attacks.lower_bound import lower_bound
-from croupier.accountant.bounds import core_case
-from croupier.accountant.bounds.core_case import CoreCase, Hosts, distances, one_distance
-from croupier.accountant.bounds.core_laws import Apart, Cut
-from croupier.accountant.bounds.core_shares import best_shares
-from croupier.accountant.bounds.exchange_core import ExchangeCoreProfile, in_core
-from croupier.accountant.bounds.exchange_laplace import ExchangeLaplaceProfile, exchange_laplace_profile
-from croupier.accountant.bounds.exchange_rows import HostSums
+from croupier.accountant.bounds import noise_sums, two_groups
+from croupier.accountant.bounds.best_split import best_split
+from croupier.accountant.bounds.exchange import stages
+from croupier.accountant.bounds.exchange_laplace import (
+    ExchangeLaplaceProfile,
+    exchange_laplace_profile,
+    gamma_of,
+)
+from croupier.accountant.bounds.group_choice import two_group_profile
 from croupier.accountant.bounds.least import ChordProfile
+from croupier.accountant.bounds.noise_sums import NoiseSums
 from croupier.accountant.bounds.profile import Others, Victim
+from croupier.accountant.bounds.split_laws import Distances, Split
+from croupier.accountant.bounds.two_groups import HostGroup, TwoGroupProfile, _Group, covering
 from croupier.accountant.ranges import LINKAGES
-from tests.support.cuts import density, grid, whole
+from tests.support.cuts import all_within, density, grid
 from tests.support.drawn import drawn
 from tests.support.histograms import histogram, letters
 
@@ -41,10 +46,10 @@ def others_of(tiers: Tiers, victim: float, dishonest: int = 0) -> Others:
     return Others(np.array([e for e, _ in tiers]), np.zeros(len(tiers)), count, dishonest)
 
 
-def core_of(tiers: Tiers, victim: float, delta: float | None, dishonest: int = 0) -> ExchangeCoreProfile | None:
+def curve_among(tiers: Tiers, victim: float, delta: float | None, dishonest: int = 0) -> TwoGroupProfile | None:
     others = others_of(tiers, victim, dishonest)
     own = exchange_laplace_profile(Victim(victim), others, delta)
-    return in_core(own if isinstance(own, ExchangeLaplaceProfile) else None, Victim(victim), others, delta)
+    return two_group_profile(own if isinstance(own, ExchangeLaplaceProfile) else None, Victim(victim), others, delta)
 
 
 def rational(rng: np.random.Generator, least: int = 1) -> list[Fraction]:
@@ -109,7 +114,7 @@ def test_the_theorem_in_exact_rationals(seed: int) -> None:
     corners = [mean(1, [a - s * o for a, o in zip(parts[1], omega, strict=True)]) for s in knots]
     above = np.array(heights) + rng.choice([0.0, 0.1, 0.4], len(heights))
     places = np.array([float(s) / unit for s in knots])
-    assert float(positive) <= core_case._chords(places, unit, above, np.array(corners)) * (1 + 1e-12)
+    assert float(positive) <= two_groups._chords(places, unit, above, np.array(corners)) * (1 + 1e-12)
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -128,15 +133,15 @@ def test_chords_are_exact_for_a_broken_line(seed: int) -> None:
     heights = base + (steps * np.maximum(knots[:, None] - knots, 0)).sum(1)
     corners = np.maximum(u[:, None] - knots * a[:, None], 0).T @ chance
     mass = float(rng.uniform(0.1, 1))
-    found = core_case._chords(knots / mass, mass, heights, corners)
+    found = two_groups._chords(knots / mass, mass, heights, corners)
     assert true <= found * (1 + 1e-12)
     assert found == pytest.approx(true, rel=1e-9)
     # A knot that is too high is not used, whether before or between others.
     for k in (0, 3):
         higher = heights + 5.0 * (np.arange(7) == k)
-        assert true <= core_case._chords(knots / mass, mass, higher, corners) * (1 + 1e-12)
-    assert core_case._chords(knots / mass, mass, np.where(knots == knots[2], math.inf, heights), corners) == math.inf
-    assert core_case._chords(knots / mass, mass, heights, np.where(knots == knots[2], math.nan, corners)) == math.inf
+        assert true <= two_groups._chords(knots / mass, mass, higher, corners) * (1 + 1e-12)
+    assert two_groups._chords(knots / mass, mass, np.where(knots == knots[2], math.inf, heights), corners) == math.inf
+    assert two_groups._chords(knots / mass, mass, heights, np.where(knots == knots[2], math.nan, corners)) == math.inf
 
 
 @pytest.mark.parametrize(("victim", "core", "tails"), [(20.0, 25.0, 10.0), (29.0, 30.0, 1.0), (3.0, 30.0, 1.0)])
@@ -144,74 +149,64 @@ def test_cuts_with_budgets_of_twenty_and_more(victim: float, core: float, tails:
     """The core of such hosts is so narrow that no cell beyond the victim's values holds any of it."""
     groups = group([core], [1000.0]), group([tails], [1000.0])
     for distance in (1.0, 0.1):
-        deviation, cut = best_shares(victim, distance, 0.1, groups)
+        deviation, split = best_split(victim, distance, 0.1, groups)
         assert 0 < deviation < math.inf
-        case = CoreCase(victim, *groups, cut, deviation)
-        assert case.bound(0.9 * victim, quick=True) > 0
+        curve = TwoGroupProfile(victim, *groups, split, 1e-6, deviation, quick=True)
+        assert curve.bound(0.9 * victim) > 0
 
 
-def group(rates: list[float], count: list[float], delta: float = 1e-6) -> Hosts:
-    return Hosts(np.array(rates), np.array(count), delta)
+def group(rates: list[float], count: list[float]) -> HostGroup:
+    return HostGroup(np.array(rates), np.array(count))
 
 
-def curve_of(
-    victim: float, core: Hosts, tails: Hosts, cut: Cut, *, shared: bool = False, quick: bool = False
-) -> ExchangeCoreProfile:
-    return ExchangeCoreProfile(victim, None, CoreCase(victim, core, tails, cut, 1.0, shared=shared), quick)
-
-
-def part_of(share: float, reach: float, scale: float) -> Cut:
+def part_of(share: float, reach: float, scale: float) -> Split:
     """This share of D up to a distance, and a psi that falls."""
-    cut = whole(reach, scale)
-    return replace(cut, share=share * cut.share, psi=cut.psi * np.minimum(1, 2 - np.linspace(-1, 1, cut.psi.size) ** 2))
+    split = all_within(reach, scale)
+    falling = np.minimum(1, 2 - np.linspace(-1, 1, split.psi.size) ** 2)
+    return replace(split, share=share * split.share, psi=split.psi * falling)
 
 
-@pytest.mark.parametrize("shared", [False, True])
-def test_one_set_of_clocks_in_either_group(shared: bool) -> None:
+def test_one_set_of_clocks_in_either_group() -> None:
     """The same weights at all knots, which add up to 1; what is left of a host, by its definition; and silence."""
     core, tails = group([0.9, 1.0], [300.0, 200.0]), group([0.3, 0.5], [400.0, 300.0])
-    curve = curve_of(1.0, core, tails, part_of(0.8, 0.5, 2.0), shared=shared)
-    apart, case = one_distance(1.0, np.array([1.0, 0.3]), np.array([0.02, 0.1]), 0.05), curve.case
-    cut = case.cut
+    curve = TwoGroupProfile(1.0, core, tails, part_of(0.8, 0.5, 2.0), 1e-6)
+    at = Distances.at(1.0, np.array([1.0, 0.3]), np.array([0.02, 0.1]), 0.05)
     for hosts, is_tails in ((core, False), (tails, True)):
-        clocks = case.clocks(hosts, apart, cut, tails=is_tails)
+        clocks = _Group.of(curve, hosts, at, curve.split, tails=is_tails).clocks
         assert clocks.weights @ hosts.count == pytest.approx(np.ones(2), abs=1e-12)
         for row in range(2):
-            gamma = hosts.blanket
-            if is_tails != shared:
-                gamma = np.array([cut.blanket(apart, e)[row] for e in hosts.rates.tolist()])
+            gamma = gamma_of(hosts.rates)
+            if is_tails:
+                gamma = np.array([curve.split.gamma(at, e)[row] for e in hosts.rates.tolist()])
             until = -math.log(clocks.silent[row])
-            assert until == pytest.approx(
-                min(-math.log(1e-9) - math.log(1e-6), gamma @ hosts.count * core_case.LONGEST)
-            )
-            ends = until * (np.arange(1, 13) / 12) ** 2
-            assert np.exp(clocks.log_mass[row]) == pytest.approx(-np.diff(np.exp(-np.append(0.0, ends))))
+            most = gamma @ hosts.count * noise_sums.LONGEST
+            assert until == pytest.approx(min(-math.log(1e-9) - math.log(1e-6), most))
+            ends, log_mass = stages(until)
+            assert np.exp(clocks.log_mass[row]) == pytest.approx(np.exp(log_mass))
             rung = 1 - np.exp(-clocks.weights[row, :, None] * ends)
             left = (1 - rung / gamma[:, None]) / (1 - rung)
             assert (clocks.left[row] <= left).all()
             assert clocks.left[row] == pytest.approx(left, rel=1e-12)
 
 
-@pytest.mark.parametrize("shared", [False, True])
-def test_what_is_asked_of_the_two_groups(shared: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_asked_of_the_two_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """At every knot the two parts add up to D, with one set of weights; and silence of either group is charged."""
-    seen: list[HostSums] = []
+    seen: list[NoiseSums] = []
     answers = iter([2.0, 3.0])
 
-    def answered(rows: HostSums, step: float) -> Floats:
+    def answered(rows: NoiseSums, step: float) -> Floats:
         seen.append(rows)
         return np.full(rows.mean.size, next(answers))
 
-    monkeypatch.setattr(HostSums, "positive_parts", answered)
-    core, tails = group([1.0], [25.0], 1e-30), group([0.3, 0.5], [15.0, 15.0], 1e-30)
-    curve = curve_of(1.0, core, tails, part_of(0.8, 0.5, 2.0), shared=shared)
-    apart = one_distance(1.0, np.array([1.0, 0.5]), np.array([0.02, 0.02]), 0.05)
-    case = curve.case
-    found = case.bounds(apart, 5, 0.05)
+    monkeypatch.setattr(NoiseSums, "positive_parts", answered)
+    core, tails = group([1.0], [25.0]), group([0.3, 0.5], [15.0, 15.0])
+    curve = TwoGroupProfile(1.0, core, tails, part_of(0.8, 0.5, 2.0), 1e-30)
+    at = Distances.at(1.0, np.array([1.0, 0.5]), np.array([0.02, 0.02]), 0.05)
+    found = curve.bounds(at, 5, 0.05)
     first, second = seen
     assert (len(first.families), len(second.families)) == (1, 2)
     assert (first.mean + second.mean).reshape(2, 5) == pytest.approx(
-        np.repeat(-np.expm1(apart.log_gain)[:, None], 5, axis=1)
+        np.repeat(-np.expm1(at.log_gain)[:, None], 5, axis=1)
     )
     assert (np.diff(first.mean.reshape(2, 5)) > 0).all()  # knots increase
     for rows in seen:
@@ -219,10 +214,10 @@ def test_what_is_asked_of_the_two_groups(shared: bool, monkeypatch: pytest.Monke
         assert (np.diff(rows.left.reshape(2, 5, -1), axis=1) == 0).all()
     # Phi is 2 everywhere, so that the only corner is the last, and counts in full.
     groups = ((core, False), (tails, True))
-    silent = [case.clocks(hosts, apart, case.cut, tails=of_tails).silent for hosts, of_tails in groups]
+    silent = [_Group.of(curve, hosts, at, curve.split, tails=of_tails).clocks.silent for hosts, of_tails in groups]
     z, width = grid(0.0, 1.0, reach=60.0)
     for row in range(2):
-        d, gain = float(apart.distance[row]), math.exp(apart.log_gain[row])
+        d, gain = float(at.distance[row]), math.exp(at.log_gain[row])
         alone = float(np.maximum(density(1.0, 0.0, z) - gain * density(1.0, d, z), 0) @ width)
         lost = (silent[0][row] + silent[1][row]) * alone
         assert min(silent[0][row], silent[1][row]) * alone > 1e-6
@@ -231,33 +226,31 @@ def test_what_is_asked_of_the_two_groups(shared: bool, monkeypatch: pytest.Monke
 
 
 def test_the_largest_distances_are_refined_until_the_largest_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    curve = core_of([(0.3, 1_000), (0.5, 9_000)], 0.3, 1e-6)
+    curve = curve_among([(0.3, 1_000), (0.5, 9_000)], 0.3, 1e-6)
     assert curve is not None
-    few: list[int] = []
-    factors = {number: (1 / 3**level, 0.5 - level / 10) for level, (number, _) in enumerate(core_case.LEVELS)}
+    evaluated: list[int] = []
+    factors = dict(zip((number for number, _ in two_groups.LEVELS), ((1.0, 0.5), (0.3, 0.4)), strict=True))
 
-    def bounds(self: CoreCase, apart: Apart, number: int, step: float) -> Floats:
-        few.append(apart.distance.size)
+    def bounds(self: TwoGroupProfile, at: Distances, number: int, step: float) -> Floats:
+        evaluated.append(at.distance.size)
         nearest, others = factors[number]
-        return np.where(apart.distance == 1, 0.8 * nearest, apart.distance * others)
+        return np.where(at.distance == 1, 0.8 * nearest, at.distance * others)
 
-    monkeypatch.setattr(CoreCase, "bounds", bounds)
-    found = distances(0.3, 0.015, 0.5, curve.case.room)
+    monkeypatch.setattr(TwoGroupProfile, "bounds", bounds)
+    monkeypatch.setattr(two_groups, "WORST", 2)
+    found = covering(0.3, 0.015, 0.5, two_groups.MOST_DISTANCES)
     assert found is not None
-    second = float(found.distance[1])
-    assert curve.in_core(0.015) == pytest.approx(0.3 * second)
-    assert few[0] == found.distance.size > max(few[1:])
-    monkeypatch.setattr(core_case, "MANY_DISTANCES", few[0] - 1)
-    assert curve.in_core(0.015) == pytest.approx(0.4 * second)
-    few.clear()
+    coarse = found.distance[two_groups.WORST :].max() * 0.5
+    assert found.distance[1] * 0.4 < coarse  # so that the next ones are refined, too
+    assert coarse * 0.8 <= curve.bound(0.015) <= coarse
+    assert evaluated[0] == found.distance.size > max(evaluated[1:])
+    assert len(evaluated) > 2
+    evaluated.clear()
     quick = curve.to_compose(1e-6, 0.3)
     assert isinstance(quick, ChordProfile)
-    assert isinstance(quick.slow, ExchangeCoreProfile)
-    assert quick.slow.in_core(0.015) == pytest.approx(0.8)
-    assert len(few) == 1
-
-
-ROOMS = (((0.0, 1.0), (1.0, 0.0)), ((0.0, 1.0), (0.3, 0.3), (0.6, 0.01), (1.0, 0.0)))
+    assert isinstance(quick.slow, TwoGroupProfile)
+    assert quick.slow.bound(0.015) == pytest.approx(0.8)
+    assert len(evaluated) == 1
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -268,12 +261,13 @@ def test_every_pair_of_values_is_covered_by_two_distances(seed: int) -> None:
     victim = float(np.exp(rng.uniform(math.log(0.05), math.log(5))))
     epsilon = victim * float(np.exp(rng.uniform(math.log(1e-3), 0)))
     steep = victim * float(rng.uniform(1, 4))
-    found = distances(victim, epsilon, steep, ROOMS[rng.integers(2)], float(rng.choice([1.0, 4.0])))
+    most = int(rng.choice([40, 120]))
+    found = covering(victim, epsilon, steep, most)
     if found is None:
-        assert steep > 20 * math.sqrt(epsilon)
+        assert steep > 5 * math.sqrt(epsilon)
         return
     ends = found.distance
-    assert ends.size <= max(most for _, most in core_case.STEPS)
+    assert ends.size <= most
     assert ends[0] == 1
     assert ends[-1] <= epsilon / victim
     assert (found.log_gain > 0).all()
@@ -294,7 +288,7 @@ def test_every_pair_of_values_is_covered_by_two_distances(seed: int) -> None:
         assert found.nearest[k] <= d
 
 
-def drawn_curve(rng: np.random.Generator, users: int, delta: float) -> tuple[ExchangeCoreProfile, Tiers]:
+def drawn_curve(rng: np.random.Generator, users: int, delta: float) -> tuple[TwoGroupProfile, Tiers]:
     """A curve with a cut and groups that are drawn, and the others that are honest."""
     larger = bool(rng.integers(3))
     victim = float(rng.uniform(0.3, 1.2) if larger else rng.uniform(0.8, 2.5))
@@ -313,20 +307,18 @@ def drawn_curve(rng: np.random.Generator, users: int, delta: float) -> tuple[Exc
     top = len(tiers) if rng.random() < 0.7 else int(rng.integers(low + 1, len(tiers) + 1))
     radius = float(rng.choice([rng.uniform(0.02, 0.3), rng.uniform(0.3, 5)])) / victim
     scale = victim + rates[top - 1]
-    cut = part_of(float(rng.choice([1.0, rng.uniform(0.6, 1), rng.uniform(0.1, 0.6)])), radius, scale)
-    core, tails = group(rates[low:top], count[low:top], delta), group(rates[:low], count[:low], delta)
-    shared = rates[top - 1] <= victim and bool(rng.integers(2))
-    curve = curve_of(victim, core, tails, cut, shared=shared, quick=bool(rng.integers(2)))
-    return curve, tiers
+    split = part_of(float(rng.choice([1.0, rng.uniform(0.6, 1), rng.uniform(0.1, 0.6)])), radius, scale)
+    core, tails = group(rates[low:top], count[low:top]), group(rates[:low], count[:low])
+    return TwoGroupProfile(victim, core, tails, split, delta, quick=bool(rng.integers(2))), tiers
 
 
-def useful(curve: ExchangeCoreProfile, delta: float) -> float:
+def useful(curve: TwoGroupProfile, delta: float) -> float:
     """About the epsilon at which section 6 gives this delta."""
     low, high = 0.0, curve.local_epsilon
     curve = replace(curve, quick=True)
     for _ in range(6):
         middle = (low + high) / 2
-        low, high = (low, middle) if curve.in_core(middle) <= delta else (middle, high)
+        low, high = (low, middle) if curve.bound(middle) <= delta else (middle, high)
     return high
 
 
@@ -390,7 +382,7 @@ def test_no_data_set_of_some_hundred_users_is_worse(seed: int) -> None:
     curve, tiers = drawn_curve(rng, 1_200, delta)
     epsilon = useful(curve, delta) * float(rng.uniform(0.9, 1))
     worst = worst_scores(tiers, curve.local_epsilon, epsilon, 120, 30, ((0.0, 1.0), (1.0, 0.0), (0.1, 0.8)))
-    assert worst <= curve.in_core(epsilon) + 1e-12
+    assert worst <= curve.bound(epsilon) + 1e-12
 
 
 @pytest.mark.parametrize(
@@ -402,12 +394,12 @@ def test_no_data_set_of_some_hundred_users_is_worse(seed: int) -> None:
 )
 def test_the_bound_is_just_above_a_data_set(tiers: Tiers, victim: float, delta: float, most: float) -> None:
     """So that a mistake of a quarter of delta is noticed."""
-    curve = core_of(tiers, victim, delta)
+    curve = curve_among(tiers, victim, delta)
     assert curve is not None
     epsilon = epsilon_of(curve, delta)
     others = [(e, n - (e == victim)) for e, n in tiers]
     worst = worst_scores(others, victim, epsilon, 300, 120, ((0.0, 1.0),))
-    assert worst <= curve.in_core(epsilon) <= most * worst
+    assert worst <= curve.bound(epsilon) <= most * worst
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -419,7 +411,7 @@ def test_no_data_set_of_three_letters_is_worse(seed: int) -> None:
     curve, tiers = drawn_curve(rng, 90, delta)
     victim, rates = curve.local_epsilon, np.repeat([e for e, _ in tiers], [n for _, n in tiers])
     epsilons = [useful(curve, delta), float(rng.uniform(0.02, 0.5)) * victim]
-    bounds = [curve.in_core(epsilon) for epsilon in epsilons]
+    bounds = [curve.bound(epsilon) for epsilon in epsilons]
     for _ in range(6):
         pair = rng.permutation([0.0, 1.0]) if rng.random() < 0.7 else rng.uniform(0, 1, 2)
         values = rng.choice([np.zeros(rates.size), np.ones(rates.size), rng.uniform(0, 1, rates.size)])
@@ -429,7 +421,7 @@ def test_no_data_set_of_three_letters_is_worse(seed: int) -> None:
             assert float(np.maximum(laws[0] - math.exp(epsilon) * laws[1], 0).sum()) * (1 - 1e-10) <= bound
 
 
-def epsilon_of(curve: ExchangeCoreProfile, delta: float) -> float:
+def epsilon_of(curve: TwoGroupProfile, delta: float) -> float:
     return curve.smallest_epsilon(delta, curve.local_epsilon).epsilon
 
 
@@ -446,15 +438,17 @@ def test_between_the_attack_and_what_the_largest_victims_have(
     tiers: Tiers, victim: float, delta: float, most: float
 ) -> None:
     """Among the smaller budgets alone they had 2 to 2.5 times what the attack proves for the largest."""
-    curve = core_of(tiers, victim, delta)
+    curve = curve_among(tiers, victim, delta)
     assert curve is not None
-    assert curve.own is not None
     found, attack = epsilon_of(curve, delta), lower_bound(Budgets.from_tiers(tiers), "laplace", delta=delta)
     own = lower_bound(Budgets.from_tiers(tiers), "laplace", victim=victim, delta=delta).epsilon
     assert own <= found <= most
     assert found <= attack.epsilon
-    assert curve.own.delta(1.5 * found).value > delta
+    own_bound = exchange_laplace_profile(Victim(victim), others_of(tiers, victim), delta)
+    assert isinstance(own_bound, ExchangeLaplaceProfile)
+    assert own_bound.delta(1.5 * found).value > delta
     chords = curve.to_compose(delta, victim)
+    assert chords is not None
     for share in (0.3, 0.7):  # a curve of many points is as sound
         assert chords.delta(share * found).value >= curve.delta(share * found).value * (1 - 1e-9)
 
@@ -462,23 +456,23 @@ def test_between_the_attack_and_what_the_largest_victims_have(
 def test_a_victim_with_few_like_it() -> None:
     """Near its values the larger budgets give what is needed there; by those of its own kind alone it has .089."""
     tiers = [(0.242, 95), (0.79, 185), (2.68, 20_700)]
-    curve = core_of(tiers, 0.242, 1e-6)
+    curve = curve_among(tiers, 0.242, 1e-6)
     assert curve is not None
     attack = lower_bound(Budgets.from_tiers(tiers), "laplace", victim=0.242, delta=1e-6).epsilon
     assert attack <= epsilon_of(curve, 1e-6) < 0.069
 
 
-def assert_hosts_of(curve: ExchangeCoreProfile, rates: Floats, count: Floats) -> None:
+def assert_hosts_of(curve: TwoGroupProfile, rates: Floats, count: Floats) -> None:
     """Every user of either group is one of these, at most once."""
-    held = np.array([curve.case.core.count[curve.case.core.rates == e].sum() for e in rates])
-    held += [curve.case.tails.count[curve.case.tails.rates == e].sum() for e in rates]
+    held = np.array([curve.core.count[curve.core.rates == e].sum() for e in rates])
+    held += [curve.tails.count[curve.tails.rates == e].sum() for e in rates]
     assert (held == count).all()
 
 
 @pytest.mark.parametrize(("delta", "users", "most", "dishonest"), [(1e-12, 10_000, 1.1, 200), (1e-3, 500, 2.0, 0)])
 def test_no_attack_is_better(delta: float, users: int, most: float, dishonest: int) -> None:
     tiers, victim = [(0.3, users), (0.5, 9 * users)], 0.3
-    curve = core_of(tiers, victim, delta, dishonest)
+    curve = curve_among(tiers, victim, delta, dishonest)
     assert curve is not None
     left = [n - dishonest - (e == victim) for e, n in tiers]
     assert_hosts_of(curve, np.array([e for e, _ in tiers]), np.array(left))
@@ -489,39 +483,39 @@ def test_no_attack_is_better(delta: float, users: int, most: float, dishonest: i
 def test_where_it_is_used() -> None:
     """Both sides of each threshold: larger budgets, what the largest has, eight budgets, spans and what can be used."""
     larger = [(0.5 + 0.001 * k, 10_000) for k in range(8)]
-    assert core_of([(0.3, 1_000), *larger[:7]], 0.3, 1e-6) is not None
-    assert core_of([(0.3, 1_000), *larger], 0.3, 1e-6) is None  # nine budgets
-    assert core_of([(0.3, 1_000), (0.5, 9_000)], 0.5, 1e-6) is None  # nobody has more
-    assert core_of([(0.3, 9_000), (0.5, 1_000)], 0.3, 1e-6) is None  # it has less than the largest anyway
-    assert core_of([(0.3, 1_000), (0.5, 9_000)], 0.3, 1e-6, dishonest=9_000) is None
-    assert core_of([(0.3, 1_000), (31.0, 9_000)], 0.3, 1e-6) is None
-    assert core_of([(30.5, 1_000), (31.0, 9_000)], 30.5, 1e-6) is None
-    assert core_of([(0.05, 50_000), (3.0, 50_000)], 3.0, 1e-6) is None  # however different they are
-    assert core_of([(0.45, 1), (0.5, 900_000)], 0.45, 1e-6) is None  # no host hides its tails
-    assert core_of([(0.3, 3), (0.5, 9_000)], 0.3, 1e-6) is None  # clocks may stay silent
+    assert curve_among([(0.3, 1_000), *larger[:7]], 0.3, 1e-6) is not None
+    assert curve_among([(0.3, 1_000), *larger], 0.3, 1e-6) is None  # nine budgets
+    assert curve_among([(0.3, 1_000), (0.5, 9_000)], 0.5, 1e-6) is None  # nobody has more
+    assert curve_among([(0.3, 9_000), (0.5, 1_000)], 0.3, 1e-6) is None  # it has less than the largest anyway
+    assert curve_among([(0.3, 1_000), (0.5, 9_000)], 0.3, 1e-6, dishonest=9_000) is None
+    assert curve_among([(0.3, 1_000), (31.0, 9_000)], 0.3, 1e-6) is None
+    assert curve_among([(30.5, 1_000), (31.0, 9_000)], 30.5, 1e-6) is None
+    assert curve_among([(0.05, 50_000), (3.0, 50_000)], 3.0, 1e-6) is None  # however different they are
+    assert curve_among([(0.45, 1), (0.5, 900_000)], 0.45, 1e-6) is None  # no host hides its tails
+    assert curve_among([(0.3, 3), (0.5, 9_000)], 0.3, 1e-6) is None  # clocks may stay silent
     span = Victim(0.3, 0.0, ((0.29, 0.0), (0.3, 0.0)))
-    assert in_core(None, span, others_of([(0.3, 1_000), (0.5, 9_000)], 0.3), 1e-6) is None
+    assert two_group_profile(None, span, others_of([(0.3, 1_000), (0.5, 9_000)], 0.3), 1e-6) is None
 
 
 @pytest.mark.parametrize(("larger", "kept"), [(3, True), (4, False)])
 def test_curves_of_many_points_have_up_to_four_budgets(larger: int, kept: bool) -> None:
     tiers: Tiers = [(0.3, 1_000), *((0.5 + 0.001 * k, 10_000 * (1 + k)) for k in range(larger))]
-    curve = core_of(tiers, 0.3, 1e-6)
+    curve = curve_among(tiers, 0.3, 1e-6)
     assert curve is not None
-    assert curve.case.core.rates.size + curve.case.tails.rates.size == larger + 1
+    assert curve.tiers == larger + 1
     chords = curve.to_compose(1e-6, 0.3)
-    assert isinstance(chords, ChordProfile)
-    assert isinstance(chords.slow, ExchangeCoreProfile) == kept
-    assert chords.delta(0.01).value >= curve.delta(0.01).value
+    assert (chords is not None) == kept
+    if chords is not None:
+        assert chords.delta(0.01).value >= curve.delta(0.01).value
 
 
 def test_what_it_claims_where_it_is_of_no_use() -> None:
-    curve = core_of([(0.3, 1_000), (0.5, 9_000)], 0.3, 1e-6)
+    curve = curve_among([(0.3, 1_000), (0.5, 9_000)], 0.3, 1e-6)
     assert curve is not None
-    assert distances(0.3, 0.0, 0.5, curve.case.room) is None
-    assert distances(0.3, 0.3, 0.5, curve.case.room) is None
-    assert curve.in_core(0.0) == math.inf
-    assert curve.in_core(1e-9) == math.inf  # too many distances
+    assert covering(0.3, 0.0, 0.5, 120) is None
+    assert covering(0.3, 0.3, 0.5, 120) is None
+    assert curve.bound(0.0) == math.inf
+    assert curve.bound(1e-9) == math.inf  # too many distances
     assert curve.delta(0.3).value == curve.delta(0.4).value == 0
     for epsilon in (0.0, 1e-9, 0.01, 0.1, 0.2999999):
         bound = curve.delta(epsilon)

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from croupier.accountant.bounds.exchange import SMOOTHING
-from croupier.accountant.bounds.exchange_rows import HostSums, _Tilted
-from croupier.accountant.bounds.laplace_laws import Family, thinned_family
-from tests.support.cuts import density, drawn_cut, grid, marks, parts, row_of
+from croupier.accountant.bounds.exchange import SMOOTHING, _integral
+from croupier.accountant.bounds.laplace_laws import Family
+from croupier.accountant.bounds.noise_sums import NoiseSums, _Tilted
+from tests.support.cuts import density, drawn_split, grid, marks, parts, row_of
 from tests.support.drawn import drawn
 
 Floats = NDArray[np.float64]
@@ -25,7 +25,7 @@ Floats = NDArray[np.float64]
 def test_any_exponential_moment_is_below_the_one_that_is_used(seed: int) -> None:
     """At rest, for w > 0, by quadrature, of a host anywhere, thinned once more by a clock that has not rung."""
     rng = np.random.default_rng(seed)
-    at, cut, rate, tails = drawn_cut(rng)
+    at, cut, rate, tails = drawn_split(rng)
     at, cut = row_of(at, cut, int(rng.integers(3)))
     family = cut.family(at, rate, tails=tails)
     if family is None:  # hardly ever
@@ -44,9 +44,9 @@ def test_any_exponential_moment_is_below_the_one_that_is_used(seed: int) -> None
     assert true <= found + 1e-6 * w * w * float((family.scale**2 * family.moments[:, 0]).max()) + 1e-15
 
 
-def one_row(family: Family, mean: Floats, terms: Floats, left: float) -> HostSums:
+def one_row(family: Family, mean: Floats, terms: Floats, left: float) -> NoiseSums:
     """Of one host."""
-    return HostSums(np.ones(1), np.ones((1, 1)), np.full((1, 1, 1), left), np.zeros((1, 1)), (family,), mean, terms)
+    return NoiseSums(np.ones(1), np.ones((1, 1)), np.zeros((1, 1)), mean, terms, np.full((1, 1, 1), left), (family,))
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -58,7 +58,7 @@ def test_every_law_is_below_the_polynomial_on_the_whole_line(seed: int) -> None:
     mass = rng.dirichlet(np.ones(5), 3)
     mean = float(rng.normal() * 0.2)
     values += (mean - (values * mass).sum(1))[:, None]
-    family, left = thinned_family(values, mass, np.ones(3), 28), float(rng.choice([1.0, rng.uniform(0.5, 1)]))
+    family, left = Family.of(values, mass, np.ones(3), 28), float(rng.choice([1.0, rng.uniform(0.5, 1)]))
     w = float(np.exp(rng.uniform(math.log(1e-4), math.log(4)))) * left / float(family.scale.max())
     row = one_row(family, np.array([mean]), np.array([abs(mean)]), left)
     laws = _Tilted.of(row, 0, family, np.array([w]))
@@ -79,7 +79,7 @@ def test_every_law_is_below_the_polynomial_on_the_whole_line(seed: int) -> None:
 def family_of(laws: list[tuple[Floats, Floats]]) -> Family:
     """Of laws on as many atoms each."""
     values, mass = (np.stack(part) for part in zip(*laws, strict=True))
-    return thinned_family(values, mass, np.ones(len(laws)), 28)
+    return Family.of(values, mass, np.ones(len(laws)), 28)
 
 
 def sum_of(values: Floats, mass: Floats, count: int, left: float, size: int) -> Floats:
@@ -115,14 +115,14 @@ def test_the_bound_is_just_above_the_worst_sum(seed: int) -> None:
         means.append([float(v @ m) for v, m in laws])
     assert np.allclose(np.array(means), np.repeat(shift, 2))
     weights = np.full((number, 2), scale)
-    rows = HostSums(
+    rows = NoiseSums(
         count.astype(np.float64),
         weights,
-        np.repeat(left[None], number, axis=0),
         np.repeat(log_mass[None], number, axis=0),
-        tuple(family_of(laws) for laws in tiers),
         shift,
         np.abs(shift) + 1,
+        np.repeat(left[None], number, axis=0),
+        tuple(family_of(laws) for laws in tiers),
     )
     found = rows.positive_parts(0.02)
     place = np.arange(size)
@@ -148,14 +148,14 @@ def test_a_coarser_integral_is_larger_and_every_stage_counts() -> None:
 
     def bound(step: float, log_mass: list[float]) -> float:
         stages = len(log_mass)
-        rows = HostSums(
+        rows = NoiseSums(
             np.array([1_000.0]),
             np.full((1, 1), 1e-3),
-            np.ones((1, 1, stages)),
             np.array([log_mass]),
-            (family,),
             np.array([-0.08]),
             np.array([1.0]),
+            np.ones((1, 1, stages)),
+            (family,),
         )
         return float(rows.positive_parts(step)[0])
 
@@ -167,10 +167,9 @@ def test_a_coarser_integral_is_larger_and_every_stage_counts() -> None:
 
 def test_what_lies_beyond_the_last_cell_is_charged() -> None:
     """Cells that end early, of a product that does not fall: the integral by quadrature, at the best smoothing."""
-    row = one_row(family_of([(np.array([-2.0, 2.0]), np.array([0.5, 0.5]))]), np.zeros(1), np.ones(1), 1.0)
     theta, spread, hosts = np.array([0.7]), np.array([2.0]), np.array([3.0])
     edges = np.array([[0.0, 0.2, 0.5, 0.8]])
-    found = float(row._integral(theta, spread, hosts, edges, np.zeros((1, 3)))[0])
+    found = float(_integral(theta, spread, hosts, edges, np.zeros((1, 3)))[0])
     r = np.linspace(0, 60, 600_001)
     true = []
     for variance in SMOOTHING:
@@ -182,14 +181,14 @@ def test_what_lies_beyond_the_last_cell_is_charged() -> None:
 
 def test_nothing_is_claimed_where_the_series_overflows() -> None:
     family = Family(np.array([1e200]), np.full((1, 27), 1e-300))
-    rows = HostSums(
+    rows = NoiseSums(
         np.array([10.0]),
         np.full((1, 1), 0.1),
-        np.ones((1, 1, 1)),
         np.zeros((1, 1)),
-        (family,),
         np.array([-1e300]),
         np.array([1e300]),
+        np.ones((1, 1, 1)),
+        (family,),
     )
     found = float(rows.positive_parts(0.05)[0])
     assert found == math.inf or found > 0

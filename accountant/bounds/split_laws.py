@@ -1,41 +1,42 @@
-"""The laws that every host with Laplace noise is below when the victim's difference is cut into a core and its tails.
+"""The laws that every host with Laplace noise is below when the victim's difference is split into a core and tails.
 
 The core is a share of the difference of the victim's two laws, constant in every cell of a grid; the tails are the
 rest; some of the mean is moved from one to the other (docs/exchange-bound.md, section 6). A host may lie anywhere in an
 interval: its law is below a mixture of those of a few places (L1 and T1 of section 5), whatever its budget. Laws are
-put on few atoms with the mean kept, and handed on as moments. `core_case` makes a bound of them.
+put on few atoms with the mean kept, and handed on as moments. `two_groups` makes a bound of them.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
-from croupier.accountant.bounds.laplace_laws import Family, cell_mass, difference, two_atoms
+from croupier.accountant.bounds.laplace_laws import (
+    ATOMS,
+    COARSE,
+    TERMS,
+    Family,
+    cell_mass,
+    difference,
+    places_of_hosts,
+    two_atoms,
+)
 from croupier.accountant.numerics.binomial import UNIT, Floats, Ints
 
-__all__ = ["TERMS", "Apart", "Cut", "places_of_hosts"]
+__all__ = ["MOST_EXPONENT", "Distances", "Split"]
 
-END_CELL, GROWTH, WIDEST_CELL = 0.15, 0.5, 0.5
-"""Places of a host: the first and last cell in units of 1/budget, how cells widen from there on, and the widest. Wider
-cells thin every law more (T1), narrower ones make more laws."""
 MOST_CANCELLED = 100.0
 """How much larger than their sum the terms of D/R may be, the largest of each: their rounding stays far below what is
 added for it. Where they are larger, nothing is claimed."""
 MOST_EXPONENT = 300.0
 """The largest exponent of D/R that is evaluated: its powers have to stay within the range of floats."""
-TERMS = 28
-"""Terms of the power series of phi; what is left out is added."""
-ATOMS = 1 << 12
-"""How many atoms are dealt with at once: as many as fit into the processor's cache."""
 
 
 @dataclass(frozen=True, eq=False)
-class Apart:
+class Distances:
     """Distances d between the victim's values, 0 and d, that stand for others as well, each with its own ln E.
 
     Shapes (K,); a distance may be there several times. D = f_0 - e^log_gain f_d, f of the victim's rate. log_gain is
@@ -48,9 +49,19 @@ class Apart:
     nearest: Floats
     """Hosts lie in [nearest - 1, 1]: the least of the distances that it stands for."""
 
-    def some(self, which: Ints) -> Apart:
-        """These, with repetitions."""
-        return Apart(self.victim, *(x[which] for x in (self.distance, self.log_gain, self.nearest)))
+    @classmethod
+    def at(cls, victim: float, distance: Floats, width: Floats, epsilon: float) -> Distances:
+        """These distances, each an end of cells that are at most this wide, (K,); hosts are on all of [-1, 1].
+
+        "All distances", section 6: c = e^(-v^2 width^2/8). Differences of distances are rounded.
+        """
+        log_kept = -((victim * (width + UNIT)) ** 2) / 8 * (1 + 16 * UNIT)
+        gain = (epsilon + log_kept) - 4 * UNIT * (epsilon + np.abs(log_kept))
+        return cls(victim, distance, gain, np.maximum(0.0, distance - width))
+
+    def take(self, which: Ints) -> Distances:
+        """These of them, which may repeat."""
+        return Distances(self.victim, *(x[which] for x in (self.distance, self.log_gain, self.nearest)))
 
     @property
     def hosts(self) -> tuple[Floats, Floats]:
@@ -59,7 +70,7 @@ class Apart:
 
 
 @dataclass(frozen=True, eq=False)
-class Cut:
+class Split:
     """D = D_1 + D_2 with D_1 = share D + moved psi, share and psi constant in each of C cells, from left to right.
 
     D_1 is the core, D_2 the tails. There are O + 1 cells on either side of [0, d], the last of them unbounded, and I
@@ -76,7 +87,7 @@ class Cut:
     psi: Floats
     """In units of v/2, (C,)."""
     moved: Floats | float = 0.0
-    """Of any sign; of every distance, (K,), or of all."""
+    """May be negative. One value for each distance, (K,), or one for all."""
 
     def __post_init__(self) -> None:
         cells = self.inside.size - 1 + 2 * self.outside.size
@@ -95,7 +106,7 @@ class Cut:
         """Whether all of the core is in bounded cells."""
         return bool(self.share[0] == self.share[-1] == 0)
 
-    def with_moved(self, moved: Floats) -> Cut:
+    def with_moved(self, moved: Floats) -> Split:
         """The same, with this for every distance."""
         return replace(self, moved=moved)
 
@@ -110,59 +121,61 @@ class Cut:
     def _mass(self) -> tuple[float, float]:
         """Of psi, in units of v/2: beyond [0, d], and between in units of d."""
         beyond, steps = self.outside.size, np.diff(self.outside)
-        apart = self.psi[1:beyond] @ steps[::-1] + self.psi[-beyond:-1] @ steps
-        return float(apart), float(np.diff(self.inside) @ self.psi[beyond:-beyond])
+        at = self.psi[1:beyond] @ steps[::-1] + self.psi[-beyond:-1] @ steps
+        return float(at), float(np.diff(self.inside) @ self.psi[beyond:-beyond])
 
-    def mass(self, apart: Apart) -> Floats:
+    def mass(self, at: Distances) -> Floats:
         """Z, the mass of psi, (K,); good to 16 ulp, and to one of d for every cell between the values."""
         beyond, between = self._mass
-        found: Floats = apart.victim / 2 * (beyond + between * apart.distance)
+        found: Floats = at.victim / 2 * (beyond + between * at.distance)
         return found
 
-    def blanket(self, apart: Apart, rate: float) -> Floats:
+    def gamma(self, at: Distances, rate: float) -> Floats:
         """Gamma with R_host >= gamma psi/Z for all hosts of this rate, (K,); rounded down."""
-        left, right = apart.hosts
-        edges, used = self.edges(apart.distance), self.psi > 0
+        left, right = at.hosts
+        edges, used = self.edges(at.distance), self.psi > 0
         away = np.maximum(edges[:, 1:] - left[:, None], right[:, None] - edges[:, :-1])[:, used]
         least = (np.exp(-rate * away) / self.psi[used]).min(1)
-        gamma = self.mass(apart) * (rate / apart.victim) * least
+        gamma = self.mass(at) * (rate / at.victim) * least
         rounded: Floats = gamma * (1 - (128 + self.psi.size + 8 * rate * (2 + self.outside[-1])) * UNIT)
         return rounded
 
-    def mean(self, apart: Apart, *, tails: bool) -> tuple[Floats, Floats]:
+    def mean(self, at: Distances, *, tails: bool) -> tuple[Floats, Floats]:
         """The mass of D_1, or of D_2 with `tails`, and what it is good to 16 ulp of; both (K,)."""
-        edges, x1, gain = self.edges(apart.distance), apart.distance[:, None], apart.log_gain[:, None]
+        edges, x1, gain = self.edges(at.distance), at.distance[:, None], at.log_gain[:, None]
         low, high, zero = edges[:, :-1], edges[:, 1:], np.zeros_like(x1)
-        width = -np.expm1(-apart.victim * (high - low)) / 2
-        of_cells = difference(apart.victim, gain, low, high, zero, x1) * width
+        width = -np.expm1(-at.victim * (high - low)) / 2
+        of_cells = difference(at.victim, gain, low, high, zero, x1) * width
         away = np.maximum(np.maximum(low - x1, x1 - high), 0.0)
-        terms = np.abs(of_cells) + (np.abs(gain) + apart.victim * x1) * np.exp(gain - apart.victim * away) * width
+        terms = np.abs(of_cells) + (np.abs(gain) + at.victim * x1) * np.exp(gain - at.victim * away) * width
         share = 1 - self.share if tails else self.share
-        moved = (-self.moved if tails else self.moved) * self.mass(apart)
+        moved = (-self.moved if tails else self.moved) * self.mass(at)
         sizes: Floats = (terms @ share + np.abs(moved)) * (4 + self.share.size / 16)
         return of_cells @ share + moved, sizes
 
-    def family(self, apart: Apart, rate: float, *, tails: bool, terms: int = TERMS) -> Family | None:
+    def family(self, at: Distances, rate: float, *, tails: bool, terms: int = TERMS) -> Family | None:
         """The laws of D_1/R_host under R_host, or of D_2/R_host with `tails`, for every distance and place: K J laws.
 
         None where the part is 0, cancels so much that its rounding might matter, or is too large. Raises ValueError for
         a rate above the victim's, unless it is the core's and all of that is in bounded cells.
         """
-        v, (left, right) = apart.victim, apart.hosts
+        v, (left, right) = at.victim, at.hosts
         if rate > v and (tails or not self.bounded):
             raise ValueError(f"the rate must be at most the victim's where a cell is not bounded, not {rate}")
         if max(rate - v, 0.0) * self.outside[-1] + 2 * rate > MOST_EXPONENT:
             return None
-        unit, thin = np.array(places_of_hosts(rate, float((right - left).max()) * (1 + 8 * UNIT))).T
+        length = float((right - left).max()) * (1 + 8 * UNIT)
+        unit, thin = np.array(places_of_hosts(rate, length, COARSE)).T
         # What is the same for all that is moved is computed once: one row for every pair of a distance and a place.
-        every = np.stack([apart.distance, apart.log_gain, left, right], axis=1)
+        every = np.stack([at.distance, at.log_gain, left, right], axis=1)
         rows, which = np.unique(every, axis=0, return_inverse=True)
         x1, gain, left, right = np.repeat(rows, unit.size, axis=0).T[:, :, None]
         host = left + np.tile(unit, rows.shape[0])[:, None] * (right - left)
         cells = _Cells.of(self, v, rate, x1, gain, host, tails=tails)
         pair = (which.reshape(-1, 1) * unit.size + np.arange(unit.size)).ravel()
-        moved = np.repeat(np.broadcast_to(-self.moved if tails else self.moved, apart.distance.shape), unit.size)
-        found, step = [], max(1, 8 * ATOMS // (2 * cells.mass.shape[1]))
+        moved = np.repeat(np.broadcast_to(-self.moved if tails else self.moved, at.distance.shape), unit.size)
+        found, step = [], max(1, ATOMS // (2 * cells.mass.shape[1]))
+        every = np.tile(thin, at.distance.size)
         for first in range(0, pair.size, step):
             part = slice(first, first + step)
             values, mass = cells.atoms(pair[part], moved[part, None])
@@ -170,22 +183,8 @@ class Cut:
             sizes = cells.terms[pair[part]] + np.abs(moved[part]) * cells.terms_of_psi[pair[part]]
             if not (sizes <= MOST_CANCELLED * largest).all() or float(largest.min()) == 0:
                 return None
-            largest *= 1 + 64 * UNIT
-            found.append(Family(largest, _moments(values / largest[:, None], mass, terms)))
-        thin = np.tile(thin, apart.distance.size) * (1 - 8 * UNIT)
-        scale = np.concatenate([family.scale for family in found]) / thin * (1 + 8 * UNIT)
-        return Family(scale, np.concatenate([family.moments for family in found]) * thin[:, None])
-
-
-def places_of_hosts(rate: float, length: float = 2.0) -> list[tuple[float, float]]:
-    """Pairs of a place, from 0 to 1 in units of an interval, and the thinning: L1 with T1, for at most this length."""
-    half, end = [0.0], length / 2
-    while half[-1] < end:
-        half.append(min(end, half[-1] + min(WIDEST_CELL, END_CELL / rate + GROWTH * half[-1])))
-    cells = [*half, *(length - x for x in half[-2::-1])]
-    cost = [1 / math.cosh(rate * (right - left) / 2) for left, right in itertools.pairwise(cells)]
-    found = zip(cells, [1.0, *cost], [*cost, 1.0], strict=True)
-    return [(place / length, min(before, after) * (1 - 64 * UNIT)) for place, before, after in found]
+            found.append(Family.of(values, mass, every[part], terms))
+        return Family(np.concatenate([f.scale for f in found]), np.concatenate([f.moments for f in found]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,15 +216,15 @@ class _Cells:
     terms_of_psi: Floats
 
     @classmethod
-    def of(cls, cut: Cut, v: float, rate: float, x1: Floats, gain: Floats, host: Floats, *, tails: bool) -> _Cells:
+    def of(cls, split: Split, v: float, rate: float, x1: Floats, gain: Floats, host: Floats, *, tails: bool) -> _Cells:
         """x1, gain and host: (P, 1)."""
-        edges = cut.edges(x1[:, 0])
+        edges = split.edges(x1[:, 0])
         # The cell with the host becomes two.
         after = (edges[:, 1:-1] <= host).sum(1)[:, None]
         edges = np.sort(np.concatenate([edges, host], axis=1), axis=1)
-        cell = np.arange(cut.share.size + 1)
+        cell = np.arange(split.share.size + 1)
         cell = cell - (cell > after)
-        share, psi = (1 - cut.share if tails else cut.share)[cell], cut.psi[cell]
+        share, psi = (1 - split.share if tails else split.share)[cell], split.psi[cell]
         low, high, zero = edges[:, :-1], edges[:, 1:], np.zeros_like(x1)
         near = np.clip(edges, edges[:, 1:2], edges[:, -2:-1])
         plain = difference(v, gain, near, near, zero, x1)
@@ -268,22 +267,6 @@ class _Cells:
         low = np.maximum(self.least[pair] + np.minimum(*ends), np.minimum(start, end) - bend)
         high = np.minimum(self.most[pair] + np.maximum(*ends), np.maximum(start, end) + bend)
         return two_atoms(low, high, self.mass[pair], self.product[pair] + moved * self.product_of_psi[pair])
-
-
-def _moments(values: Floats, mass: Floats, terms: int) -> Floats:
-    """From the second to the last, (F, terms - 1)."""
-    found, step = np.empty((values.shape[0], terms - 1)), max(1, ATOMS // values.shape[1])
-    for first in range(0, values.shape[0], step):
-        at = values[first : first + step]
-        powers, known = np.empty((terms - 1, *at.shape)), 2
-        powers[0] = at * at
-        powers[1] = powers[0] * at
-        while known < terms - 1:  # powers from 2 to known + 1, times the one of `known`, are the next ones
-            more = min(known, terms - 1 - known)
-            np.multiply(powers[:more], powers[known - 2], out=powers[known : known + more])
-            known += more
-        found[first : first + step] = (powers.transpose(1, 0, 2) @ mass[first : first + step, :, None])[:, :, 0]
-    return found
 
 
 def _lower(values: Floats) -> Floats:

@@ -13,20 +13,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from croupier.accountant.bounds import core_laws
-from croupier.accountant.bounds.core_case import Hosts, one_distance
-from croupier.accountant.bounds.core_laws import Apart, Cut, places_of_hosts
-from croupier.accountant.bounds.core_shares import best_shares
-from tests.support.cuts import density, drawn_cut, grid, marks, parts, row_of, steps, whole
+from croupier.accountant.bounds import split_laws
+from croupier.accountant.bounds.best_split import best_split
+from croupier.accountant.bounds.laplace_laws import COARSE, places_of_hosts
+from croupier.accountant.bounds.split_laws import Distances, Split
+from croupier.accountant.bounds.two_groups import HostGroup
+from tests.support.cuts import all_within, density, drawn_split, grid, marks, parts, row_of, steps
 from tests.support.drawn import drawn
 
 Floats = NDArray[np.float64]
 
 
-def places(at: Apart, rate: float) -> list[tuple[float, float]]:
+def places(at: Distances, rate: float) -> list[tuple[float, float]]:
     """Where hosts are put, for the first distance of those that are answered together."""
     low, high = at.hosts
-    return places_of_hosts(rate, float((high - low).max()) * (1 + 2e-15))
+    return places_of_hosts(rate, float((high - low).max()) * (1 + 2e-15), COARSE)
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -34,7 +35,7 @@ def places(at: Apart, rate: float) -> list[tuple[float, float]]:
 def test_every_host_is_below_the_laws_of_a_few_places(seed: int) -> None:
     """L1 and T1 for either part, whatever the host's budget: in convex order, by quadrature."""
     rng = np.random.default_rng(seed)
-    at, cut, rate, tails = drawn_cut(rng)
+    at, cut, rate, tails = drawn_split(rng)
     at, cut = row_of(at, cut, int(rng.integers(3)))
     (low,), (high,) = (x.tolist() for x in at.hosts)
     host = float(rng.choice([rng.uniform(low, high), low, high, *np.clip([0.0, at.distance[0]], low, high)]))
@@ -56,7 +57,7 @@ def test_every_host_is_below_the_laws_of_a_few_places(seed: int) -> None:
 def test_the_moments_and_means_of_both_parts_are_those_by_quadrature(seed: int) -> None:
     """Of every row. What a cell is put on two values for is at most its width's part, so that moments may be larger."""
     rng = np.random.default_rng(seed)
-    all_rows, cuts, rate, tails = drawn_cut(rng)
+    all_rows, cuts, rate, tails = drawn_split(rng)
     family, at_most = cuts.family(all_rows, rate, tails=tails), places(all_rows, rate)
     if family is None:  # hardly ever
         return
@@ -86,12 +87,12 @@ def test_the_moments_of_the_best_cuts_are_hardly_larger(seed: int) -> None:
     victim = float(np.exp(rng.uniform(math.log(0.3), math.log(4))))
     larger = bool(rng.integers(2))
     fast = victim * (float(rng.uniform(1.1, 3)) if larger else 1.0)
-    core = Hosts(np.array([fast]), np.array([1e5]), 1e-6)
-    tails = Hosts(np.array([victim * float(rng.uniform(0.05, 0.9))]), np.array([1e5]), 1e-6)
+    core = HostGroup(np.array([fast]), np.array([1e5]))
+    tails = HostGroup(np.array([victim * float(rng.uniform(0.05, 0.9))]), np.array([1e5]))
     distance = float(rng.uniform(0.3, 1))
-    deviation, cut = best_shares(victim, distance, 0.02 * victim, (core, tails))
+    deviation, cut = best_split(victim, distance, 0.02 * victim, (core, tails))
     assert deviation > 0
-    at = one_distance(victim, np.array([distance]), np.zeros(1), 0.02 * victim)
+    at = Distances.at(victim, np.array([distance]), np.zeros(1), 0.02 * victim)
     even = -cut.mean(at, tails=False)[0] / cut.mass(at)
     for hosts, rest in ((core, False), (tails, True)):
         for rate in hosts.rates.tolist():
@@ -112,8 +113,8 @@ def test_the_moments_of_the_best_cuts_are_hardly_larger(seed: int) -> None:
 def test_what_is_given_in_place_of_the_core_is_in_every_host(seed: int) -> None:
     """psi/Z, of which every host's law has a part gamma: no less, and at the worst host no more."""
     rng = np.random.default_rng(seed)
-    rows, cut, rate, _ = drawn_cut(rng)
-    mass, gamma = cut.mass(rows), cut.blanket(rows, rate)
+    rows, cut, rate, _ = drawn_split(rng)
+    mass, gamma = cut.mass(rows), cut.gamma(rows, rate)
     for row in range(3):
         at, alone = row_of(rows, cut, row)
         (low,), (high,) = (x.tolist() for x in at.hosts)
@@ -133,12 +134,12 @@ def test_what_is_given_in_place_of_the_core_is_in_every_host(seed: int) -> None:
 def test_every_ratio_is_between_the_two_values_of_its_cell(seed: int) -> None:
     """D_1/R or D_2/R on a fine grid of every cell, whatever the rates and wherever the host is."""
     rng = np.random.default_rng(seed)
-    at, cut, rate, tails = drawn_cut(rng)
+    at, cut, rate, tails = drawn_split(rng)
     at, cut = row_of(at, cut, int(rng.integers(3)))
     (low,), (high,) = (x.tolist() for x in at.hosts)
     host = float(rng.choice([rng.uniform(low, high), low, high]))
     x1, gain, place = (np.full((1, 1), x) for x in (at.distance[0], at.log_gain[0], host))
-    cells = core_laws._Cells.of(cut, at.victim, rate, x1, gain, place, tails=tails)
+    cells = split_laws._Cells.of(cut, at.victim, rate, x1, gain, place, tails=tails)
     values, _ = cells.atoms(np.zeros(1, dtype=np.int64), np.full((1, 1), -cut.moved if tails else cut.moved))
     least, most = np.split(values[0], 2)
     edges = np.sort(np.append(cut.edges(at.distance)[0], host))
@@ -155,14 +156,14 @@ def test_every_ratio_is_between_the_two_values_of_its_cell(seed: int) -> None:
 def test_a_largest_ratio_between_the_edges_of_cells_is_not_missed(rate: float) -> None:
     """Between the victim's values, where the difference starts from 0 at the first one and the host is at the other."""
     v, gain = 0.5, 0.1
-    at = one_distance(v, np.ones(1), np.zeros(1), gain)
+    at = Distances.at(v, np.ones(1), np.zeros(1), gain)
     share, psi = np.pad(np.full(40, 0.7), 2), np.pad(np.ones(40), 2)
     moved = 0.7 * math.expm1(gain - v)
-    cut = Cut(np.linspace(0.0, 1.0, 41), np.array([0.0, 0.1]), share, psi, moved)
+    cut = Split(np.linspace(0.0, 1.0, 41), np.array([0.0, 0.1]), share, psi, moved)
     z = np.linspace(0.0, 1.0, 100_001)[:-1]
     ratio = parts(at, cut, z)[0] / density(rate, 1.0, z)
     assert 0.1 < z[ratio.argmin()] < 0.95
-    cells = core_laws._Cells.of(cut, v, rate, *(np.full((1, 1), x) for x in (1.0, gain, 1.0)), tails=False)
+    cells = split_laws._Cells.of(cut, v, rate, *(np.full((1, 1), x) for x in (1.0, gain, 1.0)), tails=False)
     values, mass = cells.atoms(np.zeros(1, dtype=np.int64), np.full((1, 1), moved))
     assert ratio.min() * 1.02 <= values.min() <= ratio.min() * (1 - 1e-9)
     assert mass.sum() == pytest.approx(1.0)
@@ -172,7 +173,7 @@ def test_a_largest_ratio_between_the_edges_of_cells_is_not_missed(rate: float) -
 @pytest.mark.parametrize("radius", [0.1, 3.0])
 def test_a_largest_ratio_far_out_is_not_missed(rate: float, radius: float) -> None:
     """Of the tails, which hosts of nearly the victim's budget show best where hardly any report is."""
-    at, cut = one_distance(1.0, np.ones(1), np.zeros(1), 0.1), whole(radius, 2.0)
+    at, cut = Distances.at(1.0, np.ones(1), np.zeros(1), 0.1), all_within(radius, 2.0)
     z = np.concatenate([-np.linspace(0.0, 300.0, 30_001)[::-1], 1 + np.linspace(0.0, 300.0, 30_001)])
     family = cut.family(at, rate, tails=True)
     assert family is not None
@@ -183,8 +184,8 @@ def test_a_largest_ratio_far_out_is_not_missed(rate: float, radius: float) -> No
 
 def test_what_no_laws_are_given_for() -> None:
     """Rates too large for the part, shares and psi out of range, and terms that cancel or overflow."""
-    at = one_distance(12.0, np.ones(1), np.zeros(1), 0.1)
-    core = whole(5.0, 26.0)
+    at = Distances.at(12.0, np.ones(1), np.zeros(1), 0.1)
+    core = all_within(5.0, 26.0)
     for cut, rate, tails in ((core, 12.1, True), (replace(core, share=np.ones_like(core.share)), 12.1, False)):
         with pytest.raises(ValueError, match="rate must be at most"):
             cut.family(at, rate, tails=tails)
@@ -202,9 +203,9 @@ def test_what_no_laws_are_given_for() -> None:
     with pytest.raises(ValueError, match="the edges must increase"):
         replace(core, outside=core.outside + 0.1)
     assert core.family(at, 14.0, tails=False) is not None
-    assert whole(200.0, 26.0).family(at, 14.0, tails=False) is None
+    assert all_within(200.0, 26.0).family(at, 14.0, tails=False) is None
     # Nothing is left but rounding, which a host near 1 shows much larger than all the rest.
-    flat = Cut(np.array([0.0, 1.0]), np.array([0.0, 1e-9]), np.array([0.0, 1, 0, 0, 0]), np.array([0.0, 1, 0, 0, 0]))
+    flat = Split(np.array([0.0, 1.0]), np.array([0.0, 1e-9]), np.array([0.0, 1, 0, 0, 0]), np.array([0.0, 1, 0, 0, 0]))
     exact = math.expm1(0.1 - 12)
     for part, known in ((0.0, True), (0.9, True), (1.0, False)):
         assert (replace(flat, moved=part * exact).family(at, 9.0, tails=False) is not None) == known
@@ -212,8 +213,8 @@ def test_what_no_laws_are_given_for() -> None:
 
 def test_nothing_between_values_that_are_the_same() -> None:
     """A distance of 0 stands for those next to it."""
-    cut = whole(2.0, 4.0)
-    at = one_distance(2.0, np.zeros(1), np.array([0.01]), 0.1)
+    cut = all_within(2.0, 4.0)
+    at = Distances.at(2.0, np.zeros(1), np.array([0.01]), 0.1)
     assert cut.mean(at, tails=False)[0] == pytest.approx(-math.expm1(at.log_gain[0]) * -math.expm1(-4.0))
     family = cut.family(at, 2.0, tails=False)
     assert family is not None
@@ -225,11 +226,11 @@ def test_nothing_between_values_that_are_the_same() -> None:
 def test_means_are_good_to_what_they_say(seed: int) -> None:
     """Against 60 digits, at victims' budgets from 10^-9 on, where the difference is nearly nothing."""
     rng = np.random.default_rng(seed)
-    _, cut, _, tails = drawn_cut(rng)
+    _, cut, _, tails = drawn_split(rng)
     v = float(np.exp(rng.uniform(math.log(1e-9), math.log(20))))
     d = float(rng.choice([1.0, rng.uniform(0.05, 1)]))
     gain = float(rng.uniform(0, 1)) * v * d
-    at = Apart(v, *(np.array([x]) for x in (d, gain, d)))
+    at = Distances(v, *(np.array([x]) for x in (d, gain, d)))
     cut = replace(cut, moved=float(rng.choice([0.0, rng.uniform(-1, 1) * v])))
     (mean,), (size,) = cut.mean(at, tails=tails)
     with mpmath.workdps(60):

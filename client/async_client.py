@@ -1,49 +1,52 @@
-"""The client library for applications that run an event loop; `croupier.sync_client` is the same for all others.
+"""The client, for programs that run an event loop; `client.sync_client` is the same for all others.
 
     async with croupier.AsyncClient("deployment.toml") as client:
         asked = await client.round()
         receipt = await asked.submit(1, max_local_epsilon=1.0)
 
-What is done to an answer stands in the package `client`; here it is put together for an application: one directory that
-remembers, channels that are opened when they are first used, and errors that say what to do.
+The command line, the console, the demonstration and applications answer with it. It puts the rooms of `client`
+together: one directory that remembers, channels that are opened when they are first used, and errors that say what to
+do.
 """
 
 from __future__ import annotations
 
 import asyncio
-import errno
-import hashlib
-import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Self, cast
 from weakref import WeakValueDictionary
 
 import grpc.aio
 
-from croupier.client.key_file import PRIVATE, key_text, read_private_key
-from croupier.client.limits import LIMITS_FILE, Limits, SpentHere, read_limits
-from croupier.client.one_answer import ALREADY_ANSWERED, answer_once, check_person, missing_by_hop, read_value
+from croupier.client.limits import LIMITS_FILE, Limits, SpentHere, change_limits, read_limits
+from croupier.client.one_answer import (
+    ALREADY_ANSWERED,
+    Answered,
+    Enrol,
+    Respondent,
+    UnsealedAnswer,
+    answer_once,
+    missing_by_hop,
+    read_value,
+)
 from croupier.client.outbox import KEPT_DAYS, Outbox
-from croupier.client.rounds import fetch_publication, fetch_round, state_name
+from croupier.client.own_key import read_or_make_key
+from croupier.client.results import Inclusion, Receipt, RoundResult
+from croupier.client.rounds import fetch_publication, fetch_round
 from croupier.client.submission import Participant, new_client_key
+from croupier.net.channels import ClientTransport, public_channel
 from croupier.net.http_channel import NO_TOKENS, HttpChannel
 from croupier.net.retrying import why_unreachable
-from croupier.net.transport import TLS, Transport
 from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, ServiceEntry, load_deployment
 from croupier.protocol.errors import Code, NotIncludedError, Refusal, UnreachableError
-from croupier.protocol.manifest import RoundTerms
-from croupier.round_results import Inclusion, Receipt, RoundResult
+from croupier.protocol.manifest import RoundTerms, state_name
 
 __all__ = ["AsyncClient", "AsyncClientRound"]
-
-_NO_HARD_LINKS = (errno.EPERM, errno.EACCES, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
-"""Where a file system has none (FAT, many network shares), or a system allows none (Android)."""
 
 
 class AsyncClient:
@@ -62,7 +65,7 @@ class AsyncClient:
         limits: Limits | None = None,
         patience_s: float = 60.0,
         gateway: str = "",
-        transport: Transport = TLS,
+        transport: ClientTransport | None = None,
     ) -> None:
         """Reads the deployment; nothing is called yet.
 
@@ -76,11 +79,11 @@ class AsyncClient:
             patience_s: how long each service may be out of reach before a call fails.
             gateway: "https://…" of a gateway through which the services are called, where gRPC does not get through.
                 What is checked is the same; a one-use token is not sent there.
-            transport: how services are reached without one.
+            transport: how services are reached without one; over TLS if not given.
 
         Raises:
             ValueError: the deployment file does not exist or cannot be used, a directory is needed and not given, or
-                the gateway's URL is none.
+                the gateway's URL is not valid.
         """
         if isinstance(deployment, Deployment):
             self.deployment = deployment
@@ -96,7 +99,7 @@ class AsyncClient:
         self._key_file = Path(key_file) if key_file else self.directory / "client.key"
         self._key_is_own = not key_file
         self._limits = limits or Limits()
-        self._transport = transport
+        self._open_channel = transport.public_channel if transport else public_channel
         self.gateway = HttpChannel(gateway) if gateway else None
         self._outbox: Outbox | None = None
         self._channels: dict[str, grpc.aio.Channel] = {}
@@ -137,10 +140,29 @@ class AsyncClient:
         """The limits that every answer keeps to: the stricter of the application's and the directory's."""
         return self._limits.stricter(read_limits(self.directory / LIMITS_FILE))
 
+    def change_limits(self, **changes: float | None) -> None:
+        """Changes those limits in the directory that are given and not None; see `croupier.Limits`.
+
+        Raises:
+            ValueError: a limit is out of range.
+        """
+        change_limits(self.directory / LIMITS_FILE, changes)
+
     @property
     def spent(self) -> SpentHere:
         """What all rounds answered from here have spent together; see `client.limits`."""
         return self.outbox.spent_in_all()
+
+    def acknowledged(self, round_id: str) -> dict[str, bytes]:
+        """Returns the inclusion hashes of the submissions to a round that were acknowledged here, by user.
+
+        Raises:
+            ValueError: nothing was acknowledged here, or it is too long ago.
+        """
+        hashes_of = self.outbox.inclusion_hashes(round_id)
+        if not hashes_of:
+            raise ValueError(f"nothing was acknowledged here in round {round_id!r} in the last {KEPT_DAYS} days")
+        return hashes_of
 
     @property
     def public_key(self) -> str:
@@ -150,7 +172,7 @@ class AsyncClient:
     @cached_property
     def private_key(self) -> bytes:
         """The key that signs answers without a token; made when it is first needed."""
-        return _read_or_make_key(self._key_file, made_here=self._key_is_own)
+        return read_or_make_key(self._key_file, made_here=self._key_is_own)
 
     @property
     def outbox(self) -> Outbox:
@@ -178,7 +200,7 @@ class AsyncClient:
         if self.gateway is not None:
             return cast(grpc.aio.Channel, self.gateway)
         if entry.name not in self._channels:
-            self._channels[entry.name] = self._transport.public_channel(entry)
+            self._channels[entry.name] = self._open_channel(entry)
         return self._channels[entry.name]
 
     def one_at_a_time(self, round_id: str, user: str) -> asyncio.Lock:
@@ -261,33 +283,46 @@ class AsyncClientRound:
             TicketError: the accountant's tickets cannot be trusted.
             ProtocolError: a service answered with what the protocol does not have.
         """
-        if person and not (key or token):
-            raise ValueError("key and token are missing; a person with a name needs one of them")
-        if token and self.client.gateway is not None:
-            raise ValueError(NO_TOKENS)
-        chosen = read_value(self.terms.question, value)
-        signs_with = key or (new_client_key() if token else await asyncio.to_thread(lambda: self.client.private_key))
-        participant = Participant(chosen, max_local_epsilon, signs_with, token)
-        user = _known_as(person, participant)
-        client, outbox = self.client, self.client.outbox
-        with _typed_errors():
-            async with client.one_at_a_time(self.id, user):
-                if not person:
-                    check_person(outbox, self.id, user)
-                done = await answer_once(
-                    client.shuffler,
-                    client.accountant,
-                    self.terms,
-                    user,
-                    participant,
-                    outbox=outbox,
-                    limits=client.limits,
-                    alone=not person,
-                    patience_s=client.patience_s,
-                )
+        done = await self.answer(value, max_local_epsilon, Respondent(person, key, token))
         if done.code not in ("ACCEPTED", ALREADY_ANSWERED):
             raise Refusal(Code[done.code])
         return Receipt(self.id, person, done.local_epsilon, done.local_delta, done.sealed_before)
+
+    async def answer(
+        self, value: float | str, max_local_epsilon: float, respondent: Respondent, enrol: Enrol | None = None
+    ) -> Answered:
+        """Does the work of `submit`, and returns the code of a service that does not admit the respondent.
+
+        Args:
+            value: as for `submit`.
+            max_local_epsilon: as for `submit`.
+            respondent: who answers.
+            enrol: registers the key that signs before it is used, where the caller is the operator.
+
+        Raises:
+            Refusal: a service refuses the call; everything else as for `submit`.
+        """
+        client, outbox = self.client, self.client.outbox
+        if respondent.token and client.gateway is not None:
+            raise ValueError(NO_TOKENS)
+        chosen, key = read_value(self.terms.question, value), respondent.key
+        if not key:
+            fresh = respondent.token or respondent.new_key
+            key = new_client_key() if fresh else await asyncio.to_thread(lambda: client.private_key)
+        participant = Participant(chosen, max_local_epsilon, key, respondent.token)
+        user = respondent.user(participant.public_key, outbox.users(self.id))
+        with _typed_errors():
+            async with client.one_at_a_time(self.id, user):
+                return await answer_once(
+                    client.shuffler,
+                    client.accountant,
+                    self.terms,
+                    UnsealedAnswer(user, participant, respondent.alone),
+                    outbox=outbox,
+                    limits=client.limits,
+                    enrol=enrol,
+                    patience_s=client.patience_s,
+                )
 
     async def verify(self, wait_s: float = 0.0) -> Inclusion:
         """Checks that every hop has passed on everything that was acknowledged here; asks for nothing that names it.
@@ -302,17 +337,27 @@ class AsyncClientRound:
             UnreachableError: a service does not answer.
             ValueError: nothing was acknowledged here, or it is too long ago.
         """
-        client = self.client
-        hashes_of = client.outbox.inclusion_hashes(self.id)
-        if not hashes_of:
-            raise ValueError(f"nothing was acknowledged here in round {self.id!r} in the last {KEPT_DAYS} days")
-        with _typed_errors():
-            missing = await missing_by_hop(
-                client.shuffler, client.analyzer, self.terms, client.deployment, hashes_of, wait_s
-            )
+        hashes_of = self.client.acknowledged(self.id)
+        missing = await self.missing_by_hop(hashes_of, wait_s)
         if any(missing.values()):
             raise NotIncludedError({hop: users for hop, users in missing.items() if users})
         return Inclusion(self.id, len(hashes_of), tuple(missing))
+
+    async def missing_by_hop(self, hashes_of: Mapping[str, bytes], wait_s: float = 0.0) -> dict[str, list[str]]:
+        """Returns, for every hop by name, the users whose submissions are not among what it has passed on.
+
+        Args:
+            hashes_of: inclusion hashes by user; see `AsyncClient.acknowledged`.
+            wait_s: how long to wait for the round's result.
+
+        Raises:
+            Refusal, SignatureError, UnreachableError: as for `verify`.
+        """
+        client = self.client
+        with _typed_errors():
+            return await missing_by_hop(
+                client.shuffler, client.analyzer, self.terms, client.deployment, hashes_of, wait_s
+            )
 
     async def result(self, wait_s: float = 0.0) -> RoundResult:
         """Returns the published result, verified.
@@ -329,62 +374,6 @@ class AsyncClientRound:
         with _typed_errors():
             found = await fetch_publication(self.client.analyzer, self.client.deployment, self.id, wait_s)
         return RoundResult.read(*found)
-
-
-def _known_as(person: str, participant: Participant) -> str:
-    """Returns the outbox's name for who answers; for a key or a token the one that the command line gives."""
-    if person:
-        return f"person {person}"
-    return (
-        f"token {hashlib.sha256(participant.token).hexdigest()}" if participant.token else participant.public_key.hex()
-    )
-
-
-def _read_or_make_key(file: Path, *, made_here: bool) -> bytes:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    if not file.exists():
-        _make_key(file)
-    return read_private_key(file, made_here=made_here)
-
-
-def _make_key(file: Path) -> None:
-    """Makes a key in a single step, unless another process has: half a key is never read, not even after a crash."""
-    with NamedTemporaryFile("w", dir=file.parent, prefix=f"{file.name}.", encoding="ascii", delete=False) as made:
-        try:  # it has mode 0600
-            made.write(key_text(PRIVATE, new_client_key()))
-            made.flush()
-            os.fsync(made.fileno())
-            _name_it(Path(made.name), file)
-        finally:
-            Path(made.name).unlink(missing_ok=True)
-
-
-def _name_it(made: Path, file: Path) -> None:
-    """Gives a whole file its name, unless there is one of that name already."""
-    try:
-        os.link(made, file)
-    except FileExistsError:
-        return
-    except OSError as error:
-        if error.errno not in _NO_HARD_LINKS:
-            raise
-        # A plain renaming would replace a key that another process has named since it was looked for.
-        with _locked(file.parent):
-            if not file.exists():
-                made.rename(file)
-
-
-@contextmanager
-def _locked(directory: Path) -> Iterator[None]:
-    """Waits until no other process has the lock; that of one that dies is gone with it."""
-    import fcntl  # not on Windows, which has hard links where programs keep their files
-
-    lock = os.open(directory, os.O_RDONLY)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(lock)
 
 
 @contextmanager

@@ -7,12 +7,12 @@ from typing import Any, Self
 
 from croupier.accountant.results import Grade, Guarantee
 from croupier.accountant.rich_display import folded_list, html_table, paragraph
-from croupier.client.published import publication_json
 from croupier.protocol.certificates import assumptions_of, method_of, refusals_of
 from croupier.protocol.errors import NotCertifiedError, ProtocolError
 from croupier.protocol.rounding import round_up
 from croupier.protocol.shown import sanitize_for_display
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.show.published import publication_json
 
 __all__ = ["Inclusion", "Receipt", "ResultValue", "RoundResult"]
 

@@ -3,7 +3,7 @@
     with croupier.connect("deployment.toml") as client:
         receipt = client.round().submit(1, max_local_epsilon=1.0)
 
-The work is `croupier.async_client`'s, on an event loop in a thread of its own, so that it may be used from any thread,
+`client.async_client` does the work, on an event loop in a thread of its own, so that it may be used from any thread,
 and from a notebook, which has an event loop already.
 """
 
@@ -17,12 +17,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from croupier.async_client import AsyncClient, AsyncClientRound
+from croupier.client.async_client import AsyncClient, AsyncClientRound
 from croupier.client.limits import Limits, SpentHere
-from croupier.net.transport import TLS, Transport
+from croupier.client.results import Inclusion, Receipt, RoundResult
+from croupier.net.channels import ClientTransport
 from croupier.protocol.deployment import Deployment
 from croupier.protocol.manifest import RoundTerms
-from croupier.round_results import Inclusion, Receipt, RoundResult
 
 __all__ = ["Client", "ClientRound", "connect"]
 
@@ -37,7 +37,7 @@ def connect(
     limits: Limits | None = None,
     patience_s: float = 60.0,
     gateway: str = "",
-    transport: Transport = TLS,
+    transport: ClientTransport | None = None,
 ) -> Client:
     """Returns a client of a deployment; arguments and errors are those of `AsyncClient`."""
     return Client(
