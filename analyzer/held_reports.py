@@ -15,15 +15,13 @@ from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.onion import onion_of, split_report
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.runtime.kinds import DocumentKind, KeyPurpose
 from croupier.runtime.lane_opener import LaneOpener
-from croupier.runtime.setup import RELEASE_KEY, ServiceSetup
-from croupier.runtime.steps import Step
+from croupier.runtime.setup import ServiceSetup
+from croupier.runtime.steps import StoreStep
 from croupier.runtime.tasks import OPENED
 
-__all__ = ["REJECTED", "HeldReports"]
-
-REJECTED = "rejected"
-"""The document with the hashes of the reports that have no ticket."""
+__all__ = ["HeldReports"]
 
 
 class HeldReports:
@@ -47,7 +45,7 @@ class HeldReports:
     async def accepted(self, terms: RoundTerms) -> AsyncIterator[list[tuple[bytes, bytes]]]:
         """Yields (hash, sealed report) of every report that has a ticket, each once, page by page."""
         without = await self._store.run(
-            Step.READ_REPORTS_WITHOUT_TICKET, lambda tx: tx.document(terms.round_id, REJECTED) or b""
+            StoreStep.READ_REPORTS_WITHOUT_TICKET, lambda tx: tx.document(terms.round_id, DocumentKind.REJECTED) or b""
         )
         met = {without[start : start + 32] for start in range(0, len(without), 32)}
         async for records in self._opener.records(terms, pb.LANE_REPORT):
@@ -61,9 +59,9 @@ class HeldReports:
 
     async def released(self, terms: RoundTerms) -> AsyncIterator[tuple[list[bytes | None], float]]:
         """Yields what is under the release key of the reports that have a ticket, and the workers' CPU seconds."""
-        keys = await self._store.run(Step.READ_KEYS_TO_OPEN_REPORTS, lambda tx: tx.keys(terms.round_id))
+        keys = await self._store.run(StoreStep.READ_KEYS_TO_OPEN_REPORTS, lambda tx: tx.keys(terms.round_id))
         label = onion_of(terms).layer(pb.LANE_REPORT, HOP_RELEASE).label
-        work = partial(open_many, terms.suite, keys[RELEASE_KEY].private, label)
+        work = partial(open_many, terms.suite, keys[KeyPurpose.RELEASE].private, label)
         under_way: asyncio.Task[tuple[list[bytes | None], float]] | None = None
         async for page in self.accepted(terms):  # one is read while the one before it is opened
             before, job = under_way, self._pool.map_chunks(work, [sealed for _, sealed in page])

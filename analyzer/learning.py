@@ -9,6 +9,7 @@ import numpy as np
 
 from croupier.analyzer.estimators import decoder, estimate
 from croupier.analyzer.held_reports import HeldReports
+from croupier.net.tls import Context
 from croupier.protocol.envelope import HOP_ANALYZER, HOP_RELEASE, KeyPair, open_many
 from croupier.protocol.errors import Code, Refusal, SignatureError
 from croupier.protocol.identity import Kind, read_answer
@@ -16,19 +17,15 @@ from croupier.protocol.manifest import RoundTerms, canonical
 from croupier.protocol.onion import onion_of
 from croupier.protocol.questions import ANSWER_KEY_BYTES
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.runtime.kinds import DocumentKind, KeyPurpose
 from croupier.runtime.lane_receiver import Position
 from croupier.runtime.peers import Peers
 from croupier.runtime.round_engine import RoundEngine
-from croupier.runtime.setup import ENVELOPE_KEY, RELEASE_KEY, ServiceSetup
-from croupier.runtime.steps import Step
-from croupier.runtime.tls import Context
+from croupier.runtime.setup import ServiceSetup
+from croupier.runtime.steps import StoreStep
 from croupier.runtime.transaction import Transaction
 
-__all__ = ["CERTIFICATE", "MODEL", "Learning"]
-
-CERTIFICATE = "certificate"
-MODEL = "model"
-_ANSWER_KEYS = "model-keys"
+__all__ = ["Learning"]
 
 
 class Learning:
@@ -55,16 +52,16 @@ class Learning:
         document = b"".join(sorted(opened))
 
         def begin(tx: Transaction) -> None:
-            tx.put_document(terms.round_id, _ANSWER_KEYS, document)
+            tx.put_document(terms.round_id, DocumentKind.ANSWER_KEYS, document)
             tx.update_round(terms.round_id, state=pb.ROUND_STATE_SEQUENTIAL)
 
-        await self._store.run(Step.BEGIN_SEQUENTIAL_PART, begin)
+        await self._store.run(StoreStep.BEGIN_SEQUENTIAL_PART, begin)
 
     async def _may_answer(self, terms: RoundTerms, key: bytes) -> bool:
         """Returns whether an answer may be signed with this key: it was submitted with a ticket."""
         if terms.round_id not in self._answer_keys:
             kept = await self._store.run(
-                Step.READ_ANSWER_KEYS, lambda tx: tx.document(terms.round_id, _ANSWER_KEYS) or b""
+                StoreStep.READ_ANSWER_KEYS, lambda tx: tx.document(terms.round_id, DocumentKind.ANSWER_KEYS) or b""
             )
             self._answer_keys[terms.round_id] = frozenset(
                 kept[start : start + ANSWER_KEY_BYTES] for start in range(0, len(kept), ANSWER_KEY_BYTES)
@@ -72,7 +69,7 @@ class Learning:
         return key in self._answer_keys[terms.round_id]
 
     async def relay(self, request: pb.RelayRequest, context: Context) -> pb.RelayResponse:
-        """Learns from one answer of each key, and returns the signed model as it stands; nothing else changes it.
+        """Learns from one answer of each key, and returns the signed model; nothing else changes it.
 
         Raises:
             Refusal: NOT_YOUR_CALL (only the predecessor may), UNKNOWN_ROUND, WRONG_STATE (the round is not sequential,
@@ -81,7 +78,7 @@ class Learning:
         terms = await self._engine.terms(request.round_id)
         self._peers.require_caller(context, [self._position.predecessor(terms)])
         row, keys = await self._store.run(
-            Step.FIND_ROUND_OF_ANSWER, lambda tx: (tx.round(terms.round_id), tx.keys(terms.round_id))
+            StoreStep.FIND_ROUND_OF_ANSWER, lambda tx: (tx.round(terms.round_id), tx.keys(terms.round_id))
         )
         if terms.question.sequential is None or not keys:
             raise Refusal(Code.WRONG_STATE, "the round is not sequential, or its asking has ended")
@@ -89,26 +86,26 @@ class Learning:
             raise Refusal(Code.NOT_READY, "the round is not granted yet")
         key, report = _open_answer(terms, keys, request.ciphertext)
         may_answer = await self._may_answer(terms, key)
-        name, content = f"{MODEL}-answer-{key.hex()}", hashlib.sha256(report).digest()
+        part, content = f"answer-{key.hex()}", hashlib.sha256(report).digest()
 
         def learn(tx: Transaction) -> tuple[pb.Model, bool]:
             model = _model(tx, terms)
-            known = tx.document(terms.round_id, name)
+            known = tx.document(terms.round_id, DocumentKind.MODEL, part)
             if known is not None:  # the same: hop 1 has not heard that it was learnt from
                 return model, known == content
-            certificate = pb.Signed.FromString(tx.document(terms.round_id, CERTIFICATE) or b"").payload
+            certificate = pb.Signed.FromString(tx.document(terms.round_id, DocumentKind.CERTIFICATE) or b"").payload
             if not may_answer or not _learn(model, terms, pb.Certificate.FromString(certificate), report):
                 return model, False
-            tx.put_document(terms.round_id, name, content)
-            tx.replace_document(terms.round_id, MODEL, canonical(model))
+            tx.put_document(terms.round_id, DocumentKind.MODEL, content, part)
+            tx.replace_document(terms.round_id, DocumentKind.MODEL, canonical(model))
             return model, True
 
-        model, learnt = await self._store.run(Step.LEARN_FROM_ANSWER, learn)
+        model, learnt = await self._store.run(StoreStep.LEARN_FROM_ANSWER, learn)
         return pb.RelayResponse(learnt=learnt, model=self._peers.identity.signed(Kind.MODEL, canonical(model)))
 
     async def publish(self, publication: pb.Publication, terms: RoundTerms, certificate: pb.Certificate) -> None:
         """Writes the parameters into the publication, if what is certified is what was learnt from."""
-        model = await self._store.run(Step.READ_MODEL, lambda tx: _model(tx, terms))
+        model = await self._store.run(StoreStep.READ_MODEL, lambda tx: _model(tx, terms))
         if model.num_answers != certificate.num_answers:
             raise Refusal(
                 Code.BAD_BATCH,
@@ -118,9 +115,9 @@ class Learning:
         publication.vector = model.parameters
 
 
-def _open_answer(terms: RoundTerms, keys: Mapping[str, KeyPair], sealed: bytes) -> tuple[bytes, bytes]:
+def _open_answer(terms: RoundTerms, keys: Mapping[KeyPurpose, KeyPair], sealed: bytes) -> tuple[bytes, bytes]:
     """Returns (answer key, report) of an answer that opens and that its key has signed; else two empty strings."""
-    for purpose, hop in ((ENVELOPE_KEY, HOP_ANALYZER), (RELEASE_KEY, HOP_RELEASE)):
+    for purpose, hop in ((KeyPurpose.ENVELOPE, HOP_ANALYZER), (KeyPurpose.RELEASE, HOP_RELEASE)):
         layer = onion_of(terms).layer(pb.LANE_ANSWER, hop)
         if len(sealed) != layer.sealed_size:
             return b"", b""
@@ -133,8 +130,8 @@ def _open_answer(terms: RoundTerms, keys: Mapping[str, KeyPair], sealed: bytes) 
 
 
 def _model(tx: Transaction, terms: RoundTerms) -> pb.Model:
-    """Returns where the model of a sequential round stands."""
-    document = tx.document(terms.round_id, MODEL)
+    """Returns the present model of a sequential round."""
+    document = tx.document(terms.round_id, DocumentKind.MODEL)
     if document is not None:
         return pb.Model.FromString(document)
     task = terms.question.mechanism.task

@@ -17,8 +17,9 @@ from functools import partial
 from typing import Any
 
 from croupier.analyzer.estimators import Merged, estimate
-from croupier.analyzer.held_reports import REJECTED, HeldReports
-from croupier.analyzer.learning import CERTIFICATE, MODEL, Learning
+from croupier.analyzer.held_reports import HeldReports
+from croupier.analyzer.learning import Learning
+from croupier.net.tls import Context
 from croupier.protocol.batches import drop_counts
 from croupier.protocol.codes import Note
 from croupier.protocol.collector import seal_result
@@ -33,6 +34,7 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.clock import Stopwatch
+from croupier.runtime.kinds import DocumentKind, KeyPurpose
 from croupier.runtime.lane_opener import LaneOpener
 from croupier.runtime.lane_receiver import BehindTheChain, LaneReceiver
 from croupier.runtime.lane_sender import LaneSender
@@ -41,16 +43,12 @@ from croupier.runtime.retention import Retention
 from croupier.runtime.round_control import RoundControl, is_before_certificate
 from croupier.runtime.round_engine import RoundEngine
 from croupier.runtime.service import RoundService
-from croupier.runtime.setup import ENVELOPE_KEY, RELEASE_KEY, ServiceSetup
-from croupier.runtime.steps import Step
+from croupier.runtime.setup import ServiceSetup
+from croupier.runtime.steps import StoreStep
 from croupier.runtime.tasks import OPENED, LaneWork, open_layer
-from croupier.runtime.tls import Context
 from croupier.runtime.transaction import RoundRow, Transaction
 
 __all__ = ["AnalyzerService"]
-
-_LAST_CERTIFICATE = "last-certificate"
-_PUBLICATION = "publication"
 
 
 class AnalyzerService(RoundService, stubs.AnalyzerServicer):
@@ -74,14 +72,14 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
                 pb.ROUND_STATE_MIXED: self._hand_in_tickets_and_publish,
                 pb.ROUND_STATE_SEQUENTIAL: self._publish_model,
             },
-            ephemeral_documents=(MODEL, REJECTED),
+            ephemeral_documents=(DocumentKind.MODEL, DocumentKind.REJECTED),
             on_end=self._stop_round,
         )
         self.opener = LaneOpener(setup, _lane_work, early=self.position.lanes)
         self.sender = LaneSender(setup, self.engine)
         self.receiver = LaneReceiver(setup, self.peers, self.engine, self.opener, self.position)
         self.control = RoundControl(setup, self.peers, self.engine, withdrawable=_withdrawable)
-        self.retention = Retention(setup, self.engine, self.control, kept_documents=(_PUBLICATION,))
+        self.retention = Retention(setup, self.engine, self.control, kept_documents=(DocumentKind.PUBLICATION,))
         self.held = HeldReports(setup, self.opener)
         self.learning = Learning(setup, self.peers, self.engine, self.position, self.held)
 
@@ -106,15 +104,15 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
             tx.update_round(terms.round_id, state=pb.ROUND_STATE_MIXED)
             tx.add_cost(terms.round_id, "analyze", *watch.read())
 
-        await self.store.run(Step.KEEP_OPENED_BATCH, keep)
+        await self.store.run(StoreStep.KEEP_OPENED_BATCH, keep)
         return True
 
     async def _hand_in_tickets_and_publish(self, terms: RoundTerms) -> bool:
         """Hands the tickets in, and with the certificate publishes, or begins to learn in a sequential round."""
-        found = await self._certificate(terms, CERTIFICATE)
+        found = await self._certificate(terms, DocumentKind.CERTIFICATE)
         if found is None:
             await self.sender.send_lane(terms, terms.manifest.accountant.service, pb.LANE_TICKET)
-            found = await self._certificate(terms, CERTIFICATE)
+            found = await self._certificate(terms, DocumentKind.CERTIFICATE)
         if found is None:
             return False
         certificate = pb.Certificate.FromString(found[0].payload)
@@ -126,16 +124,16 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
 
     async def _publish_model(self, terms: RoundTerms) -> bool:
         """Publishes the model of a sequential round once the last certificate is here."""
-        found = await self._certificate(terms, _LAST_CERTIFICATE)
+        found = await self._certificate(terms, DocumentKind.LAST_CERTIFICATE)
         if found is None:
             return False
         await self._publish(terms, *found)
         return True
 
-    async def _certificate(self, terms: RoundTerms, kind: str) -> tuple[pb.Signed, pb.Signed] | None:
+    async def _certificate(self, terms: RoundTerms, kind: DocumentKind) -> tuple[pb.Signed, pb.Signed] | None:
         """Returns a certificate and the round's manifest, both signed; None until the certificate is here."""
         document, row = await self.store.run(
-            Step.READ_CERTIFICATE, lambda tx: (tx.document(terms.round_id, kind), tx.round(terms.round_id))
+            StoreStep.READ_CERTIFICATE, lambda tx: (tx.document(terms.round_id, kind), tx.round(terms.round_id))
         )
         return None if document is None else (pb.Signed.FromString(document), pb.Signed.FromString(row.manifest))
 
@@ -161,13 +159,13 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
         document = self.peers.identity.signed(Kind.PUBLICATION, canonical(publication)).SerializeToString()
 
         def keep(tx: Transaction) -> None:
-            tx.put_document(terms.round_id, _PUBLICATION, document)
+            tx.put_document(terms.round_id, DocumentKind.PUBLICATION, document)
             state = pb.ROUND_STATE_PUBLISHED if certificate.granted else pb.ROUND_STATE_REFUSED
             tx.update_round(terms.round_id, state=state)
             tx.add_cost(terms.round_id, "analyze", *watch.read())
-            self.engine.forget(tx, terms.round_id)
+            self.engine.shred_round(tx, terms.round_id)
 
-        await self.store.run(Step.PUBLISH, keep)
+        await self.store.run(StoreStep.PUBLISH, keep)
         self.learning.stop_round(terms.round_id)
         self.metrics.drops(pb.LANE_REPORT, drops)
         self.metrics.stage("analyze", watch.read()[0])
@@ -192,18 +190,18 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
 
         def keep(tx: Transaction) -> None:
             if certificate.HasField("num_answers"):
-                tx.put_document(terms.round_id, _LAST_CERTIFICATE, document)
+                tx.put_document(terms.round_id, DocumentKind.LAST_CERTIFICATE, document)
                 return
-            row, new = tx.round(terms.round_id), tx.document(terms.round_id, CERTIFICATE) is None
-            tx.put_document(terms.round_id, CERTIFICATE, document)
+            row, new = tx.round(terms.round_id), tx.document(terms.round_id, DocumentKind.CERTIFICATE) is None
+            tx.put_document(terms.round_id, DocumentKind.CERTIFICATE, document)
             if new and certificate.granted:
                 if row.state == pb.ROUND_STATE_DISPOSED or row.problem:
                     raise Refusal(Code.WRONG_STATE, "the round has ended here")
-                tx.put_document(terms.round_id, REJECTED, request.rejected)
+                tx.put_document(terms.round_id, DocumentKind.REJECTED, request.rejected)
                 pair = KeyPair(PublicKey(accountant.release_public_key), PrivateKey(request.release_private_key))
-                tx.put_key(terms.round_id, RELEASE_KEY, pair)
+                tx.put_key(terms.round_id, KeyPurpose.RELEASE, pair)
 
-        await self.store.run(Step.KEEP_GRANT, keep)
+        await self.store.run(StoreStep.KEEP_GRANT, keep)
         self.engine.wake(terms.round_id)
         return pb.GrantResponse()
 
@@ -216,9 +214,9 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
 
         def read(tx: Transaction) -> bytes | None:
             tx.round(request.round_id)
-            return tx.document(request.round_id, _PUBLICATION)
+            return tx.document(request.round_id, DocumentKind.PUBLICATION)
 
-        document = await self.store.run(Step.SHOW_RESULT, read)
+        document = await self.store.run(StoreStep.SHOW_RESULT, read)
         if document is None:
             raise Refusal(Code.NOT_READY, f"round {request.round_id!r} is not published yet")
         return rpc.GetResultResponse(publication=pb.Signed.FromString(document))
@@ -239,17 +237,17 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
         return await self.learning.relay(request, context)
 
 
-def _lane_work(terms: RoundTerms, keys: Mapping[str, KeyPair], lane: pb.Lane.ValueType) -> LaneWork:
+def _lane_work(terms: RoundTerms, keys: Mapping[KeyPurpose, KeyPair], lane: pb.Lane.ValueType) -> LaneWork:
     """Opens the analyzer's own layer of the report lane; the records have a ticket and a sealed report."""
     layer = onion_of(terms).layer(lane, HOP_ANALYZER)
-    work = partial(open_layer, terms.suite, keys[ENVELOPE_KEY].private, layer.label, layer.plain_size)
+    work = partial(open_layer, terms.suite, keys[KeyPurpose.ENVELOPE].private, layer.label, layer.plain_size)
     return LaneWork(layer.sealed_size, layer.plain_size, work)
 
 
 def _withdrawable(tx: Transaction, row: RoundRow) -> bool:
     """Until the certificate is here, in a sequential round until the last one is."""
     is_sequential = row.state == pb.ROUND_STATE_SEQUENTIAL
-    last = _LAST_CERTIFICATE if is_sequential else CERTIFICATE
+    last = DocumentKind.LAST_CERTIFICATE if is_sequential else DocumentKind.CERTIFICATE
     return (is_sequential or is_before_certificate(tx, row)) and tx.document(row.round_id, last) is None
 
 

@@ -57,7 +57,7 @@ TRANSIENT = (
 """What a failed call may be repeated for.
 
 CANCELLED is what gRPC answers while more calls wait to be taken up than a server has room for (`SERVER_OPTIONS` in
-`runtime.limits`); a call that its caller gives up fails with asyncio's CancelledError instead.
+`net.limits`); a call that its caller gives up fails with asyncio's CancelledError instead.
 """
 _LONGEST_DETAILS = 500  # characters, of which one can cost 12 bytes of the 8 KiB
 

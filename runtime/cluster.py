@@ -49,11 +49,11 @@ class Sources:
     """The code that work depends on; a worker with other code does not do it.
 
     Attributes:
-        rooms: packages, by their full names.
+        packages: of this project, by their full names.
         libraries: distributions, by their version.
     """
 
-    rooms: tuple[str, ...] = (
+    packages: tuple[str, ...] = (
         "croupier.accountant",
         "croupier.analyzer",
         "croupier.net",
@@ -71,10 +71,10 @@ class Sources:
 @cache
 def _digest(sources: Sources) -> str:
     digest = hashlib.sha256(" ".join(f"{name} {version(name)}" for name in sources.libraries).encode())
-    for room in sources.rooms:
-        for folder in _folders(room):
+    for package in sources.packages:
+        for folder in _folders(package):
             for file in sorted(folder.rglob("*.py")):
-                digest.update(f"\0{room}/{file.relative_to(folder)}\0".encode() + file.read_bytes())
+                digest.update(f"\0{package}/{file.relative_to(folder)}\0".encode() + file.read_bytes())
     return digest.hexdigest()
 
 

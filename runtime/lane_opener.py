@@ -27,8 +27,9 @@ from croupier.protocol.envelope import KeyPair
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.v1 import messages_pb2 as pb
-from croupier.runtime.setup import ENVELOPE_KEY, ServiceSetup
-from croupier.runtime.steps import Step
+from croupier.runtime.kinds import KeyPurpose
+from croupier.runtime.setup import ServiceSetup
+from croupier.runtime.steps import StoreStep
 from croupier.runtime.tasks import LaneWork, Page, Record, records_of
 from croupier.runtime.transaction import Transaction
 
@@ -40,7 +41,7 @@ ITEMS_AT_ONCE, ITEMS_ON_A_CLUSTER = 500, 1000
 """How many items one job opens: 20 ms of work in a process here, 40 ms on a cluster, where a job itself costs 2 ms."""
 _PAGES_AT_ONCE, _PAGES_ON_A_CLUSTER = 2, 16
 """How many pages of chunks are opened side by side: the processes have work while the records of one are stored."""
-MakeLaneWork = Callable[[RoundTerms, Mapping[str, KeyPair], pb.Lane.ValueType], LaneWork]
+MakeLaneWork = Callable[[RoundTerms, Mapping[KeyPurpose, KeyPair], pb.Lane.ValueType], LaneWork]
 """Returns how a role opens a lane, from the terms and the keys of the round."""
 
 
@@ -128,15 +129,17 @@ class LaneOpener:
     async def _next_unopened(
         self, terms: RoundTerms, lane: pb.Lane.ValueType, after: int | None
     ) -> list[tuple[int, bytes]]:
-        return await self._store.run(Step.FIND_UNOPENED_CHUNKS, lambda tx: tx.unopened(terms.round_id, lane, after))
+        return await self._store.run(
+            StoreStep.FIND_UNOPENED_CHUNKS, lambda tx: tx.unopened(terms.round_id, lane, after)
+        )
 
     async def _open_page(self, terms: RoundTerms, lane: pb.Lane.ValueType, page: list[tuple[int, bytes]]) -> None:
         started = time.perf_counter()
-        keys = await self._store.run(Step.READ_KEYS_TO_OPEN, lambda tx: tx.keys(terms.round_id))
-        if ENVELOPE_KEY not in keys:  # forgotten meanwhile
+        keys = await self._store.run(StoreStep.READ_KEYS_TO_OPEN, lambda tx: tx.keys(terms.round_id))
+        if KeyPurpose.ENVELOPE not in keys:  # shredded meanwhile
             return
         lane_work = self._lane_work(terms, keys, lane)
-        cipher = _RecordCipher(keys[ENVELOPE_KEY].private, terms.round_id, lane)
+        cipher = _RecordCipher(keys[KeyPurpose.ENVELOPE].private, terms.round_id, lane)
         chunks = [unpack(chunk, lane_work.arriving_size) for _, chunk in page]
         items = [item for chunk in chunks for item in chunk]
         pool, at_once = (self.cluster, ITEMS_ON_A_CLUSTER) if self.cluster else (self._pool, ITEMS_AT_ONCE)
@@ -152,33 +155,33 @@ class LaneOpener:
             tx.add_cost(terms.round_id, "open", now - max(started, self._opened_until), cpu_s)
             self._opened_until = now
 
-        await self._store.run(Step.KEEP_RECORDS, keep)
+        await self._store.run(StoreStep.KEEP_RECORDS, keep)
         self._metrics.stage("open", time.perf_counter() - started)
 
     def keep_records(
         self, tx: Transaction, terms: RoundTerms, lane: pb.Lane.ValueType, records: Sequence[bytes]
     ) -> None:
         """Adds records behind the others of a lane that grows until it is closed, as if their items had been kept."""
-        cipher = _RecordCipher(tx.keys(terms.round_id)[ENVELOPE_KEY].private, terms.round_id, lane)
+        cipher = _RecordCipher(tx.keys(terms.round_id)[KeyPurpose.ENVELOPE].private, terms.round_id, lane)
         index = tx.next_chunk_index(terms.round_id, lane)
         tx.append_opened(terms.round_id, lane, index, cipher.encrypt(index, b"".join(records)))
 
     async def records(self, terms: RoundTerms, lane: pb.Lane.ValueType) -> AsyncIterator[list[Record]]:
-        """Yields the records of a lane, in the order in which its items arrived, so many at a time."""
+        """Yields the records of a lane, in the order in which its items arrived, page by page."""
         async for page in self.pages(terms, lane):
             yield page.records()
 
     async def pages(self, terms: RoundTerms, lane: pb.Lane.ValueType) -> AsyncIterator[Page]:
-        """Yields the same as they are stored."""
-        keys = await self._store.run(Step.READ_KEYS_OF_RECORDS, lambda tx: tx.keys(terms.round_id))
-        if ENVELOPE_KEY not in keys:
+        """Yields the records of a lane as packed pages."""
+        keys = await self._store.run(StoreStep.READ_KEYS_OF_RECORDS, lambda tx: tx.keys(terms.round_id))
+        if KeyPurpose.ENVELOPE not in keys:
             raise Refusal(Code.WRONG_STATE, "the keys of the round are gone")
         size = self._lane_work(terms, keys, lane).record_size
-        cipher = _RecordCipher(keys[ENVELOPE_KEY].private, terms.round_id, lane)
+        cipher = _RecordCipher(keys[KeyPurpose.ENVELOPE].private, terms.round_id, lane)
         after = -1
         while page := await self._next_opened(terms, lane, after):
             after = page[-1][0]
             yield Page(size, b"".join(cipher.decrypt(index, content) for index, content in page))
 
     async def _next_opened(self, terms: RoundTerms, lane: pb.Lane.ValueType, after: int) -> list[tuple[int, bytes]]:
-        return await self._store.run(Step.READ_RECORDS, lambda tx: tx.opened(terms.round_id, lane, after))
+        return await self._store.run(StoreStep.READ_RECORDS, lambda tx: tx.opened(terms.round_id, lane, after))

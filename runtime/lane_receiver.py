@@ -12,24 +12,24 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Protocol
 
+from croupier.net.tls import Context
 from croupier.protocol.batches import digest_of_hashes, read_commitments, unpack
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import Kind, read_signed
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.onion import onion_of
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.runtime.kinds import Direction, DocumentKind
 from croupier.runtime.lane_opener import LaneOpener
 from croupier.runtime.peers import Peers
 from croupier.runtime.round_engine import RoundEngine
 from croupier.runtime.setup import ServiceSetup
-from croupier.runtime.steps import Step
-from croupier.runtime.tls import Context
+from croupier.runtime.steps import StoreStep
 from croupier.runtime.transaction import Transaction
 
-__all__ = ["SEQUENTIAL_REPORT", "BehindTheChain", "LaneReceiver", "LaneSource", "Position"]
+__all__ = ["BehindTheChain", "LaneReceiver", "LaneSource", "Position"]
 
 
-SEQUENTIAL_REPORT = "sequential-report"
 _MOST_ITEMS = 100_000_000  # where the manifest names no maximum
 
 
@@ -141,14 +141,19 @@ class LaneReceiver:
             if row.state == pb.ROUND_STATE_DISPOSED or row.problem:
                 raise Refusal(Code.WRONG_STATE, "the round has ended here")
             is_new = tx.put_chunk(
-                terms.round_id, "in", request.lane, request.chunk_index, request.chunk_count, request.ciphertexts
+                terms.round_id,
+                Direction.IN,
+                request.lane,
+                request.chunk_index,
+                request.chunk_count,
+                request.ciphertexts,
             )
             if is_new and row.state not in source.states:
                 raise Refusal(Code.WRONG_STATE, "the batch has been handed over")
-            if is_new and tx.num_bytes(terms.round_id, "in", request.lane) > most * size:
+            if is_new and tx.num_bytes(terms.round_id, Direction.IN, request.lane) > most * size:
                 raise Refusal(Code.BAD_BATCH, f"more than the {most} items that the round can have")
 
-        await self._store.run(Step.TAKE_CHUNK, take)
+        await self._store.run(StoreStep.TAKE_CHUNK, take)
         self._opener.open_soon(terms, request.lane)
         return pb.DeliverResponse()
 
@@ -164,18 +169,18 @@ class LaneReceiver:
         terms = await self._engine.terms(request.round_id)
         self._peers.require_caller(context, [self._position.predecessor(terms)])
         document = request.SerializeToString(deterministic=True)
-        row = await self._store.run(Step.FIND_ROUND_HANDED_OVER, lambda tx: tx.round(terms.round_id))
+        row = await self._store.run(StoreStep.FIND_ROUND_HANDED_OVER, lambda tx: tx.round(terms.round_id))
         if row.problem:
             raise Refusal(Code.WRONG_STATE, "the round has ended here")
         if row.state == pb.ROUND_STATE_OPEN:
             await self.check_batch(terms, request)
 
         def close(tx: Transaction) -> None:
-            tx.put_document(terms.round_id, "commitments-in", document)
+            tx.put_document(terms.round_id, DocumentKind.COMMITMENTS_IN, document)
             if tx.round(terms.round_id).state == pb.ROUND_STATE_OPEN:
                 tx.update_round(terms.round_id, state=pb.ROUND_STATE_CLOSED)
 
-        await self._store.run(Step.TAKE_OVER_BATCH, close)
+        await self._store.run(StoreStep.TAKE_OVER_BATCH, close)
         self._engine.wake(terms.round_id)
         return pb.HandOverResponse()
 
@@ -201,15 +206,17 @@ class LaneReceiver:
         Raises:
             Refusal: BAD_BATCH while something of it is missing.
         """
-        count = await self._store.run(Step.MEASURE_RECEIVED_LANE, lambda tx: tx.num_chunks(terms.round_id, "in", lane))
+        count = await self._store.run(
+            StoreStep.MEASURE_RECEIVED_LANE, lambda tx: tx.num_chunks(terms.round_id, Direction.IN, lane)
+        )
         if count is None:
             raise Refusal(Code.BAD_BATCH, f"lane {pb.Lane.Name(lane)} is not complete")
         size = onion_of(terms).arriving_size(lane, self._position.hop(terms))
         hashes: list[bytes] = []
         for index in range(count):
             chunk = await self._store.run(
-                Step.READ_RECEIVED_CHUNK,
-                lambda tx: tx.chunk(terms.round_id, "in", lane, index),  # noqa: B023
+                StoreStep.READ_RECEIVED_CHUNK,
+                lambda tx: tx.chunk(terms.round_id, Direction.IN, lane, index),  # noqa: B023
             )
             hashes += [hashlib.sha256(ciphertext).digest() for ciphertext in unpack(chunk, size)]
         return hashes
@@ -231,7 +238,8 @@ class LaneReceiver:
             raise Refusal(Code.BAD_BATCH, "the report is about another round or manifest")
         document = request.report.SerializeToString(deterministic=True)
         await self._store.run(
-            Step.KEEP_SEQUENTIAL_REPORT, lambda tx: tx.put_document(terms.round_id, SEQUENTIAL_REPORT, document)
+            StoreStep.KEEP_SEQUENTIAL_REPORT,
+            lambda tx: tx.put_document(terms.round_id, DocumentKind.SEQUENTIAL_REPORT, document),
         )
         self._engine.wake(terms.round_id)
         return pb.EndSequentialResponse()

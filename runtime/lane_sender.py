@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2_grpc as stubs
+from croupier.runtime.kinds import Direction
 from croupier.runtime.round_engine import RoundEngine
 from croupier.runtime.setup import ServiceSetup
-from croupier.runtime.steps import Step
+from croupier.runtime.steps import StoreStep
 from croupier.runtime.transaction import Transaction
 
 __all__ = ["LaneSender", "items_per_chunk"]
@@ -50,12 +51,17 @@ class LaneSender:
         count = -(-(total or len(ciphertexts)) // per_chunk)
         for first in range(0, len(ciphertexts), per_chunk):
             chunk = b"".join(ciphertexts[first : first + per_chunk])
-            tx.put_chunk(round_id, "out", lane, (start + first) // per_chunk, count, chunk)
+            tx.put_chunk(round_id, Direction.OUT, lane, (start + first) // per_chunk, count, chunk)
 
     async def send_lane(self, terms: RoundTerms, receiver: str, lane: pb.Lane.ValueType) -> int:
         """Sends this round's stored output of one lane and returns the bytes on the wire; keeps trying."""
         round_id, sent = terms.round_id, 0
-        count = await self._store.run(Step.MEASURE_LANE_TO_SEND, lambda tx: tx.num_chunks(round_id, "out", lane)) or 0
+        count = (
+            await self._store.run(
+                StoreStep.MEASURE_LANE_TO_SEND, lambda tx: tx.num_chunks(round_id, Direction.OUT, lane)
+            )
+            or 0
+        )
         for index in range(count):
             request = pb.DeliverRequest(
                 round_id=round_id,
@@ -71,7 +77,9 @@ class LaneSender:
         return sent
 
     async def _chunk(self, round_id: str, lane: pb.Lane.ValueType, index: int) -> bytes:
-        return await self._store.run(Step.READ_CHUNK_TO_SEND, lambda tx: tx.chunk(round_id, "out", lane, index))
+        return await self._store.run(
+            StoreStep.READ_CHUNK_TO_SEND, lambda tx: tx.chunk(round_id, Direction.OUT, lane, index)
+        )
 
     async def hand_over(self, terms: RoundTerms, receiver: str, commitments: Sequence[pb.Signed]) -> None:
         """Tells the receiver that its lanes are complete, and returns when it has taken responsibility."""

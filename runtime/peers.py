@@ -6,13 +6,13 @@ from collections.abc import Iterable
 
 import grpc.aio
 
+from croupier.net.tls import Context, caller_name
 from croupier.protocol.deployment import Deployment
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import Identity, Pinned
 from croupier.protocol.manifest import RoundTerms
 from croupier.runtime.service_directory import Secrets
 from croupier.runtime.setup import ServiceSetup
-from croupier.runtime.tls import Context, caller_name
 
 __all__ = ["Peers"]
 

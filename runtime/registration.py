@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from croupier.net.tls import Context
 from croupier.protocol.deployment import OPERATOR
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.admission import Admission
 from croupier.runtime.peers import Peers
-from croupier.runtime.tls import Context
 
 __all__ = ["Registration"]
 

@@ -8,10 +8,11 @@ from collections.abc import Callable
 
 from croupier.protocol.errors import Refusal
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.runtime.kinds import DocumentKind
 from croupier.runtime.round_control import BEFORE_CERTIFICATE, OPENED_WITHIN_S, RoundControl
 from croupier.runtime.round_engine import FINAL_STATES, RoundEngine
 from croupier.runtime.setup import ServiceSetup
-from croupier.runtime.steps import Step
+from croupier.runtime.steps import StoreStep
 from croupier.runtime.transaction import RoundRow, Transaction
 
 __all__ = ["Retention"]
@@ -37,7 +38,7 @@ class Retention:
         engine: RoundEngine,
         control: RoundControl,
         *,
-        kept_documents: tuple[str, ...] = (),
+        kept_documents: tuple[DocumentKind, ...] = (),
         on_deletion: Callable[[], None] = lambda: None,
     ) -> None:
         self._store = setup.store
@@ -82,12 +83,12 @@ class Retention:
             never_opened = tx.never_opened(now_s, now_s - OPENED_WITHIN_S)
             for round_id in never_opened:
                 tx.update_round(round_id, state=pb.ROUND_STATE_DISPOSED)
-                self._engine.forget(tx, round_id)
+                self._engine.shred_round(tx, round_id)
             return never_opened
 
-        for round_id in await self._store.run(Step.END_UNOPENED_ROUNDS, end):
+        for round_id in await self._store.run(StoreStep.END_UNOPENED_ROUNDS, end):
             _log.warning("the round is withdrawn: it was prepared and never opened", extra={"round_id": round_id})
-            await self._engine.erase(round_id)
+            await self._engine.shred(round_id)
 
     async def _withdraw_overdue(self) -> None:
         latest_s = self._clock.now() - self._keep_s
@@ -103,7 +104,7 @@ class Retention:
                 and 0 < _deadline_s(row) <= latest_s
             ]
 
-        for round_id in await self._store.run(Step.FIND_OVERDUE_ROUNDS, overdue):
+        for round_id in await self._store.run(StoreStep.FIND_OVERDUE_ROUNDS, overdue):
             _log.warning("the round is withdrawn: its deadline is long over", extra={"round_id": round_id})
             await self._control.withdraw_round(round_id)
 
@@ -111,22 +112,22 @@ class Retention:
         now_s = int(self._clock.now())
 
         def find(tx: Transaction) -> list[str]:
-            tx.note_ends(FINAL_STATES, now_s)
+            tx.record_ends(FINAL_STATES, now_s)
             return list(tx.ends(now_s - self._keep_s))
 
-        deleted = await self._store.run(Step.FIND_OLD_ROUNDS, find)
+        deleted = await self._store.run(StoreStep.FIND_OLD_ROUNDS, find)
         for round_id in deleted:
             await self._delete_round(round_id)
             _log.info("what was kept of the round is deleted", extra={"round_id": round_id})
         if deleted:
             self._on_deletion()
-            await self._engine.erase(deleted[0])
+            await self._engine.shred(deleted[0])
 
     async def _delete_round(self, round_id: str) -> None:
         """Deletes a round page by page, so that other transactions get their turn in between."""
-        while await self._store.run(Step.DELETE_PAGE, lambda tx: tx.delete_admitted(round_id)):
+        while await self._store.run(StoreStep.DELETE_PAGE, lambda tx: tx.delete_admitted(round_id)):
             pass
-        await self._store.run(Step.DELETE_OLD_ROUND, lambda tx: tx.delete_round(round_id, self._kept_documents))
+        await self._store.run(StoreStep.DELETE_OLD_ROUND, lambda tx: tx.delete_round(round_id, self._kept_documents))
         self._engine.delete_terms(round_id)
 
 

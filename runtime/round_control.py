@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
 
+from croupier.net.tls import Context
 from croupier.protocol.deployment import CLOCKS_DIFFER_S, OPERATOR
 from croupier.protocol.envelope import KeyPair, generate_key_pair
 from croupier.protocol.errors import Code, Refusal
@@ -13,18 +14,16 @@ from croupier.protocol.identity import Kind
 from croupier.protocol.manifest import RoundTerms, canonical, parse_terms, verify_manifest
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.runtime.kinds import DocumentKind, KeyPurpose
 from croupier.runtime.peers import Peers
 from croupier.runtime.round_engine import RoundEngine
-from croupier.runtime.setup import ENVELOPE_KEY, ServiceSetup
-from croupier.runtime.steps import Step
-from croupier.runtime.tls import Context
+from croupier.runtime.setup import ServiceSetup
+from croupier.runtime.steps import StoreStep
 from croupier.runtime.transaction import RoundRow, Transaction
 from croupier.runtime.workers import peak_memory_bytes
 
 __all__ = ["BEFORE_CERTIFICATE", "OPENED_WITHIN_S", "RoundControl", "envelope_keys", "is_before_certificate"]
 
-_CREATED = "created"
-"""The document that says when the keys of a round were made, in Unix seconds."""
 _VERSION = version("croupier")  # read once: it is in a file of 200 lines, and a status is asked for often
 OPENED_WITHIN_S = 24 * 3600
 """A round is opened seconds after it is prepared; a day leaves time to bring back a service that is down."""
@@ -34,21 +33,21 @@ BEFORE_CERTIFICATE = (
     pb.ROUND_STATE_CLOSED,
     pb.ROUND_STATE_MIXED,
 )
-MakeKeys = Callable[[str], dict[str, KeyPair]]
+MakeKeys = Callable[[str], dict[KeyPurpose, KeyPair]]
 """Returns new key pairs for a round, by purpose, from its HPKE suite; raises ValueError for an unknown suite."""
-PutPublicKeys = Callable[[pb.RoundKeys, Mapping[str, KeyPair]], None]
+PutPublicKeys = Callable[[pb.RoundKeys, Mapping[KeyPurpose, KeyPair]], None]
 """Writes the public keys of a role beside that of the envelope, as they are in the manifest."""
 Withdrawable = Callable[[Transaction, RoundRow], bool]
 """Returns whether a round may still be deleted here."""
 
 
-def envelope_keys(suite: str) -> dict[str, KeyPair]:
+def envelope_keys(suite: str) -> dict[KeyPurpose, KeyPair]:
     """Returns the key pair that every role has for a round.
 
     Raises:
         ValueError: there is no such HPKE suite.
     """
-    return {ENVELOPE_KEY: generate_key_pair(suite)}
+    return {KeyPurpose.ENVELOPE: generate_key_pair(suite)}
 
 
 def is_before_certificate(tx: Transaction, row: RoundRow) -> bool:
@@ -107,13 +106,13 @@ class RoundControl:
             row = tx.find_round(round_id)
             if row is None:
                 tx.add_round(round_id, suite, fresh)
-                tx.put_document(round_id, _CREATED, now)
+                tx.put_document(round_id, DocumentKind.CREATED, now)
             own = self._own_keys(tx, round_id)
             if own is None or (row and (row.state != pb.ROUND_STATE_PREPARED or row.suite != suite)):
                 raise Refusal(Code.CONFLICT, f"round {round_id!r} has already been used")
             return own
 
-        payload = canonical(await self._store.run(Step.PREPARE_ROUND, add))
+        payload = canonical(await self._store.run(StoreStep.PREPARE_ROUND, add))
         return rpc.PrepareResponse(round_keys=self._peers.identity.signed(Kind.ROUND_KEYS, payload))
 
     def _own_keys(self, tx: Transaction, round_id: str) -> pb.RoundKeys | None:
@@ -121,15 +120,17 @@ class RoundControl:
         keys = tx.keys(round_id)
         if not keys:
             return None
-        public = pb.RoundKeys(round_id=round_id, service=self._peers.name, public_key=keys[ENVELOPE_KEY].public)
+        public = pb.RoundKeys(round_id=round_id, service=self._peers.name, public_key=keys[KeyPurpose.ENVELOPE].public)
         self._put_public_keys(public, keys)
-        public.created_unix_s = int(tx.document(round_id, _CREATED) or 0)  # an older croupier has noted no time
+        public.created_unix_s = int(
+            tx.document(round_id, DocumentKind.CREATED) or 0
+        )  # an older croupier has noted no time
         return public
 
     async def _check_terms(self, payload: bytes) -> RoundTerms:
         terms = parse_terms(payload)
         terms.check_place(self._peers.deployment)
-        own = await self._store.run(Step.READ_KEYS_TO_CHECK_TERMS, lambda tx: self._own_keys(tx, terms.round_id))
+        own = await self._store.run(StoreStep.READ_KEYS_TO_CHECK_TERMS, lambda tx: self._own_keys(tx, terms.round_id))
         if own is None:
             raise Refusal(
                 Code.BAD_MANIFEST,
@@ -158,8 +159,8 @@ class RoundControl:
                 f"by {CLOCKS_DIFFER_S} s: 'croupier doctor' says which is wrong",
             )
         await self._store.run(
-            Step.KEEP_SIGNED_MANIFEST,
-            lambda tx: tx.put_document(terms.round_id, "signed-manifest", terms.hash),
+            StoreStep.KEEP_SIGNED_MANIFEST,
+            lambda tx: tx.put_document(terms.round_id, DocumentKind.SIGNED_MANIFEST, terms.hash),
         )
         return rpc.SignResponse(signature=self._peers.identity.sign(Kind.MANIFEST, request.manifest))
 
@@ -175,7 +176,7 @@ class RoundControl:
         verify_manifest(request.manifest, self._peers.deployment)
         payload = request.manifest.payload
         round_id = parse_terms(payload).round_id
-        row = await self._store.run(Step.FIND_ROUND_TO_OPEN, lambda tx: tx.round(round_id))
+        row = await self._store.run(StoreStep.FIND_ROUND_TO_OPEN, lambda tx: tx.round(round_id))
         if row.manifest:
             if pb.Signed.FromString(row.manifest).payload != payload:
                 raise Refusal(Code.CONFLICT, f"round {round_id!r} is open under another manifest")
@@ -184,7 +185,7 @@ class RoundControl:
         await self._check_terms(payload)
         document = request.manifest.SerializeToString()
         await self._store.run(
-            Step.OPEN_ROUND, lambda tx: tx.update_round(round_id, manifest=document, state=pb.ROUND_STATE_OPEN)
+            StoreStep.OPEN_ROUND, lambda tx: tx.update_round(round_id, manifest=document, state=pb.ROUND_STATE_OPEN)
         )
         self._engine.wake(round_id)
         return rpc.OpenResponse()
@@ -213,16 +214,16 @@ class RoundControl:
                     Code.WRONG_STATE, f"round {round_id!r} is {state}; it can be withdrawn until it has its certificate"
                 )
             tx.update_round(round_id, state=pb.ROUND_STATE_DISPOSED, problem="")
-            self._engine.forget(tx, round_id)
+            self._engine.shred_round(tx, round_id)
             return pb.ROUND_STATE_DISPOSED
 
         try:
-            state = await self._store.run(Step.WITHDRAW_ROUND, delete)
+            state = await self._store.run(StoreStep.WITHDRAW_ROUND, delete)
             self._engine.end(round_id)
         finally:
             if was_driven:
                 self._engine.wake(round_id)
-        await self._engine.erase(round_id)
+        await self._engine.shred(round_id)
         return state
 
     async def status(self, request: rpc.StatusRequest, context: Context) -> rpc.StatusResponse:
@@ -233,15 +234,15 @@ class RoundControl:
         """
         self._peers.require_caller(context, [OPERATOR])
 
-        def problems(row: RoundRow, forgetting: set[str]) -> tuple[str, str]:
+        def problems(row: RoundRow, shredding: set[str]) -> tuple[str, str]:
             waiting = self._engine.why_waiting(row.round_id)
-            if not waiting and row.round_id in forgetting and self._store.is_forgetting:
+            if not waiting and row.round_id in shredding and self._store.is_shredding:
                 waiting = "what was deleted is not erased yet: that is under way"
             return row.problem, waiting
 
         def read(tx: Transaction) -> tuple[list[pb.RoundStatus], dict[str, int], int]:
             rows = [tx.round(request.round_id)] if request.round_id else tx.rounds(20)
-            ends, forgetting = tx.ends(), tx.forgetting()
+            ends, shredding = tx.ends(), tx.being_shredded()
             kept_until = {row.round_id: ends[row.round_id] + self._keep_s for row in rows if row.round_id in ends}
             return (
                 [
@@ -251,7 +252,7 @@ class RoundControl:
                         num_items=tx.num_submissions(row.round_id),
                         costs=tx.costs(row.round_id),
                         bytes_sent=row.bytes_sent,
-                        problem="; ".join(filter(None, problems(row, forgetting))),
+                        problem="; ".join(filter(None, problems(row, shredding))),
                     )
                     for row in rows
                 ],
@@ -259,7 +260,7 @@ class RoundControl:
                 tx.num_revoked(),
             )
 
-        rounds, kept_until, num_revoked = await self._store.run(Step.READ_STATUS, read)
+        rounds, kept_until, num_revoked = await self._store.run(StoreStep.READ_STATUS, read)
         return rpc.StatusResponse(
             service=self._peers.name,
             pid=os.getpid(),

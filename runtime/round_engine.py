@@ -20,9 +20,10 @@ from croupier.net.retrying import retrying
 from croupier.protocol.errors import Code, Refusal, SignatureError
 from croupier.protocol.manifest import RoundTerms, parse_terms
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.runtime.kinds import DocumentKind
 from croupier.runtime.peers import Peers
 from croupier.runtime.setup import ServiceSetup
-from croupier.runtime.steps import Step
+from croupier.runtime.steps import StoreStep
 from croupier.runtime.transaction import RoundRow, Transaction
 
 __all__ = ["FINAL_STATES", "RoundEngine", "StateStep"]
@@ -49,7 +50,7 @@ class RoundEngine:
         setup: of the service.
         peers: the other services.
         steps: the method that takes the next step, by the state of the round; a state without one waits for a call.
-        ephemeral_documents: documents that are deleted with the round's keys, by the beginning of their kinds.
+        ephemeral_documents: documents that are deleted with the round's keys, with all their parts.
         on_end: is told the round that has ended without a result, so that the role frees what it holds in memory.
     """
 
@@ -59,7 +60,7 @@ class RoundEngine:
         peers: Peers,
         steps: Mapping[pb.RoundState.ValueType, StateStep],
         *,
-        ephemeral_documents: tuple[str, ...] = (),
+        ephemeral_documents: tuple[DocumentKind, ...] = (),
         on_end: Callable[[str], None],
     ) -> None:
         self._store = setup.store
@@ -79,7 +80,7 @@ class RoundEngine:
         """Returns the terms of a round that is open here, or has been."""
         terms = self._terms.get(round_id)
         if terms is None:
-            row = await self._store.run(Step.READ_TERMS, lambda tx: tx.round(round_id))
+            row = await self._store.run(StoreStep.READ_TERMS, lambda tx: tx.round(round_id))
             self.check_kept(row)
             if not row.manifest:
                 raise Refusal(Code.WRONG_STATE, f"round {round_id!r} is prepared but not open")
@@ -114,14 +115,14 @@ class RoundEngine:
 
     async def start(self) -> None:
         """Drives on every round that an earlier run left unfinished."""
-        rows, forgetting = await self._store.run(Step.LIST_ROUNDS, lambda tx: (tx.rounds(), tx.forgetting()))
+        rows, shredding = await self._store.run(StoreStep.LIST_ROUNDS, lambda tx: (tx.rounds(), tx.being_shredded()))
         ended = {row.round_id for row in rows if row.state in FINAL_STATES or row.problem}
         for row in rows:
-            if row.round_id in ended & forgetting or (row.manifest and row.round_id not in ended):
+            if row.round_id in ended & shredding or (row.manifest and row.round_id not in ended):
                 self.wake(row.round_id)
-        if not ended & forgetting:  # else their drivers erase, which may take long
+        if not ended & shredding:  # else their drivers shred, which may take long
             for row in rows[:1]:
-                await self.erase(row.round_id)
+                await self.shred(row.round_id)
 
     def wake(self, round_id: str) -> None:
         """Drives a round on, unless that is under way."""
@@ -171,14 +172,14 @@ class RoundEngine:
                     self._waiting.pop(round_id, None)
                     self._metrics.round_stopped()
                     return
-                row = await self._store.run(Step.READ_STATE, lambda tx: tx.round(round_id))
+                row = await self._store.run(StoreStep.READ_STATE, lambda tx: tx.round(round_id))
                 if row.state != known:
                     known = row.state
                     state = pb.RoundState.Name(known).removeprefix("ROUND_STATE_")
                     _log.info("the round is %s", state, extra={"round_id": round_id, "state": state})
                 ended = row.state in FINAL_STATES or bool(row.problem)
                 if ended:
-                    await self._store.erase()  # here, so that it is tried again until it is done
+                    await self._store.shred()  # here, so that it is tried again until it is done
                 step = self.steps.get(row.state)
                 moved = not ended and bool(row.manifest) and step is not None and await step(await self.terms(round_id))
                 self._waiting.pop(round_id, None)
@@ -233,34 +234,34 @@ class RoundEngine:
 
     # ------------------------------------------------------------- the end of a round
 
-    def forget(self, tx: Transaction, round_id: str) -> None:
-        """Destroys keys, ciphertexts and ephemeral documents of a round that has ended here, however it has."""
-        tx.forget(round_id)
+    def shred_round(self, tx: Transaction, round_id: str) -> None:
+        """Shreds keys and ciphertexts of a round that has ended here, and deletes its ephemeral documents."""
+        tx.shred_round(round_id)
         for kind in self._ephemeral_documents:
-            tx.drop_documents(round_id, kind)
+            tx.delete_documents(round_id, kind)
 
     def end(self, round_id: str) -> None:
         """Tells the role that a round has ended without a result."""
         self._on_end(round_id)
 
-    async def erase(self, round_id: str) -> None:
-        """Erases what has been forgotten; an attempt that fails is repeated, and the round's status says so."""
+    async def shred(self, round_id: str) -> None:
+        """Removes shredded rows from tables and files; an attempt that fails is repeated, and the status says so."""
         try:
-            await self._store.erase()
+            await self._store.shred()
         except Refusal as refusal:
             self._wait(round_id, str(refusal), refusal)
             self.wake(round_id)
 
     async def _record_problem(self, round_id: str, problem: str) -> None:
-        """Ends the round here; no step is taken any more, so its keys and ciphertexts are destroyed."""
+        """Ends the round here; no step is taken any more, so its keys and ciphertexts are shredded."""
 
         def end(tx: Transaction) -> None:
             tx.update_round(round_id, problem=problem)
-            self.forget(tx, round_id)
+            self.shred_round(tx, round_id)
 
-        await self._store.run(Step.STOP_ROUND, end)
+        await self._store.run(StoreStep.STOP_ROUND, end)
         self.end(round_id)
-        await self._store.erase()
+        await self._store.shred()
 
 
 def _about(round_id: str, error: Exception | None) -> dict[str, str]:

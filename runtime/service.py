@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from croupier.net.tls import Context
 from croupier.protocol.deployment import OPERATOR, Deployment
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -16,7 +17,6 @@ from croupier.runtime.round_control import RoundControl
 from croupier.runtime.round_engine import RoundEngine
 from croupier.runtime.service_directory import Secrets
 from croupier.runtime.store import Store
-from croupier.runtime.tls import Context
 
 __all__ = ["RoundService"]
 

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from croupier.net.transport import TLS, Transport
 from croupier.protocol.deployment import Deployment, ServiceEntry
 from croupier.runtime.clock import Clock, SystemClock
 from croupier.runtime.metrics import Metrics
 from croupier.runtime.service_directory import Secrets
 from croupier.runtime.store import Store
-from croupier.runtime.transport import TLS, Transport
 from croupier.runtime.workers import WorkerPool
 
-__all__ = ["ENVELOPE_KEY", "RELEASE_KEY", "ServiceSetup"]
-
-ENVELOPE_KEY = "envelope"
-"""The purpose of the key pair that a service opens arriving envelopes with."""
-RELEASE_KEY = "release"
-"""The purpose of the key pair that reports are sealed to until the accountant grants the round."""
+__all__ = ["ServiceSetup"]
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-__all__ = ["Step"]
+__all__ = ["StoreStep"]
 
 
-class Step(StrEnum):
+class StoreStep(StrEnum):
     """What a transaction does, in the words of the log; grouped by the part that runs it."""
 
     # every role: the operator's calls
@@ -126,4 +126,4 @@ class Step(StrEnum):
 
     def __repr__(self) -> str:
         """Returns the expression that names the step."""
-        return f"Step.{self.name}"
+        return f"StoreStep.{self.name}"

@@ -26,20 +26,20 @@ __all__ = [
     "LaneWork",
     "Page",
     "Record",
-    "faults_and_records",
     "open_layer",
     "records_of",
+    "verify_and_open",
 ]
 
 HASH_BYTES = 32
 OPENED, DOES_NOT_OPEN, NO_TICKET = 0, 1, 2
 
 
-def faults_and_records(
+def verify_and_open(
     purpose: Purpose,
     manifest_hash: Digest,
     lane_work: LaneWork | None,
-    may: Sequence[bool],
+    allowed: Sequence[bool],
     submissions: Sequence[bytes],
 ) -> tuple[list[pb.SubmissionCode.ValueType], list[bytes]]:
     """Returns what is wrong with each serialised submission, UNSPECIFIED where nothing is, and records.
@@ -48,12 +48,14 @@ def faults_and_records(
         purpose: what they are signed for.
         manifest_hash: of the round that they are signed for.
         lane_work: opens the envelopes that have nothing wrong; none are opened without it.
-        may: whose envelopes are opened: of those who may submit.
+        allowed: whether the client may submit, so that the envelope is opened.
         submissions: serialised.
     """
     parsed = [pb.Submission.FromString(raw) for raw in submissions]
     faults = [_fault(purpose, manifest_hash, one) for one in parsed]
-    sound = [one.envelope for one, fault, its in zip(parsed, faults, may, strict=True) if its and not fault]
+    sound = [
+        one.envelope for one, fault, is_allowed in zip(parsed, faults, allowed, strict=True) if is_allowed and not fault
+    ]
     return faults, records_of(lane_work, sound) if lane_work and sound else []
 
 

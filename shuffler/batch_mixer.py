@@ -16,11 +16,12 @@ from croupier.protocol.manifest import RoundTerms, canonical
 from croupier.protocol.onion import onion_of
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.clock import Stopwatch
+from croupier.runtime.kinds import DocumentKind
 from croupier.runtime.lane_opener import LaneOpener
 from croupier.runtime.lane_sender import LaneSender, items_per_chunk
 from croupier.runtime.peers import Peers
 from croupier.runtime.setup import ServiceSetup
-from croupier.runtime.steps import Step
+from croupier.runtime.steps import StoreStep
 from croupier.runtime.tasks import Page
 from croupier.runtime.transaction import Transaction
 from croupier.shuffler.inclusion import put_inclusion_list
@@ -66,9 +67,9 @@ class BatchMixer:
                 self._position.hop(terms) == 1 and num_in != admitted
             ):  # nothing that was acknowledged is left out in silence
                 raise Refusal(Code.BAD_BATCH, f"{num_in} of {admitted} submissions are there")
-            tx.drop_output(terms.round_id)
+            tx.delete_output(terms.round_id)
 
-        await self._store.run(Step.BEGIN_TO_MIX, begin)
+        await self._store.run(StoreStep.BEGIN_TO_MIX, begin)
         self.check_enough(terms, counts)
         orders = await asyncio.to_thread(draw_orders, counts)
         hashes = {
@@ -82,11 +83,13 @@ class BatchMixer:
         def keep(tx: Transaction) -> None:
             for lane in LANES:
                 put_inclusion_list(tx, terms.round_id, lane, hashes[lane])
-            tx.put_document(terms.round_id, "commitments-out", handover.SerializeToString(deterministic=True))
+            tx.put_document(
+                terms.round_id, DocumentKind.COMMITMENTS_OUT, handover.SerializeToString(deterministic=True)
+            )
             tx.update_round(terms.round_id, state=pb.ROUND_STATE_MIXED)
             tx.add_cost(terms.round_id, "mix", *watch.read())
 
-        await self._store.run(Step.KEEP_MIXED_BATCH, keep)
+        await self._store.run(StoreStep.KEEP_MIXED_BATCH, keep)
         for lane in self._opened_lanes(terms):
             self._metrics.drops(lane, surveys[pb.LANE_REPORT if lane == pb.LANE_JOINT else lane].drops)
         self._metrics.stage("mix", watch.read()[0])
@@ -103,7 +106,7 @@ class BatchMixer:
     async def _survey(
         self, terms: RoundTerms, held: Mapping[pb.Lane.ValueType, PageCache]
     ) -> dict[pb.Lane.ValueType, BatchSurvey]:
-        """Opens what is left, and returns what has come for each lane; at hop 1 both come from the same envelopes."""
+        """Opens the remaining chunks and surveys each lane; at hop 1 both lanes come from the same envelopes."""
         surveys = {}
         for lane, second_look in held.items():
             await self._opener.open_all(terms, lane)
@@ -147,7 +150,7 @@ class BatchMixer:
                 await asyncio.to_thread(window.add, page)
             hashes += await asyncio.to_thread(ciphertext_hashes, window.items)
             await self._store.run(
-                Step.KEEP_MIXED_PART,
+                StoreStep.KEEP_MIXED_PART,
                 lambda tx: self._sender.put_output(tx, terms.round_id, lane, window.items, start, len(order)),  # noqa: B023
             )
         hashes.sort()
@@ -155,7 +158,7 @@ class BatchMixer:
 
     async def _earlier_commitments(self, terms: RoundTerms) -> Sequence[pb.Signed]:
         document = await self._store.run(
-            Step.READ_EARLIER_COMMITMENTS, lambda tx: tx.document(terms.round_id, "commitments-in")
+            StoreStep.READ_EARLIER_COMMITMENTS, lambda tx: tx.document(terms.round_id, DocumentKind.COMMITMENTS_IN)
         )
         return pb.HandOverRequest.FromString(document).commitments if document else []
 

@@ -11,16 +11,17 @@ from collections.abc import Sequence
 
 import grpc.aio
 
+from croupier.net.tls import Context
 from croupier.protocol.deployment import OPERATOR
 from croupier.protocol.errors import Code, Refusal, refusal_of
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
+from croupier.runtime.kinds import DocumentKind
 from croupier.runtime.peers import Peers
 from croupier.runtime.round_engine import RoundEngine
 from croupier.runtime.setup import ServiceSetup
-from croupier.runtime.steps import Step
-from croupier.runtime.tls import Context
+from croupier.runtime.steps import StoreStep
 from croupier.runtime.transaction import Transaction
 from croupier.shuffler.position import LANES, ChainPosition
 
@@ -62,7 +63,8 @@ class InclusionLists:
         if request.lane not in LANES:
             raise Refusal(Code.BAD_REQUEST, f"lane is {request.lane}; it must be LANE_REPORT or LANE_PARAMETER")
         hashes, total = await self._store.run(
-            Step.READ_INCLUSION_LIST, lambda tx: read_inclusion_page(tx, terms.round_id, request.lane, request.offset)
+            StoreStep.READ_INCLUSION_LIST,
+            lambda tx: read_inclusion_page(tx, terms.round_id, request.lane, request.offset),
         )
         if not total:
             raise Refusal(Code.NOT_READY, "the list is published when the batch is mixed")
@@ -81,18 +83,19 @@ class InclusionLists:
 
 def put_inclusion_list(tx: Transaction, round_id: str, lane: pb.Lane.ValueType, hashes: Sequence[bytes]) -> None:
     """Stores the sorted hashes of what was passed on in one lane."""
-    tx.put_document(round_id, _name(lane), struct.pack(">Q", len(hashes)))
+    tx.put_document(round_id, DocumentKind.PASSED_ON, struct.pack(">Q", len(hashes)), _part(lane))
     for page, start in enumerate(range(0, len(hashes), _HASHES_PER_PAGE)):
-        tx.put_document(round_id, _name(lane, page), b"".join(hashes[start : start + _HASHES_PER_PAGE]))
+        content = b"".join(hashes[start : start + _HASHES_PER_PAGE])
+        tx.put_document(round_id, DocumentKind.PASSED_ON, content, _part(lane, page))
 
 
 def read_inclusion_page(tx: Transaction, round_id: str, lane: pb.Lane.ValueType, offset: int) -> tuple[bytes, int]:
     """Returns the hashes from an offset to the end of its page, and how many the list has; 0 before it is stored."""
     page, within = divmod(offset, _HASHES_PER_PAGE)
-    (total,) = struct.unpack(">Q", tx.document(round_id, _name(lane)) or bytes(8))
-    hashes = tx.document(round_id, _name(lane, page)) or b""
+    (total,) = struct.unpack(">Q", tx.document(round_id, DocumentKind.PASSED_ON, _part(lane)) or bytes(8))
+    hashes = tx.document(round_id, DocumentKind.PASSED_ON, _part(lane, page)) or b""
     return hashes[_HASH_BYTES * within :], total
 
 
-def _name(lane: pb.Lane.ValueType, page: int | None = None) -> str:
-    return f"passed-on-{lane}" if page is None else f"passed-on-{lane}-{page}"
+def _part(lane: pb.Lane.ValueType, page: int | None = None) -> str:
+    return f"{lane}" if page is None else f"{lane}-{page}"

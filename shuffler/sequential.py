@@ -14,6 +14,8 @@ from functools import partial
 
 import grpc.aio
 
+from croupier.net.limits import mark_authenticated
+from croupier.net.tls import Context
 from croupier.protocol.envelope import open_many
 from croupier.protocol.errors import Code, Refusal, refusal_of
 from croupier.protocol.identity import Kind, attendance_is_authentic, read_signed
@@ -23,17 +25,15 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.clock import Stopwatch
-from croupier.runtime.lane_receiver import SEQUENTIAL_REPORT
-from croupier.runtime.limits import let_in
+from croupier.runtime.kinds import DocumentKind, KeyPurpose
 from croupier.runtime.peers import Peers
 from croupier.runtime.round_engine import RoundEngine
-from croupier.runtime.setup import ENVELOPE_KEY, ServiceSetup
-from croupier.runtime.steps import Step
-from croupier.runtime.tls import Context
+from croupier.runtime.setup import ServiceSetup
+from croupier.runtime.steps import StoreStep
 from croupier.runtime.transaction import Transaction
 from croupier.shuffler.attendance import MAX_ATTENDANCES, Attendance, Stream
 from croupier.shuffler.position import ChainPosition
-from croupier.shuffler.sequential_order import SEQUENTIAL_ENDED, ask_in_order
+from croupier.shuffler.sequential_order import ask_in_order
 
 __all__ = ["SequentialHop"]
 
@@ -59,9 +59,9 @@ class SequentialHop:
 
     async def run(self, terms: RoundTerms) -> bool:
         """Asks the clients (hop 1), and passes on that it has ended; returns False while there is nothing to do."""
-        await self._store.forget_all()  # the batch, which may take a while and keeps no one waiting
+        await self._store.shred_pages()  # the batch, which may take a while and keeps no one waiting
         document = await self._store.run(
-            Step.READ_SEQUENTIAL_REPORT, lambda tx: tx.document(terms.round_id, SEQUENTIAL_REPORT)
+            StoreStep.READ_SEQUENTIAL_REPORT, lambda tx: tx.document(terms.round_id, DocumentKind.SEQUENTIAL_REPORT)
         )
         if document is None and self._position.hop(terms) > 1:
             return False
@@ -77,9 +77,9 @@ class SequentialHop:
 
         def finish(tx: Transaction) -> None:
             tx.update_round(terms.round_id, state=pb.ROUND_STATE_DELIVERED)
-            self._engine.forget(tx, terms.round_id)
+            self._engine.shred_round(tx, terms.round_id)
 
-        await self._store.run(Step.FINISH_SEQUENTIAL_PART, finish)
+        await self._store.run(StoreStep.FINISH_SEQUENTIAL_PART, finish)
         return True
 
     async def _ask_clients(self, terms: RoundTerms) -> bytes:
@@ -99,10 +99,10 @@ class SequentialHop:
         document = self._peers.identity.signed(Kind.SEQUENTIAL, canonical(report)).SerializeToString(deterministic=True)
 
         def keep(tx: Transaction) -> None:
-            tx.put_document(terms.round_id, SEQUENTIAL_REPORT, document)
+            tx.put_document(terms.round_id, DocumentKind.SEQUENTIAL_REPORT, document)
             tx.add_cost(terms.round_id, "sequential", *watch.read())
 
-        await self._store.run(Step.SIGN_SEQUENTIAL_REPORT, keep)
+        await self._store.run(StoreStep.SIGN_SEQUENTIAL_REPORT, keep)
         self._metrics.stage("sequential", watch.read()[0])
         return document
 
@@ -127,13 +127,13 @@ class SequentialHop:
         """
         terms = await self._engine.terms(request.round_id)
         self._peers.require_caller(context, [self._position.predecessor(terms)])
-        keys = await self._store.run(Step.READ_KEYS_TO_RELAY, lambda tx: tx.keys(terms.round_id))
+        keys = await self._store.run(StoreStep.READ_KEYS_TO_RELAY, lambda tx: tx.keys(terms.round_id))
         if terms.question.sequential is None or not keys:
             raise Refusal(Code.WRONG_STATE, "the round is not sequential, or its asking has ended")
         layer = onion_of(terms).layer(pb.LANE_ANSWER, self._position.hop(terms))
         if len(request.ciphertext) != layer.sealed_size:
             return pb.RelayResponse()
-        (opened,) = open_many(terms.suite, keys[ENVELOPE_KEY].private, layer.label, [request.ciphertext])
+        (opened,) = open_many(terms.suite, keys[KeyPurpose.ENVELOPE].private, layer.label, [request.ciphertext])
         if opened is None:
             return pb.RelayResponse()
         receiver = self._position.receivers(terms)[pb.LANE_REPORT]
@@ -168,8 +168,8 @@ class SequentialHop:
         try:
             yield pb.AttendResponse(challenge=stream.challenge)
             row, document = await self._store.run(
-                Step.READ_STATE_FOR_STREAM,
-                lambda tx: (tx.round(terms.round_id), tx.document(terms.round_id, SEQUENTIAL_REPORT)),
+                StoreStep.READ_STATE_FOR_STREAM,
+                lambda tx: (tx.round(terms.round_id), tx.document(terms.round_id, DocumentKind.SEQUENTIAL_REPORT)),
             )
             if row.state == pb.ROUND_STATE_DISPOSED or row.problem:
                 self.stop_round(terms.round_id)
@@ -210,7 +210,7 @@ class SequentialHop:
             accepted = zip(request.attendances, codes, strict=True)
             admitted = [one.client_key for one, code in accepted if code == pb.SUBMISSION_CODE_ACCEPTED]
             if admitted:
-                let_in()
+                mark_authenticated()
             await self.attendance.enter(stream, admitted)
         if request.HasField("answer"):
             self.attendance.answer(stream, request.answer)
@@ -222,7 +222,9 @@ class SequentialHop:
             return [attendance_is_authentic(terms.hash, stream.challenge, one) for one in attendances]
 
         keys = [one.client_key for one in attendances]
-        known = await self._store.run(Step.FIND_WHO_MAY_ATTEND, lambda tx: tx.submission_hashes(stream.round_id, keys))
+        known = await self._store.run(
+            StoreStep.FIND_WHO_MAY_ATTEND, lambda tx: tx.submission_hashes(stream.round_id, keys)
+        )
         return [
             pb.SUBMISSION_CODE_BAD_SIGNATURE  # of a stranger too: it does not tell who takes part
             if not authentic
@@ -237,14 +239,15 @@ class SequentialHop:
         if terms.question.sequential is None or state not in _BEFORE_LAST_ANSWER:
             return
         await self._store.run(
-            Step.END_SEQUENTIAL_PART, lambda tx: tx.put_document(terms.round_id, SEQUENTIAL_ENDED, b"1")
+            StoreStep.END_SEQUENTIAL_PART,
+            lambda tx: tx.put_document(terms.round_id, DocumentKind.SEQUENTIAL_ENDED, b"1"),
         )
         await self.attendance.end(terms.round_id)
 
     def close_streams(self) -> None:
         """Ends all streams; their clients reconnect."""
-        self.attendance.hang_up()
+        self.attendance.close_all()
 
     def stop_round(self, round_id: str) -> None:
         """Ends the streams of a round that will have no result."""
-        self.attendance.dismiss(round_id, Refusal(Code.WRONG_STATE, "the round has ended without a result"))
+        self.attendance.close_round(round_id, Refusal(Code.WRONG_STATE, "the round has ended without a result"))

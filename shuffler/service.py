@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from functools import partial
 
+from croupier.net.tls import Context
 from croupier.protocol.deployment import OPERATOR
 from croupier.protocol.envelope import KeyPair
 from croupier.protocol.errors import Code, Refusal
@@ -22,6 +23,7 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.clock import Stopwatch
+from croupier.runtime.kinds import DocumentKind, KeyPurpose
 from croupier.runtime.lane_opener import LaneOpener
 from croupier.runtime.lane_receiver import LaneReceiver
 from croupier.runtime.lane_sender import LaneSender
@@ -31,16 +33,15 @@ from croupier.runtime.retention import Retention
 from croupier.runtime.round_control import RoundControl, is_before_certificate
 from croupier.runtime.round_engine import RoundEngine
 from croupier.runtime.service import RoundService
-from croupier.runtime.setup import ENVELOPE_KEY, ServiceSetup
-from croupier.runtime.steps import Step
+from croupier.runtime.setup import ServiceSetup
+from croupier.runtime.steps import StoreStep
 from croupier.runtime.tasks import LaneWork, open_layer
-from croupier.runtime.tls import Context
 from croupier.runtime.transaction import RoundRow, Transaction
 from croupier.shuffler.batch_mixer import BatchMixer
 from croupier.shuffler.inclusion import InclusionLists
 from croupier.shuffler.position import ChainPosition
 from croupier.shuffler.sequential import SequentialHop
-from croupier.shuffler.sequential_order import ORDER_KEY, PROGRESS, new_order_key
+from croupier.shuffler.sequential_order import new_order_key
 from croupier.shuffler.submissions import Submissions
 
 __all__ = ["ShufflerService"]
@@ -73,7 +74,7 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
                 pb.ROUND_STATE_MIXED: self._deliver,
                 pb.ROUND_STATE_SEQUENTIAL: self._ask_clients,
             },
-            ephemeral_documents=(PROGRESS,),
+            ephemeral_documents=(DocumentKind.SEQUENTIAL_PROGRESS,),
             on_end=self._stop_round,
         )
         lane_work = partial(_lane_work, self.position)
@@ -84,7 +85,7 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
         self.submissions = Submissions(setup, self.engine, self.opener, self.position, lane_work)
         self.admission = self.submissions.admission
         self.registration = Registration(self.admission, self.peers)
-        self.retention = Retention(setup, self.engine, self.control, on_deletion=self.admission.read_again)
+        self.retention = Retention(setup, self.engine, self.control, on_deletion=self.admission.reload_roster)
         self.mixer = BatchMixer(setup, self.peers, self.opener, self.sender, self.position)
         self.inclusion = InclusionLists(setup, self.peers, self.engine, self.position)
         self.sequential = SequentialHop(setup, self.peers, self.engine, self.position)
@@ -116,7 +117,7 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
         """Sends both lanes and the commitments; then deletes the batch, and the key if no answers will follow."""
         watch = Stopwatch()
         document = await self.store.run(
-            Step.READ_COMMITMENTS_TO_DELIVER, lambda tx: tx.document(terms.round_id, "commitments-out")
+            StoreStep.READ_COMMITMENTS_TO_DELIVER, lambda tx: tx.document(terms.round_id, DocumentKind.COMMITMENTS_OUT)
         )
         commitments = pb.HandOverRequest.FromString(document or b"").commitments
         receivers = self.position.receivers(terms)
@@ -133,13 +134,13 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
             tx.update_round(terms.round_id, state=state, bytes_sent=sent)
             tx.add_cost(terms.round_id, "deliver", *watch.read())
             if not is_sequential:
-                tx.forget(terms.round_id)
+                tx.shred_round(terms.round_id)
                 return
-            tx.forget_ciphertexts(terms.round_id)
+            tx.shred_ciphertexts(terms.round_id)
             if self.position.hop(terms) == 1:
-                tx.put_key(terms.round_id, ORDER_KEY, new_order_key(SystemRandom()))
+                tx.put_key(terms.round_id, KeyPurpose.ORDER, new_order_key(SystemRandom()))
 
-        await self.store.run(Step.FINISH_DELIVERY, finish)
+        await self.store.run(StoreStep.FINISH_DELIVERY, finish)
         self.metrics.stage("deliver", watch.read()[0])
         return True
 
@@ -163,7 +164,7 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
                 raise Refusal(Code.NO_OPEN_ROUND)
             return newest
 
-        row = await self.store.run(Step.FIND_ROUND_FOR_CLIENT, find)
+        row = await self.store.run(StoreStep.FIND_ROUND_FOR_CLIENT, find)
         self.engine.check_kept(row)
         if not row.manifest:
             raise Refusal(Code.NOT_READY, f"round {row.round_id!r} is being prepared")
@@ -217,11 +218,11 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
 
 
 def _lane_work(
-    position: ChainPosition, terms: RoundTerms, keys: Mapping[str, KeyPair], lane: pb.Lane.ValueType
+    position: ChainPosition, terms: RoundTerms, keys: Mapping[KeyPurpose, KeyPair], lane: pb.Lane.ValueType
 ) -> LaneWork:
     """Opens this hop's layer of a lane."""
     layer = onion_of(terms).layer(lane, position.hop(terms))
-    work = partial(open_layer, terms.suite, keys[ENVELOPE_KEY].private, layer.label, layer.plain_size)
+    work = partial(open_layer, terms.suite, keys[KeyPurpose.ENVELOPE].private, layer.label, layer.plain_size)
     return LaneWork(layer.sealed_size, layer.plain_size, work)
 
 

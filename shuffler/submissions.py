@@ -13,11 +13,12 @@ from croupier.protocol.onion import onion_of
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.admission import MAX_PER_CALL, Admission
 from croupier.runtime.clock import Stopwatch
+from croupier.runtime.kinds import KeyPurpose
 from croupier.runtime.lane_opener import LaneOpener, MakeLaneWork
 from croupier.runtime.lane_sender import items_per_chunk
 from croupier.runtime.round_engine import RoundEngine
-from croupier.runtime.setup import ENVELOPE_KEY, ServiceSetup
-from croupier.runtime.steps import Step
+from croupier.runtime.setup import ServiceSetup
+from croupier.runtime.steps import StoreStep
 from croupier.runtime.tasks import LaneWork
 from croupier.runtime.transaction import Transaction
 from croupier.shuffler.position import ChainPosition
@@ -69,7 +70,7 @@ class Submissions:
     def stop_round(self, round_id: str) -> None:
         """Deletes from memory what admission needs of a round."""
         self._admitting.pop(round_id, None)
-        self.admission.forget(round_id)
+        self.admission.stop_round(round_id)
 
     async def submit(self, request: pb.SubmitRequest) -> pb.SubmitResponse:
         """Admits submissions, each answered with its own code after a durable commit.
@@ -112,11 +113,11 @@ class Submissions:
         if admitting is not None:
             return admitting
 
-        def read(tx: Transaction) -> tuple[bool, dict[str, KeyPair]]:
+        def read(tx: Transaction) -> tuple[bool, dict[KeyPurpose, KeyPair]]:
             return tx.round(terms.round_id).state == pb.ROUND_STATE_OPEN, tx.keys(terms.round_id)
 
-        is_open, keys = await self._store.run(Step.READ_KEYS_TO_ADMIT, read)
-        at_once = self._opener.cluster is None and ENVELOPE_KEY in keys
+        is_open, keys = await self._store.run(StoreStep.READ_KEYS_TO_ADMIT, read)
+        at_once = self._opener.cluster is None and KeyPurpose.ENVELOPE in keys
         admitting = _Admitting(self._lane_work(terms, keys, pb.LANE_JOINT) if at_once else None)
         return self._admitting.setdefault(terms.round_id, admitting) if is_open else admitting
 
@@ -127,7 +128,7 @@ class Submissions:
             return False
         while self._clock.now() < deadline:
             await asyncio.sleep(0.2)  # the clock is injected and may jump
-            row = await self._store.run(Step.WATCH_DEADLINE, lambda tx: tx.round(terms.round_id))
+            row = await self._store.run(StoreStep.WATCH_DEADLINE, lambda tx: tx.round(terms.round_id))
             if row.state != pb.ROUND_STATE_OPEN:  # the operator was faster
                 return True
         state, _ = await self.close(terms)
@@ -144,14 +145,14 @@ class Submissions:
                     state = pb.ROUND_STATE_CLOSED
                 elif manifest.short_batch_policy == pb.SHORT_BATCH_POLICY_DISPOSE:
                     state = pb.ROUND_STATE_DISPOSED
-                    tx.forget(terms.round_id)
+                    tx.shred_round(terms.round_id)
                 tx.update_round(terms.round_id, state=state)
                 if state != pb.ROUND_STATE_OPEN:
                     admitting = self._admitting.get(terms.round_id)
                     tx.add_cost(terms.round_id, "admit", *(admitting.cost if admitting else (0.0, 0.0)))
             return state, count
 
-        state, count = await self._store.run(Step.CLOSE_ADMISSION, step)
+        state, count = await self._store.run(StoreStep.CLOSE_ADMISSION, step)
         if state != pb.ROUND_STATE_OPEN:
             self.stop_round(terms.round_id)
         if state == pb.ROUND_STATE_DISPOSED:

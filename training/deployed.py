@@ -28,6 +28,7 @@ from croupier.client.submission import Participant, new_client_key
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.local.users import FleetReport, run_fleet
 from croupier.deploy.operator.rounds import Operator, RoundSettings
+from croupier.net.transport import TLS, Transport
 from croupier.protocol.certificates import refusals_of
 from croupier.protocol.codes import Note
 from croupier.protocol.errors import Code, Refusal
@@ -37,7 +38,6 @@ from croupier.protocol.names import RoundId
 from croupier.protocol.questions import Question
 from croupier.protocol.statements import joined, read_messages
 from croupier.protocol.v1 import messages_pb2 as pb
-from croupier.runtime.transport import TLS, Transport
 from croupier.runtime.workers import WorkerPool
 from croupier.training.checkpoint import NO_ROUND, Checkpoint, Progress
 from croupier.training.config import StepRule

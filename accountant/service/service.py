@@ -33,6 +33,7 @@ from croupier.accountant.service.tickets import (
     put_public_keys,
     ticket_lane_work,
 )
+from croupier.net.tls import Context
 from croupier.protocol.batches import read_commitments
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.envelope import HOP_ACCOUNTANT
@@ -46,8 +47,9 @@ from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.admission import Admission
 from croupier.runtime.clock import Stopwatch
+from croupier.runtime.kinds import DocumentKind, KeyPurpose
 from croupier.runtime.lane_opener import LaneOpener
-from croupier.runtime.lane_receiver import SEQUENTIAL_REPORT, BehindTheChain, LaneReceiver, LaneSource
+from croupier.runtime.lane_receiver import BehindTheChain, LaneReceiver, LaneSource
 from croupier.runtime.lane_sender import LaneSender
 from croupier.runtime.peers import Peers
 from croupier.runtime.registration import Registration
@@ -55,17 +57,13 @@ from croupier.runtime.retention import Retention
 from croupier.runtime.round_control import RoundControl, is_before_certificate
 from croupier.runtime.round_engine import RoundEngine
 from croupier.runtime.service import RoundService
-from croupier.runtime.setup import RELEASE_KEY, ServiceSetup
-from croupier.runtime.steps import Step
-from croupier.runtime.tls import Context
+from croupier.runtime.setup import ServiceSetup
+from croupier.runtime.steps import StoreStep
 from croupier.runtime.transaction import RoundRow, Transaction
 
 __all__ = ["AccountantService"]
 
 T = TypeVar("T")
-_CERTIFICATE = "certificate"
-_LAST_CERTIFICATE = "last-certificate"
-_REJECTED = "rejected"
 _EARLY_LANES = (pb.LANE_TICKET,)
 """No budget is opened before its batch has been handed over and found complete."""
 _TAKING_TICKETS = (pb.ROUND_STATE_OPEN, pb.ROUND_STATE_CLOSED)
@@ -94,7 +92,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
                 pb.ROUND_STATE_CERTIFIED: self._grant,
                 pb.ROUND_STATE_SEQUENTIAL: self._end_sequential,
             },
-            ephemeral_documents=(_REJECTED,),
+            ephemeral_documents=(DocumentKind.REJECTED,),
             on_end=self._stop_round,
         )
         self.opener = LaneOpener(setup, ticket_lane_work, early=_EARLY_LANES)
@@ -117,8 +115,8 @@ class AccountantService(RoundService, stubs.AccountantServicer):
             setup,
             self.engine,
             self.control,
-            kept_documents=(_CERTIFICATE, _LAST_CERTIFICATE),
-            on_deletion=self.admission.read_again,
+            kept_documents=(DocumentKind.CERTIFICATE, DocumentKind.LAST_CERTIFICATE),
+            on_deletion=self.admission.reload_roster,
         )
         self.desk = TicketDesk(setup, self.engine, self.admission)
         self.check = TicketCheck(setup, self.opener)
@@ -146,7 +144,9 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         reports = await self.check.reports_with_tickets(terms)
         if reports is None:
             return False
-        handover = await self.store.run(Step.READ_COMMITMENTS, lambda tx: tx.document(terms.round_id, "commitments-in"))
+        handover = await self.store.run(
+            StoreStep.READ_COMMITMENTS, lambda tx: tx.document(terms.round_id, DocumentKind.COMMITMENTS_IN)
+        )
         signed = pb.HandOverRequest.FromString(handover or b"").commitments
         chain = read_commitments(signed, terms, self.peers.pinned_at(terms), terms.num_hops)
         budgets = await self.check.budgets_with_tickets(terms)
@@ -162,7 +162,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         self.metrics.drops(pb.LANE_TICKET, reports.dropped)
         self.metrics.drops(pb.LANE_PARAMETER, budgets.dropped)
         self.metrics.stage("certify", watch.read()[0])
-        await self.store.erase()
+        await self.store.shred()
         self.desk.stop_round(terms.round_id)
         return True
 
@@ -193,7 +193,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
             # A sequential round asks for what it may come to, so that no later amendment can exceed the limit.
             refusals = [
                 await self.store.run(
-                    Step.ASK_LEDGER,
+                    StoreStep.ASK_LEDGER,
                     lambda tx: Ledger(tx.connection).refusal(terms.round_id, entries, limit),  # noqa: B023
                 )
                 for limit in limits
@@ -214,16 +214,16 @@ class AccountantService(RoundService, stubs.AccountantServicer):
                     merged=terms.manifest.merge_small_tiers,
                     unknown=certificate.unknown_budgets > 0,
                 )
-            tx.put_document(terms.round_id, _CERTIFICATE, document)
+            tx.put_document(terms.round_id, DocumentKind.CERTIFICATE, document)
             tx.add_cost(terms.round_id, "tickets", *self.desk.cost(terms.round_id))
             tx.add_cost(terms.round_id, "certify", *watch.read())
             if certificate.granted:
-                tx.put_document(terms.round_id, _REJECTED, rejected)
+                tx.put_document(terms.round_id, DocumentKind.REJECTED, rejected)
             else:
-                tx.destroy_keys(terms.round_id)
+                tx.shred_keys(terms.round_id)
             tx.update_round(terms.round_id, state=pb.ROUND_STATE_CERTIFIED)
 
-        await self.store.run(Step.ENTER_CERTIFICATE, keep)
+        await self.store.run(StoreStep.ENTER_CERTIFICATE, keep)
         return "granted" if certificate.granted else "refused"
 
     def _limits(self, terms: RoundTerms) -> list[Limit]:
@@ -236,7 +236,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
 
     async def _may_show(self, terms: RoundTerms, limit: Limit) -> bool:
         return await self.store.run(
-            Step.COUNT_ROUNDS_SHOWN, lambda tx: Ledger(tx.connection).may_show(terms.round_id, limit)
+            StoreStep.COUNT_ROUNDS_SHOWN, lambda tx: Ledger(tx.connection).may_show(terms.round_id, limit)
         )
 
     # ------------------------------------------------------------- release
@@ -244,16 +244,19 @@ class AccountantService(RoundService, stubs.AccountantServicer):
     async def _grant(self, terms: RoundTerms) -> bool:
         """Sends the certificate to the analyzer, with the release key if it grants the round."""
         document, rejected = await self.store.run(
-            Step.READ_CERTIFICATE_TO_GRANT,
-            lambda tx: (tx.document(terms.round_id, _CERTIFICATE), tx.document(terms.round_id, _REJECTED)),
+            StoreStep.READ_CERTIFICATE_TO_GRANT,
+            lambda tx: (
+                tx.document(terms.round_id, DocumentKind.CERTIFICATE),
+                tx.document(terms.round_id, DocumentKind.REJECTED),
+            ),
         )
         signed = pb.Signed.FromString(document or b"")
-        keys = await self.store.run(Step.READ_RELEASE_KEY, lambda tx: tx.keys(terms.round_id))
+        keys = await self.store.run(StoreStep.READ_RELEASE_KEY, lambda tx: tx.keys(terms.round_id))
         granted = pb.Certificate.FromString(signed.payload).granted
         request = pb.GrantRequest(
             round_id=terms.round_id,
             certificate=signed,
-            release_private_key=keys[RELEASE_KEY].private if granted else b"",
+            release_private_key=keys[KeyPurpose.RELEASE].private if granted else b"",
             rejected=rejected or b"",
         )
         analyzer = terms.manifest.analyzer.service
@@ -266,18 +269,18 @@ class AccountantService(RoundService, stubs.AccountantServicer):
             if granted and terms.question.sequential is not None:
                 state = pb.ROUND_STATE_SEQUENTIAL
             tx.update_round(terms.round_id, state=state, bytes_sent=request.ByteSize())
-            self.engine.forget(tx, terms.round_id)
+            self.engine.shred_round(tx, terms.round_id)
 
-        await self.store.run(Step.FINISH_GRANT, finish)
+        await self.store.run(StoreStep.FINISH_GRANT, finish)
         return True
 
     # ------------------------------------------------------------- sequential rounds
 
     async def _end_sequential(self, terms: RoundTerms) -> bool:
         """Certifies the clients that answered, once the asking has ended; returns False until then."""
-        kinds = (_CERTIFICATE, SEQUENTIAL_REPORT, _LAST_CERTIFICATE)
+        kinds = (DocumentKind.CERTIFICATE, DocumentKind.SEQUENTIAL_REPORT, DocumentKind.LAST_CERTIFICATE)
         read = await self.store.run(
-            Step.READ_SEQUENTIAL_OUTCOME,
+            StoreStep.READ_SEQUENTIAL_OUTCOME,
             lambda tx: [tx.document(terms.round_id, kind) for kind in kinds],
         )
         first, ended, document = read
@@ -294,7 +297,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         await self.engine.call_until_answered(
             terms.round_id, analyzer, lambda to: stubs.AnalyzerStub(to).Grant, request
         )
-        await self.store.run(Step.FINISH_LAST_CERTIFICATE, lambda tx: tx.update_round(terms.round_id, state=state))
+        await self.store.run(StoreStep.FINISH_LAST_CERTIFICATE, lambda tx: tx.update_round(terms.round_id, state=state))
         return True
 
     async def _certify_sequential(self, terms: RoundTerms, first: pb.Certificate, report: pb.SequentialReport) -> bytes:
@@ -309,7 +312,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         async with self._ledger_turn:
             for limit in self._limits(terms) if amends else ():
                 kept, refusal = await self.store.run(
-                    Step.ASK_LEDGER_AGAIN,
+                    StoreStep.ASK_LEDGER_AGAIN,
                     lambda tx: Ledger(tx.connection).amendment(terms.round_id, shown, limit),  # noqa: B023
                 )
                 entries = kept if kept != shown else entries
@@ -320,9 +323,9 @@ class AccountantService(RoundService, stubs.AccountantServicer):
             def keep(tx: Transaction) -> None:
                 if amends:
                     Ledger(tx.connection).amend(terms.round_id, entries)
-                tx.put_document(terms.round_id, _LAST_CERTIFICATE, document)
+                tx.put_document(terms.round_id, DocumentKind.LAST_CERTIFICATE, document)
 
-            await self.store.run(Step.AMEND_LEDGER, keep)
+            await self.store.run(StoreStep.AMEND_LEDGER, keep)
         return document
 
     # ------------------------------------------------------------- Accountant
@@ -350,9 +353,11 @@ class AccountantService(RoundService, stubs.AccountantServicer):
 
         def read(tx: Transaction) -> bytes | None:
             tx.round(request.round_id)
-            return tx.document(request.round_id, _LAST_CERTIFICATE) or tx.document(request.round_id, _CERTIFICATE)
+            return tx.document(request.round_id, DocumentKind.LAST_CERTIFICATE) or tx.document(
+                request.round_id, DocumentKind.CERTIFICATE
+            )
 
-        document = await self.store.run(Step.SHOW_CERTIFICATE, read)
+        document = await self.store.run(StoreStep.SHOW_CERTIFICATE, read)
         if document is None:
             raise Refusal(Code.NOT_READY, f"round {request.round_id!r} is not certified yet")
         return rpc.GetCertificateResponse(certificate=pb.Signed.FromString(document))
@@ -374,4 +379,6 @@ def _withdrawable(tx: Transaction, row: RoundRow) -> bool:
     how many answers the analyzer has seen by then is not known.
     """
     is_sequential = row.state == pb.ROUND_STATE_SEQUENTIAL
-    return is_before_certificate(tx, row) or (is_sequential and tx.document(row.round_id, _LAST_CERTIFICATE) is None)
+    return is_before_certificate(tx, row) or (
+        is_sequential and tx.document(row.round_id, DocumentKind.LAST_CERTIFICATE) is None
+    )

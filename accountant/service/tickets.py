@@ -25,11 +25,12 @@ from croupier.protocol.tickets import BLINDED_BYTES, TicketIssuer
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.admission import MAX_PER_CALL, Admission
 from croupier.runtime.clock import Stopwatch
+from croupier.runtime.kinds import Direction, KeyPurpose
 from croupier.runtime.lane_opener import LaneOpener
 from croupier.runtime.round_control import envelope_keys
 from croupier.runtime.round_engine import RoundEngine
-from croupier.runtime.setup import ENVELOPE_KEY, RELEASE_KEY, ServiceSetup
-from croupier.runtime.steps import Step
+from croupier.runtime.setup import ServiceSetup
+from croupier.runtime.steps import StoreStep
 from croupier.runtime.tasks import DOES_NOT_OPEN, HASH_BYTES, NO_TICKET, OPENED, LaneWork
 
 __all__ = [
@@ -43,7 +44,7 @@ __all__ = [
     "ticket_lane_work",
 ]
 
-TICKET_KEYS: dict[pb.Lane.ValueType, str] = {pb.LANE_REPORT: "report-tickets", pb.LANE_PARAMETER: "parameter-tickets"}
+TICKET_KEYS = {pb.LANE_REPORT: KeyPurpose.REPORT_TICKETS, pb.LANE_PARAMETER: KeyPurpose.PARAMETER_TICKETS}
 """The purposes of the keys that sign the tickets of each lane."""
 _REASONS = {DOES_NOT_OPEN: "does-not-open", NO_TICKET: "no-ticket"}
 _REPEATED = "repeated"
@@ -85,27 +86,27 @@ class ReportsFound:
     dropped: dict[str, int]
 
 
-def make_keys(suite: str) -> dict[str, KeyPair]:
+def make_keys(suite: str) -> dict[KeyPurpose, KeyPair]:
     """Returns the round's envelope and release keys, and of its two ticket keys the seeds.
 
     Raises:
         ValueError: there is no such HPKE suite.
     """
-    keys = envelope_keys(suite) | {RELEASE_KEY: generate_key_pair(suite)}
+    keys = envelope_keys(suite) | {KeyPurpose.RELEASE: generate_key_pair(suite)}
     for lane, purpose in TICKET_KEYS.items():
         seed = SystemRandom().block(32)
         keys[purpose] = KeyPair(TicketIssuer(seed, lane).public_key, PrivateKey(seed))
     return keys
 
 
-def put_public_keys(public: pb.RoundKeys, keys: Mapping[str, KeyPair]) -> None:
+def put_public_keys(public: pb.RoundKeys, keys: Mapping[KeyPurpose, KeyPair]) -> None:
     """Writes the public halves of the release key and the ticket keys."""
-    public.release_public_key = keys[RELEASE_KEY].public
+    public.release_public_key = keys[KeyPurpose.RELEASE].public
     public.report_ticket_key = keys[TICKET_KEYS[pb.LANE_REPORT]].public
     public.parameter_ticket_key = keys[TICKET_KEYS[pb.LANE_PARAMETER]].public
 
 
-def ticket_lane_work(terms: RoundTerms, keys: Mapping[str, KeyPair], lane: pb.Lane.ValueType) -> LaneWork:
+def ticket_lane_work(terms: RoundTerms, keys: Mapping[KeyPurpose, KeyPair], lane: pb.Lane.ValueType) -> LaneWork:
     """Opens the budgets, and checks the tickets of both lanes."""
     if lane == pb.LANE_TICKET:
         check = partial(check_reports, keys[TICKET_KEYS[pb.LANE_REPORT]].private, terms.hash)
@@ -113,7 +114,7 @@ def ticket_lane_work(terms: RoundTerms, keys: Mapping[str, KeyPair], lane: pb.La
     layer = onion_of(terms).layer(pb.LANE_PARAMETER, HOP_ACCOUNTANT)
     seed = keys[TICKET_KEYS[pb.LANE_PARAMETER]].private
     work = partial(
-        open_budgets, terms.suite, keys[ENVELOPE_KEY].private, layer.label, layer.plain_size, seed, terms.hash
+        open_budgets, terms.suite, keys[KeyPurpose.ENVELOPE].private, layer.label, layer.plain_size, seed, terms.hash
     )
     return LaneWork(layer.sealed_size, BUDGET_RECORD_BYTES, work)
 
@@ -137,7 +138,7 @@ class TicketDesk:
     def stop_round(self, round_id: str) -> None:
         """Deletes from memory what a round needs while tickets are given."""
         self._costs.pop(round_id, None)
-        self._admission.forget(round_id)
+        self._admission.stop_round(round_id)
 
     async def give(self, request: pb.GetTicketsRequest) -> pb.GetTicketsResponse:
         """Gives admitted clients their tickets, one for each lane and round, without seeing what they are for.
@@ -166,7 +167,7 @@ class TicketDesk:
         response = pb.GetTicketsResponse(codes=[_MEANING.get(code, code) for code in codes])
         if not granted:
             return response
-        keys = await self._store.run(Step.READ_TICKET_KEYS, lambda tx: tx.keys(terms.round_id))
+        keys = await self._store.run(StoreStep.READ_TICKET_KEYS, lambda tx: tx.keys(terms.round_id))
         if not keys:  # the round is over
             return closed
         (reports, budgets), cpu_s = await self._pool.run(
@@ -185,7 +186,7 @@ class TicketDesk:
 
         A ticket is counted durably before it is given, so those in lanes that have arrived are counted.
         """
-        return await self._store.run(Step.COUNT_TICKETS, lambda tx: tx.num_submissions(terms.round_id))
+        return await self._store.run(StoreStep.COUNT_TICKETS, lambda tx: tx.num_submissions(terms.round_id))
 
 
 class TicketCheck:
@@ -220,7 +221,7 @@ class TicketCheck:
     async def reports_with_tickets(self, terms: RoundTerms) -> ReportsFound | None:
         """Returns the reports that have a ticket; None until all are handed in."""
         count = await self._store.run(
-            Step.MEASURE_REPORT_TICKETS, lambda tx: tx.num_chunks(terms.round_id, "in", pb.LANE_TICKET)
+            StoreStep.MEASURE_REPORT_TICKETS, lambda tx: tx.num_chunks(terms.round_id, Direction.IN, pb.LANE_TICKET)
         )
         if count is None:
             return None

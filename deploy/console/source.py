@@ -24,8 +24,8 @@ from croupier.deploy.local.clients import client_of, terms_of
 from croupier.deploy.operator.keys import VALID_BEFORE
 from croupier.deploy.operator.overview import TermsCache, overview
 from croupier.deploy.operator.rounds import Operator
+from croupier.net.transport import TLS, Transport
 from croupier.protocol.deployment import OPERATOR, ServiceEntry
-from croupier.runtime.transport import TLS, Transport
 from croupier.show.published import publication_json
 from croupier.show.views import KeysView, OverviewView, RoundView, TermsView
 

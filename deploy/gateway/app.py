@@ -28,15 +28,15 @@ from starlette.types import Receive, Scope, Send
 
 from croupier.deploy.page.participants import PAGE_PATH, Served, served_pages
 from croupier.net.http_channel import CONTENT_TYPE, HTTP_STATUS, NO_TOKENS, RETRY_AFTER_HEADER, code_name
+from croupier.net.limits import ARRIVES_S, BUDGET_BYTES, CALL_BYTES, LARGE_ANSWER, LEAVES_S, Budget, check_fields
 from croupier.net.retrying import retry_after_s
+from croupier.net.shares import Call, Caller, caller_at
 from croupier.net.sizes import MESSAGE_BYTES
+from croupier.net.transport import Transport
 from croupier.protocol.deployment import Deployment
 from croupier.protocol.errors import Code, Refusal, refusal_of
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
-from croupier.runtime.limits import ARRIVES_S, BUDGET_BYTES, CALL_BYTES, LARGE_ANSWER, LEAVES_S, Budget, check_fields
-from croupier.runtime.shares import Call, Caller, caller_at
-from croupier.runtime.transport import Transport
 
 __all__ = ["make_app"]
 

@@ -8,9 +8,9 @@ import grpc.aio
 
 from croupier.client.async_client import AsyncClient, AsyncClientRound
 from croupier.client.rounds import fetch_publication
+from croupier.net.transport import TLS, Transport
 from croupier.protocol.deployment import DEPLOYMENT_FILE
 from croupier.protocol.errors import Refusal
-from croupier.runtime.transport import TLS, Transport
 from croupier.show.documents import terms_json
 from croupier.show.published import publication_json
 from croupier.show.views import TermsView

@@ -22,13 +22,15 @@ import grpc.aio
 from croupier.deploy.directory import read_deployment, store_url
 from croupier.deploy.node.extras import missing_library
 from croupier.deploy.node.reload import FileWatch
+from croupier.net.connections import ConnectionWatch
+from croupier.net.tls import ServerTls
+from croupier.net.transport import TLS, Transport
 from croupier.protocol.deployment import Deployment, ServiceEntry
 from croupier.protocol.errors import Refusal
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.clock import Clock, SystemClock
 from croupier.runtime.cluster import Cluster, Sources
-from croupier.runtime.connections import ConnectionWatch
 from croupier.runtime.core_files import forbid_core_files
 from croupier.runtime.health import Readiness, make_admin_server
 from croupier.runtime.logs import log_as_json
@@ -44,19 +46,17 @@ from croupier.runtime.service_directory import (
 )
 from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.store import Store
-from croupier.runtime.tls import ServerTls
-from croupier.runtime.transport import TLS, Transport
 from croupier.runtime.workers import WorkerPool, collect_rarely
 
 __all__ = ["RunningService", "serve"]
 
 _GRACE_S = 5.0
-_ROOMS = {
+_WORK = {
     "shuffler": "croupier.runtime.tasks",
     "accountant": "croupier.accountant.service.checking",
     "analyzer": "croupier.runtime.tasks",
 }
-"""Where the work of a role's workers is."""
+"""The module with the work of a role's workers."""
 _log = logging.getLogger(__name__)
 
 
@@ -117,7 +117,7 @@ class RunningService:
         with ExitStack() as undo:  # a service that cannot be made leaves neither workers nor a locked store behind
             self._store = open_store(store_url(settings, directory / name), secrets.storage_key)
             undo.callback(self._store.close)
-            self._pool = pool or WorkerPool(workers or settings.workers, room=_ROOMS[entry.role])
+            self._pool = pool or WorkerPool(workers or settings.workers, preload_module=_WORK[entry.role])
             undo.callback(self._pool.close)
             self._cluster = None
             if settings.scheduler:

@@ -20,8 +20,8 @@ from croupier.deploy.directory import read_deployment
 from croupier.deploy.operator.keys import write_secret
 from croupier.deploy.operator.roster import Enrolled, enrol
 from croupier.deploy.page.participants import PAGE_PATH, fingerprint
+from croupier.net.transport import TLS, Transport
 from croupier.protocol.identity import public_key_of
-from croupier.runtime.transport import TLS, Transport
 
 __all__ = ["invite", "read_labels"]
 

@@ -17,10 +17,10 @@ from pathlib import Path
 from croupier.client.key_file import PRIVATE, PUBLIC
 from croupier.deploy.operator.keys import alone, replace_secret
 from croupier.deploy.operator.rounds import Operator
+from croupier.net.transport import TLS, Transport
 from croupier.protocol.deployment import OPERATOR
 from croupier.protocol.identity import has_small_order
 from croupier.protocol.shown import check_shown
-from croupier.runtime.transport import TLS, Transport
 
 __all__ = ["Enrolled", "enrol", "enrolled", "enrolling", "note_enrolled", "note_revoked", "read_keys"]
 

@@ -25,6 +25,7 @@ from croupier.client.async_client import AsyncClient
 from croupier.client.rounds import accept_manifest, fetch_publication, fetch_round, read_publication
 from croupier.deploy.directory import read_deployment
 from croupier.net.retrying import retrying
+from croupier.net.transport import TLS, Transport
 from croupier.protocol.collector import open_result, read_collector_key
 from croupier.protocol.deployment import OPERATOR, Deployment
 from croupier.protocol.envelope import PROTOCOL_VERSION, SuiteName
@@ -36,7 +37,6 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.service_directory import load_secrets
-from croupier.runtime.transport import TLS, Transport
 
 __all__ = ["Operator", "RoundSettings", "check_settings", "kept_result", "open_published", "published_result"]
 

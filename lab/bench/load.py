@@ -33,6 +33,7 @@ from croupier.deploy.local.processes import LocalDeployment, temporary_deploymen
 from croupier.deploy.local.throughput import processor_s
 from croupier.deploy.operator.rounds import Operator, RoundSettings
 from croupier.net.retrying import retrying
+from croupier.net.transport import public_channel
 from croupier.protocol.deployment import Deployment, ServiceEntry
 from croupier.protocol.errors import Refusal, refusal_of
 from croupier.protocol.manifest import RoundTerms
@@ -41,7 +42,6 @@ from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
-from croupier.runtime.transport import public_channel
 from croupier.runtime.workers import WorkerPool
 
 __all__ = ["SHARES", "LoadSample", "load_lines", "measure_load", "relay", "simulated_clients"]

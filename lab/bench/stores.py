@@ -90,7 +90,7 @@ class StoreRow(TypedDict):
     reading_bytes_per_s: float
     bytes_per_body: float
     forget_s: float
-    erase_s: float
+    shred_s: float
     longest_wait_s: float
     bytes_left: int
     log_bytes: int
@@ -144,7 +144,7 @@ async def _measure(kind: StoreKind, store: Store, file: Path | None, bodies: int
         await store.run("set", lambda tx: tx.connection.exec_driver_sql(pages).close())
     for name in (_BUSY_ROUND, _LIVE_ROUND):
         await store.run("add", lambda tx: tx.add_round(name, SUITE, {}))  # noqa: B023
-    await _erase(store)  # as a service does at its start
+    await _shred(store)  # as a service does at its start
 
     async def commit(round_id: str, number: int) -> float:
         """Keeps so many submissions as hop 1 does, and returns the seconds until they are durable."""
@@ -183,12 +183,12 @@ async def _measure(kind: StoreKind, store: Store, file: Path | None, bodies: int
     meanwhile = asyncio.create_task(others())
     await asyncio.sleep(0)
     started = time.perf_counter()
-    await store.run("forget", lambda tx: tx.forget(_BUSY_ROUND))
-    await store.forget_all()
+    await store.run("forget", lambda tx: tx.shred_round(_BUSY_ROUND))
+    await store.shred_pages()
     forget_s = time.perf_counter() - started
     started = time.perf_counter()
-    await _erase(store)
-    erase_s = time.perf_counter() - started
+    await _shred(store)
+    shred_s = time.perf_counter() - started
     erased.set()
     await meanwhile
     return {
@@ -201,7 +201,7 @@ async def _measure(kind: StoreKind, store: Store, file: Path | None, bodies: int
         "reading_bytes_per_s": reading_bytes_per_s,
         "bytes_per_body": bytes_per_body,
         "forget_s": forget_s,
-        "erase_s": erase_s,
+        "shred_s": shred_s,
         "longest_wait_s": max(waits),
         "bytes_left": await _database_bytes(store, file),
         "log_bytes": log_bytes,
@@ -231,11 +231,11 @@ async def _read_all(store: Store) -> float:
     return time.perf_counter() - started
 
 
-async def _erase(store: Store) -> None:
+async def _shred(store: Store) -> None:
     """Erases as a service does: once more while something has a table, such as PostgreSQL's own vacuum."""
     while True:
         try:
-            return await store.erase()
+            return await store.shred()
         except Refusal as refusal:
             if refusal.code != Code.NOT_READY:
                 raise
@@ -243,7 +243,7 @@ async def _erase(store: Store) -> None:
 
 
 async def _database_bytes(store: Store, file: Path | None) -> int:
-    await _erase(store)  # what is in SQLite's log goes into the file
+    await _shred(store)  # what is in SQLite's log goes into the file
     if file is not None:
         return _size(file)
     question = sa.text("SELECT pg_database_size(current_database())")
@@ -284,7 +284,7 @@ def store_lines(document: StoresDocument) -> list[str]:
         line("bytes of the database a body", lambda row: f"{row['bytes_per_body']:,.0f}"),
         line("largest write-ahead log, MB", lambda row: f"{row['log_bytes'] / 1e6:.0f}" if row["log_bytes"] else ""),
         line("forget the round: seconds", lambda row: f"{row['forget_s']:.2f}"),
-        line("then erase it: seconds", lambda row: f"{row['erase_s']:.2f}"),
+        line("then erase it: seconds", lambda row: f"{row['shred_s']:.2f}"),
         line("longest that another commit waited meanwhile: seconds", lambda row: f"{row['longest_wait_s']:.2f}"),
         line("size of the database afterwards, MB", lambda row: f"{row['bytes_left'] / 1e6:,.0f}"),
     ]

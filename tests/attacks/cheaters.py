@@ -23,6 +23,7 @@ from croupier.protocol.onion import Onion, encode_budget
 from croupier.protocol.tickets import TICKET_BYTES
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.runtime.kinds import Direction, DocumentKind
 from croupier.runtime.lane_sender import LaneSender
 from croupier.runtime.service import RoundService
 from croupier.runtime.setup import ServiceSetup
@@ -112,7 +113,7 @@ class CheatingShuffler(ShufflerService):
 
         def change(tx: Transaction) -> None:
             onion, round_id, hop = Onion(terms), terms.round_id, self.position.hop(terms)
-            handover = pb.HandOverRequest.FromString(tx.document(round_id, "commitments-out") or b"")
+            handover = pb.HandOverRequest.FromString(tx.document(round_id, DocumentKind.COMMITMENTS_OUT) or b"")
             lanes: Lanes = {}
             drops: dict[pb.Lane.ValueType, dict[str, int]] = {}
             own = [pb.Commitment.FromString(signed.payload) for signed in handover.commitments[-2:]]
@@ -120,14 +121,14 @@ class CheatingShuffler(ShufflerService):
                 size = onion.layer(commitment.lane, hop + 1).sealed_size if hop < terms.num_hops else 0
                 lane = commitment.lane
                 size = size or onion.layer(lane, HOP_ANALYZER if lane == pb.LANE_REPORT else HOP_ACCOUNTANT).sealed_size
-                lanes[lane] = unpack(b"".join(chunks(tx, round_id, "out", lane) or []), size)
+                lanes[lane] = unpack(b"".join(chunks(tx, round_id, Direction.OUT, lane) or []), size)
                 drops[lane] = {"does-not-open": 0} | {drop.reason: drop.count for drop in commitment.drops}
             before = {lane: list(batch) for lane, batch in lanes.items()}
             self.tamper(terms, lanes, drops)
             if lanes == before:
                 return
-            tx.drop_output(round_id)
-            tx.drop_documents(round_id, "passed-on")
+            tx.delete_output(round_id)
+            tx.delete_documents(round_id, DocumentKind.PASSED_ON)
             del handover.commitments[-2:]
             for commitment in own:
                 batch = lanes[commitment.lane]
@@ -138,7 +139,7 @@ class CheatingShuffler(ShufflerService):
                 del commitment.drops[:]
                 commitment.drops.extend(drop_counts(drops[commitment.lane]))
                 handover.commitments.append(self.peers.identity.signed(Kind.COMMITMENT, canonical(commitment)))
-            tx.replace_document(round_id, "commitments-out", handover.SerializeToString(deterministic=True))
+            tx.replace_document(round_id, DocumentKind.COMMITMENTS_OUT, handover.SerializeToString(deterministic=True))
 
         await self.store.run("cheat", change)
         return True

@@ -14,6 +14,7 @@ from croupier.protocol.mechanisms import Laplace
 from croupier.protocol.onion import Onion, split_report
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.runtime.kinds import DocumentKind, KeyPurpose
 from croupier.runtime.service import RoundService
 from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.tasks import OPENED
@@ -67,11 +68,11 @@ def open_all(terms: RoundTerms, ciphertexts: Iterable[bytes], keys: Iterable[byt
     return found
 
 
-async def keys_of(service: RoundService, terms: RoundTerms) -> dict[str, KeyPair]:
+async def keys_of(service: RoundService, terms: RoundTerms) -> dict[KeyPurpose, KeyPair]:
     return await service.store.run("look", lambda tx: tx.keys(terms.round_id))
 
 
-async def document_of(service: RoundService, terms: RoundTerms, kind: str) -> bytes:
+async def document_of(service: RoundService, terms: RoundTerms, kind: DocumentKind) -> bytes:
     return await service.store.run("look", lambda tx: tx.document(terms.round_id, kind)) or b""
 
 

@@ -15,6 +15,7 @@ from croupier.net.sizes import MESSAGE_BYTES
 from croupier.protocol.onion import Onion
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2_grpc as stubs
+from croupier.runtime.kinds import Direction
 from tests.attacks import cheaters
 from tests.support import settings
 from tests.support.arena import arena
@@ -42,7 +43,7 @@ async def test_an_envelope_of_a_wrong_size_is_neither_checked_nor_stored(
         assert set(await deployment.submit(terms, [bad] * 1000, enrol=False)) == {pb.SUBMISSION_CODE_WRONG_SIZE}
         assert jobs == []
         assert await deployment.submit(terms, [stranger(terms)], enrol=False) == [pb.SUBMISSION_CODE_UNKNOWN_CLIENT]
-        assert jobs == ["faults_and_records"]  # what has the right size is worth a check
+        assert jobs == ["verify_and_open"]  # what has the right size is worth a check
         assert await store.run("look", lambda tx: tx.num_submissions(terms.round_id)) == 0
         await deployment.admit(terms, await deployment.seal(terms, 20))
         publication, _ = await deployment.finish(terms)
@@ -131,7 +132,7 @@ async def test_deliveries_of_a_wrong_size_or_place_are_refused_unstored(tmp_path
         assert answer is not None
         assert answer.code.name == "BAD_BATCH"
         store = deployment.service("shuffler-2").store
-        assert await store.run("look", lambda tx: chunks(tx, terms.round_id, "in", pb.LANE_REPORT)) is None
+        assert await store.run("look", lambda tx: chunks(tx, terms.round_id, Direction.IN, pb.LANE_REPORT)) is None
         await deployment.admit(terms, await deployment.seal(terms, 20))
         publication, _ = await deployment.finish(terms)
         assert publication.num_reports == 20
@@ -182,5 +183,5 @@ async def test_a_round_that_has_stopped_takes_no_more_chunks(tmp_path: Path) -> 
         handed = await cheaters.refused(stub.HandOver(pb.HandOverRequest(round_id=terms.round_id)))
         assert handed is not None
         assert handed.code.name == "WRONG_STATE"
-        chunks = await hop_2.store.run("look", lambda tx: tx.num_bytes(terms.round_id, "in", pb.LANE_REPORT))
+        chunks = await hop_2.store.run("look", lambda tx: tx.num_bytes(terms.round_id, Direction.IN, pb.LANE_REPORT))
         assert chunks == 0

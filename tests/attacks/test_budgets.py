@@ -25,7 +25,8 @@ from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.onion import BudgetRecord, Onion, decode_budget
 from croupier.protocol.statements import state
 from croupier.protocol.v1 import messages_pb2 as pb
-from croupier.runtime.setup import ENVELOPE_KEY, ServiceSetup
+from croupier.runtime.kinds import KeyPurpose
+from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.workers import WorkerPool
 from tests.attacks import cheaters
 from tests.support import BIT, make_kit, settings
@@ -48,7 +49,7 @@ class BelievesEverybody(AccountantService):
         label = Onion(terms).layer(pb.LANE_PARAMETER, HOP_ACCOUNTANT).label
         keys = await self.store.run("look", lambda tx: tx.keys(terms.round_id))
         ciphertexts = await lane_in(self, terms, pb.LANE_PARAMETER)
-        opened = open_many(terms.suite, keys[ENVELOPE_KEY].private, label, ciphertexts)
+        opened = open_many(terms.suite, keys[KeyPurpose.ENVELOPE].private, label, ciphertexts)
         records = [BudgetRecord.split(plain)[1] for plain in opened if plain is not None]
         return BudgetsFound(Counter(decode_budget(record.budget)[0] for record in records), 0, {})
 

@@ -27,6 +27,7 @@ from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.runtime.kinds import DocumentKind
 from croupier.runtime.service import RoundService
 from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.transaction import Transaction
@@ -197,11 +198,12 @@ class ShowsAnotherList(cheaters.ReplacesReports):
     async def _mix(self, terms: RoundTerms) -> bool:
         await super()._mix(terms)
         truth = b"".join(sorted(self.honest_hashes))
-        name = f"passed-on-{pb.LANE_REPORT}-0"
+        part = f"{pb.LANE_REPORT}-0"
+        name = f"{DocumentKind.PASSED_ON}-{part}"
 
         def swap(tx: Transaction) -> None:
             tx.connection.execute(sa.text("DELETE FROM documents WHERE kind = :name"), {"name": name})
-            tx.put_document(terms.round_id, name, truth)
+            tx.put_document(terms.round_id, DocumentKind.PASSED_ON, truth, part)
 
         await self.store.run("swap", swap)
         return True

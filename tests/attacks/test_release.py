@@ -19,9 +19,10 @@ from croupier.protocol.manifest import RoundTerms, canonical
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
+from croupier.runtime.kinds import DocumentKind, KeyPurpose
 from croupier.runtime.lane_sender import LaneSender
 from croupier.runtime.service_directory import load_secrets
-from croupier.runtime.setup import RELEASE_KEY, ServiceSetup
+from croupier.runtime.setup import ServiceSetup
 from croupier.shuffler.service import ShufflerService
 from tests.attacks import cheaters
 from tests.attacks.reading import (
@@ -55,7 +56,7 @@ async def test_an_analyzer_reads_nothing_before_the_grant(tmp_path: Path) -> Non
     async with arena(tmp_path, 2, {"analyzer": GreedyAnalyzer, "accountant": HesitantAccountant}) as deployment:
         terms = await deployment.operator.open_round(fine_settings())
         await deployment.admit(terms, await deployment.seal(terms, 12, value=0.5))
-        release = (await keys_of(deployment.service("accountant"), terms))[RELEASE_KEY].private
+        release = (await keys_of(deployment.service("accountant"), terms))[KeyPurpose.RELEASE].private
         await deployment.operator.close_round(terms.round_id)
         await deployment.reached("shuffler-2", terms, pb.ROUND_STATE_DELIVERED)
         analyzer = deployment.service("analyzer")
@@ -78,7 +79,7 @@ class DeliversReportsOnly(cheaters.CheatingShuffler):
     """A last hop that gives the analyzer its lane and the accountant nothing."""
 
     async def _deliver(self, terms: RoundTerms) -> bool:
-        document = await document_of(self, terms, "commitments-out")
+        document = await document_of(self, terms, DocumentKind.COMMITMENTS_OUT)
         analyzer = terms.manifest.analyzer.service
         await self.send_lane(terms, analyzer, pb.LANE_REPORT)
         await self.hand_over(terms, analyzer, pb.HandOverRequest.FromString(document).commitments)
@@ -132,7 +133,7 @@ async def test_before_the_hand_over_no_budget_is_opened_and_no_report_is_read(
         assert len(held) == 12
         own = [pair.private for pair in (await keys_of(analyzer, terms)).values()]
         assert open_all(terms, held, own) == set()
-        release = (await keys_of(accountant, terms))[RELEASE_KEY].private
+        release = (await keys_of(accountant, terms))[KeyPurpose.RELEASE].private
         assert len(reports_in(open_all(terms, held, [release]))) == 12
 
 
@@ -192,18 +193,18 @@ async def test_a_last_hop_and_an_analyzer_open_nothing_with_a_forgery(tmp_path: 
             await deployment.problem("shuffler-2", terms)
             hop, analyzer = deployment.service("shuffler-2"), deployment.service("analyzer")
             assert isinstance(hop, DeliversReportsOnly)
-            document = await document_of(hop, terms, "commitments-out")
+            document = await document_of(hop, terms, DocumentKind.COMMITMENTS_OUT)
             commitments = pb.HandOverRequest.FromString(document).commitments
             batch = pb.Commitment.FromString(commitments[-2].payload).digest_out
             await deployment.reached("analyzer", terms, pb.ROUND_STATE_MIXED)
             grant = forged_grant(terms, hop, batch, digest(await held_reports(analyzer, terms)))
             if with_the_key:  # an accountant that gives its key away is the one who could
                 grant.release_private_key = (await keys_of(deployment.service("accountant"), terms))[
-                    RELEASE_KEY
+                    KeyPurpose.RELEASE
                 ].private
             await stubs.AnalyzerStub(hop.peers.channel_to("analyzer")).Grant(grant)
             await deployment.reached("analyzer", terms, pb.ROUND_STATE_PUBLISHED)
-            published = pb.Signed.FromString(await document_of(analyzer, terms, "publication"))
+            published = pb.Signed.FromString(await document_of(analyzer, terms, DocumentKind.PUBLICATION))
             publication = pb.Publication.FromString(published.payload)
             assert publication.num_reports == (12 if with_the_key else 0)
             assert bool(publication.values) is with_the_key

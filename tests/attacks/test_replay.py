@@ -17,6 +17,7 @@ from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.onion import Onion
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2_grpc as stubs
+from croupier.runtime.kinds import Direction
 from croupier.runtime.transaction import Transaction
 from tests.attacks import cheaters
 from tests.support import settings
@@ -176,7 +177,7 @@ class PassesOnUnopened(cheaters.CheatingShuffler):
     ) -> None:
         if lane == pb.LANE_PARAMETER:
             size = Onion(self.engine._terms[round_id]).arriving_size(lane, 2)
-            ciphertexts = unpack(b"".join(chunks(tx, round_id, "in", lane) or []), size)
+            ciphertexts = unpack(b"".join(chunks(tx, round_id, Direction.IN, lane) or []), size)
         super().put_output(tx, round_id, lane, ciphertexts)
 
 

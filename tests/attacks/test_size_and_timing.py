@@ -17,6 +17,7 @@ from croupier.protocol.onion import Onion
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2_grpc as stubs
+from croupier.runtime.kinds import Direction, DocumentKind
 from croupier.shuffler.service import ShufflerService
 from tests.attacks import cheaters
 from tests.support import make_kit, settings
@@ -87,13 +88,16 @@ class StopsHalfway(cheaters.CheatingShuffler):
         self.go_on = asyncio.Event()
 
     async def send_lane(self, terms: RoundTerms, receiver: str, lane: pb.Lane.ValueType) -> int:
-        packed = await self.store.run("look", lambda tx: chunks(tx, terms.round_id, "out", lane)) or []
+        packed = await self.store.run("look", lambda tx: chunks(tx, terms.round_id, Direction.OUT, lane)) or []
         request = pb.DeliverRequest(
             round_id=terms.round_id, lane=lane, chunk_index=0, chunk_count=len(packed), ciphertexts=packed[0]
         )
         await cheaters.refused(stubs.DeliveryStub(self.peers.channel_to(receiver)).Deliver(request))
         if lane == pb.LANE_PARAMETER:
-            handover = await self.store.run("look", lambda tx: tx.document(terms.round_id, "commitments-out")) or b""
+            handover = (
+                await self.store.run("look", lambda tx: tx.document(terms.round_id, DocumentKind.COMMITMENTS_OUT))
+                or b""
+            )
             request_over = pb.HandOverRequest.FromString(handover)
             self.early = await cheaters.refused(
                 stubs.DeliveryStub(self.peers.channel_to(receiver)).HandOver(request_over)
@@ -131,7 +135,7 @@ async def test_nothing_travels_before_the_close_and_hops_send_whole_batches(
         assert row.state == pb.ROUND_STATE_OPEN
         assert (
             await deployment.service("analyzer").store.run(
-                "look", lambda tx: chunks(tx, terms.round_id, "in", pb.LANE_REPORT)
+                "look", lambda tx: chunks(tx, terms.round_id, Direction.IN, pb.LANE_REPORT)
             )
             is None
         )

@@ -76,12 +76,12 @@ async def test_an_erasure_that_has_to_wait_is_tried_again(monkeypatch: pytest.Mo
     answers = [Refusal(Code.NOT_READY), Refusal(Code.NOT_READY), None, Refusal(Code.STORE_FAILED)]
 
     class Busy:
-        async def erase(self) -> None:
+        async def shred(self) -> None:
             if answer := answers.pop(0):
                 raise answer
 
     busy: Any = Busy()
-    await stores._erase(busy)
+    await stores._shred(busy)
     with pytest.raises(Refusal, match=Code.STORE_FAILED.message):
-        await stores._erase(busy)
+        await stores._shred(busy)
     assert not answers

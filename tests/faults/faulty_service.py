@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from croupier.deploy.node.serve import RunningService
-from croupier.runtime import lane_sender, transaction
+from croupier.runtime import lane_sender
+from croupier.runtime.rows import shredding
 from tests.faults.faulty_store import SMALL_CHUNK_BYTES, SMALL_PIECE_BYTES, FaultyStore, Orders, ShiftedClock, Trap
 from tests.faults.listener import ROOMS, Listener
 
@@ -67,7 +68,7 @@ def main(name: str, site: Path) -> None:
     for logger in (*ROOMS, "asyncio"):
         logging.getLogger(logger).addHandler(listener)
     lane_sender._CHUNK_BYTES = SMALL_CHUNK_BYTES
-    transaction._PIECE_BYTES = SMALL_PIECE_BYTES
+    shredding._PAGE_BYTES = SMALL_PIECE_BYTES
     asyncio.run(_serve(name, site))
 
 

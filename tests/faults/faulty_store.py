@@ -20,7 +20,7 @@ import sqlalchemy as sa
 
 from croupier.protocol.errors import Code, Refusal
 from croupier.runtime.clock import Clock, SystemClock
-from croupier.runtime.steps import Step
+from croupier.runtime.steps import StoreStep
 from croupier.runtime.store import Store
 from croupier.runtime.transaction import Transaction
 
@@ -114,10 +114,10 @@ class FaultyStore(Store):
         except Killed:
             return await _for_ever()
 
-    async def erase(self) -> None:
+    async def shred(self) -> None:
         try:
             self._orders()
-            await super().erase()
+            await super().shred()
         except Killed:
             await _for_ever()
 
@@ -148,7 +148,7 @@ class FaultyStore(Store):
             result = work(tx)
             self._orders()  # a service that has died meanwhile does not commit
             self._note(point, tx.connection)
-            if point == Step.KEEP_PROGRESS:  # what hop 1 has acknowledged of a sequential round
+            if point == StoreStep.KEEP_PROGRESS:  # what hop 1 has acknowledged of a sequential round
                 kept.extend(document for (document,) in _ask(tx.connection, _PROGRESS))
             if action == "kill before":
                 self._die()
@@ -163,14 +163,16 @@ class FaultyStore(Store):
             raise Refusal(Code.STORE_FAILED, "(ordered)")
         return result
 
-    def _erase(self) -> None:
-        action = self._meet(Step.SHRED_LOG)
+    def _shred(self) -> None:
+        action = self._meet(StoreStep.SHRED_LOG)
         if action == "kill before":
             self._die()
         if action == "fail":
-            with self._errors(Step.SHRED_LOG):
-                raise sa.exc.OperationalError(Step.SHRED_LOG, None, RuntimeError("the disk is out of reach (ordered)"))
-        super()._erase()
+            with self._errors(StoreStep.SHRED_LOG):
+                raise sa.exc.OperationalError(
+                    StoreStep.SHRED_LOG, None, RuntimeError("the disk is out of reach (ordered)")
+                )
+        super()._shred()
         if action == "kill after":
             self._die()
 
@@ -183,7 +185,7 @@ class FaultyStore(Store):
                     self._witness(f"secret - {blob[start : start + 24].hex()}")
         here = "SELECT round_id, direction, lane, chunk_index, chunk_count, digest FROM chunks"
         for *place, digest in _ask(connection, here):
-            if place[1] == "in" or point == Step.READ_CHUNK_TO_SEND:
+            if place[1] == "in" or point == StoreStep.READ_CHUNK_TO_SEND:
                 line = f"chunk {'/'.join(map(str, place))} {digest.hex()}"
                 if line.encode() not in self._known:
                     self._known.add(line.encode())

@@ -11,7 +11,7 @@ from typing import Literal
 
 from hypothesis import strategies as st
 
-from croupier.runtime.steps import Step
+from croupier.runtime.steps import StoreStep
 from tests.faults.faulty_store import ACTIONS, Action
 from tests.faults.links import LinkState
 
@@ -32,7 +32,7 @@ __all__ = [
     "Restart",
     "Rotate",
     "Schedule",
-    "Step",
+    "StoreStep",
     "Submit",
     "Tamper",
     "Trouble",
@@ -45,79 +45,79 @@ __all__ = [
 
 CLIENTS = "clients"
 _COMMON = (
-    Step.PREPARE_ROUND,
-    Step.READ_KEYS_TO_CHECK_TERMS,
-    Step.KEEP_SIGNED_MANIFEST,
-    Step.FIND_ROUND_TO_OPEN,
-    Step.OPEN_ROUND,
-    Step.READ_STATE,
-    Step.END_UNOPENED_ROUNDS,
+    StoreStep.PREPARE_ROUND,
+    StoreStep.READ_KEYS_TO_CHECK_TERMS,
+    StoreStep.KEEP_SIGNED_MANIFEST,
+    StoreStep.FIND_ROUND_TO_OPEN,
+    StoreStep.OPEN_ROUND,
+    StoreStep.READ_STATE,
+    StoreStep.END_UNOPENED_ROUNDS,
 )
 _LANES = (
-    Step.FIND_UNOPENED_CHUNKS,
-    Step.READ_KEYS_OF_RECORDS,
-    Step.READ_RECORDS,
+    StoreStep.FIND_UNOPENED_CHUNKS,
+    StoreStep.READ_KEYS_OF_RECORDS,
+    StoreStep.READ_RECORDS,
 )
-_ERASURE = (Step.SHRED_PAGE, Step.SHRED_LOG)
+_ERASURE = (StoreStep.SHRED_PAGE, StoreStep.SHRED_LOG)
 _RECEIVER = (
-    Step.READ_TERMS,
-    Step.TAKE_CHUNK,
-    Step.FIND_ROUND_HANDED_OVER,
-    Step.TAKE_OVER_BATCH,
-    Step.MEASURE_RECEIVED_LANE,
-    Step.READ_RECEIVED_CHUNK,
-    Step.READ_KEYS_TO_OPEN,
-    Step.KEEP_RECORDS,
+    StoreStep.READ_TERMS,
+    StoreStep.TAKE_CHUNK,
+    StoreStep.FIND_ROUND_HANDED_OVER,
+    StoreStep.TAKE_OVER_BATCH,
+    StoreStep.MEASURE_RECEIVED_LANE,
+    StoreStep.READ_RECEIVED_CHUNK,
+    StoreStep.READ_KEYS_TO_OPEN,
+    StoreStep.KEEP_RECORDS,
     *_LANES,
     *_ERASURE,
 )
 _SHUFFLER = (
-    Step.BEGIN_TO_MIX,
-    Step.KEEP_MIXED_PART,
-    Step.READ_EARLIER_COMMITMENTS,
-    Step.KEEP_MIXED_BATCH,
-    Step.READ_COMMITMENTS_TO_DELIVER,
-    Step.MEASURE_LANE_TO_SEND,
-    Step.READ_CHUNK_TO_SEND,
-    Step.FINISH_DELIVERY,
+    StoreStep.BEGIN_TO_MIX,
+    StoreStep.KEEP_MIXED_PART,
+    StoreStep.READ_EARLIER_COMMITMENTS,
+    StoreStep.KEEP_MIXED_BATCH,
+    StoreStep.READ_COMMITMENTS_TO_DELIVER,
+    StoreStep.MEASURE_LANE_TO_SEND,
+    StoreStep.READ_CHUNK_TO_SEND,
+    StoreStep.FINISH_DELIVERY,
 )
 _ADMISSION = (
-    Step.READ_ROSTER,
-    Step.REGISTER_CLIENTS,
-    Step.READ_ADMITTED_CLIENTS,
-    Step.ADMIT_SUBMISSIONS,
+    StoreStep.READ_ROSTER,
+    StoreStep.REGISTER_CLIENTS,
+    StoreStep.READ_ADMITTED_CLIENTS,
+    StoreStep.ADMIT_SUBMISSIONS,
 )
 _HOP_1 = (
-    Step.READ_TERMS,
-    Step.READ_KEYS_TO_ADMIT,
+    StoreStep.READ_TERMS,
+    StoreStep.READ_KEYS_TO_ADMIT,
     *_ADMISSION,
-    Step.CLOSE_ADMISSION,
+    StoreStep.CLOSE_ADMISSION,
     *_LANES,
     *_ERASURE,
 )
 _ACCOUNTANT = (
     *_ADMISSION,
-    Step.READ_TICKET_KEYS,
-    Step.MEASURE_REPORT_TICKETS,
-    Step.COUNT_TICKETS,
-    Step.READ_COMMITMENTS,
-    Step.ENTER_CERTIFICATE,
-    Step.READ_CERTIFICATE_TO_GRANT,
-    Step.READ_RELEASE_KEY,
-    Step.FINISH_GRANT,
+    StoreStep.READ_TICKET_KEYS,
+    StoreStep.MEASURE_REPORT_TICKETS,
+    StoreStep.COUNT_TICKETS,
+    StoreStep.READ_COMMITMENTS,
+    StoreStep.ENTER_CERTIFICATE,
+    StoreStep.READ_CERTIFICATE_TO_GRANT,
+    StoreStep.READ_RELEASE_KEY,
+    StoreStep.FINISH_GRANT,
 )
 _ANALYZER = (
-    Step.KEEP_OPENED_BATCH,
-    Step.MEASURE_LANE_TO_SEND,
-    Step.READ_CHUNK_TO_SEND,
-    Step.READ_REPORTS_WITHOUT_TICKET,
-    Step.KEEP_GRANT,
-    Step.READ_CERTIFICATE,
-    Step.READ_KEYS_TO_OPEN_REPORTS,
-    Step.PUBLISH,
-    Step.SHOW_RESULT,
+    StoreStep.KEEP_OPENED_BATCH,
+    StoreStep.MEASURE_LANE_TO_SEND,
+    StoreStep.READ_CHUNK_TO_SEND,
+    StoreStep.READ_REPORTS_WITHOUT_TICKET,
+    StoreStep.KEEP_GRANT,
+    StoreStep.READ_CERTIFICATE,
+    StoreStep.READ_KEYS_TO_OPEN_REPORTS,
+    StoreStep.PUBLISH,
+    StoreStep.SHOW_RESULT,
 )
-POINTS: dict[str, tuple[Step, ...]] = {
+POINTS: dict[str, tuple[StoreStep, ...]] = {
     "first hop": (*_COMMON, *_HOP_1, *_SHUFFLER),
     "hop": (*_COMMON, *_RECEIVER, *_SHUFFLER),
     "accountant": (*_COMMON, *_RECEIVER, *_ACCOUNTANT),
@@ -126,42 +126,42 @@ POINTS: dict[str, tuple[Step, ...]] = {
 """Every transaction of a round, by role."""
 
 
-SEQUENTIAL_POINTS: dict[str, tuple[Step, ...]] = {
+SEQUENTIAL_POINTS: dict[str, tuple[StoreStep, ...]] = {
     "first hop": (
-        Step.FIND_WHO_MAY_ATTEND,
-        Step.READ_STATE_FOR_STREAM,
-        Step.READ_ORDER_AND_PROGRESS,
-        Step.KEEP_PROGRESS,
-        Step.KEEP_LAST_PROGRESS,
-        Step.SIGN_SEQUENTIAL_REPORT,
-        Step.READ_SEQUENTIAL_REPORT,
-        Step.FINISH_SEQUENTIAL_PART,
+        StoreStep.FIND_WHO_MAY_ATTEND,
+        StoreStep.READ_STATE_FOR_STREAM,
+        StoreStep.READ_ORDER_AND_PROGRESS,
+        StoreStep.KEEP_PROGRESS,
+        StoreStep.KEEP_LAST_PROGRESS,
+        StoreStep.SIGN_SEQUENTIAL_REPORT,
+        StoreStep.READ_SEQUENTIAL_REPORT,
+        StoreStep.FINISH_SEQUENTIAL_PART,
     ),
     "hop": (
-        Step.READ_KEYS_TO_RELAY,
-        Step.KEEP_SEQUENTIAL_REPORT,
-        Step.READ_SEQUENTIAL_REPORT,
-        Step.FINISH_SEQUENTIAL_PART,
+        StoreStep.READ_KEYS_TO_RELAY,
+        StoreStep.KEEP_SEQUENTIAL_REPORT,
+        StoreStep.READ_SEQUENTIAL_REPORT,
+        StoreStep.FINISH_SEQUENTIAL_PART,
     ),
     "accountant": (
-        Step.KEEP_SEQUENTIAL_REPORT,
-        Step.READ_SEQUENTIAL_OUTCOME,
-        Step.AMEND_LEDGER,
-        Step.FINISH_LAST_CERTIFICATE,
-        Step.SHOW_CERTIFICATE,
+        StoreStep.KEEP_SEQUENTIAL_REPORT,
+        StoreStep.READ_SEQUENTIAL_OUTCOME,
+        StoreStep.AMEND_LEDGER,
+        StoreStep.FINISH_LAST_CERTIFICATE,
+        StoreStep.SHOW_CERTIFICATE,
     ),
     "analyzer": (
-        Step.BEGIN_SEQUENTIAL_PART,
-        Step.FIND_ROUND_OF_ANSWER,
-        Step.READ_ANSWER_KEYS,
-        Step.LEARN_FROM_ANSWER,
-        Step.READ_MODEL,
+        StoreStep.BEGIN_SEQUENTIAL_PART,
+        StoreStep.FIND_ROUND_OF_ANSWER,
+        StoreStep.READ_ANSWER_KEYS,
+        StoreStep.LEARN_FROM_ANSWER,
+        StoreStep.READ_MODEL,
     ),
 }
 """What a sequential round has besides."""
 
 
-def point_names(service: str, *, sequential: bool = False) -> tuple[Step, ...]:
+def point_names(service: str, *, sequential: bool = False) -> tuple[StoreStep, ...]:
     """Returns the commit points of a service in a round, or those that only a sequential round has."""
     role = {"shuffler-1": "first hop", "accountant": "accountant", "analyzer": "analyzer"}
     return (SEQUENTIAL_POINTS if sequential else POINTS)[role.get(service, "hop")]
@@ -230,7 +230,7 @@ class Fault:
     """Something happens at a commit point of a service; a killed service comes back after `down` more steps."""
 
     service: str
-    point: Step
+    point: StoreStep
     action: Action
     nth: int = 1
     down: int = 0
@@ -337,49 +337,49 @@ _INDEX = st.integers(0, 7)
 
 _READING = frozenset(
     {
-        Step.READ_KEYS_TO_CHECK_TERMS,
-        Step.FIND_ROUND_TO_OPEN,
-        Step.READ_STATUS,
-        Step.READ_TERMS,
-        Step.READ_STATE,
-        Step.FIND_OVERDUE_ROUNDS,
-        Step.FIND_OLD_ROUNDS,
-        Step.FIND_ROUND_HANDED_OVER,
-        Step.READ_RECEIVED_CHUNK,
-        Step.FIND_UNOPENED_CHUNKS,
-        Step.READ_KEYS_TO_OPEN,
-        Step.READ_KEYS_OF_RECORDS,
-        Step.READ_RECORDS,
-        Step.READ_CHUNK_TO_SEND,
-        Step.READ_ROSTER,
-        Step.READ_ADMITTED_CLIENTS,
-        Step.FIND_ROUND_FOR_CLIENT,
-        Step.READ_KEYS_TO_ADMIT,
-        Step.READ_EARLIER_COMMITMENTS,
-        Step.READ_COMMITMENTS_TO_DELIVER,
-        Step.READ_INCLUSION_LIST,
-        Step.FIND_WHO_MAY_ATTEND,
-        Step.READ_STATE_FOR_STREAM,
-        Step.READ_ORDER_AND_PROGRESS,
-        Step.READ_SEQUENTIAL_REPORT,
-        Step.READ_KEYS_TO_RELAY,
-        Step.READ_TICKET_KEYS,
-        Step.READ_COMMITMENTS,
-        Step.READ_CERTIFICATE_TO_GRANT,
-        Step.READ_RELEASE_KEY,
-        Step.READ_SEQUENTIAL_OUTCOME,
-        Step.READ_CERTIFICATE,
-        Step.READ_REPORTS_WITHOUT_TICKET,
-        Step.READ_KEYS_TO_OPEN_REPORTS,
-        Step.FIND_ROUND_OF_ANSWER,
-        Step.READ_ANSWER_KEYS,
-        Step.READ_MODEL,
+        StoreStep.READ_KEYS_TO_CHECK_TERMS,
+        StoreStep.FIND_ROUND_TO_OPEN,
+        StoreStep.READ_STATUS,
+        StoreStep.READ_TERMS,
+        StoreStep.READ_STATE,
+        StoreStep.FIND_OVERDUE_ROUNDS,
+        StoreStep.FIND_OLD_ROUNDS,
+        StoreStep.FIND_ROUND_HANDED_OVER,
+        StoreStep.READ_RECEIVED_CHUNK,
+        StoreStep.FIND_UNOPENED_CHUNKS,
+        StoreStep.READ_KEYS_TO_OPEN,
+        StoreStep.READ_KEYS_OF_RECORDS,
+        StoreStep.READ_RECORDS,
+        StoreStep.READ_CHUNK_TO_SEND,
+        StoreStep.READ_ROSTER,
+        StoreStep.READ_ADMITTED_CLIENTS,
+        StoreStep.FIND_ROUND_FOR_CLIENT,
+        StoreStep.READ_KEYS_TO_ADMIT,
+        StoreStep.READ_EARLIER_COMMITMENTS,
+        StoreStep.READ_COMMITMENTS_TO_DELIVER,
+        StoreStep.READ_INCLUSION_LIST,
+        StoreStep.FIND_WHO_MAY_ATTEND,
+        StoreStep.READ_STATE_FOR_STREAM,
+        StoreStep.READ_ORDER_AND_PROGRESS,
+        StoreStep.READ_SEQUENTIAL_REPORT,
+        StoreStep.READ_KEYS_TO_RELAY,
+        StoreStep.READ_TICKET_KEYS,
+        StoreStep.READ_COMMITMENTS,
+        StoreStep.READ_CERTIFICATE_TO_GRANT,
+        StoreStep.READ_RELEASE_KEY,
+        StoreStep.READ_SEQUENTIAL_OUTCOME,
+        StoreStep.READ_CERTIFICATE,
+        StoreStep.READ_REPORTS_WITHOUT_TICKET,
+        StoreStep.READ_KEYS_TO_OPEN_REPORTS,
+        StoreStep.FIND_ROUND_OF_ANSWER,
+        StoreStep.READ_ANSWER_KEYS,
+        StoreStep.READ_MODEL,
     }
 )
 """Steps that change nothing."""
 
 
-def _points(service: str, sequential: bool) -> st.SearchStrategy[Step]:
+def _points(service: str, sequential: bool) -> st.SearchStrategy[StoreStep]:
     """Draws steps that change something more often than those that only read."""
     names = point_names(service) + (point_names(service, sequential=True) * 3 if sequential else ())
     return st.one_of(st.sampled_from([name for name in names if name not in _READING]), st.sampled_from(names))

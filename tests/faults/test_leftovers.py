@@ -20,7 +20,7 @@ import pytest
 from croupier.deploy.node.serve import RunningService
 from croupier.deploy.operator.keys import make_deployment
 from croupier.runtime import round_engine
-from croupier.runtime.steps import Step
+from croupier.runtime.steps import StoreStep
 from croupier.runtime.store import Store
 from croupier.runtime.transaction import Transaction
 from croupier.runtime.workers import WorkerPool
@@ -34,7 +34,7 @@ from tests.faults.worlds import InProcessWorld
 # Everything that starts and ends: services killed, stopped and dead at a commit; links cut; callers who hang up.
 EVENTFUL = Schedule(
     hops=2,
-    opening=(Fault("accountant", Step.FIND_ROUND_TO_OPEN, "kill before"),),
+    opening=(Fault("accountant", StoreStep.FIND_ROUND_TO_OPEN, "kill before"),),
     steps=(
         Submit(3, 5),
         Kill("shuffler-1", 1),

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from croupier.runtime.steps import Step
+from croupier.runtime.steps import StoreStep
 from tests.faults.faulty_store import ACTIONS, Action
 from tests.faults.footprint import Ceiling
 from tests.faults.running import SEED_VARIABLE, Testimony, run_as_processes, run_in_memory, run_in_process
@@ -71,16 +71,16 @@ WARM_UP = 10
 CEILING = Ceiling(WARM_UP)
 # Transactions that only a question, a start or the hour brings about.
 UNNAMED = {
-    Step.PROBE,
-    Step.COUNT_ROUNDS,
-    Step.READ_STATUS,
-    Step.LIST_ROUNDS,
-    Step.FIND_ROUND_FOR_CLIENT,
-    Step.READ_INCLUSION_LIST,
-    Step.FIND_OLD_ROUNDS,
-    Step.DELETE_PAGE,
-    Step.DELETE_OLD_ROUND,
-    Step.FIND_OVERDUE_ROUNDS,
+    StoreStep.PROBE,
+    StoreStep.COUNT_ROUNDS,
+    StoreStep.READ_STATUS,
+    StoreStep.LIST_ROUNDS,
+    StoreStep.FIND_ROUND_FOR_CLIENT,
+    StoreStep.READ_INCLUSION_LIST,
+    StoreStep.FIND_OLD_ROUNDS,
+    StoreStep.DELETE_PAGE,
+    StoreStep.DELETE_OLD_ROUND,
+    StoreStep.FIND_OVERDUE_ROUNDS,
     "look",
 }
 
@@ -135,13 +135,13 @@ def test_every_answer_of_a_sequential_round_is_learnt_from_once(schedule: Schedu
 def test_a_sequential_round_survives_kills_rotation_cuts_and_a_full_disk() -> None:
     steps: tuple[Event, ...] = (
         Expect("shuffler-1", "SEQUENTIAL"),
-        Fault("shuffler-1", Step.KEEP_PROGRESS, "kill after", down=1),
+        Fault("shuffler-1", StoreStep.KEEP_PROGRESS, "kill after", down=1),
         Pause(500),
-        Fault("analyzer", Step.LEARN_FROM_ANSWER, "lose the answer"),
+        Fault("analyzer", StoreStep.LEARN_FROM_ANSWER, "lose the answer"),
         LinkFault(("shuffler-1", "shuffler-2"), "cut"),
         Rotate("analyzer"),
         LinkFault(("shuffler-1", "shuffler-2"), "open"),
-        Fault("accountant", Step.AMEND_LEDGER, "kill after", down=1),
+        Fault("accountant", StoreStep.AMEND_LEDGER, "kill after", down=1),
         Trouble("accountant", disk_full=True),
         Rotate("shuffler-1"),
     )

@@ -27,13 +27,13 @@ from croupier.deploy.listening import WebAddress
 from croupier.deploy.node.probe import is_ready
 from croupier.deploy.operator.keys import make_cluster_keys, make_deployment, write_deployment
 from croupier.net.http_channel import HTTP_STATUS, HttpChannel
+from croupier.net.limits import BUDGET_BYTES
 from croupier.net.sizes import MESSAGE_BYTES
 from croupier.protocol.deployment import Deployment
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.cluster import AUTHORITY_FILE, certificate_files
-from croupier.runtime.limits import BUDGET_BYTES
 from tests.support import settings
 from tests.support.command_line import Said, running
 from tests.support.command_line import croupier as command

@@ -24,9 +24,9 @@ from croupier.deploy.operator.keys import make_deployment
 from croupier.deploy.operator.roster import enrolled
 from croupier.deploy.page.participants import deployment_document, fingerprint, page_hash
 from croupier.net.http_channel import HttpAnswer
+from croupier.net.transport import TLS
 from croupier.protocol.deployment import RetiredIdentity
 from croupier.protocol.identity import public_key_of
-from croupier.runtime.transport import TLS
 from tests.support import settings
 from tests.support.command_line import answer
 from tests.support.gateways import Tampering, ask

@@ -24,13 +24,13 @@ from croupier.deploy.operator.keys import make_deployment
 from croupier.deploy.operator.overview import overview
 from croupier.deploy.operator.rotation import activate, mark_compromised, rotate
 from croupier.deploy.operator.rounds import Operator, kept_result
+from croupier.net.transport import public_channel
 from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, load_deployment
 from croupier.protocol.errors import Code, Refusal, SignatureError, refusal_of
 from croupier.protocol.identity import Identity
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.service_directory import load_secrets, not_pinned
-from croupier.runtime.transport import public_channel
 from tests.support import BIT, settings
 from tests.support.command_line import croupier
 from tests.support.rounds import WAIT_S, Table, people, table

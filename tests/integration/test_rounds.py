@@ -33,7 +33,7 @@ from croupier.protocol.tickets import BLINDED_BYTES, TicketRequest
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
-from croupier.runtime.steps import Step
+from croupier.runtime.steps import StoreStep
 from croupier.runtime.transaction import Transaction
 from croupier.show.published import publication_json
 from tests.support import BIT, settings
@@ -270,7 +270,7 @@ async def test_a_round_that_is_withdrawn_while_it_is_opened_stays_so(
         honest = hop.store.run
 
         async def with_a_second_operator(name: str, work: Callable[[Transaction], Any]) -> Any:
-            if name == Step.OPEN_ROUND:
+            if name == StoreStep.OPEN_ROUND:
                 assert (await at.operator.withdraw("twice"))["shuffler-1"] == "DISPOSED"
             return await honest(name, work)
 

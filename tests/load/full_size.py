@@ -28,6 +28,7 @@ from croupier.deploy.operator.keys import free_addresses
 from croupier.deploy.operator.rounds import Operator, RoundSettings
 from croupier.net.retrying import retrying
 from croupier.net.sizes import MESSAGE_BYTES
+from croupier.net.transport import public_channel
 from croupier.protocol.deployment import ServiceEntry
 from croupier.protocol.errors import Refusal
 from croupier.protocol.identity import sign_submission
@@ -38,7 +39,6 @@ from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
-from croupier.runtime.transport import public_channel
 from lab.bench.load import relay
 from tests.support.http2 import Caller
 

@@ -14,10 +14,10 @@ from croupier.client.one_answer import missing_by_hop
 from croupier.client.rounds import fetch_terms
 from croupier.client.submission import Participant, send
 from croupier.deploy.local.processes import LocalDeployment
+from croupier.net.limits import BUDGET_BYTES
+from croupier.net.transport import public_channel
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.v1 import messages_pb2 as pb
-from croupier.runtime.limits import BUDGET_BYTES
-from croupier.runtime.transport import public_channel
 from lab.bench.load import simulated_clients
 from tests.load.bad_peers import bad_peers, relay
 from tests.support import settings

@@ -8,12 +8,12 @@ import grpc
 import grpc.aio
 import pytest
 
+from croupier.net.transport import make_server, public_channel
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.metrics import Metrics
-from croupier.runtime.transport import make_server, public_channel
 from tests.support import in_process
 
 

@@ -24,6 +24,7 @@ from croupier.deploy.operator.ledger import backup_ledger, restore_ledger, spent
 from croupier.protocol.codes import Assumption, RefusalReason
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.runtime.kinds import DocumentKind
 from croupier.runtime.schema import STORE_VERSION
 from croupier.runtime.store import Store
 from croupier.show.published import publication_json
@@ -34,6 +35,7 @@ from tests.support.rounds import people
 from tests.support.statements import codes
 from tests.support.virtual_time import VirtualClock
 
+KIND = DocumentKind.PASSED_ON
 OLD = Path(__file__).parents[1] / "vectors" / "old_store"
 TOLD: dict[str, Any] = json.loads((OLD / "told.json").read_text())
 NAMES = ("shuffler-1", "accountant", "analyzer")
@@ -118,7 +120,7 @@ def test_tables_of_an_older_postgresql_store_get_parts(postgresql: Server) -> No
     """As it was made before parts: one table each, with what a round and a document had left in them."""
     url = postgresql.new_database()
     store = Store(url, KEY)
-    asyncio.run(store.run("leave a document", lambda tx: tx.put_document("round", "kept", b"1")))
+    asyncio.run(store.run("leave a document", lambda tx: tx.put_document("round", KIND, b"1", "kept")))
     store.close()
     for table in ("submissions", "chunks", "opened", "documents"):
         change(url, f"CREATE TABLE {table}_whole AS TABLE {table}")
@@ -127,9 +129,9 @@ def test_tables_of_an_older_postgresql_store_get_parts(postgresql: Server) -> No
     change(url, "UPDATE store_version SET number = 1")
     for _ in range(2):
         store = Store(url, KEY)
-        assert asyncio.run(store.run("look", lambda tx: tx.document("round", "kept"))) == b"1"
-        asyncio.run(store.run("forget", lambda tx: tx.forget("another round")))
-        asyncio.run(store.erase())
+        assert asyncio.run(store.run("look", lambda tx: tx.document("round", KIND, "kept"))) == b"1"
+        asyncio.run(store.run("forget", lambda tx: tx.shred_round("another round")))
+        asyncio.run(store.shred())
         store.close()
     assert "documents_0" in tables(url)
     assert not [name for name in tables(url) if name.endswith("_before")]

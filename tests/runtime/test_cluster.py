@@ -62,7 +62,7 @@ def test_a_worker_with_other_code_or_that_writes_to_disk_does_nothing(tmp_path: 
 def test_the_digest_is_of_all_sources_and_libraries() -> None:
     assert Sources().digest() == Sources().digest()
     assert Sources().digest() != Sources(libraries=("cryptography",)).digest()
-    assert Sources().digest() != Sources(rooms=("croupier.protocol",)).digest()
+    assert Sources().digest() != Sources(packages=("croupier.protocol",)).digest()
 
 
 def test_certificates_of_a_cluster_are_leaves_of_an_authority_of_its_own(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from croupier.protocol.onion import Onion
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
-from croupier.runtime.steps import Step
+from croupier.runtime.steps import StoreStep
 from tests.support import BIT, settings
 from tests.support.clocks import DAY_S
 from tests.support.rounds import Table, people, table
@@ -44,7 +44,7 @@ async def refused(call: Any) -> Refusal:
 
 async def test_a_large_round_is_deleted_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A restart in between finds the rest, and a call that comes meanwhile is answered before the end."""
-    monkeypatch.setattr("croupier.runtime.transaction._ADMITTED_PER_PIECE", 7)
+    monkeypatch.setattr("croupier.runtime.rows.retention._ADMITTED_PER_PAGE", 7)
     async with table(tmp_path, 1) as at:
         terms = await at.operator.open_round(settings())
         await at.submit(terms, people(BIT, 30, seed=1))
@@ -56,7 +56,7 @@ async def test_a_large_round_is_deleted_in_pieces(tmp_path: Path, monkeypatch: p
 
         async def between(name: str, work: Any) -> Any:
             result = await run(name, work)
-            if name == Step.DELETE_PAGE:
+            if name == StoreStep.DELETE_PAGE:
                 left.append(await run("count", lambda tx: tx.num_submissions(terms.round_id)))
             return result
 

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from croupier.runtime.steps import Step
+from croupier.runtime.steps import StoreStep
 
 _ROOT = Path(__file__).parents[2]
 _ROOMS = ("runtime", "shuffler", "analyzer", "accountant/service")
@@ -19,7 +19,7 @@ def files() -> Iterator[tuple[Path, ast.Module]]:
 
 
 def is_step(node: ast.expr) -> bool:
-    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "Step"
+    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "StoreStep"
 
 
 def test_no_transaction_is_named_by_a_sentence() -> None:
@@ -37,9 +37,9 @@ def test_every_step_is_taken_somewhere() -> None:
     taken = {
         node.attr for _, tree in files() for node in ast.walk(tree) if isinstance(node, ast.Attribute) and is_step(node)
     }
-    assert taken == {step.name for step in Step}
+    assert taken == {step.name for step in StoreStep}
 
 
 def test_a_step_prints_as_what_names_it() -> None:
     """A schedule that fails is printed as the expression that makes it again."""
-    assert eval(repr(Step.OPEN_ROUND), {"Step": Step}) is Step.OPEN_ROUND
+    assert eval(repr(StoreStep.OPEN_ROUND), {"StoreStep": StoreStep}) is StoreStep.OPEN_ROUND

@@ -29,8 +29,8 @@ from croupier.protocol.onion import Onion
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2_grpc as stubs
+from croupier.runtime.kinds import KeyPurpose
 from croupier.runtime.service_directory import load_secrets
-from croupier.runtime.setup import ENVELOPE_KEY
 from croupier.shuffler.attendance import MAX_ATTENDANCES, Attendance, Stream
 from croupier.shuffler.sequential import SequentialHop
 from tests.support import BIT
@@ -229,7 +229,7 @@ async def test_answers_come_from_the_predecessor_alone_and_are_learnt_from_once(
         second = table.inside.running["shuffler-2"].service
         keys = await second.store.run("look", lambda tx: tx.keys(terms.round_id))
         layer = Onion(terms).layer(pb.LANE_ANSWER, 2)
-        (answer,) = open_many(terms.suite, keys[ENVELOPE_KEY].private, layer.label, [sealed])
+        (answer,) = open_many(terms.suite, keys[KeyPurpose.ENVELOPE].private, layer.label, [sealed])
         request = pb.RelayRequest(round_id=terms.round_id, ciphertext=answer or b"")
 
         async def relay(caller: str) -> pb.RelayResponse:

@@ -15,7 +15,7 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime import round_engine
-from croupier.runtime.steps import Step
+from croupier.runtime.steps import StoreStep
 from croupier.runtime.transaction import Transaction
 from tests.support import BIT, settings
 from tests.support.rounds import Table, people, table
@@ -55,12 +55,12 @@ async def test_what_is_not_admitted_is_not_written(tmp_path: Path, monkeypatch: 
         stub, names = stubs.ShufflerStub(at.channel), written_by(at, monkeypatch)
         request = pb.SubmitRequest(round_id=terms.round_id, submissions=[guest])
         assert (await stub.Submit(request, timeout=20)).codes == [pb.SUBMISSION_CODE_ACCEPTED]
-        assert [name for name in names if name != Step.PROBE] == [Step.ADMIT_SUBMISSIONS]
+        assert [name for name in names if name != StoreStep.PROBE] == [StoreStep.ADMIT_SUBMISSIONS]
         names.clear()
         other = sign_submission(terms.hash, envelope[:-1] + b"x", key)
         for one in (stranger, forged, wrong, guest, other):
             await stub.Submit(pb.SubmitRequest(round_id=terms.round_id, submissions=[one]), timeout=20)
-        assert [name for name in names if name != Step.PROBE] == []
+        assert [name for name in names if name != StoreStep.PROBE] == []
 
 
 async def test_keys_of_an_open_round_are_read_once_and_go_with_the_close(
@@ -78,7 +78,7 @@ async def test_keys_of_an_open_round_are_read_once_and_go_with_the_close(
         monkeypatch.setattr(hop_1.store, "_transact", watched)
         for seed in range(3):
             await at.submit(terms, people(BIT, 20, seed=seed))
-        assert names.count(Step.READ_KEYS_TO_ADMIT) == 1
+        assert names.count(StoreStep.READ_KEYS_TO_ADMIT) == 1
         assert hop_1.submissions._admitting[terms.round_id].lane_work is not None
         await at.finish(terms)
         assert not hop_1.submissions._admitting

@@ -23,6 +23,7 @@ import sqlalchemy as sa
 from croupier.deploy.node.serve import RunningService
 from croupier.deploy.operator.keys import make_deployment
 from croupier.deploy.operator.rounds import Operator, RoundSettings
+from croupier.net.transport import TLS, Transport
 from croupier.protocol.deployment import DEPLOYMENT_FILE
 from croupier.protocol.envelope import PROTOCOL_VERSION, KeyPair, generate_key_pair
 from croupier.protocol.manifest import RoundTerms, canonical, parse_terms
@@ -33,7 +34,6 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.clock import Clock, SystemClock
 from croupier.runtime.service_directory import SETTINGS_FILE
 from croupier.runtime.store import Store
-from croupier.runtime.transport import TLS, Transport
 from croupier.runtime.workers import WorkerPool
 from tests.support.clocks import Ahead
 from tests.support.in_memory import Network

@@ -16,10 +16,10 @@ import croupier.net.http_channel
 from croupier.accountant.service.checking import evaluate_both
 from croupier.accountant.service.tickets import TICKET_KEYS
 from croupier.net.http_channel import CONTENT_TYPE, HttpAnswer
+from croupier.net.transport import Transport
 from croupier.protocol.deployment import ServiceEntry
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.service import RoundService
-from croupier.runtime.transport import Transport
 
 __all__ = ["URL", "Tampering", "ask", "reached_at", "tickets_for_all"]
 

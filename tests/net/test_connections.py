@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from croupier.runtime.connections import ConnectionWatch, HangUp
+from croupier.net.connections import ConnectionWatch, HangUp
 from tests.support import BIT, settings
 from tests.support.rounds import people, table
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from croupier.runtime.shares import Caller, FairQueue, Holdings, caller_of
+from croupier.net.shares import Caller, FairQueue, Holdings, caller_of
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from croupier.net.connections import CONNECTIONS
+from croupier.net.shares import RETRY_AFTER_S, Call, Holdings, current_call
 from croupier.net.sizes import MESSAGE_BYTES
 from croupier.protocol.errors import Code, Refusal
-from croupier.runtime.connections import CONNECTIONS
-from croupier.runtime.shares import RETRY_AFTER_S, Call, Holdings, current_call
 
 __all__ = [
     "ARRIVES_S",
@@ -25,7 +25,7 @@ __all__ = [
     "SERVER_OPTIONS",
     "Budget",
     "check_fields",
-    "let_in",
+    "mark_authenticated",
 ]
 
 MAX_FIELDS = 4096
@@ -129,8 +129,8 @@ class Budget:
             gone.turn_away()
 
 
-def let_in() -> None:
-    """Says that the caller of the stream that is being served has proved who it is.
+def mark_authenticated() -> None:
+    """Marks the caller of the stream that is being served as authenticated.
 
     From the first time on the stream holds none of the bytes, but one of the slots for streams; raises Refusal
     OVERLOADED.

@@ -7,10 +7,10 @@ from contextlib import ExitStack
 
 import pytest
 
+from croupier.net.limits import MAX_FIELDS, Budget, check_fields
+from croupier.net.shares import Call, caller_at
 from croupier.net.sizes import MESSAGE_BYTES
 from croupier.protocol.errors import Code, Refusal
-from croupier.runtime.limits import MAX_FIELDS, Budget, check_fields
-from croupier.runtime.shares import Call, caller_at
 
 
 def client(address: str) -> Call:

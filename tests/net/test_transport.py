@@ -12,11 +12,11 @@ import grpc.aio
 import pytest
 
 from croupier.net.retrying import retry_after_s, retrying, why_unreachable
+from croupier.net.transport import make_server
 from croupier.protocol.errors import Code, Refusal, refusal_of
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
-from croupier.runtime.transport import make_server
 
 
 def failure(status: grpc.StatusCode, details: str) -> grpc.aio.AioRpcError:

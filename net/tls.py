@@ -6,19 +6,30 @@ No certificate authority is trusted; each certificate in the deployment file is 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import grpc
 import grpc.aio
 
 from croupier.protocol.deployment import OPERATOR, Deployment, ServiceEntry
-from croupier.runtime.service_directory import Secrets
 
-__all__ = ["Caller", "Context", "ServerTls", "caller_name", "presented_certificate"]
+__all__ = ["Caller", "Context", "ServerTls", "TlsSecrets", "caller_name", "presented_certificate"]
 
 T = TypeVar("T")
 Caller = str
 Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class TlsSecrets(Protocol):
+    """The TLS key of one party and its certificate, both in PEM."""
+
+    @property
+    def tls_key(self) -> bytes:
+        """The private key."""
+
+    @property
+    def tls_certificate(self) -> bytes:
+        """The certificate."""
 
 
 def _plain(certificate: str) -> str:
@@ -38,13 +49,13 @@ class ServerTls:
     had, while other handshakes may be using that: the process dies. So it is given something only once a change.
     """
 
-    def __init__(self, entry: ServiceEntry, deployment: Deployment, secrets: Secrets) -> None:
+    def __init__(self, entry: ServiceEntry, deployment: Deployment, secrets: TlsSecrets) -> None:
         self._name = entry.name
         self._changes = 0
         self._ever_pinned: set[str] = set()
         self.replace(deployment, secrets)
 
-    def replace(self, deployment: Deployment, secrets: Secrets) -> None:
+    def replace(self, deployment: Deployment, secrets: TlsSecrets) -> None:
         """Changes to the keys and pins of a new deployment file."""
         others = [one for entry in deployment.services if entry.name != self._name for one in entry.tls_certificates]
         self.trusted = [*others, deployment.operator_tls_certificate]

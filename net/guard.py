@@ -6,29 +6,35 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractContextManager, ExitStack, aclosing, nullcontext
-from typing import Any
+from typing import Any, Protocol
 
 import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
+from croupier.net.connections import HangUp
+from croupier.net.limits import ARRIVES_S, BUDGET_BYTES, CALL_BYTES, LARGE_ANSWER, LEAVES_S, Budget, check_fields
+from croupier.net.log_rate import LogRateLimiter
 from croupier.net.retrying import RETRY_AFTER
+from croupier.net.shares import Call, caller_of, serving
 from croupier.net.sizes import MESSAGE_BYTES
+from croupier.net.tls import Context, ServerTls, presented_certificate
 from croupier.protocol.errors import Code, Refusal, SignatureError
-from croupier.runtime.connections import HangUp
-from croupier.runtime.limits import ARRIVES_S, BUDGET_BYTES, CALL_BYTES, LARGE_ANSWER, LEAVES_S, Budget, check_fields
-from croupier.runtime.logs import FewLines
-from croupier.runtime.metrics import Metrics
-from croupier.runtime.shares import Call, caller_of, serving
-from croupier.runtime.tls import Context, ServerTls, presented_certificate
 
-__all__ = ["make_guard"]
+__all__ = ["RefusalMetrics", "make_guard"]
 
 _log = logging.getLogger(__name__)
 
 _OURS = "/croupier."
 _LONGEST_TEXT = 300
 _FOR_CLIENTS = frozenset({"GetRound", "Submit", "GetInclusion", "GetResult", "Attend", "GetTickets"})
+
+
+class RefusalMetrics(Protocol):
+    """Counts refused calls; `runtime.metrics` has the interface of a service."""
+
+    def refusal(self, code: Code) -> None:
+        """A call was refused, or failed (INTERNAL)."""
 
 
 class _Guard(grpc.aio.ServerInterceptor):
@@ -42,8 +48,8 @@ class _Guard(grpc.aio.ServerInterceptor):
     and the error of an abort are cycles, and would keep the messages until the garbage collector comes.
     """
 
-    def __init__(self, metrics: Metrics, concurrent_calls: int, tls: ServerTls | None) -> None:
-        self._metrics = metrics
+    def __init__(self, on_refusal: Callable[[Code], None], concurrent_calls: int, tls: ServerTls | None) -> None:
+        self._on_refusal = on_refusal
         self._tls = tls
         # Streams have slots of their own: they do not take those of calls, and there are as many of them.
         self._slots, self._streams = (
@@ -142,7 +148,7 @@ class _Guard(grpc.aio.ServerInterceptor):
 
         with ExitStack() as entered:  # until then a stream holds bytes: strangers keep no client off the slots
 
-            def let_in() -> None:
+            def mark_authenticated() -> None:
                 nonlocal patient
                 if not patient:
                     entered.enter_context(self._streams.hold(call))
@@ -150,7 +156,7 @@ class _Guard(grpc.aio.ServerInterceptor):
                     patient = True
 
             entered.callback(setattr, call, "on_entry", call.on_entry)  # ends a cycle
-            call.on_entry = let_in
+            call.on_entry = mark_authenticated
             if call.pinned:
                 entered.enter_context(self._streams.hold(call))
             async with aclosing(handler.stream_stream(parsed(), context)) as responses:
@@ -169,7 +175,7 @@ class _Guard(grpc.aio.ServerInterceptor):
 
     def _status_of(self, error: Exception, method: str) -> tuple[grpc.StatusCode, str, tuple[tuple[str, str], ...]]:
         refusal = self._log.public(error, method)
-        self._metrics.refusal(refusal.code)
+        self._on_refusal(refusal.code)
         hint = refusal.retry_after_s
         trailing = () if hint is None else ((RETRY_AFTER, str(round(1000 * hint))),)
         return refusal.code.status, refusal.details(), trailing
@@ -201,20 +207,20 @@ class _RefusalLog:
     """What the log says of calls that are refused: a line each, short, and few a second for each reason."""
 
     def __init__(self) -> None:
-        self._lines = FewLines()
+        self._lines = LogRateLimiter()
 
     def public(self, error: Exception, method: str) -> Refusal:
         """Returns what the caller may know of an error, and logs the rest."""
         if not isinstance(error, Refusal | SignatureError):
             refusal = Refusal(Code.INTERNAL)
-            if line := self._lines.another(refusal.code):
+            if line := self._lines.allow(refusal.code):
                 number, ending = line
                 trace = error if number == 1 else None  # long, and the same as a rule
                 where = {"method": method, "code": refusal.code.name}
                 _log.error("a call failed: %s%s", type(error).__name__, ending, extra=where, exc_info=trace)
             return refusal
         refusal = error if isinstance(error, Refusal) else Refusal(Code.BAD_SIGNATURE, str(error))
-        if line := self._lines.another(refusal.code):
+        if line := self._lines.allow(refusal.code):
             text = f"{refusal} ({refusal.log_only})" if refusal.log_only else str(refusal)
             # Only what is printed as one byte: JSON makes twelve of others.
             text = text[:_LONGEST_TEXT].encode("ascii", "replace").decode()
@@ -223,7 +229,7 @@ class _RefusalLog:
 
 
 def make_guard(
-    concurrent_calls: int, metrics: Metrics | None = None, tls: ServerTls | None = None
+    concurrent_calls: int, metrics: RefusalMetrics | None = None, tls: ServerTls | None = None
 ) -> grpc.aio.ServerInterceptor:
     """Returns what stands before every call of a server: limits, checks of the request, refusals as statuses."""
-    return _Guard(metrics or Metrics(), concurrent_calls, tls)
+    return _Guard(metrics.refusal if metrics else lambda code: None, concurrent_calls, tls)

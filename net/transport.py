@@ -1,7 +1,7 @@
 """gRPC over TLS with pinned certificates: servers and the channels between them; clients' channels: `net.channels`.
 
-A service listens twice: peers and the operator come with mutual TLS, clients without a certificate. `runtime.tls` says
-which certificate is whose, `runtime.guard` stands before every call, and `net.retrying` repeats calls that fail.
+A service listens twice: peers and the operator come with mutual TLS, clients without a certificate. `net.tls` says
+which certificate is whose, `net.guard` stands before every call, and `net.retrying` repeats calls that fail.
 """
 
 from __future__ import annotations
@@ -9,22 +9,44 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Protocol
 
 import grpc
 import grpc.aio
 
 from croupier.net.channels import pinned_roots, public_channel, secure_channel
+from croupier.net.guard import RefusalMetrics, make_guard
+from croupier.net.limits import SERVER_OPTIONS
+from croupier.net.tls import ServerTls, TlsSecrets
 from croupier.protocol.deployment import ServiceEntry
-from croupier.runtime.guard import make_guard
-from croupier.runtime.limits import SERVER_OPTIONS
-from croupier.runtime.metrics import Metrics
-from croupier.runtime.service_directory import Secrets, ServiceSettings
-from croupier.runtime.tls import ServerTls
 
-__all__ = ["TLS", "Transport", "add_ports", "listening_at", "make_server", "peer_channel", "public_channel"]
+__all__ = [
+    "TLS",
+    "ListenAddresses",
+    "Transport",
+    "add_ports",
+    "listening_at",
+    "make_server",
+    "peer_channel",
+    "public_channel",
+]
 
 
-def make_server(concurrent_calls: int, metrics: Metrics | None = None, tls: ServerTls | None = None) -> grpc.aio.Server:
+class ListenAddresses(Protocol):
+    """Where a service listens, if not at the addresses of its entry."""
+
+    @property
+    def listen(self) -> str | None:
+        """For peers and the operator."""
+
+    @property
+    def public_listen(self) -> str | None:
+        """For clients."""
+
+
+def make_server(
+    concurrent_calls: int, metrics: RefusalMetrics | None = None, tls: ServerTls | None = None
+) -> grpc.aio.Server:
     """Returns a server without ports.
 
     Args:
@@ -35,7 +57,7 @@ def make_server(concurrent_calls: int, metrics: Metrics | None = None, tls: Serv
     return grpc.aio.server(interceptors=[make_guard(concurrent_calls, metrics, tls)], options=SERVER_OPTIONS)
 
 
-def add_ports(server: grpc.aio.Server, entry: ServiceEntry, tls: ServerTls, settings: ServiceSettings) -> None:
+def add_ports(server: grpc.aio.Server, entry: ServiceEntry, tls: ServerTls, settings: ListenAddresses) -> None:
     """Listens for peers and operator with mutual TLS, for clients with plain TLS; where, the settings may say."""
     with listening_at(address := settings.listen or entry.address):
         server.add_secure_port(address, tls.for_peers())
@@ -60,7 +82,7 @@ def listening_at(address: str) -> Iterator[None]:
         ) from error
 
 
-def peer_channel(entry: ServiceEntry, secrets: Secrets) -> grpc.aio.Channel:
+def peer_channel(entry: ServiceEntry, secrets: TlsSecrets) -> grpc.aio.Channel:
     """Returns a mutual-TLS channel to a service, as the holder of `secrets`."""
     credentials = grpc.ssl_channel_credentials(pinned_roots(entry), secrets.tls_key, secrets.tls_certificate)
     return secure_channel(entry.address, entry, credentials)
@@ -74,9 +96,9 @@ class Transport:
         make_server: as the function of this name, and so on.
     """
 
-    make_server: Callable[[int, Metrics, ServerTls], grpc.aio.Server]
-    add_ports: Callable[[grpc.aio.Server, ServiceEntry, ServerTls, ServiceSettings], None]
-    peer_channel: Callable[[ServiceEntry, Secrets], grpc.aio.Channel]
+    make_server: Callable[[int, RefusalMetrics, ServerTls], grpc.aio.Server]
+    add_ports: Callable[[grpc.aio.Server, ServiceEntry, ServerTls, ListenAddresses], None]
+    peer_channel: Callable[[ServiceEntry, TlsSecrets], grpc.aio.Channel]
     public_channel: Callable[[ServiceEntry], grpc.aio.Channel]
 
 

@@ -14,10 +14,10 @@ import grpc
 import grpc.aio
 import pytest
 
+from croupier.net.limits import MAX_FIELDS
 from croupier.net.sizes import MESSAGE_BYTES
+from croupier.net.transport import make_server
 from croupier.protocol.errors import Code, Refusal
-from croupier.runtime.limits import MAX_FIELDS
-from croupier.runtime.transport import make_server
 from tests.support.http2 import Caller
 
 pytestmark = pytest.mark.asyncio
@@ -87,7 +87,7 @@ def no_garbage_collector() -> Iterator[None]:
 
 async def test_no_message_outlives_its_call_whatever_the_answer(caplog: pytest.LogCaptureFixture) -> None:
     """A stranger took 4.5 GB in 12 s: cycles kept every refused call until the garbage collector came."""
-    caplog.set_level(logging.CRITICAL, "croupier.runtime.guard")  # a kept record would keep its traceback
+    caplog.set_level(logging.CRITICAL, "croupier.net.guard")  # a kept record would keep its traceback
     kinds = {
         b"yes!" + bytes(1000): None,
         b"no!!" + bytes(1000): grpc.StatusCode.NOT_FOUND,
@@ -138,7 +138,7 @@ async def not_reading(address: str, source: str) -> AsyncIterator[DoesNotRead]:
 
 async def test_answers_that_are_not_read_keep_no_other_answer_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """248 small calls from 5 addresses had every other client refused, as long as their connections lasted."""
-    monkeypatch.setattr("croupier.runtime.guard.BUDGET_BYTES", 4 * MESSAGE_BYTES)  # 16 answers, 4 of one address
+    monkeypatch.setattr("croupier.net.guard.BUDGET_BYTES", 4 * MESSAGE_BYTES)  # 16 answers, 4 of one address
     async with answering() as address, AsyncExitStack() as entered:
         strangers = [await entered.enter_async_context(not_reading(address, f"127.0.0.{n}")) for n in range(61, 66)]
         for stranger in strangers[:4]:
@@ -153,7 +153,7 @@ async def test_answers_that_are_not_read_keep_no_other_answer_back(monkeypatch: 
 
 
 async def test_an_answer_that_is_not_read_in_time_ends_with_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("croupier.runtime.guard.LEAVES_S", 0.01)
+    monkeypatch.setattr("croupier.net.guard.LEAVES_S", 0.01)
     async with answering() as address, not_reading(address, "127.0.0.61") as stranger, asyncio.timeout(60):
         await stranger.ask(1)
         await stranger.gone

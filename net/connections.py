@@ -17,7 +17,7 @@ import stat
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
-from croupier.runtime.shares import Holdings, caller_at
+from croupier.net.shares import Holdings, caller_at
 
 __all__ = ["CONNECTIONS", "ConnectionWatch", "HangUp"]
 

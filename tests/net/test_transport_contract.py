@@ -16,6 +16,8 @@ import pytest
 
 from croupier.deploy.operator.keys import make_deployment
 from croupier.net.sizes import MESSAGE_BYTES
+from croupier.net.tls import ServerTls, caller_name
+from croupier.net.transport import TLS, Transport
 from croupier.protocol.deployment import OPERATOR, Deployment
 from croupier.protocol.errors import Code, Refusal, refusal_of
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -24,8 +26,6 @@ from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.logs import JsonFormatter
 from croupier.runtime.metrics import Metrics
 from croupier.runtime.service_directory import Secrets, ServiceSettings, load_secrets
-from croupier.runtime.tls import ServerTls, caller_name
-from croupier.runtime.transport import TLS, Transport
 from tests.support.http2 import calling
 from tests.support.in_memory import Network
 
@@ -181,7 +181,7 @@ async def test_a_refused_call_writes_a_short_line_and_many_write_few(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A call of 8 KB wrote a line of 24 KB."""
-    caplog.set_level(logging.INFO, "croupier.runtime.guard")
+    caplog.set_level(logging.INFO, "croupier.net.guard")
     async with placed(tmp_path, Network().transport) as place, place.as_client() as channel:
         stub = stubs.ShufflerStub(channel)
         with pytest.raises(grpc.aio.AioRpcError):
@@ -203,9 +203,7 @@ async def test_a_call_that_fails_inside_writes_a_traceback_and_many_write_few(
         for _ in range(100):
             with pytest.raises(grpc.aio.AioRpcError):
                 await stubs.ShufflerStub(channel).GetRound(rpc.GetRoundRequest(round_id="fail"), timeout=20)
-    ours = [
-        record for record in caplog.records if record.name == "croupier.runtime.guard"
-    ]  # others tell of earlier tests
+    ours = [record for record in caplog.records if record.name == "croupier.net.guard"]  # others tell of earlier tests
     seconds = len({int(record.created) for record in ours}) + 1
     assert len(ours) <= 20 * seconds
     assert 1 <= sum(record.exc_info is not None for record in ours) <= seconds
