@@ -23,7 +23,7 @@ _CHANNEL_OPTIONS = [
 
 
 class ClientTransport(Protocol):
-    """How a client reaches the services; `runtime.transport.Transport` includes it."""
+    """How a client reaches the services; `net.transport.Transport` includes it."""
 
     @property
     def public_channel(self) -> Callable[[ServiceEntry], grpc.aio.Channel]:
