@@ -8,7 +8,7 @@ EXTRAS ?= demo
 # A deployment is many processes, tests are hundreds of them: none should compile every source file again.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: help demo train test coverage faults fuzz hunt check docs protos vectors lock node bench release clean
+.PHONY: help demo train test coverage faults fuzz hunt check docs protos vectors lock node web bench release clean
 help:
 	@echo "make demo    install, run the whole deployment on 6,366 real answers, show the result"
 	@echo "make train   install, train a model on shuffled gradients"
@@ -18,10 +18,11 @@ help:
 	@echo "make hunt    an hour of random settings: is a certificate below the truth?"
 	@echo "make check   formatting, lint, types, architecture, drift of the generated code, documentation"
 	@echo "make docs    the documentation site, in build/site"
-	@echo "make protos  regenerate protocol/v1 from proto/"
+	@echo "make protos  regenerate protocol/v1 from proto/, and the JSON schema of certificates"
 	@echo "make vectors make the golden vectors for clients in other languages again"
 	@echo "make lock    the hashes of the packages in the services' image, for the versions of constraints.txt"
 	@echo "make node    the JavaScript client of examples/node on the vectors and a deployment (needs Node and npm)"
+	@echo "make web     the participants' page from its sources in web/; fails if the committed page was another (needs Node and npm)"
 	@echo "make release wheel and source distribution of the commit, built twice and compared, with checksums and a bill of materials, in dist/"
 	@echo "make bench   how long certificates take; throughput against the number of users; a cluster; load; stores; compared with the last run"
 
@@ -99,6 +100,14 @@ lock: $(VENV)/.installed-dev
 node: $(VENV)/.installed-dev
 	cd examples/node && npm ci --ignore-scripts --no-audit --no-fund
 	$(BIN)/python -m tests.another_client.node
+
+# With the versions and hashes of web/package-lock.json the page has the same bytes on every machine.
+web: $(VENV)/.installed-dev
+	cd web && npm ci --ignore-scripts --no-audit --no-fund
+	$(BIN)/python -m grpc_tools.protoc --proto_path=proto --plugin=protoc-gen-es=web/node_modules/.bin/protoc-gen-es \
+	  --es_out=web/src/gen --es_opt=target=ts,import_extension=js proto/protocol/v1/*.proto
+	cd web && npm run --silent types && node build.mjs
+	git diff --exit-code --stat -- web deploy/page
 
 release: $(VENV)/.installed-dev
 	$(BIN)/python .ci/release

@@ -17,12 +17,16 @@ import numpy as np
 from croupier.accountant.bounds.least import least_of
 from croupier.accountant.bounds.profile import Curve, NoAmplification, PrivacyProfile, Victim, smallest_epsilon
 from croupier.accountant.mechanisms.base import Randomizer
-from croupier.accountant.results import TierCertificate, round_up
+from croupier.accountant.privacy_curve import Proof
+from croupier.accountant.results import TierCertificate
 from croupier.accountant.victims import Group
+from croupier.protocol.codes import Method, Step
+from croupier.protocol.statements import Statement, state
 
 __all__ = [
     "LOCAL",
     "MAX_COMPOSED_ROUNDS",
+    "NOT_AMPLIFIED",
     "Answer",
     "Choice",
     "answer_of",
@@ -30,8 +34,17 @@ __all__ = [
     "times",
 ]
 
-LOCAL = "local budget"
-NO_LESS = "no amplification: the local budget"
+LOCAL: Proof = (state(Method.LOCAL_BUDGET),)
+NOT_AMPLIFIED = frozenset(
+    {
+        Step.NO_OTHERS,
+        Step.LENGTH_SHOWS_SIGMA,
+        Step.LENGTH_SHOWS_RECORD_SIGMA,
+        Step.NOISE_REACHES_FAR,
+        Step.LOCAL_IS_LEAST,
+    }
+)
+"""The steps that say why a certificate is the local budget."""
 MAX_COMPOSED_TIERS = 8
 """With more budgets the exchange bound gives the number of one round only, and the blanket's curve is composed."""
 LOWEST = 0.8
@@ -48,8 +61,7 @@ class Answer:
     alone: float
     """What was asked for, epsilon or delta, in one round."""
     slack: float
-    method: str
-    steps: tuple[str, ...]
+    method: Proof
 
 
 @dataclass(frozen=True)
@@ -59,8 +71,8 @@ class _Reached:
     epsilon: float
     delta: float
     slack: float
-    method: str
-    steps: tuple[str, ...]
+    method: Proof
+    steps: tuple[Statement[Step], ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,9 +106,9 @@ def answer_of(
     at = _share(epsilon or 0.0, rounds)
     found = _local(victim, per_round, at, randomizer.spends_local_delta)
     curves: list[Curve] = []
-    lines: list[str] = []
+    tried: list[Statement[Step]] = []
     if group.others.honest == 0 and (delta is not None or group.others.count.size == 0):
-        found = replace(found, steps=("no other honest client: the local budget is certified",))
+        found = replace(found, steps=(state(Step.NO_OTHERS),))
     else:
         # Bits have closed forms; with many budgets of noise every evaluation of the exchange bound takes long.
         slow = not randomizer.clones_are_fair_bits and group.others.count.size > MAX_COMPOSED_TIERS
@@ -104,12 +116,12 @@ def answer_of(
             started = time.perf_counter()
             least = enough if slow and title == "exchange" else 0.0
             if title == "exchange" and (found.delta if per_round is None else found.epsilon) <= least:
-                lines.append(f"{title}: nothing to gain")
+                tried.append(state(Step.NOTHING_TO_GAIN, bound=title))
                 continue
             aim = per_round or (None if about is None else _target(about))
             curve = make(_target(found.delta) if aim is None and title == "exchange" else aim)
             if isinstance(curve, NoAmplification):
-                lines.append(f"{title}: {curve.reason}")
+                tried.append(curve.reason)
                 continue
             if title == "exchange" and choice.composed_only and rounds > 1:
                 curves.append(curve)
@@ -118,14 +130,13 @@ def answer_of(
             if better is not None or title == "blanket":
                 curves.append(curve)
             if better is None:
-                lines.append(f"{title}: no less")
+                tried.append(state(Step.NO_LESS, bound=title))
             else:
                 found = better
-                lines.append(_said(title, found, delta, started))
-        if found.method == LOCAL:
-            reasons = [line.partition(": ")[2] for line in lines if "no amplification" in line]
-            found = replace(found, steps=(*found.steps, *(reasons or (NO_LESS,))))
-        found = replace(found, steps=(*found.steps, "; ".join(lines)))
+                tried.append(_found(title, found, delta, started))
+        if found.method == LOCAL and not any(one.code in NOT_AMPLIFIED for one in tried):
+            tried.append(state(Step.LOCAL_IS_LEAST))
+        found = replace(found, steps=(*found.steps, *tried))
     alone = found.delta if per_round is None else found.epsilon
     to_compose = _least_to_compose(curves, group, per_round or _target(about or found.delta))
     found = _basic(found, rounds)
@@ -141,8 +152,9 @@ def answer_of(
         delta=found.delta,
         grouped=group.several,
         privacy_profile=to_compose,
+        steps=found.steps,
     )
-    return Answer(tier, alone, found.slack, found.method, found.steps)
+    return Answer(tier, alone, found.slack, found.method)
 
 
 Make = Callable[[float | None], Curve | NoAmplification]
@@ -162,9 +174,9 @@ def _bounds(group: Group, randomizer: Randomizer, choice: Choice) -> Iterator[tu
             yield worst.title, lambda delta: worst
     yield "blanket", lambda delta: randomizer.profile(victim, others, delta)
     if choice.blanket_only:
-        yield "exchange", lambda delta: NoAmplification("not asked for")
+        yield "exchange", lambda delta: NoAmplification(state(Step.NOT_ASKED_FOR, bound="exchange"))
     elif late():
-        yield "exchange", lambda delta: NoAmplification("the time is over")
+        yield "exchange", lambda delta: NoAmplification(state(Step.TIME_OVER, bound="exchange"))
     else:
         yield "exchange", lambda delta: randomizer.exchange_profile(victim, others, delta)
 
@@ -217,11 +229,9 @@ def _better(curve: Curve, found: _Reached, *, delta: float | None, epsilon: floa
     inverse = curve.smallest_epsilon(delta, found.epsilon, floor=floor)
     if inverse.reached is None or inverse.epsilon >= found.epsilon:
         return None
-    line = (
-        f"epsilon {round_up(inverse.epsilon, 9)} reaches delta {round_up(inverse.reached.value, 9)}, "
-        f"of which {round_up(inverse.reached.slack, 3)} is slack, after {inverse.evaluations} evaluations"
-    )
-    return _Reached(inverse.epsilon, delta, inverse.reached.slack, curve.method, (*found.steps, *curve.explain(), line))
+    value, slack = inverse.reached.value, inverse.reached.slack
+    line = state(Step.REACHED, epsilon=inverse.epsilon, delta=value, slack=slack, evaluations=inverse.evaluations)
+    return _Reached(inverse.epsilon, delta, slack, curve.method, (*found.steps, *curve.explain(), line))
 
 
 def _target(delta: float) -> float:
@@ -229,9 +239,11 @@ def _target(delta: float) -> float:
     return min(max(delta, 1e-250), 0.5)
 
 
-def _said(name: str, found: _Reached, delta: float | None, started: float) -> str:
-    number = f"epsilon {round_up(found.epsilon)}" if delta is not None else f"delta {round_up(found.delta)}"
-    return f"{name}: {number} ({found.method}) in {time.perf_counter() - started:.3f} s"
+def _found(bound: str, found: _Reached, delta: float | None, started: float) -> Statement[Step]:
+    seconds = time.perf_counter() - started
+    if delta is None:
+        return state(Step.FOUND_DELTA, bound=bound, delta=found.delta, seconds=seconds)
+    return state(Step.FOUND_EPSILON, bound=bound, epsilon=found.epsilon, seconds=seconds)
 
 
 def _basic(one: _Reached, rounds: int) -> _Reached:
@@ -243,7 +255,7 @@ def _basic(one: _Reached, rounds: int) -> _Reached:
         epsilon=times(one.epsilon, rounds),
         delta=min(1.0, times(one.delta, rounds)),
         slack=min(1.0, one.slack * rounds),
-        method=f"{one.method}; basic composition over {rounds} rounds",
+        method=(*one.method, state(Method.BASIC_COMPOSITION, rounds=rounds)),
     )
 
 
@@ -267,9 +279,9 @@ def _composed(
 
     target = basic.delta if delta is None else delta
     if rounds > MAX_COMPOSED_ROUNDS:
-        return replace(basic, steps=(*basic.steps, f"more than {MAX_COMPOSED_ROUNDS:,} rounds: basic composition only"))
+        return replace(basic, steps=(*basic.steps, state(Step.ROUNDS_ONLY_ADDED, most=MAX_COMPOSED_ROUNDS)))
     if not LEAST_DELTA <= target < 1:
-        return replace(basic, steps=(*basic.steps, f"delta below {LEAST_DELTA:g}: basic composition only"))
+        return replace(basic, steps=(*basic.steps, state(Step.DELTAS_ONLY_ADDED, least=LEAST_DELTA)))
     together = ComposedProfile([Round(curve, victim.local_epsilon, rounds)], target)
     if delta is None:
         bound = together.delta(epsilon or 0.0)
@@ -281,8 +293,8 @@ def _composed(
     inverse = smallest_epsilon(together, delta, basic.epsilon)
     if inverse.reached is None:
         return basic
-    reached = round_up(inverse.reached.value, 9)
-    line = f"epsilon {round_up(inverse.epsilon, 9)} reaches delta {reached} over {rounds} rounds"
+    reached = inverse.reached.value
+    line = state(Step.REACHED_OVER_ROUNDS, epsilon=inverse.epsilon, delta=reached, rounds=rounds)
     return _Reached(inverse.epsilon, delta, inverse.reached.slack, together.method, (*together.explain(), line))
 
 

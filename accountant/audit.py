@@ -11,9 +11,12 @@ from typing import Any
 
 from croupier.accountant.attacks.lower_bound import lower_bound
 from croupier.accountant.budgets import Budgets
+from croupier.accountant.certificate import Certificate
 from croupier.accountant.certification import certify
 from croupier.accountant.mechanisms.base import Randomizer
-from croupier.accountant.results import Certificate, LowerBound
+from croupier.accountant.ranges import Linkage
+from croupier.accountant.results import LowerBound
+from croupier.protocol.statements import written_json
 
 __all__ = ["Audit", "audit"]
 
@@ -42,8 +45,8 @@ class Audit:
                 "epsilon": certificate.epsilon,
                 "delta": certificate.delta,
                 "grade": certificate.grade,
-                "method": certificate.method,
-                "assumptions": list(certificate.assumptions),
+                "method": written_json(certificate.method),
+                "assumptions": written_json(certificate.assumptions),
             },
             "ratio": self.ratio,
         }
@@ -55,7 +58,7 @@ def audit(
     *,
     delta: float,
     dishonest: int,
-    linkage: str,
+    linkage: Linkage,
     seconds: float,
     progress: Callable[[LowerBound, int], None] | None = None,
 ) -> Audit:

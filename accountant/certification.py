@@ -17,11 +17,16 @@ import numpy as np
 from croupier.accountant.answers import LOCAL, Answer, Choice, answer_of, composed_curve, times
 from croupier.accountant.bounds.profile import PrivacyProfile, Victim
 from croupier.accountant.budgets import AnyBudgets, Budgets, as_budgets
+from croupier.accountant.certificate import Certificate
+from croupier.accountant.mechanism_choice import MeanCost, other_for_a_mean, remark, standard_error, worth_trying
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.registry import as_randomizer
-from croupier.accountant.privacy_filter import FIXED_TERMS
+from croupier.accountant.privacy_curve import Proof
 from croupier.accountant.ranges import (
     DEFAULT_DELTA,
+    Bounds,
+    Linkage,
+    check_bounds,
     check_count,
     check_epsilon,
     check_linkage,
@@ -29,22 +34,10 @@ from croupier.accountant.ranges import (
     is_number,
     outside,
 )
-from croupier.accountant.results import (
-    Certificate,
-    Comparison,
-    Grade,
-    Guarantee,
-    LowerBound,
-    round_up,
-)
+from croupier.accountant.results import Comparison, Grade, Guarantee, LowerBound
 from croupier.accountant.victims import groups_of_victims
-
-BOUNDS = ("all", "blanket")
-"""Which bounds the certificate is the least of; the local budget is always one of them."""
-UNIFORM_ORDER = (
-    "at least one shuffler keeps its order secret: to the observer, the order of the honest clients' reports that pass "
-    "through it is uniformly random"
-)
+from croupier.protocol.codes import Assumption, Method, Note, Step
+from croupier.protocol.statements import Statement, state
 
 
 def certify(
@@ -54,11 +47,11 @@ def certify(
     delta: float | None = None,
     epsilon: float | None = None,
     dishonest: int = 0,
-    linkage: str = "separate",
+    linkage: Linkage = "separate",
     rounds: int = 1,
     attack: bool = True,
     compare_all: bool = False,
-    bounds: str = "all",
+    bounds: Bounds = "all",
     adaptive_order: bool = False,
     seconds: float | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -73,14 +66,17 @@ def certify(
         epsilon: alternatively the total epsilon, >= 0; the certificate then gives delta. Exactly one of the two.
         dishonest: how many of the other clients may collude with the observer, or lie about their budget.
         linkage: "separate" (budgets and reports are shuffled apart) or "stratified" (a report shows its tier).
-        attack: put the strongest quick attack beside the certificate, and refute published figures below it.
+        attack: put the strongest quick attack beside the certificate, and refute published figures below it; and
+            remark, as the last step of the last tier, where the other one of laplace and onebit is much better for a
+            mean.
         compare_all: put every published bound beside the certificate, and not only the one that has personal budgets.
         rounds: how many such releases one client may take part in, each a batch of its own.
         bounds: "all" (the least of the local budget, the blanket bound, the exchange bound and, where it can be
             enumerated, the exact worst case) or "blanket" (the local budget and the blanket bound).
         adaptive_order: the clients answer one after the other in a secret uniform order, and what a client is asked may
             depend on the answers before it. Only the blanket bound holds then, and only for bits and half spheres.
-        seconds: after so many no slower bound is begun; tiers that are left keep the blanket's. None: no limit.
+        seconds: after this time no slower bound is begun, tiers that are left keep the blanket's, and nothing is
+            remarked. None: no limit.
         progress: called with the number of tiers that are done, and of all.
 
     Neighbouring relation: replace-one. Direction of error: epsilon (or delta) is never below the exact one, and never
@@ -117,6 +113,23 @@ def certify(
     # At the delta that is certified, which may be a local one and larger than what was asked for.
     at = None if delta is None else reached
     lower = _lower_bound(budgets, randomizer, at, epsilon, dishonest, linkage, rounds) if attack else None
+    remarks: tuple[Statement[Step], ...] = ()
+    remarked = attack and delta is not None and not adaptive_order and seconds is None
+    other = other_for_a_mean(randomizer) if remarked else None
+    if other is not None and worth_trying(budgets, randomizer, other):
+        found = certify(
+            budgets,
+            other,
+            delta=delta,
+            dishonest=dishonest,
+            linkage=linkage,
+            rounds=rounds,
+            attack=False,
+            bounds=bounds,
+        )
+        costs = ((randomizer, worst.tier.epsilon), (other, found.epsilon))
+        remarks = remark(*(MeanCost(one, most, standard_error(budgets, one)) for one, most in costs))
+    tiers = [answer.tier for answer in answers]
     return Certificate(
         epsilon=worst.tier.epsilon,
         delta=reached,
@@ -126,7 +139,7 @@ def certify(
         num_users=budgets.num_users,
         dishonest=dishonest,
         numerical_slack=max(answer.slack for answer in answers),
-        tiers=tuple(answer.tier for answer in answers),
+        tiers=(*tiers[:-1], replace(tiers[-1], steps=(*tiers[-1].steps, *remarks))),
         everyone_else_colludes=local,
         comparison=()
         if rounds > 1
@@ -138,7 +151,6 @@ def certify(
         randomizer=randomizer.name,
         linkage=linkage,
         rounds=rounds,
-        steps=tuple(f"tier {round_up(a.tier.local_epsilon)}: {step}" for a in answers for step in a.steps),
     )
 
 
@@ -189,9 +201,9 @@ def check_setting(
     randomizer: Randomizer,
     delta: float | None,
     dishonest: int,
-    linkage: str,
+    linkage: Linkage,
     rounds: int,
-    bounds: str,
+    bounds: Bounds,
     adaptive_order: bool,
 ) -> None:
     """Raises ValueError for an argument of `certify` outside its range."""
@@ -200,8 +212,7 @@ def check_setting(
     check_count(dishonest, "dishonest")
     check_count(rounds, "rounds", 1)
     check_linkage(linkage)
-    if bounds not in BOUNDS:
-        raise outside("bounds", bounds, f"one of {', '.join(BOUNDS)}")
+    check_bounds(bounds)
     check_order(randomizer, adaptive_order)
 
 
@@ -210,45 +221,37 @@ def _local(budgets: Budgets, randomizer: Randomizer, rounds: int) -> Guarantee:
         epsilon=times(randomizer.shown(float(budgets.local_epsilon[-1])), rounds),
         delta=min(1.0, times(float(budgets.local_delta.max()), rounds)) if randomizer.spends_local_delta else 0.0,
         grade=Grade.CERTIFIED,
-        method=_of_unit(LOCAL if rounds == 1 else f"{LOCAL}, basic composition", randomizer),
-        assumptions=("every party but the client itself may be dishonest",),
+        method=_of_unit(LOCAL if rounds == 1 else (*LOCAL, state(Method.BASIC_COMPOSITION, rounds=rounds)), randomizer),
+        assumptions=(state(Assumption.EVERYONE_ELSE_DISHONEST),),
     )
 
 
-def _of_unit(method: str, randomizer: Randomizer) -> str:
+def _of_unit(method: Proof, randomizer: Randomizer) -> Proof:
     """The method, and whose data it is about where that is less than a user's."""
-    return method if randomizer.unit == "user" else f"{method} of one {randomizer.unit}, not of a user"
+    return method if randomizer.unit == "user" else (*method, state(Method.ONE_RECORD))
 
 
 def _assumptions(
-    randomizer: Randomizer, dishonest: int, linkage: str, rounds: int, budgets: Budgets, adaptive_order: bool
-) -> tuple[str, ...]:
-    together = f"every round has fresh randomness, and one client takes part in at most {rounds}"
+    randomizer: Randomizer, dishonest: int, linkage: Linkage, rounds: int, budgets: Budgets, adaptive_order: bool
+) -> tuple[Statement[Assumption], ...]:
+    fixed = state(Assumption.FIXED_TERMS)
     if randomizer.local_assumptions:
-        return (*randomizer.local_assumptions, *((together, FIXED_TERMS) if rounds > 1 else ()))
-    lines = [
-        "neighbouring data sets differ in the value of one user (replace-one)",
+        together = (state(Assumption.FRESH_NOISE, rounds=rounds), fixed)
+        return (*randomizer.local_assumptions, *(together if rounds > 1 else ()))
+    found = [
+        state(Assumption.REPLACE_ONE),
         randomizer.statement,
-        UNIFORM_ORDER,
-        f"at most {dishonest} of the other clients are dishonest, lie about their budget or collude",
-        "the multiset of local budgets is public and does not depend on the data",
+        state(Assumption.UNIFORM_ORDER),
+        state(Assumption.DISHONEST_CLIENTS, dishonest=dishonest),
+        state(Assumption.BUDGETS_PUBLIC),
+        state(Assumption.ADAPTIVE_ORDER if adaptive_order else Assumption.INDEPENDENT_REPORTS),
+        state(Assumption.BUDGETS_UNLINKED if linkage == "separate" else Assumption.BUDGETS_SHOWN),
     ]
-    if adaptive_order:
-        lines.append("clients answer in a secret uniform order; what they are asked may depend on earlier answers")
-    else:
-        lines.append("no report depends on the report of another user")
-    if linkage == "separate":
-        lines.append("nothing links a report to the budget it was made with")
-    else:
-        lines.append("a report shows its tier: only the victim's own tier hides it")
     if rounds > 1:
-        lines.append(
-            f"every round is a fresh shuffle of fresh randomness, and one client takes part in at most {rounds}"
-        )
-        lines.append(FIXED_TERMS)
+        found += [state(Assumption.FRESH_SHUFFLES, rounds=rounds), fixed]
     if bool((budgets.local_delta > 0).any()) and not randomizer.spends_local_delta:
-        lines.append("the declared local deltas are not spent: this randomizer is pure")
-    return tuple(lines)
+        found.append(state(Assumption.LOCAL_DELTAS_UNSPENT))
+    return tuple(found)
 
 
 def _lower_bound(
@@ -257,7 +260,7 @@ def _lower_bound(
     delta: float | None,
     epsilon: float | None,
     dishonest: int,
-    linkage: str,
+    linkage: Linkage,
     rounds: int,
 ) -> LowerBound | None:
     from croupier.accountant.attacks.lower_bound import is_attackable, lower_bound
@@ -285,9 +288,11 @@ def _comparison(
     return compare(budgets, randomizer, reached, attack=attack, only=None if everything else ("GSPA Thm 2",))
 
 
-def _in_this_deployment(row: Comparison, dishonest: int, linkage: str) -> Comparison:
+def _in_this_deployment(row: Comparison, dishonest: int, linkage: Linkage) -> Comparison:
     """A published theorem is none where its assumptions fail: all users honest, no report linked to its budget."""
     if row.grade is not Grade.CERTIFIED or (dishonest == 0 and linkage == "separate"):
         return row
-    missing = "a report shows its tier" if linkage == "stratified" else f"{dishonest} of the others may be dishonest"
-    return replace(row, grade=Grade.HEURISTIC, note=f"{row.note}; it does not allow for this: {missing}")
+    missing = state(Note.IGNORES_SHOWN_BUDGETS)
+    if linkage == "separate":
+        missing = state(Note.IGNORES_DISHONEST, dishonest=dishonest)
+    return replace(row, grade=Grade.HEURISTIC, notes=(*row.notes, missing))

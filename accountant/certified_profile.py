@@ -14,14 +14,16 @@ from io import StringIO
 from typing import Any, Literal
 
 from croupier.accountant.budgets import AnyBudgets, as_budgets
+from croupier.accountant.certificate import Certificate
 from croupier.accountant.certification import certify
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.registry import as_randomizer
 from croupier.accountant.numerics.binomial import UNIT
 from croupier.accountant.numerics.chords import Chords, crossing
-from croupier.accountant.ranges import check_delta, check_epsilon, outside
-from croupier.accountant.results import Certificate, Grade, LowerBound, round_down, round_up
+from croupier.accountant.ranges import Linkage, check_delta, check_epsilon, outside
+from croupier.accountant.results import Grade, LowerBound
 from croupier.accountant.rich_display import folded_list, html_table
+from croupier.protocol.rounding import round_down, round_up
 
 __all__ = ["CertifiedProfile", "CurveSpan", "ProfilePoint", "certified_line", "privacy_profile", "profile_at"]
 
@@ -29,8 +31,11 @@ Node = tuple[float, float]
 DRAWN = 4
 """Parts of a chord in a plot. The line is at most about 0.3 % above a chord between deltas of which one is half."""
 CLOSE = 1.05
-"""A chord at most this many times above `certify` is not split; each split takes another certificate."""
-MOST_SPLITS = 8
+"""A chord that is at most this many times above the divergence is not split; each split takes another certificate."""
+MOST_BETWEEN = 300
+"""The most points between those that are shown: some five times as many as curves of 80 to 10^6 people take."""
+LARGEST_EXPONENT = 700.0
+"""Up to here e^x is a float."""
 DELTAS = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10)
 
 
@@ -177,7 +182,7 @@ class CertifiedProfile:
             for one in self.points
         ]
         table = html_table(f"{self.randomizer}: what the shuffled batch reveals", rows)
-        table += folded_list("This holds if", self.points[0].certificate.assumptions)
+        table += folded_list("This holds if", map(str, self.points[0].certificate.assumptions))
         try:
             figure = self.plot().figure
         except ImportError:
@@ -234,7 +239,7 @@ def privacy_profile(
     *,
     deltas: Sequence[float] | float | None = None,
     dishonest: int = 0,
-    linkage: str = "separate",
+    linkage: Linkage = "separate",
     rounds: int = 1,
 ) -> CertifiedProfile:
     """Returns the certificate at every one of `deltas`, or at the one; all other arguments are those of `certify`.
@@ -256,7 +261,7 @@ def profile_at(
     budgets: AnyBudgets,
     randomizer: Randomizer | str,
     dishonest: int,
-    linkage: str,
+    linkage: Linkage,
     rounds: int,
     *,
     refine: bool,
@@ -274,27 +279,48 @@ def profile_at(
     for delta in sorted(deltas, reverse=True):
         found = certified(delta)
         points.append(ProfilePoint(max(delta, found.delta), found))
-    between: list[Node] = []
+    local = points[0].certificate.everyone_else_colludes
     nodes = [(point.epsilon, point.certificate.delta) for point in points]
-    for left, right in itertools.pairwise(nodes) if refine else ():
-        between += _between(left, right, partial(certified, alone=True), MOST_SPLITS)
+    between = _between(nodes, (local.epsilon, local.delta), partial(certified, alone=True)) if refine else []
     return CertifiedProfile(family.name, tuple(points), tuple(between))
 
 
-def _between(left: Node, right: Node, certified: Callable[[float], Certificate], splits: int) -> list[Node]:
-    """Returns certified points between two, until the chords are at most about 5 % above `certify`."""
-    if splits == 0 or not right[0] > left[0] or not left[1] > right[1] > 0:
-        return []
-    fall = math.log(left[1] / right[1])
-    found = certified(left[1] * math.exp(-fall / 2))
-    middle = found.epsilon, found.delta
-    if not right[1] < middle[1] < left[1]:  # a local delta that is not amplified
-        return []
-    if left[0] < middle[0] < right[0]:  # else epsilon is 0 or the local budget on both sides, without a chord
-        chord = Chords(*zip(left, right, strict=True)).above(middle[0]) / middle[1]
-        # Above a straight line on a logarithmic scale a chord is cosh(fall / 2), and each of its halves cosh(fall / 4).
-        halves_are_close = math.cosh(fall / 4) <= CLOSE and chord <= math.cosh(fall / 2)
-        if chord <= CLOSE or halves_are_close:
-            return [middle]
-    halves = (_between(*ends, certified, splits - 1) for ends in ((left, middle), (middle, right)))
-    return [middle, *itertools.chain.from_iterable(halves)]
+def _between(nodes: list[Node], local: Node, certified: Callable[[float], Certificate]) -> list[Node]:
+    """Returns certified points between the first node and the last, until no chord is far above the divergence."""
+    found: list[Node] = []
+    whole: set[tuple[Node, Node]] = set()
+    while len(found) < MOST_BETWEEN:
+        # At e^epsilon = 0 the divergence is 1; from the local budget on it is the local delta.
+        line = [(-LARGEST_EXPONENT, 1.0), *sorted({*nodes, *found, local})]
+        far = {
+            (line[k], line[k + 1])
+            for k in range(1, len(line) - 2)
+            if line[k + 1][0] <= nodes[-1][0] and _excess(line[k - 1 : k + 3]) > CLOSE
+        }
+        if not far - whole:
+            break
+        for left, right in sorted(far - whole):
+            one = certified(math.sqrt(left[1] * right[1]))
+            if left[0] < one.epsilon < right[0] and right[1] < one.delta < left[1]:
+                found.append((one.epsilon, one.delta))
+            else:  # epsilon is the same on both sides, or a local delta is not amplified
+                whole.add((left, right))
+    return found
+
+
+def _excess(nodes: Sequence[Node]) -> float:
+    """How many times the chord between the two nodes in the middle may be above the divergence; infinite where unknown.
+
+    The divergence is convex in e^epsilon: it is above the chords on both sides, extended, where its nodes are exact.
+    """
+    end = nodes[2][0]
+    (x0, y0), (xa, ya), (xb, yb), (x1, y1) = ((math.expm1(min(e - end, LARGEST_EXPONENT)), y) for e, y in nodes)
+    if not (xa < xb and ya > yb > 0):
+        return 1.0
+    if not (x0 < xa and xb < x1):
+        return math.inf
+    before, own, after = (ya - y0) / (xa - x0), (yb - ya) / (xb - xa), (y1 - yb) / (x1 - xb)
+    if not before < own < after:
+        return 1.0
+    x = (yb - ya + before * xa - after * xb) / (before - after)  # where the two extended chords meet
+    return (ya + own * (x - xa)) / max(ya + before * (x - xa), yb)

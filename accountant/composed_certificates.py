@@ -15,22 +15,20 @@ from typing import Any
 
 from croupier.accountant.answers import MAX_COMPOSED_ROUNDS
 from croupier.accountant.bounds.profile import Bounded, PrivacyProfile, smallest_epsilon
+from croupier.accountant.certificate import Certificate
 from croupier.accountant.composition import LEAST_DELTA, ComposedProfile, PairProfile, Round
 from croupier.accountant.mechanisms.table import TABLE_ROUNDING
-from croupier.accountant.privacy_filter import (
-    FIXED_TERMS,
-    TOTAL_BEFOREHAND,
-    delta_for_basic,
-    smallest_admitting_epsilon,
-)
+from croupier.accountant.numerics.decimals import sum_above, written
+from croupier.accountant.privacy_curve import Proof
+from croupier.accountant.privacy_filter import delta_for_basic, last_cut, smallest_admitting_epsilon
 from croupier.accountant.ranges import check_target_delta, is_number, outside
-from croupier.accountant.results import Certificate, Grade, Guarantee, round_up, sum_above, written
+from croupier.accountant.results import Grade, Guarantee
 from croupier.accountant.round_cost import RoundCost, curve_points
+from croupier.protocol.codes import Assumption, Method, Step
+from croupier.protocol.rounding import round_up
+from croupier.protocol.statements import Statement, state
 
 __all__ = ["compose", "privacy_loss_distribution"]
-
-_FOLLOWED = 1e-4
-"""A curve is followed to where its delta is this part of the total delta: no filter looks further."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,9 +38,9 @@ class _WorstProfile:
     curves: Sequence[PrivacyProfile]
 
     @property
-    def method(self) -> str:
-        """Of every curve."""
-        return ", ".join(dict.fromkeys(curve.method for curve in self.curves))
+    def method(self) -> Proof:
+        """The methods of every curve."""
+        return tuple(dict.fromkeys(one for curve in self.curves for one in curve.method))
 
     def delta(self, epsilon: float) -> Bounded:
         """See `PrivacyProfile`."""
@@ -52,7 +50,7 @@ class _WorstProfile:
         """The largest."""
         return max(curve.guess(delta) for curve in self.curves)
 
-    def explain(self) -> tuple[str, ...]:
+    def explain(self) -> tuple[Statement[Step], ...]:
         """The steps of every curve."""
         return tuple(line for curve in self.curves for line in curve.explain())
 
@@ -89,32 +87,33 @@ def compose(certificates: Iterable[Certificate], *, delta: float, fixed_terms: b
         for part in [_round(certificate)]
     ]
     costs: Counter[RoundCost] = Counter()
+    least = last_cut(sum(part.count for _, part in rounds), delta)
     for certificate, part in rounds:
-        costs[_cost(certificate, part, delta)] += part.count
+        costs[_cost(certificate, part, least)] += part.count
     admitted = smallest_admitting_epsilon(costs, delta)
-    found = [] if admitted is None else [(admitted, "a privacy filter", delta)]
+    found = [] if admitted is None else [(admitted, Method.PRIVACY_FILTER, delta)]
     assumptions = dict.fromkeys(line for c in certificates for line in c.assumptions)
     if fixed_terms:
         found.extend(_of_fixed_terms(certificates, [part for _, part in rounds], delta))
-        assumptions[FIXED_TERMS] = None
+        assumptions[state(Assumption.FIXED_TERMS)] = None
     else:
-        assumptions[TOTAL_BEFOREHAND] = None
+        assumptions[state(Assumption.TOTAL_BEFOREHAND)] = None
     if not found:
         enough = math.fsum(c.delta for c in certificates) if fixed_terms else delta_for_basic([*costs.elements()])
         raise ValueError(f"delta is {delta!r}; it must be larger: at {round_up(enough)} the releases add up")
     epsilon, way, at = min(found)
-    methods = ", ".join(dict.fromkeys(c.method for c in certificates))
-    method = f"{methods}; {len(certificates)} releases together by {way}"
-    return Guarantee(epsilon, at, Grade.CERTIFIED, method, tuple(assumptions))
+    methods = dict.fromkeys(one for c in certificates for one in c.method)
+    together = sum(certificate.rounds for certificate in certificates)
+    return Guarantee(epsilon, at, Grade.CERTIFIED, (*methods, state(way, rounds=together)), tuple(assumptions))
 
 
 def _of_fixed_terms(
     certificates: Sequence[Certificate], rounds: Sequence[Round], delta: float
-) -> list[tuple[float, str, float]]:
+) -> list[tuple[float, Method, float]]:
     """Returns (epsilon, by what, delta) of what holds where the terms of all releases were fixed beforehand."""
     added = [[(c.epsilon, c.delta) for c in certificates], [_alone(c) for c in certificates]]
     found = [
-        (sum_above([epsilon for epsilon, _ in parts]), "basic composition", max(delta, lost))
+        (sum_above([epsilon for epsilon, _ in parts]), Method.BASIC_COMPOSITION, max(delta, lost))
         for parts, lost in ((parts, sum_above([lost for _, lost in parts])) for parts in added)
         if lost <= delta or sum(written(lost) for _, lost in parts) <= written(delta)
     ]
@@ -124,7 +123,7 @@ def _of_fixed_terms(
         ceiling = min((epsilon for epsilon, _, _ in found), default=sum_above([p.ceiling * p.count for p in rounds]))
         inverse = smallest_epsilon(curve, delta, ceiling)
         if inverse.reached is not None:
-            found.append((inverse.epsilon, "privacy loss distributions", delta))
+            found.append((inverse.epsilon, Method.COMPOSED_LOSSES, delta))
     return found
 
 
@@ -200,12 +199,14 @@ def _pair(epsilon: float, delta: float, alone: Guarantee) -> PairProfile:
     return PairProfile(epsilon, delta)
 
 
-def _cost(certificate: Certificate, part: Round, delta: float) -> RoundCost:
-    """Returns what a filter has to know of one of a certificate's rounds, or of all if they are known together only."""
+def _cost(certificate: Certificate, part: Round, least: float) -> RoundCost:
+    """Returns what a filter has to know of one of a certificate's rounds, or of all if they are known together only.
+
+    least: the delta to which curves are followed.
+    """
     if isinstance(part.profile, PairProfile):
         return RoundCost.of_pair(part.profile.epsilon, part.profile.lost)
     alone = certificate.everyone_else_colludes
-    least = min(_FOLLOWED * delta, 0.5)
     largest = max(tier.local_epsilon for tier in certificate.tiers)
     # A table may show a little more than the budget that it is declared for.
     excess = TABLE_ROUNDING if alone.epsilon > largest * certificate.rounds else 0.0

@@ -12,15 +12,18 @@ import heapq
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from croupier.accountant.bounds.profile import Bounded, PrivacyProfile, smallest_epsilon
 from croupier.accountant.numerics.binomial import UNIT, Floats
 from croupier.accountant.numerics.fourier import STAGE
+from croupier.accountant.privacy_curve import Proof
 from croupier.accountant.ranges import check_count, check_epsilon, outside
-from croupier.accountant.results import round_up
+from croupier.protocol.codes import Method, Step
+from croupier.protocol.rounding import round_up
+from croupier.protocol.statements import Statement, state
 
 __all__ = ["LEAST_DELTA", "ComposedProfile", "PairProfile", "Round", "profile_nodes"]
 
@@ -99,7 +102,7 @@ class PairProfile:
 
     epsilon: float
     lost: float
-    method = "(epsilon, delta) of the whole"
+    method: ClassVar[Proof] = (state(Method.WHOLE_RELEASE),)
 
     def delta(self, epsilon: float) -> Bounded:
         """Lost + (1 - lost) (e^v - e^epsilon)/(e^v + 1), rounded up; v the epsilon of the release."""
@@ -112,9 +115,9 @@ class PairProfile:
         """Its epsilon."""
         return self.epsilon
 
-    def explain(self) -> tuple[str, ...]:
-        """One line."""
-        return (f"any release of epsilon {round_up(self.epsilon)} and delta {round_up(self.lost)}",)
+    def explain(self) -> tuple[Statement[Step], ...]:
+        """See `PrivacyProfile`."""
+        return (state(Step.ANY_RELEASE, epsilon=self.epsilon, delta=self.lost),)
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,11 +200,11 @@ class ComposedProfile:
         return self._composed, self._slack
 
     @property
-    def method(self) -> str:
-        """For the certificate: that of one round, composed."""
-        names = dict.fromkeys(part.profile.method for part in self.rounds)
+    def method(self) -> Proof:
+        """The methods of the rounds, and composition."""
+        methods = dict.fromkeys(one for part in self.rounds for one in part.profile.method)
         total = sum(part.count for part in self.rounds)
-        return f"{', '.join(names)}; privacy loss distributions composed over {total} rounds"
+        return (*methods, state(Method.COMPOSED_LOSSES, rounds=total))
 
     def delta(self, epsilon: float) -> Bounded:
         """See `PrivacyProfile`. Raises ValueError for a negative or non-finite epsilon."""
@@ -213,15 +216,16 @@ class ComposedProfile:
         """As if every round were Gaussian: the root of the sum of squares."""
         return math.sqrt(sum(part.count * part.profile.guess(delta) ** 2 for part in self.rounds))
 
-    def explain(self) -> tuple[str, ...]:
+    def explain(self) -> tuple[Statement[Step], ...]:
         """The steps of every round, and the composition."""
-        lines = [line for part in self.rounds for line in part.profile.explain()]
-        total = sum(part.count for part in self.rounds)
-        lines.append(
-            f"{total} rounds composed: loss distribution of {self._composed.size} points, "
-            f"mass at infinity {self._composed._infinity_mass:.3g}, added for rounding {self._slack:.3g}"
+        composed = state(
+            Step.ROUNDS_COMPOSED,
+            rounds=sum(part.count for part in self.rounds),
+            points=self._composed.size,
+            infinity=self._composed._infinity_mass,
+            rounding=self._slack,
         )
-        return tuple(lines)
+        return (*(step for part in self.rounds for step in part.profile.explain()), composed)
 
 
 def _norm(pmf: Any) -> float:

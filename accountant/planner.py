@@ -10,22 +10,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 import numpy as np
 
 from croupier.accountant.answers import Choice, answer_of
 from croupier.accountant.budgets import AnyBudgets, Budgets, as_budgets
+from croupier.accountant.certificate import Certificate
 from croupier.accountant.certification import certify, check_setting
+from croupier.accountant.mechanism_choice import MeanCost, other_for_a_mean, standard_error
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.registry import as_randomizer
 from croupier.accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
 from croupier.accountant.numerics.largest_point import Reached, largest_point
 from croupier.accountant.numerics.roots import root_between
-from croupier.accountant.ranges import DEFAULT_DELTA, check_count, is_number, outside
-from croupier.accountant.results import Certificate, TierCertificate, round_down, round_up
+from croupier.accountant.ranges import DEFAULT_DELTA, Bounds, Linkage, check_count, is_number, outside
+from croupier.accountant.results import TierCertificate
 from croupier.accountant.victims import groups_of_victims
+from croupier.protocol.rounding import round_down, round_up
 
 __all__ = ["Goal", "Plan", "plan", "resized", "standard_error"]
 
@@ -71,6 +74,8 @@ class Plan:
     certificate: Certificate
     standard_error: float | None
     target_epsilon: float | None
+    for_a_mean: tuple[MeanCost, ...] = ()
+    """laplace and onebit with these budgets, the one that was asked for first; empty for other randomizers."""
 
     def __str__(self) -> str:
         """The answer in one line: "number of users: 3,534 users with local ε 0.5 to 2; …"."""
@@ -97,8 +102,8 @@ def plan(
     budgets: AnyBudgets | None = None,
     rounds: int = 1,
     dishonest: int = 0,
-    linkage: str = "separate",
-    bounds: str = "all",
+    linkage: Linkage = "separate",
+    bounds: Bounds = "all",
     adaptive_order: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Plan:
@@ -145,15 +150,16 @@ def plan(
         if shape is None:
             raise ValueError("neither epsilon nor budgets is given; give a target, or budgets whose accuracy to tell")
         given = shape if num_users is None else resized(shape, num_users)
-        return _answer(Goal.ACCURACY, given, randomizer, asked.certificate(given), None)
+        found = _answer(Goal.ACCURACY, given, randomizer, asked.certificate(given), None)
+        return _with_costs_of_a_mean(found, asked)
     if not (is_number(epsilon) and epsilon > 0):
         raise outside("epsilon", epsilon, "a finite number > 0")
     if num_users is None:
         if shape is None:
             raise ValueError("neither num_users nor budgets is given; one of them is needed")
-        return _found(Goal.NUM_USERS, asked, _Users(shape, dishonest), epsilon)
+        return _with_costs_of_a_mean(_found(Goal.NUM_USERS, asked, _Users(shape, dishonest), epsilon), asked)
     even = Budgets.from_tiers([(1.0, num_users)]) if shape is None else resized(shape, num_users)
-    return _found(Goal.LOCAL_BUDGETS, asked, _Factors(even, epsilon, rounds), epsilon)
+    return _with_costs_of_a_mean(_found(Goal.LOCAL_BUDGETS, asked, _Factors(even, epsilon, rounds), epsilon), asked)
 
 
 @dataclass
@@ -163,16 +169,16 @@ class _Asked:
     randomizer: Randomizer
     delta: float
     dishonest: int
-    linkage: str
+    linkage: Linkage
     rounds: int
-    bounds: str
+    bounds: Bounds
     adaptive_order: bool
     progress: Callable[[int, int], None]
     tried: int = field(default=0, init=False)
     exactly: bool = field(default=False, init=False)
     """Of one tier, too, what `certify` says, and nothing that is about the same and quicker."""
 
-    def certificate(self, budgets: Budgets, bounds: str | None = None, rounds: int | None = None) -> Certificate:
+    def certificate(self, budgets: Budgets, bounds: Bounds | None = None, rounds: int | None = None) -> Certificate:
         """The candidate's; with an attack, unless it is one of a quick bound or of fewer rounds."""
         found = certify(
             budgets,
@@ -300,16 +306,6 @@ def _found(goal: Goal, asked: _Asked, among: _Factors | _Users, epsilon: float) 
         known[start.point, worst] = certificate.epsilon if certificate.delta <= asked.delta else math.inf
 
 
-def standard_error(budgets: Budgets, randomizer: Randomizer) -> float:
-    """Returns that of an estimated mean (range 1) or share, from the randomizers' noise alone.
-
-    Raises:
-        ValueError: the randomizer is a table, which does not say how it is read.
-    """
-    gain, variance = randomizer.signal(budgets.local_epsilon, budgets.local_delta)
-    return math.sqrt(float(variance @ budgets.count)) / float(gain @ budgets.count)
-
-
 def _answer(
     goal: Goal, budgets: Budgets, randomizer: Randomizer, certificate: Certificate, target: float | None
 ) -> Plan:
@@ -318,6 +314,28 @@ def _answer(
     except ValueError:
         error = None
     return Plan(goal, budgets, certificate, error, target)
+
+
+def _with_costs_of_a_mean(found: Plan, asked: _Asked) -> Plan:
+    """The same with what laplace and onebit cost, if it is one of them: not for the sequential order."""
+    other = other_for_a_mean(asked.randomizer)
+    if other is None or asked.adaptive_order:
+        return found
+    alike = certify(
+        found.budgets,
+        other,
+        delta=asked.delta,
+        dishonest=asked.dishonest,
+        linkage=asked.linkage,
+        rounds=asked.rounds,
+        attack=False,
+        bounds=asked.bounds,
+    )
+    costs = ((asked.randomizer, found.certificate.epsilon), (other, alike.epsilon))
+    return replace(
+        found,
+        for_a_mean=tuple(MeanCost(one, epsilon, standard_error(found.budgets, one)) for one, epsilon in costs),
+    )
 
 
 def resized(budgets: Budgets, num_users: int) -> Budgets:

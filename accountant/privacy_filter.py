@@ -4,8 +4,9 @@ Composing privacy loss distributions (`composition`) is valid for terms that wer
 an operator may choose the size, the budgets or the mechanism of the next round by what the last one showed, a *privacy
 filter* is needed: a rule, fixed beforehand, that admits a round only while the total (epsilon, delta) is kept on every
 path. The rule here admits rounds by any of three sums, each with a share of delta of its own: basic composition
-(Rogers et al. 2016), Gaussian variances, and moments at Renyi orders (Feldman, Zrnic 2021; Lecuyer 2021). The proof is
-in docs/accounting.md, section 5.1. What one round costs is read from its curve in `round_cost`.
+(Rogers et al. 2016), Gaussian variances, and moments at Renyi orders (Feldman, Zrnic 2021; Lecuyer 2021). The last two
+cut the tail off every curve, the further out the more rounds there are (`_Cut`), so that a total has no largest number
+of rounds. The proof is in docs/accounting.md, section 5.1. What one round costs is read from its curve in `round_cost`.
 """
 
 from __future__ import annotations
@@ -19,36 +20,30 @@ from fractions import Fraction
 import numpy as np
 
 from croupier.accountant.numerics.binomial import UNIT, Floats
+from croupier.accountant.numerics.decimals import sum_above, written
 from croupier.accountant.numerics.gaussian import gaussian_delta, gaussian_error
 from croupier.accountant.ranges import check_epsilon, check_target_delta
-from croupier.accountant.results import sum_above, written
 from croupier.accountant.round_cost import ORDERS, RoundCost
 
-__all__ = ["FIXED_TERMS", "TOTAL_BEFOREHAND", "PrivacyFilter", "delta_for_basic", "smallest_admitting_epsilon"]
+__all__ = ["PrivacyFilter", "delta_for_basic", "last_cut", "smallest_admitting_epsilon"]
 
-FIXED_TERMS = (
-    "the terms of all releases were fixed before the first result: which releases there are, and who takes part in "
-    "each with which budget, does not depend on earlier results"
-)
-"""What composing privacy losses, or adding the whole of all deltas, assumes. A privacy filter does not assume it."""
-TOTAL_BEFOREHAND = (
-    "this epsilon and delta, as a total that every release kept, were fixed before the first result: a total that is "
-    "read from releases afterwards promises nothing where results decided which releases there are"
-)
-"""What the smallest filter that admits some rounds assumes. For a limit that was set beforehand nothing is assumed."""
-
-_BASIC_SHARE = Fraction(1, 4)
+BASIC_SHARE = Fraction(1, 4)
 """The part of delta for paths on which epsilons and deltas add up to little enough: pure budgets need nothing of it."""
-_LOST_SHARE = Fraction(1, 8)
+LOST_SHARE = Fraction(1, 8)
 """The part of delta for what the other paths lose with certainty: local deltas, and the cut tails of curves."""
-_GAUSSIAN_SHARE = Fraction(3, 8)
+GAUSSIAN_SHARE = Fraction(3, 8)
 """The part of delta for paths that Gaussian variances admit, which is most rounds of many people: 3/8 instead of all of
 it costs 4 % of epsilon at delta = 1e-6."""
-_RENYI_SHARE = Fraction(1, 4)
+RENYI_SHARE = Fraction(1, 4)
 """The part of delta for paths that moments admit: rounds whose loss is large and bounded, where they are sharper."""
-_CUT = 1e-4
-"""A curve is followed to where its delta is at most this part of the total delta; the tail counts as lost. A deeper cut
-makes variances larger, a shallower one uses up the share for what is lost: at this one after 1,250 rounds or more."""
+_FIRST_CUT = 1e-4
+"""The first way to cut: a curve is followed to where its delta is at most this part of the total delta, and the tail
+counts as lost. Enough for 1,093 rounds. Further out a curve is less sharp: at 1e-5 some rounds cost 9 % more."""
+_NEXT_CUT = 1 / 50
+"""Every further way cuts this much further out, with `_NEXT_PART` of the shares of delta: each is enough for 6.25 times
+as many rounds as the one before it, the second for 6,835."""
+_NEXT_PART = Fraction(1, 8)
+"""The first way has 7/8 of the shares, which costs 0.5 % of epsilon at delta = 1e-6; the second 8 %, the third 15 %."""
 _CONVERSION: Floats = (ORDERS - 1) * np.log1p(-1 / ORDERS) - np.log(ORDERS)
 """For every order a, ln of the least c with (1 - e^-x)_+ <= c e^((a - 1) x) for all x: ((a - 1)/a)^(a - 1) / a."""
 
@@ -107,7 +102,86 @@ def smallest_admitting_epsilon(
 
 def delta_for_basic(rounds: Sequence[RoundCost]) -> float:
     """Returns a total delta at which basic composition admits the rounds for some epsilon; it may be above 1."""
-    return sum_above(cost.basic[1] for cost in rounds for _ in range(int(1 / _BASIC_SHARE)))
+    return sum_above(cost.basic[1] for cost in rounds for _ in range(int(1 / BASIC_SHARE)))
+
+
+def last_cut(rounds: int, delta: float) -> float:
+    """Returns the smallest delta to which the curves of that many rounds are followed for a total delta."""
+    return filter_cuts(rounds)[-1].at * delta
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """One of the ways to cut all curves, which are fixed beforehand. Rounds are admitted by any of them.
+
+    Attributes:
+        at: a curve is cut where its delta is at most this part of the total delta.
+        part: of the three shares of delta. The parts of all ways add up to 1.
+    """
+
+    at: float
+    part: Fraction
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds lose no more than this way's share, whatever their curves are."""
+        return int(self.part * LOST_SHARE / Fraction(self.at))
+
+
+def filter_cuts(rounds: int) -> list[_Cut]:
+    """Returns the ways to cut up to the first that is enough for so large a number of rounds."""
+    found = [_Cut(_FIRST_CUT, 1 - _NEXT_PART)]
+    while found[-1].rounds < rounds:
+        found.append(_Cut(found[-1].at * _NEXT_CUT, found[-1].part * _NEXT_PART))
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class _AfterCut:
+    """The sums over all rounds whose curves are cut in one way, where no more is lost than its share.
+
+    Attributes:
+        delta: the total.
+        part: of it that this way has.
+        variance, moments: the sums of variances and of logarithms of moments.
+    """
+
+    delta: float
+    part: float
+    variance: float
+    moments: Floats
+
+    @classmethod
+    def of(cls, counts: Mapping[RoundCost, int], delta: float, cut: _Cut) -> _AfterCut | None:
+        tails = [(cost.tail(cut.at * delta), count) for cost, count in counts.items()]
+        if sum(count * Fraction(tail.lost) for tail, count in tails) > cut.part * LOST_SHARE * Fraction(delta):
+            return None
+        rounding = 1 + (len(tails) + 2) * UNIT  # of a sum of that many products of numbers >= 0
+        return cls(
+            delta=delta,
+            part=float(cut.part),
+            variance=math.fsum(count * tail.variance for tail, count in tails) * rounding,
+            moments=np.sum([count * tail.moments for tail, count in tails], axis=0) * rounding,
+        )
+
+    def within(self, epsilon: float) -> bool:
+        return self._gaussian_within(epsilon) or self._renyi_within(epsilon)
+
+    def _gaussian_within(self, epsilon: float) -> bool:
+        if math.isinf(self.variance):
+            return False
+        if self.variance == 0:
+            return True
+        mu = math.sqrt(self.variance) * (1 + 2 * UNIT)
+        share = float(GAUSSIAN_SHARE) * self.part * self.delta
+        return bool(gaussian_delta(mu, epsilon) * (1 + gaussian_error(mu)) <= share)
+
+    def _renyi_within(self, epsilon: float) -> bool:
+        whole = float(RENYI_SHARE) * self.delta
+        share = math.log(whole * self.part)
+        reached = _CONVERSION + self.moments - (ORDERS - 1) * epsilon
+        margin = 1e-9 + 1e-12 * (self.moments + (ORDERS - 1) * epsilon)  # far above what is rounded here
+        return bool(np.any(reached + margin <= share + np.log(_weights(epsilon, math.log(whole)))))
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,34 +193,29 @@ class _Sums:
         only: the round, if there is a single one.
         basic: the sum of epsilons, rounded up; None where deltas add up to more than their share.
         written: the same sum, with local budgets as the decimals that people wrote: see `Ledger`.
-        variance, moments: the sums of variances and of logarithms of moments; None where too much is lost.
+        cut: the sums for every way to cut curves in which not too much is lost.
     """
 
     delta: float
     only: RoundCost | None
     basic: float | None
     written: Fraction
-    variance: float | None
-    moments: Floats | None
+    cut: tuple[_AfterCut, ...]
 
     @classmethod
     def of(cls, rounds: Mapping[RoundCost, int] | Sequence[RoundCost], delta: float) -> _Sums:
         counts = Counter(rounds)
         if not counts or min(counts.values()) < 1:
             raise ValueError("rounds is empty or has a count below 1; it must hold at least one round")
-        total = written(delta)
         deltas = sum(count * written(cost.basic[1]) for cost, count in counts.items())
-        tails = [(cost.tail(_CUT * delta), count) for cost, count in counts.items()]
-        lost = sum(count * Fraction(tail.lost) for tail, count in tails)
-        rounding = 1 + (len(tails) + 2) * UNIT  # of a sum of that many products of numbers >= 0
-        kept = lost <= _LOST_SHARE * Fraction(delta)
+        kept = deltas <= BASIC_SHARE * written(delta)
+        after = (_AfterCut.of(counts, delta, cut) for cut in filter_cuts(counts.total()))
         return cls(
             delta=delta,
             only=next(iter(counts)) if counts.total() == 1 else None,
-            basic=sum_above(cost.basic[0] for cost in counts.elements()) if deltas <= _BASIC_SHARE * total else None,
+            basic=sum_above(cost.basic[0] for cost in counts.elements()) if kept else None,
             written=sum((count * _as_written(cost) for cost, count in counts.items()), Fraction(0)),
-            variance=math.fsum(count * tail.variance for tail, count in tails) * rounding if kept else None,
-            moments=np.sum([count * tail.moments for tail, count in tails], axis=0) * rounding if kept else None,
+            cut=tuple(sums for sums in after if sums is not None),
         )
 
     def within(self, epsilon: float) -> bool:
@@ -155,27 +224,11 @@ class _Sums:
             return True
         if self.basic is not None and (self.basic <= epsilon or self.written <= written(epsilon)):
             return True
-        return self._gaussian_within(epsilon) or self._renyi_within(epsilon)
+        return any(sums.within(epsilon) for sums in self.cut)
 
     def _only_within(self, only: RoundCost, epsilon: float) -> bool:
         pair = only.epsilon <= epsilon and written(only.delta) <= written(self.delta)
         return pair or only.above(epsilon) <= self.delta
-
-    def _gaussian_within(self, epsilon: float) -> bool:
-        if self.variance is None or math.isinf(self.variance):
-            return False
-        if self.variance == 0:
-            return True
-        mu = math.sqrt(self.variance) * (1 + 2 * UNIT)
-        return bool(gaussian_delta(mu, epsilon) * (1 + gaussian_error(mu)) <= float(_GAUSSIAN_SHARE) * self.delta)
-
-    def _renyi_within(self, epsilon: float) -> bool:
-        if self.moments is None:
-            return False
-        share = math.log(float(_RENYI_SHARE) * self.delta)
-        reached = _CONVERSION + self.moments - (ORDERS - 1) * epsilon
-        margin = 1e-9 + 1e-12 * (self.moments + (ORDERS - 1) * epsilon)  # far above what is rounded here
-        return bool(np.any(reached + margin <= share + np.log(_weights(epsilon, share))))
 
 
 def _as_written(cost: RoundCost) -> Fraction:
@@ -185,6 +238,8 @@ def _as_written(cost: RoundCost) -> Fraction:
 
 def _weights(epsilon: float, share: float) -> Floats:
     """Returns how a share of delta, given as its logarithm, is divided among the orders; the parts add up to below 1.
+
+    They are the same for all cuts, so that a later cut with smaller shares admits nothing that the first one does not.
 
     Most goes to the best order for Gaussian losses: their variance v has the moment exp(order (order - 1) v / 2), and
     the best order admits the largest v. The weights depend on the total alone, which is fixed before the first round.

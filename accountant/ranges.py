@@ -7,13 +7,18 @@ from __future__ import annotations
 
 import math
 from numbers import Integral, Real
+from typing import Literal, get_args
 
 __all__ = [
+    "BOUNDS",
     "DEFAULT_DELTA",
     "LINKAGES",
     "MAX_LOCAL_EPSILON",
     "MAX_USERS",
     "MIN_LOCAL_EPSILON",
+    "Bounds",
+    "Linkage",
+    "check_bounds",
     "check_count",
     "check_delta",
     "check_epsilon",
@@ -32,8 +37,12 @@ MAX_USERS = 2**53
 """Counts, of users or of anything else, are added as float64 in places; above this they would no longer be exact."""
 DEFAULT_DELTA = 1e-6
 """The central delta of a round, a plan or an audit that is given none."""
-LINKAGES = ("separate", "stratified")
+Linkage = Literal["separate", "stratified"]
 """Whether the observer sees which tier a report was made with (stratified) or not (separate)."""
+LINKAGES: tuple[Linkage, ...] = get_args(Linkage)
+Bounds = Literal["all", "blanket"]
+"""Which bounds a certificate is the least of; the local budget is always one of them."""
+BOUNDS: tuple[Bounds, ...] = get_args(Bounds)
 
 
 def outside(name: str, value: object, required: str) -> ValueError:
@@ -82,7 +91,15 @@ def check_text(*texts: object) -> None:
             raise ValueError(f"{text!r:.60} is of type {type(text).__name__}; it must be a string")
 
 
-def check_linkage(linkage: str) -> None:
-    """Raises ValueError unless linkage is one of LINKAGES."""
+def check_bounds(bounds: str) -> Bounds:
+    """Returns the choice of bounds; raises ValueError unless it is one of BOUNDS."""
+    if bounds not in BOUNDS:
+        raise outside("bounds", bounds, f"one of {', '.join(BOUNDS)}")
+    return bounds
+
+
+def check_linkage(linkage: str) -> Linkage:
+    """Returns the linkage; raises ValueError unless it is one of LINKAGES."""
     if linkage not in LINKAGES:
         raise outside("linkage", linkage, " or ".join(map(repr, LINKAGES)))
+    return linkage

@@ -35,9 +35,9 @@ _MOST_EPSILON = 500.0
 """Curves that reach further are not compared with a Gaussian release: e^epsilon would not be a float."""
 _MU_TOLERANCE = 1e-5
 """The relative width at which the search for the least mu stops."""
-_TAILS = 2**14
-"""Curves whose costs are kept, about 10 KB each: a ledger that asks for more of them in turn finds none again, and each
-takes a millisecond."""
+_TAILS = 2**16
+"""Curves whose costs are kept, about 3 KB each: 10,000 rounds with three tiers and two cuts. A ledger that asks for
+more of them in turn finds none again, and each takes a millisecond."""
 _CANDIDATES = 16
 """Values of mu that are compared with a curve at a time."""
 

@@ -12,6 +12,7 @@ import numpy as np
 from croupier.accountant.bounds.profile import Others, Victim
 from croupier.accountant.budgets import Budgets
 from croupier.accountant.mechanisms.base import Randomizer
+from croupier.accountant.ranges import Linkage
 
 __all__ = ["Group", "groups_of_victims"]
 
@@ -37,7 +38,7 @@ def groups_of_victims(
     budgets: Budgets,
     randomizer: Randomizer,
     dishonest: int,
-    linkage: str = "separate",
+    linkage: Linkage = "separate",
 ) -> list[Group]:
     """The victims to compute for. Every user is in exactly one group and spends at most its victim's local budget.
 

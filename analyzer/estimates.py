@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from enum import IntEnum
 
+from croupier.protocol.codes import Note
 from croupier.protocol.hop_noise import FakeLaw
+from croupier.protocol.statements import Statement, messages_of
 from croupier.protocol.v1 import messages_pb2 as pb
 
 __all__ = ["Clamping", "Estimate", "Fakes", "Intervals", "Merged", "Precision", "precision_of"]
@@ -141,7 +143,7 @@ class Estimate:
     population_intervals: Intervals
     confidence_level: float
     sampling_standard_errors: tuple[float, ...]
-    notes: tuple[str, ...]
+    notes: tuple[Statement[Note], ...]
     precision: Precision
     categories: tuple[str, ...] = ()
     clamping: Clamping | None = None
@@ -151,7 +153,7 @@ class Estimate:
     def publish(self, publication: pb.Publication) -> None:
         """Writes the estimate into a publication."""
         publication.confidence_level = self.confidence_level
-        publication.notes.extend(self.notes)
+        publication.notes.extend(messages_of(self.notes))
         publication.merging_bias = self.merging_bias
         publication.precision = pb.Precision.ValueType(self.precision)
         if self.clamping is not None:

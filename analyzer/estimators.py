@@ -34,6 +34,7 @@ from croupier.analyzer.vectors import (
     hemisphere_mean,
     longest_gaussian_report,
 )
+from croupier.protocol.codes import Note
 from croupier.protocol.hop_noise import num_report_values
 from croupier.protocol.mechanisms import (
     Gaussian,
@@ -48,9 +49,9 @@ from croupier.protocol.mechanisms import (
     VectorMechanism,
 )
 from croupier.protocol.questions import Question
+from croupier.protocol.statements import Statement, state
 
 __all__ = [
-    "DEPENDENT_BUDGETS",
     "ESTIMATORS",
     "Clamping",
     "Estimate",
@@ -72,12 +73,6 @@ InSpace = TypeVar("InSpace", bound=VectorMechanism)
 Floats = npt.NDArray[np.float64]
 Reports = npt.NDArray[np.int64]
 Tiers = Sequence[tuple[float, int]]
-
-DEPENDENT_BUDGETS = (
-    "if budgets depend on values this estimate is biased: reports weigh more the larger their owner's budget, "
-    "and the shuffle hides whose they are"
-)
-"""The note on an estimate that weighs people by their budgets. It cannot apply where budgets are drawn at random."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +107,7 @@ class Laws:
         )
 
 
-def tiers_of_reports(tiers: Tiers, num_reports: int) -> tuple[list[tuple[float, float]], tuple[str, ...]]:
+def tiers_of_reports(tiers: Tiers, num_reports: int) -> tuple[list[tuple[float, float]], tuple[Statement[Note], ...]]:
     """Returns (local epsilon, number of reports), whose numbers add up to that of the reports, and notes.
 
     Reports and budgets travel in separate lanes, so after a drop in one of them their numbers may differ a little. The
@@ -123,22 +118,20 @@ def tiers_of_reports(tiers: Tiers, num_reports: int) -> tuple[list[tuple[float, 
         raise ValueError(f"{num_reports} reports and {total} budgets; at least one of each is needed")
     if num_reports == total:
         return [(epsilon, float(count)) for epsilon, count in tiers], ()
-    note = f"{num_reports:,} reports stand beside {total:,} budgets; the tier counts are scaled to the reports"
+    note = state(Note.TIERS_SCALED, reports=num_reports, budgets=total)
     return [(epsilon, count * (num_reports / total)) for epsilon, count in tiers], (note,)
 
 
-def _remarks(values: Floats, domain: tuple[float, float]) -> tuple[str, ...]:
+def _remarks(values: Floats, domain: tuple[float, float]) -> tuple[Statement[Note], ...]:
     """Returns what has to be said of estimates that are impossible."""
     least, most = domain
     rounding = 1e-9 * (most - least)
     outside = int(((values < least - rounding) | (values > most + rounding)).sum())
     if not outside:
         return ()
-    which = "the estimate is" if len(values) == 1 else f"{outside} of {len(values)} estimates are"
-    return (
-        f"{which} outside the possible range [{least:g}, {most:g}] because of the noise; "
-        "the nearest possible value is given, too",
-    )
+    if len(values) == 1:
+        return (state(Note.OUTSIDE_RANGE, low=least, high=most),)
+    return (state(Note.SOME_OUTSIDE_RANGE, outside=outside, estimates=len(values), low=least, high=most),)
 
 
 def _uneven(weights: Floats, counts: Floats) -> float:
@@ -270,7 +263,7 @@ class _Scalar(Estimator[Scalar]):
             return tuple(zip(*((least + width * end).tolist() for end in ends), strict=True))
 
         if self.weighs_by_budget and (len(epsilons) > 1 or merging_bias):
-            notes = (*notes, DEPENDENT_BUDGETS)
+            notes = (*notes, state(Note.DEPENDENT_BUDGETS))
         of_participants = intervals(laws.participants)
         return Estimate(
             values=tuple(values.tolist()),

@@ -15,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from croupier.protocol.calibration import ROUNDING
+from croupier.protocol.codes import Note
+from croupier.protocol.statements import Statement, messages_of
 from croupier.protocol.v1 import messages_pb2 as pb
 
 __all__ = [
@@ -45,11 +47,11 @@ class VectorEstimate:
 
     mean: Vector
     standard_error: float
-    notes: tuple[str, ...] = ()
+    notes: tuple[Statement[Note], ...] = ()
 
     def publish(self, publication: pb.Publication) -> None:
         """Writes the estimate into a publication."""
-        publication.notes.extend(self.notes)
+        publication.notes.extend(messages_of(self.notes))
         publication.vector = self.mean.astype("<f4").tobytes()
         publication.vector_standard_error = self.standard_error
 

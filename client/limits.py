@@ -7,11 +7,12 @@ person has (the sum of ε, the sum of δ)-local differential privacy over all of
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from croupier.protocol.errors import LimitError
 from croupier.protocol.manifest import RoundTerms
@@ -23,6 +24,7 @@ __all__ = [
     "LIMITS_FILE",
     "Limits",
     "SpentHere",
+    "change_limits",
     "in_full",
     "local_budget",
     "read_limits",
@@ -133,6 +135,25 @@ def read_limits(path: Path) -> Limits:
         return read_toml(path, Limits, "file of limits")
     except FileNotFoundError:
         return Limits()
+
+
+def change_limits(path: Path, changes: Mapping[str, float | None]) -> None:
+    """Changes those limits in a file that are given and not None.
+
+    Raises:
+        ValueError: a limit is out of range, or a line of the file is.
+    """
+    given = {name: value for name, value in changes.items() if value is not None}
+    if not given:
+        return
+    before = read_limits(path).model_dump(exclude_unset=True)
+    try:
+        limits = Limits.model_validate(before | given)
+    except ValidationError as error:
+        (wrong, *_) = error.errors()
+        must = wrong["msg"].replace("Input should", "it must")
+        raise ValueError(f"{wrong['loc'][0]} is {wrong['input']}; {must}") from error
+    write_limits(path, limits)
 
 
 def write_limits(path: Path, limits: Limits) -> None:

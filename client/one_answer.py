@@ -1,14 +1,15 @@
 """One person's answer to one round, given once, and afterwards whether every hop has passed it on.
 
-The command line and the client library both come here. The order is the safe one: what the outbox holds already goes
-first, then the person's own limits, and only then is anything randomized or sent.
+`client.async_client` calls this. The order is the safe one: what the outbox holds already goes first, then the
+person's own limits, and only then is anything randomized or sent.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import grpc.aio
@@ -26,15 +27,77 @@ from croupier.protocol.mechanisms import ScalarMechanism
 from croupier.protocol.questions import Question, choose_budget
 from croupier.protocol.v1 import messages_pb2 as pb
 
-__all__ = ["ALREADY_ANSWERED", "Answered", "answer_once", "check_person", "missing_by_hop", "read_value"]
+__all__ = [
+    "ALREADY_ANSWERED",
+    "Answered",
+    "Enrol",
+    "Respondent",
+    "UnsealedAnswer",
+    "answer_once",
+    "missing_by_hop",
+    "read_value",
+]
+
+_TOKEN_BYTES = 32
+Enrol = Callable[[bytes], Awaitable[None]]
+"""Registers a client's public key with the services; only an operator can."""
 
 ALREADY_ANSWERED = "ALREADY_ANSWERED"
 """In the place of hop 1's code: it has acknowledged a submission of this user before, and nothing was sent now."""
 
 
 @dataclass(frozen=True)
+class Respondent:
+    """Who answers a round, and what admits the answer.
+
+    Attributes:
+        person: a name that stays the same, where a program answers for several people; "" is the one person whose
+            device this is.
+        key: an enrolled Ed25519 key, 32 bytes; empty for the client's own, or with a token for a key made for it.
+        token: a one-use token, 32 bytes; empty for an enrolled key.
+        new_key: without key and token, sign with a key made for this answer. Nothing tells such a person from the one
+            who has answered the round from here before, so that an earlier answer is sent again.
+        another_person: it is not the person who has answered the round from here before.
+    """
+
+    person: str = ""
+    key: bytes = field(default=b"", repr=False)
+    token: bytes = field(default=b"", repr=False)
+    new_key: bool = False
+    another_person: bool = False
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a token of another length, and for a named person without a key and a token."""
+        if len(self.token) not in (0, _TOKEN_BYTES):
+            raise ValueError(f"the token has {2 * len(self.token)} hexadecimal digits; it must have {2 * _TOKEN_BYTES}")
+        if self.person and not (self.key or self.token):
+            raise ValueError("key and token are missing; a person with a name needs one of them")
+
+    @property
+    def alone(self) -> bool:
+        """Whether nobody else may have answered the round from here."""
+        return not (self.person or self.another_person)
+
+    def user(self, public_key: bytes, known: Collection[str]) -> str:
+        """Returns the outbox's name for the person.
+
+        Args:
+            public_key: of the key that signs this answer.
+            known: the names of those who have answered the round from here.
+        """
+        if self.person:
+            return f"person {self.person}"
+        if self.token and not self.key:
+            return f"token {hashlib.sha256(self.token).hexdigest()}"
+        if self.new_key and not self.key and self.alone and len(known) == 1:
+            (user,) = known
+            return user
+        return public_key.hex()
+
+
+@dataclass(frozen=True)
 class Answered:
-    """What became of one user's submission.
+    """The outcome of one user's submission.
 
     Attributes:
         round_id: of the round.
@@ -67,8 +130,8 @@ def read_value(question: Question, value: float | str) -> Any:
     return value
 
 
-def check_person(outbox: Outbox, round_id: str, user: str) -> None:
-    """Checks that no one else has answered the round from here: it may be the same person under a new key.
+def _check_person(outbox: Outbox, round_id: str, user: str) -> None:
+    """Checks that nobody else has answered the round from here: it may be the same person under a new key.
 
     Raises:
         OtherPersonError: someone has.
@@ -78,20 +141,33 @@ def check_person(outbox: Outbox, round_id: str, user: str) -> None:
         raise other_person(round_id, len(known))
 
 
+@dataclass(frozen=True)
+class UnsealedAnswer:
+    """One user's answer, before it is randomized.
+
+    Attributes:
+        user: the outbox's name for the user.
+        participant: with a value from `read_value`, and the private key that signs.
+        alone: nobody else may have answered from here, nor answer at the same time.
+    """
+
+    user: str
+    participant: Participant
+    alone: bool = False
+
+
 async def answer_once(
     shuffler: grpc.aio.Channel,
     accountant: grpc.aio.Channel,
     terms: RoundTerms,
-    user: str,
-    participant: Participant,
+    answer: UnsealedAnswer,
     *,
     outbox: Outbox,
     limits: Limits,
-    enrol: Callable[[bytes], Awaitable[None]] | None = None,
-    alone: bool = False,
+    enrol: Enrol | None = None,
     patience_s: float = 60.0,
 ) -> Answered:
-    """Submits one user's answer and returns what became of it.
+    """Submits one user's answer and returns its outcome.
 
     A user whose submission for this round is already in the outbox sends those bytes again, whatever the value now is:
     to randomize twice would spend the budget twice. So the same call may be repeated until it returns.
@@ -100,24 +176,24 @@ async def answer_once(
         shuffler: channel to hop 1.
         accountant: channel to the accountant's public address.
         terms: the round's, verified.
-        user: the outbox's name for the user.
-        participant: with a value from `read_value`, and the private key that signs.
+        answer: whose and which.
         outbox: stores the sealed submission before it is sent.
         limits: the user's own.
         enrol: registers the public key that signs, if the caller can.
-        alone: no one else must have answered from here, nor answer at the same time; see `check_person`.
         patience_s: how long each service may be out of reach.
 
     Raises:
         ValueError: the budget cannot be used, or the stored submission is forgotten.
         LimitError: the user's own limits do not allow the answer.
-        OtherPersonError: someone else has answered meanwhile; nothing was sent.
+        OtherPersonError: someone else has answered, perhaps meanwhile; nothing was sent.
         TicketError: the accountant's tickets cannot be trusted.
         ProtocolError: a service answered with what the protocol does not have.
         Refusal: a service refuses the call.
         grpc.aio.AioRpcError: a service stayed out of reach.
     """
-    round_id = terms.round_id
+    round_id, user, participant = terms.round_id, answer.user, answer.participant
+    if answer.alone:
+        _check_person(outbox, round_id, user)
     sealed_before = user in outbox.users(round_id)
     if not sealed_before:
         epsilon = choose_budget(participant.max_local_epsilon, terms.budget_grid)
@@ -129,7 +205,7 @@ async def answer_once(
             sealed, refused = await seal_with_tickets(accountant, terms, {user: participant}, patience_s)
             if user in refused:
                 return Answered(round_id, _name(refused[user]), 0.0, 0.0, sealed_before)
-            await asyncio.to_thread(outbox.keep, round_id, sealed, limits=limits, alone=alone)
+            await asyncio.to_thread(outbox.keep, round_id, sealed, limits=limits, alone=answer.alone)
         except IntegrityError:  # the same person's other window has sealed an answer meanwhile, which is sent instead
             sealed_before = True
         finally:

@@ -1,10 +1,10 @@
 """Local randomizers: one user's value in, one report out, at exactly the local budget that was chosen.
 
-Probabilities are exact up to one part in 2^64, always rounded towards more privacy: an integer threshold, computed with
-60 decimal digits, is compared with a 64-bit draw of the operating system's generator. Laplace noise is OpenDP's exact
-discrete sampler on an integer lattice (no floating-point noise: Mironov 2012). Proofs of the guarantees: Warner 1965
-for `rr`, Kairouz, Bonawitz, Ramage 2016 for `krr`, Ghosh, Roughgarden, Sundararajan 2012 for the discrete Laplace.
-`RANDOMIZERS` has one for each kind of mechanism; those for vectors are in `client.vectors`, which needs numpy.
+Probabilities are exact up to one part in 2^64, always rounded towards more privacy: a threshold (`client.thresholds`)
+is compared with a 64-bit draw of the operating system's generator. Laplace noise is OpenDP's exact discrete sampler on
+an integer lattice (no floating-point noise: Mironov 2012). Proofs of the guarantees: Warner 1965 for `rr`, Kairouz,
+Bonawitz, Ramage 2016 for `krr`, Ghosh, Roughgarden, Sundararajan 2012 for the discrete Laplace. `RANDOMIZERS` has one
+for each kind of mechanism. Those for vectors import `client.vectors`, which needs numpy, where a round asks for one.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import itertools
 import math
 import secrets
 from abc import ABC, abstractmethod
-from decimal import ROUND_CEILING, Decimal, localcontext
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any, Generic, Literal, TypeVar
 
+from croupier.client.thresholds import blanket_threshold, check_local_epsilon, flip_threshold
 from croupier.protocol.mechanisms import (
     Gaussian,
     GaussianVector,
@@ -34,47 +34,12 @@ from croupier.protocol.mechanisms import (
 from croupier.protocol.questions import Question
 from croupier.protocol.randomness import RandomSource
 
-__all__ = ["RANDOMIZERS", "LocalRandomizer", "blanket_threshold", "flip_threshold", "randomize"]
+__all__ = ["RANDOMIZERS", "LocalRandomizer", "randomize"]
 
 M = TypeVar("M")
 Scalar = TypeVar("Scalar", bound=ScalarMechanism)
 Interval = TypeVar("Interval", bound=IntervalMechanism)
 Lattice = TypeVar("Lattice", bound=LatticeMechanism)
-
-MAX_LOCAL_EPSILON = 20.0
-_DIGITS = 60
-
-
-def _check_epsilon(epsilon: float) -> None:
-    if not 0 < epsilon <= MAX_LOCAL_EPSILON:
-        raise ValueError(f"local epsilon is {epsilon}; it must be in (0, {MAX_LOCAL_EPSILON:g}]")
-
-
-@lru_cache(maxsize=8192)
-def blanket_threshold(epsilon: float, k: int) -> int:
-    """Returns ceil(γ·2^64) for γ = k/(e^ε + k − 1), the probability with which a report is uniform on the k categories.
-
-    Rounding up makes the report depend less on the value: the realised local epsilon is at most `epsilon`.
-
-    Raises:
-        ValueError: epsilon outside (0, 20], or k below 2.
-    """
-    _check_epsilon(epsilon)
-    if k < 2:
-        raise ValueError(f"k is {k}; it must be at least 2")
-    with localcontext() as context:
-        context.prec = _DIGITS
-        gamma = k / (Decimal(epsilon).exp() + (k - 1))
-        return int((gamma * 2**64).to_integral_value(ROUND_CEILING))
-
-
-def flip_threshold(epsilon: float) -> int:
-    """Returns ceil(q·2^64) for q = 1/(1 + e^ε), the probability with which `rr` reports the other bit.
-
-    Raises:
-        ValueError: epsilon outside (0, 20].
-    """
-    return -(-blanket_threshold(epsilon, 2) // 2)
 
 
 def _randomize_bit(bit: int, epsilon: float, source: RandomSource) -> int:
@@ -242,5 +207,5 @@ def randomize(question: Question, value: Any, epsilon: float, source: RandomSour
     Raises:
         ValueError: value or epsilon out of range.
     """
-    _check_epsilon(epsilon)
+    check_local_epsilon(epsilon)
     return RANDOMIZERS[question.mechanism.kind].randomize(question.mechanism, value, epsilon, source)

@@ -27,7 +27,6 @@ __all__ = [
     "fetch_signed_result",
     "fetch_terms",
     "read_publication",
-    "state_name",
 ]
 
 _PATIENCE_S = 30.0
@@ -62,12 +61,6 @@ async def fetch_round(
     if round_id and terms.round_id != round_id:
         raise Refusal(Code.BAD_MANIFEST, f"asked for round {round_id!r}, got {terms.round_id!r}")
     return terms, answer.state
-
-
-def state_name(state: pb.RoundState.ValueType) -> str:
-    """Returns the state that a service says a round is in; UNKNOWN for one that the protocol does not have."""
-    known = state in pb.RoundState.values()
-    return pb.RoundState.Name(state).removeprefix("ROUND_STATE_") if known else "UNKNOWN"
 
 
 def read_publication(

@@ -26,6 +26,7 @@ from croupier.protocol.deployment import Deployment
 from croupier.protocol.errors import TRANSIENT, Code, ProtocolError, Refusal
 from croupier.protocol.identity import Kind, Pinned, public_key_of, read_signed, sign_attendance
 from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.names import Digest, PublicKey
 from croupier.protocol.onion import onion_of
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2_grpc as stubs
@@ -140,7 +141,7 @@ class _Taking:
         Raises what the stream broke with if no user was let in before, also when hop 1 is out of reach.
         """
         call, admitted, challenge = stub.Attend(), False, b""
-        coming, part = iter(self._users), list[bytes]()
+        coming, part = iter(self._users), list[PublicKey]()
         try:
             await _say(call, pb.AttendRequest(round_id=self._terms.round_id))
             async for response in call:
@@ -173,7 +174,7 @@ class _Taking:
             raise _broken("the stream has ended before any user was let in")
         return False
 
-    async def _come(self, call: Any, challenge: bytes, coming: Iterator[bytes]) -> list[bytes]:
+    async def _come(self, call: Any, challenge: bytes, coming: Iterator[PublicKey]) -> list[PublicKey]:
         """Has the next users attend, as many as fit a message; returns their keys."""
         part = list(itertools.islice(coming, _PER_MESSAGE))
         if part:
@@ -182,7 +183,7 @@ class _Taking:
             await _say(call, pb.AttendRequest(attendances=signed))
         return part
 
-    def _note_admitted(self, part: Sequence[bytes], admitted: pb.Admitted) -> bool:
+    def _note_admitted(self, part: Sequence[PublicKey], admitted: pb.Admitted) -> bool:
         """Notes which users are not let in, and returns whether any other is."""
         check_codes(admitted.codes, len(part))
         for key, code in zip(part, admitted.codes, strict=True):
@@ -207,9 +208,10 @@ class _Taking:
     async def _answer(self, call: Any, ask: pb.Ask) -> None:
         if not self._granted:
             raise Refusal(Code.WRONG_STATE, "asked without a certificate, so no user answers")
-        if ask.client_key not in self._users:
+        client_key = PublicKey(ask.client_key)
+        if client_key not in self._users:
             raise Refusal(Code.BAD_REQUEST, "asked for a user that does not attend here")
-        name, user = self._users[ask.client_key]
+        name, user = self._users[client_key]
         parameters = self._parameters(ask)
         envelope = await asyncio.to_thread(self._envelope, name, user, parameters)
         await _say(call, pb.AttendRequest(answer=pb.Answer(client_key=ask.client_key, envelope=envelope)))
@@ -263,5 +265,5 @@ def _broken(what: str) -> grpc.aio.AioRpcError:
     return grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), grpc.aio.Metadata(), what)
 
 
-def _sign_all(manifest_hash: bytes, challenge: bytes, keys: Sequence[bytes]) -> list[pb.Attendance]:
+def _sign_all(manifest_hash: Digest, challenge: bytes, keys: Sequence[bytes]) -> list[pb.Attendance]:
     return [sign_attendance(manifest_hash, challenge, key) for key in keys]

@@ -21,6 +21,7 @@ from croupier.net.retrying import retrying
 from croupier.protocol.errors import ProtocolError
 from croupier.protocol.identity import key_pair_of, public_key_of, sign_answer, sign_submission
 from croupier.protocol.manifest import RoundTerms, parse_terms
+from croupier.protocol.names import Digest, PublicKey
 from croupier.protocol.onion import BudgetRecord, Onion, decode_budget, encode_budget, onion_of, report_message
 from croupier.protocol.questions import Question, choose_budget
 from croupier.protocol.randomness import RandomSource, SystemRandom
@@ -97,14 +98,14 @@ class Prepared(NamedTuple):
     answer_key: bytes
 
     @property
-    def client_key(self) -> bytes:
+    def client_key(self) -> PublicKey:
         """The public half of the key that signs the submission."""
-        return self.key[-32:]
+        return PublicKey(self.key[-32:])
 
     def __repr__(self) -> str:
         return "Prepared()"
 
-    def messages(self, manifest_hash: bytes) -> tuple[bytes, bytes]:
+    def messages(self, manifest_hash: Digest) -> tuple[bytes, bytes]:
         """Returns what the tickets are for: the report lane's, then the parameter lane's."""
         sealed_hash = hashlib.sha256(self.sealed).digest()
         return report_message(manifest_hash, sealed_hash), self.record.message(manifest_hash)

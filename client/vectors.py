@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from croupier.client.randomizers import flip_threshold
+from croupier.client.thresholds import flip_threshold
 from croupier.protocol.calibration import ROUNDING
 from croupier.protocol.mechanisms import MAX_RECORDS, GaussianVector
 from croupier.protocol.randomness import RandomSource

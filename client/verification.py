@@ -17,6 +17,7 @@ from croupier.protocol.batches import read_commitments
 from croupier.protocol.deployment import Deployment
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.names import Lane
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
@@ -24,8 +25,8 @@ from croupier.protocol.v1 import services_pb2_grpc as stubs
 __all__ = ["certified_chain", "missing_at_hop"]
 
 _HASH_BYTES = 32
-_LANES: tuple[pb.Lane.ValueType, ...] = (pb.LANE_REPORT, pb.LANE_PARAMETER)
-Chain = Mapping[pb.Lane.ValueType, list[pb.Commitment]]
+_LANES: tuple[Lane, ...] = (pb.LANE_REPORT, pb.LANE_PARAMETER)
+Chain = Mapping[Lane, list[pb.Commitment]]
 
 
 def certified_chain(certificate: pb.Certificate, terms: RoundTerms, deployment: Deployment) -> Chain:
@@ -73,7 +74,7 @@ async def _passed_on(
     terms: RoundTerms,
     chain: Chain,
     hop: int,
-    lane: pb.Lane.ValueType,
+    lane: Lane,
     own: set[bytes],
 ) -> set[bytes]:
     """Returns which of these hashes are in a hop's list; reads no further than the number that the hop has signed."""

@@ -16,29 +16,37 @@ from typing import Any
 from croupier import accountant
 
 _ELSEWHERE = {
-    "AsyncClient": "croupier.async_client",
-    "AsyncClientRound": "croupier.async_client",
-    "Client": "croupier.sync_client",
-    "ClientRound": "croupier.sync_client",
+    "Assumption": "croupier.protocol.codes",
+    "AsyncClient": "croupier.client.async_client",
+    "AsyncClientRound": "croupier.client.async_client",
+    "Client": "croupier.client.sync_client",
+    "ClientRound": "croupier.client.sync_client",
     "Code": "croupier.protocol.errors",
     "CroupierError": "croupier.protocol.errors",
-    "Inclusion": "croupier.round_results",
+    "Explanation": "croupier.show.explanation",
+    "Inclusion": "croupier.client.results",
     "LimitError": "croupier.protocol.errors",
     "Limits": "croupier.client.limits",
+    "Method": "croupier.protocol.codes",
     "NotCertifiedError": "croupier.protocol.errors",
     "NotIncludedError": "croupier.protocol.errors",
+    "Note": "croupier.protocol.codes",
     "OtherPersonError": "croupier.protocol.errors",
     "ProtocolError": "croupier.protocol.errors",
-    "Receipt": "croupier.round_results",
+    "Receipt": "croupier.client.results",
     "Refusal": "croupier.protocol.errors",
-    "ResultValue": "croupier.round_results",
-    "RoundResult": "croupier.round_results",
+    "RefusalReason": "croupier.protocol.codes",
+    "ResultValue": "croupier.client.results",
+    "RoundResult": "croupier.client.results",
     "SignatureError": "croupier.protocol.errors",
+    "Statement": "croupier.protocol.statements",
+    "Step": "croupier.protocol.codes",
     "TicketError": "croupier.protocol.errors",
     "UnreachableError": "croupier.protocol.errors",
-    "connect": "croupier.sync_client",
+    "connect": "croupier.client.sync_client",
+    "explain": "croupier.show.explanation",
 }
-"""Where a name of the client library is defined."""
+"""Where a name that is not the accountant's is defined."""
 
 __all__ = sorted([*accountant.__all__, *_ELSEWHERE, "__version__"])
 

@@ -1,5 +1,10 @@
 from croupier.accountant import *
 from croupier.client.limits import Limits as Limits
+from croupier.protocol.codes import Assumption as Assumption
+from croupier.protocol.codes import Method as Method
+from croupier.protocol.codes import Note as Note
+from croupier.protocol.codes import RefusalReason as RefusalReason
+from croupier.protocol.codes import Step as Step
 from croupier.protocol.errors import Code as Code
 from croupier.protocol.errors import CroupierError as CroupierError
 from croupier.protocol.errors import LimitError as LimitError
@@ -10,15 +15,18 @@ from croupier.protocol.errors import Refusal as Refusal
 from croupier.protocol.errors import SignatureError as SignatureError
 from croupier.protocol.errors import TicketError as TicketError
 from croupier.protocol.errors import UnreachableError as UnreachableError
+from croupier.protocol.statements import Statement as Statement
+from croupier.show.explanation import Explanation as Explanation
+from croupier.show.explanation import explain as explain
 
-from .async_client import AsyncClient as AsyncClient
-from .async_client import AsyncClientRound as AsyncClientRound
-from .round_results import Inclusion as Inclusion
-from .round_results import Receipt as Receipt
-from .round_results import ResultValue as ResultValue
-from .round_results import RoundResult as RoundResult
-from .sync_client import Client as Client
-from .sync_client import ClientRound as ClientRound
-from .sync_client import connect as connect
+from .client.async_client import AsyncClient as AsyncClient
+from .client.async_client import AsyncClientRound as AsyncClientRound
+from .client.results import Inclusion as Inclusion
+from .client.results import Receipt as Receipt
+from .client.results import ResultValue as ResultValue
+from .client.results import RoundResult as RoundResult
+from .client.sync_client import Client as Client
+from .client.sync_client import ClientRound as ClientRound
+from .client.sync_client import connect as connect
 
 __version__: str

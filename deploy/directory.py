@@ -15,9 +15,9 @@ from typing import cast
 import grpc.aio
 
 from croupier.net.http_channel import HttpChannel
+from croupier.net.transport import TLS, Transport
 from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, load_deployment
 from croupier.runtime.service_directory import ServiceSettings
-from croupier.runtime.transport import TLS, Transport
 
 __all__ = ["client_transport", "read_deployment", "store_url"]
 

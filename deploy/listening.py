@@ -16,9 +16,9 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from croupier.runtime.connections import ConnectionWatch
-from croupier.runtime.limits import ARRIVES_S, LEAVES_S
-from croupier.runtime.transport import listening_at
+from croupier.net.connections import ConnectionWatch
+from croupier.net.limits import ARRIVES_S, LEAVES_S
+from croupier.net.transport import listening_at
 
 __all__ = ["HttpServer", "WebAddress"]
 

@@ -1,14 +1,20 @@
 """Puts the pages of the repository's root on the documentation site: README.md as its front page, and three others.
 
 They are written for the root, so links that lead into docs/ are shortened, and links to each other point to the pages
-here. Anything else that they link to is not on the site, and the build, which allows no warning, says so.
+here. Anything else that they link to is not on the site, and the build, which allows no warning, says so. The JSON
+schema of certificates is on the site, too, and the tables of their codes are made from the program.
 """
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+from croupier.protocol import codes
+from croupier.protocol.texts import TEXTS
 
 ROOT_PAGES = {
     "README.md": "index.md",
@@ -16,6 +22,7 @@ ROOT_PAGES = {
     "CHANGELOG.md": "changelog.md",
     "SECURITY.md": "security.md",
 }
+SCHEMA = "protocol/certificate.schema.json"
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -24,7 +31,24 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for source, page in ROOT_PAGES.items():
         text = (root / source).read_text(encoding="utf-8")
         files.append(File.generated(config, page, content=re.sub(r"\]\(([^)#]+)", _on_the_site, text)))
+    schema = (root / SCHEMA).read_text(encoding="utf-8")
+    files.append(File.generated(config, Path(SCHEMA).name, content=schema))
     return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Writes the table of a family of codes in the place of its comment, and the link to the schema as on the site."""
+    markdown = markdown.replace(f"](../{SCHEMA})", f"]({Path(SCHEMA).name})")
+    return re.sub(r"<!-- codes: (\w+) -->", lambda found: _table(getattr(codes, found[1])), markdown)
+
+
+def _table(family: Iterable[codes.Code]) -> str:
+    rows = ["| code | parameters | sentence |", "|---|---|---|"]
+    for code in family:
+        names = ", ".join(f"`{name}`" for name in codes.PARAMETERS.get(code, {}))
+        sentence = re.sub(r"\{(\w+)[^}]*\}", r"*\1*", TEXTS[code]).replace("|", "\\|")
+        rows.append(f"| `{code}` | {names} | {sentence} |")
+    return "\n".join(rows)
 
 
 def _on_the_site(link: re.Match[str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -40,8 +40,8 @@ def tightness(
 ) -> None:
     """Show the certificate and the strongest attack, for the cases of the specification."""
     with plain_errors():
-        from croupier.show.tables import tightness_table
         from lab.bench.tightness import tightness_page, tightness_rows
+        from lab.tables import tightness_table
 
         found = []
         for row in tightness_rows(seconds, cases):
@@ -49,8 +49,7 @@ def tightness(
             note(f"{row.randomizer}, {row.tiers}: {'' if row.ratio is None else f'{row.ratio:.4f}'}")
         if out is not None:
             out.write_text(tightness_page(found, seconds), encoding="utf-8")
-        rows = [asdict(row) for row in found]
-        show(as_json, {"rows": rows}, tightness_table(rows))
+        show(as_json, {"rows": [asdict(row) for row in found]}, tightness_table(found))
 
 
 def sgd_results(
@@ -80,8 +79,8 @@ def bench_accountant(
     """Measure the processor seconds of certificates, each a process of its own, beside what they may take."""
     with plain_errors():
         from croupier.show.documents import write_json
-        from croupier.show.tables import certificate_seconds_table
         from lab.bench.certificates import measure_certificates
+        from lab.tables import certificate_seconds_table
 
         rows = measure_certificates(lambda row: note(f"{row['case']}: {row['processor_s']:.2f} s"))
         write_json(out / "accountant.json", rows)
@@ -117,9 +116,9 @@ def bench_cluster(
     """Measure how opening scales with the workers of a Dask cluster on this machine."""
     with plain_errors():
         from croupier.show.documents import write_json, write_part
-        from lab.bench.cluster import measure_scaling, scaling_lines
+        from lab.bench.cluster import ScalingRow, measure_scaling, scaling_lines
 
-        def say(row: dict[str, Any]) -> None:
+        def say(row: ScalingRow) -> None:
             note(f"{row['workers']} workers: {row['items_per_s']:,.0f} envelopes a second")
 
         found = measure_scaling(_whole_numbers("workers", workers), items, say)
@@ -144,11 +143,11 @@ def bench_load(
     """Measure how long clients wait for hop 1 when very many come at once, what is refused, and whether any is lost."""
     with plain_errors():
         from croupier.show.documents import write_json
-        from lab.bench.load import load_lines, measure_load
+        from lab.bench.load import LoadRow, load_lines, measure_load
 
-        rows: list[dict[str, Any]] = []
+        rows: list[LoadRow] = []
 
-        def say(row: dict[str, Any]) -> None:
+        def say(row: LoadRow) -> None:
             rows.append(row)
             write_json(out / "load.json", {"hops": hops, "processes": processes, "rows": rows})  # may be stopped
             note(f"{row['bad']} bad peers: {row['acknowledged']:,} acknowledged, {row['lost']} lost")
@@ -168,15 +167,15 @@ def bench_stores(
     """Measure commits, pages and the erasure of a round, on SQLite and on PostgreSQL."""
     with plain_errors():
         from croupier.show.documents import write_json
-        from lab.bench.stores import kinds_of, measure_stores, store_lines
+        from lab.bench.stores import StoreRow, kinds_of, measure_stores, store_lines
 
-        rows: list[dict[str, Any]] = []
+        rows: list[StoreRow] = []
 
-        def say(row: dict[str, Any]) -> None:
+        def say(row: StoreRow) -> None:
             rows.append(row)
             write_json(out / "stores.json", {"rows": rows})  # what follows may be stopped
             note(
-                f"{row['store']}: {row['fill']['bodies_per_s']:,.0f} bodies a second; erased in {row['erase_s']:.2f} s"
+                f"{row['store']}: {row['fill']['bodies_per_s']:,.0f} bodies a second; erased in {row['shred_s']:.2f} s"
             )
 
         found = measure_stores(kinds_of(postgresql), int(bodies), out, say)

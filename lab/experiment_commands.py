@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import difflib
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 import typer.core
 
 from croupier.deploy.cli.console import MEASURE, Json, note, plain_errors, progress_bar, show
+from croupier.deploy.cli.option_groups import with_option_groups
+
+if TYPE_CHECKING:
+    from croupier.runtime.cluster import Cluster
+    from croupier.show.views import FigureView
+    from lab.experiments.figure import Settings
 
 __all__ = ["add_commands"]
 
@@ -42,55 +49,83 @@ def add_commands(app: typer.Typer) -> None:
 def list_experiments(as_json: Json = False) -> None:
     """List what can be run."""
     with plain_errors():
-        from croupier.show.tables import experiments_table
         from lab.experiments.catalogue import FIGURES
+        from lab.tables import experiments_table
 
-        rows = [{"name": one.name, "paper": one.paper, "title": one.title} for one in FIGURES]
+        rows: list[FigureView] = [
+            {"name": figure.name, "paper": figure.paper, "title": figure.title} for figure in FIGURES
+        ]
         show(as_json, {"figures": rows}, experiments_table(rows))
 
 
-def run(
-    names: Annotated[
-        list[str] | None, typer.Argument(help="As 'croupier experiment list' shows them; none: all of them.")
-    ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="The fewest points that give the verdicts: seconds.")] = False,
-    full: Annotated[bool, typer.Option("--full", help="The papers' own size.")] = False,
-    seed: Annotated[int, typer.Option(min=0, help="Of budgets, values and noise.")] = 0,
+@dataclass(frozen=True)
+class SizeOptions:
+    """How much is measured, and on which data."""
+
+    quick: Annotated[bool, typer.Option("--quick", help="The fewest points that give the verdicts: seconds.")] = False
+    full: Annotated[bool, typer.Option("--full", help="The papers' own size.")] = False
+    seed: Annotated[int, typer.Option(min=0, help="Of budgets, values and noise.")] = 0
     data: Annotated[
         Path | None,
         typer.Option(
             help="Directory of MNIST's IDX files and Gowalla's totalCheckins.txt; else digits and a synthetic city."
         ),
+    ] = None
+
+    def settings(self) -> Settings:
+        """Returns the settings of a run; raises ValueError for two sizes."""
+        from lab.experiments.figure import Settings, Size
+
+        if self.quick and self.full:
+            raise ValueError("--quick and --full are both given; at most one of them can be")
+        size = Size.QUICK if self.quick else Size.FULL if self.full else Size.NORMAL
+        return Settings(size, self.seed, self.data)
+
+
+@dataclass(frozen=True)
+class ClusterOptions:
+    """The Dask cluster that measures, with the keys to it."""
+
+    scheduler: Annotated[
+        str, typer.Option(help="tls://HOST:PORT of a Dask cluster, whose workers measure instead of processes here.")
+    ] = ""
+    tls_ca: Annotated[Path, typer.Option(help="With --scheduler: the authority of its certificates.")] = Path("ca.pem")
+    tls_cert: Annotated[Path, typer.Option(help="With --scheduler: our certificate.")] = Path("client.pem")
+    tls_key: Annotated[Path, typer.Option(help="With --scheduler: our private key.")] = Path("client-key.pem")
+
+    def cluster(self) -> Cluster | None:
+        """Returns the cluster, None where no scheduler is named."""
+        from croupier.runtime.cluster import Cluster
+
+        return Cluster(self.scheduler, self.tls_ca, self.tls_cert, self.tls_key) if self.scheduler else None
+
+
+@with_option_groups
+def run(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="As 'croupier experiment list' shows them; none: all of them.")
     ] = None,
+    *,
+    size: SizeOptions,
     out: Annotated[
         Path, typer.Option(help="For a JSON document and a plot of each; what is in it is not computed again.")
     ] = Path("out/experiments"),
     jobs: Annotated[int, typer.Option(min=0, help="Processes at once; 0: one for each core.")] = 0,
-    scheduler: Annotated[
-        str, typer.Option(help="tls://HOST:PORT of a Dask cluster, whose workers measure instead of processes here.")
-    ] = "",
-    tls_ca: Annotated[Path, typer.Option(help="With --scheduler: the authority of its certificates.")] = Path("ca.pem"),
-    tls_cert: Annotated[Path, typer.Option(help="With --scheduler: our certificate.")] = Path("client.pem"),
-    tls_key: Annotated[Path, typer.Option(help="With --scheduler: our private key.")] = Path("client-key.pem"),
+    cluster: ClusterOptions,
     page: Annotated[Path | None, typer.Option(help="Write the verdicts, plots and numbers as a Markdown page.")] = None,
     as_json: Json = False,
 ) -> None:
     """Run some, and show what became of their claims. A run that was stopped goes on where it was."""
     with plain_errors():
-        from croupier.runtime.cluster import Cluster
-        from croupier.show.tables import findings_table
         from lab.experiments.catalogue import chosen
-        from lab.experiments.figure import Settings, Size
         from lab.experiments.page import write_experiments_page
         from lab.experiments.runner import run_figures
+        from lab.tables import findings_table
 
-        if quick and full:
-            raise ValueError("--quick and --full are both given; at most one of them can be")
-        size = Size.QUICK if quick else Size.FULL if full else Size.NORMAL
-        settings, figures = Settings(size, seed, data), chosen(names or ["all"])
-        cluster = Cluster(scheduler, tls_ca, tls_cert, tls_key) if scheduler else None
+        settings, figures = size.settings(), chosen(names or ["all"])
+        measured_by = cluster.cluster()
         with progress_bar() as move:
-            outcomes = run_figures(figures, out, settings, jobs=jobs or None, cluster=cluster, progress=move)
+            outcomes = run_figures(figures, out, settings, jobs=jobs or None, cluster=measured_by, progress=move)
         if page is not None:
             write_experiments_page(outcomes, out, page)
         documents = [one.document() for one in outcomes]

@@ -103,9 +103,9 @@ class HttpChannel:
         """Returns what makes a call."""
 
         async def call(request: Any, *, timeout: float | None = None, **_: Any) -> Any:  # noqa: ASYNC109 (gRPC's name)
-            answer = await _post(self._url + method, request_serializer(request), timeout or _PATIENCE_S)
+            answer = await post(self._url + method, request_serializer(request), timeout or _PATIENCE_S)
             if answer.status != 200:
-                raise _failure(answer)
+                raise failure_of(answer)
             try:
                 return response_deserializer(answer.body)
             except DecodeError as error:
@@ -136,7 +136,7 @@ def _error(status: grpc.StatusCode, details: str, retry_after_ms: str = "") -> g
     return grpc.aio.AioRpcError(status, grpc.aio.Metadata(), trailing, details)
 
 
-def _failure(answer: HttpAnswer) -> grpc.aio.AioRpcError:
+def failure_of(answer: HttpAnswer) -> grpc.aio.AioRpcError:
     """Returns the status that the gateway passes on, or what the status of another server on the way comes to."""
     try:
         said = json.loads(answer.body)
@@ -194,7 +194,7 @@ class _Exchange(urllib.request.HTTPSHandler, urllib.request.HTTPHandler):
                 self._socket = None
 
 
-async def _post(url: str, body: bytes, patience_s: float) -> HttpAnswer:
+async def post(url: str, body: bytes, patience_s: float) -> HttpAnswer:
     """Returns what a server answers; raises AioRpcError if none does in time. No thread is left behind then."""
     exchange = _Exchange()
     try:

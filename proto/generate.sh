@@ -1,5 +1,6 @@
 #!/bin/sh
-# Generate protocol/v1 from proto/protocol/v1; with --check, only say whether the committed code is what would be made.
+# Generate protocol/v1 from proto/protocol/v1, and the JSON schema of certificates; with --check, only say whether the
+# committed files are what would be made.
 # protoc names a Python module by the path of its .proto file; here it is a part of the package croupier.
 set -eu
 cd "$(dirname "$0")/.."
@@ -17,8 +18,12 @@ for made in "$out"/protocol/v1/*; do
 done
 if [ "${1:-}" != "--check" ]; then
   cp "$out"/made/* protocol/v1/
+  "$PYTHON" -m croupier.protocol.certificates > "$out/schema.json"
+  cp "$out/schema.json" protocol/certificate.schema.json
   exit 0
 fi
+"$PYTHON" -m croupier.protocol.certificates | cmp -s - protocol/certificate.schema.json ||
+  { echo "proto drift: protocol/certificate.schema.json; run 'make protos'" >&2; exit 1; }
 for made in "$out"/made/*; do
   cmp -s "$made" "protocol/v1/$(basename "$made")" || { echo "proto drift: protocol/v1/$(basename "$made"); run 'make protos'" >&2; exit 1; }
 done

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import Kind, Pinned, read_signed
+from croupier.protocol.names import Digest, Lane
 from croupier.protocol.v1 import messages_pb2 as pb
 
 if TYPE_CHECKING:  # a worker process has no use for it
@@ -30,19 +31,19 @@ def unpack(packed: bytes, size: int) -> list[bytes]:
     return [packed[start : start + size] for start in range(0, len(packed), size)]
 
 
-def ciphertext_hashes(ciphertexts: Sequence[bytes]) -> list[bytes]:
+def ciphertext_hashes(ciphertexts: Sequence[bytes]) -> list[Digest]:
     """Returns the SHA-256 of each ciphertext, sorted."""
-    return sorted(hashlib.sha256(ciphertext).digest() for ciphertext in ciphertexts)
+    return sorted(Digest(hashlib.sha256(ciphertext).digest()) for ciphertext in ciphertexts)
 
 
-def digest(ciphertexts: Sequence[bytes]) -> bytes:
+def digest(ciphertexts: Sequence[bytes]) -> Digest:
     """Returns the name of a batch, whatever its order."""
     return digest_of_hashes(ciphertext_hashes(ciphertexts))
 
 
-def digest_of_hashes(hashes: Sequence[bytes]) -> bytes:
-    """The same from the sorted hashes of its ciphertexts."""
-    return hashlib.sha256(b"".join(hashes)).digest()
+def digest_of_hashes(hashes: Sequence[bytes]) -> Digest:
+    """Returns the name of a batch from the sorted hashes of its ciphertexts."""
+    return Digest(hashlib.sha256(b"".join(hashes)).digest())
 
 
 def drop_counts(drops: Mapping[str, int]) -> list[pb.Drop]:
@@ -50,7 +51,7 @@ def drop_counts(drops: Mapping[str, int]) -> list[pb.Drop]:
     return [pb.Drop(reason=reason, count=count) for reason, count in sorted(drops.items()) if count]
 
 
-def _check_commitment(commitment: pb.Commitment, terms: RoundTerms, hop: int, lane: pb.Lane.ValueType) -> None:
+def _check_commitment(commitment: pb.Commitment, terms: RoundTerms, hop: int, lane: Lane) -> None:
     place = f"commitment of hop {hop}, {pb.Lane.Name(lane)}"
     if (commitment.round_id, commitment.manifest_hash) != (terms.round_id, terms.hash):
         raise Refusal(Code.BAD_BATCH, f"{place}: it is about another round or manifest")
@@ -80,7 +81,7 @@ def _check_joint(report: pb.Commitment, parameter: pb.Commitment) -> None:
 
 def read_commitments(
     signed: Sequence[pb.Signed], terms: RoundTerms, pinned: Pinned, hops: int
-) -> dict[pb.Lane.ValueType, list[pb.Commitment]]:
+) -> dict[Lane, list[pb.Commitment]]:
     """Returns the commitments of the first `hops` hops by lane, after checking every link of the chain.
 
     Expected are, hop by hop, the report lane's and then the parameter lane's, each signed by that hop.
@@ -91,8 +92,8 @@ def read_commitments(
     """
     if len(signed) != 2 * hops:
         raise Refusal(Code.BAD_BATCH, f"{len(signed)} commitments; {hops} hops sign {2 * hops}")
-    lanes: tuple[pb.Lane.ValueType, pb.Lane.ValueType] = (pb.LANE_REPORT, pb.LANE_PARAMETER)
-    chain: dict[pb.Lane.ValueType, list[pb.Commitment]] = {lane: [] for lane in lanes}
+    lanes: tuple[Lane, Lane] = (pb.LANE_REPORT, pb.LANE_PARAMETER)
+    chain: dict[Lane, list[pb.Commitment]] = {lane: [] for lane in lanes}
     for index, document in enumerate(signed):
         hop, lane = index // 2 + 1, lanes[index % 2]
         signer = terms.manifest.hops[hop - 1].service

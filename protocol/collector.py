@@ -25,6 +25,7 @@ from croupier.protocol.envelope import (
 )
 from croupier.protocol.errors import EnvelopeError
 from croupier.protocol.manifest import RoundTerms, canonical
+from croupier.protocol.names import Digest, PrivateKey, PublicKey, RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 
 __all__ = ["collector_key_lines", "open_result", "read_collector_key", "seal_result"]
@@ -58,11 +59,12 @@ def read_collector_key(text: str) -> tuple[str, KeyPair]:
         check_public_key(suite, public)
     except ValueError as error:
         raise ValueError("this is not a collector's key; 'croupier keygen --collector' makes one") from error
-    return suite, KeyPair(public, private)
+    return suite, KeyPair(PublicKey(public), PrivateKey(private))
 
 
-def _label(publication: pb.Publication, public_key: bytes) -> Label:
-    return Label(publication.round_id, publication.manifest_hash, pb.LANE_REPORT, HOP_COLLECTOR, key_id(public_key))
+def _label(publication: pb.Publication, public_key: PublicKey) -> Label:
+    round_id, manifest_hash = RoundId(publication.round_id), Digest(publication.manifest_hash)
+    return Label(round_id, manifest_hash, pb.LANE_REPORT, HOP_COLLECTOR, key_id(public_key))
 
 
 def _room(terms: RoundTerms) -> int:
@@ -76,7 +78,7 @@ def seal_result(publication: pb.Publication, terms: RoundTerms) -> pb.Publicatio
 
     The certificate and the counts stay public. Where the manifest names no collector, all stays as it is.
     """
-    collector = terms.manifest.collector_public_key
+    collector = PublicKey(terms.manifest.collector_public_key)
     if not collector:
         return publication
     public = pb.Publication(

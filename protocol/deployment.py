@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 
 from croupier.protocol.identity import Pinned
+from croupier.protocol.names import HostName
 from croupier.protocol.toml_file import Address, read_toml
 
 __all__ = [
@@ -124,14 +125,16 @@ class ServiceEntry(_Strict):
 
     def pinned(self, round_unix_s: int | None) -> Mapping[bytes, str | None]:
         """Returns every key with why it is not believed in a round of this time; see `RetiredIdentity.objection`."""
-        retired = {bytes.fromhex(one.identity): one.objection(round_unix_s) for one in self.retired_identities}
+        retired = {
+            bytes.fromhex(identity.identity): identity.objection(round_unix_s) for identity in self.retired_identities
+        }
         return {key: retired.get(key) for key in self.identities}
 
     @property
-    def hosts(self) -> tuple[str, ...]:
+    def hosts(self) -> tuple[HostName, ...]:
         """The hosts of its addresses, each once."""
         addresses = (self.address, self.public_address or self.address)
-        return tuple(dict.fromkeys(address.rpartition(":")[0] for address in addresses))
+        return tuple(dict.fromkeys(HostName(address.rpartition(":")[0]) for address in addresses))
 
     @property
     def tls_certificates(self) -> tuple[str, ...]:

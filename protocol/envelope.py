@@ -19,7 +19,8 @@ from cryptography.hazmat.primitives import hpke
 from cryptography.hazmat.primitives.asymmetric import mlkem, x25519
 
 from croupier.protocol.errors import EnvelopeError
-from croupier.protocol.v1.messages_pb2 import Lane
+from croupier.protocol.names import Digest, Lane, PrivateKey, PublicKey, RoundId
+from croupier.protocol.v1 import messages_pb2 as pb
 
 __all__ = [
     "HOP_ACCOUNTANT",
@@ -64,9 +65,9 @@ _MLKEM_SEED_BYTES = 64
 class Label:
     """Where a layer belongs. Part of the key schedule, so a wrong label is the same as a wrong key."""
 
-    round_id: str
-    manifest_hash: bytes
-    lane: Lane.ValueType
+    round_id: RoundId
+    manifest_hash: Digest
+    lane: Lane
     hop: int
     key_id: bytes
     _info: bytes = field(init=False, repr=False, compare=False)
@@ -76,7 +77,7 @@ class Label:
             raise ValueError("round_id is empty; it names the round that the envelope belongs to")
         if len(self.manifest_hash) != hashlib.sha256().digest_size:
             raise ValueError(f"manifest_hash has {len(self.manifest_hash)} bytes; a SHA-256 hash has 32")
-        if self.lane not in (Lane.LANE_JOINT, Lane.LANE_REPORT, Lane.LANE_PARAMETER, Lane.LANE_ANSWER):
+        if self.lane not in (pb.LANE_JOINT, pb.LANE_REPORT, pb.LANE_PARAMETER, pb.LANE_ANSWER):
             raise ValueError(f"lane is {self.lane}; it must be joint, report, parameter or answer")
         if not (1 <= self.hop <= MAX_HOPS or self.hop in _BEHIND_THE_CHAIN):
             raise ValueError(f"hop is {self.hop}; it must be 1..{MAX_HOPS} or one of the four places behind the chain")
@@ -94,8 +95,8 @@ class Label:
 class KeyPair:
     """Raw key bytes, which travel between processes where key objects do not."""
 
-    public: bytes
-    private: bytes
+    public: PublicKey
+    private: PrivateKey
 
     def __repr__(self) -> str:
         return f"KeyPair(public={self.public.hex()[:16]}…)"
@@ -111,14 +112,14 @@ class _Kem:
 
 def _generate_x25519() -> KeyPair:
     key = x25519.X25519PrivateKey.generate()
-    return KeyPair(key.public_key().public_bytes_raw(), key.private_bytes_raw())
+    return KeyPair(PublicKey(key.public_key().public_bytes_raw()), PrivateKey(key.private_bytes_raw()))
 
 
 def _generate_hybrid() -> KeyPair:
     post_quantum, classical = mlkem.MLKEM768PrivateKey.generate(), x25519.X25519PrivateKey.generate()
     return KeyPair(
-        post_quantum.public_key().public_bytes_raw() + classical.public_key().public_bytes_raw(),
-        post_quantum.private_bytes_raw() + classical.private_bytes_raw(),
+        PublicKey(post_quantum.public_key().public_bytes_raw() + classical.public_key().public_bytes_raw()),
+        PrivateKey(post_quantum.private_bytes_raw() + classical.private_bytes_raw()),
     )
 
 
@@ -187,7 +188,7 @@ def check_public_key(suite: str, raw: bytes) -> None:
         raise ValueError(f"not a public key of suite {suite}: {len(raw)} bytes") from error
 
 
-def key_id(public_key: bytes) -> bytes:
+def key_id(public_key: PublicKey) -> bytes:
     """Returns the 16-byte name of a public key."""
     return hashlib.sha256(public_key).digest()[:16]
 
@@ -202,7 +203,7 @@ def generate_key_pair(suite: str) -> KeyPair:
     return _suite(suite).kem.generate()
 
 
-def seal(suite: str, public_key: bytes, label: Label, plaintext: bytes) -> bytes:
+def seal(suite: str, public_key: PublicKey, label: Label, plaintext: bytes) -> bytes:
     """Returns enc ‖ ciphertext for the holder of `public_key` in the place that `label` names.
 
     Raises:

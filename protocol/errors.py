@@ -26,7 +26,7 @@ from functools import partial
 
 import grpc
 
-from croupier.protocol.shown import as_shown
+from croupier.protocol.shown import sanitize_for_display
 
 __all__ = [
     "TRANSIENT",
@@ -57,7 +57,7 @@ TRANSIENT = (
 """What a failed call may be repeated for.
 
 CANCELLED is what gRPC answers while more calls wait to be taken up than a server has room for (`SERVER_OPTIONS` in
-`runtime.limits`); a call that its caller gives up fails with asyncio's CancelledError instead.
+`net.limits`); a call that its caller gives up fails with asyncio's CancelledError instead.
 """
 _LONGEST_DETAILS = 500  # characters, of which one can cost 12 bytes of the 8 KiB
 
@@ -206,5 +206,5 @@ def refusal_of(error: grpc.RpcError) -> Refusal | None:
     name, _, text = (error.details() or "").partition(": ")
     if name not in Code.__members__:
         return None
-    code, text = Code[name], as_shown(text)
+    code, text = Code[name], sanitize_for_display(text)
     return Refusal(code, text.removeprefix(code.message).removeprefix(": "))

@@ -24,6 +24,7 @@ from nacl.exceptions import CryptoError
 from nacl.signing import SigningKey, VerifyKey
 
 from croupier.protocol.errors import RetiredIdentityError, SignatureError
+from croupier.protocol.names import Digest, PublicKey
 from croupier.protocol.v1.messages_pb2 import Attendance, Signature, Signed, Submission
 
 __all__ = [
@@ -73,14 +74,14 @@ def _context(kind: str) -> bytes:
     return b"croupier/v1/" + kind.encode() + b"\0"
 
 
-def document_hash(kind: Kind, payload: bytes) -> bytes:
+def document_hash(kind: Kind, payload: bytes) -> Digest:
     """Returns the SHA-256 by which other documents and envelopes name this one."""
-    return hashlib.sha256(_context(kind) + payload).digest()
+    return Digest(hashlib.sha256(_context(kind) + payload).digest())
 
 
-def public_key_of(private_key: bytes) -> bytes:
+def public_key_of(private_key: bytes) -> PublicKey:
     """Returns the public half of an Ed25519 private key; 32 bytes each."""
-    return bytes(SigningKey(private_key).verify_key)
+    return PublicKey(bytes(SigningKey(private_key).verify_key))
 
 
 def key_pair_of(private_key: bytes) -> bytes:
@@ -97,9 +98,9 @@ class Identity:
         self._key = SigningKey(private_key)
 
     @property
-    def public_key(self) -> bytes:
+    def public_key(self) -> PublicKey:
         """The Ed25519 public key, 32 bytes."""
-        return bytes(self._key.verify_key)
+        return PublicKey(bytes(self._key.verify_key))
 
     def sign(self, kind: Kind, payload: bytes) -> Signature:
         """Returns this service's signature over the payload as a document of this kind."""
@@ -175,13 +176,13 @@ def read_signed(kind: Kind, message: type[M], document: Signed, pinned: Pinned, 
         raise SignatureError(f"what is signed as {kind} cannot be read as one") from error
 
 
-def _submission_bytes(purpose: Purpose, manifest_hash: bytes, envelope: bytes, token: bytes) -> bytes:
+def _submission_bytes(purpose: Purpose, manifest_hash: Digest, envelope: bytes, token: bytes) -> bytes:
     signed = _context(purpose) + manifest_hash + hashlib.sha256(envelope).digest()
     return signed + (hashlib.sha256(token).digest() if token else b"")
 
 
 def sign_submission(
-    manifest_hash: bytes, envelope: bytes, private_key: bytes, token: bytes = b"", purpose: Purpose = "submit"
+    manifest_hash: Digest, envelope: bytes, private_key: bytes, token: bytes = b"", purpose: Purpose = "submit"
 ) -> Submission:
     """Returns the submission of one client: signed over purpose and hashes of manifest, envelope and token.
 
@@ -194,31 +195,31 @@ def sign_submission(
     )
 
 
-def submission_is_authentic(manifest_hash: bytes, submission: Submission, purpose: Purpose = "submit") -> bool:
+def submission_is_authentic(manifest_hash: Digest, submission: Submission, purpose: Purpose = "submit") -> bool:
     """Returns whether the client named in the submission signed it for this round and purpose."""
     message = _submission_bytes(purpose, manifest_hash, submission.envelope, submission.token)
     return _is_by(submission.client_key, submission.signature, message)
 
 
-def sign_attendance(manifest_hash: bytes, challenge: bytes, private_key: bytes) -> Attendance:
+def sign_attendance(manifest_hash: Digest, challenge: bytes, private_key: bytes) -> Attendance:
     """Returns a client's signed attendance on the stream that the challenge was made for."""
     key = SigningKey(private_key)
     signature = key.sign(_context("attend") + manifest_hash + challenge).signature
     return Attendance(client_key=bytes(key.verify_key), signature=signature)
 
 
-def attendance_is_authentic(manifest_hash: bytes, challenge: bytes, attendance: Attendance) -> bool:
+def attendance_is_authentic(manifest_hash: Digest, challenge: bytes, attendance: Attendance) -> bool:
     """Returns whether the client named in the attendance signed it for this round and stream."""
     return _is_by(attendance.client_key, attendance.signature, _context("attend") + manifest_hash + challenge)
 
 
-def sign_answer(manifest_hash: bytes, report: bytes, answer_key: bytes) -> bytes:
+def sign_answer(manifest_hash: Digest, report: bytes, answer_key: bytes) -> bytes:
     """Returns the answer of one client in a sequential round: its public answer key, its signature, its report."""
     key = SigningKey(answer_key)
     return bytes(key.verify_key) + key.sign(_context("answer") + manifest_hash + report).signature + report
 
 
-def read_answer(manifest_hash: bytes, answer: bytes) -> tuple[bytes, bytes]:
+def read_answer(manifest_hash: Digest, answer: bytes) -> tuple[PublicKey, bytes]:
     """Returns (public answer key, report) of an answer.
 
     Raises:
@@ -227,4 +228,4 @@ def read_answer(manifest_hash: bytes, answer: bytes) -> tuple[bytes, bytes]:
     key, signature, report = answer[:32], answer[32:96], answer[96:]
     if not _is_by(key, signature, _context("answer") + manifest_hash + report):
         raise SignatureError("an answer is not signed by the key that it names")
-    return key, report
+    return PublicKey(key), report

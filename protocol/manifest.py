@@ -19,12 +19,13 @@ from croupier.protocol.envelope import MAX_HOPS, PROTOCOL_VERSION, SUITES, check
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import Kind, document_hash, verify_signed
 from croupier.protocol.mechanisms import MECHANISMS, Mechanism
+from croupier.protocol.names import Digest, RoundId
 from croupier.protocol.questions import Question
 from croupier.protocol.shown import check_shown
 from croupier.protocol.tickets import TICKET_KEY_BYTES
 from croupier.protocol.v1 import messages_pb2 as pb
 
-__all__ = ["RoundTerms", "canonical", "parse_terms", "verify_manifest"]
+__all__ = ["RoundTerms", "canonical", "parse_terms", "state_name", "verify_manifest"]
 
 _MAX_DELTA = 0.1
 _MAX_LOCAL_EPSILON = 20.0
@@ -82,14 +83,14 @@ class RoundTerms:
     question: Question
 
     @cached_property
-    def hash(self) -> bytes:
+    def hash(self) -> Digest:
         """The SHA-256 that names this manifest, 32 bytes; see `document_hash`."""
         return document_hash(Kind.MANIFEST, self.payload)
 
     @property
-    def round_id(self) -> str:
+    def round_id(self) -> RoundId:
         """The round's name, 1..128 bytes of UTF-8."""
-        return self.manifest.round_id
+        return RoundId(self.manifest.round_id)
 
     @property
     def suite(self) -> str:
@@ -235,8 +236,8 @@ def _check(manifest: pb.Manifest, question: Question) -> None:
     if manifest.HasField("privacy_limit"):
         _check_number("privacy_limit.total_epsilon", manifest.privacy_limit.total_epsilon, 0.0, math.inf)
         _check_number("privacy_limit.total_delta", manifest.privacy_limit.total_delta, 0.0, _MAX_DELTA)
-    if manifest.short_batch_policy == pb.SHORT_BATCH_POLICY_UNSPECIFIED:
-        raise ValueError("short_batch_policy is missing; it must be HOLD or DISPOSE")
+    if manifest.short_batch_policy not in (pb.SHORT_BATCH_POLICY_HOLD, pb.SHORT_BATCH_POLICY_DISPOSE):
+        raise ValueError("short_batch_policy is missing or unknown; it must be HOLD or DISPOSE")
     _check_number("delta", manifest.delta, 0.0, _MAX_DELTA)
     _check_grid(manifest.budget_grid, question.mechanism)
     _check_number("epsilon_max", manifest.epsilon_max, 0.0, _MAX_LOCAL_EPSILON)
@@ -285,3 +286,9 @@ def parse_terms(payload: bytes) -> RoundTerms:
         return RoundTerms(payload, manifest, question)
     except ValueError as error:
         raise Refusal(Code.BAD_MANIFEST, str(error)) from error
+
+
+def state_name(state: pb.RoundState.ValueType) -> str:
+    """Returns the state that a service says a round is in; UNKNOWN for one that the protocol does not have."""
+    known = state in pb.RoundState.values()
+    return pb.RoundState.Name(state).removeprefix("ROUND_STATE_") if known else "UNKNOWN"

@@ -19,8 +19,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from croupier.protocol.envelope import HOP_ACCOUNTANT, HOP_ANALYZER, HOP_RELEASE, Label, key_id, overhead, seal
+from croupier.protocol.names import Digest, Lane, PublicKey
 from croupier.protocol.tickets import TICKET_BYTES, ticket_message
-from croupier.protocol.v1.messages_pb2 import Lane
+from croupier.protocol.v1 import messages_pb2 as pb
 
 if TYPE_CHECKING:  # worker processes import this module and read no manifest
     from croupier.protocol.manifest import RoundTerms
@@ -85,19 +86,19 @@ class BudgetRecord:
         cut = TICKET_BYTES + BUDGET_BYTES
         return plaintext[:TICKET_BYTES], cls(plaintext[TICKET_BYTES:cut], plaintext[cut:])
 
-    def message(self, manifest_hash: bytes) -> bytes:
+    def message(self, manifest_hash: Digest) -> bytes:
         """Returns what the ticket of the parameter lane is for."""
-        return ticket_message(manifest_hash, Lane.LANE_PARAMETER, self.budget + self.salt)
+        return ticket_message(manifest_hash, pb.LANE_PARAMETER, self.budget + self.salt)
 
 
-def report_message(manifest_hash: bytes, sealed_hash: bytes) -> bytes:
+def report_message(manifest_hash: Digest, sealed_hash: bytes) -> bytes:
     """Returns what the ticket of the report lane is for.
 
     Args:
         manifest_hash: `RoundTerms.hash`.
         sealed_hash: SHA-256 of the report's ciphertext under the release key.
     """
-    return ticket_message(manifest_hash, Lane.LANE_REPORT, sealed_hash)
+    return ticket_message(manifest_hash, pb.LANE_REPORT, sealed_hash)
 
 
 UNOPENED = bytes(hashlib.sha256().digest_size + TICKET_BYTES)
@@ -119,7 +120,7 @@ def split_report(plaintext: bytes) -> tuple[bytes, bytes]:
 class Layer:
     """One layer: the key that it is sealed to, its label, and the sizes with and without it."""
 
-    public_key: bytes
+    public_key: PublicKey
     label: Label
     sealed_size: int
     plain_size: int
@@ -143,23 +144,23 @@ class Onion:
         self._suite = terms.suite
         self._terms = terms
         manifest = terms.manifest
-        hops = [(index, keys.public_key) for index, keys in enumerate(manifest.hops, start=1)]
-        analyzer = (HOP_ANALYZER, manifest.analyzer.public_key)
-        question, release = terms.question, (HOP_RELEASE, manifest.accountant.release_public_key)
-        self._release = self._layers(Lane.LANE_REPORT, [release], question.submitted_bytes)
+        hops = [(index, PublicKey(keys.public_key)) for index, keys in enumerate(manifest.hops, start=1)]
+        analyzer = (HOP_ANALYZER, PublicKey(manifest.analyzer.public_key))
+        question, release = terms.question, (HOP_RELEASE, PublicKey(manifest.accountant.release_public_key))
+        self._release = self._layers(pb.LANE_REPORT, [release], question.submitted_bytes)
         held = TICKET_BYTES + self._release[0].sealed_size
-        self._report = self._layers(Lane.LANE_REPORT, [*hops[1:], analyzer], held)
+        self._report = self._layers(pb.LANE_REPORT, [*hops[1:], analyzer], held)
         self._answer = (
-            self._layers(Lane.LANE_ANSWER, [*hops, analyzer, release], question.answer_bytes)
+            self._layers(pb.LANE_ANSWER, [*hops, analyzer, release], question.answer_bytes)
             if question.sequential
             else []
         )
-        accountant = (HOP_ACCOUNTANT, manifest.accountant.public_key)
-        self._parameter = self._layers(Lane.LANE_PARAMETER, [*hops[1:], accountant], TICKET_BYTES + BUDGET_RECORD_BYTES)
+        accountant = (HOP_ACCOUNTANT, PublicKey(manifest.accountant.public_key))
+        self._parameter = self._layers(pb.LANE_PARAMETER, [*hops[1:], accountant], TICKET_BYTES + BUDGET_RECORD_BYTES)
         both = self._report[0].sealed_size + self._parameter[0].sealed_size
-        (self.joint,) = self._layers(Lane.LANE_JOINT, hops[:1], both)
+        (self.joint,) = self._layers(pb.LANE_JOINT, hops[:1], both)
 
-    def _layers(self, lane: Lane.ValueType, keys: list[tuple[int, bytes]], innermost: int) -> list[Layer]:
+    def _layers(self, lane: Lane, keys: list[tuple[int, PublicKey]], innermost: int) -> list[Layer]:
         """Returns the layers of a lane, outermost first."""
         layers: list[Layer] = []
         size = innermost
@@ -169,22 +170,22 @@ class Onion:
             size += overhead(self._suite)
         return layers[::-1]
 
-    def layer(self, lane: Lane.ValueType, hop: int) -> Layer:
+    def layer(self, lane: Lane, hop: int) -> Layer:
         """Returns the layer of a lane that `hop` opens (a number in the chain, or a place behind it)."""
         lanes = {
-            Lane.LANE_JOINT: [self.joint],
-            Lane.LANE_REPORT: self._report + self._release,
-            Lane.LANE_PARAMETER: self._parameter,
-            Lane.LANE_ANSWER: self._answer,
+            pb.LANE_JOINT: [self.joint],
+            pb.LANE_REPORT: self._report + self._release,
+            pb.LANE_PARAMETER: self._parameter,
+            pb.LANE_ANSWER: self._answer,
         }
         for layer in lanes[lane]:
             if layer.label.hop == hop:
                 return layer
         raise ValueError(f"hop {hop} has no layer in lane {lane} of round {self._terms.round_id!r}")
 
-    def arriving_size(self, lane: Lane.ValueType, hop: int) -> int:
+    def arriving_size(self, lane: Lane, hop: int) -> int:
         """Returns the exact size of this lane's ciphertexts as they arrive at a hop or sink."""
-        if lane == Lane.LANE_TICKET:
+        if lane == pb.LANE_TICKET:
             return len(UNOPENED)
         return self.layer(lane, hop).sealed_size
 

@@ -13,6 +13,7 @@ from typing import Self
 
 from croupier.protocol.mechanisms import MECHANISMS, Mechanism, SequentialOrder
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.wordings import Wording, check_wordings
 
 __all__ = ["ANSWER_KEY_BYTES", "Question", "choose_budget"]
 
@@ -28,17 +29,20 @@ class Question:
     Attributes:
         name: short, for people: 1..64 letters, digits, '-' and '_'.
         mechanism: the local randomizer with its parameters.
+        wordings: how it is put to people, one for each language; none where people see only the name.
 
     Raises:
-        ValueError: at construction, with the name and what it must be.
+        ValueError: at construction, with the name or wording and what it must be.
     """
 
     name: str
     mechanism: Mechanism
+    wordings: tuple[Wording, ...] = ()
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.name) <= 64 or not self.name.replace("-", "").replace("_", "").isalnum():
             raise ValueError(f"name is {self.name!r}; it must be 1..64 letters, digits, '-' and '_'")
+        check_wordings(self.wordings, self.mechanism)
 
     @classmethod
     def read(cls, message: pb.Question) -> Self:
@@ -50,11 +54,14 @@ class Question:
         kind = message.WhichOneof("mechanism")
         if kind is None:
             raise ValueError(f"mechanism is missing; it must be one of {', '.join(MECHANISMS)}")
-        return cls(message.name, MECHANISMS[kind].read(getattr(message, kind)))
+        wordings = tuple(Wording.read(one) for one in message.wordings)
+        return cls(message.name, MECHANISMS[kind].read(getattr(message, kind)), wordings)
 
     def message(self) -> pb.Question:
         """Returns the message of a question."""
-        return pb.Question(name=self.name, **{self.mechanism.kind: asdict(self.mechanism)})  # type: ignore[arg-type]
+        wordings = [pb.Wording(**asdict(one)) for one in self.wordings]
+        mechanism = {self.mechanism.kind: asdict(self.mechanism)}
+        return pb.Question(name=self.name, wordings=wordings, **mechanism)  # type: ignore[arg-type]
 
     @property
     def sequential(self) -> SequentialOrder | None:

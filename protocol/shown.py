@@ -1,4 +1,4 @@
-"""Text of others that people are shown: it stands on a terminal as it is, and changes nothing around it.
+"""Text of others that people are shown: a terminal prints it as it is, and nothing around it changes.
 
 A dishonest operator or service could otherwise move the cursor of the person who reads what a round asks for and
 promises, write over it, hide it, or turn its direction around.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-__all__ = ["as_shown", "check_shown"]
+__all__ = ["check_shown", "sanitize_for_display"]
 
 _MOVES = re.compile(
     "[\x00-\x1f\x7f-\x9f"  # control characters
@@ -37,12 +37,12 @@ def check_shown(name: str, text: str) -> None:
         )
 
 
-def as_shown(document: Any) -> Any:
-    """Returns a text, or all texts of a JSON document, with U+FFFD in the place of each such character."""
+def sanitize_for_display(document: Any) -> Any:
+    """Returns a text, or all texts of a JSON document, with U+FFFD for each such character."""
     if isinstance(document, str):
         return _MOVES.sub("\N{REPLACEMENT CHARACTER}", document)
     if isinstance(document, list):
-        return [as_shown(one) for one in document]
+        return [sanitize_for_display(one) for one in document]
     if isinstance(document, dict):
-        return {as_shown(key): as_shown(value) for key, value in document.items()}
+        return {sanitize_for_display(key): sanitize_for_display(value) for key, value in document.items()}
     return document

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from voprf import ristretto
 
 from croupier.protocol.errors import TicketError
+from croupier.protocol.names import Digest, Lane, PublicKey
 from croupier.protocol.v1 import messages_pb2 as pb
 
 __all__ = [
@@ -36,7 +37,7 @@ TICKET_KEY_BYTES = 32
 MAX_PER_BATCH = 1 << 12
 
 
-def ticket_message(manifest_hash: bytes, lane: pb.Lane.ValueType, content: bytes) -> bytes:
+def ticket_message(manifest_hash: Digest, lane: Lane, content: bytes) -> bytes:
     """Returns what a ticket is for: the hash of the round's manifest, the lane and the content.
 
     Args:
@@ -66,13 +67,13 @@ class TicketIssuer:
         lane: part of the derivation, so that the lanes of a round have different keys.
     """
 
-    def __init__(self, seed: bytes, lane: pb.Lane.ValueType) -> None:
+    def __init__(self, seed: bytes, lane: Lane) -> None:
         self._evaluator = ristretto.Evaluator.from_seed(seed, b"croupier/v1/ticket-key/" + pb.Lane.Name(lane).encode())
 
     @property
-    def public_key(self) -> bytes:
-        """The key that stands in the manifest, 32 bytes."""
-        return self._evaluator.public_key.serialize()
+    def public_key(self) -> PublicKey:
+        """The key that the manifest names, 32 bytes."""
+        return PublicKey(self._evaluator.public_key.serialize())
 
     def evaluate(self, blinded: Sequence[bytes]) -> bytes:
         """Returns the evaluations of blinded messages with one proof for all of them, 64 + 32 bytes each.

@@ -17,8 +17,9 @@ from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import Purpose, has_small_order
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.runtime.steps import StoreStep
 from croupier.runtime.store import Store
-from croupier.runtime.tasks import LaneWork, faults_and_records
+from croupier.runtime.tasks import LaneWork, verify_and_open
 from croupier.runtime.transaction import Transaction
 from croupier.runtime.workers import WorkerPool
 
@@ -196,7 +197,7 @@ class Admission:
                 tx.add_tokens(tokens)
 
             try:
-                await self._store.run("register clients", add)
+                await self._store.run(StoreStep.REGISTER_CLIENTS, add)
             except BaseException:
                 self._distrust_memory()
                 raise
@@ -219,7 +220,7 @@ class Admission:
             fresh = {*client_keys, *token_hashes} - roster.revoked
             roster.revoked |= fresh  # before it is durable: nothing that is decided from here on is committed behind it
             try:
-                await self._store.run("revoke clients", lambda tx: tx.revoke(fresh))
+                await self._store.run(StoreStep.REVOKE_CLIENTS, lambda tx: tx.revoke(fresh))
             finally:
                 self._distrust_memory()
             return len(fresh)
@@ -227,7 +228,7 @@ class Admission:
     async def _roster(self) -> _Roster:
         if self._known is None:
             known = await self._store.run(
-                "read the roster", lambda tx: _Roster(tx.client_keys(), tx.tokens(), tx.revoked())
+                StoreStep.READ_ROSTER, lambda tx: _Roster(tx.client_keys(), tx.tokens(), tx.revoked())
             )
             self._known = self._known or known
         return self._known
@@ -285,10 +286,10 @@ class Admission:
         sized = [index for index, code in enumerate(codes) if code != pb.SUBMISSION_CODE_WRONG_SIZE]
         if not sized:
             return codes, [], [], 0.0
-        may = [codes[index] == pb.SUBMISSION_CODE_UNSPECIFIED for index in sized]
+        allowed = [codes[index] == pb.SUBMISSION_CODE_UNSPECIFIED for index in sized]
         raw = [submissions[index].SerializeToString() for index in sized]
         (faults, records), cpu_s = await self._pool.run(
-            faults_and_records, self._purpose, terms.hash, lane_work, may, raw
+            verify_and_open, self._purpose, terms.hash, lane_work, allowed, raw
         )
         for index, fault in zip(sized, faults, strict=True):
             codes[index] = fault or codes[index]
@@ -325,7 +326,7 @@ class Admission:
                 is_open = tx.round(round_id).state == pb.ROUND_STATE_OPEN
                 return is_open, tx.submission_hashes(round_id, None if is_open else keys)
 
-            is_open, admitted = await self._store.run("read who has submitted", read)
+            is_open, admitted = await self._store.run(StoreStep.READ_ADMITTED_CLIENTS, read)
             if is_open:
                 self._admitted[round_id] = admitted
         else:
@@ -333,10 +334,10 @@ class Admission:
         if is_open:
             group = _Group(roster, admitted, terms, self._keep)
             codes = [group.decide_all(call) for call in calls]
-            if await self._store.run("admit submissions", group.write):
+            if await self._store.run(StoreStep.ADMIT_SUBMISSIONS, group.write):
                 group.remember()
                 return codes
-            self.forget(round_id)
+            self.stop_round(round_id)
         # What was admitted before the close stays so.
         return [[_after_close(admitted, submission) for submission in call.submissions] for call in calls]
 
@@ -345,10 +346,10 @@ class Admission:
         self._known = None
         self._admitted.pop(round_id, None)
 
-    def read_again(self) -> None:
+    def reload_roster(self) -> None:
         """Has the roster read from the store when it is next needed."""
         self._known = None
 
-    def forget(self, round_id: str) -> None:
-        """Drops a closed round from memory."""
+    def stop_round(self, round_id: str) -> None:
+        """Deletes a closed round from memory."""
         self._admitted.pop(round_id, None)

@@ -36,7 +36,7 @@ T = TypeVar("T")
 AUTHORITY_FILE = "ca.pem"
 _PATIENCE_S = 30
 _GOODBYE_S = 5
-_KEPT_IN_MEMORY = ("distributed.worker.memory.target", "distributed.worker.memory.spill")
+KEPT_IN_MEMORY = ("distributed.worker.memory.target", "distributed.worker.memory.spill")
 
 
 def certificate_files(directory: Path, side: str) -> tuple[Path, Path]:
@@ -49,11 +49,11 @@ class Sources:
     """The code that work depends on; a worker with other code does not do it.
 
     Attributes:
-        rooms: packages, by their full names.
+        packages: of this project, by their full names.
         libraries: distributions, by their version.
     """
 
-    rooms: tuple[str, ...] = (
+    packages: tuple[str, ...] = (
         "croupier.accountant",
         "croupier.analyzer",
         "croupier.net",
@@ -71,10 +71,10 @@ class Sources:
 @cache
 def _digest(sources: Sources) -> str:
     digest = hashlib.sha256(" ".join(f"{name} {version(name)}" for name in sources.libraries).encode())
-    for room in sources.rooms:
-        for folder in _folders(room):
+    for package in sources.packages:
+        for folder in _folders(package):
             for file in sorted(folder.rglob("*.py")):
-                digest.update(f"\0{room}/{file.relative_to(folder)}\0".encode() + file.read_bytes())
+                digest.update(f"\0{package}/{file.relative_to(folder)}\0".encode() + file.read_bytes())
     return digest.hexdigest()
 
 
@@ -95,7 +95,7 @@ class _Answer(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class _Job:
+class Job:
     """One call as it travels: function and arguments pickled, so that the scheduler passes them on as they are.
 
     Dask logs and keeps the arguments of a task that fails. This one shows none, and an error is an answer to it.
@@ -106,7 +106,7 @@ class _Job:
     call: bytes
 
     @classmethod
-    def of(cls, sources: Sources, work: Callable[..., Any], args: tuple[Any, ...]) -> _Job:
+    def of(cls, sources: Sources, work: Callable[..., Any], args: tuple[Any, ...]) -> Job:
         return cls(sources, sources.digest(), pickle.dumps((work, args)))
 
     def __repr__(self) -> str:
@@ -117,7 +117,7 @@ class _Job:
 
         if self.sources.digest() != self.digest:
             return _Answer(refusal="a worker has another version of croupier than this machine")
-        if any(dask.config.get(setting) for setting in _KEPT_IN_MEMORY):
+        if any(dask.config.get(setting) for setting in KEPT_IN_MEMORY):
             return _Answer(
                 refusal="a worker would write to its disk; 'croupier cluster worker' starts one that does not"
             )
@@ -214,7 +214,7 @@ class ClusterExecutor(Executor):
         return future
 
     async def _run(self, work: Callable[..., T], args: tuple[Any, ...]) -> T:
-        job = _Job.of(self._sources, work, args)
+        job = Job.of(self._sources, work, args)
         client = await self._connected()
         try:
             answer: _Answer = await client.submit(job, key=f"croupier-{uuid.uuid4().hex}", pure=False)

@@ -29,11 +29,11 @@ from croupier.runtime.sqlite_log import overwrite_log
 __all__ = [
     "DEFAULT_TIMEOUTS",
     "Database",
-    "NotErasedError",
+    "NotShreddedError",
     "Timeouts",
     "has_parts",
     "is_outage",
-    "note_taken",
+    "mark_for_shredding",
     "open_database",
     "why_failed",
 ]
@@ -57,21 +57,21 @@ class Timeouts:
         lock_s: for a lock, held by another process of this service or by a backup.
         statement_s: for one statement.
         transaction_s: for a whole transaction, also where a server or a network has fallen silent.
-        erase_s: for rewriting the tables after a round was forgotten.
+        shred_s: for rewriting the tables after a round was shredded.
     """
 
     connect_s: int = 10
     lock_s: float = 10.0
     statement_s: float = 60.0
     transaction_s: float = 300.0
-    erase_s: float = 3600.0
+    shred_s: float = 3600.0
 
 
 DEFAULT_TIMEOUTS = Timeouts()
 
 
-class NotErasedError(Exception):
-    """What has been deleted is still in the database's files, because of another process that reads it."""
+class NotShreddedError(Exception):
+    """Deleted rows are still in the database's files, because another process reads them."""
 
 
 def has_parts(table: sa.Table) -> None:
@@ -83,11 +83,11 @@ def has_parts(table: sa.Table) -> None:
         sa.event.listen(table, "after_create", make.execute_if(dialect="postgresql"))
 
 
-def note_taken(connection: sa.Connection, round_id: str, *tables: str) -> None:
-    """Notes that something of a round is taken out of tables: `Database.erase` has to see to it."""
-    taken: set[tuple[str, str]] | None = connection.get_execution_options().get("taken")
-    if taken is not None:
-        taken.update((table, round_id if table in _OF_ROUNDS else "") for table in tables)
+def mark_for_shredding(connection: sa.Connection, round_id: str, *tables: str) -> None:
+    """Marks tables from which rows of a round are deleted: `Database.shred` has to remove them from the files."""
+    marked: set[tuple[str, str]] | None = connection.get_execution_options().get("marked")
+    if marked is not None:
+        marked.update((table, round_id if table in _OF_ROUNDS else "") for table in tables)
 
 
 def is_outage(error: sa.exc.DBAPIError) -> bool:
@@ -115,8 +115,8 @@ class Database(abc.ABC):
         """Returns a transaction: committed at the end of the block, rolled back if it raises."""
 
     @abc.abstractmethod
-    def erase(self) -> None:
-        """Takes out of the database's files what has been deleted from its tables; raises NotErasedError."""
+    def shred(self) -> None:
+        """Removes deleted rows from the database's files, too; raises NotShreddedError."""
 
     def free_bytes(self) -> int | None:
         """Returns how much room is left on its disk; None where that is not this machine's."""
@@ -178,7 +178,7 @@ class _Sqlite(Database):
                 why = f"{file} has been moved, deleted or replaced while the service runs"
                 raise sa.exc.OperationalError(None, None, sqlite3.OperationalError(why))
 
-    def erase(self) -> None:
+    def shred(self) -> None:
         """Overwrites the write-ahead log: `secure_delete` has overwritten the pages in the database file only.
 
         Not while another process reads the log; waits for it only as long as rounds can bear.
@@ -191,7 +191,7 @@ class _Sqlite(Database):
         except (sqlite3.Error, OSError) as error:
             raise sa.exc.OperationalError(None, None, error) from error
         if not done:
-            raise NotErasedError("another process reads the database, and so its log cannot be overwritten")
+            raise NotShreddedError("another process reads the database, and so its log cannot be overwritten")
 
     def free_bytes(self) -> int:
         return shutil.disk_usage(self._directory).free
@@ -200,8 +200,8 @@ class _Sqlite(Database):
         """Overwrites the log before SQLite unlinks it, which it does with the last connection."""
         if self._lock is not None:
             try:
-                self.erase()
-            except (NotErasedError, sa.exc.DBAPIError) as error:
+                self.shred()
+            except (NotShreddedError, sa.exc.DBAPIError) as error:
                 _log.warning("the database's log is not overwritten at the end; the next start does it: %s", error)
         super().close()
         lock, self._lock = self._lock, None
@@ -236,8 +236,8 @@ class _Postgresql(Database):
     def __init__(self, url: str, timeouts: Timeouts) -> None:
         self._timeouts = timeouts
         self._driver: Any = None
-        self._taken: set[tuple[str, str]] = set()
-        self._all_erased = False
+        self._marked: set[tuple[str, str]] = set()
+        self._all_shredded = False
         self._has_warned = False
         options = {
             "lock_timeout": f"{timeouts.lock_s}s",
@@ -258,7 +258,7 @@ class _Postgresql(Database):
             pool_size=1,
             max_overflow=0,
             pool_pre_ping=True,
-            execution_options={"taken": self._taken},
+            execution_options={"marked": self._marked},
             connect_args={
                 "connect_timeout": timeouts.connect_s,
                 "application_name": "croupier",
@@ -302,14 +302,14 @@ class _Postgresql(Database):
         with self.patience(self._timeouts.transaction_s), self.engine.begin() as connection:
             yield connection
 
-    def erase(self) -> None:
+    def shred(self) -> None:
         """Writes anew what something has been taken out of, with the rows that are there now; the first time all.
 
         The service waits meanwhile: for the rows of a part that stay. Bodies are among them only where a round that is
         under way shares its part with one that has ended. VACUUM would keep what has been deleted: a plain one marks
         the place as free and leaves the bytes, and FULL takes along all that any open transaction might want to see.
         """
-        with self.patience(self._timeouts.erase_s), self.engine.connect() as connection:
+        with self.patience(self._timeouts.shred_s), self.engine.connect() as connection:
             places = self._places(connection)
             for place in places:
                 try:
@@ -317,13 +317,13 @@ class _Postgresql(Database):
                         _write_anew(connection, place)
                 except sa.exc.OperationalError as error:
                     if getattr(error.orig, "sqlstate", None) == _LOCK_NOT_AVAILABLE:
-                        raise NotErasedError("another process holds a lock on its tables") from error
+                        raise NotShreddedError("another process holds a lock on its tables") from error
                     raise
-            self._all_erased = True
-            self._taken.clear()
+            self._all_shredded = True
+            self._marked.clear()
 
     def _places(self, connection: sa.Connection) -> list[str]:
-        if not self._all_erased:  # what was taken before this process began is not known
+        if not self._all_shredded:  # what was taken before this process began is not known
             return [*_WHOLE, *(f"{table}_{part}" for table in _OF_ROUNDS for part in range(_PARTS))]
         part_of = (
             "SELECT part FROM generate_series(0, %(parts)s - 1) part "
@@ -331,7 +331,7 @@ class _Postgresql(Database):
         )
         found = set()
         with connection.begin():
-            for table, round_id in self._taken:
+            for table, round_id in self._marked:
                 if not round_id:
                     found.add(table)
                     continue

@@ -17,11 +17,12 @@ import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from croupier.net.transport import listening_at, make_server
 from croupier.protocol.errors import Refusal
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.prometheus_metrics import PrometheusMetrics
+from croupier.runtime.steps import StoreStep
 from croupier.runtime.store import Store
-from croupier.runtime.transport import listening_at, make_server
 
 __all__ = ["LIVE", "Readiness", "make_admin_server"]
 
@@ -37,7 +38,7 @@ class _Health(health.aio.HealthServicer):
     """Answers Check. A Watch would hold a call open for ever, and a few hundred of them all calls of the service."""
 
     async def Check(self, request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:  # noqa: N802
-        """Answers as the library does, without its abort, which would keep the call in memory (see `runtime.guard`)."""
+        """Answers as the library does, without its abort, which would keep the call in memory (see `net.guard`)."""
         if request.service in ("", LIVE):
             return await super().Check(request, context)
         context.set_code(grpc.StatusCode.NOT_FOUND)
@@ -124,8 +125,8 @@ class Readiness:
         await self._set(ready=True)
 
     async def _write_and_count(self, size: int) -> Mapping[tuple[pb.RoundState.ValueType, bool], int]:
-        await self._store.run("probe", lambda tx: tx.probe(size))
-        return await self._store.run("count the rounds", lambda tx: tx.round_counts())
+        await self._store.run(StoreStep.PROBE, lambda tx: tx.probe(size))
+        return await self._store.run(StoreStep.COUNT_ROUNDS, lambda tx: tx.round_counts())
 
     async def _wait_for(self, probe: asyncio.Task[Any]) -> None:
         """Waits until the probe has ended. It has its turn after others: while these end, it may take longer.

@@ -1,6 +1,6 @@
 """Logs of a service: one JSON object a line on standard error, whatever happens.
 
-    {"time": "2026-01-31T12:00:00.123Z", "level": "INFO", "service": "shuffler-1", "logger": "croupier.runtime.guard",
+    {"time": "2026-01-31T12:00:00.123Z", "level": "INFO", "service": "shuffler-1", "logger": "croupier.net.guard",
      "event": "refused: the round takes no more submissions", "code": "ROUND_CLOSED", "method": "/…/Submit"}
 
 `round_id`, `state`, `code` and `method` stand there when the logger was given them as `extra`. No other extra is
@@ -15,46 +15,19 @@ import os
 import shutil
 import sys
 import threading
-import time
 import traceback
-from collections import Counter
-from collections.abc import Hashable
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import TextIO
 
-__all__ = ["LOG_BYTES", "BoundedFile", "FewLines", "JsonFormatter", "log_as_json"]
+__all__ = ["LOG_BYTES", "BoundedFile", "JsonFormatter", "log_as_json"]
 
 _EXTRAS = ("round_id", "code", "method", "state")
 _LONGEST = 2000  # a peer chooses some of the words, such as a round's name
-_LINES_PER_SECOND = 20
 LOG_BYTES = 16 << 20
 """A bounded log is cut at this size: weeks of a service without trouble, and it opens in an editor."""
-
-
-class FewLines:
-    """Says which lines are written of those that callers can cause: so many a second for each reason.
-
-    A stranger can make a call at the price of a few bytes; it must not be able to write the disk full.
-    """
-
-    def __init__(self) -> None:
-        self._second = 0
-        self._lines: Counter[Hashable] = Counter()
-
-    def another(self, reason: Hashable) -> tuple[int, str] | None:
-        """Returns which line of this second it is, from 1, and how it has to end; None if it must not be written."""
-        second = int(time.monotonic())
-        if second != self._second:
-            self._second = second
-            self._lines.clear()
-        self._lines[reason] += 1
-        number = self._lines[reason]
-        if number > _LINES_PER_SECOND:
-            return None
-        return number, "; further ones of this second are not logged" if number == _LINES_PER_SECOND else ""
 
 
 class JsonFormatter(logging.Formatter):

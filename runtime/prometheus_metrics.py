@@ -21,10 +21,10 @@ from prometheus_client import (
     start_http_server,
 )
 
+from croupier.net.transport import listening_at
 from croupier.protocol.errors import Code
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.metrics import Metrics
-from croupier.runtime.transport import listening_at
 
 __all__ = ["MetricsPort", "PrometheusMetrics"]
 

@@ -80,10 +80,15 @@ def _forgetting_takes_pieces(_connection: sa.Connection, _shown: str) -> None:
     """2 → 3: what a round has forgotten goes in pieces. An older croupier would leave there what is still to go."""
 
 
+def _certificates_have_codes(_connection: sa.Connection, _shown: str) -> None:
+    """3 → 4: certificates and results state codes. An older croupier would show them without their assumptions."""
+
+
 _STEPS: tuple[Callable[[sa.Connection, str], None], ...] = (
     _bodies_left_submissions,
     _tables_got_parts,
     _forgetting_takes_pieces,
+    _certificates_have_codes,
 )
 STORE_VERSION = len(_STEPS)
 """Of stores that this croupier writes."""

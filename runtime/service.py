@@ -1,93 +1,130 @@
-"""A role of the deployment: the round driver, the operator's calls and the deliveries in one gRPC service."""
+"""What every role consists of, and the gRPC calls that every role answers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar
-
-from croupier.protocol.deployment import OPERATOR
-from croupier.protocol.identity import Purpose
-from croupier.protocol.manifest import RoundTerms
+from croupier.net.tls import Context
+from croupier.protocol.deployment import OPERATOR, Deployment
+from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.v1 import messages_pb2 as pb
-from croupier.runtime.admission import Admission
-from croupier.runtime.delivery import SEQUENTIAL_REPORT, Delivery
-from croupier.runtime.round_control import RELEASE_KEY, RoundControl
-from croupier.runtime.round_driver import ENVELOPE_KEY, ServiceSetup, Stopwatch
-from croupier.runtime.tls import Context
-from croupier.runtime.transaction import Transaction
+from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.protocol.v1 import services_pb2_grpc as stubs
+from croupier.runtime.lane_opener import LaneOpener
+from croupier.runtime.lane_receiver import LaneReceiver, Position
+from croupier.runtime.lane_sender import LaneSender
+from croupier.runtime.peers import Peers
+from croupier.runtime.retention import Retention
+from croupier.runtime.round_control import RoundControl
+from croupier.runtime.round_engine import RoundEngine
+from croupier.runtime.service_directory import Secrets
+from croupier.runtime.store import Store
 
-__all__ = [
-    "ENVELOPE_KEY",
-    "RELEASE_KEY",
-    "SEQUENTIAL_REPORT",
-    "AdmittingService",
-    "RoundService",
-    "ServiceSetup",
-    "Stopwatch",
-]
+__all__ = ["RoundService"]
 
 
-class RoundService(RoundControl, Delivery):
-    """What every role inherits. A role says which keys it has, which lanes come to it, and what to do next.
+class RoundService(stubs.RoundControlServicer, stubs.DeliveryServicer):
+    """A role: parts that know nothing of each other's insides, and calls that are passed to them.
 
-    Each call names the refusals that it gives. OVERLOADED, STORE_FAILED, NOT_READY (the caller's certificate has just
-    been replaced) and INTERNAL can be the answer to any call.
+    A role makes its parts, with its table of states for the engine, and says what its own calls do. Each call names the
+    refusals that it gives. OVERLOADED, STORE_FAILED, NOT_READY (the caller's certificate has just been replaced) and
+    INTERNAL can be the answer to any call.
+
+    Attributes:
+        store: the durable state.
+        peers: the other services, and this one's identity.
+        position: of this role in the chain of a round.
+        engine: drives each round through its states.
+        control: what the operator asks for.
+        opener: opens lanes.
+        receiver: takes lanes from the services before this one.
+        sender: sends lanes to the next services.
+        retention: deletes rounds whose time is over.
     """
 
+    store: Store
+    peers: Peers
+    position: Position
+    engine: RoundEngine
+    control: RoundControl
+    opener: LaneOpener
+    receiver: LaneReceiver
+    sender: LaneSender
+    retention: Retention
 
-class AdmittingService(RoundService):
-    """What hop 1 and the accountant share: each keeps its own roster of the clients that it serves."""
+    # ------------------------------------------------------------- life of the service
 
-    admits: ClassVar[Purpose]
-    """What clients sign their messages to this role for."""
+    async def start(self) -> None:
+        """Drives on every round that an earlier run left unfinished."""
+        await self.engine.start()
+        self.retention.start()
 
-    def __init__(self, setup: ServiceSetup) -> None:
-        super().__init__(setup)
-        self.admission = Admission(setup.store, setup.pool, self.admits, self.keep_envelopes)
+    def replace(self, deployment: Deployment, secrets: Secrets) -> None:
+        """Goes on with the keys and pins of a new deployment file."""
+        self.peers.replace(deployment, secrets)
 
-    def keep_envelopes(
-        self, tx: Transaction, terms: RoundTerms, envelopes: Sequence[bytes], records: Sequence[bytes]
-    ) -> None:
-        """Stores what is admitted, in the same transaction; the hash of each is kept in any case.
+    def close_streams(self) -> None:
+        """Ends the calls that last, before the server waits for those under way."""
 
-        Args:
-            tx: the transaction.
-            terms: of the round.
-            envelopes: as they came.
-            records: of all of them, or of none: what came of opening them.
-        """
+    async def stop(self) -> None:
+        """Stops all work; everything durable stays as it is."""
+        await self.opener.stop()
+        await self.retention.stop()
+        await self.engine.stop()
+        await self.peers.close()
 
     @property
     def num_waiting_submissions(self) -> int:
-        """See `RoundDriver.num_waiting_submissions`."""
-        return self.admission.num_pending
+        """How many submissions are not answered yet; only roles that admit clients have any."""
+        return 0
 
-    def on_deletion(self) -> None:
-        """See `RoundDriver.on_deletion`: tokens forget whom they have admitted."""
-        self.admission.read_again()
+    # ------------------------------------------------------------- RoundControl
 
-    def dismiss(self, round_id: str) -> None:
-        """See `RoundDriver.dismiss`; admission forgets the round."""
-        super().dismiss(round_id)
-        self.admission.forget(round_id)
+    async def Prepare(self, request: rpc.PrepareRequest, context: Context) -> rpc.PrepareResponse:  # noqa: N802
+        """See `RoundControl.prepare`."""
+        return await self.control.prepare(request, context)
 
-    async def RegisterClients(self, request: pb.RegisterClientsRequest, context: Context) -> pb.RegisterClientsResponse:  # noqa: N802
-        """Registers clients' keys and one-use tokens.
+    async def Sign(self, request: rpc.SignRequest, context: Context) -> rpc.SignResponse:  # noqa: N802
+        """See `RoundControl.sign`."""
+        return await self.control.sign(request, context)
 
-        Raises:
-            Refusal: NOT_YOUR_CALL (only the operator may), BAD_REQUEST (a key or hash of a wrong length, or a key of
-                small order), STORE_FAILED.
-        """
-        self.require_caller(context, [OPERATOR])
-        return pb.RegisterClientsResponse(
-            registered=await self.admission.register(request.client_keys, request.token_hashes)
-        )
+    async def Open(self, request: rpc.OpenRequest, context: Context) -> rpc.OpenResponse:  # noqa: N802
+        """See `RoundControl.open`."""
+        return await self.control.open(request, context)
 
-    async def RevokeClients(self, request: pb.RevokeClientsRequest, context: Context) -> pb.RevokeClientsResponse:  # noqa: N802
-        """Revokes clients' keys and one-use tokens, which are no longer admitted; repeating the call changes nothing.
+    async def Close(self, request: rpc.CloseRequest, context: Context) -> rpc.CloseResponse:  # noqa: N802
+        """Ends admission; only hop 1 can.
 
         Raises:
-            Refusal: NOT_YOUR_CALL (only the operator may), BAD_REQUEST (a key or hash of a wrong length), STORE_FAILED.
+            Refusal: NOT_YOUR_CALL (not the operator, or not hop 1).
         """
-        self.require_caller(context, [OPERATOR])
-        return pb.RevokeClientsResponse(revoked=await self.admission.revoke(request.client_keys, request.token_hashes))
+        self.peers.require_caller(context, [OPERATOR])
+        raise Refusal(Code.NOT_YOUR_CALL, "only the first shuffler closes rounds")
+
+    async def Withdraw(self, request: rpc.WithdrawRequest, context: Context) -> rpc.WithdrawResponse:  # noqa: N802
+        """See `RoundControl.withdraw`."""
+        return await self.control.withdraw(request, context)
+
+    async def Status(self, request: rpc.StatusRequest, context: Context) -> rpc.StatusResponse:  # noqa: N802
+        """See `RoundControl.status`."""
+        return await self.control.status(request, context)
+
+    # ------------------------------------------------------------- Delivery
+
+    async def Deliver(self, request: pb.DeliverRequest, context: Context) -> pb.DeliverResponse:  # noqa: N802
+        """See `LaneReceiver.deliver`."""
+        return await self.receiver.deliver(request, context)
+
+    async def HandOver(self, request: pb.HandOverRequest, context: Context) -> pb.HandOverResponse:  # noqa: N802
+        """See `LaneReceiver.hand_over`."""
+        return await self.receiver.hand_over(request, context)
+
+    async def Relay(self, request: pb.RelayRequest, context: Context) -> pb.RelayResponse:  # noqa: N802
+        """Passes one answer of a sequential round on; only hops behind the first and the analyzer do.
+
+        Raises:
+            Refusal: NOT_YOUR_CALL, always.
+        """
+        raise Refusal(Code.NOT_YOUR_CALL, f"{self.peers.name} takes no answers")
+
+    async def EndSequential(self, request: pb.EndSequentialRequest, context: Context) -> pb.EndSequentialResponse:  # noqa: N802
+        """See `LaneReceiver.end_sequential`."""
+        return await self.receiver.end_sequential(request, context)

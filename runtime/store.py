@@ -15,11 +15,12 @@ from typing import TypeVar
 
 import sqlalchemy as sa
 
+from croupier.net.log_rate import LogRateLimiter
 from croupier.protocol.errors import Code, Refusal
-from croupier.runtime.database import DEFAULT_TIMEOUTS, NotErasedError, Timeouts, is_outage, open_database, why_failed
-from croupier.runtime.logs import FewLines
+from croupier.runtime.database import DEFAULT_TIMEOUTS, NotShreddedError, Timeouts, is_outage, open_database, why_failed
 from croupier.runtime.schema import bring_up_to_date
-from croupier.runtime.transaction import Place, Transaction
+from croupier.runtime.steps import StoreStep
+from croupier.runtime.transaction import ChunkPlace, Transaction
 
 __all__ = ["Store"]
 
@@ -39,9 +40,9 @@ class Store:
         """
         self._database = open_database(url, timeouts)
         self.on_failure: Callable[[], None] = lambda: None
-        self.is_forgetting = False  # more than one piece
+        self.is_shredding = False  # more than one page
         self.num_ended = 0  # transactions, committed or not: what waits for its turn sees that others have theirs
-        self._lines = FewLines()
+        self._lines = LogRateLimiter()
         self._wrapping_key = wrapping_key
         shown = sa.make_url(url).render_as_string()
         try:
@@ -55,59 +56,59 @@ class Store:
             raise
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
 
-    async def run(self, name: str, work: Callable[[Transaction], T]) -> T:
+    async def run(self, step: str, work: Callable[[Transaction], T]) -> T:
         """Returns what `work` returned, after the commit; nothing of it happened if this raises.
 
         Where the connection is lost during the commit itself, STORE_FAILED leaves open whether it happened.
 
         Args:
-            name: what the transaction does, for the log, and for tests that have it fail.
+            step: names the transaction; a `StoreStep`, or a tool's or a test's own words.
             work: reads and changes what belongs together.
 
         Raises:
             Refusal: STORE_FAILED when the database cannot be read or written: a full disk, a lost connection.
                 BAD_REQUEST for a value that no row of it can hold.
         """
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._transact, name, work)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._transact, step, work)
 
-    def _transact(self, name: str, work: Callable[[Transaction], T]) -> T:
-        with self._errors(name), self._database.begin() as connection:
+    def _transact(self, step: str, work: Callable[[Transaction], T]) -> T:
+        with self._errors(step), self._database.begin() as connection:
             return work(Transaction(connection, self._wrapping_key))
 
-    async def forget_all(self) -> None:
-        """Takes out of the tables what transactions have forgotten, piece by piece: others get their turn in between.
+    async def shred_pages(self) -> None:
+        """Deletes shredded rows from the tables, page by page: other transactions get their turn in between.
 
         Raises:
-            Refusal: as `run` does; what is left is taken out by the next call.
+            Refusal: as `run` does; the next call goes on.
         """
-        after: Place | None = None
+        after: ChunkPlace | None = None
         try:
             while True:
-                after = await self.run("forget a piece", lambda tx: tx.forget_piece(after))  # noqa: B023
+                after = await self.run(StoreStep.SHRED_PAGE, lambda tx: tx.shred_page(after))  # noqa: B023
                 if after is None:
                     return
-                self.is_forgetting = True
+                self.is_shredding = True
         finally:
-            self.is_forgetting = False
+            self.is_shredding = False
 
-    async def erase(self) -> None:
-        """Leaves nothing behind of what a transaction has forgotten, neither in tables nor in files; called after it.
+    async def shred(self) -> None:
+        """Leaves nothing of shredded rows in tables or files; called after the transaction that shreds them.
 
         Raises:
             Refusal: as `run` does, and NOT_READY while something is still there; the caller tries again.
         """
-        await self.forget_all()
-        await asyncio.get_running_loop().run_in_executor(self._thread, self._erase)
+        await self.shred_pages()
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._shred)
 
-    def _erase(self) -> None:
-        with self._errors("erase the log"):
+    def _shred(self) -> None:
+        with self._errors(StoreStep.SHRED_LOG):
             try:
-                self._database.erase()
-            except NotErasedError as error:
+                self._database.shred()
+            except NotShreddedError as error:
                 raise Refusal(Code.NOT_READY, f"what was deleted is not erased yet: {error}") from error
 
     @contextmanager
-    def _errors(self, name: str) -> Iterator[None]:
+    def _errors(self, step: str) -> Iterator[None]:
         try:
             yield
         except sa.exc.DataError as error:  # a NUL in a text, a number beyond the column
@@ -116,9 +117,9 @@ class Store:
             if not is_outage(error):
                 raise
             why = why_failed(error)
-            if line := self._lines.another(why):  # while it lasts, each call of each client comes here
+            if line := self._lines.allow(why):  # while it lasts, each call of each client comes here
                 where = {"code": Code.STORE_FAILED.name}
-                _log.error("the store failed: %s: %s%s", name, why, line[1], extra=where)
+                _log.error("the store failed: %s: %s%s", step, why, line[1], extra=where)
             self.on_failure()
             raise Refusal(Code.STORE_FAILED) from error
         finally:

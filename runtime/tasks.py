@@ -14,6 +14,7 @@ from typing import NamedTuple
 from croupier.protocol.batches import unpack
 from croupier.protocol.envelope import Label, open_many
 from croupier.protocol.identity import Purpose, submission_is_authentic
+from croupier.protocol.names import Digest
 from croupier.protocol.tickets import are_blinded
 from croupier.protocol.v1 import messages_pb2 as pb
 
@@ -25,20 +26,20 @@ __all__ = [
     "LaneWork",
     "Page",
     "Record",
-    "faults_and_records",
     "open_layer",
     "records_of",
+    "verify_and_open",
 ]
 
 HASH_BYTES = 32
 OPENED, DOES_NOT_OPEN, NO_TICKET = 0, 1, 2
 
 
-def faults_and_records(
+def verify_and_open(
     purpose: Purpose,
-    manifest_hash: bytes,
+    manifest_hash: Digest,
     lane_work: LaneWork | None,
-    may: Sequence[bool],
+    allowed: Sequence[bool],
     submissions: Sequence[bytes],
 ) -> tuple[list[pb.SubmissionCode.ValueType], list[bytes]]:
     """Returns what is wrong with each serialised submission, UNSPECIFIED where nothing is, and records.
@@ -47,16 +48,18 @@ def faults_and_records(
         purpose: what they are signed for.
         manifest_hash: of the round that they are signed for.
         lane_work: opens the envelopes that have nothing wrong; none are opened without it.
-        may: whose envelopes are opened: of those who may submit.
+        allowed: whether the client may submit, so that the envelope is opened.
         submissions: serialised.
     """
     parsed = [pb.Submission.FromString(raw) for raw in submissions]
     faults = [_fault(purpose, manifest_hash, one) for one in parsed]
-    sound = [one.envelope for one, fault, its in zip(parsed, faults, may, strict=True) if its and not fault]
+    sound = [
+        one.envelope for one, fault, is_allowed in zip(parsed, faults, allowed, strict=True) if is_allowed and not fault
+    ]
     return faults, records_of(lane_work, sound) if lane_work and sound else []
 
 
-def _fault(purpose: Purpose, manifest_hash: bytes, submission: pb.Submission) -> pb.SubmissionCode.ValueType:
+def _fault(purpose: Purpose, manifest_hash: Digest, submission: pb.Submission) -> pb.SubmissionCode.ValueType:
     if not submission_is_authentic(manifest_hash, submission, purpose):
         return pb.SUBMISSION_CODE_BAD_SIGNATURE
     if purpose == "tickets" and not are_blinded(submission.envelope):

@@ -24,8 +24,8 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, TypeVar
 
+from croupier.net.shares import FairQueue, current_call
 from croupier.runtime.core_files import forbid_core_files
-from croupier.runtime.shares import FairQueue, current_call
 
 __all__ = ["WorkerPool", "collect_rarely", "peak_memory_bytes"]
 
@@ -36,14 +36,14 @@ _NICE = 5
 _log = logging.getLogger(__name__)
 
 
-def _start_worker(room: str) -> None:
+def _start_worker(preload_module: str) -> None:
     forbid_core_files()
     # The service decides when to stop; a Ctrl-C in the terminal must not break a mix half-way.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(OSError):  # a sandbox may forbid it
         os.nice(_NICE)
     threading.Thread(target=_end_with_the_service, daemon=True).start()
-    importlib.import_module(room)  # now, so that the first chunk does not pay for it
+    importlib.import_module(preload_module)  # now, so that the first chunk does not pay for it
     collect_rarely()
 
 
@@ -73,16 +73,19 @@ class WorkerPool:
     """Runs work on chunks in parallel and adds up the CPU seconds that it cost."""
 
     def __init__(
-        self, processes: int | None = None, executor: Executor | None = None, room: str = "croupier.protocol.envelope"
+        self,
+        processes: int | None = None,
+        executor: Executor | None = None,
+        preload_module: str = "croupier.protocol.envelope",
     ) -> None:
         """Starts the workers.
 
         Args:
             processes: how many; by default one a core.
             executor: what runs the work, if not processes of our own; closed with the pool.
-            room: the module of their work, which they import when they start.
+            preload_module: the module of their work, which workers import when they start.
         """
-        self._room = room
+        self._room = preload_module
         self.processes = processes or os.cpu_count() or 1
         if self.processes < 1:
             raise ValueError(f"processes is {processes}; at least 1 is needed")

@@ -6,18 +6,29 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import grpc.aio
 
-from croupier.accountant.privacy_filter import FIXED_TERMS
-from croupier.accountant.results import right_at_most
-from croupier.client.rounds import state_name
+from croupier.accountant.guessing import right_at_most
 from croupier.net.retrying import why_unreachable
+from croupier.protocol.codes import Assumption
+from croupier.protocol.deployment import PrivacyLimit
 from croupier.protocol.errors import refusal_of
-from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.manifest import RoundTerms, state_name
+from croupier.protocol.statements import state, written_json
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.show.views import (
+    BudgetView,
+    LimitView,
+    RoundView,
+    ServiceView,
+    SpentView,
+    TermsView,
+    TierSpentView,
+    WordingView,
+)
 
 if TYPE_CHECKING:
     from croupier.accountant import Plan
@@ -41,7 +52,7 @@ _UNREACHABLE = "UNREACHABLE"
 _MOST_BUDGETS = 1000
 
 
-def status_json(answer: rpc.StatusResponse) -> dict[str, Any]:
+def status_json(answer: rpc.StatusResponse) -> ServiceView:
     """Returns one service's state."""
     return {
         "service": answer.service,
@@ -67,19 +78,18 @@ def status_json(answer: rpc.StatusResponse) -> dict[str, Any]:
 
 def services_json(
     names: Sequence[str], answers: Sequence[rpc.StatusResponse | grpc.aio.AioRpcError], health: Sequence[str]
-) -> list[dict[str, Any]]:
+) -> list[ServiceView]:
     """Returns the state of all services; one that is out of reach has a problem and no rounds."""
     return [
-        {
-            **(
-                {"service": name, "problem": str(refusal_of(answer) or why_unreachable(answer)), "rounds": []}
-                if isinstance(answer, grpc.aio.AioRpcError)
-                else status_json(answer)
-            ),
-            "health": serving,
-        }
+        {**_service_json(name, answer), "health": serving}
         for name, answer, serving in zip(names, answers, health, strict=True)
     ]
+
+
+def _service_json(name: str, answer: rpc.StatusResponse | grpc.aio.AioRpcError) -> ServiceView:
+    if isinstance(answer, grpc.aio.AioRpcError):
+        return {"service": name, "problem": str(refusal_of(answer) or why_unreachable(answer)), "rounds": []}
+    return status_json(answer)
 
 
 def round_json(
@@ -88,7 +98,7 @@ def round_json(
     terms: RoundTerms | None,
     problem: str = "",
     end: int | None = None,
-) -> dict[str, Any]:
+) -> RoundView:
     """Returns a round as the operator sees it; how many have answered only hop 1 knows, which may be out of reach.
 
     Args:
@@ -112,7 +122,7 @@ def round_json(
 
 
 def _stage(states: Sequence[str]) -> str:
-    """How far a round is, by the states of the services in the order of the chain."""
+    """Returns how far a round is, by the states of the services in the order of the chain."""
     if states[0] in ("PREPARED", "OPEN", "SEQUENTIAL", "DISPOSED"):
         return states[0]
     if "REFUSED" in states:  # the accountant's word is enough
@@ -122,7 +132,7 @@ def _stage(states: Sequence[str]) -> str:
     return "UNKNOWN" if _UNREACHABLE in (states[0], states[-1]) else "UNDER WAY"
 
 
-def terms_json(terms: RoundTerms) -> dict[str, Any]:
+def terms_json(terms: RoundTerms) -> TermsView:
     """Returns the terms of a round, and for every budget how often someone can be right about one answer."""
     manifest, mechanism = terms.manifest, terms.question.mechanism
     parameters = asdict(mechanism)
@@ -135,6 +145,7 @@ def terms_json(terms: RoundTerms) -> dict[str, Any]:
         "deployment": manifest.deployment,
         "manifest_hash": terms.hash.hex(),
         "question": terms.question.name,
+        "wordings": [cast("WordingView", asdict(wording)) for wording in terms.question.wordings],
         "randomizer": mechanism.kind,
         "parameters": parameters,
         "budgets": [_budget_json(terms, budget) for budget in manifest.budget_grid],
@@ -146,7 +157,7 @@ def terms_json(terms: RoundTerms) -> dict[str, Any]:
         "min_tier_size": manifest.min_tier_size,
         "small_tiers": "merge" if manifest.merge_small_tiers else "refuse",
         "close_deadline_unix_s": manifest.close_deadline_unix_s or None,
-        "privacy_limit": None if limit is None else limit.model_dump(),
+        "privacy_limit": None if limit is None else _limit_json(limit),
         "sealed_to_collector": bool(manifest.collector_public_key),
         "shufflers": [hop.service for hop in manifest.hops],
         "accountant": manifest.accountant.service,
@@ -155,8 +166,17 @@ def terms_json(terms: RoundTerms) -> dict[str, Any]:
     }
 
 
-def _budget_json(terms: RoundTerms, budget: pb.LocalBudget) -> dict[str, Any]:
-    """What a budget means for the person that uses it: at worst, and if the round is released."""
+def _limit_json(limit: PrivacyLimit) -> LimitView:
+    return {
+        "total_epsilon": limit.total_epsilon,
+        "total_delta": limit.total_delta,
+        "max_rounds": limit.max_rounds,
+        "fixed_terms": limit.fixed_terms,
+    }
+
+
+def _budget_json(terms: RoundTerms, budget: pb.LocalBudget) -> BudgetView:
+    """Returns what a budget means for a person that uses it: at worst, and if the round is released."""
     limit = terms.epsilon_max_of[budget.epsilon]
     alone = right_at_most(budget.epsilon, budget.delta)
     return {
@@ -168,9 +188,10 @@ def _budget_json(terms: RoundTerms, budget: pb.LocalBudget) -> dict[str, Any]:
     }
 
 
-def spent_json(tiers: Sequence[Spent], delta: float, *, fixed_terms: bool) -> dict[str, Any]:
+def spent_json(tiers: Sequence[Spent], delta: float, *, fixed_terms: bool) -> SpentView:
     """Returns what all rounds together have cost, by tier; where epsilon is None, enough_delta would give one."""
-    spent = [
+    assumed = (state(Assumption.FIXED_TERMS),)
+    spent: list[TierSpentView] = [
         {
             "tier": one.tier,
             "rounds": one.rounds,
@@ -180,7 +201,7 @@ def spent_json(tiers: Sequence[Spent], delta: float, *, fixed_terms: bool) -> di
         }
         for one in tiers
     ]
-    return {"delta": delta, "assumptions": [FIXED_TERMS] if fixed_terms else [], "spent": spent}
+    return {"delta": delta, "assumptions": written_json(assumed if fixed_terms else ()), "spent": spent}
 
 
 def plan_json(plan: Plan) -> dict[str, Any]:
@@ -195,6 +216,10 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "budgets": budgets,
         "standard_error": plan.standard_error,
         "certificate": plan.certificate.to_json(),
+        "for_a_mean": [
+            {"randomizer": cost.randomizer.name, "epsilon": cost.epsilon, "standard_error": cost.standard_error}
+            for cost in plan.for_a_mean
+        ],
     }
 
 

@@ -9,13 +9,15 @@ from typing import Any
 
 from rich.table import Table
 
-from croupier.accountant.results import delta_too_large, round_up
+from croupier.protocol.rounding import round_up
+from croupier.show.text import delta_too_large
 
 __all__ = [
     "answers_table",
     "clamping_line",
     "estimates_table",
     "merging_line",
+    "notes_of",
     "precision_line",
     "remarks",
     "result_remarks",
@@ -104,11 +106,16 @@ def _is_impossible(result: dict[str, Any]) -> bool:
     return any(abs(estimate - projected) > 1e-9 * (1 + abs(estimate)) for estimate, projected in pairs)
 
 
+def notes_of(result: dict[str, Any]) -> list[str]:
+    """Returns the notes of the analyzer beside a result, a sentence each."""
+    return [note["text"] for note in result["notes"]]
+
+
 def result_remarks(result: dict[str, Any]) -> list[str]:
     """Returns what has to be said about a published result beside its numbers, a line each."""
     certificate = result["certificate"]
     beware = delta_too_large(certificate["delta"], certificate["num_users"])
-    lines = (precision_line(result), beware, clamping_line(result), merging_line(result), *result["notes"])
+    lines = (precision_line(result), beware, clamping_line(result), merging_line(result), *notes_of(result))
     return [line for line in lines if line]
 
 
@@ -117,7 +124,7 @@ def remarks(result: dict[str, Any]) -> list[str]:
     about: dict[str, list[str]] = {}
     for question in result["questions"]:
         noisy = precision_line(question)
-        for line in (*([noisy] if noisy else []), *question["notes"], *question["data_notes"]):
+        for line in (*([noisy] if noisy else []), *notes_of(question), *question["data_notes"]):
             about.setdefault(line, []).append(question["name"])
     every = len(result["questions"]) if len(result["questions"]) > _FEW_ROUNDS else 0
     return [f"{'every round' if len(names) == every else '; '.join(names)}: {line}" for line, names in about.items()]

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from croupier.accountant.drawing import CERTIFIED, COMPARED, MEASURED, OTHERS, draw_tiers
-from croupier.accountant.results import round_up
+from croupier.protocol.rounding import round_up
+from croupier.show.views import FindingsView, PanelView, TrainingView
 
 __all__ = [
     "check_plot_file",
@@ -316,7 +317,7 @@ def plot_comparison(ratios: Sequence[tuple[str, float]], worse: float, path: Pat
         )
 
 
-def plot_training(results: Sequence[dict[str, Any]], path: Path) -> None:
+def plot_training(results: Sequence[TrainingView], path: Path) -> None:
     """Draws accuracy against epochs, and against epsilon with its grade, for one training or several.
 
     Args:
@@ -358,7 +359,7 @@ def _number_plainly(axis: Any) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def _cost_label(results: Sequence[dict[str, Any]]) -> str:
+def _cost_label(results: Sequence[TrainingView]) -> str:
     """Returns what the epsilons are of, their delta and grades; a plot travels without the page that explains it."""
     units = {result["setting"]["unit"] for result in results}
     grades = {one["grade"] for result in results for one in result["history"] if one["grade"] is not None}
@@ -373,7 +374,7 @@ def _cost_label(results: Sequence[dict[str, Any]]) -> str:
 _DASHES = ((0, (5, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)), (0, (2.5, 1.2)), (0, (7, 1.5, 2, 1.5)), "-")
 
 
-def plot_experiment(document: dict[str, Any], path: Path) -> None:
+def plot_experiment(document: FindingsView, path: Path) -> None:
     """Draws the panels of an experiment; a black cross marks where a published bound lies below an attack.
 
     Args:
@@ -394,7 +395,7 @@ def plot_experiment(document: dict[str, Any], path: Path) -> None:
         figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=2)
 
 
-def _draw_panel(panel: dict[str, Any], axes: Any) -> None:
+def _draw_panel(panel: PanelView, axes: Any) -> None:
     drawn = {"certified": 0, "attack": 0, "other": 0, "single": 0}
     crosses = []
     for line in panel["lines"]:

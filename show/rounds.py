@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 from rich.text import Text
 
-from croupier.accountant.plain_words import does
-from croupier.accountant.results import percent, round_up
+from croupier.protocol.rounding import percent, round_up
+from croupier.protocol.texts import device_does as does
 from croupier.show.tables import counted
 from croupier.show.text import GLUE, sections_text, wrapped
+from croupier.show.views import BudgetView, OverviewView, RoundView, SectionView, ServiceView, TermsView, WordingView
 
 __all__ = [
     "deadline",
-    "device_does",
+    "describe_device_step",
     "duration",
     "right_at_most_line",
     "rounds_text",
@@ -44,7 +44,7 @@ def deadline(unix_s: int | None, now: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Two units, rounded up to full minutes, or seconds below two minutes."""
+    """Returns a duration in two units, rounded up to full minutes, or in seconds below two minutes."""
     if seconds < 120:
         return f"{max(0, round(seconds))} s"
     minutes = -int(-seconds // 60)
@@ -54,7 +54,7 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min"
 
 
-def services_text(services: Sequence[dict[str, Any]]) -> Text:
+def services_text(services: Sequence[ServiceView]) -> Text:
     """Returns a line for every service: its health, what is wrong, and how many keys and tokens are revoked there."""
     width = max(len(service["service"]) for service in services)
     lines = []
@@ -72,7 +72,7 @@ def services_text(services: Sequence[dict[str, Any]]) -> Text:
     return Text("\n".join(lines))
 
 
-def rounds_text(seen: dict[str, Any], now: float, *, most: int, services: bool) -> Text:
+def rounds_text(seen: OverviewView, now: float, *, most: int, services: bool) -> Text:
     """Returns rounds one below the other, each with its id on a line of its own.
 
     Args:
@@ -88,9 +88,9 @@ def rounds_text(seen: dict[str, Any], now: float, *, most: int, services: bool) 
             return Text("no service answers" if all(silent) else _SOME_SILENT)
         return Text(_NO_ROUND)
     text = Text(no_wrap=True)
-    for one in rounds[:most]:
-        text.append(f"{one['round_id']}\n", "bold")
-        for line in _round_lines(one, now, services):
+    for view in rounds[:most]:
+        text.append(f"{view['round_id']}\n", "bold")
+        for line in _round_lines(view, now, services):
             text.append(f"{wrapped(line, '  ')}\n")
     if len(rounds) > most:
         text.append(f"{counted(len(rounds) - most, 'older round')} in 'croupier round list'\n")
@@ -98,33 +98,33 @@ def rounds_text(seen: dict[str, Any], now: float, *, most: int, services: bool) 
     return text
 
 
-def _round_lines(one: dict[str, Any], now: float, services: bool) -> list[str]:
-    terms, stage = one["terms"], one["stage"]
+def _round_lines(view: RoundView, now: float, services: bool) -> list[str]:
+    terms, stage = view["terms"], view["stage"]
     lines = [stage if terms is None else f"{stage} · {terms['question']}: {values_of(terms)} ({terms['randomizer']})"]
-    if terms is None and not one["problems"] and stage != "PREPARED":
+    if terms is None and not view["problems"] and stage != "PREPARED":
         lines[0] += " · what was kept of it is deleted"
     if terms is not None:
-        count, least = one["num_reports"], terms["min_batch_size"]
+        count, least = view["num_reports"], terms["min_batch_size"]
         bar = ""
-        if stage == "OPEN":
+        if stage == "OPEN" and count is not None:
             done = min(_BAR, _BAR * count // least)
             bar = f"{'━' * done}{'─' * (_BAR - done)} "
-        so_many = "unknown how many reports" if count is None else counted(count, "report")
-        lines.append(f"{bar}{so_many}, {least:,} needed")
+        reports = "unknown how many reports" if count is None else counted(count, "report")
+        lines.append(f"{bar}{reports}, {least:,} needed")
         if stage == "OPEN":
             lines.append(deadline(terms["close_deadline_unix_s"], now))
     if stage == "REFUSED":
         lines.append("'croupier round result' says why")
     if services:
-        lines.append(" · ".join(f"{name}{GLUE}{state}" for name, state in one["states"].items()))
-        if one["kept_until_unix_s"] is not None:
-            lines.append(f"kept until {datetime.fromtimestamp(one['kept_until_unix_s'], UTC).date().isoformat()}")
-    return [*lines, *(f"{name}: {problem}" for name, problem in one["problems"].items())]
+        lines.append(" · ".join(f"{name}{GLUE}{state}" for name, state in view["states"].items()))
+        if view["kept_until_unix_s"] is not None:
+            lines.append(f"kept until {datetime.fromtimestamp(view['kept_until_unix_s'], UTC).date().isoformat()}")
+    return [*lines, *(f"{name}: {problem}" for name, problem in view["problems"].items())]
 
 
 _NUMBER = "a number from {low:g} to {high:g}"
 _VALUES = {
-    "rr": "1 (yes) or 0 (no)",
+    "rr": "1 ({yes}) or 0 ({no})",
     "krr": "one of {labels}",
     "onebit": _NUMBER,
     "laplace": _NUMBER,
@@ -134,26 +134,48 @@ _VALUES = {
 }
 
 
-def device_does(terms: dict[str, Any], whose: str) -> str:
-    """What happens to an answer before it leaves the device; whose: "your", or "the person's"."""
+def describe_device_step(terms: TermsView, whose: str) -> str:
+    """Returns what happens to an answer before it leaves the device; whose: "your", or "the person's"."""
     kind = terms["randomizer"]
-    found = does(kind, whose, records=terms["parameters"].get("records_per_client"))
+    found = does(kind, whose, records=terms["parameters"].get("records_per_client", 0))
     return found or f"randomizes {whose} answer ({kind}) with {whose} budget"
 
 
-def values_of(terms: dict[str, Any]) -> str:
-    """What the answers are."""
+def values_of(terms: TermsView) -> str:
+    """Returns the values that an answer may have."""
     parameters, kind = terms["parameters"], terms["randomizer"]
+    captions = [one["choices"] for one in terms["wordings"] if one["choices"]]
+    no, yes = captions[0] if kind == "rr" and captions else ("no", "yes")
     labels = parameters.get("labels") or [*map(str, range(parameters.get("k", 0)))]
     shown = ", ".join(labels[:_MOST_LABELS]) + (f", … ({len(labels)} in all)" if len(labels) > _MOST_LABELS else "")
-    return _VALUES.get(kind, f"a value for {kind}").format(**parameters | {"labels": shown})
+    return _VALUES.get(kind, f"a value for {kind}").format(**parameters | {"labels": shown, "no": no, "yes": yes})
 
 
-def terms_sections(terms: dict[str, Any], now: float) -> list[dict[str, Any]]:
+def _wording_lines(terms: TermsView, wording: WordingView) -> list[str]:
+    """Returns how a question is put in one language: heading, question, what helps to answer it, and the captions."""
+    choices = wording["choices"]
+    values = terms["parameters"].get("labels") or map(str, range(len(choices)))
+    pairs = zip(choices, values, strict=True) if choices else ()
+    captions = [caption if caption == value else f"{caption} ({value})" for caption, value in pairs]
+    more = f"; … ({len(captions)} in all)" if len(captions) > _MOST_LABELS else ""
+    named = {"low": wording["low"], "high": wording["high"]}
+    ends = [f"{terms['parameters'][end]:g}: {caption}" for end, caption in named.items() if caption]
+    number = [*([f"in {wording['unit']}"] if wording["unit"] else []), *ends]
+    lines = [
+        f"[{wording['language']}] {wording['title'] or wording['question']}",
+        wording["question"] if wording["title"] else "",
+        wording["help_text"],
+        f"Answers: {'; '.join(captions[:_MOST_LABELS])}{more}" if captions else "",
+        f"A number {'; '.join(number)}" if number else "",
+    ]
+    return [line for line in lines if line]
+
+
+def terms_sections(terms: TermsView, now: float) -> list[SectionView]:
     """Returns what a person should have read before answering: sections of a title, paragraphs and points.
 
     Args:
-        terms: as `terms_json` gives them, of terms whose signatures are verified, with "state".
+        terms: as `read_round` gives them: terms whose signatures are verified, with "state" and "refusals".
         now: Unix seconds.
     """
     signers, opened = [*terms["shufflers"], terms["accountant"], terms["analyzer"]], terms["state"] == "OPEN"
@@ -162,19 +184,24 @@ def terms_sections(terms: dict[str, Any], now: float) -> list[dict[str, Any]]:
             terms["round_id"],
             f"It takes {'' if opened else 'no more '}answers ({terms['state']} at {signers[0]}). All below is signed "
             f"by {_and(signers)}, with the keys that the deployment file pins.",
+            *(
+                f"The accountant has refused this round, so nothing is published: {why['text']}."
+                for why in terms.get("refusals", ())
+            ),
         ),
         _section(
             f"The question: {terms['question']}",
+            *(line for wording in terms["wordings"] for line in _wording_lines(terms, wording)),
             f"The answer is {values_of(terms)}.",
-            f"Your device {device_does(terms, 'your')}. Nothing else about your answer leaves it.",
+            f"Your device {describe_device_step(terms, 'your')}. Nothing else about your answer leaves it.",
         ),
         _budgets_section(terms),
         _section("When it is read", points=_conditions(terms, now)),
-        _section("Who may see what", points=_sights(terms)),
+        _section("Who may see what", points=_views_of_roles(terms)),
     ]
 
 
-def terms_text(terms: dict[str, Any], now: float, directory: str = "", gateway: str = "") -> Text:
+def terms_text(terms: TermsView, now: float, directory: str = "", gateway: str = "") -> Text:
     """Returns `terms_sections`, and how to answer.
 
     directory: of the deployment, if the command line needs it.
@@ -191,7 +218,7 @@ def terms_text(terms: dict[str, Any], now: float, directory: str = "", gateway: 
     return sections_text(sections)
 
 
-def _section(title: str, *paragraphs: str, points: Sequence[str] = ()) -> dict[str, Any]:
+def _section(title: str, *paragraphs: str, points: Sequence[str] = ()) -> SectionView:
     return {"title": title, "paragraphs": paragraphs, "points": points}
 
 
@@ -199,7 +226,7 @@ def _and(names: Sequence[str]) -> str:
     return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
 
 
-def right_at_most_line(budget: dict[str, Any]) -> str:
+def right_at_most_line(budget: BudgetView) -> str:
     """Returns how often someone can be right about one answer, by a budget of `terms_json`."""
     released, alone = percent(budget["released_right_at_most"]), percent(budget["alone_right_at_most"])
     return f"right at most {released}, " + (
@@ -207,7 +234,7 @@ def right_at_most_line(budget: dict[str, Any]) -> str:
     )
 
 
-def _budgets_section(terms: dict[str, Any]) -> dict[str, Any]:
+def _budgets_section(terms: TermsView) -> SectionView:
     budgets = terms["budgets"]
     points = []
     delta = f", δ {round_up(budgets[0]['delta'])}" if budgets[0]["delta"] else ""  # the same for all
@@ -228,8 +255,8 @@ def _budgets_section(terms: dict[str, Any]) -> dict[str, Any]:
     )
 
 
-def _conditions(terms: dict[str, Any], now: float) -> list[str]:
-    """Until when one can answer, and what must be so before anything is read."""
+def _conditions(terms: TermsView, now: float) -> list[str]:
+    """Returns until when people can answer, and the conditions for reading anything."""
     least, limits = terms["min_batch_size"], sorted({one["epsilon_max"] for one in terms["budgets"]})
     most = f" (and at most {terms['max_batch_size']:,})" if terms["max_batch_size"] else ""
     points = [f"Nothing is read before at least {least:,} people{most} have answered."]
@@ -264,13 +291,13 @@ def _conditions(terms: dict[str, Any], now: float) -> list[str]:
     return points
 
 
-def _smallest_tier(terms: dict[str, Any]) -> int:
+def _smallest_tier(terms: TermsView) -> int:
     """Returns the fewest people that a certificate counts for a budget (`RoundTerms.smallest_tier`); 0: any number."""
-    least: int = terms["min_tier_size"]
-    return least + int(terms["dishonest"]) if least > 1 else 0
+    least = terms["min_tier_size"]
+    return least + terms["dishonest"] if least > 1 else 0
 
 
-def _sights(terms: dict[str, Any]) -> list[str]:
+def _views_of_roles(terms: TermsView) -> list[str]:
     first, *others = terms["shufflers"]
     order = "; it alone knows in which order people are asked" if terms["parameters"].get("sequential") else ""
     smallest_tier = _smallest_tier(terms)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Sequence
-from typing import Any
+from fractions import Fraction
 
 from rich.text import Text
 
-__all__ = ["GLUE", "sections_text", "wrapped"]
+from croupier.protocol.rounding import round_down, round_up
+from croupier.show.views import SectionView
+
+__all__ = ["GLUE", "delta_too_large", "sections_text", "wrapped"]
 
 GLUE = "\0"
 """A space at which no line may end; `wrapped` puts the space there."""
@@ -17,7 +20,17 @@ _PARTS = re.compile(r"(?<=\d) (?=%)|(?<=[εδ]) (?=[=≥\d])|(?<=[=≥]) (?=\d)"
 """Spaces that are glue in every text."""
 
 
-def sections_text(sections: Sequence[dict[str, Any]]) -> Text:
+def delta_too_large(delta: float, num_users: int) -> str:
+    """Returns a warning about a delta of one in the number of people, or more; "" for a smaller one."""
+    if Fraction(delta) * num_users < 1:
+        return ""
+    return (
+        f"Beware: δ = {round_up(delta)} is not below one in the number of people, {round_down(1 / num_users, 3)}. "
+        "Whatever ε is, such a δ permits publishing one person's answer in full; choose a far smaller δ."
+    )
+
+
+def sections_text(sections: Sequence[SectionView]) -> Text:
     """Returns sections (title, paragraphs, points, and lines that are left as they are) one below the other."""
     text = Text(no_wrap=True)
     for section in sections:

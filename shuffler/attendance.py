@@ -160,13 +160,13 @@ class Attendance:
             question.answer.set_result(answer.envelope)
 
     def finish(self, round_id: str, report: pb.SequentialReport) -> None:
-        """Tells all clients that attend a round that the asking is over, and forgets the round."""
+        """Tells all clients that attend a round that the asking is over, and ends their streams."""
         self._ended.discard(round_id)
         for stream in self._of(round_id):
             stream.push(pb.AttendResponse(finished=report))
             stream.end()
 
-    def dismiss(self, round_id: str, why: Refusal) -> None:
+    def close_round(self, round_id: str, why: Refusal) -> None:
         """Ends the streams of a round of which nothing will come."""
         self._ended.discard(round_id)
         for stream in self._of(round_id):
@@ -175,7 +175,7 @@ class Attendance:
     def _of(self, round_id: str) -> list[Stream]:
         return [stream for stream in self._streams if stream.round_id == round_id]
 
-    def hang_up(self) -> None:
+    def close_all(self) -> None:
         """Ends all streams; their clients reconnect."""
         for stream in self._streams:
             stream.end(Refusal(Code.STOPPING))

@@ -23,7 +23,8 @@ def draw_fakes(law: FakeLaw) -> list[int]:
 
 
 def _truncated(law: FakeLaw, size: int) -> list[int]:
-    draw, kept = _discrete_laplace(law.scale), []
+    draw = _discrete_laplace(law.scale)
+    kept: list[int] = []
     while len(kept) < size:
         kept += [shift for shift in draw([0] * (size - len(kept))) if abs(shift) <= law.radius]
     return kept

@@ -1,7 +1,7 @@
 """Mixing: which items of a batch are passed on, in which order, and the part of the new order that is written next.
 
 Pure computation on hashes, places and one window of bodies; where bodies come from and go to, and what is signed, is
-`shuffler.service`'s. What grows with the batch is a hash, a flag and a place for each item.
+`shuffler.batch_mixer`'s. What grows with the batch is a hash, a flag and a place for each item.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from croupier.protocol.randomness import SystemRandom, uniform_permutation
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.tasks import HASH_BYTES, OPENED, Page
 
-__all__ = ["OrderWindow", "SecondLook", "Survey", "draw_orders"]
+__all__ = ["BatchSurvey", "OrderWindow", "PageCache", "draw_orders"]
 
 DOES_NOT_OPEN = "does-not-open"
 REPEATED = "repeated"
 
 
-class Survey:
-    """What a batch comes to, from one look at all its records: repeats and what does not open are dropped and counted.
+class BatchSurvey:
+    """The first reading of a batch: repeated items and items that do not open are dropped and counted.
 
     Attributes:
         kept: for every item, in the order of arrival, whether it is passed on, 1 or 0.
@@ -56,15 +56,15 @@ class Survey:
         return len(self._seen) > known
 
     def close(self) -> None:
-        """Ends the look, and lets go of the hashes."""
+        """Ends the reading: computes the digest, and deletes the hashes."""
         self._seen.clear()
         self._hashes.sort()
         self.digest = digest_of_hashes(self._hashes)
         self._hashes = []
 
 
-class SecondLook:
-    """The pages of a lane, kept for a second look while all of them fit into so many bytes.
+class PageCache:
+    """The pages of a lane, kept in memory for the second reading if all of them fit.
 
     Attributes:
         pages: in their order; None if they do not fit.
@@ -92,7 +92,7 @@ class OrderWindow:
     """The places `start` .. `stop` − 1 of a new order, filled in one pass over the batch in its old order.
 
     Args:
-        kept: of the `Survey`.
+        kept: of the `BatchSurvey`.
         order: of `draw_orders`: the place of each item that is kept.
         start: the first place.
         stop: the place behind the last.

@@ -1,21 +1,21 @@
 """Sequential rounds at a hop: clients answer one after the other, and every answer passes the hops alone.
 
 Hop 1 waits for the certificate, asks, and reports how many have answered; the hops behind it pass answers and the
-report on. The order in which clients are asked is left to `shuffler.sequential_order`, their streams to
-`shuffler.attendance`.
+report on. `shuffler.sequential_order` says in which order clients are asked, `shuffler.attendance` has their streams.
 """
 
 from __future__ import annotations
 
-import abc
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from functools import partial
 
 import grpc.aio
 
+from croupier.net.limits import mark_authenticated
+from croupier.net.tls import Context
 from croupier.protocol.envelope import open_many
 from croupier.protocol.errors import Code, Refusal, refusal_of
 from croupier.protocol.identity import Kind, attendance_is_authentic, read_signed
@@ -24,57 +24,62 @@ from croupier.protocol.onion import onion_of
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
-from croupier.runtime.limits import let_in
-from croupier.runtime.service import ENVELOPE_KEY, SEQUENTIAL_REPORT, RoundService, ServiceSetup, Stopwatch
-from croupier.runtime.tls import Context
-from croupier.runtime.transaction import RoundRow, Transaction
+from croupier.runtime.clock import Stopwatch
+from croupier.runtime.kinds import DocumentKind, KeyPurpose
+from croupier.runtime.peers import Peers
+from croupier.runtime.round_engine import RoundEngine
+from croupier.runtime.setup import ServiceSetup
+from croupier.runtime.steps import StoreStep
+from croupier.runtime.transaction import Transaction
 from croupier.shuffler.attendance import MAX_ATTENDANCES, Attendance, Stream
-from croupier.shuffler.sequential_order import PROGRESS, ask_in_order
+from croupier.shuffler.position import ChainPosition
+from croupier.shuffler.sequential_order import ask_in_order
 
 __all__ = ["SequentialHop"]
 
 _log = logging.getLogger(__name__)
 _TIME_TO_ENTER_S = 20.0  # for a stream to let a client in: one that never does keeps no slot
+_BEFORE_LAST_ANSWER = (pb.ROUND_STATE_CLOSED, pb.ROUND_STATE_MIXED, pb.ROUND_STATE_SEQUENTIAL)
 
 
-class SequentialHop(RoundService):
-    """The part of a shuffler that serves sequential rounds."""
+class SequentialHop:
+    """What a hop does in sequential rounds.
 
-    passing = (PROGRESS,)
+    Attributes:
+        attendance: the streams of the clients that attend at hop 1.
+    """
 
-    def __init__(self, setup: ServiceSetup) -> None:
-        super().__init__(setup)
+    def __init__(self, setup: ServiceSetup, peers: Peers, engine: RoundEngine, position: ChainPosition) -> None:
+        self._store = setup.store
+        self._metrics = setup.metrics
+        self._peers = peers
+        self._engine = engine
+        self._position = position
         self.attendance = Attendance()
 
-    @abc.abstractmethod
-    def receivers(self, terms: RoundTerms) -> dict[pb.Lane.ValueType, str]:
-        """Returns the next service on each lane."""
-
-    def withdrawable(self, tx: Transaction, row: RoundRow) -> bool:
-        """Also while clients are being asked: the asking ends, and the answers that were given are destroyed."""
-        return super().withdrawable(tx, row) or row.state == pb.ROUND_STATE_SEQUENTIAL
-
-    async def run_sequential(self, terms: RoundTerms) -> bool:
+    async def run(self, terms: RoundTerms) -> bool:
         """Asks the clients (hop 1), and passes on that it has ended; returns False while there is nothing to do."""
-        await self.store.forget_all()  # the batch, which may take a while and keeps no one waiting
-        document = await self.store.run(
-            "read the sequential report", lambda tx: tx.document(terms.round_id, SEQUENTIAL_REPORT)
+        await self._store.shred_pages()  # the batch, which may take a while and keeps no one waiting
+        document = await self._store.run(
+            StoreStep.READ_SEQUENTIAL_REPORT, lambda tx: tx.document(terms.round_id, DocumentKind.SEQUENTIAL_REPORT)
         )
-        if document is None and self.hop(terms) > 1:
+        if document is None and self._position.hop(terms) > 1:
             return False
         if document is None:
             document = await self._ask_clients(terms)
         signed = pb.Signed.FromString(document)
         self.attendance.finish(terms.round_id, pb.SequentialReport.FromString(signed.payload))
-        receiver = self.receivers(terms)[pb.LANE_PARAMETER]
+        receiver = self._position.receivers(terms)[pb.LANE_PARAMETER]
         request = pb.EndSequentialRequest(round_id=terms.round_id, report=signed)
-        await self.persist(terms.round_id, receiver, lambda to: stubs.DeliveryStub(to).EndSequential, request)
+        await self._engine.call_until_answered(
+            terms.round_id, receiver, lambda to: stubs.DeliveryStub(to).EndSequential, request
+        )
 
         def finish(tx: Transaction) -> None:
             tx.update_round(terms.round_id, state=pb.ROUND_STATE_DELIVERED)
-            self.forget(tx, terms.round_id)
+            self._engine.shred_round(tx, terms.round_id)
 
-        await self.store.run("finish the sequential part", finish)
+        await self._store.run(StoreStep.FINISH_SEQUENTIAL_PART, finish)
         return True
 
     async def _ask_clients(self, terms: RoundTerms) -> bytes:
@@ -82,65 +87,63 @@ class SequentialHop(RoundService):
         watch = Stopwatch()
         accountant = terms.manifest.accountant.service
         request = rpc.GetCertificateRequest(round_id=terms.round_id)
-        answer = await self.persist(
+        answer = await self._engine.call_until_answered(
             terms.round_id, accountant, lambda to: stubs.AccountantStub(to).GetCertificate, request
         )
         signed = answer.certificate
-        certificate = read_signed(
-            Kind.CERTIFICATE, pb.Certificate, signed, self.deployment.pinned(terms.created_unix_s), [accountant]
-        )
+        certificate = read_signed(Kind.CERTIFICATE, pb.Certificate, signed, self._peers.pinned_at(terms), [accountant])
         report = pb.SequentialReport(round_id=terms.round_id, manifest_hash=terms.hash)
         if certificate.granted:
-            relay = partial(self._pass_on, terms)
-            report = await ask_in_order(terms, self.store, self.attendance, signed, relay)
-        document = self.identity.signed(Kind.SEQUENTIAL, canonical(report)).SerializeToString(deterministic=True)
+            relay = partial(self.pass_on, terms)
+            report = await ask_in_order(terms, self._store, self.attendance, signed, relay)
+        document = self._peers.identity.signed(Kind.SEQUENTIAL, canonical(report)).SerializeToString(deterministic=True)
 
         def keep(tx: Transaction) -> None:
-            tx.put_document(terms.round_id, SEQUENTIAL_REPORT, document)
+            tx.put_document(terms.round_id, DocumentKind.SEQUENTIAL_REPORT, document)
             tx.add_cost(terms.round_id, "sequential", *watch.read())
 
-        await self.store.run("sign the sequential report", keep)
-        self.metrics.stage("sequential", watch.read()[0])
+        await self._store.run(StoreStep.SIGN_SEQUENTIAL_REPORT, keep)
+        self._metrics.stage("sequential", watch.read()[0])
         return document
 
-    async def _pass_on(self, terms: RoundTerms, answer: bytes) -> pb.RelayResponse:
+    async def pass_on(self, terms: RoundTerms, answer: bytes) -> pb.RelayResponse:
         """Sends an answer to the service that opens its next layer, until that has worked."""
-        receiver = self.receivers(terms)[pb.LANE_REPORT]
+        receiver = self._position.receivers(terms)[pb.LANE_REPORT]
         request = pb.RelayRequest(round_id=terms.round_id, ciphertext=answer)
-        response = await self.persist(terms.round_id, receiver, lambda to: stubs.DeliveryStub(to).Relay, request)
+        response = await self._engine.call_until_answered(
+            terms.round_id, receiver, lambda to: stubs.DeliveryStub(to).Relay, request
+        )
         if response.HasField("model"):  # what it says is counted by
             analyzer = terms.manifest.analyzer.service
-            read_signed(Kind.MODEL, pb.Model, response.model, self.deployment.pinned(terms.created_unix_s), [analyzer])
+            read_signed(Kind.MODEL, pb.Model, response.model, self._peers.pinned_at(terms), [analyzer])
         return response
 
-    async def Relay(self, request: pb.RelayRequest, context: Context) -> pb.RelayResponse:  # noqa: N802
+    async def relay(self, request: pb.RelayRequest, context: Context) -> pb.RelayResponse:
         """Opens one layer of an answer and passes it on; returns what the analyzer made of it.
 
         Raises:
             Refusal: NOT_YOUR_CALL (only the predecessor may), UNKNOWN_ROUND, WRONG_STATE (not a sequential round, or
                 over), NOT_READY (the next service does not answer).
         """
-        terms = await self.terms(request.round_id)
-        self.require_caller(context, [self.predecessor(terms)])
-        keys = await self.store.run("read the keys to relay", lambda tx: tx.keys(terms.round_id))
+        terms = await self._engine.terms(request.round_id)
+        self._peers.require_caller(context, [self._position.predecessor(terms)])
+        keys = await self._store.run(StoreStep.READ_KEYS_TO_RELAY, lambda tx: tx.keys(terms.round_id))
         if terms.question.sequential is None or not keys:
             raise Refusal(Code.WRONG_STATE, "the round is not sequential, or its asking has ended")
-        layer = onion_of(terms).layer(pb.LANE_ANSWER, self.hop(terms))
+        layer = onion_of(terms).layer(pb.LANE_ANSWER, self._position.hop(terms))
         if len(request.ciphertext) != layer.sealed_size:
             return pb.RelayResponse()
-        (opened,) = open_many(terms.suite, keys[ENVELOPE_KEY].private, layer.label, [request.ciphertext])
+        (opened,) = open_many(terms.suite, keys[KeyPurpose.ENVELOPE].private, layer.label, [request.ciphertext])
         if opened is None:
             return pb.RelayResponse()
-        receiver = self.receivers(terms)[pb.LANE_REPORT]
+        receiver = self._position.receivers(terms)[pb.LANE_REPORT]
         try:
             forward = pb.RelayRequest(round_id=terms.round_id, ciphertext=opened)
-            return await stubs.DeliveryStub(self.channel_to(receiver)).Relay(forward, timeout=30.0)
+            return await stubs.DeliveryStub(self._peers.channel_to(receiver)).Relay(forward, timeout=30.0)
         except grpc.aio.AioRpcError as error:
             raise refusal_of(error) or Refusal(Code.NOT_READY, f"{receiver} does not answer") from error
 
-    async def Attend(  # noqa: N802
-        self, requests: AsyncIterator[pb.AttendRequest], context: Context
-    ) -> AsyncIterator[pb.AttendResponse]:
+    async def attend(self, requests: AsyncIterator[pb.AttendRequest]) -> AsyncGenerator[pb.AttendResponse]:
         """Lets clients in on a stream, asks each in the secret order, and takes its answer.
 
         Raises:
@@ -154,8 +157,8 @@ class SequentialHop(RoundService):
             first = await asyncio.wait_for(anext(requests), _TIME_TO_ENTER_S)
         if first is None or not first.round_id:
             raise Refusal(Code.BAD_REQUEST, "the first message must name the round")
-        terms = await self.terms(first.round_id)
-        if self.hop(terms) != 1:
+        terms = await self._engine.terms(first.round_id)
+        if self._position.hop(terms) != 1:
             raise Refusal(Code.NOT_YOUR_CALL, f"clients attend at {terms.manifest.hops[0].service!r}")
         if terms.question.sequential is None:
             raise Refusal(Code.BAD_REQUEST, f"round {terms.round_id!r} is not sequential")
@@ -164,12 +167,12 @@ class SequentialHop(RoundService):
         late = asyncio.get_running_loop().call_later(_TIME_TO_ENTER_S, stream.end_if_empty)
         try:
             yield pb.AttendResponse(challenge=stream.challenge)
-            row, document = await self.store.run(
-                "read what a stream has missed",
-                lambda tx: (tx.round(terms.round_id), tx.document(terms.round_id, SEQUENTIAL_REPORT)),
+            row, document = await self._store.run(
+                StoreStep.READ_STATE_FOR_STREAM,
+                lambda tx: (tx.round(terms.round_id), tx.document(terms.round_id, DocumentKind.SEQUENTIAL_REPORT)),
             )
             if row.state == pb.ROUND_STATE_DISPOSED or row.problem:
-                self.dismiss(terms.round_id)
+                self.stop_round(terms.round_id)
             if document is not None:
                 report = pb.SequentialReport.FromString(pb.Signed.FromString(document).payload)
                 self.attendance.finish(terms.round_id, report)
@@ -207,19 +210,21 @@ class SequentialHop(RoundService):
             accepted = zip(request.attendances, codes, strict=True)
             admitted = [one.client_key for one, code in accepted if code == pb.SUBMISSION_CODE_ACCEPTED]
             if admitted:
-                let_in()
+                mark_authenticated()
             await self.attendance.enter(stream, admitted)
         if request.HasField("answer"):
             self.attendance.answer(stream, request.answer)
 
     async def _admit(self, stream: Stream, attendances: Sequence[pb.Attendance]) -> list[pb.SubmissionCode.ValueType]:
-        terms = await self.terms(stream.round_id)
+        terms = await self._engine.terms(stream.round_id)
 
         def check() -> list[bool]:
             return [attendance_is_authentic(terms.hash, stream.challenge, one) for one in attendances]
 
         keys = [one.client_key for one in attendances]
-        known = await self.store.run("find who may attend", lambda tx: tx.submission_hashes(stream.round_id, keys))
+        known = await self._store.run(
+            StoreStep.FIND_WHO_MAY_ATTEND, lambda tx: tx.submission_hashes(stream.round_id, keys)
+        )
         return [
             pb.SUBMISSION_CODE_BAD_SIGNATURE  # of a stranger too: it does not tell who takes part
             if not authentic
@@ -229,12 +234,20 @@ class SequentialHop(RoundService):
             for key, authentic in zip(keys, await asyncio.to_thread(check), strict=True)
         ]
 
-    def hang_up(self) -> None:
-        """Stops asking and ends all streams; their clients reconnect."""
-        for driver in self._drivers.values():  # a client that is sent away must not be asked
-            driver.cancel()
-        self.attendance.hang_up()
+    async def end_asking(self, terms: RoundTerms, state: pb.RoundState.ValueType) -> None:
+        """Ends the asking at the operator's request, from the next client on; also before it has begun."""
+        if terms.question.sequential is None or state not in _BEFORE_LAST_ANSWER:
+            return
+        await self._store.run(
+            StoreStep.END_SEQUENTIAL_PART,
+            lambda tx: tx.put_document(terms.round_id, DocumentKind.SEQUENTIAL_ENDED, b"1"),
+        )
+        await self.attendance.end(terms.round_id)
 
-    def dismiss(self, round_id: str) -> None:
+    def close_streams(self) -> None:
+        """Ends all streams; their clients reconnect."""
+        self.attendance.close_all()
+
+    def stop_round(self, round_id: str) -> None:
         """Ends the streams of a round that will have no result."""
-        self.attendance.dismiss(round_id, Refusal(Code.WRONG_STATE, "the round has ended without a result"))
+        self.attendance.close_round(round_id, Refusal(Code.WRONG_STATE, "the round has ended without a result"))

@@ -15,26 +15,25 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from croupier.protocol.envelope import KeyPair, open_many
 from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.names import PrivateKey, PublicKey
 from croupier.protocol.onion import onion_of
 from croupier.protocol.randomness import RandomSource
 from croupier.protocol.v1 import messages_pb2 as pb
-from croupier.runtime.service import ENVELOPE_KEY
+from croupier.runtime.kinds import DocumentKind, KeyPurpose
+from croupier.runtime.steps import StoreStep
 from croupier.runtime.store import Store
 from croupier.runtime.transaction import Transaction
 from croupier.shuffler.attendance import Attendance
 
-__all__ = ["ORDER_KEY", "PROGRESS", "SEQUENTIAL_ENDED", "ask_in_order", "new_order_key", "secret_order"]
+__all__ = ["ask_in_order", "new_order_key", "secret_order"]
 
-ORDER_KEY = "order"
-PROGRESS = "sequential-progress"
-SEQUENTIAL_ENDED = "sequential-ended"
 _RETURN_S = 10.0  # longer than a client waits between two attempts (net.retrying)
 Relay = Callable[[bytes], Awaitable[pb.RelayResponse]]
 
 
 def new_order_key(source: RandomSource) -> KeyPair:
     """Returns a fresh key for `secret_order`; it has no public half."""
-    return KeyPair(b"", source.block(32))
+    return KeyPair(PublicKey(b""), PrivateKey(source.block(32)))
 
 
 def secret_order(clients: Iterable[bytes], key: bytes) -> list[bytes]:
@@ -61,13 +60,13 @@ async def ask_in_order(
     if sequential is None:
         raise ValueError(f"round {round_id!r} is not sequential")
 
-    def read(tx: Transaction) -> tuple[dict[str, KeyPair], list[bytes], pb.SequentialProgress, bool]:
-        progress = pb.SequentialProgress.FromString(tx.document(round_id, PROGRESS) or b"")
-        ended = tx.document(round_id, SEQUENTIAL_ENDED) is not None
+    def read(tx: Transaction) -> tuple[dict[KeyPurpose, KeyPair], list[bytes], pb.SequentialProgress, bool]:
+        progress = pb.SequentialProgress.FromString(tx.document(round_id, DocumentKind.SEQUENTIAL_PROGRESS) or b"")
+        ended = tx.document(round_id, DocumentKind.SEQUENTIAL_ENDED) is not None
         return tx.keys(round_id), list(tx.submission_hashes(round_id)), progress, ended
 
-    keys, clients, progress, ended = await store.run("read order and progress", read)
-    order = secret_order(clients, keys[ORDER_KEY].private)
+    keys, clients, progress, ended = await store.run(StoreStep.READ_ORDER_AND_PROGRESS, read)
+    order = secret_order(clients, keys[KeyPurpose.ORDER].private)
     layer = onion_of(terms).layer(pb.LANE_ANSWER, 1)
 
     async def turn_of(client: bytes) -> bytes:
@@ -78,7 +77,7 @@ async def ask_in_order(
         await asyncio.sleep(over - asyncio.get_running_loop().time())
         if envelope is None or len(envelope) != layer.sealed_size:
             return b""
-        (opened,) = open_many(terms.suite, keys[ENVELOPE_KEY].private, layer.label, [envelope])
+        (opened,) = open_many(terms.suite, keys[KeyPurpose.ENVELOPE].private, layer.label, [envelope])
         return opened or b""
 
     def goes_on() -> bool:
@@ -88,7 +87,7 @@ async def ask_in_order(
         return in_time and progress.position < len(order) and progress.num_skipped <= len(order) - needed
 
     def save(tx: Transaction) -> None:
-        tx.replace_document(round_id, PROGRESS, progress.SerializeToString())
+        tx.replace_document(round_id, DocumentKind.SEQUENTIAL_PROGRESS, progress.SerializeToString())
 
     if ended:
         await attendance.end(round_id)
@@ -101,7 +100,7 @@ async def ask_in_order(
     while goes_on():
         if not progress.pending:
             progress.pending = await turn_of(order[progress.position])
-            await store.run("keep the progress", save)
+            await store.run(StoreStep.KEEP_PROGRESS, save)
         learnt = False
         if progress.pending:
             response = await relay(progress.pending)
@@ -113,7 +112,7 @@ async def ask_in_order(
         progress.num_skipped += not learnt
         progress.position += 1
         progress.pending = b""
-    await store.run("keep the last progress", save)
+    await store.run(StoreStep.KEEP_LAST_PROGRESS, save)
     return pb.SequentialReport(
         round_id=round_id,
         manifest_hash=terms.hash,

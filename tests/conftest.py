@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import gc
+import math
 import os
 import tempfile
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -14,39 +15,54 @@ from pathlib import Path
 import grpc.aio
 import pytest
 
-from croupier.deploy.operator import keys
-from tests.postgresql import Server, postgresql_server
+from croupier.deploy.operator.keys import PORTS_VARIABLE
+from tests.support.postgresql import Server, postgresql_server
 from tests.support.virtual_time import VirtualTimeLoop
 
 _NO_SKIPS = "CROUPIER_NO_SKIPS"
-_PARTS = 16
-"""Of the ports that deployments choose from."""
+_PARTS, _FIRST_PORT, _PORTS_EACH = 16, 10_000, 1_400
+"""The ports that deployments choose from, below those that systems choose themselves."""
 
 
-# What takes longest, longest first, so that no worker is left alone with it at the end; `--durations=30` says what
-# belongs here. Groups of xdist come before everything else.
-_LONGEST = (
-    "tests/faults/test_schedules.py::test_what_is_acknowledged_is_counted_once",
-    "tests/fuzz/",
-    "tests/load/test_load.py",
-    "tests/accountant/",
-    "tests/integration/",
-    "tests/attacks/test_release.py",
-    "tests/attacks/test_seizure.py",
-    "tests/client/",
-)
+class Durations:
+    """How long each test took in earlier runs, in pytest's cache: the longest go first.
+
+    Otherwise a worker would begin a long test when the others have nothing left to do. A test that has not run here yet
+    counts as long: on a fresh checkout the order is that of the files.
+    """
+
+    KEY = "croupier/durations"
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._cache = getattr(config, "cache", None)  # none with -p no:cacheprovider
+        self._known: dict[str, float] = self._cache.get(self.KEY, {}) if self._cache else {}
+        self._seen: dict[str, float] = {}
+
+    @pytest.hookimpl(tryfirst=True)  # before xdist looks at the groups
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        items.sort(key=lambda item: -self._known.get(item.nodeid, math.inf))
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        name = report.nodeid.partition("@")[0]  # behind it xdist names the group
+        self._seen[name] = round(self._seen.get(name, 0.0) + report.duration, 2)
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Only where the reports of all workers arrive."""
+        if self._cache and not hasattr(session.config, "workerinput"):
+            self._cache.set(self.KEY, self._known | self._seen)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Deployments of several workers, and of several runs, are made at the same time: each has ports of its own.
 
     A service that a test stops and starts again finds its port free, whatever else is tested on the machine. The part
-    is locked as long as the process lives.
+    is locked as long as the process lives. Programs that a test starts choose from the same part.
 
     gRPC's queue lives as long, too. It would be shut down whenever a garbage collection has taken its last user, which
     waits for operations of services that a test has killed, for ever where their loop is closed.
     """
     grpc.aio.init_grpc_aio()
+    config.pluginmanager.register(Durations(config), "durations of earlier runs")
     for part in range(_PARTS):
         with ExitStack() as held, suppress(OSError):  # it is another process's, or another user's
             lock = held.enter_context((Path(tempfile.gettempdir()) / f"croupier-tests-ports-{part}.lock").open("w"))
@@ -55,23 +71,18 @@ def pytest_configure(config: pytest.Config) -> None:
             break
     else:
         return
-    size = len(keys._PORTS) // _PARTS
-    keys._PORTS = keys._PORTS[part * size :][:size]
+    first = _FIRST_PORT + part * _PORTS_EACH
+    os.environ[PORTS_VARIABLE] = f"{first}-{first + _PORTS_EACH - 1}"
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist looks at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts the longest tests first, and those that need a PostgreSQL server together: a worker has its own."""
+    """Puts the tests that need a PostgreSQL server together: a worker has its own."""
     for item in items:
         parameters = item.callspec.params if hasattr(item, "callspec") else {}
         needs = (parameters.get("database_url"), *getattr(item, "fixturenames", ()))
         if "postgresql" in needs and item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group("postgresql"))
-
-    def place(item: pytest.Item) -> int:
-        return next((at for at, name in enumerate(_LONGEST) if item.nodeid.startswith(name)), len(_LONGEST))
-
-    items.sort(key=place)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -118,7 +129,7 @@ def pytest_asyncio_loop_factories(item: pytest.Item) -> Mapping[str, Callable[[]
 
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[Server]:
-    """A PostgreSQL server; see `tests.postgresql`."""
+    """A PostgreSQL server; see `tests.support.postgresql`."""
     with postgresql_server() as server:
         yield server
 

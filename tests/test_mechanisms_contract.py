@@ -5,9 +5,8 @@ from __future__ import annotations
 import inspect
 import math
 import re
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ from croupier.accountant.attacks.lower_bound import ATTACKS, NoAttack, is_attack
 from croupier.accountant.budgets import Budgets
 from croupier.accountant.certification import certify
 from croupier.accountant.mechanisms.registry import RANDOMIZERS as ACCOUNTED
-from croupier.accountant.mechanisms.registry import randomizer_from_name, randomizer_of
+from croupier.accountant.mechanisms.registry import randomizer_from_name, randomizer_of, stated_randomizer
 from croupier.accountant.planner import standard_error
 from croupier.accountant.results import Grade
 from croupier.analyzer.estimators import ESTIMATORS, decoder, estimate
@@ -24,64 +23,15 @@ from croupier.client.randomizers import RANDOMIZERS, randomize
 from croupier.deploy.cli.rounds import round_open
 from croupier.protocol.mechanisms import (
     MECHANISMS,
-    Gaussian,
-    GaussianVector,
-    Hemisphere,
-    KaryResponse,
-    Laplace,
-    Mechanism,
-    OneBit,
-    RandomizedResponse,
     ScalarMechanism,
-    VectorTask,
 )
 from croupier.protocol.questions import Question
 from croupier.protocol.randomness import SystemRandom
+from croupier.protocol.texts import device_does
 from croupier.protocol.v1 import messages_pb2 as pb
+from tests.support.mechanisms import EXAMPLES, TASK, Example
 
 TABLE = Path(__file__).parents[1] / "docs" / "mechanisms.md"
-TASK = VectorTask(3, 2.0, "model", bytes(12))
-
-
-@dataclass(frozen=True)
-class Example:
-    """A mechanism, values at both ends of its domain and outside, and the golden bytes of a question named "q"."""
-
-    mechanism: Mechanism
-    values: tuple[Any, ...]
-    outside: tuple[Any, ...]
-    golden: str
-    text: str = ""
-    """The last value as people write it."""
-
-
-INTERVAL = ((-2.0, 6.0), (-2.1, 6.1, math.nan))
-EXAMPLES = {
-    "rr": Example(RandomizedResponse(), (0, 1), (2, -1, 0.5, math.nan), "0a01711200", "1"),
-    "krr": Example(KaryResponse(3, ("a", "b", "c")), (0, 1, 2), (3, -1, 1.5), "0a01711a0b0803120161120162120163", "c"),
-    "onebit": Example(OneBit(-2.0, 6.0), *INTERVAL, "0a017122120900000000000000c0110000000000001840", "6.0"),
-    "laplace": Example(
-        Laplace(-2.0, 6.0, lattice=20), *INTERVAL, "0a01712a140900000000000000c01100000000000018401814", "6"
-    ),
-    "gaussian": Example(
-        Gaussian(-2.0, 6.0, 1e-6, lattice=20),
-        *INTERVAL,
-        "0a0171321d0900000000000000c0110000000000001840198dedb5a0f7c6b03e2014",
-        "6e0",
-    ),
-    "hemisphere": Example(
-        Hemisphere(TASK),
-        (np.array([2.0, 0.0, 0.0]), np.zeros(3)),
-        (np.zeros(2), np.array([math.inf, 0, 0])),
-        "0a01713a220a2008031100000000000000401a056d6f64656c220c000000000000000000000000",
-    ),
-    "gaussian_vector": Example(
-        GaussianVector(TASK, 4, 1e-6),
-        (np.tile([2.0, 0.0, 0.0], (4, 1)), np.zeros((5, 3))),
-        (np.zeros((3, 3)), np.zeros((4, 2)), np.full((4, 3), math.nan)),
-        "0a0171422d0a2008031100000000000000401a056d6f64656c220c0000000000000000000000001004198dedb5a0f7c6b03e",
-    ),
-}
 KINDS = sorted(MECHANISMS)
 
 
@@ -145,6 +95,12 @@ def test_the_analyzer_refuses_what_no_client_sends(example: Example) -> None:
     for plaintext in wrong:
         with pytest.raises(ValueError, match="report"):
             decode(plaintext)
+
+
+def test_what_people_run_is_read_back_from_a_certificate(example: Example) -> None:
+    randomizer = randomizer_of(example.mechanism)
+    assert stated_randomizer([randomizer.statement]) == randomizer
+    assert device_does(example.mechanism.kind, "your", records=4)
 
 
 def test_what_clients_report_is_estimated_and_certified(example: Example) -> None:

@@ -11,20 +11,23 @@ import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from croupier.protocol.deployment import Deployment
+from croupier.protocol.names import RoundId
 from croupier.training.descent import Descent
 from croupier.training.outcome import EpochRecord
 from croupier.training.privacy import Batch
 
-__all__ = ["Checkpoint", "Progress"]
+__all__ = ["NO_ROUND", "Checkpoint", "Progress"]
 
 _KEY_BYTES = 32
 _UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, RuntimeError, EOFError, pickle.UnpicklingError)
 """What torch and json raise for bytes that are something else."""
+
+
+NO_ROUND = RoundId("")
 
 
 @dataclass
@@ -34,7 +37,7 @@ class Progress:
     Attributes:
         descent: the parameters, and what the next step needs.
         keys: of the clients, 32 bytes each.
-        round_id: of the round that is under way; its clients may have answered. "": none.
+        round_id: the round that is under way, whose clients may have answered; NO_ROUND between two rounds.
         answered: by round, in the order of the steps, the budgets that its certificate was granted for.
         history: the epochs that are complete.
         disposed: how many rounds were deleted unread after clients had answered.
@@ -42,8 +45,8 @@ class Progress:
 
     descent: Descent
     keys: list[bytes]
-    round_id: str = ""
-    answered: dict[str, Batch] = field(default_factory=dict)
+    round_id: RoundId = NO_ROUND
+    answered: dict[RoundId, Batch] = field(default_factory=dict)
     history: list[EpochRecord] = field(default_factory=list)
     disposed: int = 0
 
@@ -62,7 +65,7 @@ class Progress:
 class Checkpoint:
     """A file that belongs to one training in one deployment."""
 
-    def __init__(self, file: Path, setting: Mapping[str, Any], deployment: Deployment) -> None:
+    def __init__(self, file: Path, setting: Mapping[str, object], deployment: Deployment) -> None:
         """Binds a file, which need not exist, to a training.
 
         Args:
@@ -71,7 +74,7 @@ class Checkpoint:
             deployment: where it is trained.
         """
         self._file = file
-        self._setting: dict[str, Any] = json.loads(json.dumps(dict(setting) | {"deployment": deployment.name}))
+        self._setting: dict[str, object] = json.loads(json.dumps(dict(setting) | {"deployment": deployment.name}))
         self._identities = {name: [key.hex() for key in keys] for name, keys in deployment.identities.items()}
 
     def load(self, fresh: Progress) -> Progress:
@@ -110,9 +113,9 @@ class Checkpoint:
         return Progress(
             fresh.descent,
             [raw[at : at + _KEY_BYTES] for at in range(0, len(raw), _KEY_BYTES)],
-            stored["round_id"],
+            RoundId(stored["round_id"]),
             {
-                round_id: Batch(tuple((local, count) for local, count in tiers), *more)
+                RoundId(round_id): Batch(tuple((local, count) for local, count in tiers), *more)
                 for round_id, tiers, *more in stored["answered"]
             },
             [EpochRecord(*record) for record in stored["history"]],

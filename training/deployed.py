@@ -28,14 +28,18 @@ from croupier.client.submission import Participant, new_client_key
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.local.users import FleetReport, run_fleet
 from croupier.deploy.operator.rounds import Operator, RoundSettings
+from croupier.net.transport import TLS, Transport
+from croupier.protocol.certificates import refusals_of
+from croupier.protocol.codes import Note
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms import GaussianVector, Hemisphere, SequentialOrder, VectorTask
+from croupier.protocol.names import RoundId
 from croupier.protocol.questions import Question
+from croupier.protocol.statements import joined, read_messages
 from croupier.protocol.v1 import messages_pb2 as pb
-from croupier.runtime.transport import TLS, Transport
 from croupier.runtime.workers import WorkerPool
-from croupier.training.checkpoint import Checkpoint, Progress
+from croupier.training.checkpoint import NO_ROUND, Checkpoint, Progress
 from croupier.training.config import StepRule
 from croupier.training.datasets import Examples
 from croupier.training.descent import Descent, evaluate
@@ -77,7 +81,7 @@ class StepReport:
     """One round: its certificate, and where the training is now."""
 
     step: int
-    round_id: str
+    round_id: RoundId
     certificate: pb.Certificate
     progress: Progress
 
@@ -117,7 +121,7 @@ class DeployedRun:
     rule: StepRule
     settings: Callable[[Question], RoundSettings]
     pool: WorkerPool
-    setting: Mapping[str, Any]
+    setting: Mapping[str, object]
     batch_size: int = 0
     silos: Silos | None = None
     without_gradient: dict[str, str] = field(default_factory=dict)
@@ -180,7 +184,7 @@ class DeployedRun:
                         enrolled.update(unknown)
 
                 while (taken := self.rounds_taken(progress)) < count:
-                    round_id = progress.round_id or f"train-{self.name}-{taken + 1}-{secrets.token_hex(4)}"
+                    round_id = progress.round_id or RoundId(f"train-{self.name}-{taken + 1}-{secrets.token_hex(4)}")
                     progress.round_id = round_id
                     checkpoint.save(progress)
                     terms = await self._open(operator, round_id, descent)
@@ -193,12 +197,12 @@ class DeployedRun:
                         progress.answered[round_id] = Batch.of(certificate)
                         checkpoint.save(progress)
                     if not certificate.granted:
-                        raise NotGrantedError("; ".join(certificate.refusals))
+                        raise NotGrantedError(joined(refusals_of(certificate)))
                     if not publication.vector:
-                        raise Refusal(Code.BAD_BATCH, "; ".join(publication.notes))
+                        raise Refusal(Code.BAD_BATCH, joined(read_messages(Note, publication.notes)))
                     published = torch.from_numpy(np.frombuffer(publication.vector, dtype="<f4").astype(np.float32))
                     self._learn(descent, published, publication.num_reports)
-                    progress.round_id = ""
+                    progress.round_id = NO_ROUND
                     if (taken + 1) % self.steps_per_epoch == 0:
                         progress.history.append(self.record(progress))
                     checkpoint.save(progress)
@@ -258,7 +262,7 @@ class DeployedRun:
     def _learn(self, descent: Descent, published: torch.Tensor, num_reports: int) -> None:
         descent.step(published)
 
-    async def _open(self, operator: Operator, round_id: str, descent: Descent) -> RoundTerms:
+    async def _open(self, operator: Operator, round_id: RoundId, descent: Descent) -> RoundTerms:
         """Returns the step's round: a new one, or the one that a killed run has opened before."""
         question = self._question(descent.parameters.detach().numpy().astype("<f4").tobytes())
         try:
@@ -313,7 +317,7 @@ class DeployedRun:
             return
         held = closed.state == pb.ROUND_STATE_OPEN
         if not held:  # the step starts anew, in another round
-            progress.round_id, progress.disposed = "", progress.disposed + 1
+            progress.round_id, progress.disposed = NO_ROUND, progress.disposed + 1
             checkpoint.save(progress)
         answers = ", ".join(f"{count} {code.removeprefix('SUBMISSION_CODE_')}" for code, count in fleet.codes.items())
         raise Refusal(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from croupier.accountant.results import round_up
+from croupier.protocol.rounding import round_up
+from croupier.protocol.statements import written_json
 from croupier.show.documents import write_json
 from croupier.show.plots import plot_training
+from croupier.show.views import TrainingCertificateView, TrainingSettingView, TrainingView
 from croupier.training.privacy import Spending
 
 __all__ = ["EpochRecord", "TrainingOutcome"]
@@ -42,7 +43,7 @@ class TrainingOutcome:
     """
 
     title: str
-    setting: dict[str, Any]
+    setting: TrainingSettingView
     basis: str = ""
     records: list[EpochRecord] = field(default_factory=list)
     spending: list[Spending | None] = field(default_factory=list)
@@ -52,7 +53,7 @@ class TrainingOutcome:
     @property
     def simulated(self) -> bool:
         """Whether the run protected no user, because all of the data lay with one party."""
-        return bool(self.setting["mode"] == "simulation")
+        return self.setting["mode"] == "simulation"
 
     @property
     def quantity(self) -> str:
@@ -87,7 +88,7 @@ class TrainingOutcome:
             cost = f"{worth:<28}  {round_up(spent.everyone_else_colludes, 4)}"
         return f"{record.epoch:5d}  {record.loss:6.4f}   {100 * record.accuracy:5.2f} %  {cost}"
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> TrainingView:
         """Returns everything as JSON."""
         return {
             "title": self.title,
@@ -117,15 +118,15 @@ class TrainingOutcome:
         plot_training([document], out / "training.png")
 
 
-def _certificate(spent: Spending | None) -> dict[str, Any] | None:
+def _certificate(spent: Spending | None) -> TrainingCertificateView | None:
     if spent is None:
         return None
     return {
         "epsilon": spent.epsilon,
         "delta": spent.delta,
         "grade": str(spent.grade),
-        "method": spent.method,
-        "assumptions": list(spent.assumptions),
+        "method": written_json(spent.method),
+        "assumptions": written_json(spent.assumptions),
         "everyone_else_colludes": spent.everyone_else_colludes,
         "tiers": [{"local_epsilon": local, "epsilon": epsilon} for local, epsilon in spent.tiers],
         "comparison": [{"name": "GSPA Thm 5", "epsilon": spent.asymptotic, "grade": "ASYMPTOTIC"}],

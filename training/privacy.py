@@ -16,21 +16,21 @@ from dataclasses import dataclass, replace
 
 from croupier.accountant.bounds.profile import smallest_epsilon
 from croupier.accountant.budgets import Budgets
-from croupier.accountant.certification import UNIFORM_ORDER, tier_profiles
+from croupier.accountant.certification import tier_profiles
 from croupier.accountant.composition import ComposedProfile, Round
 from croupier.accountant.mechanisms.hemisphere import HemisphereMechanism
+from croupier.accountant.numerics.decimals import sum_above
 from croupier.accountant.numerics.gaussian import gaussian_epsilon
-from croupier.accountant.privacy_filter import FIXED_TERMS
+from croupier.accountant.privacy_curve import Proof
 from croupier.accountant.published import OutOfRangeError, gspa_mu
-from croupier.accountant.results import Grade, sum_above
-from croupier.accountant.service.ledger import RecordedProfile, profile_of
-from croupier.accountant.service.round_certificate import HONEST_ACCOUNTANT, UNWATCHED
+from croupier.accountant.recorded_profile import Profile, RecordedProfile, profile_of
+from croupier.accountant.results import Grade
 from croupier.protocol.calibration import unit_epsilon, unit_sigma
+from croupier.protocol.codes import Assumption, Method
+from croupier.protocol.statements import Statement, state
 from croupier.protocol.v1 import messages_pb2 as pb
 
 __all__ = ["Batch", "Conditions", "SiloSpending", "Spending", "TrainingCost", "UserSpending"]
-
-_Profile = tuple[tuple[float, float], ...]
 
 
 @dataclass(frozen=True)
@@ -58,32 +58,24 @@ class Conditions:
         return Grade.HEURISTIC if self.features == "pca" else Grade.CERTIFIED
 
     @property
-    def order(self) -> str:
+    def order(self) -> Assumption:
         """Which service must be honest so that no observer knows which answer is whose."""
-        if self.sequential:
-            return "hop 1 is honest: it alone knows in which order the users were asked"
-        return UNIFORM_ORDER
+        return Assumption.HONEST_FIRST_SHUFFLER if self.sequential else Assumption.UNIFORM_ORDER
 
-    def assumptions(self) -> tuple[str, ...]:
+    def assumptions(self) -> tuple[Statement[Assumption], ...]:
         """About the data, the model and the mode."""
-        lines = []
-        if self.features == "pca":
-            lines.append("NOT MET: the features look at no private data; principal components are fitted to it")
-        else:
-            lines.append(f"the features ({self.features}) look at no private data")
-        if self.chosen_on_users:
-            lines.append("not covered: step size and the like were chosen on some of these users' examples")
-        else:
-            lines.append("step size and the like were chosen without looking at the users' examples")
-        lines.append("the examples on which accuracy is measured belong to no user: they are not protected")
+        found = [
+            state(Assumption.FEATURES_FROM_USERS)
+            if self.features == "pca"
+            else state(Assumption.FEATURES_WITHOUT_USERS, features=self.features),
+            state(Assumption.CHOSEN_ON_USERS if self.chosen_on_users else Assumption.CHOSEN_WITHOUT_USERS),
+            state(Assumption.MEASURED_ON_OTHERS),
+        ]
         if self.model_file:
-            lines.append("the code of the model file looks at no private data, and mixes no two examples")
+            found.append(state(Assumption.MODEL_FILE_BLIND))
         if self.simulated:
-            lines.append(
-                "simulated: this run protected no user; epsilon and grade are what a deployed run of the same numbers "
-                "would have"
-            )
-        return tuple(lines)
+            found.append(state(Assumption.SIMULATED))
+        return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -132,10 +124,10 @@ class Spending:
     epsilon: float
     delta: float
     grade: Grade
-    method: str
+    method: Proof
     tiers: tuple[tuple[float, float], ...]
     everyone_else_colludes: float
-    assumptions: tuple[str, ...]
+    assumptions: tuple[Statement[Assumption], ...]
     asymptotic: float | None
 
 
@@ -173,7 +165,7 @@ class UserSpending(TrainingCost):
         self.delta = delta
         self.conditions = conditions
         self._randomizer = HemisphereMechanism(dimension=dimension)
-        self._known: dict[Batch, dict[float, _Profile]] = {}
+        self._known: dict[Batch, dict[float, Profile]] = {}
 
     def after(self, epochs: Sequence[Collection[Batch]], unreleased: int = 0) -> Spending:
         """Returns what is spent after these epochs, at least one.
@@ -192,32 +184,34 @@ class UserSpending(TrainingCost):
             epsilon=max(epsilon for _, epsilon in tiers),
             delta=self.delta,
             grade=self.conditions.grade,
-            method=f"hemisphere in {self._randomizer.dimension} dimensions, privacy loss distributions composed over "
-            "the epochs",
+            method=(state(Method.TRAINING_HEMISPHERE, dimension=self._randomizer.dimension),),
             tiers=tiers,
             everyone_else_colludes=sum_above([locals_[-1]] * (len(epochs) + unreleased)),
             assumptions=self._assumptions(max(batch.dishonest for batch in batches)),
             asymptotic=self._asymptotic(alike),
         )
 
-    def _assumptions(self, dishonest: int) -> tuple[str, ...]:
+    def _assumptions(self, dishonest: int) -> tuple[Statement[Assumption], ...]:
         return (
-            "neighbouring data sets differ in the example of one user (replace-one)",
+            state(Assumption.REPLACE_ONE),
             self._randomizer.statement,
-            self.conditions.order,
-            *((UNWATCHED,) if self.conditions.sequential else ()),
-            f"at most {dishonest} of the other users of a step are dishonest, lie about their budget or collude, or "
-            "had a message lost",
-            "the roster is genuine: the clients with tickets are different users",
-            HONEST_ACCOUNTANT,
-            "every user answers at most once an epoch, each time with fresh randomness",
-            FIXED_TERMS,
-            "the multiset of local budgets is public and does not depend on the data",
+            state(self.conditions.order),
+            *(
+                (state(Assumption.INDEPENDENT_ABSENCE), state(Assumption.UNWATCHED))
+                if self.conditions.sequential
+                else ()
+            ),
+            state(Assumption.STEP_DISHONEST_USERS, dishonest=dishonest),
+            state(Assumption.DIFFERENT_USERS),
+            state(Assumption.HONEST_ACCOUNTANT),
+            state(Assumption.ONE_ANSWER_AN_EPOCH),
+            state(Assumption.FIXED_TERMS),
+            state(Assumption.BUDGETS_PUBLIC),
             *self.conditions.assumptions(),
         )
 
     def _composed(self, local: float, alike: Counter[frozenset[Batch]]) -> float:
-        rounds: Counter[frozenset[_Profile]] = Counter()
+        rounds: Counter[frozenset[Profile]] = Counter()
         for epoch, count in alike.items():
             # Users with this budget lose nothing in epochs that none of them answered, as far as budgets are known.
             profiles = frozenset(
@@ -243,16 +237,16 @@ class UserSpending(TrainingCost):
             return None
         return gaussian_epsilon(math.sqrt(sum(count * mu**2 for mu, count in mus)), self.delta)
 
-    def _profile(self, batch: Batch, local: float) -> _Profile:
+    def _profile(self, batch: Batch, local: float) -> Profile:
         """Returns the profile of a budget in a batch, or beside it: of one more user, whom all of it helps."""
         if all(tier != local for tier, _ in batch.tiers):
             batch = replace(batch, tiers=tuple(sorted((*batch.tiers, (local, 1)))))
         return self._profiles(batch)[local]
 
-    def _profiles(self, batch: Batch) -> dict[float, _Profile]:
+    def _profiles(self, batch: Batch) -> dict[float, Profile]:
         """Returns the certified profile of every local budget in a batch."""
         if batch not in self._known:
-            found: list[_Profile] = []
+            found: list[Profile] = []
             # Where users answer one after the other, a gradient depends on the answers before it.
             curves = tier_profiles(
                 batch.budgets,
@@ -311,14 +305,14 @@ class SiloSpending(TrainingCost):
             epsilon=headline,
             delta=self.delta,
             grade=self.conditions.grade,
-            method="local Gaussian mechanism, composed exactly; no amplification is proved in high dimension",
+            method=(state(Method.TRAINING_GAUSSIAN),),
             tiers=tiers,
             everyone_else_colludes=headline,
             assumptions=(
-                "neighbouring data sets differ in one record of one client (replace-one)",
-                "every client clips each record's gradient, and adds Gaussian noise of its own scale to their mean",
-                "every client answers at most once an epoch, each time with fresh randomness",
-                "nothing is assumed of the shufflers or of the other clients",
+                state(Assumption.RECORD_LEVEL),
+                state(Assumption.CLIPPED_GRADIENTS),
+                state(Assumption.ONE_ANSWER_AN_EPOCH),
+                state(Assumption.NO_ONE_ELSE_TRUSTED),
                 *self.conditions.assumptions(),
             ),
             asymptotic=gaussian_epsilon(self._gspa * root, self.delta),

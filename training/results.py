@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from croupier.accountant.results import round_up
+from croupier.protocol.rounding import round_up
 from croupier.show.documents import part_of_page, write_json, write_part
 from croupier.show.plots import plot_training
 from croupier.training.config import StepRule, check_choice

@@ -14,18 +14,18 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from croupier.accountant.results import round_up
 from croupier.deploy.local.budget_groups import BudgetGroup
 from croupier.deploy.local.processes import temporary_deployment
 from croupier.deploy.operator.rounds import RoundSettings
 from croupier.protocol.deployment import PrivacyLimit
 from croupier.protocol.questions import Question
+from croupier.protocol.rounding import round_up
 from croupier.runtime.workers import WorkerPool
 from croupier.show.tables import counted
+from croupier.show.views import TrainingSettingView
 from croupier.training.checkpoint import Progress
 from croupier.training.config import TrainingConfig
 from croupier.training.datasets import Examples, load_dataset, with_features
@@ -100,12 +100,12 @@ class _Training:
             self._note(f"planning for {self._count} clients that all answer, d = {self._model.dimension} …")
             self._epoch = _batches(self._budgets, config.batch_size or self._count)
             self._cost = self._new_cost(self._budgets)
-            order = self._cost.conditions.order.partition(":")[0]
+            order = "hop 1 is honest" if config.sequential else "at least one shuffler keeps its order secret"
             trust = f"one user, {order}" if self._silos is None else "one RECORD of one client, no shuffler is trusted"
             self.outcome.basis = trust
             self._plan(self._cost)
 
-    def _setting(self, examples: Examples) -> dict[str, Any]:
+    def _setting(self, examples: Examples) -> TrainingSettingView:
         """Returns everything that may not change between two runs of one training, as JSON."""
         config, rule = self._config, self._config.step_rule
         own_model = config.model.endswith(".py")

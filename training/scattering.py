@@ -42,7 +42,7 @@ def scattering(images: torch.Tensor, side: int) -> torch.Tensor:
         square = part.reshape(-1, 1, side, side)
         if side != _SIDE:
             square = interpolate(square, (_SIDE, _SIDE), mode="bilinear", align_corners=False)
-        rows.append(_to_length((_moduli(square) - mean) @ components, _LENGTH))
+        rows.append(_to_length((moduli_of(square) - mean) @ components, _LENGTH))
     return torch.cat(rows)
 
 
@@ -76,7 +76,7 @@ def _windows(side: int) -> torch.Tensor:
     return weights / weights.sum(dim=1, keepdim=True)
 
 
-def _moduli(square: torch.Tensor) -> torch.Tensor:
+def moduli_of(square: torch.Tensor) -> torch.Tensor:
     """Returns the averaged moduli of images (n, 1, 28, 28), float32 (n, 1176), each row of length 1."""
     found = []
     for width, frequency, side, step in _WAVELETS:
@@ -90,7 +90,7 @@ def _moduli(square: torch.Tensor) -> torch.Tensor:
 @cache
 def _components() -> tuple[torch.Tensor, torch.Tensor]:
     """Returns the strokes' mean (1176,), and the scaled components that they vary most along (1176, 120), float32."""
-    moduli = _moduli(_strokes()).double()
+    moduli = moduli_of(_strokes()).double()
     mean = moduli.mean(dim=0)
     centred = moduli - mean
     values, vectors = torch.linalg.eigh(centred.T @ centred / len(moduli))

@@ -27,7 +27,7 @@ from croupier.accountant.mechanisms.kary import KaryRandomizedResponse
 from croupier.accountant.mechanisms.laplace import LaplaceMechanism
 from croupier.accountant.mechanisms.registry import as_randomizer
 from croupier.accountant.numerics.binomial import UNIT
-from croupier.accountant.ranges import check_count, check_linkage, outside
+from croupier.accountant.ranges import Linkage, check_count, check_linkage, outside
 from croupier.accountant.results import LowerBound
 
 __all__ = ["ATTACKS", "NoAttack", "Progress", "is_attackable", "lower_bound"]
@@ -50,7 +50,7 @@ def lower_bound(
     delta: float | None = None,
     epsilon: float | None = None,
     dishonest: int = 0,
-    linkage: str = "separate",
+    linkage: Linkage = "separate",
     victim: float | None = None,
     seconds: float | None = None,
     progress: Progress | None = None,
@@ -92,7 +92,7 @@ def _checked(
     budgets: AnyBudgets,
     randomizer: Randomizer | str,
     dishonest: int,
-    linkage: str,
+    linkage: Linkage,
     seconds: float | None,
 ) -> tuple[Budgets, Randomizer]:
     check_count(dishonest, "dishonest")
@@ -109,7 +109,7 @@ def _tiers_of(budgets: Budgets, victim: float) -> list[int]:
     return found
 
 
-def _victims(budgets: Budgets, linkage: str, target: Target, seconds: float | None) -> list[int]:
+def _victims(budgets: Budgets, linkage: Linkage, target: Target, seconds: float | None) -> list[int]:
     """The tiers whose members are attacked, the most promising first."""
     tiers = budgets.num_tiers
     if linkage == "separate":
@@ -123,7 +123,7 @@ def _victims(budgets: Budgets, linkage: str, target: Target, seconds: float | No
     return [int(tier) for tier in order[: 3 * VICTIMS]]
 
 
-def _population(budgets: Budgets, tier: int, dishonest: int, linkage: str) -> Population:
+def _population(budgets: Budgets, tier: int, dishonest: int, linkage: Linkage) -> Population:
     if linkage == "stratified":
         kept = slice(tier, tier + 1)
         count, epsilons, deltas = budgets.count[kept] - 1, budgets.local_epsilon[kept], budgets.local_delta[kept]

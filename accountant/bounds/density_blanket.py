@@ -14,12 +14,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from croupier.accountant.bounds.profile import Bounded, Curve, Inverse, smallest_epsilon
+from croupier.accountant.bounds.profile import Bounded, Curve, Inverse, blanket_messages, smallest_epsilon
 from croupier.accountant.numerics.binomial import UNIT, Floats, Ints
 from croupier.accountant.numerics.count_law import CountLaw, blanket_count, without_largest
 from croupier.accountant.numerics.gaussian import gaussian_epsilon
 from croupier.accountant.numerics.loss_sums import POINTS_PER_DEVIATION, LossAtoms, mean_excess
+from croupier.accountant.privacy_curve import Proof
 from croupier.accountant.ranges import check_epsilon
+from croupier.protocol.codes import Method, Step
+from croupier.protocol.statements import Statement, state
 
 __all__ = ["BlanketProfile", "Cells", "LossPair", "Parts", "RateBins", "SpanProfile", "best_blanket"]
 
@@ -93,16 +96,16 @@ class BlanketProfile(Curve):
     cells: Cells
     omega: Floats
     law: CountLaw
-    description: str
+    description: tuple[Statement[Step], ...]
     parameters: Floats
     """What the search for omega found."""
     points: float = POINTS_PER_DEVIATION
     """See `mean_excess`."""
 
     @property
-    def method(self) -> str:
-        """For the certificate."""
-        return "personalised common blanket, optimised density"
+    def method(self) -> Proof:
+        """See `PrivacyProfile`."""
+        return (state(Method.BLANKET_DENSITY),)
 
     def delta(self, epsilon: float) -> Bounded:
         """The bound of docs/accounting.md, section 2, for the worst of the pairs. Raises ValueError for epsilon < 0."""
@@ -129,16 +132,10 @@ class BlanketProfile(Curve):
         worst = max(_divergence(pair, self.omega) for pair in self.cells.pairs)
         return gaussian_epsilon(math.sqrt(max(worst, 1e-300) / (self.law.mean + 1)), delta)
 
-    def explain(self) -> tuple[str, ...]:
-        """One line per step."""
-        law = self.law
+    def explain(self) -> tuple[Statement[Step], ...]:
+        """See `PrivacyProfile`."""
         outside = max(pair.tail0 + pair.extra for pair in self.cells.pairs)
-        return (
-            self.description,
-            f"victim's mass where omega is 0, added to delta: {outside:.3g}",
-            f"blanket messages: {law.mean:.6g} on average, {law.counts.size} counts kept from {law.counts[0]} to "
-            f"{law.counts[-1]}; mass cut and added to delta {law.lost:.3g}; relative error {law.relative_error:.3g}",
-        )
+        return (*self.description, state(Step.BLANKET_MISSED, mass=outside), blanket_messages(self.law))
 
 
 Parts = Callable[[float, float], BlanketProfile]
@@ -160,8 +157,8 @@ class SpanProfile(Curve):
     target: float | None
 
     @property
-    def method(self) -> str:
-        """For the certificate."""
+    def method(self) -> Proof:
+        """See `PrivacyProfile`."""
         return self.leader.method
 
     def delta(self, epsilon: float) -> Bounded:
@@ -218,9 +215,9 @@ class SpanProfile(Curve):
         """The leader's."""
         return self.leader.guess(delta)
 
-    def explain(self) -> tuple[str, ...]:
+    def explain(self) -> tuple[Statement[Step], ...]:
         """The leader's steps, and the span."""
-        return (*self.leader.explain(), f"all victims of rates {self.least:.6g} to {self.most:.6g} are covered")
+        return (*self.leader.explain(), state(Step.RATES_COVERED, least=self.least, most=self.most))
 
 
 def _logarithm(value: float) -> float:
@@ -315,7 +312,12 @@ def _bucketed(law: CountLaw, tail: float) -> CountLaw:
 
 
 def best_blanket(
-    cells: Cells, coarse: Cells, others: RateBins, tail: float, description: str, start: Floats | None = None
+    cells: Cells,
+    coarse: Cells,
+    others: RateBins,
+    tail: float,
+    description: Statement[Step],
+    start: Floats | None = None,
 ) -> BlanketProfile:
     """Returns the profile of the best omega found: a floor of the others' densities, cut at a multiple of |p0 - p1|.
 
@@ -329,7 +331,7 @@ def best_blanket(
         coarse: the same victim's in fewer cells, for the search.
         others: the other users.
         tail: mass of the blanket count that may be cut.
-        description: the first line of what the profile explains.
+        description: the first step of what the profile explains.
         start: parameters of a profile for the same others and a victim nearby, which make the search short.
     """
     representative, share = _representatives(others.mean, others.count)
@@ -339,14 +341,14 @@ def best_blanket(
     def weights(rates: Floats) -> Floats:
         return _log_weights(cells.log_floor(rates), omega)
 
+    steps: tuple[Statement[Step], ...] = (description,)
     if (omega > 0).any():
         gamma = np.exp(np.minimum(weights(others.mean), 0.0))
-        description = f"{description}; weights gamma {gamma.min():.6g} to {gamma.max():.6g}"
-    if (omega > 0).any():
+        steps = (description, state(Step.BLANKET_WEIGHTS, least=gamma.min(), most=gamma.max()))
         law = others.blanket_count(weights, tail)
     else:
         law = blanket_count(np.zeros(0), np.zeros(0, np.int64))
-    return BlanketProfile(cells, omega, law, description, parameters)
+    return BlanketProfile(cells, omega, law, steps, parameters)
 
 
 def _representatives(rates: Floats, count: Ints) -> tuple[Floats, Floats]:

@@ -21,7 +21,10 @@ from croupier.accountant.numerics.binomial import UNIT, Floats, Ints
 from croupier.accountant.numerics.fourier import STAGE, smooth_even_length
 from croupier.accountant.numerics.gaussian import gaussian_epsilon
 from croupier.accountant.numerics.tail_radii import bernstein_radius
+from croupier.accountant.privacy_curve import Proof
 from croupier.accountant.ranges import check_epsilon
+from croupier.protocol.codes import Method, Step
+from croupier.protocol.statements import Statement, state
 
 __all__ = ["ExactBinaryProfile", "bit_probabilities", "divergences", "is_enumerable", "shown_alone", "window"]
 
@@ -76,9 +79,9 @@ class ExactBinaryProfile(Curve):
             object.__setattr__(self, "splits", grid)
 
     @property
-    def method(self) -> str:
-        """For the certificate."""
-        return "exact worst case over the values of the others"
+    def method(self) -> Proof:
+        """See `PrivacyProfile`."""
+        return (state(Method.WORST_CASE),)
 
     def delta(self, epsilon: float) -> Bounded:
         """See `PrivacyProfile`; exact up to the slack. Raises ValueError for a negative or non-finite epsilon."""
@@ -126,9 +129,9 @@ class ExactBinaryProfile(Curve):
         variance = float(self.count @ (keep * flip)) + 0.25
         return gaussian_epsilon(max(1e-9, math.tanh(self.local_epsilon / 2) / math.sqrt(variance)), delta)
 
-    def explain(self) -> tuple[str, ...]:
-        """One line."""
-        return (f"exact: the divergence of the number of ones, for all {len(self.splits)} splits of the others' bits",)
+    def explain(self) -> tuple[Statement[Step], ...]:
+        """See `PrivacyProfile`."""
+        return (state(Step.SPLITS_ENUMERATED, splits=len(self.splits)),)
 
 
 def bit_probabilities(local_epsilon: Floats) -> tuple[Floats, Floats]:

@@ -17,7 +17,10 @@ import numpy as np
 from croupier.accountant.bounds.exchange import TUNING_DELTA
 from croupier.accountant.bounds.profile import Bounded, Curve, Inverse, NoAmplification, Others
 from croupier.accountant.numerics.binomial import UNIT
+from croupier.accountant.privacy_curve import Proof
 from croupier.accountant.ranges import check_epsilon
+from croupier.protocol.codes import Step
+from croupier.protocol.statements import Statement, state
 
 __all__ = ["ExchangeLatticeProfile", "on_lattice"]
 
@@ -41,8 +44,8 @@ class ExchangeLatticeProfile(Curve):
     """The chance that more hosts are."""
 
     @property
-    def method(self) -> str:
-        """For the certificate."""
+    def method(self) -> Proof:
+        """See `PrivacyProfile`."""
         return self.continuous.method
 
     def to_compose(self, delta: float, ceiling: float) -> Curve | None:
@@ -87,13 +90,11 @@ class ExchangeLatticeProfile(Curve):
         target = (delta - self.shown) * math.exp(-self._log_ratio)
         return self.local_epsilon if target <= 0 else self.continuous.guess(target) + self._log_ratio
 
-    def explain(self) -> tuple[str, ...]:
-        """One line per step."""
-        return (
-            *self.continuous.explain(),
-            f"on a lattice of {self.steps} steps: {self._log_ratio:.3g} is added to epsilon; at most {self.most_shown} "
-            f"users show their value, but for a chance of {self.shown:.3g}, which is added to delta",
-        )
+    def explain(self) -> tuple[Statement[Step], ...]:
+        """See `PrivacyProfile`."""
+        added, chance = self._log_ratio, self.shown
+        line = state(Step.ON_LATTICE, lattice=self.steps, added=added, shown=self.most_shown, chance=chance)
+        return (*self.continuous.explain(), line)
 
 
 def on_lattice(

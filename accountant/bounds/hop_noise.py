@@ -14,9 +14,11 @@ from typing import ClassVar
 
 from croupier.accountant.bounds.profile import UNDERFLOW, Bounded, Curve, Inverse
 from croupier.accountant.numerics.binomial import UNIT
+from croupier.accountant.privacy_curve import Proof
 from croupier.accountant.ranges import check_epsilon, check_target_delta
-from croupier.accountant.results import round_up
+from croupier.protocol.codes import Method, Step
 from croupier.protocol.hop_noise import FakeLaw
+from croupier.protocol.statements import Statement, state
 
 __all__ = ["HopNoiseProfile"]
 
@@ -48,9 +50,9 @@ class HopNoiseProfile(Curve):
             raise ValueError(f"total_variation is {self.total_variation!r}; it must be in (0, 1]")
 
     @property
-    def method(self) -> str:
+    def method(self) -> Proof:
         """See `PrivacyProfile`."""
-        return "hop noise of one honest hop"
+        return (state(Method.HOP_NOISE),)
 
     @property
     def largest_loss(self) -> float:
@@ -102,14 +104,10 @@ class HopNoiseProfile(Curve):
             epsilon, step = max(epsilon * (1 + step), math.nextafter(epsilon, math.inf), UNDERFLOW), step * 4
         return Inverse(ceiling, None, evaluations)
 
-    def explain(self) -> tuple[str, ...]:
+    def explain(self) -> tuple[Statement[Step], ...]:
         """See `PrivacyProfile`."""
-        law = self.law
-        return (
-            f"each hop adds {law.mean_total:,} fake reports{'' if law.is_paired else ' on average'}; counts that only "
-            f"one of two reports can give have probability {round_up(law.delta)}; a report of one value is that of "
-            f"another but with probability {round_up(self.total_variation)}",
-        )
+        law, variation = self.law, self.total_variation
+        return (state(Step.FAKE_REPORTS, fakes=law.mean_total, unhidden=law.delta, variation=variation),)
 
     def _of_counts(self, epsilon: float) -> float:
         """Returns x with ln(1 + t (e^x - 1)) = epsilon, rounded down."""

@@ -2,7 +2,7 @@
 
 A law is that of X = (R_x0 - e^epsilon R_x1)/R_host under R_host, thinned (T1), for one of a few places; the lemmas are
 in docs/exchange-bound.md, section 5. Laws are put on few atoms with the mean kept, which makes them larger in convex
-order, and handed on as moments. What the hosts' product is made of is left to `exchange_laplace`.
+order, and handed on as moments. What is made of them is left to `noise_sums`.
 """
 
 from __future__ import annotations
@@ -18,53 +18,70 @@ import numpy as np
 from croupier.accountant.numerics.binomial import UNIT, Floats, Ints
 
 __all__ = [
-    "MAX_TERMS",
+    "COARSE",
+    "TERMS",
     "Family",
     "Place",
     "cell_mass",
     "difference",
     "family_of",
     "members",
+    "places_of_hosts",
     "ratio_atoms",
-    "thinned_family",
     "two_atoms",
 ]
 
-END_CELL, WIDEST_CELL, OUTSIDE_COST = (0.05, 0.2), (0.125, 0.25), (0.0002, 0.004)
-"""Positions of a host between the victim's two values: the first and last cell, in units of 1/budget; the widest; by
-what part hosts that are not between them may have a larger second moment. Each for few budgets, and for many."""
-MOST_OUTSIDE_COST = 0.3
-"""That part is more at large budgets, up to this."""
+FINE, COARSE = 0.05, 0.15
+"""Widths, in units of 1/budget, of the first and last cell of the places of a host: for few budgets in section 5, and
+for many or in section 6. Wider cells thin every law more (T1), narrower ones make more laws."""
+WIDENING, WIDEST = 0.4, 2.5
+"""How cells of places widen with their distance from the end, and the widest, in units of the first one's width times
+the budget."""
+OUTSIDE_COST, MOST_OUTSIDE_COST = (0.0002, 0.004), 0.3
+"""By what part hosts that are not between the victim's values may have a larger second moment, for few budgets, and for
+many: less makes more laws. It is more at large budgets, up to the last number."""
 MIDDLE_CELLS, TAIL_CELLS = (160, 64), 40
 """Cells of z on which the likelihood ratio is put on its end values, the first for few budgets, and for many; those of
-a tail are narrowest near its start."""
-MAX_TERMS = 40
-"""Of the power series of phi, as a rule; what is left out is added."""
+a tail are narrowest near its start. Half as many cost 0.1 % of epsilon."""
+DISTANCES = 33
+"""Distances of the victim's values at which second moments are known, to choose the places outside."""
+TERMS = 40
+"""Terms of the power series of phi, at most; what is left out is added."""
+ATOMS = 1 << 15
+"""How many atoms are dealt with at once: as many as fit into the processor's cache."""
 
 
 @dataclass(frozen=True, eq=False)
 class Family:
-    """The thinned laws of X for one budget, F of them, by their moments.
-
-    phi(w) = 1 + E[X] w + sum_k moments[f, k] (w scale[f])^k / k!, k = 2 ... MAX_TERMS or more. |X| <= scale, and
-    moments are of X/scale.
-    """
+    """Thinned laws of X, F of them, by their moments: E[X^k] = scale[f]^k moments[f, k-2] for k >= 2, |X| <= scale."""
 
     scale: Floats
     moments: Floats
+
+    @classmethod
+    def of(cls, values: Floats, mass: Floats, thin: Floats, terms: int = TERMS) -> Family:
+        """T1 for the laws on these values with these masses, (F, L): X/thin with chance thin, (F,), otherwise 0."""
+        thin = thin * (1 - 8 * UNIT)
+        scale = np.abs(values).max(1) / thin * (1 + 8 * UNIT)
+        moments, step = np.empty((scale.size, terms - 1)), max(1, ATOMS // values.shape[1])
+        for first in range(0, scale.size, step):
+            part = slice(first, first + step)
+            unit = values[part] / (thin * scale)[part, None]
+            power = mass[part] * thin[part, None] * unit
+            for k in range(terms - 1):
+                power *= unit
+                moments[part, k] = power.sum(1)
+        return cls(scale, moments)
 
     def only(self, members: Ints) -> Family:
         """These laws of it."""
         return Family(self.scale[members], self.moments[members])
 
-    def thinned(self, thin: float) -> Family:
-        """T1: X/thin with probability thin, otherwise 0."""
-        return Family(self.scale / thin * (1 + 4 * UNIT), self.moments * thin)
-
-    @property
-    def variance(self) -> float:
-        """The largest second moment."""
-        return float((self.scale**2 * self.moments[:, 0]).max())
+    def largest(self, rows: int, power: int) -> Floats:
+        """The largest second moment (power 2), or scale (power 0), of each of as many rows of laws: (rows,)."""
+        values = self.scale if power == 0 else self.scale**2 * self.moments[:, 0]
+        largest: Floats = values.reshape(rows, -1).max(1)
+        return largest
 
 
 Place = tuple[float, float, float]
@@ -75,8 +92,16 @@ def cell_mass(rate: float, centre: Floats, edges: Floats) -> Floats:
     """The Laplace mass of each cell between consecutive edges (the outer two may be infinite); centre is in none."""
     low, high = edges[:, :-1], edges[:, 1:]
     near = np.where(low >= centre, low - centre, centre - high)
-    whole: Floats = 0.5 * np.exp(-rate * near) * -np.expm1(-rate * (high - low))
-    return whole
+    mass: Floats = 0.5 * np.exp(-rate * near) * -np.expm1(-rate * (high - low))
+    return mass
+
+
+def two_atoms(low: Floats, high: Floats, mass: Floats, product: Floats) -> tuple[Floats, Floats]:
+    """Atoms on two values of every cell between which (either way round) all of its are; mass and mean are kept."""
+    mean = np.divide(product, mass, out=np.zeros_like(mass), where=mass > 0)
+    width = np.where(high == low, 1.0, high - low)
+    upper = np.clip((mean - low) / width, 0.0, 1.0)
+    return np.concatenate([low, high], axis=1), np.concatenate([mass * (1 - upper), mass * upper], axis=1)
 
 
 def _cells(slow: float, fast: float, places: Floats, pieces: int) -> Floats:
@@ -91,28 +116,12 @@ def _cells(slow: float, fast: float, places: Floats, pieces: int) -> Floats:
     return np.concatenate([-far, first - tail[:0:-1], middle, last + tail[1:], far], axis=1)
 
 
-def _on_ends(ends: Floats, mass: Floats, product: Floats) -> tuple[Floats, Floats]:
-    """Atoms on the end values of every cell, with the cell's mass and with its mean, product / mass, kept.
-
-    ends: (P, L+1), monotone values at the edges; the value within a cell is between those of its ends.
-    """
-    return two_atoms(ends[:, :-1], ends[:, 1:], mass, product)
-
-
-def two_atoms(low: Floats, high: Floats, mass: Floats, product: Floats) -> tuple[Floats, Floats]:
-    """Atoms on two values of every cell between which (either way round) all of its are; mass and mean are kept."""
-    mean = np.divide(product, mass, out=np.zeros_like(mass), where=mass > 0)
-    width = np.where(high == low, 1.0, high - low)
-    upper = np.clip((mean - low) / width, 0.0, 1.0)
-    return np.concatenate([low, high], axis=1), np.concatenate([mass * (1 - upper), mass * upper], axis=1)
-
-
 def ratio_atoms(
     victim: float, epsilon: float, rate: float, places: Sequence[Place], coarse: bool = False
 ) -> tuple[Floats, Floats]:
     """X = (R_x0 - e^epsilon R_x1)/R_host under R_host for each of the places: values and masses, (P, L).
 
-    R_host is of the given rate <= victim, and x0 <= host <= x1.
+    R_host is of the given rate <= victim, and x0 <= host <= x1: X is monotone in every cell, between its end values.
     """
     at = np.array(places)
     x0, x1, host = at[:, :1], at[:, 1:2], at[:, 2:]
@@ -123,7 +132,7 @@ def ratio_atoms(
     ends = np.concatenate([outer[:, :1], ends, outer[:, 1:]], axis=1)
     low, high = edges[:, :-1], edges[:, 1:]
     product = 0.5 * -np.expm1(-victim * (high - low)) * difference(victim, epsilon, low, high, x0, x1)
-    return _on_ends(ends, cell_mass(rate, host, edges), product)
+    return two_atoms(ends[:, :-1], ends[:, 1:], cell_mass(rate, host, edges), product)
 
 
 def difference(victim: float, epsilon: float | Floats, low: Floats, high: Floats, x0: Floats, x1: Floats) -> Floats:
@@ -136,76 +145,53 @@ def difference(victim: float, epsilon: float | Floats, low: Floats, high: Floats
 
 
 @lru_cache(maxsize=128)
-def family_of(
-    victim: float,
-    epsilon: float,
-    rate: float,
-    kept: float = 1.0,
-    coarse: bool = False,
-    terms: int = MAX_TERMS,
-) -> Family:
+def family_of(victim: float, epsilon: float, rate: float, kept: float = 1.0, coarse: bool = False) -> Family:
     """T3: every host of this budget, whatever its value and the victim's, is below a mixture of these laws.
 
     kept: hosts of smaller budgets, down to kept * rate, are as well (L3). coarse: of fewer laws, a little larger.
-    terms: of the power series.
     """
     found = members(victim, epsilon, rate, coarse)
     values, mass = ratio_atoms(victim, epsilon, rate, [place for place, _ in found], coarse)
-    return thinned_family(values, mass, np.array([thin for _, thin in found]) * kept, terms)
+    return Family.of(values, mass, np.array([thin for _, thin in found]) * kept)
 
 
-def thinned_family(values: Floats, mass: Floats, thin: Floats, terms: int) -> Family:
-    """The laws on these values with these masses, (F, L), thinned by (F,), as a family of so many terms."""
-    thin = thin * (1 - 8 * UNIT)
-    largest = np.abs(values).max(1) / thin * (1 + 8 * UNIT)
-    unit = values / (thin * largest)[:, None]
-    power, moments = mass * thin[:, None] * unit, []
-    for _ in range(2, terms + 1):
-        power *= unit
-        moments.append(power.sum(1))
-    return Family(largest, np.stack(moments, axis=1))
+def places_of_hosts(rate: float, length: float, width: float) -> list[tuple[float, float]]:
+    """L1 with T1: places, from 0 to 1 in units of an interval of at most this length, and the thinning of each.
+
+    They are close to each other near the ends, where a host is at its worst. width: see `FINE`.
+    """
+    half, end = [0.0], length / 2
+    while half[-1] < end:
+        half.append(min(end, half[-1] + min(WIDEST * width, width / rate + WIDENING * half[-1])))
+    cells = [*half, *(length - x for x in half[-2::-1])]
+    cost = [1 / math.cosh(rate * (right - left) / 2) for left, right in itertools.pairwise(cells)]
+    found = zip(cells, [1.0, *cost], [*cost, 1.0], strict=True)
+    return [(place / length, min(before, after) * (1 - 64 * UNIT)) for place, before, after in found]
 
 
 def members(victim: float, epsilon: float, rate: float, coarse: bool = False) -> list[tuple[Place, float]]:
     """The places and the thinning of T3's laws; coarse: fewer of them."""
-    cells = _positions(rate, coarse)
-    cost = [1 / math.cosh(rate * (right - left) / 2) for left, right in itertools.pairwise(cells)]
-    found: list[tuple[Place, float]] = []
-    for x, before, after in zip(cells, [1.0, *cost], [*cost, 1.0], strict=True):
-        found.append(((0.0, 1.0, x), min(before, after)))
-    cost_outside = min(OUTSIDE_COST[coarse] * max(1.0, rate) ** 2.5, MOST_OUTSIDE_COST)
-    most = (1 + cost_outside) * max(second_moments(victim, epsilon, rate, 1.0)) / found[0][1]
-    first = 0.0
-    while first < 1 and victim * (1 - first) > epsilon * (1 - 1e-12):
-        outside: tuple[Place, Place] = (first, 1.0, first), (0.0, 1 - first, 1 - first)
+    between = places_of_hosts(rate, 1.0, COARSE if coarse else FINE)
+    found: list[tuple[Place, float]] = [((0.0, 1.0, x), thin) for x, thin in between]
+    first, last = 0.0, 1 - epsilon / victim * (1 - 1e-12)
+    places = np.linspace(0.0, max(last, 0.0), DISTANCES)
+    second = _second_moments(victim, epsilon, rate, places)
+    cost = min(OUTSIDE_COST[coarse] * max(1.0, rate) ** 2.5, MOST_OUTSIDE_COST)
+    most = (1 + cost) * float(second[0]) / between[0][1]
+    while first < last:
         # As far as leaves the second moment about the largest of those above; any edge is sound.
-        room = most / max(second_moments(victim, epsilon, rate, 1.0 - first))
-        edge = max(math.log(room) / rate, first + max(cost_outside, 0.125 * first) / max(1.0, rate))
-        edge = min(1.0, edge)
-        found.extend((place, math.exp(-rate * edge)) for place in outside)
+        slack = most / max(float(np.interp(first, places, second)), 1e-300)
+        edge = min(1.0, max(math.log(slack) / rate, first + max(cost, 0.125 * first) / max(1.0, rate)))
+        found.append(((first, 1.0, first), math.exp(-rate * edge)))
+        found.append(((0.0, 1 - first, 1 - first), math.exp(-rate * edge)))
         first = edge
     return found
 
 
-def _positions(rate: float, coarse: bool) -> list[float]:
-    """0 = z_0 < ... < z_J = 1, symmetric: close to each other near the ends, where a host is at its worst."""
-    half = [0.0]
-    while half[-1] < 0.5:
-        half.append(min(0.5, half[-1] + min(WIDEST_CELL[coarse], END_CELL[coarse] / rate + 0.35 * half[-1])))
-    return [*half, *(1 - x for x in half[-2::-1])]
-
-
-def second_moments(victim: float, epsilon: float, rate: float, apart: float) -> tuple[float, float]:
-    """About E X^2 for two values of the victim so far apart and a host at the first one, and at the second one."""
-    if victim * apart < 1e-5:  # nearly the same everywhere, and below what does not cancel here
-        return 1.0, 1.0
-    near, far = 2 * victim - rate, 2 * victim + rate
-    ratio, grown = math.exp(epsilon - victim * apart), math.exp(rate * apart)
-    left = (1 - ratio) ** 2
-    right = (math.exp(-victim * apart) - math.exp(epsilon)) ** 2
-    first = (left + right * grown - math.expm1(-near * apart)) / near
-    first += ratio * (ratio * math.expm1(far * apart) / far - 2 * (grown - 1) / rate)
-    second = (left * grown + right + ratio * ratio * grown * math.expm1(near * apart)) / near
-    second += grown * (2 * ratio * math.expm1(-rate * apart) / rate - math.expm1(-far * apart) / far)
-    scale = victim * victim / (2 * rate)
-    return max(first * scale, 1e-300), max(second * scale, 1e-300)
+def _second_moments(victim: float, epsilon: float, rate: float, places: Floats) -> Floats:
+    """The larger E X^2 of a host at the first and at the second of two values of the victim, 1 - y apart, (Y,)."""
+    pairs: list[Place] = [(y, 1.0, y) for y in places.tolist()]
+    pairs += [(0.0, 1 - y, 1 - y) for y in places.tolist()]
+    values, mass = ratio_atoms(victim, epsilon, rate, pairs, coarse=True)
+    found: Floats = np.maximum(*np.split((values**2 * mass).sum(1), 2))
+    return found

@@ -12,10 +12,13 @@ from functools import cached_property
 
 import numpy as np
 
-from croupier.accountant.bounds.profile import Bounded, Curve, smallest_epsilon
+from croupier.accountant.bounds.profile import Bounded, Curve, Inverse, smallest_epsilon
 from croupier.accountant.numerics.binomial import UNIT, Floats
 from croupier.accountant.numerics.chords import Chords
+from croupier.accountant.privacy_curve import Proof
 from croupier.accountant.ranges import check_epsilon
+from croupier.protocol.codes import Step
+from croupier.protocol.statements import Statement
 
 __all__ = ["ChordProfile", "PointwiseMinimum", "least_of"]
 
@@ -40,7 +43,7 @@ class ChordProfile(Curve):
     """The local budget."""
 
     @property
-    def method(self) -> str:
+    def method(self) -> Proof:
         """The slow curve's."""
         return self.slow.method
 
@@ -58,7 +61,7 @@ class ChordProfile(Curve):
         """The slow curve's."""
         return self.slow.guess(delta)
 
-    def explain(self) -> tuple[str, ...]:
+    def explain(self) -> tuple[Statement[Step], ...]:
         """The slow curve's steps."""
         return self.slow.explain()
 
@@ -82,7 +85,7 @@ class PointwiseMinimum(Curve):
     curves: tuple[Curve, ...]
 
     @property
-    def method(self) -> str:
+    def method(self) -> Proof:
         """The first curve's."""
         return self.curves[0].method
 
@@ -90,11 +93,23 @@ class PointwiseMinimum(Curve):
         """See `PrivacyProfile`. Raises ValueError for a negative or non-finite epsilon."""
         return min((curve.delta(epsilon) for curve in self.curves), key=lambda bound: bound.value)
 
+    def smallest_epsilon(self, delta: float, ceiling: float, *, floor: float = 0.0) -> Inverse:
+        """The least of all curves. See `Curve.smallest_epsilon`."""
+        best = Inverse(ceiling, None, 0)
+        for curve in self.curves:
+            found = curve.smallest_epsilon(delta, best.epsilon, floor=floor)
+            best = best if found.reached is None else found
+        return best
+
+    def to_compose(self, delta: float, ceiling: float) -> Curve | None:
+        """See `Curve.to_compose`: the least of all curves that have such a form."""
+        return least_of([form for curve in self.curves if (form := curve.to_compose(delta, ceiling)) is not None])
+
     def guess(self, delta: float) -> float:
         """The first curve's."""
         return self.curves[0].guess(delta)
 
-    def explain(self) -> tuple[str, ...]:
+    def explain(self) -> tuple[Statement[Step], ...]:
         """The steps of all curves, the first one's last."""
         return tuple(line for curve in reversed(self.curves) for line in curve.explain())
 

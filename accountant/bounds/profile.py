@@ -15,8 +15,10 @@ from typing import Any, ClassVar, Protocol, TypeVar
 from croupier.accountant.numerics.binomial import UNIT, Floats, Ints
 from croupier.accountant.numerics.count_law import CountLaw
 from croupier.accountant.numerics.gaussian import gaussian_epsilon
+from croupier.accountant.privacy_curve import Bounded, PrivacyProfile, Proof
 from croupier.accountant.ranges import check_delta, check_epsilon, check_target_delta
-from croupier.accountant.results import Bounded, PrivacyProfile
+from croupier.protocol.codes import Method, Step
+from croupier.protocol.statements import Statement, state
 
 __all__ = [
     "Bounded",
@@ -27,6 +29,7 @@ __all__ = [
     "Others",
     "PrivacyProfile",
     "Victim",
+    "blanket_messages",
     "smallest_epsilon",
 ]
 
@@ -61,10 +64,10 @@ class Victim:
 class NoAmplification:
     """Stands in the place of a curve where shuffling adds nothing to the local budget, and says why."""
 
-    reason: str
+    reason: Statement[Step]
 
-    def explain(self) -> tuple[str, ...]:
-        """One line."""
+    def explain(self) -> tuple[Statement[Step], ...]:
+        """The reason."""
         return (self.reason,)
 
 
@@ -105,7 +108,7 @@ class Curve(ABC):
 
     @property
     @abstractmethod
-    def method(self) -> str:
+    def method(self) -> Proof:
         """See `PrivacyProfile`."""
 
     @abstractmethod
@@ -117,7 +120,7 @@ class Curve(ABC):
         """See `PrivacyProfile`."""
 
     @abstractmethod
-    def explain(self) -> tuple[str, ...]:
+    def explain(self) -> tuple[Statement[Step], ...]:
         """See `PrivacyProfile`."""
 
     def smallest_epsilon(self, delta: float, ceiling: float, *, floor: float = 0.0) -> Inverse:
@@ -143,14 +146,14 @@ class CountProfile(Curve):
     averaged: Callable[[float], tuple[float, float]]
     divergence: float
     """The integral of (p0 - p1)^2 / omega, for the first guess."""
-    description: str
+    description: Statement[Step]
     local_epsilon: float
     """From there on delta is 0: the randomizers with a closed form are pure."""
 
     @property
-    def method(self) -> str:
-        """For the certificate."""
-        return "personalised common blanket, closed form"
+    def method(self) -> Proof:
+        """See `PrivacyProfile`."""
+        return (state(Method.BLANKET_CLOSED_FORM),)
 
     def delta(self, epsilon: float) -> Bounded:
         """See `PrivacyProfile`. Raises ValueError for a negative or non-finite epsilon."""
@@ -167,14 +170,22 @@ class CountProfile(Curve):
         mu = math.sqrt(self.divergence / (self.law.mean + 1))
         return gaussian_epsilon(mu, delta) if mu > 0 else 0.0
 
-    def explain(self) -> tuple[str, ...]:
-        """One line per step."""
-        law = self.law
-        return (
-            self.description,
-            f"blanket messages: {law.mean:.6g} on average, {law.counts.size} counts kept from {law.counts[0]} to "
-            f"{law.counts[-1]}; mass cut and added to delta {law.lost:.3g}; relative error {law.relative_error:.3g}",
-        )
+    def explain(self) -> tuple[Statement[Step], ...]:
+        """See `PrivacyProfile`."""
+        return (self.description, blanket_messages(self.law))
+
+
+def blanket_messages(law: CountLaw) -> Statement[Step]:
+    """Returns the step that states a law of the blanket count."""
+    return state(
+        Step.BLANKET_MESSAGES,
+        mean=law.mean,
+        counts=law.counts.size,
+        first=law.counts[0],
+        last=law.counts[-1],
+        lost=law.lost,
+        relative_error=law.relative_error,
+    )
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,8 @@ from typing import Any, ClassVar, Self
 
 from croupier.accountant.bounds.profile import Curve, NoAmplification, Others, Victim
 from croupier.accountant.numerics.binomial import Floats
+from croupier.protocol.codes import Assumption, Step
+from croupier.protocol.statements import Statement, state
 
 __all__ = ["Randomizer"]
 
@@ -30,8 +32,8 @@ class Randomizer(ABC):
 
     @property
     @abstractmethod
-    def statement(self) -> str:
-        """What every client is assumed to run, in one sentence."""
+    def statement(self) -> Statement[Assumption]:
+        """What every client is assumed to run."""
 
     @property
     def spends_local_delta(self) -> bool:
@@ -44,7 +46,7 @@ class Randomizer(ABC):
         return "user"
 
     @property
-    def local_assumptions(self) -> tuple[str, ...]:
+    def local_assumptions(self) -> tuple[Statement[Assumption], ...]:
         """All that a certificate rests on where shuffling adds nothing by design; empty where it may add something."""
         return ()
 
@@ -104,4 +106,4 @@ class Randomizer(ABC):
 
         As `profile`, and slower. It does not hold where an answer may depend on earlier answers.
         """
-        return NoAmplification(f"{self.name}: no exchange bound is proved")
+        return NoAmplification(state(Step.NO_EXCHANGE_BOUND, randomizer=self.name))

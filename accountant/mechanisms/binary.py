@@ -16,6 +16,8 @@ from croupier.accountant.bounds.profile import Curve, NoAmplification, Others, V
 from croupier.accountant.mechanisms.closed_form import ClosedFormRandomizer, lowered
 from croupier.accountant.numerics.binomial import Floats
 from croupier.accountant.numerics.count_law import CountLaw
+from croupier.protocol.codes import Assumption, Step
+from croupier.protocol.statements import Statement, state
 
 __all__ = ["BinaryRandomizedResponse", "BitBlanket", "BitReports", "OneBitMean"]
 
@@ -60,7 +62,7 @@ class BitBlanket(ClosedFormRandomizer):
     def exchange_profile(self, victim: Victim, others: Others, delta: float | None) -> Curve | NoAmplification:
         """See `Randomizer.exchange_profile`; proved for bits and for half spheres."""
         if self.count_law(others, delta).mean < LEAST_BLANKET:
-            return NoAmplification(f"of use only with {LEAST_BLANKET:g} blanket users or more")
+            return NoAmplification(state(Step.EXCHANGE_NEEDS_BLANKET, least=LEAST_BLANKET))
         return exchange_binary_profile(victim, others, delta)
 
 
@@ -89,9 +91,9 @@ class BinaryRandomizedResponse(BitReports):
         return "rr"
 
     @property
-    def statement(self) -> str:
+    def statement(self) -> Statement[Assumption]:
         """See `Randomizer.statement`."""
-        return "every honest client runs binary randomised response with its own local epsilon"
+        return state(Assumption.RUNS_RR)
 
     def signal(self, local_epsilon: Floats, local_delta: Floats) -> tuple[Floats, Floats]:
         """tanh(v/2), and e^v/(1+e^v)^2: the share of ones; for a rounded number at most 1/4."""
@@ -115,9 +117,6 @@ class OneBitMean(BitReports):
         return np.tanh(local_epsilon / 2), np.full(local_epsilon.shape, 0.25)
 
     @property
-    def statement(self) -> str:
+    def statement(self) -> Statement[Assumption]:
         """See `Randomizer.statement`."""
-        return (
-            "every honest client clips its value, rounds it at random to one bit and runs binary randomised response "
-            "with its own local epsilon"
-        )
+        return state(Assumption.RUNS_ONEBIT)

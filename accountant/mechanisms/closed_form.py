@@ -13,6 +13,8 @@ from croupier.accountant.bounds.profile import CountProfile, Curve, NoAmplificat
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.numerics.binomial import UNIT, Floats
 from croupier.accountant.numerics.count_law import CountLaw, blanket_count, without_largest
+from croupier.protocol.codes import Step
+from croupier.protocol.statements import state
 
 __all__ = ["ClosedFormRandomizer", "lowered"]
 
@@ -56,9 +58,11 @@ class ClosedFormRandomizer(Randomizer):
         averaged = self.averaged(victim.local_epsilon, law, tail)
         divergence = self.divergence(victim.local_epsilon)
         ends = np.array([others.local_epsilon.max(initial=0.0), others.local_epsilon.min(initial=math.inf)])
-        spread = "{:.6g} to {:.6g}".format(*self.gamma(ends)) if others.count.size else "none"
-        text = f"blanket of {self.name}: uniform, each user's weight gamma at its own budget, {spread}"
-        return CountProfile(law, averaged, divergence, text, victim.local_epsilon)
+        blanket = state(Step.NO_BLANKET, randomizer=self.name)
+        if others.count.size:
+            least, most = self.gamma(ends)
+            blanket = state(Step.UNIFORM_BLANKET, randomizer=self.name, least=least, most=most)
+        return CountProfile(law, averaged, divergence, blanket, victim.local_epsilon)
 
     def count_law(self, others: Others, delta: float | None) -> CountLaw:
         """A lower bound for the number of honest blanket messages, cut and bucketed as the target allows."""

@@ -14,6 +14,8 @@ from croupier.accountant.mechanisms.noisy_value import NoisyValue
 from croupier.accountant.numerics.binomial import Floats
 from croupier.accountant.ranges import check_count
 from croupier.protocol.calibration import gaussian_sigma_steps
+from croupier.protocol.codes import Assumption, Step
+from croupier.protocol.statements import Statement, state
 
 __all__ = ["GaussianMechanism"]
 
@@ -35,13 +37,15 @@ class GaussianMechanism(NoisyValue):
         return "gaussian" if self.dimension == 1 else f"gaussian(d={self.dimension})"
 
     @property
-    def statement(self) -> str:
-        """See `Randomizer.statement`; with the lattice, if there is one."""
-        where = "" if self.lattice is None else f", both on multiples of 1/{self.lattice}"
-        return (
-            f"every honest client adds Gaussian noise to a value in [0, 1]{where}, its sigma calibrated analytically "
-            "to its own local (epsilon, delta)"
-        )
+    def statement(self) -> Statement[Assumption]:
+        """See `Randomizer.statement`; with the lattice and the dimension, if there are such."""
+        if self.dimension == 1:
+            if self.lattice is None:
+                return state(Assumption.RUNS_GAUSSIAN)
+            return state(Assumption.RUNS_GAUSSIAN_LATTICE, lattice=self.lattice)
+        if self.lattice is None:
+            return state(Assumption.RUNS_GAUSSIAN_SPACE, dimension=self.dimension)
+        return state(Assumption.RUNS_GAUSSIAN_SPACE_LATTICE, dimension=self.dimension, lattice=self.lattice)
 
     @property
     def spends_local_delta(self) -> bool:
@@ -64,10 +68,7 @@ class GaussianMechanism(NoisyValue):
     def profile(self, victim: Victim, others: Others, delta: float | None) -> Curve | NoAmplification:
         """See `NoisyValue.profile`; in more than one dimension a report is never amplified."""
         if self.dimension > 1:
-            return NoAmplification(
-                f"no amplification: in {self.dimension} dimensions the length of a report shows its own sigma, and the "
-                "ratio of the densities is exponentially small; the certificate is the local budget"
-            )
+            return NoAmplification(state(Step.LENGTH_SHOWS_SIGMA, dimension=self.dimension))
         return super().profile(victim, others, delta)
 
     @classmethod

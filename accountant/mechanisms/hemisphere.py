@@ -11,6 +11,8 @@ import numpy as np
 from croupier.accountant.mechanisms.binary import BitBlanket
 from croupier.accountant.numerics.binomial import Floats
 from croupier.accountant.ranges import check_count
+from croupier.protocol.codes import Assumption
+from croupier.protocol.statements import Statement, state
 
 __all__ = ["HemisphereMechanism"]
 
@@ -40,12 +42,9 @@ class HemisphereMechanism(BitBlanket):
         return f"hemisphere(d={self.dimension})"
 
     @property
-    def statement(self) -> str:
+    def statement(self) -> Statement[Assumption]:
         """See `Randomizer.statement`."""
-        return (
-            "every honest client reports a uniform point of the half sphere around its unit vector with probability "
-            "e^v/(1+e^v) and of the opposite one otherwise, v its own local epsilon"
-        )
+        return state(Assumption.RUNS_HEMISPHERE, dimension=self.dimension)
 
     @classmethod
     def of(cls, mechanism: Any) -> Self:

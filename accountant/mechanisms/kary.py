@@ -18,6 +18,8 @@ from croupier.accountant.numerics.binomial import Floats
 from croupier.accountant.numerics.count_law import CountLaw
 from croupier.accountant.numerics.loss_sums import smoothed_excess
 from croupier.accountant.ranges import check_count
+from croupier.protocol.codes import Assumption
+from croupier.protocol.statements import Statement, state
 
 __all__ = ["KaryRandomizedResponse"]
 
@@ -51,9 +53,9 @@ class KaryRandomizedResponse(ClosedFormRandomizer):
         return np.expm1(local_epsilon) * other, other * (1 - other)
 
     @property
-    def statement(self) -> str:
+    def statement(self) -> Statement[Assumption]:
         """See `Randomizer.statement`; with k."""
-        return f"every honest client runs {self.k}-ary randomised response with its own local epsilon"
+        return state(Assumption.RUNS_KRR, k=self.k)
 
     def gamma(self, local_epsilon: Floats) -> Floats:
         """k/(e^v+k-1)."""

@@ -8,13 +8,15 @@ from typing import ClassVar
 
 import numpy as np
 
-from croupier.accountant.bounds.exchange_core import in_core
 from croupier.accountant.bounds.exchange_laplace import ExchangeLaplaceProfile, exchange_laplace_profile
 from croupier.accountant.bounds.exchange_lattice import on_lattice
+from croupier.accountant.bounds.group_choice import LeastExchangeProfile, two_group_profile
 from croupier.accountant.bounds.profile import Curve, NoAmplification, Others, Victim
 from croupier.accountant.mechanisms.additive_noise import AdditiveNoise, LaplaceNoise
 from croupier.accountant.mechanisms.noisy_value import NoisyValue
 from croupier.accountant.numerics.binomial import UNIT, Floats
+from croupier.protocol.codes import Assumption, Step
+from croupier.protocol.statements import Statement, state
 
 __all__ = ["LaplaceMechanism"]
 
@@ -34,10 +36,11 @@ class LaplaceMechanism(NoisyValue):
         return "laplace"
 
     @property
-    def statement(self) -> str:
+    def statement(self) -> Statement[Assumption]:
         """See `Randomizer.statement`; with the lattice, if there is one."""
-        where = "" if self.lattice is None else f", both on multiples of 1/{self.lattice}"
-        return f"every honest client adds Laplace noise of scale 1/(its own local epsilon) to a value in [0, 1]{where}"
+        if self.lattice is None:
+            return state(Assumption.RUNS_LAPLACE)
+        return state(Assumption.RUNS_LAPLACE_LATTICE, lattice=self.lattice)
 
     @property
     def noise(self) -> AdditiveNoise:
@@ -51,7 +54,7 @@ class LaplaceMechanism(NoisyValue):
     def exchange_profile(self, victim: Victim, others: Others, delta: float | None) -> Curve | NoAmplification:
         """See `Randomizer.exchange_profile`."""
         if float(np.exp(-others.local_epsilon / 2) @ others.count) - others.dishonest < LEAST_BLANKET:
-            return NoAmplification(f"of use only with {LEAST_BLANKET:g} possible blanket users or more")
+            return NoAmplification(state(Step.EXCHANGE_NEEDS_BLANKET, least=LEAST_BLANKET))
         if self.lattice is None:
             return _exchange(victim, others, delta)
         return on_lattice(
@@ -70,10 +73,12 @@ class LaplaceMechanism(NoisyValue):
 
 
 def _exchange(victim: Victim, others: Others, delta: float | None) -> Curve | NoAmplification:
-    """The least of the exchange bounds for continuous noise."""
+    """The least of the exchange bounds for continuous noise: sections 5 and 6."""
     found = exchange_laplace_profile(victim, others, delta)
-    if isinstance(found, NoAmplification):
-        return in_core(None, victim, others, delta) or found
-    if not isinstance(found, ExchangeLaplaceProfile):
+    own = found if isinstance(found, ExchangeLaplaceProfile) else None
+    if own is None and not isinstance(found, NoAmplification):
         return found
-    return in_core(found, victim, others, delta) or found
+    in_groups = two_group_profile(own, victim, others, delta)
+    if own is None or in_groups is None:
+        return in_groups or found
+    return LeastExchangeProfile((in_groups, own))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from abc import abstractmethod
 from dataclasses import dataclass, replace
 
@@ -16,6 +17,8 @@ from croupier.accountant.numerics.binomial import Floats
 from croupier.accountant.numerics.gaussian import gaussian_epsilon
 from croupier.accountant.numerics.loss_sums import POINTS_PER_DEVIATION
 from croupier.accountant.ranges import check_count
+from croupier.protocol.codes import Step
+from croupier.protocol.statements import state
 
 __all__ = ["DEFAULT_DELTA", "NoisyValue"]
 
@@ -70,9 +73,7 @@ class NoisyValue(Randomizer):
         most = MAX_REACH if not self.noise.falls_geometrically else math.inf
         most = most if self.lattice is None else min(most, MAX_STEPS / self.lattice)
         if reach > most:
-            return NoAmplification(
-                f"no amplification: the noise reaches over {reach:.3g} times the interval, which is above {most:.3g}"
-            )
+            return NoAmplification(state(Step.NOISE_REACHES_FAR, reach=min(reach, sys.float_info.max), most=most))
         leader = self._single(victim, rate, others, delta)
         if least >= rate:
             return leader
@@ -126,10 +127,10 @@ class NoisyValue(Randomizer):
         start: Floats | None = None,
         points: float = POINTS_PER_DEVIATION,
     ) -> BlanketProfile:
-        text = f"blanket of {self.name}: the others' least density, cut at a multiple of |p0-p1|, reach {reach:.4g}"
+        blanket = state(Step.DENSITY_BLANKET, randomizer=self.name, reach=reach)
         tail = max(1e-250, min(1e-15, (DEFAULT_DELTA if delta is None else delta) * 1e-7))
         return replace(
-            best_blanket(cells, coarse, others.once(self, self._rate_bins), tail, text, start), points=points
+            best_blanket(cells, coarse, others.once(self, self._rate_bins), tail, blanket, start), points=points
         )
 
     def _rate_bins(self, others: Others) -> RateBins:

@@ -13,6 +13,8 @@ from croupier.accountant.numerics.binomial import Floats
 from croupier.accountant.numerics.gaussian import gaussian_epsilon
 from croupier.accountant.ranges import check_count
 from croupier.protocol.calibration import unit_delta, unit_sigma
+from croupier.protocol.codes import Assumption, Step
+from croupier.protocol.statements import Statement, state
 
 __all__ = ["RecordGaussian"]
 
@@ -39,13 +41,9 @@ class RecordGaussian(Randomizer):
         return f"gaussian_vector(d={self.dimension}, records={self.records})"
 
     @property
-    def statement(self) -> str:
+    def statement(self) -> Statement[Assumption]:
         """See `Randomizer.statement`; with the least number of records."""
-        return (
-            f"every honest client clips the vector of each of its records, of which it has at least {self.records}, "
-            "and adds Gaussian noise to their mean, its sigma calibrated analytically to its own local "
-            "(epsilon, delta) and to what one of its records can move"
-        )
+        return state(Assumption.RUNS_RECORD_GAUSSIAN, dimension=self.dimension, records=self.records)
 
     @property
     def unit(self) -> str:
@@ -53,16 +51,15 @@ class RecordGaussian(Randomizer):
         return "record"
 
     @property
-    def local_assumptions(self) -> tuple[str, ...]:
+    def local_assumptions(self) -> tuple[Statement[Assumption], ...]:
         """See `Randomizer.local_assumptions`."""
         return (
-            "RECORD level, not user level: neighbouring data sets differ in one record of one client (replace-one)",
-            "a person with several records, in one client or in several, is not protected as a whole",
+            state(Assumption.RECORD_LEVEL),
+            state(Assumption.PERSON_UNPROTECTED),
             self.statement,
-            "the number of records of every client is public and does not depend on the data",
-            "the length of a report tells its tier: shuffling is not counted on, and this is the local guarantee, "
-            "even if all others collude",
-            "the multiset of local budgets is public and does not depend on the data",
+            state(Assumption.RECORDS_PUBLIC),
+            state(Assumption.TIERS_VISIBLE),
+            state(Assumption.BUDGETS_PUBLIC),
         )
 
     @property
@@ -87,10 +84,7 @@ class RecordGaussian(Randomizer):
 
     def profile(self, victim: Victim, others: Others, delta: float | None) -> Curve | NoAmplification:
         """Never a profile: the reason why the local budget is not amplified."""
-        return NoAmplification(
-            f"no amplification: the length of a report in {self.dimension} dimensions shows its own sigma; the "
-            "certificate is the local budget of one record"
-        )
+        return NoAmplification(state(Step.LENGTH_SHOWS_RECORD_SIGMA, dimension=self.dimension))
 
     @classmethod
     def of(cls, mechanism: Any) -> Self:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import MISSING, fields
 from types import NoneType
 from typing import Any, get_args, get_type_hints
@@ -16,9 +16,11 @@ from croupier.accountant.mechanisms.kary import KaryRandomizedResponse
 from croupier.accountant.mechanisms.laplace import LaplaceMechanism
 from croupier.accountant.mechanisms.record_gaussian import RecordGaussian
 from croupier.accountant.ranges import outside
+from croupier.protocol.codes import RUNS, Assumption
 from croupier.protocol.mechanisms import Mechanism
+from croupier.protocol.statements import Statement
 
-__all__ = ["RANDOMIZERS", "as_randomizer", "randomizer_from_name", "randomizer_of"]
+__all__ = ["RANDOMIZERS", "as_randomizer", "randomizer_from_name", "randomizer_of", "stated_randomizer"]
 
 RANDOMIZERS: dict[str, type[Randomizer]] = {
     "rr": BinaryRandomizedResponse,
@@ -39,6 +41,18 @@ _SHORT = {"d": "dimension"}
 def randomizer_of(mechanism: Mechanism) -> Randomizer:
     """Returns the accountant's description of what the clients of a round run."""
     return RANDOMIZERS[mechanism.kind].of(mechanism)
+
+
+def stated_randomizer(assumptions: Iterable[Statement[Assumption]]) -> Randomizer | None:
+    """Returns what people run by the assumptions of a certificate; None where they do not say all of it.
+
+    Raises:
+        ValueError: a parameter is outside its range.
+    """
+    for one in assumptions:
+        if (kind := RUNS.get(one.code)) is not None:
+            return RANDOMIZERS[kind](**dict(one.parameters))
+    return None
 
 
 def as_randomizer(randomizer: Randomizer | str) -> Randomizer:

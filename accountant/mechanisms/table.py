@@ -19,6 +19,8 @@ from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.noisy_value import DEFAULT_DELTA
 from croupier.accountant.numerics.binomial import UNIT, Floats
 from croupier.accountant.ranges import outside
+from croupier.protocol.codes import Assumption, Step
+from croupier.protocol.statements import Statement, state
 
 __all__ = ["TableMechanism"]
 
@@ -85,9 +87,9 @@ class TableMechanism(Randomizer):
         return self.label
 
     @property
-    def statement(self) -> str:
+    def statement(self) -> Statement[Assumption]:
         """See `Randomizer.statement`; with the label."""
-        return f"every honest client draws its report from the declared table {self.label!r} of its own local epsilon"
+        return state(Assumption.RUNS_TABLE, label=self.label)
 
     def profile(self, victim: Victim, others: Others, delta: float | None) -> Curve | NoAmplification:
         """See `Randomizer.profile`; the worst of all pairs of inputs."""
@@ -101,7 +103,7 @@ class TableMechanism(Randomizer):
         cells = self._cells(victim.local_epsilon)
         bins = RateBins.of(others.local_epsilon, others.count, others.dishonest)
         tail = max(1e-250, min(1e-15, (DEFAULT_DELTA if delta is None else delta) * 1e-7))
-        return best_blanket(cells, cells, bins, tail, f"blanket of {self.label}: the others' least masses")
+        return best_blanket(cells, cells, bins, tail, state(Step.TABLE_BLANKET, label=self.label))
 
     def signal(self, local_epsilon: Floats, local_delta: Floats) -> tuple[Floats, Floats]:
         """Unknown: a table does not say how it is read. Raises ValueError."""

@@ -21,6 +21,8 @@ from croupier.accountant.numerics.binomial import UNIT, Floats, Ints, binomial_p
 from croupier.accountant.numerics.count_law import CountLaw, blanket_count
 from croupier.accountant.numerics.tail_radii import bernstein_radius
 from croupier.accountant.published.validity import largest_budget, need, need_delta, need_users, solve
+from croupier.protocol.codes import Step
+from croupier.protocol.statements import state
 
 __all__ = [
     "Pools",
@@ -118,7 +120,7 @@ def bit_clones(local: float, law: CountLaw, delta: float) -> float:
         value, error = binary_delta(local, epsilon, law.counts)
         return float(law.mass @ value), float(law.mass @ error)
 
-    profile = CountProfile(law, mean, 4 * math.tanh(local / 2) ** 2, "clone pair", local)
+    profile = CountProfile(law, mean, 4 * math.tanh(local / 2) ** 2, state(Step.NO_BLANKET, randomizer="clones"), local)
     return smallest_epsilon(profile, delta, local).epsilon
 
 

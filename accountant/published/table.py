@@ -21,6 +21,8 @@ from croupier.accountant.published.personalised import echo, gspa_asymptotic, gs
 from croupier.accountant.published.validity import OutOfRangeError, need
 from croupier.accountant.ranges import check_target_delta
 from croupier.accountant.results import Comparison, Grade, Status
+from croupier.protocol.codes import Note
+from croupier.protocol.statements import state
 
 __all__ = ["compare"]
 
@@ -78,7 +80,7 @@ class _Row:
     reference: str
     epsilon: _Bound
     grade: _Judgement
-    note: str
+    notes: tuple[Note, ...] = ()
 
 
 _ROWS = (
@@ -87,18 +89,18 @@ _ROWS = (
         "Erlingsson et al.: Amplification by Shuffling, SODA 2019, Theorem 7",
         _pure(efmrtt),
         _always(Grade.CERTIFIED),
-        "equal budgets only",
+        (Note.EQUAL_BUDGETS,),
     ),
-    _Row("BBGN19 Hoeffding", _BBGN, bbgn_hoeffding, _always(Grade.CERTIFIED), "equal budgets only"),
-    _Row("BBGN19 Bennett", _BBGN, bbgn_bennett, _always(Grade.CERTIFIED), "equal budgets only"),
+    _Row("BBGN19 Hoeffding", _BBGN, bbgn_hoeffding, _always(Grade.CERTIFIED), (Note.EQUAL_BUDGETS,)),
+    _Row("BBGN19 Bennett", _BBGN, bbgn_bennett, _always(Grade.CERTIFIED), (Note.EQUAL_BUDGETS,)),
     _Row(
         "FMT22 closed form",
         _FMT,
         _pure(fmt22_closed_form),
         _one_family,
-        "every user taken at the largest budget",
+        (Note.LARGEST_BUDGET,),
     ),
-    _Row("FMT22 numeric", _FMT, _pure(fmt22_numeric), _one_family, "every user taken at the largest budget"),
+    _Row("FMT22 numeric", _FMT, _pure(fmt22_numeric), _one_family, (Note.LARGEST_BUDGET,)),
     _Row(
         "FMT23 leftover clones",
         "Feldman, McMillan, Talwar: Stronger Privacy Amplification by Shuffling, SODA 2023, and its erratum, arXiv "
@@ -106,49 +108,47 @@ _ROWS = (
         "Wang et al.: Privacy Amplification via Shuffling: Unified, Simplified, and Tightened, arXiv 2304.05007",
         _leftover,
         _always(Grade.HEURISTIC),
-        "the leftover argument fails: refuted for k-RR; every user taken at the largest budget",
+        (Note.LEFTOVER_REFUTED, Note.LARGEST_BUDGET),
     ),
     _Row(
         "GSPA Thm 1",
         f"{_GSPA}, Theorem 1",
         lambda b, r, d: gspa_numeric(b, d),
         _bits_only,
-        "proved for randomizers whose clones are fair bits",
+        (Note.FAIR_BIT_CLONES,),
     ),
     _Row(
         "GSPA Thm 2",
         f"{_GSPA}, Theorem 2",
         lambda b, r, d: gspa_asymptotic(b, d),
         _always(Grade.ASYMPTOTIC),
-        "the error at the actual n is not bounded by its theorem",
+        (Note.ERROR_UNBOUNDED,),
     ),
     _Row(
         "GSPA Def. 6",
         f"{_GSPA}, Definition 6",
         _positions,
         _always(Grade.HEURISTIC),
-        "",
     ),
     _Row(
         "Echo",
         "Liu, Zhao, Xiong, Liu, Chen: Echo of Neighbors, AAAI 2023",
         _pure(echo),
         _always(Grade.HEURISTIC),
-        "proved for its own Clip-Laplace randomizer only",
+        (Note.CLIP_LAPLACE,),
     ),
     _Row(
         "Liu 2024",
         "Liu et al.: Enhanced Privacy Bound for Shuffle Model with Personalized Privacy, 2024, Theorem 2",
         likelihood_test_clones,
         _always(Grade.HEURISTIC),
-        "a testing error is not a mixture weight",
+        (Note.TESTING_ERROR,),
     ),
     _Row(
         "Biswas k-RR",
         "Biswas, Jung, Palamidessi: Tight Differential Privacy Guarantees for the Shuffle Model with k-RR, Eq. (6)",
         _private_number,
         _always(Grade.HEURISTIC),
-        "",
     ),
 )
 
@@ -189,8 +189,9 @@ def _compared(row: _Row, budgets: Budgets, randomizer: Randomizer, delta: float,
     try:
         epsilon = row.epsilon(budgets, randomizer, delta)
     except OutOfRangeError as error:
-        return Comparison(row.name, None, grade, Status.OUT_OF_RANGE, row.reference, str(error))
+        why = state(Note.FORMULA_INVALID, why=str(error))
+        return Comparison(row.name, None, grade, Status.OUT_OF_RANGE, row.reference, (why,))
     # Attacks and bounds are both rounded: what differs by rounding alone refutes nothing.
     refuted = attack is not None and epsilon < attack * (1 - 1e-6)
     status = Status.NOT_CHECKED if attack is None else Status.REFUTED if refuted else Status.VALID
-    return Comparison(row.name, epsilon, grade, status, row.reference, row.note)
+    return Comparison(row.name, epsilon, grade, status, row.reference, tuple(map(state, row.notes)))

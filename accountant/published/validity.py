@@ -12,6 +12,9 @@ from dataclasses import dataclass
 
 from croupier.accountant.bounds.profile import Bounded, smallest_epsilon
 from croupier.accountant.budgets import Budgets
+from croupier.accountant.privacy_curve import Proof
+from croupier.protocol.codes import Method, Step
+from croupier.protocol.statements import Statement, state
 
 __all__ = ["OutOfRangeError", "common_budget", "largest_budget", "need", "need_delta", "need_users", "solve"]
 
@@ -59,7 +62,7 @@ class _Formula:
 
     function: Callable[[float], float]
     first: float
-    method: str = "published"
+    method: Proof = (state(Method.PUBLISHED),)
 
     def delta(self, epsilon: float) -> Bounded:
         value = self.function(epsilon)
@@ -69,7 +72,7 @@ class _Formula:
     def guess(self, delta: float) -> float:
         return self.first
 
-    def explain(self) -> tuple[str, ...]:
+    def explain(self) -> tuple[Statement[Step], ...]:
         return ()
 
 

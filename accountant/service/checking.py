@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from croupier.protocol.envelope import Label
+from croupier.protocol.names import Digest
 from croupier.protocol.onion import UNOPENED, BudgetRecord, report_message
 from croupier.protocol.tickets import BLINDED_BYTES, TicketIssuer
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -46,7 +47,7 @@ def open_budgets(
     label: Label,
     plain_size: int,
     seed: bytes,
-    manifest_hash: bytes,
+    manifest_hash: Digest,
     ciphertexts: list[bytes],
 ) -> list[tuple[int, bytes]]:
     """Returns for each budget whether it has a valid ticket, and what the ticket is for."""
@@ -62,7 +63,7 @@ def open_budgets(
     return found
 
 
-def check_reports(seed: bytes, manifest_hash: bytes, items: list[bytes]) -> list[tuple[int, bytes]]:
+def check_reports(seed: bytes, manifest_hash: Digest, items: list[bytes]) -> list[tuple[int, bytes]]:
     """Returns for each item whether its ticket is valid, and the hash that it is about."""
     issuer = TicketIssuer(seed, pb.LANE_REPORT)
     found: list[tuple[int, bytes]] = []

@@ -14,53 +14,33 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any
 
-import numpy as np
 import sqlalchemy as sa
 
-from croupier.accountant.bounds.profile import Bounded, PrivacyProfile, smallest_epsilon
+from croupier.accountant.bounds.profile import smallest_epsilon
 from croupier.accountant.composition import LEAST_DELTA, ComposedProfile, PairProfile, Round
-from croupier.accountant.numerics.chords import Chords
-from croupier.accountant.privacy_filter import (
-    FIXED_TERMS,
-    TOTAL_BEFOREHAND,
-    PrivacyFilter,
-    delta_for_basic,
-    smallest_admitting_epsilon,
-)
+from croupier.accountant.numerics.decimals import difference, sum_above, written
+from croupier.accountant.privacy_filter import PrivacyFilter, delta_for_basic, smallest_admitting_epsilon
 from croupier.accountant.ranges import check_epsilon
-from croupier.accountant.results import (
-    Grade,
-    Guarantee,
-    TierCertificate,
-    difference,
-    round_down,
-    round_up,
-    sum_above,
-    written,
-)
+from croupier.accountant.recorded_profile import Profile, RecordedProfile
+from croupier.accountant.results import Grade, Guarantee, TierCertificate
 from croupier.accountant.round_cost import RoundCost
+from croupier.protocol.codes import Assumption, Method, RefusalReason
+from croupier.protocol.rounding import round_up
+from croupier.protocol.statements import Statement, state
 
 __all__ = [
     "ANY_TIER",
-    "PROFILE_POINTS",
     "Entry",
     "Ledger",
     "Limit",
-    "Profile",
-    "RecordedProfile",
     "Spent",
-    "profile_of",
 ]
-
-Profile = tuple[tuple[float, float], ...]
-"""Points (epsilon, delta) of a certified profile."""
 
 ANY_TIER = "any tier"
 """The name under which the worst tier of every round is composed."""
-PROFILE_POINTS = 48
 
 _metadata = sa.MetaData()
 _entries = sa.Table(
@@ -119,7 +99,7 @@ class Limit:
             return True
         if not self.fixed_terms:
             return False
-        composed = _together(rounds, self.delta, True)
+        composed = total_of_rounds(rounds, self.delta, True)
         return (composed is not None and composed.epsilon <= self.epsilon) or (
             sum(_as_written(entries) for entries in rounds) <= written(self.epsilon)
             and sum(written(cost.delta) for cost in costs) <= written(self.delta)
@@ -155,44 +135,6 @@ class Spent:
     rounds: int
     guarantee: Guarantee | None
     enough_delta: float | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class RecordedProfile:
-    """A stored profile as a curve: the largest of several tiers' chords in e^epsilon. See `PrivacyProfile`.
-
-    A certified profile lies above a convex function of e^epsilon, and so do the chords between its points.
-    """
-
-    profiles: Sequence[Sequence[tuple[float, float]]]
-    method: str = "stored certified profile"
-
-    def delta(self, epsilon: float) -> Bounded:
-        """Beyond the last point its delta; before the first one, 1."""
-        return Bounded(max(chords.above(epsilon) for chords in self._chords), 0.0)
-
-    @cached_property
-    def _chords(self) -> list[Chords]:
-        return [Chords([e for e, _ in profile], [d for _, d in profile]) for profile in self.profiles]
-
-    def guess(self, delta: float) -> float:
-        """The largest first point at or below delta."""
-        first = [next((e for e, d in profile if d <= delta), profile[-1][0]) for profile in self.profiles]
-        return max(first)
-
-    def explain(self) -> tuple[str, ...]:
-        """One line."""
-        return (f"stored profile of {len(self.profiles)} tiers",)
-
-
-def profile_of(curve: PrivacyProfile, epsilon: float, local_epsilon: float) -> Profile:
-    """Points of a certified curve, from 0 to twice the certified epsilon and then the local budget, where delta is 0.
-
-    For pure randomizers. epsilon: the certified one, > 0.
-    """
-    grid = np.linspace(0.0, min(2 * epsilon, local_epsilon * (1 - 1e-9)), PROFILE_POINTS)
-    values = np.minimum.accumulate([curve.delta(float(point)).value for point in grid])
-    return (*zip(grid.tolist(), values.tolist(), strict=True), (local_epsilon, 0.0))
 
 
 class Ledger:
@@ -258,7 +200,9 @@ class Ledger:
         self._connection.execute(sa.delete(_entries).where(_entries.c.round_id == round_id))
         self.enter(round_id, known[0].batch_digest, entries)
 
-    def amendment(self, round_id: str, entries: Sequence[Entry], limit: Limit) -> tuple[list[Entry], str | None]:
+    def amendment(
+        self, round_id: str, entries: Sequence[Entry], limit: Limit
+    ) -> tuple[list[Entry], Statement[RefusalReason] | None]:
         """Returns what a round that is entered is to cost from its end on, and why its end may not be granted, or None.
 
         What was entered stays where the limit admits it and not what the end has shown: a filter may refuse a smaller
@@ -331,7 +275,7 @@ class Ledger:
             records = len(of_records & mine.keys())
             unit = f"; ONE RECORD only, in {records} of {len(mine)} rounds" if records else ""
             costs = list(mine.values())
-            found = _together(costs, delta, fixed_terms)
+            found = total_of_rounds(costs, delta, fixed_terms)
             enough = None if found else _enough_delta(costs, delta, fixed_terms)
             return Spent(f"{name}{unit}", len(mine), found, enough)
 
@@ -353,25 +297,27 @@ class Ledger:
         missing = sorted(set(round_ids) - rounds.keys())
         if missing:
             raise ValueError(f"the ledger has no {', '.join(missing)}; only granted rounds are entered")
-        return _together([rounds[round_id] for round_id in sorted(set(round_ids))], delta, fixed_terms)
+        return total_of_rounds([rounds[round_id] for round_id in sorted(set(round_ids))], delta, fixed_terms)
 
-    def refusal(self, round_id: str, entries: Sequence[Entry], limit: Limit) -> str | None:
+    def refusal(self, round_id: str, entries: Sequence[Entry], limit: Limit) -> Statement[RefusalReason] | None:
         """Why this round may not be granted, or None. A round that is entered already is not counted twice."""
         others = list(self._rounds(_entries.c.round_id != round_id).values())
         if limit.allows([*others, entries]):
             return None
         both = (others, [*others, list(entries)])
-        before, after = (_together(rounds, limit.delta, limit.fixed_terms) for rounds in both)
-        spent = "no bound" if before is None else round_up(before.epsilon)
+        before, after = (total_of_rounds(rounds, limit.delta, limit.fixed_terms) for rounds in both)
         remaining = 0.0 if before is None else max(0.0, difference(limit.epsilon, before.epsilon))
-        requested = max(entry.epsilon for entry in entries)
-        reached = "no bound" if after is None else round_up(after.epsilon)
-        excess = "" if after is None else f" ({round_up(difference(after.epsilon, limit.epsilon), 3)} too much)"
-        return (
-            f"the ledger would reach epsilon {reached} at delta {round_up(limit.delta)} "
-            f"after {len(others) + 1} rounds; it must be at most {round_down(limit.epsilon)}{excess}: "
-            f"requested {round_up(requested)}, spent {spent}, remaining {round_down(remaining)}"
-        )
+        about = {
+            "delta": limit.delta,
+            "rounds": len(others) + 1,
+            "most": limit.epsilon,
+            "requested": max(entry.epsilon for entry in entries),
+            "remaining": remaining,
+        }
+        if before is None or after is None:
+            return state(RefusalReason.LEDGER_UNBOUNDED, **about)
+        excess = difference(after.epsilon, limit.epsilon)
+        return state(RefusalReason.LEDGER_EXCEEDED, reached=after.epsilon, excess=excess, spent=before.epsilon, **about)
 
     def _rows(self, where: sa.ColumnElement[bool] | None = None) -> Sequence[sa.Row[Any]]:
         query = sa.select(_entries).order_by(_entries.c.sequence)
@@ -427,16 +373,17 @@ def _enough_delta(rounds: Sequence[Sequence[Entry]], delta: float, fixed_terms: 
     added_up = sum_above(max(e.delta for e in entries) for entries in rounds)
     candidates = [LEAST_DELTA, added_up] if fixed_terms else [added_up, delta_for_basic([_cost(e) for e in rounds])]
     larger = [candidate for candidate in candidates if delta < candidate < 1]
-    return next((enough for enough in sorted(larger) if _together(rounds, enough, fixed_terms) is not None), None)
+    return next((enough for enough in sorted(larger) if total_of_rounds(rounds, enough, fixed_terms) is not None), None)
 
 
-def _together(rounds: Sequence[Sequence[Entry]], delta: float, fixed_terms: bool) -> Guarantee | None:
+def total_of_rounds(rounds: Sequence[Sequence[Entry]], delta: float, fixed_terms: bool) -> Guarantee | None:
     """One client in all rounds, in each of them in whichever of its tiers is the worst. None: nothing is proved."""
     if not rounds:
-        return Guarantee(0.0, 0.0, Grade.CERTIFIED, "no round")
+        return Guarantee(0.0, 0.0, Grade.CERTIFIED, (state(Method.NO_ROUND),))
     epsilon = smallest_admitting_epsilon([_cost(entries) for entries in rounds], delta)
-    assumed = () if fixed_terms else (TOTAL_BEFOREHAND,)
-    found = [] if epsilon is None else [Guarantee(epsilon, delta, Grade.CERTIFIED, "privacy filter", assumed)]
+    assumed = () if fixed_terms else (state(Assumption.TOTAL_BEFOREHAND),)
+    method = (state(Method.PRIVACY_FILTER, rounds=len(rounds)),)
+    found = [] if epsilon is None else [Guarantee(epsilon, delta, Grade.CERTIFIED, method, assumed)]
     if fixed_terms:
         found.extend(_of_fixed_terms(rounds, delta))
     return min(found, key=lambda guarantee: guarantee.epsilon, default=None)
@@ -449,11 +396,12 @@ def _of_fixed_terms(rounds: Sequence[Sequence[Entry]], delta: float) -> list[Gua
     sum, rounded up, which may be above delta by its last digit.
     """
     worst = [(max(e.epsilon for e in entries), max(e.delta for e in entries)) for entries in rounds]
-    found = []
+    found, assumed = [], (state(Assumption.FIXED_TERMS),)
     lost = sum_above(d for _, d in worst)
     if lost <= delta or sum(written(d) for _, d in worst) <= written(delta):
         total = sum_above(e for e, _ in worst)
-        found.append(Guarantee(total, max(delta, lost), Grade.CERTIFIED, "basic composition", (FIXED_TERMS,)))
+        method = state(Method.BASIC_COMPOSITION, rounds=len(rounds))
+        found.append(Guarantee(total, max(delta, lost), Grade.CERTIFIED, (method,), assumed))
     if delta >= LEAST_DELTA:
         # Many rounds may be alike.
         costs = Counter(
@@ -466,6 +414,6 @@ def _of_fixed_terms(rounds: Sequence[Sequence[Entry]], delta: float) -> list[Gua
         curve = ComposedProfile(parts, delta)
         inverse = smallest_epsilon(curve, delta, sum(part.ceiling * part.count for part in parts))
         if inverse.reached is not None:
-            method = "privacy loss distributions"
-            found.append(Guarantee(inverse.epsilon, delta, Grade.CERTIFIED, method, (FIXED_TERMS,)))
+            method = state(Method.COMPOSED_LOSSES, rounds=len(rounds))
+            found.append(Guarantee(inverse.epsilon, delta, Grade.CERTIFIED, (method,), assumed))
     return found

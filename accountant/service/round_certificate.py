@@ -13,40 +13,35 @@ from dataclasses import replace
 
 from croupier.accountant.bounds.exact_binary import shown_alone
 from croupier.accountant.budgets import Budgets
-from croupier.accountant.certification import UNIFORM_ORDER, certify
+from croupier.accountant.certificate import Certificate
+from croupier.accountant.certification import certify
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.registry import randomizer_of
-from croupier.accountant.privacy_filter import FIXED_TERMS
-from croupier.accountant.results import Certificate, Grade, difference, round_down, round_up
-from croupier.accountant.service.ledger import PROFILE_POINTS, Entry, Limit, Profile, profile_of
+from croupier.accountant.numerics.decimals import difference
+from croupier.accountant.recorded_profile import PROFILE_POINTS, Profile, profile_of
+from croupier.accountant.results import Grade
+from croupier.accountant.service.ledger import Entry, Limit
 from croupier.accountant.service.small_tiers import merge_small_tiers
 from croupier.accountant.service.tickets import BudgetsFound, ReportsFound
 from croupier.protocol.batches import drop_counts
+from croupier.protocol.codes import Assumption, RefusalReason
+from croupier.protocol.deployment import PrivacyLimit
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.statements import SCHEMA, Statement, messages_of, state
 from croupier.protocol.v1 import messages_pb2 as pb
 
 __all__ = [
-    "HONEST_ACCOUNTANT",
-    "UNWATCHED",
     "after_sequential",
+    "as_limit",
     "certify_into",
     "certify_round",
     "entries_of",
-    "genuine_roster",
     "limit_of",
     "refuse",
     "reserved",
     "withhold",
 ]
-
-HONEST_ACCOUNTANT = (
-    "the accountant follows the protocol: it gives tickets to enrolled clients alone, one for each lane, certifies the "
-    "budgets that arrived with one, as published, and gives the release key away only with the certificate; otherwise "
-    "dishonest shufflers can replace what all other clients sent, and only its local budget protects a report"
-)
-UNWATCHED = "no one who learns the answers watches the clients' connections: their traffic shows who is asked, and when"
-"""Of a sequential round, whose traffic tells as much as hop 1 knows."""
 
 _MAX_REJECTED = 100_000
 """Hashes of reports without a ticket that fit into the message with the grant."""
@@ -54,16 +49,13 @@ SHARPER_SECONDS = 10.0
 """After so many a round's tiers that are left keep the blanket bound: a round waits for its certificate."""
 
 
-def genuine_roster(dishonest: int) -> str:
-    """Returns what a certificate assumes of the clients that were given tickets."""
-    return f"the roster is genuine: of the clients with tickets at most {dishonest} are dishonest"
-
-
 def limit_of(terms: RoundTerms) -> Limit | None:
     """Returns what the ledger may come to with this round, if its manifest limits that."""
-    limit = terms.privacy_limit
-    if limit is None:
-        return None
+    return None if terms.privacy_limit is None else as_limit(terms.privacy_limit)
+
+
+def as_limit(limit: PrivacyLimit) -> Limit:
+    """Returns the ledger's form of a privacy limit."""
     return Limit(limit.total_epsilon, limit.total_delta, limit.max_rounds, limit.fixed_terms)
 
 
@@ -89,6 +81,7 @@ def certify_round(
     if terms.question.sequential is not None:  # only as many need to answer
         released = min(num_reports, manifest.min_batch_size)
     message = pb.Certificate(
+        schema=SCHEMA,
         round_id=terms.round_id,
         manifest_hash=terms.hash,
         batch_digest=last.digest_out,
@@ -101,18 +94,20 @@ def certify_round(
         budget_drops=drop_counts(budgets.dropped),
         unknown_budgets=num_tickets - num_budgets,
         randomizer=randomizer_of(terms.question.mechanism).name,
+        linkage="separate",
+        rounds=1,
     )
-    refusals = [
-        f"{number:,} {what} have a ticket; it must be at least {manifest.min_batch_size:,} of them"
-        for number, what in ((num_reports, "reports"), (num_budgets, "budgets"))
-        if number < manifest.min_batch_size
-    ]
+    least = manifest.min_batch_size
+    refusals: list[Statement[RefusalReason]] = []
+    if num_reports < least:
+        refusals.append(state(RefusalReason.TOO_FEW_REPORTS, reports=num_reports, least=least))
+    if num_budgets < least:
+        refusals.append(state(RefusalReason.TOO_FEW_BUDGETS, budgets=num_budgets, least=least))
     if len(reports.rejected) > _MAX_REJECTED:
-        refusals.append(
-            f"{len(reports.rejected):,} reports have no ticket; it must be at most {_MAX_REJECTED:,} of them"
-        )
+        rejected = len(reports.rejected)
+        refusals.append(state(RefusalReason.TOO_MANY_WITHOUT_TICKET, reports=rejected, most=_MAX_REJECTED))
     if not budgets.counts:  # no honest client's is among them: those are on the grid
-        refusals.append("no budget of this batch is on the grid")
+        refusals.append(state(RefusalReason.NO_BUDGET_ON_GRID))
     if refusals:  # before anything is computed from the budgets
         withhold(message, refusals)
         return message, []
@@ -171,13 +166,13 @@ def certify_into(message: pb.Certificate, terms: RoundTerms, budgets: Sequence[t
     """
     manifest, dishonest = terms.manifest, message.dishonest
     randomizer = randomizer_of(terms.question.mechanism)
-    message.randomizer = randomizer.name
+    message.schema, message.randomizer = SCHEMA, randomizer.name
     if manifest.merge_small_tiers:
         budgets = merge_small_tiers(budgets, terms.smallest_tier)
         message.merged_below = terms.smallest_tier
     if min(count for _, count in budgets) < terms.smallest_tier:
         message.epsilon = math.inf
-        message.refusals.append(f"a tier has fewer than {terms.smallest_tier:,} clients")
+        _add_refusal(message, state(RefusalReason.RARE_BUDGET, least=terms.smallest_tier))
         return []
     multiset = Budgets.from_tiers(
         [(epsilon, count, terms.question.mechanism.budget_delta) for epsilon, count in budgets]
@@ -199,20 +194,12 @@ def certify_into(message: pb.Certificate, terms: RoundTerms, budgets: Sequence[t
     central_delta = max([certificate.delta, *(entry.delta for entry in entries)])
     # Of the budgets that a client may have used, not of those that arrived: a shuffler can forge the latter.
     message.everyone_else_colludes_epsilon = terms.budget_grid[-1]
-    if terms.question.sequential is not None and UNIFORM_ORDER in message.assumptions:
-        message.assumptions.remove(UNIFORM_ORDER)
-        message.assumptions.extend(_sequential_assumptions(terms, message))
-    message.assumptions.extend((genuine_roster(manifest.dishonest), HONEST_ACCOUNTANT))
-    if terms.privacy_limit is not None and terms.privacy_limit.fixed_terms:
-        message.assumptions.append(FIXED_TERMS)
+    del message.assumptions[:]
+    message.assumptions.extend(messages_of(_assumptions(terms, message, certificate)))
     if certificate.grade is not Grade.CERTIFIED:
-        message.refusals.append(f"the grade is {certificate.grade}; only CERTIFIED opens a round")
+        _add_refusal(message, state(RefusalReason.NOT_CERTIFIED, grade=str(certificate.grade)))
     if not central_delta <= manifest.delta:
-        message.refusals.append(
-            f"certified delta is {round_up(central_delta, 3)}; it must be at most {round_down(manifest.delta, 3)}: the "
-            "shuffle adds nothing that could be proved, and what is left is the noise by itself, with a larger delta; "
-            "it takes more clients, or a round with a smaller local delta"
-        )
+        _add_refusal(message, state(RefusalReason.DELTA_ABOVE_LIMIT, delta=central_delta, most=manifest.delta))
     limits = [terms.epsilon_max_of.get(tier.local_epsilon, manifest.epsilon_max) for tier in message.tiers]
     reached = [(tier.local_epsilon, tier.epsilon, limit) for tier, limit in zip(message.tiers, limits, strict=True)]
     if message.unknown_budgets:  # of which each may be any
@@ -225,14 +212,16 @@ def certify_into(message: pb.Certificate, terms: RoundTerms, budgets: Sequence[t
     over = [(epsilon, local, limit) for local, epsilon, limit in reached if not epsilon <= limit]
     if over:
         epsilon, local_epsilon, limit = max(over)
-        whose = "certified epsilon"
+        found = {"epsilon": epsilon, "most": limit, "excess": difference(epsilon, limit)}
         if len(set(terms.epsilon_max_of.values())) > 1:
-            whose = f"certified epsilon of clients with local epsilon {local_epsilon:g}"
-        message.refusals.append(
-            f"{whose} is {round_up(epsilon)}; it must be at most {round_down(limit)} "
-            f"({round_up(difference(epsilon, limit), 3)} too much)"
-        )
+            _add_refusal(message, state(RefusalReason.BUDGET_ABOVE_LIMIT, local_epsilon=local_epsilon, **found))
+        else:
+            _add_refusal(message, state(RefusalReason.EPSILON_ABOVE_LIMIT, **found))
     return entries
+
+
+def _add_refusal(message: pb.Certificate, reason: Statement[RefusalReason]) -> None:
+    message.refusals.extend(messages_of([reason]))
 
 
 def _unknown_budgets_into(
@@ -255,7 +244,7 @@ def _unknown_budgets_into(
         certificate = certify(
             around,
             randomizer,
-            delta=message.delta,
+            delta=terms.manifest.delta,
             dishonest=message.dishonest,
             adaptive_order=terms.question.sequential is not None,
             seconds=SHARPER_SECONDS,
@@ -264,7 +253,8 @@ def _unknown_budgets_into(
         others, largest = list(entries), replace(extra, count=message.unknown_budgets)
         message.numerical_slack = max(message.numerical_slack, certificate.numerical_slack)
         if largest.epsilon > message.epsilon:
-            message.method = certificate.method
+            del message.method[:]
+            message.method.extend(messages_of(certificate.method))
     if at_worst > largest.epsilon:
         largest = replace(largest, epsilon=at_worst, profile=())
     elif alone and not randomizer.spends_local_delta:
@@ -284,57 +274,51 @@ def _beside_a_report(profile: Profile, local_epsilon: float) -> Profile:
     return tuple((epsilon, max(delta, shown_alone(local_epsilon, epsilon))) for epsilon, delta in profile)
 
 
-def refuse(message: pb.Certificate, terms: RoundTerms) -> None:
+def refuse(message: pb.Certificate, terms: RoundTerms, limits_now: Sequence[Limit] = ()) -> None:
     """Refuses a round for its budgets. That it is refused is all that the certificate then tells of them: one bit.
 
     It names all limits of the round, because which of them was not met, and by how much, would tell more.
+
+    limits_now: those of the deployment that are not in the round's manifest.
     """
-    limits = _limits(terms)
-    if len(limits) > 1:
-        unmet = "at least one of these limits is not met; which one, and by how much, is not said"
-    else:
-        unmet = "this limit is not met; by how much is not said"
-    why = f"{unmet}, because it depends on people's budgets: {'; '.join(limits)}"
-    reports_lost = message.num_tickets - message.num_reports
-    if reports_lost or message.unknown_budgets:
-        why += (
-            f". Of {message.num_tickets:,} clients that were given tickets, the reports of {reports_lost:,} and the "
-            f"budgets of {message.unknown_budgets:,} have not arrived, which makes epsilon larger"
-        )
-    withhold(message, [why])
+    now = [state(RefusalReason.LEDGER_LIMIT_NOW, epsilon=limit.epsilon, delta=limit.delta) for limit in limits_now]
+    reasons = [state(RefusalReason.LIMITS_NOT_MET), *_limits(terms), *now]
+    reports_lost, budgets_lost = message.num_tickets - message.num_reports, message.unknown_budgets
+    if reports_lost or budgets_lost:
+        lost = {"tickets": message.num_tickets, "reports": reports_lost, "budgets": budgets_lost}
+        reasons.append(state(RefusalReason.MESSAGES_LOST, **lost))
+    withhold(message, reasons)
 
 
-def _limits(terms: RoundTerms) -> list[str]:
-    """Returns the limits of a round that depend on its budgets, in words; they are in its manifest."""
-    manifest, mechanism, limit = terms.manifest, terms.question.mechanism, limit_of(terms)
+def _limits(terms: RoundTerms) -> list[Statement[RefusalReason]]:
+    """Returns the limits of a round that depend on its budgets; they are in its manifest."""
+    manifest, limit = terms.manifest, limit_of(terms)
     found = []
     if terms.smallest_tier:
-        counted = ", with the rarer smaller ones that are counted with it," if manifest.merge_small_tiers else ""
-        found.append(f"a budget that is used{counted} must be used by at least {terms.smallest_tier:,} clients")
-    if randomizer_of(mechanism).spends_local_delta:
-        found.append(f"the certified delta must be at most {round_down(manifest.delta, 3)}")
+        merged = RefusalReason.MERGED_TIER_LIMIT if manifest.merge_small_tiers else RefusalReason.TIER_LIMIT
+        found.append(state(merged, least=terms.smallest_tier))
+    if randomizer_of(terms.question.mechanism).spends_local_delta:
+        found.append(state(RefusalReason.DELTA_LIMIT, most=manifest.delta))
     smallest, *others = sorted(set(terms.epsilon_max_of.values()))
-    most = round_down(smallest)
     if others:
-        most = f"the limit of each budget, {most} to {round_down(others[-1])}"
-    found.append(f"the certified epsilon must be at most {most}")
+        found.append(state(RefusalReason.EPSILON_LIMITS, least=smallest, most=others[-1]))
+    else:
+        found.append(state(RefusalReason.EPSILON_LIMIT, most=smallest))
     if limit is not None:
-        found.append(
-            f"the ledger must stay within epsilon {round_down(limit.epsilon)} at delta {round_down(limit.delta)} "
-            "('croupier ledger' shows what is spent)"
-        )
-        if terms.question.sequential is not None:
-            found[-1] += ", and a sequential round may be cut short, so its local budgets must fit until it has ended"
+        may_end = terms.question.sequential is not None
+        ledger = RefusalReason.SEQUENTIAL_LEDGER_LIMIT if may_end else RefusalReason.LEDGER_LIMIT
+        found.append(state(ledger, epsilon=limit.epsilon, delta=limit.delta))
     return found
 
 
-def withhold(message: pb.Certificate, refusals: Sequence[str]) -> None:
+def withhold(message: pb.Certificate, refusals: Sequence[Statement[RefusalReason]]) -> None:
     """Refuses a round; nothing that depends on the budgets stays in its certificate.
 
     What stays is how many messages have a ticket, and what follows from that and the manifest.
     """
     message.CopyFrom(
         pb.Certificate(
+            schema=SCHEMA,
             round_id=message.round_id,
             manifest_hash=message.manifest_hash,
             batch_digest=message.batch_digest,
@@ -348,24 +332,40 @@ def withhold(message: pb.Certificate, refusals: Sequence[str]) -> None:
             budget_drops=message.budget_drops,
             randomizer=message.randomizer,
             commitments=message.commitments,
+            linkage=message.linkage,
+            rounds=message.rounds,
             epsilon=math.inf,
-            refusals=refusals,
+            refusals=messages_of(refusals),
         )
     )
 
 
-def _sequential_assumptions(terms: RoundTerms, message: pb.Certificate) -> list[str]:
-    order, users = terms.question.sequential, message.num_reports
-    if message.HasField("num_answers"):
-        answered = f"{message.num_answers} of {users} clients answered"
-    else:
-        answered = f"at least {min(users, terms.manifest.min_batch_size)} of {users} clients answer"
-    return [
-        "the first shuffler is honest: it drew the order of the clients at random and keeps it secret",
-        f"{answered}, each once, and which clients do not answer does not depend on the data",
-        UNWATCHED,
-        f"an answer is passed on {order.period_ms if order else 0} ms after it was asked for: its time tells nothing",
+def _assumptions(terms: RoundTerms, message: pb.Certificate, certificate: Certificate) -> list[Statement[Assumption]]:
+    """Returns the assumptions of a batch's certificate, and those that a round adds."""
+    found = list(certificate.assumptions)
+    order, uniform = terms.question.sequential, state(Assumption.UNIFORM_ORDER)
+    if order is not None and uniform in found:
+        found.remove(uniform)
+        clients = message.num_reports
+        answered = state(
+            Assumption.CLIENTS_WILL_ANSWER, least=min(clients, terms.manifest.min_batch_size), clients=clients
+        )
+        if message.HasField("num_answers"):
+            answered = state(Assumption.CLIENTS_ANSWERED, answered=message.num_answers, clients=clients)
+        found += [
+            state(Assumption.HONEST_FIRST_SHUFFLER),
+            answered,
+            state(Assumption.INDEPENDENT_ABSENCE),
+            state(Assumption.UNWATCHED),
+            state(Assumption.ANSWER_PERIOD, period_ms=order.period_ms),
+        ]
+    found += [
+        state(Assumption.GENUINE_ROSTER, dishonest=terms.manifest.dishonest),
+        state(Assumption.HONEST_ACCOUNTANT),
     ]
+    if terms.privacy_limit is not None and terms.privacy_limit.fixed_terms:
+        found.append(state(Assumption.FIXED_TERMS))
+    return found
 
 
 def entries_of(
@@ -399,19 +399,17 @@ def entries_of(
 
 
 def _fill(message: pb.Certificate, certificate: Certificate, budgets: Budgets) -> None:
-    message.epsilon = certificate.epsilon
-    message.grade = certificate.grade
-    message.method = certificate.method
-    message.assumptions.extend(certificate.assumptions)
-    message.numerical_slack = certificate.numerical_slack
+    found = certificate.to_message()
+    del found.tiers[:]
     # Estimates need every budget with its count; a certificate of very many budgets answers them in groups.
     for tier in budgets.tiers:
         group = certificate.tier_of(tier.local_epsilon)
-        message.tiers.add(
-            local_epsilon=tier.local_epsilon, local_delta=tier.local_delta, count=tier.count, epsilon=group.epsilon
+        found.tiers.add(
+            local_epsilon=tier.local_epsilon,
+            local_delta=tier.local_delta,
+            count=tier.count,
+            epsilon=group.epsilon,
+            delta=group.delta,
+            up_to=bool(message.merged_below),  # else every budget of the grid has its own
         )
-    for bound in certificate.comparison:
-        message.comparison.add(name=bound.name, epsilon=bound.epsilon, grade=bound.grade, status=bound.status)
-    if certificate.lower_bound is not None:
-        message.lower_bound_epsilon = certificate.lower_bound.epsilon
-        message.lower_bound_attack = certificate.lower_bound.attack
+    message.MergeFrom(found)

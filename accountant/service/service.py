@@ -12,97 +12,145 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from typing import Any, TypeVar
 
 from croupier.accountant.certification import certify
 from croupier.accountant.mechanisms.registry import randomizer_of
-from croupier.accountant.service.ledger import Entry, Ledger
+from croupier.accountant.service.ledger import Entry, Ledger, Limit
 from croupier.accountant.service.round_certificate import (
     after_sequential,
+    as_limit,
     certify_round,
     limit_of,
     refuse,
     reserved,
     withhold,
 )
-from croupier.accountant.service.tickets import TicketService
+from croupier.accountant.service.tickets import (
+    TicketCheck,
+    TicketDesk,
+    make_keys,
+    put_public_keys,
+    ticket_lane_work,
+)
+from croupier.net.tls import Context
 from croupier.protocol.batches import read_commitments
+from croupier.protocol.codes import RefusalReason
 from croupier.protocol.envelope import HOP_ACCOUNTANT
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import Kind
 from croupier.protocol.manifest import RoundTerms, canonical
 from croupier.protocol.mechanisms import KaryResponse
+from croupier.protocol.statements import messages_of, state
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
-from croupier.runtime.service import RELEASE_KEY, SEQUENTIAL_REPORT, Stopwatch
-from croupier.runtime.tls import Context
+from croupier.runtime.admission import Admission
+from croupier.runtime.clock import Stopwatch
+from croupier.runtime.kinds import DocumentKind, KeyPurpose
+from croupier.runtime.lane_opener import LaneOpener
+from croupier.runtime.lane_receiver import BehindTheChain, LaneReceiver, LaneSource
+from croupier.runtime.lane_sender import LaneSender
+from croupier.runtime.peers import Peers
+from croupier.runtime.registration import Registration
+from croupier.runtime.retention import Retention
+from croupier.runtime.round_control import RoundControl, is_before_certificate
+from croupier.runtime.round_engine import RoundEngine
+from croupier.runtime.service import RoundService
+from croupier.runtime.setup import ServiceSetup
+from croupier.runtime.steps import StoreStep
 from croupier.runtime.transaction import RoundRow, Transaction
 
 __all__ = ["AccountantService"]
 
 T = TypeVar("T")
-_CERTIFICATE = "certificate"
-_LAST_CERTIFICATE = "last-certificate"
-_REJECTED = "rejected"
-_NO_MORE = (
-    "rounds have shown how many clients used each budget, or that a limit was not met, as many as the privacy limit "
-    "allows; nothing about the budgets of this one is said"
-)
+_EARLY_LANES = (pb.LANE_TICKET,)
+"""No budget is opened before its batch has been handed over and found complete."""
+_TAKING_TICKETS = (pb.ROUND_STATE_OPEN, pb.ROUND_STATE_CLOSED)
+"""The analyzer hands tickets in until the certificate."""
 
 
-class AccountantService(TicketService):
-    """The only holder of the release key until it has granted the round."""
+class AccountantService(RoundService, stubs.AccountantServicer):
+    """The only holder of the release key until it has granted the round.
 
-    passing = (_REJECTED,)
-    lasting = (_CERTIFICATE, _LAST_CERTIFICATE)
+    Attributes:
+        desk: gives tickets.
+        check: checks the tickets of both lanes.
+    """
 
-    def hop(self, terms: RoundTerms) -> int:
-        """Returns the accountant's place in the onion, behind the chain."""
-        return HOP_ACCOUNTANT
+    def __init__(self, setup: ServiceSetup) -> None:
+        self.store = setup.store
+        self.metrics = setup.metrics
+        self.cluster = setup.cluster
+        self.peers = Peers(setup)
+        self.position = BehindTheChain(HOP_ACCOUNTANT, (pb.LANE_PARAMETER,))
+        self.engine = RoundEngine(
+            setup,
+            self.peers,
+            {
+                pb.ROUND_STATE_CLOSED: self._certify,
+                pb.ROUND_STATE_CERTIFIED: self._grant,
+                pb.ROUND_STATE_SEQUENTIAL: self._end_sequential,
+            },
+            ephemeral_documents=(DocumentKind.REJECTED,),
+            on_end=self._stop_round,
+        )
+        self.opener = LaneOpener(setup, ticket_lane_work, early=_EARLY_LANES)
+        self.sender = LaneSender(setup, self.engine)
+        tickets = LaneSource(lambda terms: terms.manifest.analyzer.service, _TAKING_TICKETS)
+        self.receiver = LaneReceiver(
+            setup, self.peers, self.engine, self.opener, self.position, {pb.LANE_TICKET: tickets}
+        )
+        self.control = RoundControl(
+            setup,
+            self.peers,
+            self.engine,
+            make_keys=make_keys,
+            put_public_keys=put_public_keys,
+            withdrawable=_withdrawable,
+        )
+        self.admission = Admission(setup.store, setup.pool, "tickets")
+        self.registration = Registration(self.admission, self.peers)
+        self.retention = Retention(
+            setup,
+            self.engine,
+            self.control,
+            kept_documents=(DocumentKind.CERTIFICATE, DocumentKind.LAST_CERTIFICATE),
+            on_deletion=self.admission.reload_roster,
+        )
+        self.desk = TicketDesk(setup, self.engine, self.admission)
+        self.check = TicketCheck(setup, self.opener)
+        self._ledger_turn = asyncio.Lock()
 
-    async def warm(self) -> None:
-        """Loads the numeric libraries, which the bounds import when they are first needed."""
+    async def start(self) -> None:
+        """Loads the numeric libraries, which the bounds import when they are first needed, and drives rounds on."""
         await asyncio.to_thread(certify, [1.0] * 10, randomizer_of(KaryResponse(3)), delta=1e-3)
+        await super().start()
 
-    async def advance(self, row: RoundRow, terms: RoundTerms) -> bool:
-        """Certifies, grants, or ends a sequential round; see `RoundDriver.advance`."""
-        if row.state == pb.ROUND_STATE_CLOSED:
-            return await self._certify(terms)
-        if row.state == pb.ROUND_STATE_CERTIFIED:
-            await self._grant(terms)
-        elif row.state == pb.ROUND_STATE_SEQUENTIAL:
-            return await self._end_sequential(terms)
-        else:
-            return False
-        return True
+    def _stop_round(self, round_id: str) -> None:
+        self.desk.stop_round(round_id)
 
-    def withdrawable(self, tx: Transaction, row: RoundRow) -> bool:
-        """See `RoundDriver.withdrawable`; a sequential round also until its answers are certified.
-
-        The ledger has such a round as if there were no amplification (`reserved`), which a withdrawal does not change:
-        how many answers the analyzer has seen by then is not known.
-        """
-        is_sequential = row.state == pb.ROUND_STATE_SEQUENTIAL
-        return super().withdrawable(tx, row) or (is_sequential and tx.document(row.round_id, _LAST_CERTIFICATE) is None)
+    @property
+    def num_waiting_submissions(self) -> int:
+        """How many requests for tickets are not answered yet."""
+        return self.admission.num_pending
 
     # ------------------------------------------------------------- certify
 
     async def _certify(self, terms: RoundTerms) -> bool:
         """Certifies the round once both lanes are here; returns False until then."""
         watch = Stopwatch()
-        await self.open_all(terms, pb.LANE_PARAMETER)
-        reports = await self.reports_with_tickets(terms)
+        await self.opener.open_all(terms, pb.LANE_PARAMETER)
+        reports = await self.check.reports_with_tickets(terms)
         if reports is None:
             return False
         handover = await self.store.run(
-            "read the commitments", lambda tx: tx.document(terms.round_id, "commitments-in")
+            StoreStep.READ_COMMITMENTS, lambda tx: tx.document(terms.round_id, DocumentKind.COMMITMENTS_IN)
         )
         signed = pb.HandOverRequest.FromString(handover or b"").commitments
-        chain = read_commitments(signed, terms, self.deployment.pinned(terms.created_unix_s), terms.num_hops)
-        budgets = await self.budgets_with_tickets(terms)
-        num_tickets = await self.num_tickets(terms)
+        chain = read_commitments(signed, terms, self.peers.pinned_at(terms), terms.num_hops)
+        budgets = await self.check.budgets_with_tickets(terms)
+        num_tickets = await self.desk.num_tickets(terms)
         certificate, entries = await self._search(certify_round, terms, chain, budgets, reports, num_tickets)
         if terms.question.sequential is not None and certificate.granted:
             entries = await self._search(reserved, terms, certificate)
@@ -114,9 +162,8 @@ class AccountantService(TicketService):
         self.metrics.drops(pb.LANE_TICKET, reports.dropped)
         self.metrics.drops(pb.LANE_PARAMETER, budgets.dropped)
         self.metrics.stage("certify", watch.read()[0])
-        await self.store.erase()
-        self.giving.pop(terms.round_id, None)
-        self.admission.forget(terms.round_id)
+        await self.store.shred()
+        self.desk.stop_round(terms.round_id)
         return True
 
     async def _search(self, work: Callable[..., T], *args: Any) -> T:
@@ -137,21 +184,23 @@ class AccountantService(TicketService):
 
         Returns the outcome, as `Metrics.certificate` names it.
         """
-        limit = limit_of(terms)
-        may_show = limit is None or await self.store.run(
-            "count the rounds shown", lambda tx: Ledger(tx.connection).may_show(terms.round_id, limit)
-        )
-        if limit is not None and not may_show:
-            withhold(certificate, [f"{limit.max_rounds} {_NO_MORE}"])
-        elif certificate.granted and limit is not None:
+        limits = self._limits(terms)
+        full = [limit for limit in limits if not await self._may_show(terms, limit)]
+        may_show = not full
+        if full:
+            withhold(certificate, [state(RefusalReason.ROUNDS_SHOWN, rounds=full[0].max_rounds)])
+        elif certificate.granted:
             # A sequential round asks for what it may come to, so that no later amendment can exceed the limit.
-            refusal = await self.store.run(
-                "ask the ledger",
-                lambda tx: Ledger(tx.connection).refusal(terms.round_id, entries, limit),
-            )
-            if refusal is not None:
-                refuse(certificate, terms)
-        document = self.identity.signed(Kind.CERTIFICATE, canonical(certificate)).SerializeToString()
+            refusals = [
+                await self.store.run(
+                    StoreStep.ASK_LEDGER,
+                    lambda tx: Ledger(tx.connection).refusal(terms.round_id, entries, limit),  # noqa: B023
+                )
+                for limit in limits
+            ]
+            if any(refusals):
+                refuse(certificate, terms, [limit for limit in limits if limit != limit_of(terms)])
+        document = self.peers.identity.signed(Kind.CERTIFICATE, canonical(certificate)).SerializeToString()
 
         def keep(tx: Transaction) -> None:
             if may_show:  # a refusal tells something of the budgets, too
@@ -165,57 +214,73 @@ class AccountantService(TicketService):
                     merged=terms.manifest.merge_small_tiers,
                     unknown=certificate.unknown_budgets > 0,
                 )
-            tx.put_document(terms.round_id, _CERTIFICATE, document)
-            tx.add_cost(terms.round_id, "tickets", *self.giving.get(terms.round_id, (0.0, 0.0)))
+            tx.put_document(terms.round_id, DocumentKind.CERTIFICATE, document)
+            tx.add_cost(terms.round_id, "tickets", *self.desk.cost(terms.round_id))
             tx.add_cost(terms.round_id, "certify", *watch.read())
             if certificate.granted:
-                tx.put_document(terms.round_id, _REJECTED, rejected)
+                tx.put_document(terms.round_id, DocumentKind.REJECTED, rejected)
             else:
-                tx.destroy_keys(terms.round_id)
+                tx.shred_keys(terms.round_id)
             tx.update_round(terms.round_id, state=pb.ROUND_STATE_CERTIFIED)
 
-        await self.store.run("enter the certificate", keep)
+        await self.store.run(StoreStep.ENTER_CERTIFICATE, keep)
         return "granted" if certificate.granted else "refused"
 
-    @cached_property
-    def _ledger_turn(self) -> asyncio.Lock:
-        return asyncio.Lock()
+    def _limits(self, terms: RoundTerms) -> list[Limit]:
+        """Returns the limit in the round's manifest, and that of the deployment if it is another one by now.
+
+        The people of later rounds have been promised the latter, over all rounds.
+        """
+        limits = [limit_of(terms), *([as_limit(now)] if (now := self.peers.deployment.privacy_limit) else [])]
+        return [limit for limit in dict.fromkeys(limits) if limit is not None]
+
+    async def _may_show(self, terms: RoundTerms, limit: Limit) -> bool:
+        return await self.store.run(
+            StoreStep.COUNT_ROUNDS_SHOWN, lambda tx: Ledger(tx.connection).may_show(terms.round_id, limit)
+        )
 
     # ------------------------------------------------------------- release
 
-    async def _grant(self, terms: RoundTerms) -> None:
+    async def _grant(self, terms: RoundTerms) -> bool:
+        """Sends the certificate to the analyzer, with the release key if it grants the round."""
         document, rejected = await self.store.run(
-            "read the certificate to grant",
-            lambda tx: (tx.document(terms.round_id, _CERTIFICATE), tx.document(terms.round_id, _REJECTED)),
+            StoreStep.READ_CERTIFICATE_TO_GRANT,
+            lambda tx: (
+                tx.document(terms.round_id, DocumentKind.CERTIFICATE),
+                tx.document(terms.round_id, DocumentKind.REJECTED),
+            ),
         )
         signed = pb.Signed.FromString(document or b"")
-        keys = await self.store.run("read the release key", lambda tx: tx.keys(terms.round_id))
+        keys = await self.store.run(StoreStep.READ_RELEASE_KEY, lambda tx: tx.keys(terms.round_id))
         granted = pb.Certificate.FromString(signed.payload).granted
         request = pb.GrantRequest(
             round_id=terms.round_id,
             certificate=signed,
-            release_private_key=keys[RELEASE_KEY].private if granted else b"",
+            release_private_key=keys[KeyPurpose.RELEASE].private if granted else b"",
             rejected=rejected or b"",
         )
         analyzer = terms.manifest.analyzer.service
-        await self.persist(terms.round_id, analyzer, lambda to: stubs.AnalyzerStub(to).Grant, request)
+        await self.engine.call_until_answered(
+            terms.round_id, analyzer, lambda to: stubs.AnalyzerStub(to).Grant, request
+        )
 
         def finish(tx: Transaction) -> None:
             state = pb.ROUND_STATE_RELEASED if granted else pb.ROUND_STATE_REFUSED
             if granted and terms.question.sequential is not None:
                 state = pb.ROUND_STATE_SEQUENTIAL
             tx.update_round(terms.round_id, state=state, bytes_sent=request.ByteSize())
-            self.forget(tx, terms.round_id)
+            self.engine.shred_round(tx, terms.round_id)
 
-        await self.store.run("finish the grant", finish)
+        await self.store.run(StoreStep.FINISH_GRANT, finish)
+        return True
 
     # ------------------------------------------------------------- sequential rounds
 
     async def _end_sequential(self, terms: RoundTerms) -> bool:
         """Certifies the clients that answered, once the asking has ended; returns False until then."""
-        kinds = (_CERTIFICATE, SEQUENTIAL_REPORT, _LAST_CERTIFICATE)
+        kinds = (DocumentKind.CERTIFICATE, DocumentKind.SEQUENTIAL_REPORT, DocumentKind.LAST_CERTIFICATE)
         read = await self.store.run(
-            "read what the sequential part came to",
+            StoreStep.READ_SEQUENTIAL_OUTCOME,
             lambda tx: [tx.document(terms.round_id, kind) for kind in kinds],
         )
         first, ended, document = read
@@ -229,32 +294,53 @@ class AccountantService(TicketService):
         state = pb.ROUND_STATE_RELEASED if pb.Certificate.FromString(signed.payload).granted else pb.ROUND_STATE_REFUSED
         analyzer = terms.manifest.analyzer.service
         request = pb.GrantRequest(round_id=terms.round_id, certificate=signed)
-        await self.persist(terms.round_id, analyzer, lambda to: stubs.AnalyzerStub(to).Grant, request)
-        await self.store.run("finish the last certificate", lambda tx: tx.update_round(terms.round_id, state=state))
+        await self.engine.call_until_answered(
+            terms.round_id, analyzer, lambda to: stubs.AnalyzerStub(to).Grant, request
+        )
+        await self.store.run(StoreStep.FINISH_LAST_CERTIFICATE, lambda tx: tx.update_round(terms.round_id, state=state))
         return True
 
     async def _certify_sequential(self, terms: RoundTerms, first: pb.Certificate, report: pb.SequentialReport) -> bytes:
-        """Returns the signed last certificate, which is durable; the ledger has what it says then."""
+        """Returns the signed last certificate, which is durable; the ledger has what it says then.
+
+        Where clients were skipped, what was entered with the grant stays: that they were absent for reasons that do not
+        depend on when they were asked is an assumption of the certificate, and the ledger does not build on it.
+        """
         certificate, entries = await self._search(after_sequential, terms, first, report.num_answers)
         shown = entries
-        limit = limit_of(terms)
+        amends = report.num_answers > 0 and report.num_skipped == 0
         async with self._ledger_turn:
-            if limit is not None:
-                entries, refusal = await self.store.run(
-                    "ask the ledger again",
-                    lambda tx: Ledger(tx.connection).amendment(terms.round_id, shown, limit),
+            for limit in self._limits(terms) if amends else ():
+                kept, refusal = await self.store.run(
+                    StoreStep.ASK_LEDGER_AGAIN,
+                    lambda tx: Ledger(tx.connection).amendment(terms.round_id, shown, limit),  # noqa: B023
                 )
-                certificate.refusals.extend([refusal] if refusal else [])
+                entries = kept if kept != shown else entries
+                certificate.refusals.extend(messages_of([refusal] if refusal else []))
             certificate.granted = not certificate.refusals
-            document = self.identity.signed(Kind.CERTIFICATE, canonical(certificate)).SerializeToString()
+            document = self.peers.identity.signed(Kind.CERTIFICATE, canonical(certificate)).SerializeToString()
 
             def keep(tx: Transaction) -> None:
-                if report.num_answers:  # else what was entered with the grant stays
+                if amends:
                     Ledger(tx.connection).amend(terms.round_id, entries)
-                tx.put_document(terms.round_id, _LAST_CERTIFICATE, document)
+                tx.put_document(terms.round_id, DocumentKind.LAST_CERTIFICATE, document)
 
-            await self.store.run("amend the ledger", keep)
+            await self.store.run(StoreStep.AMEND_LEDGER, keep)
         return document
+
+    # ------------------------------------------------------------- Accountant
+
+    async def RegisterClients(self, request: pb.RegisterClientsRequest, context: Context) -> pb.RegisterClientsResponse:  # noqa: N802
+        """See `Registration.register`."""
+        return await self.registration.register(request, context)
+
+    async def RevokeClients(self, request: pb.RevokeClientsRequest, context: Context) -> pb.RevokeClientsResponse:  # noqa: N802
+        """See `Registration.revoke`."""
+        return await self.registration.revoke(request, context)
+
+    async def GetTickets(self, request: pb.GetTicketsRequest, context: Context) -> pb.GetTicketsResponse:  # noqa: N802
+        """See `TicketDesk.give`."""
+        return await self.desk.give(request)
 
     async def GetCertificate(  # noqa: N802
         self, request: rpc.GetCertificateRequest, context: Context
@@ -267,9 +353,32 @@ class AccountantService(TicketService):
 
         def read(tx: Transaction) -> bytes | None:
             tx.round(request.round_id)
-            return tx.document(request.round_id, _LAST_CERTIFICATE) or tx.document(request.round_id, _CERTIFICATE)
+            return tx.document(request.round_id, DocumentKind.LAST_CERTIFICATE) or tx.document(
+                request.round_id, DocumentKind.CERTIFICATE
+            )
 
-        document = await self.store.run("show the certificate", read)
+        document = await self.store.run(StoreStep.SHOW_CERTIFICATE, read)
         if document is None:
             raise Refusal(Code.NOT_READY, f"round {request.round_id!r} is not certified yet")
         return rpc.GetCertificateResponse(certificate=pb.Signed.FromString(document))
+
+    # ------------------------------------------------------------- Delivery
+
+    async def Deliver(self, request: pb.DeliverRequest, context: Context) -> pb.DeliverResponse:  # noqa: N802
+        """See `LaneReceiver.deliver`; the round goes on when both lanes are here."""
+        response = await super().Deliver(request, context)
+        if request.lane == pb.LANE_TICKET:
+            self.engine.wake(request.round_id)
+        return response
+
+
+def _withdrawable(tx: Transaction, row: RoundRow) -> bool:
+    """Until the round is certified, a sequential round also until its answers are.
+
+    The ledger has such a round as if there were no amplification (`reserved`), which a withdrawal does not change:
+    how many answers the analyzer has seen by then is not known.
+    """
+    is_sequential = row.state == pb.ROUND_STATE_SEQUENTIAL
+    return is_before_certificate(tx, row) or (
+        is_sequential and tx.document(row.round_id, DocumentKind.LAST_CERTIFICATE) is None
+    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -18,23 +18,38 @@ from croupier.protocol.batches import digest_of_hashes
 from croupier.protocol.envelope import HOP_ACCOUNTANT, KeyPair, generate_key_pair
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.names import PrivateKey
 from croupier.protocol.onion import BUDGET_BYTES, BUDGET_RECORD_BYTES, UNOPENED, decode_budget, onion_of
 from croupier.protocol.randomness import SystemRandom
 from croupier.protocol.tickets import BLINDED_BYTES, TicketIssuer
 from croupier.protocol.v1 import messages_pb2 as pb
-from croupier.protocol.v1 import services_pb2_grpc as stubs
-from croupier.runtime.admission import MAX_PER_CALL
-from croupier.runtime.service import ENVELOPE_KEY, RELEASE_KEY, AdmittingService, ServiceSetup, Stopwatch
+from croupier.runtime.admission import MAX_PER_CALL, Admission
+from croupier.runtime.clock import Stopwatch
+from croupier.runtime.kinds import Direction, KeyPurpose
+from croupier.runtime.lane_opener import LaneOpener
+from croupier.runtime.round_control import envelope_keys
+from croupier.runtime.round_engine import RoundEngine
+from croupier.runtime.setup import ServiceSetup
+from croupier.runtime.steps import StoreStep
 from croupier.runtime.tasks import DOES_NOT_OPEN, HASH_BYTES, NO_TICKET, OPENED, LaneWork
-from croupier.runtime.tls import Context
 
-__all__ = ["BudgetsFound", "ReportsFound", "TicketService"]
+__all__ = [
+    "TICKET_KEYS",
+    "BudgetsFound",
+    "ReportsFound",
+    "TicketCheck",
+    "TicketDesk",
+    "make_keys",
+    "put_public_keys",
+    "ticket_lane_work",
+]
 
-_KEYS: dict[pb.Lane.ValueType, str] = {pb.LANE_REPORT: "report-tickets", pb.LANE_PARAMETER: "parameter-tickets"}
+TICKET_KEYS = {pb.LANE_REPORT: KeyPurpose.REPORT_TICKETS, pb.LANE_PARAMETER: KeyPurpose.PARAMETER_TICKETS}
+"""The purposes of the keys that sign the tickets of each lane."""
 _REASONS = {DOES_NOT_OPEN: "does-not-open", NO_TICKET: "no-ticket"}
 _REPEATED = "repeated"
 _MEANING = {pb.SUBMISSION_CODE_ALREADY_EXISTS: pb.SUBMISSION_CODE_TICKETS_GIVEN}
-"""What a code of admission is called where it is about tickets."""
+"""Admission's codes that have another name in an answer about tickets."""
 
 
 @dataclass(frozen=True)
@@ -71,56 +86,61 @@ class ReportsFound:
     dropped: dict[str, int]
 
 
-class TicketService(AdmittingService, stubs.AccountantServicer):
-    """The part of the accountant that gives and checks tickets."""
+def make_keys(suite: str) -> dict[KeyPurpose, KeyPair]:
+    """Returns the round's envelope and release keys, and of its two ticket keys the seeds.
 
-    admits = "tickets"
-    lanes_in = (pb.LANE_PARAMETER,)
+    Raises:
+        ValueError: there is no such HPKE suite.
+    """
+    keys = envelope_keys(suite) | {KeyPurpose.RELEASE: generate_key_pair(suite)}
+    for lane, purpose in TICKET_KEYS.items():
+        seed = SystemRandom().block(32)
+        keys[purpose] = KeyPair(TicketIssuer(seed, lane).public_key, PrivateKey(seed))
+    return keys
 
-    def __init__(self, setup: ServiceSetup) -> None:
-        super().__init__(setup)
-        self.giving: dict[str, tuple[float, float]] = {}  # what it has cost, kept with the certificate
 
-    def fresh_keys(self, suite: str) -> dict[str, KeyPair]:
-        """Returns the round's envelope and release keys and its two ticket keys, of which seeds are kept."""
-        keys = super().fresh_keys(suite) | {RELEASE_KEY: generate_key_pair(suite)}
-        for lane, purpose in _KEYS.items():
-            seed = SystemRandom().block(32)
-            keys[purpose] = KeyPair(TicketIssuer(seed, lane).public_key, seed)
-        return keys
+def put_public_keys(public: pb.RoundKeys, keys: Mapping[KeyPurpose, KeyPair]) -> None:
+    """Writes the public halves of the release key and the ticket keys."""
+    public.release_public_key = keys[KeyPurpose.RELEASE].public
+    public.report_ticket_key = keys[TICKET_KEYS[pb.LANE_REPORT]].public
+    public.parameter_ticket_key = keys[TICKET_KEYS[pb.LANE_PARAMETER]].public
 
-    def round_keys(self, round_id: str, keys: dict[str, KeyPair]) -> pb.RoundKeys:
-        """Returns the public halves as they stand in the manifest."""
-        public = super().round_keys(round_id, keys)
-        public.release_public_key = keys[RELEASE_KEY].public
-        public.report_ticket_key = keys[_KEYS[pb.LANE_REPORT]].public
-        public.parameter_ticket_key = keys[_KEYS[pb.LANE_PARAMETER]].public
-        return public
 
-    def senders(self, terms: RoundTerms) -> dict[pb.Lane.ValueType, str]:
-        """Returns who delivers each lane: the last hop the budgets, and the analyzer the tickets of the reports."""
-        return super().senders(terms) | {pb.LANE_TICKET: terms.manifest.analyzer.service}
+def ticket_lane_work(terms: RoundTerms, keys: Mapping[KeyPurpose, KeyPair], lane: pb.Lane.ValueType) -> LaneWork:
+    """Opens the budgets, and checks the tickets of both lanes."""
+    if lane == pb.LANE_TICKET:
+        check = partial(check_reports, keys[TICKET_KEYS[pb.LANE_REPORT]].private, terms.hash)
+        return LaneWork(len(UNOPENED), HASH_BYTES, check)
+    layer = onion_of(terms).layer(pb.LANE_PARAMETER, HOP_ACCOUNTANT)
+    seed = keys[TICKET_KEYS[pb.LANE_PARAMETER]].private
+    work = partial(
+        open_budgets, terms.suite, keys[KeyPurpose.ENVELOPE].private, layer.label, layer.plain_size, seed, terms.hash
+    )
+    return LaneWork(layer.sealed_size, BUDGET_RECORD_BYTES, work)
 
-    def taking(self, lane: pb.Lane.ValueType) -> Collection[pb.RoundState.ValueType]:
-        """Returns the states in which something new of a lane is taken: of tickets until the certificate."""
-        return (*super().taking(lane), *([pb.ROUND_STATE_CLOSED] if lane == pb.LANE_TICKET else []))
 
-    async def Deliver(self, request: pb.DeliverRequest, context: Context) -> pb.DeliverResponse:  # noqa: N802
-        """Takes one chunk of a lane, and goes on when both lanes are here; see `Delivery.Deliver`.
+class TicketDesk:
+    """Gives admitted clients their tickets while a round is open."""
 
-        Raises:
-            Refusal: NOT_YOUR_CALL, UNKNOWN_ROUND, BAD_REQUEST, BAD_BATCH, CONFLICT, WRONG_STATE, each as there.
-        """
-        response = await super().Deliver(request, context)
-        if request.lane == pb.LANE_TICKET:
-            self.wake(request.round_id)
-        return response
+    def __init__(self, setup: ServiceSetup, engine: RoundEngine, admission: Admission) -> None:
+        self._store = setup.store
+        self._pool = setup.pool
+        self._clock = setup.clock
+        self._metrics = setup.metrics
+        self._engine = engine
+        self._admission = admission
+        self._costs: dict[str, tuple[float, float]] = {}  # wall and CPU seconds, stored with the certificate
 
-    # ------------------------------------------------------------- giving
+    def cost(self, round_id: str) -> tuple[float, float]:
+        """Returns the wall and CPU seconds that the tickets of a round have cost."""
+        return self._costs.get(round_id, (0.0, 0.0))
 
-    async def GetTickets(  # noqa: N802
-        self, request: pb.GetTicketsRequest, context: Context
-    ) -> pb.GetTicketsResponse:
+    def stop_round(self, round_id: str) -> None:
+        """Deletes from memory what a round needs while tickets are given."""
+        self._costs.pop(round_id, None)
+        self._admission.stop_round(round_id)
+
+    async def give(self, request: pb.GetTicketsRequest) -> pb.GetTicketsResponse:
         """Gives admitted clients their tickets, one for each lane and round, without seeing what they are for.
 
         Raises:
@@ -131,13 +151,13 @@ class TicketService(AdmittingService, stubs.AccountantServicer):
             raise Refusal(
                 Code.BAD_REQUEST, f"{len(request.requests)} requests in one call; there must be 1..{MAX_PER_CALL}"
             )
-        terms = await self.terms(request.round_id)
+        terms = await self._engine.terms(request.round_id)
         closed = pb.GetTicketsResponse(codes=[pb.SUBMISSION_CODE_ROUND_CLOSED] * len(request.requests))
         deadline = terms.manifest.close_deadline_unix_s
-        if deadline and self.clock.now() >= deadline:
+        if deadline and self._clock.now() >= deadline:
             return closed
         watch = Stopwatch()
-        codes, cpu_s = await self.admission.submit(terms, 2 * BLINDED_BYTES, request.requests)
+        codes, cpu_s = await self._admission.submit(terms, 2 * BLINDED_BYTES, request.requests)
         watch.workers_cpu_s += cpu_s
         granted = [
             one.envelope
@@ -147,48 +167,34 @@ class TicketService(AdmittingService, stubs.AccountantServicer):
         response = pb.GetTicketsResponse(codes=[_MEANING.get(code, code) for code in codes])
         if not granted:
             return response
-        keys = await self.store.run("read the ticket keys", lambda tx: tx.keys(terms.round_id))
+        keys = await self._store.run(StoreStep.READ_TICKET_KEYS, lambda tx: tx.keys(terms.round_id))
         if not keys:  # the round is over
             return closed
-        (reports, budgets), cpu_s = await self.pool.run(evaluate_both, _seeds(keys), granted)
+        (reports, budgets), cpu_s = await self._pool.run(
+            evaluate_both, {lane: keys[purpose].private for lane, purpose in TICKET_KEYS.items()}, granted
+        )
         response.report_evaluations, response.parameter_evaluations = reports, budgets
         watch.workers_cpu_s += cpu_s
         spent = watch.read()
-        before = self.giving.get(terms.round_id, (0.0, 0.0))
-        self.giving[terms.round_id] = before[0] + spent[0], before[1] + spent[1]
-        self.metrics.stage("tickets", spent[0])
+        before = self.cost(terms.round_id)
+        self._costs[terms.round_id] = before[0] + spent[0], before[1] + spent[1]
+        self._metrics.stage("tickets", spent[0])
         return response
-
-    def dismiss(self, round_id: str) -> None:
-        """See `RoundDriver.dismiss`."""
-        super().dismiss(round_id)
-        self.giving.pop(round_id, None)
 
     async def num_tickets(self, terms: RoundTerms) -> int:
         """Returns how many clients have been given tickets: at most so many messages of a lane are genuine.
 
         A ticket is counted durably before it is given, so those in lanes that have arrived are counted.
         """
-        return await self.store.run("count the tickets", lambda tx: tx.num_submissions(terms.round_id))
+        return await self._store.run(StoreStep.COUNT_TICKETS, lambda tx: tx.num_submissions(terms.round_id))
 
-    # ------------------------------------------------------------- checking
 
-    def open_soon(self, terms: RoundTerms, lane: pb.Lane.ValueType, in_s: float = 0.0) -> None:
-        """See `Opening.open_soon`; no budget is opened before its batch is handed over and found complete."""
-        if lane != pb.LANE_PARAMETER:
-            super().open_soon(terms, lane, in_s)
+class TicketCheck:
+    """Reads both lanes once they are here, and keeps the messages that have a ticket."""
 
-    def lane_work(self, terms: RoundTerms, keys: Mapping[str, KeyPair], lane: pb.Lane.ValueType) -> LaneWork:
-        """See `Opening.lane_work`: budgets are opened, and the tickets of both lanes checked."""
-        if lane == pb.LANE_TICKET:
-            check = partial(check_reports, keys[_KEYS[pb.LANE_REPORT]].private, terms.hash)
-            return LaneWork(len(UNOPENED), HASH_BYTES, check)
-        layer = onion_of(terms).layer(pb.LANE_PARAMETER, HOP_ACCOUNTANT)
-        seed = keys[_KEYS[pb.LANE_PARAMETER]].private
-        work = partial(
-            open_budgets, terms.suite, keys[ENVELOPE_KEY].private, layer.label, layer.plain_size, seed, terms.hash
-        )
-        return LaneWork(layer.sealed_size, BUDGET_RECORD_BYTES, work)
+    def __init__(self, setup: ServiceSetup, opener: LaneOpener) -> None:
+        self._store = setup.store
+        self._opener = opener
 
     async def budgets_with_tickets(self, terms: RoundTerms) -> BudgetsFound:
         """Returns the budgets of the parameter lane that have a ticket."""
@@ -197,7 +203,7 @@ class TicketService(AdmittingService, stubs.AccountantServicer):
         dropped = Counter({_REPEATED: 0})
         off_grid = 0
         met: set[bytes] = set()  # status and record of what has a ticket, status and hash of the rest
-        async for records in self.records(terms, pb.LANE_PARAMETER):
+        async for records in self._opener.records(terms, pb.LANE_PARAMETER):
             for name, status, record in records:
                 one = bytes([status]) + (record if status == OPENED else name)
                 if one in met:
@@ -214,13 +220,16 @@ class TicketService(AdmittingService, stubs.AccountantServicer):
 
     async def reports_with_tickets(self, terms: RoundTerms) -> ReportsFound | None:
         """Returns the reports that have a ticket; None until all are handed in."""
-        if await self.count_chunks("measure the tickets of the reports", terms, "in", pb.LANE_TICKET) is None:
+        count = await self._store.run(
+            StoreStep.MEASURE_REPORT_TICKETS, lambda tx: tx.num_chunks(terms.round_id, Direction.IN, pb.LANE_TICKET)
+        )
+        if count is None:
             return None
-        await self.open_all(terms, pb.LANE_TICKET)
+        await self._opener.open_all(terms, pb.LANE_TICKET)
         good: set[bytes] = set()
         bad: set[bytes] = set()
         num_items = unopened = 0
-        async for records in self.records(terms, pb.LANE_TICKET):
+        async for records in self._opener.records(terms, pb.LANE_TICKET):
             num_items += len(records)
             unopened += sum(one.status == DOES_NOT_OPEN for one in records)
             good.update(one.content for one in records if one.status == OPENED)
@@ -233,7 +242,3 @@ class TicketService(AdmittingService, stubs.AccountantServicer):
         }
         digest = await asyncio.to_thread(lambda: digest_of_hashes(sorted(good)))
         return ReportsFound(len(good), digest, sorted(bad), num_items, dropped)
-
-
-def _seeds(keys: Mapping[str, KeyPair]) -> dict[pb.Lane.ValueType, bytes]:
-    return {lane: keys[purpose].private for lane, purpose in _KEYS.items()}

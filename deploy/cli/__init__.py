@@ -24,6 +24,7 @@ from croupier.deploy.cli import (
     demonstration,
     deployment,
     hosts,
+    participants,
     rounds,
     training,
     web,
@@ -62,7 +63,19 @@ def _options(
     """
 
 
-for room in (demonstration, training, accounting, clients, rounds, deployment, web, hosts, cluster, checkout):
+for room in (
+    demonstration,
+    training,
+    accounting,
+    clients,
+    rounds,
+    deployment,
+    participants,
+    web,
+    hosts,
+    cluster,
+    checkout,
+):
     room.add_commands(app)
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from croupier.accountant.ranges import DEFAULT_DELTA
-from croupier.accountant.results import delta_too_large, round_down, round_up
+from croupier.accountant.ranges import DEFAULT_DELTA, check_bounds, check_linkage
 from croupier.deploy.cli.console import MATHEMATICS, Json, plain_errors, progress_bar, show
+from croupier.deploy.cli.option_groups import with_option_groups
+from croupier.protocol.rounding import round_down, round_up
+from croupier.show.text import delta_too_large
 
 if TYPE_CHECKING:
     from croupier.accountant import Budgets, Certificate, LowerBound, Randomizer
@@ -27,24 +30,60 @@ BudgetFile = Annotated[
         "also delta."
     ),
 ]
-RandomizerName = Annotated[
-    str,
-    typer.Option(
-        "--randomizer",
-        help="rr, krr(k=5), onebit, laplace, gaussian, hemisphere or gaussian_vector(d=10, records=10).",
-    ),
-]
-Categories = Annotated[int | None, typer.Option("--k", help="krr: the number of categories, instead of krr(k=5).")]
-Lattice = Annotated[int | None, typer.Option(help="laplace, gaussian: steps between the ends; none: the real line.")]
-Dimension = Annotated[int | None, typer.Option(help="hemisphere, gaussian: the number of coordinates.")]
-Dishonest = Annotated[int, typer.Option(help="How many of the other clients may be dishonest.")]
-Linkage = Annotated[str, typer.Option(help="separate, or stratified: a report shows its tier.")]
-Rounds = Annotated[
-    int,
-    typer.Option(
-        help="How many such rounds one client takes part in, at least 1; delta and epsilon are of all together."
-    ),
-]
+
+
+@dataclass(frozen=True)
+class RandomizerOptions:
+    """A randomizer by its name, and parameters that can be options instead of part of the name."""
+
+    randomizer: Annotated[
+        str,
+        typer.Option(help="rr, krr(k=5), onebit, laplace, gaussian, hemisphere or gaussian_vector(d=10, records=10)."),
+    ] = "rr"
+    k: Annotated[int | None, typer.Option("--k", help="krr: the number of categories, instead of krr(k=5).")] = None
+    lattice: Annotated[
+        int | None, typer.Option(help="laplace, gaussian: steps between the ends; none: the real line.")
+    ] = None
+    dimension: Annotated[int | None, typer.Option(help="hemisphere, gaussian: the number of coordinates.")] = None
+
+    def build(self) -> Randomizer:
+        """Returns the randomizer; raises ValueError as `randomizer_of` does."""
+        return randomizer_of(self.randomizer, self.k, self.lattice, self.dimension)
+
+
+@dataclass(frozen=True)
+class PlannedRandomizerOptions(RandomizerOptions):
+    """The randomizer of a round that is planned, whose lattice is a round's by default."""
+
+    lattice: Annotated[
+        int | None, typer.Option(help="laplace, gaussian: steps between the ends; default: those of a round.")
+    ] = None
+
+    def build(self) -> Randomizer:
+        """Returns the randomizer; raises ValueError as `randomizer_of` does."""
+        if self.lattice is None and self.dimension is None:
+            return randomizer_of(self.randomizer, self.k, _steps_of_rounds(self.randomizer))
+        return super().build()
+
+
+@dataclass(frozen=True)
+class ObserverOptions:
+    """What the observer of a batch knows beside the reports."""
+
+    dishonest: Annotated[int, typer.Option(help="How many of the other clients may be dishonest.")] = 0
+    linkage: Annotated[str, typer.Option(help="separate, or stratified: a report shows its tier.")] = "separate"
+
+
+@dataclass(frozen=True)
+class SettingOptions(ObserverOptions):
+    """What the observer of several rounds knows."""
+
+    rounds: Annotated[
+        int,
+        typer.Option(
+            help="How many such rounds one client takes part in, at least 1; delta and epsilon are of all together."
+        ),
+    ] = 1
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -71,7 +110,7 @@ def _steps_of_rounds(name: str) -> int | None:
     """Returns how many steps the lattice of a round has by default; None where there is none."""
     from croupier.protocol.mechanisms import Gaussian, Laplace
 
-    return {one.kind: one.lattice for one in (Laplace, Gaussian)}.get(name)
+    return {mechanism.kind: mechanism.lattice for mechanism in (Laplace, Gaussian)}.get(name)
 
 
 def _read_budgets(file: Path, randomizer: Randomizer) -> Budgets:
@@ -91,21 +130,18 @@ def _read_budgets(file: Path, randomizer: Randomizer) -> Budgets:
     return budgets
 
 
+@with_option_groups
 def certify(
     budgets: BudgetFile,
-    randomizer: RandomizerName = "rr",
-    k: Categories = None,
-    lattice: Lattice = None,
-    dimension: Dimension = None,
+    *,
+    randomizer: RandomizerOptions,
     delta: Annotated[
         float | None, typer.Option(help="Certify epsilon at this central delta, 0 < delta < 1; this or --epsilon.")
     ] = None,
     epsilon: Annotated[
         float | None, typer.Option(help="Certify delta at this central epsilon, at least 0; this or --delta.")
     ] = None,
-    dishonest: Dishonest = 0,
-    linkage: Linkage = "separate",
-    rounds: Rounds = 1,
+    setting: SettingOptions,
     compare: Annotated[bool, typer.Option("--compare", help="Every published bound, judged by the attack.")] = False,
     bounds: Annotated[
         str, typer.Option(help="all: the least of every bound; blanket: the only one that holds in a sequential round.")
@@ -123,7 +159,7 @@ def certify(
             raise ValueError(
                 f"neither --delta nor --epsilon is given; give exactly one, such as --delta {DEFAULT_DELTA:g}"
             )
-        family = randomizer_of(randomizer, k, lattice, dimension)
+        family = randomizer.build()
         multiset = _read_budgets(budgets, family)
         with progress_bar(transient=True) as move:
             result = accountant.certify(
@@ -131,30 +167,32 @@ def certify(
                 family,
                 delta=delta,
                 epsilon=epsilon,
-                dishonest=dishonest,
-                linkage=linkage,
-                rounds=rounds,
+                dishonest=setting.dishonest,
+                linkage=check_linkage(setting.linkage),
+                rounds=setting.rounds,
                 compare_all=compare,
-                bounds=bounds,
+                bounds=check_bounds(bounds),
                 progress=lambda done, tiers: move(done, tiers, f"{done} of {tiers} tiers"),
             )
-        document = result.to_json() | ({"steps": list(result.steps)} if explain else {})
+        document = result.to_json(steps=explain)
         show(as_json, document, *([] if as_json else _certificate_tables(result, document, compare, explain)))
 
 
 def _certificate_tables(result: Certificate, document: dict[str, Any], compare: bool, explain: bool) -> list[Any]:
-    from croupier.accountant.answers import LOCAL
+    from croupier.accountant.mechanism_choice import REMARKS
+    from croupier.protocol.codes import Method
     from croupier.show.tables import certificate_table, comparison_notes, steps_table, why_not_smaller
 
     tables: list[Any] = [certificate_table(document)]
-    if result.method.startswith(LOCAL):
-        tables.append(why_not_smaller(result.steps))
+    if result.method[0].code is Method.LOCAL_BUDGET:
+        tables.append(why_not_smaller(result))
     if too_large := delta_too_large(result.delta, result.num_users):
         tables.append(too_large)
+    tables += [f"Remark: {step}." for step in result.tiers[-1].steps if step.code in REMARKS]
     if compare:
         tables += comparison_notes(result.comparison)
     if explain:
-        tables += [steps_table(result.steps), *(f"assumes: {line}" for line in result.assumptions)]
+        tables += [steps_table(result), *(f"assumes: {line}" for line in result.assumptions)]
     return tables
 
 
@@ -172,9 +210,9 @@ def explain(
         import json
         import sys
 
-        from croupier.accountant.explanation import TAKEN
-        from croupier.accountant.explanation import explain as explained
-        from croupier.protocol.shown import as_shown
+        from croupier.protocol.certificates import READABLE
+        from croupier.protocol.shown import sanitize_for_display
+        from croupier.show.explanation import explain as explained
         from croupier.show.text import sections_text
 
         typed = certificate == Path("-")
@@ -184,10 +222,12 @@ def explain(
         try:
             document = json.loads(printed)
         except ValueError as error:
-            raise ValueError(f"{'<stdin>' if typed else certificate} cannot be read ({error}); {TAKEN}") from error
+            raise ValueError(f"{'<stdin>' if typed else certificate} cannot be read ({error}); {READABLE}") from error
         asked = document.get("questions") if isinstance(document, dict) else None
         if isinstance(asked, list) and asked and all(isinstance(one, dict) for one in asked):  # of a demo
-            several = [{"name": as_shown(str(one.get("name", ""))), **explained(one).to_json()} for one in asked]
+            several = [
+                {"name": sanitize_for_display(str(one.get("name", ""))), **explained(one).to_json()} for one in asked
+            ]
             texts = [part for one in several for part in (f"# {one['name']}\n", sections_text(one["sections"]), "")]
             show(as_json, {"questions": several}, *texts, _NOT_VERIFIED)
             return
@@ -195,15 +235,12 @@ def explain(
         show(as_json, said, sections_text(said["sections"]), _NOT_VERIFIED)
 
 
+@with_option_groups
 def curve(
     budgets: BudgetFile,
-    randomizer: RandomizerName = "rr",
-    k: Categories = None,
-    lattice: Lattice = None,
-    dimension: Dimension = None,
-    dishonest: Dishonest = 0,
-    linkage: Linkage = "separate",
-    rounds: Rounds = 1,
+    *,
+    randomizer: RandomizerOptions,
+    setting: SettingOptions,
     out: Annotated[Path, typer.Option(help="Where to draw it (PNG, SVG or PDF); its directory is made.")] = Path(
         "curve.png"
     ),
@@ -217,13 +254,13 @@ def curve(
         from croupier.show.tables import curve_lines, privacy_curve_table
 
         check_plot_file(out)
-        family = randomizer_of(randomizer, k, lattice, dimension)
+        family = randomizer.build()
         found = accountant.privacy_profile(
             _read_budgets(budgets, family),
             family,
-            dishonest=dishonest,
-            linkage=linkage,
-            rounds=rounds,
+            dishonest=setting.dishonest,
+            linkage=check_linkage(setting.linkage),
+            rounds=setting.rounds,
         )
         # Where the local budget is certified at its own delta, the smaller ones that were asked for add nothing.
         certified = {point.certificate.delta: point.certificate for point in found.points}
@@ -233,24 +270,23 @@ def curve(
         show(as_json, document, privacy_curve_table(points), *curve_lines(points), f"drawn in {out}")
 
 
+@with_option_groups
 def audit(
     budgets: BudgetFile,
-    randomizer: RandomizerName = "rr",
-    k: Categories = None,
-    lattice: Lattice = None,
-    dimension: Dimension = None,
+    *,
+    randomizer: RandomizerOptions,
     delta: Annotated[float, typer.Option(help="The central delta of the attack, 0 < delta < 1.")] = DEFAULT_DELTA,
-    dishonest: Dishonest = 0,
-    linkage: Linkage = "separate",
+    observer: ObserverOptions,
     seconds: Annotated[float, typer.Option(help="How many seconds to search for better attacks.")] = 20.0,
     as_json: Json = False,
 ) -> None:
     """Attack the shuffled batch: the largest epsilon that some data set and statistic reach, beside the certificate."""
     with plain_errors():
         from croupier.accountant.audit import audit as run_audit
+        from croupier.protocol.statements import joined
         from croupier.show.tables import assumptions_line
 
-        family = randomizer_of(randomizer, k, lattice, dimension)
+        family = randomizer.build()
         multiset = _read_budgets(budgets, family)
         started = time.monotonic()
         with progress_bar(transient=True) as move:
@@ -259,7 +295,13 @@ def audit(
                 move(time.monotonic() - started, seconds, f"{tried} tried, ε ≥ {round_down(best.epsilon)}")
 
             found = run_audit(
-                multiset, family, delta=delta, dishonest=dishonest, linkage=linkage, seconds=seconds, progress=report
+                multiset,
+                family,
+                delta=delta,
+                dishonest=observer.dishonest,
+                linkage=check_linkage(observer.linkage),
+                seconds=seconds,
+                progress=report,
             )
         attack, certificate = found.attack, found.certificate
         line = f"LOWER_BOUND ε ≥ {round_down(attack.epsilon)} at δ = {round_down(attack.delta)}: {attack.attack}"
@@ -267,23 +309,18 @@ def audit(
         certified = f"CERTIFIED ε = {round_up(certificate.epsilon)} at δ = {round_up(certificate.delta)}"
         assuming = assumptions_line(certificate.to_json())
         beware = [said] if (said := delta_too_large(certificate.delta, certificate.num_users)) else []
-        show(as_json, found.document(), line, f"{certified}{close}: {certificate.method}", assuming, *beware)
+        show(as_json, found.document(), line, f"{certified}{close}: {joined(certificate.method)}", assuming, *beware)
 
 
+@with_option_groups
 def plan(
     budgets: Annotated[Path | None, typer.Option(help="CSV of budgets, or of their proportions.")] = None,
-    randomizer: RandomizerName = "rr",
-    k: Categories = None,
-    lattice: Annotated[
-        int | None, typer.Option(help="laplace, gaussian: steps between the ends; default: those of a round.")
-    ] = None,
-    dimension: Dimension = None,
+    *,
+    randomizer: PlannedRandomizerOptions,
     users: Annotated[int | None, typer.Option(help="How many users will take part.")] = None,
     epsilon: Annotated[float | None, typer.Option(help="The central epsilon to stay below, over all rounds.")] = None,
     delta: Annotated[float, typer.Option(help="The central delta, over all rounds, 0 < delta < 1.")] = DEFAULT_DELTA,
-    dishonest: Dishonest = 0,
-    linkage: Linkage = "separate",
-    rounds: Rounds = 1,
+    setting: SettingOptions,
     as_json: Json = False,
 ) -> None:
     """Find what is not given: the largest local budgets, the number of users, or the accuracy to expect.
@@ -295,8 +332,7 @@ def plan(
         from croupier.show.documents import plan_json
         from croupier.show.tables import certificate_table
 
-        steps = _steps_of_rounds(randomizer) if lattice is None and dimension is None else lattice
-        family = randomizer_of(randomizer, k, steps, dimension)
+        family = randomizer.build()
         if budgets is None and users is None:
             raise ValueError("neither --users nor --budgets is given; one of them is needed")
         if budgets is None and epsilon is None:
@@ -315,12 +351,13 @@ def plan(
                 epsilon=epsilon,
                 num_users=users,
                 budgets=shape,
-                rounds=rounds,
-                dishonest=dishonest,
-                linkage=linkage,
+                rounds=setting.rounds,
+                dishonest=setting.dishonest,
+                linkage=check_linkage(setting.linkage),
                 progress=lambda tried, about: move(tried, about, f"{tried} of about {about} candidates"),
             )
         document = plan_json(found)
         certified = found.certificate
         beware = [said] if (said := delta_too_large(certified.delta, certified.num_users)) else []
-        show(as_json, document, str(found), certificate_table(document["certificate"]), *beware)
+        both = [f"for a mean with these budgets: {'; '.join(map(str, found.for_a_mean))}"] if found.for_a_mean else []
+        show(as_json, document, str(found), certificate_table(document["certificate"]), *both, *beware)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,32 +19,35 @@ from croupier.deploy.cli.console import (
     Json,
     fail,
     note,
+    note_left_out,
     plain_errors,
     progress_bar,
+    progress_of,
     show,
     text_of,
 )
+from croupier.deploy.cli.option_groups import with_option_groups
 from croupier.deploy.local.budget_groups import GSPA_BUDGETS
+
+if TYPE_CHECKING:
+    from croupier.client.one_answer import Answered
 
 __all__ = ["add_commands"]
 
-_MOST_REASONS = 10
-_OF_ONE_USER = ("value", "value_file", "epsilon", "key", "token", "token_file", "another_person", "enrol", "gateway")
-_OF_A_FLEET = ("value_column", "epsilon_column", "id_column", "clamp", "budgets", "limit", "where")
 _EITHER = (("value", "value_file"), ("token", "token_file"), ("budgets", "epsilon_column"))
 
 
 def add_commands(app: typer.Typer) -> None:
     """Adds the commands of this module to the command line."""
-    for command in (submit, limits, verify):
+    for command in (with_option_groups(submit), limits, verify):
         app.command(rich_help_panel=TAKE_PART)(command)
     app.command(rich_help_panel=OPERATE)(canary)
 
 
-def submit(
-    context: typer.Context,
-    directory: Directory = HERE,
-    round_id: Annotated[str, typer.Option("--round", help="The round; the newest open one if not given.")] = "",
+@dataclass(frozen=True)
+class OneUser:
+    """Options of 'submit' for one user."""
+
     value: Annotated[
         str | None,
         typer.Option(
@@ -51,10 +55,10 @@ def submit(
             help="One user's value: 0 or 1, a category, or a number. Other users of the machine can read a command "
             "line, and not its environment or --value-file.",
         ),
-    ] = None,
+    ] = None
     value_file: Annotated[
         typer.FileText | None, typer.Option(help="Read one user's value from this file; - for standard input.")
-    ] = None,
+    ] = None
     epsilon: Annotated[
         float | None,
         typer.Option(
@@ -62,117 +66,95 @@ def submit(
             help="One user's max_local_epsilon: the most to spend; the largest budget of the round up to it is used. "
             "See --value.",
         ),
-    ] = None,
+    ] = None
     key: Annotated[
         Path | None, typer.Option(help="One user's key, from 'keygen --client'; a new one if not given.")
-    ] = None,
+    ] = None
     token: Annotated[
         str,
         typer.Option(
             envvar="CROUPIER_TOKEN",
             help="One user's one-use token (64 hexadecimal digits), instead of a registered key; see --value.",
         ),
-    ] = "",
+    ] = ""
     token_file: Annotated[
         typer.FileText | None, typer.Option(help="Read the token from this file; - for standard input.")
-    ] = None,
+    ] = None
     another_person: Annotated[
         bool,
         typer.Option("--another-person", help="Not the person who has answered here in this round under another key."),
-    ] = False,
-    enrol: Annotated[bool, typer.Option(help="Also register the key, with the operator's certificate.")] = False,
-    gateway: Gateway = "",
-    csv: Annotated[Path | None, typer.Option(help="A fleet: one user a row, all registered first.")] = None,
-    value_column: Annotated[str | None, typer.Option(help="Fleet: the column of values.")] = None,
-    epsilon_column: Annotated[
-        str | None, typer.Option(help="Fleet: the column of each user's max_local_epsilon.")
-    ] = None,
+    ] = False
+    enrol: Annotated[bool, typer.Option(help="Also register the key, with the operator's certificate.")] = False
+    gateway: Gateway = ""
+
+
+@dataclass(frozen=True)
+class FleetFile:
+    """Options of 'submit' for a fleet."""
+
+    csv: Annotated[Path | None, typer.Option(help="A fleet: one user a row, all registered first.")] = None
+    value_column: Annotated[str | None, typer.Option(help="Fleet: the column of values.")] = None
+    epsilon_column: Annotated[str | None, typer.Option(help="Fleet: the column of each user's max_local_epsilon.")] = (
+        None
+    )
     id_column: Annotated[
         str | None,
         typer.Option(help="Fleet: the column that names each row's person; else each row of each file is a person."),
-    ] = None,
+    ] = None
     clamp: Annotated[
         bool, typer.Option("--clamp", help="Fleet: numbers outside the round's interval count as its nearer end.")
-    ] = False,
-    budgets: BudgetGroups = GSPA_BUDGETS,
+    ] = False
+    budgets: BudgetGroups = GSPA_BUDGETS
     limit: Annotated[
         int | None, typer.Option(help="Fleet: how many rows to use, from the first; all if not given.")
-    ] = None,
+    ] = None
     where: Annotated[
         str | None, typer.Option(help="Fleet: COLUMN=VALUE, only the rows that have this value there.")
-    ] = None,
+    ] = None
+
+
+def submit(
+    context: typer.Context,
+    directory: Directory = HERE,
+    round_id: Annotated[str, typer.Option("--round", help="The round; the newest open one if not given.")] = "",
+    *,
+    one: OneUser,
+    fleet: FleetFile,
     as_json: Json = False,
 ) -> None:
     """Randomize, seal and submit: one user, or a fleet from a CSV file."""
     with plain_errors():
         _check_together(context)
-        value = text_of(value_file) if value_file else value
-        token = text_of(token_file) if token_file else token
-    if csv is not None:
-        columns = (value_column, epsilon_column, id_column)
-        _submit_fleet(directory, round_id, csv, columns, clamp, budgets, limit, where, as_json)
+    if fleet.csv is None:
+        _submit_one(directory, round_id, one, as_json)
     else:
-        _submit_one(directory, round_id, value, epsilon, key, token, enrol, another_person, gateway, as_json)
+        _submit_fleet(directory, round_id, fleet, as_json)
 
 
 def _check_together(context: typer.Context) -> None:
     """Raises ValueError where an option was typed that another would have ignored."""
     sources = {one.name: context.get_parameter_source(one.name or "") for one in context.command.params}
     typed = [name for name, source in sources.items() if source and source.name == "COMMANDLINE"]
-    fleet = "csv" in typed
-    for name in _OF_ONE_USER if fleet else _OF_A_FLEET:
-        if name in typed:
-            whose = "one user, and --csv a fleet; give one of them" if fleet else "a fleet, which needs --csv"
-            raise ValueError(f"--{name.replace('_', '-')} is for {whose}")
+    is_fleet = "csv" in typed
+    for option in fields(OneUser if is_fleet else FleetFile):
+        if option.name in typed:
+            whose = "one user, and --csv a fleet; give one of them" if is_fleet else "a fleet, which needs --csv"
+            raise ValueError(f"--{option.name.replace('_', '-')} is for {whose}")
     for one, other in _EITHER:
         if one in typed and other in typed:
             names = " and ".join(f"--{name.replace('_', '-')}" for name in (one, other))
             raise ValueError(f"{names} are both given; at most one of them can be")
 
 
-def _submit_one(
-    directory: Path,
-    round_id: str,
-    value: str | None,
-    epsilon: float | None,
-    key: Path | None,
-    token: str,
-    enrol: bool,
-    another_person: bool,
-    gateway: str,
-    as_json: bool,
-) -> None:
+def _submit_one(directory: Path, round_id: str, one: OneUser, as_json: bool) -> None:
     with plain_errors():
         import asyncio
 
         from croupier.client.limits import local_budget
         from croupier.client.one_answer import ALREADY_ANSWERED
-        from croupier.deploy.local.one_user import submit_one
         from croupier.protocol.errors import Code
 
-        missing = [name for name, given in (("--value-file", value), ("--epsilon", epsilon)) if given is None]
-        if value is None or epsilon is None:
-            are = "is" if len(missing) == 1 else "are"
-            raise ValueError(
-                f"{' and '.join(missing)} {are} missing; one user needs a value and --epsilon, a fleet --csv"
-            )
-        try:
-            admits = bytes.fromhex(token)
-        except ValueError as error:
-            raise ValueError("the token cannot be read; it must be 64 hexadecimal digits") from error
-        done = asyncio.run(
-            submit_one(
-                directory,
-                round_id,
-                value,
-                epsilon,
-                key,
-                token=admits,
-                enrol=enrol,
-                another_person=another_person,
-                gateway=gateway,
-            )
-        )
+        done = asyncio.run(_answer(directory, round_id, one))
     budget = local_budget(done.local_epsilon, done.local_delta)
     document = {
         "round_id": done.round_id,
@@ -187,7 +169,47 @@ def _submit_one(
     if done.sealed_before:
         note(f"sent as it was sealed before, with {budget}; what was given now was not used")
     if done.code != "ACCEPTED":
-        raise fail(NOT_ACCEPTED, f"{Code[done.code].message}{_way_out(done.code, has_key=key is not None)}")
+        raise fail(NOT_ACCEPTED, f"{Code[done.code].message}{_way_out(done.code, has_key=one.key is not None)}")
+
+
+async def _answer(directory: Path, round_id: str, one: OneUser) -> Answered:
+    """Submits one user's value.
+
+    Raises:
+        ValueError: an option is missing or cannot be used; everything else as for `AsyncClientRound.answer`.
+    """
+    from croupier.client.key_file import read_private_key
+    from croupier.client.one_answer import Respondent
+    from croupier.deploy.local.clients import client_of
+    from croupier.deploy.operator.roster import enrolling
+    from croupier.net.http_channel import NO_TOKENS
+    from croupier.protocol.errors import OtherPersonError
+
+    value = text_of(one.value_file) if one.value_file else one.value
+    written_token = text_of(one.token_file) if one.token_file else one.token
+    missing = [name for name, given in (("--value-file", value), ("--epsilon", one.epsilon)) if given is None]
+    if value is None or one.epsilon is None:
+        are = "is" if len(missing) == 1 else "are"
+        raise ValueError(f"{' and '.join(missing)} {are} missing; one user needs a value and --epsilon, a fleet --csv")
+    try:
+        token = bytes.fromhex(written_token)
+    except ValueError as error:
+        raise ValueError("the token cannot be read; it must be 64 hexadecimal digits") from error
+    if token and one.gateway:
+        raise ValueError(NO_TOKENS)
+    respondent = Respondent(
+        token=token,
+        key=read_private_key(one.key) if one.key else b"",
+        new_key=True,
+        another_person=one.another_person,
+    )
+    enrol = enrolling(directory) if one.enrol else None  # without the operator's keys it ends here, with nothing spent
+    async with client_of(directory, one.gateway, patience_s=60.0) as client:
+        asked = await client.round(round_id)
+        try:
+            return await asked.answer(value, one.epsilon, respondent, enrol)
+        except OtherPersonError as error:
+            raise OtherPersonError(f"{error}: for another person give --another-person") from error
 
 
 def _way_out(code: str, *, has_key: bool) -> str:
@@ -200,52 +222,34 @@ def _way_out(code: str, *, has_key: bool) -> str:
     return "; ask the operator for a new one" if code in ("UNKNOWN_TOKEN", "TOKEN_USED") else ""
 
 
-def _submit_fleet(
-    directory: Path,
-    round_id: str,
-    csv: Path,
-    columns: tuple[str | None, str | None, str | None],
-    clamp: bool,
-    budgets: str,
-    limit: int | None,
-    where: str | None,
-    as_json: bool,
-) -> None:
+def _submit_fleet(directory: Path, round_id: str, fleet: FleetFile, as_json: bool) -> None:
     with plain_errors():
         import asyncio
 
         from croupier.deploy.directory import read_deployment
         from croupier.deploy.local.budget_groups import parse_budget_groups
+        from croupier.deploy.local.csv_columns import CsvFile
         from croupier.deploy.local.fleet import submit_file
-        from croupier.deploy.local.population import Rows, check_columns
+        from croupier.deploy.local.population import PopulationFile, Rows
 
-        value_column, epsilon_column, id_column = columns
-        if value_column is None:
+        if fleet.csv is None or fleet.value_column is None:
             raise ValueError("--value-column is missing; a fleet needs it")
-        groups = parse_budget_groups(budgets)
-        rows = Rows.parse(where) if where else None
-        check_columns(csv, [value_column, epsilon_column, id_column, rows.column if rows else None])
+        column = fleet.value_column
+        rows = Rows.parse(fleet.where) if fleet.where else None
+        file = PopulationFile(
+            CsvFile(fleet.csv, fleet.limit),
+            column,
+            parse_budget_groups(fleet.budgets),
+            epsilon_column=fleet.epsilon_column,
+            id_column=fleet.id_column,
+            clamp=fleet.clamp,
+            where=rows,
+        )
+        file.csv.check([column, fleet.epsilon_column, fleet.id_column, rows.column if rows else None])
         read_deployment(directory)
         with progress_bar() as move:
-            sent = asyncio.run(
-                submit_file(
-                    directory,
-                    round_id,
-                    csv,
-                    value_column,
-                    groups,
-                    epsilon_column=epsilon_column,
-                    id_column=id_column,
-                    clamp=clamp,
-                    limit=limit,
-                    where=rows,
-                    progress=lambda done, total: move(done, total, f"{value_column}: {done:,} of {total:,}"),
-                )
-            )
-    for reason in list(sent.rejected.values())[:_MOST_REASONS]:
-        note(f"left out: {reason}")
-    if len(sent.rejected) > _MOST_REASONS:
-        note(f"left out: {len(sent.rejected) - _MOST_REASONS:,} more")
+            sent = asyncio.run(submit_file(directory, round_id, file, progress_of(move, column)))
+    note_left_out(sent.rejected)
     show(as_json, sent.document(), sent.summary())
     if not sent.all_counted:
         raise typer.Exit(NOT_ACCEPTED)
@@ -273,23 +277,28 @@ def limits(
 ) -> None:
     """Show or set this client's own limits, which 'submit' keeps to before it randomizes or sends anything."""
     with plain_errors():
+        import asyncio
         from dataclasses import asdict
 
-        from croupier.client.limits import in_full, local_budget
+        from croupier.client.limits import Limits, SpentHere, in_full, local_budget
         from croupier.client.outbox import OLD_MAX_DELTA
-        from croupier.deploy.local.one_user import own_limits
+        from croupier.deploy.local.clients import client_of
         from croupier.show.tables import counted
 
-        kept, spent = own_limits(
-            directory,
-            lifetime_epsilon=lifetime_epsilon,
-            lifetime_delta=lifetime_delta,
-            max_rounds=max_rounds,
-            max_local_epsilon=max_local_epsilon,
-            max_local_delta=max_local_delta,
-            epsilon_max=epsilon_max,
-            min_batch_size=min_batch_size,
-        )
+        async def change() -> tuple[Limits, SpentHere]:
+            async with client_of(directory) as client:
+                client.change_limits(
+                    lifetime_epsilon=lifetime_epsilon,
+                    lifetime_delta=lifetime_delta,
+                    max_rounds=max_rounds,
+                    max_local_epsilon=max_local_epsilon,
+                    max_local_delta=max_local_delta,
+                    epsilon_max=epsilon_max,
+                    min_batch_size=min_batch_size,
+                )
+                return client.limits, client.spent
+
+        kept, spent = asyncio.run(change())
     lines = [f"{name}: {'none' if value is None else in_full(value)}" for name, value in kept.model_dump().items()]
     budget = local_budget(spent.local_epsilon, spent.local_delta)
     lines.append(f"so far: {budget}, the sum over {counted(spent.rounds, 'round')}")
@@ -312,10 +321,13 @@ def verify(
     with plain_errors():
         import asyncio
 
-        from croupier.deploy.directory import client_transport
-        from croupier.deploy.local.one_user import verify_inclusion
+        from croupier.deploy.local.clients import client_of, verify_directory
 
-        submitted, missing = asyncio.run(verify_inclusion(directory, round_id, client_transport(gateway)))
+        async def look() -> tuple[int, dict[str, list[str]]]:
+            async with client_of(directory, gateway) as client:
+                return await verify_directory(client, directory, round_id)
+
+        submitted, missing = asyncio.run(look())
     lines = [f"{name}: {len(users):,} of {submitted:,} missing" for name, users in missing.items()]
     show(as_json, {"submitted": submitted, "missing": missing}, "\n".join(lines))
     if any(missing.values()):

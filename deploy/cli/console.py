@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -30,8 +30,10 @@ __all__ = [
     "Json",
     "fail",
     "note",
+    "note_left_out",
     "plain_errors",
     "progress_bar",
+    "progress_of",
     "show",
     "text_of",
 ]
@@ -58,6 +60,7 @@ BudgetGroups = Annotated[
 ]
 
 
+_MOST_REASONS = 10
 _NEWEST = "get the newest deployment.toml from the operator; if you have it, do not trust that server"
 
 
@@ -101,8 +104,16 @@ def plain_errors(extra: str = "") -> Iterator[None]:
     except Exception as error:  # what comes over the network, which not every command loads
         import grpc
 
-        from croupier.protocol.errors import CroupierError, Refusal, RetiredIdentityError, SignatureError
+        from croupier.protocol.errors import (
+            CroupierError,
+            Refusal,
+            RetiredIdentityError,
+            SignatureError,
+            UnreachableError,
+        )
 
+        if isinstance(error, UnreachableError) and isinstance(error.__cause__, grpc.aio.AioRpcError):
+            raise fail(NOT_NOW, _out_of_reach(error.__cause__)) from error
         if isinstance(error, SignatureError) and not isinstance(error, RetiredIdentityError):
             raise fail(REFUSED, f"{error}; {_NEWEST}") from error
         if isinstance(error, CroupierError):
@@ -177,6 +188,19 @@ def progress_bar(*, transient: bool = False) -> Iterator[Callable[[float, float,
     finally:
         if begun:
             bar.stop()
+
+
+def progress_of(move: Callable[[float, float, str], None], name: str) -> Callable[[int, int], None]:
+    """Returns a function of (done, total) that moves a bar, with a description that names what is done."""
+    return lambda done, total: move(done, total, f"{name}: {done:,} of {total:,}")
+
+
+def note_left_out(rejected: Mapping[str, str]) -> None:
+    """Writes to standard error which rows of a file were left out and why, for the first of them."""
+    for reason in list(rejected.values())[:_MOST_REASONS]:
+        note(f"left out: {reason}")
+    if len(rejected) > _MOST_REASONS:
+        note(f"left out: {len(rejected) - _MOST_REASONS:,} more")
 
 
 def show(as_json: bool, document: Any, *tables: Any) -> None:

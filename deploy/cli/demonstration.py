@@ -3,15 +3,33 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from croupier.accountant.ranges import DEFAULT_DELTA
-from croupier.deploy.cli.console import DEMONSTRATE, BudgetGroups, Hops, Json, note, plain_errors, progress_bar, show
+from croupier.deploy.cli.console import (
+    DEMONSTRATE,
+    BudgetGroups,
+    Hops,
+    Json,
+    note,
+    note_left_out,
+    plain_errors,
+    progress_bar,
+    progress_of,
+    show,
+)
+from croupier.deploy.cli.option_groups import with_option_groups
 from croupier.deploy.cli.web import serve_page
 from croupier.deploy.local.budget_groups import GSPA_BUDGETS
+
+if TYPE_CHECKING:
+    from croupier.deploy.local.demo import PlannedRound
 
 __all__ = ["add_commands"]
 
@@ -25,28 +43,35 @@ _WORTH = (
 
 def add_commands(app: typer.Typer) -> None:
     """Adds the commands of this module to the command line."""
-    app.command(rich_help_panel=DEMONSTRATE)(demo)
+    app.command(rich_help_panel=DEMONSTRATE)(with_option_groups(demo))
     app.command(rich_help_panel=DEMONSTRATE)(bench)
 
 
-def demo(
-    csv: Annotated[Path | None, typer.Option(help="A file of your own, one participant a row.")] = None,
+@dataclass(frozen=True)
+class AskedFile:
+    """Options of 'demo': which file, and what is asked about it."""
+
+    csv: Annotated[Path | None, typer.Option(help="A file of your own, one participant a row.")] = None
     value_column: Annotated[
         list[str] | None,
         typer.Option(help="A column to ask about; for a mean also COLUMN:LOW:HIGH. May be repeated: a round for each."),
-    ] = None,
+    ] = None
     group_by: Annotated[
         str | None, typer.Option(help="Ask in a round for each value of this column; who is in which group is public.")
-    ] = None,
-    low: Annotated[float | None, typer.Option(help="For a mean: the smallest possible value.")] = None,
-    high: Annotated[float | None, typer.Option(help="For a mean: the largest possible value.")] = None,
+    ] = None
+    low: Annotated[float | None, typer.Option(help="For a mean: the smallest possible value.")] = None
+    high: Annotated[float | None, typer.Option(help="For a mean: the largest possible value.")] = None
     drop_outside: Annotated[
         bool,
         typer.Option(
             "--drop-outside", help="Leave out values outside LOW..HIGH, instead of counting them as the nearer end."
         ),
-    ] = False,
-    users: Annotated[int | None, typer.Option(help="How many rows to use, from the first; all if not given.")] = None,
+    ] = False
+    users: Annotated[int | None, typer.Option(help="How many rows to use, from the first; all if not given.")] = None
+
+
+def demo(
+    asked: AskedFile,
     budgets: BudgetGroups = GSPA_BUDGETS,
     hops: Hops = 2,
     delta: Annotated[float, typer.Option(help="The central delta to certify at, 0 < delta <= 0.1.")] = DEFAULT_DELTA,
@@ -69,31 +94,39 @@ def demo(
         from croupier.deploy.local.demo import ask_about, plan_demo, run_demo
         from croupier.deploy.local.processes import temporary_deployment
         from croupier.deploy.operator.keys import check_hops
+        from croupier.show.demonstration import composition_lines, privacy_cost_table, stage_seconds_table
         from croupier.show.estimates import answers_table, remarks
         from croupier.show.plots import check_plot_file, plot_answers
-        from croupier.show.tables import (
-            counted,
-            privacy_cost_table,
-            stage_seconds_table,
-            together_lines,
-        )
+        from croupier.show.tables import counted
 
         if open_page:
             import croupier.deploy.console.server  # noqa: F401 (an extra that is missing is missed before anything starts)
         check_hops(hops)
         check_plot_file(plot)
-        file, questions = ask_about(csv, value_column or (), low, high, users)
-        groups = parse_budget_groups(budgets)
-        plan = plan_demo(file, questions, groups, group_by=group_by, limit=users, delta=delta, clamp=not drop_outside)
+        file, questions = ask_about(asked.csv, asked.value_column or (), asked.low, asked.high, asked.users)
+        plan = plan_demo(
+            file,
+            questions,
+            parse_budget_groups(budgets),
+            group_by=asked.group_by,
+            delta=delta,
+            clamp=not asked.drop_outside,
+        )
         started = f"starting {counted(hops, 'shuffler')}, the accountant and the analyzer"
         note(f"{started}, each in its own process, over TLS …")
         with temporary_deployment(hops) as local:
 
+            @contextmanager
+            def watch(planned: PlannedRound) -> Iterator[Callable[[int, int], None]]:
+                with progress_bar() as move:
+                    yield progress_of(move, planned.name)
+                note_left_out(planned.population.rejected)
+
             async def play() -> None:
-                result = await run_demo(local.directory, plan, quiet=as_json)
+                result = await (run_demo(local.directory, plan) if as_json else run_demo(local.directory, plan, watch))
                 plot_answers(result, plot)
                 learned = (answers_table(result), *remarks(result))
-                cost = (privacy_cost_table(result, verbose=verbose), *together_lines(result))
+                cost = (privacy_cost_table(result, verbose=verbose), *composition_lines(result))
                 times = [stage_seconds_table(result)] if verbose else []
                 show(as_json, result, *learned, *cost, _WORTH, *times, f"plot: {plot}")
 
@@ -118,7 +151,7 @@ def bench(
         from croupier.deploy.local.throughput import conditions, kept_rows, measure_throughput, seconds_left
         from croupier.show.documents import write_json
         from croupier.show.plots import plot_throughput
-        from croupier.show.tables import throughput_table
+        from croupier.show.throughput import throughput_table
 
         try:
             sizes = [int(float(part)) for part in users.split(",")]

@@ -7,13 +7,16 @@ import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from croupier.accountant.ranges import DEFAULT_DELTA
 from croupier.deploy.cli.console import HERE, NOT_NOW, OPERATE, Directory, Hops, Json, plain_errors, show, text_of
 from croupier.deploy.cli.web import serve_page
+
+if TYPE_CHECKING:
+    from croupier.show.views import OverviewView
 
 __all__ = ["add_commands"]
 
@@ -270,7 +273,7 @@ def status(
                 asyncio.run(_watch(directory, as_json))
             return
 
-        async def ask() -> dict[str, Any]:
+        async def ask() -> OverviewView:
             async with Operator(directory) as operator:
                 return await overview(operator, {})
 
@@ -280,7 +283,7 @@ def status(
         raise typer.Exit(NOT_NOW)
 
 
-def _state(seen: dict[str, Any]) -> tuple[Any, ...]:
+def _state(seen: OverviewView) -> tuple[Any, ...]:
     """The services, and the newest rounds."""
     from croupier.show.rounds import rounds_text, services_text
 
@@ -341,7 +344,8 @@ def ledger(
     with plain_errors():
         from croupier.deploy.operator.ledger import backup_ledger, restore_ledger, spent
         from croupier.show.documents import spent_json
-        from croupier.show.tables import counted, spent_rests_on, spent_table
+        from croupier.show.ledger import spent_rests_on, spent_table
+        from croupier.show.tables import counted
 
         if backup is not None and restore is not None:
             raise ValueError("backup and restore are two steps; give one at a time")

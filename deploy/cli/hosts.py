@@ -52,6 +52,7 @@ def init(
         from croupier.deploy.operator.init import MACHINES, NEXT_FILE, initialise
         from croupier.deploy.render.gateway import GATEWAY
         from croupier.deploy.render.layout import Layout
+        from croupier.protocol.names import HostName
 
         layout = Layout.of(name, shuffler, accountant, analyzer, gateway)
         initialise(directory, layout, run_with.value)
@@ -59,7 +60,7 @@ def init(
             note(f"croupier: {warning}")
         machines = {host: [place.service for place in places] for host, places in layout.hosts.items()}
         if layout.gateway:
-            machines[layout.gateway.host].append(GATEWAY)
+            machines[HostName(layout.gateway.host)].append(GATEWAY)
         document = {
             "deployment": str(directory / "deployment.toml"),
             "machines": {str(directory / MACHINES / host): names for host, names in machines.items()},

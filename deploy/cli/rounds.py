@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -27,14 +26,19 @@ from croupier.deploy.cli.console import (
     plain_errors,
     show,
 )
+from croupier.deploy.cli.option_groups import with_option_groups
 
 if TYPE_CHECKING:
     from croupier.accountant import Randomizer
     from croupier.protocol.questions import Question
+    from croupier.protocol.wordings import Wording
+    from croupier.show.views import OverviewView, TermsView
 
-Choice = TypeVar("Choice", bound=str)
+EnumT = TypeVar("EnumT", bound=str)
 
-__all__ = ["add_commands"]
+__all__ = ["QuestionOptions", "add_commands", "round_open"]
+
+_WORDING = "The question as people read it"
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -52,53 +56,159 @@ def add_commands(app: typer.Typer) -> None:
     app.add_typer(group, name="round", rich_help_panel=OPERATE)
 
 
-def round_open(
-    name: Annotated[str, typer.Argument(help="A short name for the question.")],
-    directory: Directory = HERE,
-    randomizer: Annotated[str, typer.Option(help="rr, krr(k=5), onebit, laplace or gaussian.")] = "rr",
-    k: Annotated[int | None, typer.Option(help="krr: the number of categories, instead of krr(k=5).")] = None,
-    labels: Annotated[str | None, typer.Option(help="krr: the categories, separated by commas.")] = None,
-    low: Annotated[float | None, typer.Option(help="onebit, laplace, gaussian: the smallest value.")] = None,
-    high: Annotated[float | None, typer.Option(help="onebit, laplace, gaussian: the largest value.")] = None,
+@dataclass(frozen=True)
+class WordingOptions:
+    """The question as people read it."""
+
+    question: Annotated[str, typer.Option(help="The question as people read it.", rich_help_panel=_WORDING)] = ""
+    choices: Annotated[
+        str,
+        typer.Option(
+            help="The answers as people read them, separated by semicolons: the categories of krr, which is then the "
+            "default; with --randomizer rr the captions of 0 and 1.",
+            rich_help_panel=_WORDING,
+        ),
+    ] = ""
+    title: Annotated[str, typer.Option(help="A heading above the question.", rich_help_panel=_WORDING)] = ""
+    help_text: Annotated[str, typer.Option(help="What helps people to answer.", rich_help_panel=_WORDING)] = ""
+    unit: Annotated[
+        str, typer.Option(help="onebit, laplace, gaussian: the unit of the number.", rich_help_panel=_WORDING)
+    ] = ""
+    language: Annotated[
+        str, typer.Option(help="The language of the options above, such as de or pt-BR.", rich_help_panel=_WORDING)
+    ] = "en"
+    wording: Annotated[
+        Path | None,
+        typer.Option(
+            help="Instead of the options above: a TOML file with a table of the name wording for each language.",
+            rich_help_panel=_WORDING,
+        ),
+    ] = None
+
+    def wordings(self) -> tuple[Wording, ...]:
+        """Returns the wordings; see `wordings_of`."""
+        from croupier.deploy.operator.wordings import wordings_of
+
+        return wordings_of(
+            self.wording, self.question, self.title, self.help_text, self.choices, self.unit, self.language
+        )
+
+
+@dataclass(frozen=True)
+class QuestionOptions:
+    """The randomizer of a round and its parameters."""
+
+    randomizer: Annotated[
+        str, typer.Option(help="rr, krr(k=5), onebit, laplace or gaussian. Default: rr; with choices krr.")
+    ] = ""
+    k: Annotated[int | None, typer.Option(help="krr: the number of categories, instead of krr(k=5).")] = None
+    labels: Annotated[str | None, typer.Option(help="krr: the categories, separated by commas.")] = None
+    low: Annotated[float | None, typer.Option(help="onebit, laplace, gaussian: the smallest value.")] = None
+    high: Annotated[float | None, typer.Option(help="onebit, laplace, gaussian: the largest value.")] = None
     lattice: Annotated[
         int | None, typer.Option(help="Steps from low to high; default: laplace 1000000, gaussian 100.")
-    ] = None,
+    ] = None
     local_delta: Annotated[
         float | None,
         typer.Option(
             help="gaussian: the delta of every local budget, 1e-15..1e-3; clients keep to 1e-5 unless told otherwise."
         ),
-    ] = None,
+    ] = None
+
+    def question(self, name: str, wordings: tuple[Wording, ...] = ()) -> Question:
+        """Returns the question of this name; the first wording's choices are the categories of krr.
+
+        Raises:
+            ValueError: the randomizer is unknown, or a parameter is missing, out of range or unknown to it.
+        """
+        from croupier.protocol.mechanisms import MECHANISMS, mechanism_from
+        from croupier.protocol.questions import Question
+
+        # A vector's question carries the parameters of a model; 'croupier train' opens such rounds.
+        offered = [mechanism.kind for mechanism in MECHANISMS.values() if mechanism.values_are_text]
+        captions = wordings[0].choices if wordings else ()
+        randomizer = self.randomizer or ("krr" if captions else "rr")
+        kind = randomizer.partition("(")[0]
+        if kind not in offered:
+            raise ValueError(
+                f"randomizer is {randomizer!r}; it must be one of {', '.join(offered)}; for vectors: croupier train"
+            )
+        given = asdict(self)
+        del given["randomizer"]
+        written = tuple(self.labels.split(",")) if self.labels else ()
+        given["labels"] = written or (captions if kind == "krr" else ()) or None
+        given["k"] = self.k or (given["labels"] and len(given["labels"]))
+        if kind != randomizer:
+            given |= _written_in(randomizer_of(randomizer, self.k, self.lattice))
+        return Question(name, mechanism_from(kind, given), wordings)
+
+
+@dataclass(frozen=True)
+class CertificateOptions:
+    """The budgets that clients may use, and the guarantee that a round must reach."""
+
     grid: Annotated[
         str,
         typer.Option(
             help="The local epsilons that clients may use, separated by commas; 4:2 sets another --epsilon-max, 2, for "
             "clients with 4."
         ),
-    ] = "0.1,0.25,0.5,1,2,4",
-    delta: Annotated[float, typer.Option(help="The central delta to certify at, 0 < delta <= 0.1.")] = DEFAULT_DELTA,
+    ] = "0.1,0.25,0.5,1,2,4"
+    delta: Annotated[float, typer.Option(help="The central delta to certify at, 0 < delta <= 0.1.")] = DEFAULT_DELTA
     epsilon_max: Annotated[
         float, typer.Option(help="Refuse to release above this certified epsilon of any client.")
-    ] = 1.0,
-    dishonest: Annotated[int, typer.Option(help="Certify against this many dishonest clients.")] = 0,
-    min_batch_size: Annotated[int, typer.Option(help="Fewest clients that are mixed, at least 2.")] = 100,
-    max_batch_size: Annotated[int, typer.Option(help="Most clients that are admitted; 0: all registered ones.")] = 0,
+    ] = 1.0
+    dishonest: Annotated[int, typer.Option(help="Certify against this many dishonest clients.")] = 0
+
+    def budgets(self) -> tuple[tuple[float, ...], dict[float, float]]:
+        """Returns the local epsilons, ascending, and the epsilon_max of those that have their own.
+
+        Raises:
+            ValueError: the grid is not a list of numbers and pairs.
+        """
+        try:
+            parts = [part.partition(":") for part in self.grid.split(",")]
+            budgets = tuple(sorted(float(budget) for budget, _, _ in parts))
+            return budgets, {float(budget): float(limit) for budget, colon, limit in parts if colon}
+        except ValueError as error:
+            raise ValueError(
+                f"grid is {self.grid!r}; it must be numbers, or pairs such as 4:2, separated by commas"
+            ) from error
+
+
+@dataclass(frozen=True)
+class BatchOptions:
+    """The numbers of clients that a round takes, and what happens with too few."""
+
+    min_batch_size: Annotated[int, typer.Option(help="Fewest clients that are mixed, at least 2.")] = 100
+    max_batch_size: Annotated[int, typer.Option(help="Most clients that are admitted; 0: all registered ones.")] = 0
     min_tier_size: Annotated[
         int,
         typer.Option(
             help="A budget used by fewer clients than this plus --dishonest is rare: see --small-tiers; 0: none is."
         ),
-    ] = 0,
+    ] = 0
     small_tiers: Annotated[
         str,
         typer.Option(
             help="A rare budget has the round refused, or (rr, krr, onebit) merge: its clients are counted with those "
             "of the next larger budget. Refused still if the largest is rare."
         ),
-    ] = "refuse",
+    ] = "refuse"
     short_batch: Annotated[
         str, typer.Option(help="With fewer than --min-batch-size: hold the round open, or dispose of it.")
-    ] = "hold",
+    ] = "hold"
+
+
+@with_option_groups
+def round_open(
+    name: Annotated[str, typer.Argument(help="A short name for the question.")],
+    directory: Directory = HERE,
+    *,
+    wording: WordingOptions,
+    question: QuestionOptions,
+    certificate: CertificateOptions,
+    batch: BatchOptions,
     suite: Annotated[str, typer.Option(help="HPKE suite.")] = "x25519-sha256-chacha20poly1305",
     collector: Annotated[
         Path | None,
@@ -119,41 +229,25 @@ def round_open(
         if not 0 <= close_after_s < math.inf:
             raise ValueError(f"close_after_s is {close_after_s:g}; it must be a finite number > 0, or 0 for by hand")
         counts = {
-            "dishonest": dishonest,
-            "min_batch_size": min_batch_size,
-            "max_batch_size": max_batch_size,
-            "min_tier_size": min_tier_size,
+            "dishonest": certificate.dishonest,
+            "min_batch_size": batch.min_batch_size,
+            "max_batch_size": batch.max_batch_size,
+            "min_tier_size": batch.min_tier_size,
         }
         for option, number in counts.items():
             if not 0 <= number < 2**31:
                 raise ValueError(f"{option} is {number}; it must be in 0..{2**31 - 1}")
-        try:
-            parts = [part.partition(":") for part in grid.split(",")]
-            budgets = tuple(sorted(float(budget) for budget, _, _ in parts))
-            limits = {float(budget): float(limit) for budget, colon, limit in parts if colon}
-        except ValueError as error:
-            raise ValueError(
-                f"grid is {grid!r}; it must be numbers, or pairs such as 4:2, separated by commas"
-            ) from error
+        budgets, limits = certificate.budgets()
         suite = _one_of("suite", suite, SUITES)
         settings = RoundSettings(
-            _question(
-                name,
-                randomizer,
-                labels,
-                k,
-                {"low": low, "high": high, "lattice": lattice, "local_delta": local_delta},
-            ),
+            question.question(name, wording.wordings()),
             budgets,
-            delta=delta,
-            epsilon_max=epsilon_max,
+            delta=certificate.delta,
+            epsilon_max=certificate.epsilon_max,
             epsilon_max_of=limits,
-            dishonest=dishonest,
-            min_batch_size=min_batch_size,
-            max_batch_size=max_batch_size,
-            min_tier_size=min_tier_size,
-            small_tiers=_one_of("small_tiers", small_tiers, ("refuse", "merge")),
-            short_batch_policy=_one_of("short_batch", short_batch, ("hold", "dispose")),
+            **counts,
+            small_tiers=_one_of("small_tiers", batch.small_tiers, ("refuse", "merge")),
+            short_batch_policy=_one_of("short_batch", batch.short_batch, ("hold", "dispose")),
             hpke_suite=suite,
             collector_public_key=_collector(collector, suite),
             close_deadline_unix_s=math.ceil(time.time() + close_after_s) if close_after_s else 0,
@@ -176,7 +270,7 @@ def round_list(directory: Directory = HERE, as_json: Json = False) -> None:
         from croupier.deploy.operator.rounds import Operator
         from croupier.show.rounds import rounds_text
 
-        async def ask() -> dict[str, Any]:
+        async def ask() -> OverviewView:
             async with Operator(directory) as operator:
                 return await overview(operator, {})
 
@@ -198,13 +292,16 @@ def round_show(
     with plain_errors():
         import asyncio
 
-        from croupier.deploy.directory import client_transport
-        from croupier.deploy.local.one_user import read_round
+        from croupier.deploy.local.clients import client_of, terms_of
         from croupier.protocol.errors import Refusal
         from croupier.show.rounds import terms_text
 
+        async def look() -> TermsView:
+            async with client_of(directory, gateway) as client:
+                return await terms_of(await client.round(round_id))
+
         try:
-            terms = asyncio.run(read_round(directory, round_id, client_transport(gateway)))
+            terms = asyncio.run(look())
         except Refusal as refusal:
             if as_json:
                 show(as_json, {"round_id": round_id, "refusal": {"code": refusal.code.name, "said": str(refusal)}})
@@ -224,8 +321,8 @@ def round_close(
     with plain_errors():
         import asyncio
 
-        from croupier.client.rounds import state_name
         from croupier.deploy.operator.rounds import Operator
+        from croupier.protocol.manifest import state_name
         from croupier.show.tables import counted
 
         async def close_it() -> tuple[str, int]:
@@ -282,10 +379,12 @@ def round_result(
     with plain_errors():
         import asyncio
 
-        from croupier.client.published import publication_json
         from croupier.deploy.directory import client_transport
         from croupier.deploy.operator.rounds import kept_result, open_published, published_result
+        from croupier.protocol.certificates import refusals_of
+        from croupier.protocol.statements import joined
         from croupier.show.estimates import estimates_table, result_remarks
+        from croupier.show.published import publication_json
         from croupier.show.tables import certificate_table
 
         if document is not None:
@@ -294,14 +393,15 @@ def round_result(
             publication, certificate = asyncio.run(
                 published_result(directory, round_id, wait_s, client_transport(gateway), note)
             )
+        result, refused = publication_json(publication, certificate), joined(refusals_of(certificate))
     if not certificate.granted:
         if as_json:
-            show(as_json, publication_json(publication, certificate))
-        raise fail(NOT_CERTIFIED, f"the accountant refused round {round_id}: {'; '.join(certificate.refusals)}")
+            show(as_json, result)
+        raise fail(NOT_CERTIFIED, f"the accountant refused round {round_id}: {refused}")
     with plain_errors():
         if collector_key is not None:
             publication = open_published(publication, collector_key)
-    result = publication_json(publication, certificate)
+        result = publication_json(publication, certificate)
     lines = result_remarks(result)
     if result["sealed"]:
         lines.append("the result is sealed to its collector; --collector-key opens it")
@@ -309,27 +409,9 @@ def round_result(
     show(as_json, result, *tables, certificate_table(result["certificate"]), *lines)
 
 
-def _question(name: str, randomizer: str, labels: str | None, k: int | None, parameters: Mapping[str, Any]) -> Question:
-    from croupier.protocol.mechanisms import MECHANISMS, mechanism_from
-    from croupier.protocol.questions import Question
-
-    # A vector's question carries the parameters of a model; 'croupier train' opens such rounds.
-    offered = [one.kind for one in MECHANISMS.values() if one.values_are_text]
-    kind = randomizer.partition("(")[0]
-    if kind not in offered:
-        raise ValueError(
-            f"randomizer is {randomizer!r}; it must be one of {', '.join(offered)}; for vectors: croupier train"
-        )
-    categories = tuple(labels.split(",")) if labels else None
-    given = {"k": k or (categories and len(categories)), "labels": categories, **parameters}
-    if kind != randomizer:
-        given |= _written_in(randomizer_of(randomizer, k, parameters["lattice"]))
-    return Question(name, mechanism_from(kind, given))
-
-
 def _written_in(randomizer: Randomizer) -> dict[str, Any]:
-    """Returns the parameters that were given to a randomizer in its name, as in krr(k=5)."""
-    values = {one.name: (getattr(randomizer, one.name), one.default) for one in fields(randomizer)}
+    """Returns the parameters that a randomizer was given in its name, as in krr(k=5)."""
+    values = {field.name: (getattr(randomizer, field.name), field.default) for field in fields(randomizer)}
     return {name: value for name, (value, default) in values.items() if value != default}
 
 
@@ -344,7 +426,7 @@ def _collector(file: Path | None, suite: str) -> bytes:
     return key.public
 
 
-def _one_of(name: str, value: str, allowed: tuple[Choice, ...]) -> Choice:
+def _one_of(name: str, value: str, allowed: tuple[EnumT, ...]) -> EnumT:
     for known in allowed:
         if value == known:
             return known

@@ -1,13 +1,15 @@
-"""`croupier train`: the options of a `TrainingConfig`, and what comes of it."""
+"""`croupier train`: the options of a `TrainingConfig`, and the table of its outcome."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from croupier.deploy.cli.console import DEMONSTRATE, Hops, Json, note, plain_errors, progress_bar, show
+from croupier.deploy.cli.option_groups import with_option_groups
 from croupier.training.config import TrainingConfig
 
 if TYPE_CHECKING:
@@ -21,138 +23,117 @@ def add_commands(app: typer.Typer) -> None:
     app.command(rich_help_panel=DEMONSTRATE)(train)
 
 
-def train(
-    dataset: Annotated[
-        str, typer.Option(help="digits (1,797 small images, offline) or mnist.")
-    ] = TrainingConfig.dataset,
-    data: Annotated[
-        Path | None, typer.Option(help="mnist: directory of the IDX files; downloaded if absent.")
-    ] = TrainingConfig.data,
+@dataclass(frozen=True)
+class TrainingOptions(TrainingConfig):
+    """A `TrainingConfig` whose fields are options of the command line."""
+
+    dataset: Annotated[str, typer.Option(help="digits (1,797 small images, offline) or mnist.")] = (
+        TrainingConfig.dataset
+    )
+    data: Annotated[Path | None, typer.Option(help="mnist: directory of the IDX files; downloaded if absent.")] = (
+        TrainingConfig.data
+    )
     features: Annotated[
         str,
         typer.Option(
             help="pixels, dct or scattering (which look at no data), or pca (fitted to the data, which no certificate "
             "covers: HEURISTIC)."
         ),
-    ] = TrainingConfig.features,
-    model: Annotated[
-        str, typer.Option(help="softmax, relu, or a Python file with model(inputs, classes).")
-    ] = TrainingConfig.model,
+    ] = TrainingConfig.features
+    model: Annotated[str, typer.Option(help="softmax, relu, or a Python file with model(inputs, classes).")] = (
+        TrainingConfig.model
+    )
     unit: Annotated[
         str, typer.Option(help="What is protected: a user with one example, or one record of a client with many.")
-    ] = TrainingConfig.unit,
-    clients: Annotated[
-        int, typer.Option(help="record: how many clients share the examples, at least 2.")
-    ] = TrainingConfig.clients,
+    ] = TrainingConfig.unit
+    clients: Annotated[int, typer.Option(help="record: how many clients share the examples, at least 2.")] = (
+        TrainingConfig.clients
+    )
     budgets: Annotated[
         str,
         typer.Option(
             help="Groups epsilon:share of the clients' local budgets per epoch; 0 < epsilon <= 20, shares are relative."
         ),
-    ] = TrainingConfig.budgets,
+    ] = TrainingConfig.budgets
     private: Annotated[
         bool, typer.Option(help="--no-private, with --simulate only: clipped gradients and no noise, for comparison.")
-    ] = TrainingConfig.private,
+    ] = TrainingConfig.private
     baseline: Annotated[
         bool | None,
         typer.Option(
             help="Train once more without noise, simulated, and draw its accuracy, which nothing certifies. "
             "Default: with --simulate."
         ),
-    ] = TrainingConfig.baseline,
-    epochs: Annotated[
-        int, typer.Option(help="At least 1. Every client answers once an epoch.")
-    ] = TrainingConfig.epochs,
-    batch_size: Annotated[
-        int, typer.Option(help="Clients per step, each once an epoch; 0: all of them.")
-    ] = TrainingConfig.batch_size,
-    order: Annotated[
-        str, typer.Option(help="batch, or sequential: one client a step, in a secret order.")
-    ] = TrainingConfig.order,
+    ] = TrainingConfig.baseline
+    epochs: Annotated[int, typer.Option(help="At least 1. Every client answers once an epoch.")] = TrainingConfig.epochs
+    batch_size: Annotated[int, typer.Option(help="Clients per step, each once an epoch; 0: all of them.")] = (
+        TrainingConfig.batch_size
+    )
+    order: Annotated[str, typer.Option(help="batch, or sequential: one client a step, in a secret order.")] = (
+        TrainingConfig.order
+    )
     clipping_norm: Annotated[
         float, typer.Option(help="Gradients that are longer are scaled down to this length, 1e-20..1e20.")
-    ] = TrainingConfig.clipping_norm,
+    ] = TrainingConfig.clipping_norm
     period_s: Annotated[
         float,
         typer.Option(
             "--period-s",
             help="sequential, deployed: seconds of each client, 0.001..600; an epoch takes that long for each client.",
         ),
-    ] = TrainingConfig.period_s,
+    ] = TrainingConfig.period_s
     learning_rate: Annotated[
         float | None, typer.Option(help="Above 0. Default: user 8, sequential 0.01; record 2, sequential 0.05.")
-    ] = TrainingConfig.learning_rate,
+    ] = TrainingConfig.learning_rate
     momentum: Annotated[
         float, typer.Option(help="What is kept of the last step, 0 <= momentum < 1; sequential, deployed: 0.")
-    ] = TrainingConfig.momentum,
+    ] = TrainingConfig.momentum
     averaging: Annotated[
         float | None,
         typer.Option(
             help="Weight of the newest parameters in what is kept, above 0; 1: no average. Default: 0.3, sequential: 1."
         ),
-    ] = TrainingConfig.averaging,
+    ] = TrainingConfig.averaging
     delta: Annotated[
         float, typer.Option(help="Of the whole training, 1e-12..0.1; record: of each local budget, too.")
-    ] = TrainingConfig.delta,
+    ] = TrainingConfig.delta
     epsilon_limit: Annotated[
         float, typer.Option(help="Stop before the training's epsilon at --delta exceeds this; 0: never.")
-    ] = TrainingConfig.epsilon_limit,
+    ] = TrainingConfig.epsilon_limit
     simulate: Annotated[
         bool, typer.Option(help="Without a network: the same estimators and certificates, but no user is protected.")
-    ] = TrainingConfig.simulate,
+    ] = TrainingConfig.simulate
     directory: Annotated[
         Path | None, typer.Option("--dir", help="The directory of a running deployment; else one on loopback.")
-    ] = TrainingConfig.directory,
-    hops: Hops = TrainingConfig.hops,
-    out: Annotated[
-        Path, typer.Option(help="For model.pt, training.json, training.png, checkpoint.")
-    ] = TrainingConfig.out,
-    watch: Annotated[
-        str, typer.Option(help="validation, or test: what accuracy is measured on.")
-    ] = TrainingConfig.watch,
-    seed: Annotated[
-        int, typer.Option(help="simulation: of batches and noise; initial parameters always.")
-    ] = TrainingConfig.seed,
-    device: Annotated[
-        str, typer.Option(help="Where gradients are computed: cpu, cuda, …; auto: a GPU if any.")
-    ] = TrainingConfig.device,
+    ] = TrainingConfig.directory
+    hops: Hops = TrainingConfig.hops
+    out: Annotated[Path, typer.Option(help="For model.pt, training.json, training.png, checkpoint.")] = (
+        TrainingConfig.out
+    )
+    watch: Annotated[str, typer.Option(help="validation, or test: what accuracy is measured on.")] = (
+        TrainingConfig.watch
+    )
+    seed: Annotated[int, typer.Option(help="simulation: of batches and noise; initial parameters always.")] = (
+        TrainingConfig.seed
+    )
+    device: Annotated[str, typer.Option(help="Where gradients are computed: cpu, cuda, …; auto: a GPU if any.")] = (
+        TrainingConfig.device
+    )
+
+
+@with_option_groups
+def train(
+    *,
+    config: TrainingOptions,
     as_json: Json = False,
 ) -> None:
     """Train a model on shuffled, locally randomized gradients, with all clients played here; show what it costs."""
     with plain_errors():
         from croupier.deploy.operator.keys import check_hops
-        from croupier.show.tables import training_assumptions, training_table
+        from croupier.show.training import training_assumptions, training_table
         from croupier.training.runner import run_training
 
-        check_hops(hops)
-        config = TrainingConfig(
-            dataset=dataset,
-            data=data,
-            features=features,
-            model=model,
-            unit=unit,
-            clients=clients,
-            budgets=budgets,
-            private=private,
-            baseline=baseline,
-            epochs=epochs,
-            batch_size=batch_size,
-            order=order,
-            clipping_norm=clipping_norm,
-            period_s=period_s,
-            learning_rate=learning_rate,
-            momentum=momentum,
-            averaging=averaging,
-            delta=delta,
-            epsilon_limit=epsilon_limit,
-            simulate=simulate,
-            directory=directory,
-            hops=hops,
-            out=out,
-            watch=watch,
-            seed=seed,
-            device=device,
-        )
+        check_hops(config.hops)
         with progress_bar(transient=True) as move:
             outcome = run_training(
                 config,
@@ -161,7 +142,11 @@ def train(
                 note=note,
             )
         result = outcome.document()
-        below = [result["stopped"], training_assumptions(result), f"{out / 'training.png'}, {out / 'model.pt'}"]
+        below = [
+            result["stopped"],
+            training_assumptions(result),
+            f"{config.out / 'training.png'}, {config.out / 'model.pt'}",
+        ]
         show(as_json, result, training_table(result), *(line for line in below if line))
 
 

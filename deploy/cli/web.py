@@ -58,7 +58,10 @@ def gateway(
     directory: Directory = HERE,
     listen: Annotated[str, typer.Option(help="HOST:PORT; beyond loopback it needs TLS.")] = "127.0.0.1:8790",
     allow_origin: Annotated[
-        list[str] | None, typer.Option(help="A web site whose pages may call it, https://HOST; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            help="A web site whose pages may call it, https://HOST, or null for the page in a file; may be repeated."
+        ),
     ] = None,
     tls_certificate: Annotated[Path | None, typer.Option(help="PEM file, if others can reach it.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="PEM file, if others can reach it.")] = None,
@@ -73,7 +76,7 @@ def gateway(
             if as_json:
                 show(as_json, {"url": url})
             else:
-                note(f"gateway: {url} (Ctrl-C ends it)")
+                note(f"gateway: {url} (Ctrl-C ends it); participants answer at {url}participate/")
 
         where = WebAddress(*_address(listen), tls_certificate, tls_key)
         serve_gateway(directory, where, allow_origin or [], ready)

@@ -1,7 +1,7 @@
 """The pages and where they are: an application for any ASGI server.
 
 Errors that are expected become a page with one sentence. Of an answer nothing is written anywhere but what
-`deploy.local.one_user` keeps, which is sealed; what was typed is never part of a log.
+`AsyncClient` keeps, which is sealed; what was typed is never part of a log.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -27,22 +26,26 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
-from croupier.accountant.explanation import explain, profile_around
-from croupier.accountant.results import round_down, round_up
-from croupier.client.limits import local_budget
-from croupier.client.one_answer import ALREADY_ANSWERED
+from croupier.client.key_file import read_private_key
+from croupier.client.limits import SpentHere, local_budget
+from croupier.client.one_answer import ALREADY_ANSWERED, Answered, Respondent
 from croupier.deploy.console.drawing import bars, curve, strips
 from croupier.deploy.console.guard import Guard, Listening, from_own_page
 from croupier.deploy.console.source import FinishedRound, Source
-from croupier.deploy.local.one_user import own_limits, submit_one, verify_inclusion
+from croupier.deploy.local.clients import verify_directory
 from croupier.deploy.operator.ledger import spent
+from croupier.deploy.operator.roster import enrolling
 from croupier.net.retrying import why_unreachable
-from croupier.protocol.errors import Code, CroupierError, Refusal
+from croupier.protocol.errors import Code, CroupierError, OtherPersonError, Refusal, UnreachableError
+from croupier.protocol.rounding import round_down, round_up
 from croupier.show.csv_file import result_csv
 from croupier.show.documents import spent_json
-from croupier.show.estimates import clamping_line, merging_line, precision_line
-from croupier.show.rounds import device_does, right_at_most_line, terms_sections, values_of
-from croupier.show.tables import counted, spent_rests_on
+from croupier.show.estimates import clamping_line, merging_line, notes_of, precision_line
+from croupier.show.explanation import explain, profile_around
+from croupier.show.ledger import spent_rests_on
+from croupier.show.rounds import describe_device_step, right_at_most_line, terms_sections, values_of
+from croupier.show.tables import counted
+from croupier.show.views import OverviewView, TermsView
 
 __all__ = ["make_app"]
 
@@ -116,7 +119,7 @@ class _Pages:
             "is_operator": source.operator is not None,
             "may_answer": where.on_loopback,
             "values_of": values_of,
-            "does": device_does,
+            "describe_device_step": describe_device_step,
             "right_at_most_line": right_at_most_line,
         }
 
@@ -173,13 +176,13 @@ class _Pages:
         """How far it is, whenever that has changed."""
         round_id = request.path_params["round_id"]
 
-        def fragment(seen: dict[str, Any]) -> str:
+        def fragment(seen: OverviewView) -> str:
             one = next((one for one in seen["rounds"] if one["round_id"] == round_id), None)
             return self._render("_round.html", one=one)
 
         return self._events(fragment)
 
-    def _events(self, fragment: Callable[[dict[str, Any]], str]) -> Response:
+    def _events(self, fragment: Callable[[OverviewView], str]) -> Response:
         async def stream() -> AsyncIterator[str]:
             before = ""
             async for seen in self._source.watch():
@@ -265,18 +268,12 @@ class _Pages:
             return await self._form(terms, "the token cannot be read; it must be 64 hexadecimal digits", given)
         if "answer" not in given or "epsilon" not in given:
             return await self._form(terms, "an answer and a budget are needed", given)
-        send = partial(
-            submit_one,
-            self._source.directory,
-            round_id,
-            key_file=self._key,
-            token=token,
-            enrol=self._source.operator is not None and "enrol" in given,
-            transport=self._source.transport,
-        )
+        is_enrolled = self._source.operator is not None and "enrol" in given
         try:
+            key = await asyncio.to_thread(read_private_key, self._key) if self._key else b""
+            respondent = Respondent(key=key, token=token, new_key=True)
             async with self._answering:
-                done = await send(given["answer"], float(given["epsilon"]))
+                done = await self._send(round_id, given["answer"], float(given["epsilon"]), respondent, is_enrolled)
         except (CroupierError, ValueError, RuntimeError, OSError, grpc.aio.AioRpcError) as error:
             return await self._form(terms, _told(error)[1], given)
         if done.code not in ("ACCEPTED", ALREADY_ANSWERED):
@@ -284,14 +281,27 @@ class _Pages:
         sections = terms_sections(terms, time.time())
         return self._page("receipt.html", terms=terms, done=done, sections=sections, here=self._here())
 
+    async def _send(
+        self, round_id: str, value: str, max_local_epsilon: float, respondent: Respondent, is_enrolled: bool
+    ) -> Answered:
+        source = self._source
+        enrol = enrolling(source.directory, source.transport) if is_enrolled else None
+        async with source.client() as client:
+            asked = await client.round(round_id)
+            try:
+                return await asked.answer(value, max_local_epsilon, respondent, enrol)
+            except OtherPersonError as error:
+                how = "another person answers with 'croupier submit --another-person'"
+                raise OtherPersonError(f"{error}; {how}") from error
+
     def _here(self) -> str:
         return str(self._source.directory / "client")
 
-    async def _form(self, terms: dict[str, Any], said: str = "", given: dict[str, str] | None = None) -> Response:
+    async def _form(self, terms: TermsView, said: str = "", given: dict[str, str] | None = None) -> Response:
         """The form; after an error with the budget that was chosen, and without the answer."""
         spent_here = None
         if (self._source.directory / "client" / "outbox.db").exists():
-            _, spent_here = await asyncio.to_thread(own_limits, self._source.directory)
+            spent_here = await self._spent_here()
         return self._page(
             "answer.html",
             422 if said else 200,
@@ -305,13 +315,17 @@ class _Pages:
             has_key=self._key is not None,
         )
 
+    async def _spent_here(self) -> SpentHere:
+        async with self._source.client() as client:
+            return await asyncio.to_thread(lambda: client.spent)
+
     async def included(self, request: Request) -> Response:
         """Whether every hop has passed on what was sent from here."""
         round_id = request.path_params["round_id"]
         await self._source.terms(round_id)  # which says sooner that hop 1 is out of reach
         try:
-            async with asyncio.timeout(60.0):
-                sent, missing = await verify_inclusion(self._source.directory, round_id, self._source.transport, 1.0)
+            async with asyncio.timeout(60.0), self._source.client() as client:
+                sent, missing = await verify_directory(client, self._source.directory, round_id, 1.0)
         except Refusal as refusal:
             if refusal.code is not Code.NOT_READY:
                 raise
@@ -326,8 +340,9 @@ def _told(error: Exception) -> tuple[int, str]:
         return error.status_code, error.detail
     if isinstance(error, Refusal):
         return 404 if error.code in _NOT_FOUND else 409, str(error)
-    if isinstance(error, grpc.aio.AioRpcError):
-        return 503, f"a service is out of reach ({why_unreachable(error)}); is the deployment up?"
+    called = error.__cause__ if isinstance(error, UnreachableError) else error
+    if isinstance(called, grpc.aio.AioRpcError):
+        return 503, f"a service is out of reach ({why_unreachable(called)}); is the deployment up?"
     if isinstance(error, TimeoutError):
         return 503, "a service is out of reach; is the deployment up?"
     return 409 if isinstance(error, CroupierError) else 400, str(error)
@@ -346,12 +361,12 @@ async def _fields(request: Request) -> dict[str, str]:
         raise HTTPException(400, "the form cannot be read") from None
 
 
-def _shown(finished: FinishedRound, terms: dict[str, Any] | None) -> dict[str, Any]:
+def _shown(finished: FinishedRound, terms: TermsView | None) -> dict[str, Any]:
     """What the page of a finished round shows, beside its terms."""
     result = finished.result
     certificate = result["certificate"]
     granted = certificate["granted"]
-    lines = [precision_line(result), clamping_line(result), merging_line(result), *result["notes"]] if granted else []
+    lines = [precision_line(result), clamping_line(result), merging_line(result), *notes_of(result)] if granted else []
     return {
         "result": result,
         "certificate": certificate,

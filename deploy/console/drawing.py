@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
+from croupier.accountant.certificate import Certificate
 from croupier.accountant.certified_profile import CertifiedProfile, certified_line
-from croupier.accountant.results import delta_too_large, round_down, round_up
+from croupier.protocol.rounding import round_down, round_up
 from croupier.show.tables import LARGE_DELTAS
+from croupier.show.text import delta_too_large
+from croupier.show.views import TermsView
 
 __all__ = ["bars", "curve", "strips"]
 
@@ -23,7 +26,62 @@ _LOOKS = 6
 """Colours and dashes of the style sheet, which has them once more with other dashes."""
 
 
-def strips(result: dict[str, Any], terms: dict[str, Any] | None) -> list[dict[str, Any]]:
+StripView = TypedDict(
+    "StripView",
+    {  # "from" is no name of a class's field
+        "label": str,
+        "estimate": str,
+        "possible": str,
+        "error": str,
+        "interval": str,
+        "population": str,
+        "from": float,
+        "to": float,
+        "at": float,
+        "scale": tuple[str, str],
+    },
+)
+"""A number of a result as text, and its interval on a strip."""
+
+
+class BarView(TypedDict):
+    """A tier of a certificate: the people, local and central epsilon, and both as bars."""
+
+    people: str
+    local: str
+    central: str
+    delta: str
+    local_to: float
+    central_to: float
+
+
+class PublishedView(TypedDict):
+    """A published bound as a line: its points (epsilon, delta), and the same in the drawing's coordinates."""
+
+    name: str
+    grade: str
+    at: list[tuple[float, float]]
+    look: str
+    points: NotRequired[str]
+
+
+class CurveView(TypedDict):
+    """A privacy profile as a drawing, and as the rows of a table."""
+
+    width: int
+    height: int
+    left: int
+    foot: int
+    certified: str
+    attacks: list[tuple[float, float]]
+    published: list[PublishedView]
+    x_ticks: list[tuple[float, str]]
+    y_ticks: list[tuple[float, str]]
+    beware: str
+    rows: list[tuple[str, str, str]]
+
+
+def strips(result: dict[str, Any], terms: TermsView | None) -> list[StripView]:
     """Returns a row for each number of a result that is not sealed: its text, and its interval on a strip.
 
     Args:
@@ -71,7 +129,7 @@ def strips(result: dict[str, Any], terms: dict[str, Any] | None) -> list[dict[st
     ]
 
 
-def bars(certificate: dict[str, Any]) -> list[dict[str, Any]]:
+def bars(certificate: dict[str, Any]) -> list[BarView]:
     """Returns a row for each tier of a certificate: the people, local and central epsilon, and both as bars."""
     most = max((max(tier["local_epsilon"], tier["epsilon"]) for tier in certificate["tiers"]), default=1.0)
     return [
@@ -87,14 +145,14 @@ def bars(certificate: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def curve(profile: CertifiedProfile) -> dict[str, Any]:
+def curve(profile: CertifiedProfile) -> CurveView:
     """Returns the lines of a privacy profile, delta (logarithmic) against epsilon, with ticks, and a table of it."""
     points = [point.certificate for point in profile.points]
     deltas = [point.delta for point in points]
     certified = [point.epsilon for point in points]
     attacks = [None if point.lower_bound is None else point.lower_bound.epsilon for point in points]
     published = _published(points, 3 * max(certified))
-    widest: float = max([*certified, *(x for one in published for x, _ in one["at"])])
+    widest: float = max([*certified, *(epsilon for bound in published for epsilon, _ in bound["at"])])
     top, bottom = math.log10(deltas[0]), math.log10(deltas[-1])  # they decrease
     if bottom == top:  # a local delta that is not amplified
         bottom = top - 1
@@ -120,7 +178,7 @@ def curve(profile: CertifiedProfile) -> dict[str, Any]:
         "certified": line(drawn),
         # An attack with an epsilon of 0 refutes nothing.
         "attacks": [(x(at), y(delta)) for at, delta in zip(attacks, deltas, strict=True) if at],
-        "published": [one | {"points": line(one["at"])} for one in published],
+        "published": [bound | {"points": line(bound["at"])} for bound in published],
         "x_ticks": [(x(step * tick), f"{step * tick:.10g}") for tick in range(int(widest / step + 1e-9) + 1)],
         "y_ticks": [
             (y(10.0**power), f"1e{power}")
@@ -135,9 +193,9 @@ def curve(profile: CertifiedProfile) -> dict[str, Any]:
     }
 
 
-def _published(points: Sequence[Any], widest: float) -> list[dict[str, Any]]:
-    """Published bounds that have a figure within the drawing, with their grades."""
-    lines: list[dict[str, Any]] = []
+def _published(points: Sequence[Certificate], widest: float) -> list[PublishedView]:
+    """Returns the published bounds that have a figure within the drawing, with their grades."""
+    lines: list[PublishedView] = []
     for index, name in enumerate(bound.name for bound in points[0].comparison):
         bounds = [point.comparison[index] for point in points]
         found = [(bound.epsilon, point.delta) for bound, point in zip(bounds, points, strict=True)]

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 from croupier.show.rounds import deadline, duration
 from croupier.show.tables import counted
+from croupier.show.views import OverviewView, RoundView, StepView
 
 __all__ = ["Counts", "counts_of", "with_progress"]
 
 Counts = dict[str, int]
-"""How many have answered, by round, where that is known."""
+"""The number of answers, by round, where it is known."""
 
 _SAYS = {
     "PREPARED": "has made its keys",
@@ -29,22 +29,22 @@ _SAYS = {
 _OF_REPORTS = ("mix", "deliver", "analyze")
 
 
-def counts_of(seen: dict[str, Any]) -> Counts:
+def counts_of(seen: OverviewView) -> Counts:
     """Returns the counts of an overview."""
-    return {one["round_id"]: one["num_reports"] for one in seen["rounds"] if one["num_reports"] is not None}
+    return {view["round_id"]: view["num_reports"] for view in seen["rounds"] if view["num_reports"] is not None}
 
 
-def with_progress(one: dict[str, Any], seen: dict[str, Any], before: Counts, seconds: float) -> dict[str, Any]:
-    """Returns a round of an overview with "steps", a dictionary for each service in the order of the chain, and "left".
+def with_progress(view: RoundView, seen: OverviewView, before: Counts, seconds: float) -> RoundView:
+    """Returns a round of an overview with "steps", one for each service in the order of the chain, and "left".
 
     Args:
-        one: `round_json`.
+        view: `round_json`.
         seen: the overview.
-        before: the counts of an earlier one.
+        before: the counts of an earlier overview.
         seconds: how long ago that was.
     """
-    round_id, count = one["round_id"], one["num_reports"] or 0
-    steps = []
+    round_id, count = view["round_id"], view["num_reports"] or 0
+    steps: list[StepView] = []
     for place, service in enumerate(seen["services"]):
         mine = next((kept for kept in service["rounds"] if kept["round_id"] == round_id), None)
         if mine is None:
@@ -59,21 +59,21 @@ def with_progress(one: dict[str, Any], seen: dict[str, Any], before: Counts, sec
             }
         )
     rate = (count - before.get(round_id, count)) / seconds if seconds > 0 else 0.0
-    return one | {"steps": steps, "left": _left(one, rate)}
+    return view | {"steps": steps, "left": _left(view, rate)}
 
 
 def _cost(stage: str, seconds: float, count: int) -> str:
-    """What a stage has taken, and how fast it was, if it is about one report after the other."""
+    """Returns the time that a stage has taken, and its speed where the stage works on one report after the other."""
     rate = f", {count / seconds:,.0f} reports/s" if stage in _OF_REPORTS and seconds > 0 and count else ""
     return f"{'open envelopes' if stage == 'open' else stage}: {seconds:.2f} s{rate}"
 
 
-def _left(one: dict[str, Any], rate: float) -> list[str]:
-    """How much longer it takes answers, in words."""
-    terms = one["terms"]
-    if terms is None or one["stage"] != "OPEN":
+def _left(view: RoundView, rate: float) -> list[str]:
+    """Returns how many answers are missing, their rate and the deadline, in words."""
+    terms, count = view["terms"], view["num_reports"]
+    if terms is None or count is None or view["stage"] != "OPEN":
         return []
-    missing = terms["min_batch_size"] - one["num_reports"]
+    missing = terms["min_batch_size"] - count
     speed = f"{rate:.3g} answers/s" if rate > 0 else ""
     lines = ["enough have answered"]
     if missing > 0:

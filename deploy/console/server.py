@@ -12,7 +12,7 @@ from croupier.deploy.console.app import make_app
 from croupier.deploy.console.guard import Listening
 from croupier.deploy.console.source import EVERY_S, Source
 from croupier.deploy.listening import HttpServer
-from croupier.runtime.transport import TLS, Transport
+from croupier.net.transport import TLS, Transport
 
 __all__ = ["ConsoleServer", "serve"]
 

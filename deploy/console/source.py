@@ -16,22 +16,24 @@ from typing import Any
 
 from cryptography import x509
 
-from croupier.client.published import publication_json
+from croupier.client.async_client import AsyncClient
 from croupier.client.rounds import fetch_signed_result, read_publication
 from croupier.deploy.console.progress import Counts, counts_of, with_progress
 from croupier.deploy.directory import read_deployment
-from croupier.deploy.local.one_user import read_round
+from croupier.deploy.local.clients import client_of, terms_of
 from croupier.deploy.operator.keys import VALID_BEFORE
-from croupier.deploy.operator.overview import Known, overview
+from croupier.deploy.operator.overview import TermsCache, overview
 from croupier.deploy.operator.rounds import Operator
+from croupier.net.transport import TLS, Transport
 from croupier.protocol.deployment import OPERATOR, ServiceEntry
-from croupier.runtime.transport import TLS, Transport
+from croupier.show.published import publication_json
+from croupier.show.views import KeysView, OverviewView, RoundView, TermsView
 
 __all__ = ["EVERY_S", "FinishedRound", "Source"]
 
 EVERY_S = 1.0
 _LOOKS = 12
-"""Rates are those of so many looks."""
+"""The number of looks that a rate is computed over."""
 _PATIENCE_S, _FOR_A_RESULT_S = 15.0, 1.0
 _MOST_KEPT = 50
 
@@ -69,9 +71,9 @@ class Source:
         is_operator = (directory / OPERATOR / "identity.key").exists()
         self.operator = Operator(directory, transport) if is_operator else None
         self._every_s = every_s
-        self._known: Known = {}
+        self._known: TermsCache = {}
         self._looks: deque[tuple[float, Counts]] = deque()
-        self._seen: dict[str, Any] = {}
+        self._seen: OverviewView = {"services": [], "rounds": []}
         self._looking = asyncio.Lock()
         self._ended = asyncio.Event()
         self._finished: dict[str, FinishedRound] = {}
@@ -91,13 +93,13 @@ class Source:
         await self._open.aclose()
 
     def end(self) -> None:
-        """Ends everything that is watched."""
+        """Ends every `watch`."""
         self._ended.set()
 
-    async def look(self) -> dict[str, Any]:
-        """Returns services and newest rounds as `overview` gives them, with progress and keys; of the operator alone.
+    async def look(self) -> OverviewView:
+        """Returns services and newest rounds as `overview` gives them, with progress and keys; for the operator alone.
 
-        Several who look at the same time share what the services say.
+        Callers at the same time share one answer of the services.
         """
         if self.operator is None:
             raise ValueError("the services answer the operator alone, whose keys are not here")
@@ -117,7 +119,7 @@ class Source:
                 self._seen = seen
             return self._seen
 
-    async def watch(self) -> AsyncIterator[dict[str, Any]]:
+    async def watch(self) -> AsyncIterator[OverviewView]:
         """Yields what `look` returns, again and again, until `end`."""
         while not self._ended.is_set():
             yield await self.look()
@@ -127,22 +129,26 @@ class Source:
             except TimeoutError:
                 continue
 
-    async def round(self, round_id: str) -> dict[str, Any] | None:
+    async def round(self, round_id: str) -> RoundView | None:
         """Returns what the operator sees of a round; None for one who is not the operator, or an old round."""
         if self.operator is None:
             return None
         rounds = (await self.look())["rounds"]
         return next((one for one in rounds if one["round_id"] == round_id), None)
 
-    async def terms(self, round_id: str = "") -> dict[str, Any]:
+    async def terms(self, round_id: str = "") -> TermsView:
         """Returns the verified terms of a round, the newest open one if none is named, with its state at hop 1.
 
         Raises:
             Refusal, SignatureError: there is no such round, or its terms cannot be trusted.
-            TimeoutError, grpc.aio.AioRpcError: hop 1 is out of reach.
+            TimeoutError, UnreachableError: hop 1 is out of reach.
         """
-        async with asyncio.timeout(_PATIENCE_S):
-            return await read_round(self.directory, round_id, self.transport)
+        async with asyncio.timeout(_PATIENCE_S), self.client() as client:
+            return await terms_of(await client.round(round_id))
+
+    def client(self) -> AsyncClient:
+        """Returns the client of the person who uses this directory."""
+        return client_of(self.directory, transport=self.transport, patience_s=60.0)
 
     async def finished(self, round_id: str) -> FinishedRound:
         """Returns the verified result of a round that is published or refused.
@@ -155,7 +161,7 @@ class Source:
             signed = await fetch_signed_result(self._analyzer, round_id, _FOR_A_RESULT_S)
             publication, certificate = read_publication(signed, read_deployment(self.directory), round_id)
             result = publication_json(publication, certificate)
-            _make_room(self._finished)
+            _evict_oldest(self._finished)
             self._finished[round_id] = FinishedRound(signed.SerializeToString(), result)
         return self._finished[round_id]
 
@@ -168,19 +174,19 @@ class Source:
         result = (await self.finished(round_id)).result
         key = (round_id, name)
         if key not in self._computed:
-            _make_room(self._computed)
+            _evict_oldest(self._computed)
             self._computed[key] = asyncio.create_task(asyncio.to_thread(compute, result))
         return await asyncio.shield(self._computed[key])
 
 
-def _make_room(kept: dict[Any, Any]) -> None:
-    """Forgets what was put there first, once there is much."""
+def _evict_oldest(kept: dict[Any, Any]) -> None:
+    """Deletes the oldest entry of a full cache."""
     if len(kept) >= _MOST_KEPT:
         del kept[next(iter(kept))]
 
 
-def _keys(entry: ServiceEntry, now: float) -> dict[str, Any]:
-    """Returns how old a service's keys are, by the certificate that was made with them, and what is being changed."""
+def _keys(entry: ServiceEntry, now: float) -> KeysView:
+    """Returns the age of a service's keys, by the certificate that was made with them, and the changes under way."""
     pinned = x509.load_pem_x509_certificate(entry.tls_certificate.encode())
     made, end = (pinned.not_valid_before_utc + VALID_BEFORE).timestamp(), pinned.not_valid_after_utc.timestamp()
     return {

@@ -3,13 +3,13 @@
 `POST /croupier.protocol.v1.Shuffler/Submit` has the bytes of that call's message as its body, and is answered with the
 bytes of its answer: a unary call of the Connect protocol. Messages are sealed and signed for others, and answers are
 signed by others; the gateway has no key, stores nothing and logs nothing of a request. What comes from one address, and
-from all, is bounded as at a service.
+from all, is bounded as at a service. Under `/participate/` is the page on which participants answer (`deploy.page`).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import urlsplit
@@ -26,16 +26,17 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import Receive, Scope, Send
 
+from croupier.deploy.page.participants import PAGE_PATH, Served, served_pages
 from croupier.net.http_channel import CONTENT_TYPE, HTTP_STATUS, NO_TOKENS, RETRY_AFTER_HEADER, code_name
+from croupier.net.limits import ARRIVES_S, BUDGET_BYTES, CALL_BYTES, LARGE_ANSWER, LEAVES_S, Budget, check_fields
 from croupier.net.retrying import retry_after_s
+from croupier.net.shares import Call, Caller, caller_at
 from croupier.net.sizes import MESSAGE_BYTES
+from croupier.net.transport import Transport
 from croupier.protocol.deployment import Deployment
 from croupier.protocol.errors import Code, Refusal, refusal_of
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
-from croupier.runtime.limits import ARRIVES_S, BUDGET_BYTES, CALL_BYTES, LARGE_ANSWER, LEAVES_S, Budget, check_fields
-from croupier.runtime.shares import Call, Caller, caller_at
-from croupier.runtime.transport import Transport
 
 __all__ = ["make_app"]
 
@@ -57,7 +58,8 @@ def make_app(deployment: Deployment, transport: Transport, origins: Sequence[str
     Args:
         deployment: whose services are called, each only with the certificate that is pinned for it.
         transport: how they are reached.
-        origins: of web pages that may call it from a browser, such as "https://survey.example"; no other may.
+        origins: of web pages that may call it from a browser, such as "https://survey.example", or "null" for the
+            participants' page opened from a file; no other may.
 
     Raises:
         ValueError: an origin is none, or has a path.
@@ -87,8 +89,12 @@ def make_app(deployment: Deployment, transport: Transport, origins: Sequence[str
 
 def _check_origin(origin: str) -> None:
     parts = urlsplit(origin)
+    if origin == "null":  # what a browser names as the origin of a file
+        return
     if parts.scheme not in ("http", "https") or not parts.hostname or origin != f"{parts.scheme}://{parts.netloc}":
-        raise ValueError(f"the origin is {origin!r}; it must be like https://survey.example, without a path")
+        raise ValueError(
+            f"the origin is {origin!r}; it must be like https://survey.example, without a path, or null for files"
+        )
 
 
 class _Gateway:
@@ -101,6 +107,7 @@ class _Gateway:
             "Analyzer": deployment.analyzer,
         }
         self._channels = {service: transport.public_channel(entry) for service, entry in entries.items()}
+        self._pages = served_pages(deployment)
         self._slots = Budget(_SLOTS, newest_first=True)
         self._messages, self._large_answers = Budget(BUDGET_BYTES), Budget(BUDGET_BYTES)
 
@@ -125,15 +132,16 @@ class _Gateway:
         call = Call(_caller(request), pinned=False)
         response: Response
         try:
-            answer = await self._answer(request, call)
-            if len(answer) > LARGE_ANSWER:
+            answer = _page(self._pages, request) or Served(await self._answer(request, call), CONTENT_TYPE, _NOT_KEPT)
+            if len(answer.body) > LARGE_ANSWER:
                 await self._send_large(call, answer, scope, receive, send)
                 return
-            response = Response(answer, headers=_NOT_KEPT, media_type=CONTENT_TYPE)
+            response = Response(answer.body, headers=answer.headers, media_type=answer.media_type)
         except ClientDisconnect:
             return
         except HTTPException as error:
             response = _said(error.status_code, grpc.StatusCode.INVALID_ARGUMENT, error.detail)
+            response.headers.update(error.headers or {})
         except Refusal as refusal:
             response = _refused(refusal)
         except Exception as error:  # noqa: BLE001 (the last line of defence: nothing internal may travel)
@@ -151,14 +159,14 @@ class _Gateway:
             with self._slots.hold(call):
                 return await self._pass_on(service, method, raw, _CALL_S)
 
-    async def _send_large(self, call: Call, answer: bytes, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _send_large(self, call: Call, answer: Served, scope: Scope, receive: Receive, send: Send) -> None:
         """Sends an answer that counts for its caller until it has been read.
 
         Raises:
             Refusal: OVERLOADED, nothing has been sent.
         """
-        response = _InPieces(answer, headers=_NOT_KEPT, media_type=CONTENT_TYPE)
-        with self._large_answers.hold(call, len(answer)):
+        response = InPieces(answer.body, headers=answer.headers, media_type=answer.media_type)
+        with self._large_answers.hold(call, len(answer.body)):
             try:
                 await call.wait_for(response(scope, receive, send), LEAVES_S, "to read the answer")
             except Refusal:  # it has begun, and cannot become another answer
@@ -183,7 +191,7 @@ class _Gateway:
         return answer
 
 
-class _InPieces(Response):
+class InPieces(Response):
     """An answer that the server gets no faster than it is read: a piece at a time, the first of them ahead."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -196,6 +204,15 @@ class _InPieces(Response):
 
 def _full_name(service: str) -> str:
     return str(rpc.DESCRIPTOR.services_by_name[service].full_name)
+
+
+def _page(pages: Mapping[str, Served], request: Request) -> Served | None:
+    """Returns the page that is asked for, None for anything else; raises HTTPException where the slash is missing."""
+    if request.method not in ("GET", "HEAD"):
+        return None
+    if request.url.path == PAGE_PATH.rstrip("/"):
+        raise HTTPException(308, headers={"Location": PAGE_PATH})
+    return pages.get(request.url.path)
 
 
 def _called(path: str) -> tuple[str, str]:

@@ -11,9 +11,9 @@ from pathlib import Path
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.gateway.app import make_app
 from croupier.deploy.listening import HttpServer, WebAddress
+from croupier.net.transport import TLS, Transport
 from croupier.runtime.core_files import forbid_core_files
 from croupier.runtime.logs import log_as_json
-from croupier.runtime.transport import TLS, Transport
 
 __all__ = ["make_gateway", "serve_gateway"]
 

@@ -8,21 +8,22 @@ and what they cost together is the most that the rounds of any group do.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from croupier.accountant.results import Guarantee, sum_above
-from croupier.analyzer.estimators import DEPENDENT_BUDGETS
-from croupier.client.published import publication_json
+from croupier.accountant.numerics.decimals import sum_above
+from croupier.accountant.results import Guarantee
 from croupier.deploy.local.budget_groups import BudgetGroup
-from croupier.deploy.local.fleet import spawn_fleet
+from croupier.deploy.local.csv_columns import CsvFile
+from croupier.deploy.local.fleet import Fleet, FleetOutcome, count_up_to, fleet_json, fleet_of
 from croupier.deploy.local.population import (
-    ParticipantFile,
+    Participants,
+    PopulationFile,
     Rows,
-    column_names,
     guess_question,
     read_groups,
     read_population,
@@ -30,15 +31,21 @@ from croupier.deploy.local.population import (
 from croupier.deploy.local.rounds import RoundOutcome, play_round
 from croupier.deploy.operator.ledger import spent_in
 from croupier.deploy.operator.rounds import Operator, RoundSettings, check_settings
+from croupier.protocol.certificates import refusals_of
+from croupier.protocol.codes import Note
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms import IntervalMechanism, KaryResponse, OneBit, RandomizedResponse
 from croupier.protocol.questions import Question
+from croupier.protocol.statements import joined, written_json
+from croupier.runtime.workers import WorkerPool
+from croupier.show.published import publication_json
 
 __all__ = [
     "SURVEY",
     "SURVEY_QUESTIONS",
     "DemoPlan",
     "DemoQuestion",
+    "PlannedRound",
     "ask_about",
     "plan_demo",
     "published_at_random",
@@ -69,7 +76,7 @@ class _AnsweredQuestion:
 
     asked: DemoQuestion
     group: Rows | None
-    population: ParticipantFile
+    population: Participants
     outcome: RoundOutcome
 
     def truth(self, *, as_stated: bool = False) -> tuple[float, ...]:
@@ -101,12 +108,12 @@ class _AnsweredQuestion:
 
 
 def ask_about(
-    file: Path | None, columns: Sequence[str], low: float | None, high: float | None, limit: int | None
-) -> tuple[Path, tuple[DemoQuestion, ...]]:
+    path: Path | None, columns: Sequence[str], low: float | None, high: float | None, limit: int | None
+) -> tuple[CsvFile, tuple[DemoQuestion, ...]]:
     """Returns the file to read, and the questions: those about the survey, or one for each column of another file.
 
     Args:
-        file: the CSV file; None, with no column either, for the survey.
+        path: the CSV file; None, with no column either, for the survey.
         columns: to ask about, each "COLUMN", or "COLUMN:LOW:HIGH" for a mean.
         low: for a mean, the smallest possible value, where there is one column.
         high: for a mean, the largest possible value.
@@ -115,19 +122,19 @@ def ask_about(
     Raises:
         ValueError: one of file and column is missing, a column is named twice, or no question fits a column.
     """
-    if file is None and not columns:
-        return SURVEY, SURVEY_QUESTIONS
-    if file is None or not columns:
+    if path is None and not columns:
+        return CsvFile(SURVEY, limit), SURVEY_QUESTIONS
+    if path is None or not columns:
         raise ValueError("a file of your own needs both --csv and --value-column")
     if len(columns) > 1 and (low is not None or high is not None):
         raise ValueError("--low and --high are for one column; of several write --value-column COLUMN:LOW:HIGH")
-    asked = []
+    file, asked = CsvFile(path, limit), []
     for text in columns:
         column, least, most = text.strip(), low, high
         found = re.fullmatch(r"(.+):([^:]+):([^:]+)", text)
-        if found and column not in column_names(file):
+        if found and column not in file.names:
             column, least, most = found[1].strip(), _number(found[2]), _number(found[3])
-        asked.append(DemoQuestion(guess_question(file, column, least, most, limit), column))
+        asked.append(DemoQuestion(guess_question(file, column, least, most), column))
     if len({one.column for one in asked}) < len(asked):
         raise ValueError("a column is named twice; each is asked about once")
     return file, tuple(asked)
@@ -141,13 +148,26 @@ def _number(text: str) -> float:
 
 
 @dataclass(frozen=True)
-class _PlannedRound:
+class PlannedRound:
     """A round to be: its terms, and who takes part."""
 
     asked: DemoQuestion
     group: Rows | None
-    population: ParticipantFile
+    population: Participants
     settings: RoundSettings
+
+    @property
+    def name(self) -> str:
+        """The column that is asked about, and the group that is asked."""
+        return _name(self.asked, self.group)
+
+
+Watch = Callable[[PlannedRound], AbstractContextManager[Callable[[int, int], None]]]
+
+
+@contextmanager
+def unwatched(_: PlannedRound) -> Iterator[Callable[[int, int], None]]:
+    yield lambda done, total: None
 
 
 @dataclass(frozen=True)
@@ -155,25 +175,20 @@ class DemoPlan:
     """What a demonstration asks whom, all of it checked.
 
     Attributes:
-        file: the participants, one a row.
         rounds: one after the other.
         delta: the central delta to certify at.
-        options: of every fleet.
     """
 
-    file: Path
-    rounds: tuple[_PlannedRound, ...]
+    rounds: tuple[PlannedRound, ...]
     delta: float
-    options: tuple[str, ...]
 
 
 def plan_demo(
-    file: Path,
+    file: CsvFile,
     questions: Sequence[DemoQuestion],
     groups: Sequence[BudgetGroup],
     *,
     group_by: str | None = None,
-    limit: int | None,
     delta: float,
     clamp: bool,
 ) -> DemoPlan:
@@ -184,7 +199,6 @@ def plan_demo(
         questions: at least one.
         groups: what the participants' budgets are drawn from.
         group_by: a column: every question is asked in a round for each of its values.
-        limit: how many rows to use, from the first; None for all.
         delta: the central delta to certify at.
         clamp: numbers outside a question's interval count as its nearer end; else their rows are left out.
 
@@ -192,55 +206,57 @@ def plan_demo(
         ValueError: the file, a budget or the delta cannot be used.
     """
     grid = tuple(sorted({group.max_local_epsilon for group in groups}))
-    options = ["--budgets", ",".join(f"{group.max_local_epsilon}:{group.share}" for group in groups)]
-    options += ["--limit", str(limit)] if limit else []
-    options += ["--clamp"] if clamp else []
-    among: Sequence[Rows | None] = read_groups(file, group_by, limit) if group_by else [None]
+    among: Sequence[Rows | None] = read_groups(file, group_by) if group_by else [None]
     rounds = []
     for group in among:
         for asked in questions:
-            population = read_population(
-                file, asked.column, asked.question, groups, clamp=clamp, limit=limit, where=group
-            )
-            _check_enough(file, asked, group, population)
+            rows = PopulationFile(file, asked.column, groups, clamp=clamp, where=group)
+            population = read_population(rows, asked.question, grid)
+            _check_enough(file.path, asked, group, population)
             smallest = max(2, min(100, len(population.participants)))
             settings = RoundSettings(asked.question, grid, delta=delta, epsilon_max=max(grid), min_batch_size=smallest)
             check_settings(settings)
-            rounds.append(_PlannedRound(asked, group, population, settings))
-    return DemoPlan(file, tuple(rounds), delta, tuple(options))
+            rounds.append(PlannedRound(asked, group, population, settings))
+    file.forget()
+    return DemoPlan(tuple(rounds), delta)
 
 
-async def run_demo(directory: Path, plan: DemoPlan, *, quiet: bool) -> dict[str, Any]:
+async def run_demo(directory: Path, plan: DemoPlan, watch: Watch = unwatched) -> dict[str, Any]:
     """Asks the questions one after the other, and returns the JSON document of `croupier demo`.
 
     Args:
         directory: of a running deployment.
         plan: what to ask whom.
-        quiet: show no progress of the fleets.
+        watch: entered with each round while its participants submit; what it yields is called with (participants done,
+            participants in all).
 
     Raises:
         RuntimeError, Refusal: a round did not come to its end.
     """
     answers: list[_AnsweredQuestion] = []
-    async with Operator(directory) as operator:
-        for planned in plan.rounds:
-            of_group = ["--where", str(planned.group)] if planned.group else []
-
-            async def fleet(
-                terms: RoundTerms,
-                column: str = planned.asked.column,
-                these: Sequence[str] = (*plan.options, *of_group),
-            ) -> dict[str, Any]:
-                return await spawn_fleet(directory, terms, plan.file, column, list(these), quiet=quiet)
-
-            outcome = await play_round(operator, planned.settings, fleet)
-            if not outcome.certificate.granted:
-                raise RuntimeError(f"round refused: {'; '.join(outcome.certificate.refusals)}")
-            answers.append(_AnsweredQuestion(planned.asked, planned.group, planned.population, outcome))
+    with closing(WorkerPool()) as pool:
+        async with Operator(directory) as operator, fleet_of(operator, directory, pool) as fleet:
+            await pool.warm()
+            for planned in plan.rounds:
+                outcome = await play_round(operator, planned.settings, partial(submit_planned, fleet, planned, watch))
+                if not outcome.certificate.granted:
+                    raise RuntimeError(f"round refused: {joined(refusals_of(outcome.certificate))}")
+                answers.append(_AnsweredQuestion(planned.asked, planned.group, planned.population, outcome))
     return _demo_json(answers) | {"together": _together(directory, answers, plan.delta)}
 
 
-def _check_enough(file: Path, asked: DemoQuestion, group: Rows | None, population: ParticipantFile) -> None:
+async def submit_planned(fleet: Fleet, planned: PlannedRound, watch: Watch, terms: RoundTerms) -> dict[str, Any]:
+    population = planned.population
+    users = population.participants
+    with watch(planned) as progress:
+        report = await fleet.answer(terms, users, count_up_to(len(users), progress))
+    if report.accepted < report.codes.total():
+        summary = FleetOutcome(terms.round_id, report, population.rejected, len(population.clamped)).summary()
+        raise RuntimeError(f"a service did not accept every answer: {summary}")
+    return fleet_json(report)
+
+
+def _check_enough(file: Path, asked: DemoQuestion, group: Rows | None, population: Participants) -> None:
     """Raises ValueError where a round could not be: it needs two people."""
     usable, of_group = len(population.participants), f" with {group}" if group else ""
     if usable < 2:
@@ -274,15 +290,19 @@ def _cost(guarantees: Sequence[Guarantee | None], delta: float) -> dict[str, Any
     """Returns the largest of several guarantees; its epsilon is None where one of them proves nothing."""
     proved = [one for one in guarantees if one is not None]
     if len(proved) < len(guarantees):
-        return {"epsilon": None, "delta": delta, "grade": None, "method": None, "assumptions": []}
+        return {"epsilon": None, "delta": delta, "grade": None, "method": [], "assumptions": []}
     worst = max(proved, key=lambda one: one.epsilon)
     return {
         "epsilon": worst.epsilon,
         "delta": delta,
         "grade": str(worst.grade),
-        "method": worst.method,
-        "assumptions": list(worst.assumptions),
+        "method": written_json(worst.method),
+        "assumptions": written_json(worst.assumptions),
     }
+
+
+def _name(asked: DemoQuestion, group: Rows | None) -> str:
+    return f"{asked.column}, {group}" if group else asked.column
 
 
 def _listed_if_many(numbers: tuple[float, ...]) -> list[float] | float:
@@ -292,7 +312,7 @@ def _listed_if_many(numbers: tuple[float, ...]) -> list[float] | float:
 def published_at_random(outcome: RoundOutcome) -> dict[str, Any]:
     """Returns a published result without the note on budgets that depend on values: here they are drawn at random."""
     document = publication_json(outcome.publication, outcome.certificate)
-    return document | {"notes": [line for line in document["notes"] if line != DEPENDENT_BUDGETS]}
+    return document | {"notes": [note for note in document["notes"] if note["code"] != Note.DEPENDENT_BUDGETS]}
 
 
 def _demo_json(answers: Sequence[_AnsweredQuestion]) -> dict[str, Any]:
@@ -302,7 +322,7 @@ def _demo_json(answers: Sequence[_AnsweredQuestion]) -> dict[str, Any]:
         "questions": [
             {
                 "column": answer.asked.column,
-                "name": f"{answer.asked.column}, {answer.group}" if answer.group else answer.asked.column,
+                "name": _name(answer.asked, answer.group),
                 "quantity": "mean" if isinstance(answer.asked.question.mechanism, IntervalMechanism) else "share",
                 "group": answer.group.value if answer.group else None,
                 "truth": _listed_if_many(answer.truth()),

@@ -1,31 +1,75 @@
-"""A population that submits to a running deployment: `submit_file` in this process, `spawn_fleet` in one of its own."""
+"""A fleet: many people who answer rounds from one place, and what they share."""
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
-import json
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from croupier.client.outbox import Outbox
-from croupier.client.rounds import fetch_terms
-from croupier.deploy.local.budget_groups import BudgetGroup
-from croupier.deploy.local.population import Rows, read_population
-from croupier.deploy.local.users import FleetReport, run_fleet
+from croupier.client.async_client import AsyncClient
+from croupier.client.submission import Participant
+from croupier.deploy.local.clients import FLEET
+from croupier.deploy.local.population import PopulationFile, read_population
+from croupier.deploy.local.users import Enrol, FleetReport, Progress, run_fleet
 from croupier.deploy.operator.rounds import Operator
 from croupier.protocol.manifest import RoundTerms
 from croupier.runtime.workers import WorkerPool
 
-__all__ = ["FleetOutcome", "fleet_json", "spawn_fleet", "submit_file"]
+__all__ = ["Fleet", "FleetOutcome", "count_up_to", "fleet_json", "fleet_of", "submit_file"]
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """People who answer from one place.
+
+    Attributes:
+        client: keeps what they have sealed, and has the channels to the services.
+        pool: the processes that randomize and seal.
+        enrol: registers their keys; see `run_fleet`.
+    """
+
+    client: AsyncClient
+    pool: WorkerPool
+    enrol: Enrol
+
+    async def answer(
+        self, terms: RoundTerms, users: Mapping[str, Participant], progress: Progress = lambda _: None
+    ) -> FleetReport:
+        """Plays these users in one round; arguments and errors are those of `run_fleet`."""
+        return await run_fleet(
+            self.client.shuffler,
+            self.client.accountant,
+            terms,
+            users,
+            outbox=self.client.outbox,
+            pool=self.pool,
+            enrol=self.enrol,
+            progress=progress,
+        )
+
+
+@asynccontextmanager
+async def fleet_of(
+    operator: Operator, directory: Path, pool: WorkerPool, enrol: Enrol | None = None
+) -> AsyncIterator[Fleet]:
+    """Yields a fleet.
+
+    Args:
+        operator: of a running deployment.
+        directory: of the same deployment; what is sealed is kept there.
+        pool: where users' values are randomized and sealed.
+        enrol: see `run_fleet`; the operator's if not given.
+    """
+    async with operator.client(directory / FLEET) as client:
+        yield Fleet(client, pool, enrol or operator.enrol)
 
 
 @dataclass(frozen=True)
 class FleetOutcome:
-    """What became of every row of a file of participants.
+    """The outcome of every row of a file of participants.
 
     Attributes:
         round_id: of the round that they submitted to.
@@ -72,15 +116,7 @@ class FleetOutcome:
 async def submit_file(
     directory: Path,
     round_id: str,
-    file: Path,
-    column: str,
-    groups: Sequence[BudgetGroup],
-    *,
-    epsilon_column: str | None = None,
-    id_column: str | None = None,
-    clamp: bool = False,
-    limit: int | None = None,
-    where: Rows | None = None,
+    file: PopulationFile,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> FleetOutcome:
     """Plays the participants of a CSV file, enrolling their ephemeral keys with the operator's certificate.
@@ -88,98 +124,40 @@ async def submit_file(
     Args:
         directory: of the deployment.
         round_id: the round; "" for the newest open one.
-        file: the CSV file.
-        column: where the values stand.
-        groups: what the participants' budgets are drawn from, if no column states them.
-        epsilon_column: where the participants' budgets stand.
-        id_column: which column names the participants.
-        clamp: a number outside the question's interval counts as the nearer end, instead of being left out.
-        limit: how many rows to use, from the first; None for all.
-        where: which of these; None for all.
+        file: the participants.
         progress: called with (participants done, participants in all).
 
     Raises:
         ValueError: the file cannot be used.
         Refusal: hop 1 refuses, or the round cannot be trusted.
+        UnreachableError: hop 1 is out of reach.
+        grpc.aio.AioRpcError: hop 1 or the accountant stayed out of reach; the same call goes on where this one ended.
     """
-    async with Operator(directory) as operator:
-        channel = operator.client_channel()
-        accountant = operator.client_channel(operator.deployment.accountant.name)
-        outbox = Outbox(directory / "fleet" / "outbox.db")
-        pool = WorkerPool()
-        try:
-            terms = await fetch_terms(channel, operator.deployment, round_id)
-            population = read_population(
-                file,
-                column,
-                terms.question,
-                groups,
-                epsilon_column=epsilon_column,
-                id_column=id_column,
-                grid=terms.budget_grid,
-                clamp=clamp,
-                limit=limit,
-                where=where,
-            )
+    with closing(WorkerPool()) as pool:
+        async with Operator(directory) as operator, fleet_of(operator, directory, pool) as fleet:
+            terms = (await fleet.client.round(round_id)).terms
+            population = read_population(file, terms.question, terms.budget_grid)
+            file.csv.forget()
             users = population.participants
             await pool.warm()
-            done = 0
+            report = await fleet.answer(terms, users, count_up_to(len(users), progress))
+    return FleetOutcome(
+        terms.round_id, report, population.rejected, len(population.clamped), file.id_column is not None
+    )
 
-            def report_progress(more: int) -> None:
-                nonlocal done
-                done += more
-                progress(done, len(users))
 
-            report = await run_fleet(
-                channel,
-                accountant,
-                terms,
-                users,
-                outbox=outbox,
-                pool=pool,
-                enrol=operator.enrol,
-                progress=report_progress,
-            )
-        finally:
-            pool.close()
-            outbox.close()
-            await channel.close()
-            await accountant.close()
-    return FleetOutcome(terms.round_id, report, population.rejected, len(population.clamped), id_column is not None)
+def count_up_to(total: int, progress: Callable[[int, int], None]) -> Progress:
+    """Returns what counts more and more users, and calls `progress` with (users done, users in all)."""
+    done = 0
+
+    def count(more: int) -> None:
+        nonlocal done
+        done += more
+        progress(done, total)
+
+    return count
 
 
 def fleet_json(report: FleetReport) -> dict[str, Any]:
     """Returns what a fleet did, as JSON."""
     return {**dataclasses.asdict(report), "codes": dict(report.codes), "accepted": report.accepted}
-
-
-async def spawn_fleet(
-    directory: Path, terms: RoundTerms, file: Path, column: str, extra: list[str], *, quiet: bool
-) -> dict[str, Any]:
-    """Runs `croupier submit --csv` as a process, its progress on our standard error, and returns what it printed.
-
-    Raises:
-        RuntimeError: the fleet failed; it has said why.
-    """
-    command = [
-        sys.executable,
-        "-m",
-        "croupier.deploy.cli",
-        "submit",
-        "--dir",
-        str(directory),
-        "--round",
-        terms.round_id,
-    ]
-    command += ["--csv", str(file), "--value-column", column, "--json", *extra]
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL if quiet else None,
-        stdin=asyncio.subprocess.DEVNULL,
-    )
-    output, _ = await process.communicate()
-    report: dict[str, Any] = json.loads(output) if output else {}
-    if not report or report["accepted"] != sum(report["codes"].values()):  # rows that were left out are named by it
-        raise RuntimeError(f"the fleet for round {terms.round_id!r} ended with exit code {process.returncode}")
-    return report

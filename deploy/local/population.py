@@ -8,24 +8,21 @@ Which budgets a population has is drawn from groups (`deploy.local.budget_groups
 
 from __future__ import annotations
 
-import csv
-import hashlib
 import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from croupier.client.submission import Participant
 from croupier.deploy.local.budget_groups import BudgetGroup
+from croupier.deploy.local.csv_columns import CsvFile
 from croupier.protocol.mechanisms import IntervalMechanism, KaryResponse, Mechanism, OneBit, RandomizedResponse
 from croupier.protocol.questions import Question, choose_budget
 
 __all__ = [
-    "ParticipantFile",
+    "Participants",
+    "PopulationFile",
     "Rows",
-    "check_columns",
-    "column_names",
     "guess_question",
     "read_groups",
     "read_population",
@@ -54,7 +51,30 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class ParticipantFile:
+class PopulationFile:
+    """A CSV file of participants, and how its rows are read.
+
+    Attributes:
+        csv: the file.
+        column: the column of the values.
+        groups: what each participant's `max_local_epsilon` is drawn from, if no column states it.
+        epsilon_column: the column of each participant's `max_local_epsilon`.
+        id_column: which column names the participant; without it, every line of every file is another person.
+        clamp: a number outside the question's interval counts as the nearer end, instead of being left out.
+        where: which rows are used; None for all.
+    """
+
+    csv: CsvFile
+    column: str
+    groups: Sequence[BudgetGroup]
+    epsilon_column: str | None = None
+    id_column: str | None = None
+    clamp: bool = False
+    where: Rows | None = None
+
+
+@dataclass(frozen=True)
+class Participants:
     """The participants of a file.
 
     Attributes:
@@ -68,96 +88,25 @@ class ParticipantFile:
     clamped: dict[str, float]
 
 
-def _read_column(path: Path, column: str, limit: int | None = None) -> list[tuple[str, str]]:
-    """Returns (line, text) of a column; spaces around a column's name do not count.
-
-    Raises:
-        ValueError: the file or the column does not exist, the file has no rows, or a row has more fields than line 1.
-    """
-    column = column.strip()
-    if not path.exists():
-        raise ValueError(f"{path} does not exist")
-    if limit is not None and limit < 1:
-        raise ValueError(f"the number of rows to use is {limit}; it must be at least 1")
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            rows = csv.DictReader(file)
-            names = rows.fieldnames = _names(rows)
-            wanted = zip(rows, range(1 << 62 if limit is None else limit), strict=False)
-            found = []
-            for row, _ in wanted:
-                if None in row:  # the fields that the header has no name for
-                    extra = len(names) + len(row[None])
-                    raise ValueError(
-                        f"{path}: line {rows.line_num}: the number of fields is {extra}; it must be {len(names)}, as "
-                        f"in the header{_not_by_commas(names)}"
-                    )
-                found.append((str(rows.line_num), row.get(column) or ""))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{path} cannot be read; it must be a CSV file in UTF-8: {error}") from error
-    _check_column(path, column, names)
-    if not found:
-        raise ValueError(f"{path} has no rows")
-    return found
-
-
-def _names(rows: csv.DictReader[str]) -> list[str]:
-    return [name.strip() for name in rows.fieldnames or ()]
-
-
-def _check_column(path: Path, column: str, names: Sequence[str]) -> None:
-    if column not in names:
-        mean = "; a mean is COLUMN:LOW:HIGH" if ":" in column else ""
-        quoted = ", ".join(repr(name) if "," in name else name for name in names)
-        raise ValueError(f"{path} has no column {column!r}; its columns are {quoted}{mean}{_not_by_commas(names)}")
-    if names.count(column) > 1:
-        raise ValueError(f"{path} has {names.count(column)} columns {column!r}; each must have a name of its own")
-
-
-def _not_by_commas(names: Sequence[str]) -> str:
-    """Returns what to say of a header in which something else stands where commas are expected, else nothing."""
-    line = ",".join(names)
-    found = [mark for mark in ";\t|" if line.count(mark) >= len(names)]
-    return f"; between the columns it has {found[0]!r}, and only commas are read" if found else ""
-
-
-def read_population(
-    path: Path,
-    column: str,
-    question: Question,
-    groups: Sequence[BudgetGroup],
-    *,
-    epsilon_column: str | None = None,
-    id_column: str | None = None,
-    grid: Sequence[float] = (),
-    clamp: bool = False,
-    limit: int | None = None,
-    where: Rows | None = None,
-) -> ParticipantFile:
+def read_population(file: PopulationFile, question: Question, grid: Sequence[float] = ()) -> Participants:
     """Reads the participants of a file; a row that cannot be used is left out and named, and the others are not.
 
     Args:
-        path: the CSV file.
-        column: where the values stand.
+        file: where the rows are, and how they are read.
         question: what the values answer.
-        groups: what each participant's `max_local_epsilon` is drawn from, if no column states it.
-        epsilon_column: where each participant's `max_local_epsilon` stands.
-        id_column: which column names the participant; without it, every line of every file is another person.
         grid: the budgets of the round; a row that can afford none of them is left out. Empty: not checked.
-        clamp: a number outside the question's interval counts as the nearer end, instead of being left out.
-        limit: how many rows to use, from the first; None for all.
-        where: which of these; None for all.
 
     Raises:
         ValueError: the file or a column does not exist, or the file has no rows, or none of these.
     """
-    texts = _read_column(path, column, limit)
-    stated = _read_column(path, epsilon_column, limit) if epsilon_column else None
-    people = _read_column(path, id_column, limit) if id_column else None
-    told = _read_column(path, where.column, limit) if where else None
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    id_column, where = file.id_column, file.where
+    texts = file.csv.column(file.column)
+    stated = file.csv.column(file.epsilon_column) if file.epsilon_column else None
+    people = file.csv.column(id_column) if id_column else None
+    told = file.csv.column(where.column) if where else None
+    digest = file.csv.digest
     drawn = random.choices(  # noqa: S311 (which budget a played participant has is not a secret)
-        [group.max_local_epsilon for group in groups], [group.share for group in groups], k=len(texts)
+        [group.max_local_epsilon for group in file.groups], [group.share for group in file.groups], k=len(texts)
     )
     participants: dict[str, Participant] = {}
     rejected: dict[str, str] = {}
@@ -177,7 +126,7 @@ def read_population(
                 raise ValueError(f"{id_column!r} is empty; it must name the participant")
             if person in line_of:
                 raise ValueError(f"{id_column!r} is {person!r}, as in line {line_of[person]}; a person answers once")
-            outside = _outside(question.mechanism, text) if clamp else None
+            outside = _outside(question.mechanism, text) if file.clamp else None
             if outside is not None:
                 clamped[person], text = outside
             participants[person] = Participant(question.mechanism.parse_value(text), epsilon)
@@ -185,8 +134,8 @@ def read_population(
         except ValueError as error:
             rejected[line] = f"line {line}: {error}"
     if where and not participants and not rejected:
-        raise ValueError(f"no row of {path} has {where}")
-    return ParticipantFile(participants, rejected, clamped)
+        raise ValueError(f"no row of {file.csv.path} has {where}")
+    return Participants(participants, rejected, clamped)
 
 
 def _outside(mechanism: Mechanism, text: str) -> tuple[float, str] | None:
@@ -202,67 +151,55 @@ def _outside(mechanism: Mechanism, text: str) -> tuple[float, str] | None:
     return number, repr(mechanism.low if number < mechanism.low else mechanism.high)
 
 
-def column_names(path: Path) -> tuple[str, ...]:
-    """Returns the columns of a CSV file; raises ValueError if it cannot be read."""
-    if not path.exists():
-        raise ValueError(f"{path} does not exist")
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            return tuple(_names(csv.DictReader(file)))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{path} cannot be read; it must be a CSV file in UTF-8: {error}") from error
-
-
-def check_columns(path: Path, wanted: Sequence[str | None]) -> None:
-    """Raises ValueError for a file that cannot be read, or lacks a column; None stands for one that is not needed."""
-    names = column_names(path)
-    for column in wanted:
-        if column is not None:
-            _check_column(path, column.strip(), names)
-
-
-def read_groups(path: Path, column: str, limit: int | None) -> list[Rows]:
+def read_groups(file: CsvFile, column: str) -> list[Rows]:
     """Returns the groups that a column divides the rows into, which every row must name one of.
 
     Raises:
         ValueError: the file or the column does not exist, a row has no group, or there are fewer than two or too many.
     """
-    found = _read_column(path, column, limit)
+    found = file.column(column)
     for line, text in found:
         if not text.strip():
-            raise ValueError(f"{path}: line {line}: {column!r} is empty; every person must be in one group")
+            raise ValueError(f"{file.path}: line {line}: {column!r} is empty; every person must be in one group")
     values = sorted({text.strip() for _, text in found})
     if not 2 <= len(values) <= _MAX_CATEGORIES:
-        raise ValueError(f"{path}: {column!r} has {len(values)} different values; groups must be 2..{_MAX_CATEGORIES}")
+        raise ValueError(
+            f"{file.path}: {column!r} has {len(values)} different values; groups must be 2..{_MAX_CATEGORIES}"
+        )
     if "=" in column:
         raise ValueError(f"the column is {column!r}; the name of one that makes groups must be without '='")
     return [Rows(column, value) for value in values]
 
 
-def guess_question(path: Path, column: str, low: float | None, high: float | None, limit: int | None) -> Question:
+def guess_question(file: CsvFile, column: str, low: float | None, high: float | None) -> Question:
     """Returns a question that fits a column: rr for bits, onebit if an interval is given, else krr over its categories.
 
     The categories are read from the data, which is fine for a demonstration; a real deployment states them beforehand.
     An empty cell is no category.
 
     Raises:
-        ValueError: the column has one value only, or too many, and no interval is given; or only one end of it is.
+        ValueError: the column has one value only, or too many, and no interval is given; or only one end of it is; or a
+            value cannot be shown to participants.
     """
     name = "".join(character if character.isalnum() else "_" for character in column)
     if (low is None) != (high is None):
         raise ValueError("only one of low and high is given; a mean needs both")
     if low is not None and high is not None:
         return Question(name, OneBit(low, high))
-    texts = sorted({text.strip() for _, text in _read_column(path, column, limit)} - {""})
+    texts = sorted({text.strip() for _, text in file.column(column)} - {""})
     if not texts:
-        raise ValueError(f"{path}: {column!r} has no values")
+        raise ValueError(f"{file.path}: {column!r} has no values")
     if set(texts) <= {"0", "1"}:
         return Question(name, RandomizedResponse())
     hint = "give --low and --high to ask for its mean"
     if len(texts) < 2:
-        raise ValueError(f"{path}: {column!r} has one value only, {texts[0]!r}; {hint}")
+        raise ValueError(f"{file.path}: {column!r} has one value only, {texts[0]!r}; {hint}")
     if len(texts) > _MAX_CATEGORIES:
         raise ValueError(
-            f"{path}: {column!r} has {len(texts):,} different values; it must have at most {_MAX_CATEGORIES}, or {hint}"
+            f"{file.path}: {column!r} has {len(texts):,} different values; it must have at most {_MAX_CATEGORIES}, or "
+            f"{hint}"
         )
-    return Question(name, KaryResponse(len(texts), tuple(texts)))
+    try:
+        return Question(name, KaryResponse(len(texts), tuple(texts)))
+    except ValueError as error:
+        raise ValueError(f"{file.path}: {column!r} cannot be asked about: {error}") from error

@@ -6,7 +6,7 @@ The demonstration, the benchmark and the experiments share it.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,16 +14,15 @@ from typing import Any
 
 import grpc.aio
 
-from croupier.client.outbox import Outbox
-from croupier.client.rounds import state_name
 from croupier.client.submission import Participant
-from croupier.deploy.local.fleet import fleet_json
-from croupier.deploy.local.users import run_fleet
+from croupier.deploy.local.fleet import fleet_json, fleet_of
+from croupier.deploy.local.users import Enrol, Progress
 from croupier.deploy.operator.rounds import Operator, RoundSettings
-from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.manifest import RoundTerms, state_name
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.workers import WorkerPool
 from croupier.show.documents import status_json
+from croupier.show.views import ServiceView
 
 __all__ = ["RoundOutcome", "play_round", "players"]
 
@@ -46,7 +45,7 @@ class RoundOutcome:
     publication: pb.Publication
     certificate: pb.Certificate
     fleet: dict[str, Any]
-    services: list[dict[str, Any]]
+    services: list[ServiceView]
     wall_s: float
     close_s: float
 
@@ -82,8 +81,8 @@ async def players(
     operator: Operator,
     directory: Path,
     pool: WorkerPool,
-    progress: Callable[[int], None] = lambda _: None,
-    enrol: Callable[[Sequence[bytes]], Awaitable[None]] | None = None,
+    progress: Progress = lambda _: None,
+    enrol: Enrol | None = None,
 ) -> AsyncIterator[Play]:
     """Yields a function that plays one round with the users it is given.
 
@@ -94,33 +93,16 @@ async def players(
         progress: called with the number of users whose fate is known since the last call.
         enrol: see `run_fleet`; the operator's if not given.
     """
-    channel = operator.client_channel()
-    accountant = operator.client_channel(operator.deployment.accountant.name)
-    outbox = Outbox(directory / "fleet" / "outbox.db")
+    await pool.warm()
+    async with fleet_of(operator, directory, pool, enrol) as fleet:
 
-    async def play(settings: RoundSettings, users: Mapping[str, Participant]) -> RoundOutcome:
-        async def fleet(terms: RoundTerms) -> dict[str, Any]:
-            report = await run_fleet(
-                channel,
-                accountant,
-                terms,
-                users,
-                outbox=outbox,
-                pool=pool,
-                enrol=enrol or operator.enrol,
-                progress=progress,
-            )
-            return fleet_json(report)
+        async def play(settings: RoundSettings, users: Mapping[str, Participant]) -> RoundOutcome:
+            async def submit(terms: RoundTerms) -> dict[str, Any]:
+                return fleet_json(await fleet.answer(terms, users, progress))
 
-        return await play_round(operator, settings, fleet, max(600.0, len(users) / 50))
+            return await play_round(operator, settings, submit, max(600.0, len(users) / 50))
 
-    try:
-        await pool.warm()
         yield play
-    finally:
-        outbox.close()
-        await channel.close()
-        await accountant.close()
 
 
 async def play_round(

@@ -166,7 +166,7 @@ def processor_s(pid: int, without: Collection[int] = ()) -> tuple[float, float]:
 
 
 @dataclass(frozen=True)
-class _Used:
+class Used:
     """What has been used so far, by process: CPU seconds of it and of its workers, and the bytes of its database.
 
     SQLite gives nothing back, so a database is as large as it ever was; what is free in it serves the next round.
@@ -177,9 +177,9 @@ class _Used:
     disk: dict[str, int]
     free: dict[str, int]
 
-    def since(self, before: _Used) -> _Used:
+    def since(self, before: Used) -> Used:
         """Returns what has been used since then."""
-        return _Used(
+        return Used(
             {name: value - before.own_s[name] for name, value in self.own_s.items()},
             {name: value - before.workers_s[name] for name, value in self.workers_s.items()},
             {name: value - before.disk[name] + before.free[name] for name, value in self.disk.items()},
@@ -187,28 +187,28 @@ class _Used:
         )
 
 
-async def _used(directory: Path, operator: Operator) -> _Used:
+async def _used(directory: Path, operator: Operator) -> Used:
     answers = [one for one in await operator.status() if not isinstance(one, grpc.aio.AioRpcError)]
     services = {one.service: one.pid for one in answers}
     spent = {name: processor_s(pid) for name, pid in services.items()}
     spent["fleet"] = processor_s(os.getpid(), without=services.values())
     databases = {name: directory / name / "rounds.db" for name in operator.deployment.chain}
-    return _Used(
+    return Used(
         {name: own for name, (own, _) in spent.items()},
         {name: workers for name, (_, workers) in spent.items()},
         {name: file.stat().st_size for name, file in databases.items()},
-        {name: _free_bytes(file) for name, file in databases.items()},
+        {name: free_bytes(file) for name, file in databases.items()},
     )
 
 
-def _free_bytes(database: Path) -> int:
+def free_bytes(database: Path) -> int:
     """Returns how much of a SQLite file holds nothing."""
     with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
         pages, size = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("freelist_count", "page_size"))
     return int(pages * size)
 
 
-def _row(users: int, outcome: RoundOutcome, floor_s: float, floor_cpu: dict[str, float], used: _Used) -> dict[str, Any]:
+def _row(users: int, outcome: RoundOutcome, floor_s: float, floor_cpu: dict[str, float], used: Used) -> dict[str, Any]:
     peaks = {service["service"]: service["peak_memory_bytes"] for service in outcome.services}
     sent = {service["service"]: service["rounds"][0]["bytes_sent"] for service in outcome.services}
     return {
@@ -232,7 +232,7 @@ def _row(users: int, outcome: RoundOutcome, floor_s: float, floor_cpu: dict[str,
     }
 
 
-def _median(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def median_row(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Returns the row of the median ratio to the floor, the smaller of two, and what each of the rows came to."""
     ordered = sorted(rows, key=lambda row: float(row["ratio_to_floor"]))
     ratios, rates = ([row[name] for row in ordered] for name in ("ratio_to_floor", "users_per_s"))
@@ -325,7 +325,7 @@ async def _measure(
             return _row(users, outcome, floor_s, floor_cpu, used)
 
         for users in sizes:
-            rows.append(_median([await measure(users) for _ in range(times)]))
+            rows.append(median_row([await measure(users) for _ in range(times)]))
             report(rows[-1])
     pool.close()
     return {**conditions(hops), "rows": rows}

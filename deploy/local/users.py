@@ -24,7 +24,7 @@ from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.workers import WorkerPool
 
-__all__ = ["FleetReport", "run_fleet"]
+__all__ = ["Enrol", "FleetReport", "Progress", "run_fleet"]
 
 Enrol = Callable[[Sequence[bytes]], Awaitable[None]]
 Progress = Callable[[int], None]

@@ -22,18 +22,20 @@ import grpc.aio
 from croupier.deploy.directory import read_deployment, store_url
 from croupier.deploy.node.extras import missing_library
 from croupier.deploy.node.reload import FileWatch
+from croupier.net.connections import ConnectionWatch
+from croupier.net.tls import ServerTls
+from croupier.net.transport import TLS, Transport
 from croupier.protocol.deployment import Deployment, ServiceEntry
 from croupier.protocol.errors import Refusal
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.clock import Clock, SystemClock
 from croupier.runtime.cluster import Cluster, Sources
-from croupier.runtime.connections import ConnectionWatch
 from croupier.runtime.core_files import forbid_core_files
 from croupier.runtime.health import Readiness, make_admin_server
 from croupier.runtime.logs import log_as_json
 from croupier.runtime.prometheus_metrics import MetricsPort, PrometheusMetrics
-from croupier.runtime.service import RoundService, ServiceSetup
+from croupier.runtime.service import RoundService
 from croupier.runtime.service_directory import (
     CLUSTER_DIRECTORY,
     Secrets,
@@ -42,20 +44,19 @@ from croupier.runtime.service_directory import (
     load_settings,
     not_pinned,
 )
+from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.store import Store
-from croupier.runtime.tls import ServerTls
-from croupier.runtime.transport import TLS, Transport
 from croupier.runtime.workers import WorkerPool, collect_rarely
 
 __all__ = ["RunningService", "serve"]
 
 _GRACE_S = 5.0
-_ROOMS = {
+_WORK = {
     "shuffler": "croupier.runtime.tasks",
     "accountant": "croupier.accountant.service.checking",
     "analyzer": "croupier.runtime.tasks",
 }
-"""Where the work of a role's workers is."""
+"""The module with the work of a role's workers."""
 _log = logging.getLogger(__name__)
 
 
@@ -112,11 +113,11 @@ class RunningService:
         entry = deployment.service(name)
         secrets = load_secrets(directory / name)
         settings = load_settings(directory / name)
-        _warn_of_unpinned(entry, secrets)
+        warn_of_unpinned(entry, secrets)
         with ExitStack() as undo:  # a service that cannot be made leaves neither workers nor a locked store behind
             self._store = open_store(store_url(settings, directory / name), secrets.storage_key)
             undo.callback(self._store.close)
-            self._pool = pool or WorkerPool(workers or settings.workers, room=_ROOMS[entry.role])
+            self._pool = pool or WorkerPool(workers or settings.workers, preload_module=_WORK[entry.role])
             undo.callback(self._pool.close)
             self._cluster = None
             if settings.scheduler:
@@ -140,7 +141,7 @@ class RunningService:
                 self._cluster,
             )
             self.service = _role(setup)
-            metrics.ask(lambda: self.service.num_waiting_submissions, lambda: self.service.num_waiting_rounds)
+            metrics.ask(lambda: self.service.num_waiting_submissions, lambda: self.service.engine.num_waiting_rounds)
             self._readiness = Readiness(self._store, metrics)
             self._tls = ServerTls(entry, deployment, secrets)
             self._server = transport.make_server(settings.max_concurrent_calls, metrics, self._tls)
@@ -175,7 +176,7 @@ class RunningService:
         self._connections.start()
 
     def _replace(self, deployment: Deployment, secrets: Secrets) -> None:
-        _warn_of_unpinned(deployment.service(self._name), secrets)
+        warn_of_unpinned(deployment.service(self._name), secrets)
         self._tls.replace(deployment, secrets)
         self.service.replace(deployment, secrets)
         self._metrics.certificate_of(secrets.tls_certificate)
@@ -185,7 +186,7 @@ class RunningService:
         self._files.stop()
         self._connections.stop()
         await self._readiness.stop()
-        self.service.hang_up()
+        self.service.close_streams()
         await self._server.stop(_GRACE_S)
         await self.service.stop()
         self._pool.close()
@@ -198,7 +199,7 @@ class RunningService:
             self._metrics_port.close()
 
 
-def _warn_of_unpinned(entry: ServiceEntry, secrets: Secrets) -> None:
+def warn_of_unpinned(entry: ServiceEntry, secrets: Secrets) -> None:
     """Logs a warning where the others would not recognise this service; a newer deployment file may come any time."""
     if file := not_pinned(entry, secrets):
         _log.warning("%s is not what deployment.toml pins: others do not accept this service", file)

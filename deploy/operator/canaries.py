@@ -19,17 +19,17 @@ from random import SystemRandom
 
 from croupier.client.outbox import Outbox
 from croupier.client.randomizers import RANDOMIZERS
-from croupier.client.rounds import fetch_round, fetch_terms, state_name
+from croupier.client.rounds import fetch_round, fetch_terms
 from croupier.client.submission import Participant, new_client_key, send
 from croupier.client.tickets import seal_with_tickets
 from croupier.client.verification import certified_chain, missing_at_hop
 from croupier.deploy.operator.rounds import Operator
 from croupier.deploy.operator.tokens import take_tokens
+from croupier.net.transport import TLS, Transport
 from croupier.protocol.deployment import OPERATOR
 from croupier.protocol.errors import Code, Refusal
-from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.manifest import RoundTerms, state_name
 from croupier.protocol.v1 import messages_pb2 as pb
-from croupier.runtime.transport import TLS, Transport
 
 __all__ = ["CanaryReport", "check_canaries", "send_canaries"]
 

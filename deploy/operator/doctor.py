@@ -27,13 +27,13 @@ from croupier.deploy.operator.rounds import Operator
 from croupier.deploy.render.layout import called_by
 from croupier.net.http_channel import HttpChannel
 from croupier.net.retrying import HOW_TO_TRUST, is_not_pinned, is_not_trusted, why_unreachable
+from croupier.net.transport import TLS, Transport
 from croupier.protocol.deployment import OPERATOR, Deployment, ServiceEntry
 from croupier.protocol.errors import Code, CroupierError, refusal_of
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.clock import Clock, SystemClock
 from croupier.runtime.service_directory import load_secrets, load_settings, not_pinned
-from croupier.runtime.transport import TLS, Transport
 
 __all__ = ["CheckResult", "examine"]
 

@@ -28,10 +28,12 @@ from croupier.client.key_file import PRIVATE, PUBLIC, key_text
 from croupier.protocol.collector import collector_key_lines
 from croupier.protocol.deployment import DEPLOYMENT_FILE, OPERATOR, Deployment
 from croupier.protocol.envelope import MAX_HOPS
+from croupier.protocol.names import HostName
 from croupier.runtime.cluster import AUTHORITY_FILE, certificate_files
 from croupier.runtime.service_directory import seal_key
 
 __all__ = [
+    "PORTS_VARIABLE",
     "VALID_BEFORE",
     "alone",
     "check_hops",
@@ -50,7 +52,11 @@ __all__ = [
 _VALID_DAYS = 825
 VALID_BEFORE = datetime.timedelta(days=1)
 """So long before it is made a certificate is valid: clocks differ."""
-_PORTS = range(10_000, 32_768)  # below those that systems choose themselves, for any connection at any time
+PORTS_VARIABLE = "CROUPIER_PORTS"
+"""The environment variable that names the first and the last port that `free_addresses` chooses from, as 10000-32767.
+
+That is its default: the ports below those that systems choose themselves, for any connection at any time.
+"""
 
 
 def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
@@ -198,18 +204,29 @@ def free_addresses(count: int) -> list[str]:
 
     Raises:
         RuntimeError: fewer than `count` of those ports are free.
+        ValueError: CROUPIER_PORTS is not a range of ports.
     """
     found: list[str] = []
-    start = secrets.randbelow(len(_PORTS))
-    for port in (*_PORTS[start:], *_PORTS[:start]):
+    first, last = _port_range()
+    ports = range(first, last + 1)
+    start = secrets.randbelow(len(ports))
+    for port in (*ports[start:], *ports[:start]):
         if len(found) == count:
             break
         with suppress(OSError), socket.socket() as one:
             one.bind(("127.0.0.1", port))
             found.append(f"127.0.0.1:{port}")
     if len(found) < count:
-        raise RuntimeError(f"{count} free ports are needed, and of {_PORTS.start}–{_PORTS.stop - 1} {len(found)} are")
+        raise RuntimeError(f"{count} free ports are needed, and of {first}–{last} {len(found)} are")
     return found
+
+
+def _port_range() -> tuple[int, int]:
+    given = os.environ.get(PORTS_VARIABLE, "10000-32767")
+    found = re.fullmatch(r"([0-9]{4,5})-([0-9]{4,5})", given)
+    if found and 1024 <= int(found[1]) <= int(found[2]) <= 65535:
+        return int(found[1]), int(found[2])
+    raise ValueError(f"{PORTS_VARIABLE} is {given!r}; it must be a range within 1024-65535, such as 20000-20999")
 
 
 def write_secret(path: Path, content: str) -> None:
@@ -269,7 +286,7 @@ def _make_secrets(directory: Path, owner: str) -> tuple[str, str]:
 
 
 def write_keys(
-    directory: Path, owner: str, storage_key: bytes, prefix: str = "", hosts: Sequence[str] = ()
+    directory: Path, owner: str, storage_key: bytes, prefix: str = "", hosts: Sequence[HostName] = ()
 ) -> tuple[str, str]:
     """Writes new identity and TLS keys; returns the public identity and the TLS certificate.
 
@@ -331,7 +348,7 @@ def _certificate(
     signing_key: ec.EllipticCurvePrivateKey,
     *,
     is_authority: bool = False,
-    hosts: Sequence[str] = (),
+    hosts: Sequence[HostName] = (),
 ) -> x509.Certificate:
     subject, signer = (x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]) for name in (owner, issuer))
     now = datetime.datetime.now(datetime.UTC)
@@ -357,7 +374,7 @@ def _certificate(
     return builder.sign(signing_key, hashes.SHA256())
 
 
-def _general_name(host: str) -> x509.GeneralName:
+def _general_name(host: HostName) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:

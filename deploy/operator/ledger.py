@@ -7,7 +7,8 @@ outlive their round.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,12 @@ from croupier.deploy.operator.keys import give_to_owner
 from croupier.runtime.database import DEFAULT_TIMEOUTS, open_database
 from croupier.runtime.schema import bring_up_to_date
 from croupier.runtime.service_directory import load_settings
+from croupier.runtime.sqlite_log import overwrite_log
 
 __all__ = ["backup_ledger", "restore_ledger", "spent", "spent_in"]
+
+_ERASE_PATIENCE_S = 1.0
+"""For a service that is writing; it overwrites the log itself."""
 
 
 class _Round(BaseModel):
@@ -50,17 +55,28 @@ def _url(directory: Path) -> tuple[str, str]:
     return deployment.name, store_url(load_settings(own), own)
 
 
-def _read(url: str) -> sa.Connection:
-    """Returns a connection beside that of the running service.
+@contextmanager
+def _read(url: str) -> Iterator[sa.Connection]:
+    """Yields a connection beside that of the running service.
+
+    Where the service does not run, this connection is the last one, with which SQLite unlinks its log. After a crash
+    destroyed keys are in there, so the log is overwritten before.
 
     Raises:
         ValueError: the ledger does not exist.
     """
     engine = sa.create_engine(url, poolclass=sa.NullPool)
-    file = engine.url.database
-    if engine.dialect.name == "sqlite" and not Path(file or "").exists():
+    file = engine.url.database or ""
+    is_sqlite = engine.dialect.name == "sqlite"
+    if is_sqlite and not Path(file).exists():
         raise ValueError(f"{file} does not exist; run this where the accountant's directory is")
-    return engine.connect()
+    with engine.connect() as connection:
+        try:
+            yield connection
+        finally:
+            connection.rollback()
+            if is_sqlite:
+                overwrite_log(connection.connection.driver_connection, Path(file), _ERASE_PATIENCE_S)
 
 
 def backup_ledger(directory: Path, file: Path) -> int:
@@ -145,7 +161,7 @@ def restore_ledger(directory: Path, file: Path) -> int:
 
 def _values(entry: Entry) -> dict[str, Any]:
     """Returns the fields that the ledger keeps of an entry; the inverse of `_entry`."""
-    return {name: value for name, value in asdict(entry).items() if name not in ("privacy_profile", "grouped")}
+    return {name: value for name, value in asdict(entry).items() if name not in ("privacy_profile", "grouped", "steps")}
 
 
 def _entry(values: dict[str, Any]) -> Entry:

@@ -1,10 +1,9 @@
-"""What goes on in a deployment, as its operator sees it: services, and rounds with their verified terms."""
+"""A deployment as its operator sees it: services, and rounds with their verified terms."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
 
 import grpc.aio
 
@@ -12,21 +11,22 @@ from croupier.client.rounds import fetch_terms
 from croupier.deploy.operator.rounds import Operator
 from croupier.protocol.errors import Code, Refusal, SignatureError
 from croupier.protocol.manifest import RoundTerms
-from croupier.protocol.shown import as_shown
+from croupier.protocol.shown import sanitize_for_display
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.show.documents import round_json, services_json
+from croupier.show.views import OverviewView
 
-__all__ = ["Known", "overview", "watch"]
+__all__ = ["TermsCache", "overview", "watch"]
 
-Known = dict[str, RoundTerms | str]
-"""Terms of rounds that were asked for before, or what is wrong with them."""
+TermsCache = dict[str, RoundTerms | str]
+"""The terms of rounds that were asked for before, or why they cannot be used. Terms never change."""
 
 
-async def overview(operator: Operator, known: Known) -> dict[str, Any]:
+async def overview(operator: Operator, known: TermsCache) -> OverviewView:
     """Returns the services (`services_json`) and the newest rounds (`round_json`), newest first.
 
-    known: a round's terms never change, so that they are fetched once; this adds what is new.
+    known: the terms that need no fetching; new ones are added.
     """
     answers, health = await asyncio.gather(operator.status(), operator.readiness())
     names = operator.deployment.chain
@@ -34,8 +34,8 @@ async def overview(operator: Operator, known: Known) -> dict[str, Any]:
     kept_until: dict[str, int] = {}
     for name, answer in zip(names, answers, strict=True):
         if isinstance(answer, rpc.StatusResponse):
-            for one in answer.rounds:
-                seen.setdefault(one.round_id, {})[name] = one
+            for status in answer.rounds:
+                seen.setdefault(status.round_id, {})[name] = status
             for round_id, end in answer.kept_until_unix_s.items():
                 kept_until[round_id] = max(end, kept_until.get(round_id, 0))
     await _learn(operator, seen, known)
@@ -51,12 +51,14 @@ async def overview(operator: Operator, known: Known) -> dict[str, Any]:
         found = terms if isinstance(terms, RoundTerms) else None
         here = {name: states.get(name) for name in names if name in states or name in out_of_reach}
         rounds.append(round_json(round_id, here, found, problem, kept_until.get(round_id)))
-    seen_by_people: dict[str, Any] = as_shown({"services": services_json(names, answers, health), "rounds": rounds})
+    seen_by_people: OverviewView = sanitize_for_display(
+        {"services": services_json(names, answers, health), "rounds": rounds}
+    )
     return seen_by_people
 
 
 def _why_unknown(first: str, there: pb.RoundStatus | None, *, is_away: bool) -> str:
-    """Returns why the terms of a round are not known, where that is wrong; they are deleted where nothing is."""
+    """Returns why the terms of a round are not known; "" where that is no problem, because they are deleted."""
     if is_away:
         return f"they are at {first}, which is out of reach"
     if there is None:
@@ -64,7 +66,7 @@ def _why_unknown(first: str, there: pb.RoundStatus | None, *, is_away: bool) -> 
     return "" if there.state == pb.ROUND_STATE_PREPARED else f"{first} does not answer where clients call it"
 
 
-async def _learn(operator: Operator, seen: dict[str, dict[str, pb.RoundStatus]], known: Known) -> None:
+async def _learn(operator: Operator, seen: dict[str, dict[str, pb.RoundStatus]], known: TermsCache) -> None:
     """Adds the terms of rounds that hop 1 has a signed manifest of."""
     first = operator.deployment.shufflers[0].name
     new = [
@@ -89,8 +91,8 @@ async def _learn(operator: Operator, seen: dict[str, dict[str, pb.RoundStatus]],
         await asyncio.gather(*map(learn, new))
 
 
-async def watch(operator: Operator, ticks: AsyncIterator[object]) -> AsyncIterator[dict[str, Any]]:
+async def watch(operator: Operator, ticks: AsyncIterator[object]) -> AsyncIterator[OverviewView]:
     """Yields an overview at every tick."""
-    known: Known = {}
+    known: TermsCache = {}
     async for _ in ticks:
         yield await overview(operator, known)

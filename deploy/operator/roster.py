@@ -6,9 +6,10 @@ only; labels stay here. A service that has lost its store gets all of them again
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,12 +17,12 @@ from pathlib import Path
 from croupier.client.key_file import PRIVATE, PUBLIC
 from croupier.deploy.operator.keys import alone, replace_secret
 from croupier.deploy.operator.rounds import Operator
+from croupier.net.transport import TLS, Transport
 from croupier.protocol.deployment import OPERATOR
 from croupier.protocol.identity import has_small_order
 from croupier.protocol.shown import check_shown
-from croupier.runtime.transport import TLS, Transport
 
-__all__ = ["Enrolled", "enrol", "enrolled", "note_enrolled", "note_revoked", "read_keys"]
+__all__ = ["Enrolled", "enrol", "enrolled", "enrolling", "note_enrolled", "note_revoked", "read_keys"]
 
 _COLUMNS = ("key", "label", "enrolled_at", "revoked_at")
 _PER_CALL = 50_000
@@ -127,6 +128,22 @@ async def enrol(directory: Path, keys: Sequence[Enrolled], transport: Transport 
         for start in range(0, len(keys), _PER_CALL):
             await operator.enrol([bytes.fromhex(one.key) for one in keys[start : start + _PER_CALL]])
     return note_enrolled(directory, keys)
+
+
+def enrolling(directory: Path, transport: Transport = TLS) -> Callable[[bytes], Awaitable[None]]:
+    """Returns a function that registers one client's public key and adds it to the list, for `AsyncClientRound.answer`.
+
+    Raises:
+        ValueError: the operator's keys are not in this directory.
+    """
+    its_operator = Operator(directory, transport)
+
+    async def enrol_key(public_key: bytes) -> None:
+        async with its_operator as operator:
+            await operator.enrol([public_key])
+        await asyncio.to_thread(note_enrolled, directory, [Enrolled(public_key.hex())])
+
+    return enrol_key
 
 
 def note_enrolled(directory: Path, keys: Iterable[Enrolled]) -> int:

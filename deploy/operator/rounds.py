@@ -21,21 +21,22 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from croupier.accountant.ranges import DEFAULT_DELTA
-from croupier.client.rounds import accept_manifest, fetch_publication, fetch_round, read_publication, state_name
+from croupier.client.async_client import AsyncClient
+from croupier.client.rounds import accept_manifest, fetch_publication, fetch_round, read_publication
 from croupier.deploy.directory import read_deployment
 from croupier.net.retrying import retrying
+from croupier.net.transport import TLS, Transport
 from croupier.protocol.collector import open_result, read_collector_key
 from croupier.protocol.deployment import OPERATOR, Deployment
 from croupier.protocol.envelope import PROTOCOL_VERSION, SuiteName
 from croupier.protocol.errors import Code, EnvelopeError, Refusal, refusal_of
 from croupier.protocol.identity import Kind, read_signed
-from croupier.protocol.manifest import RoundTerms, canonical, parse_terms
+from croupier.protocol.manifest import RoundTerms, canonical, parse_terms, state_name
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.service_directory import load_secrets
-from croupier.runtime.transport import TLS, Transport
 
 __all__ = ["Operator", "RoundSettings", "check_settings", "kept_result", "open_published", "published_result"]
 
@@ -118,6 +119,10 @@ class Operator:
     def channel_to(self, name: str) -> grpc.aio.Channel:
         """Returns the channel to one service."""
         return self._channels[name]
+
+    def client(self, directory: Path) -> AsyncClient:
+        """Returns a client of the same deployment, which keeps what it has sealed in this directory."""
+        return AsyncClient(self.deployment, directory=directory, transport=self._transport)
 
     def client_channel(self, name: str = "") -> grpc.aio.Channel:
         """Returns a new channel as a client has it, to hop 1 if no service is named; ValueError if it takes none."""

@@ -13,8 +13,8 @@ from random import SystemRandom
 from croupier.deploy.operator.keys import alone, replace_secret, write_secret
 from croupier.deploy.operator.roster import note_revoked
 from croupier.deploy.operator.rounds import Operator
+from croupier.net.transport import TLS, Transport
 from croupier.protocol.deployment import OPERATOR
-from croupier.runtime.transport import TLS, Transport
 
 __all__ = ["issue_token_file", "revoke", "take_tokens"]
 

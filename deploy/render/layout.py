@@ -13,6 +13,8 @@ from typing import Annotated, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
+from croupier.protocol.names import HostName
+
 __all__ = ["FIRST_PORT", "HOME", "GatewayPlace", "Layout", "Manager", "Place", "Resources", "called_by"]
 
 HOME = "/var/lib/croupier"
@@ -103,9 +105,9 @@ class Place(_Strict):
         return self.first_port + 3
 
     @property
-    def hosts(self) -> tuple[str, ...]:
+    def hosts(self) -> tuple[HostName, ...]:
         """The names by which it is reached, each once."""
-        return tuple(dict.fromkeys((self.host, self.public_host or self.host)))
+        return tuple(dict.fromkeys(map(HostName, (self.host, self.public_host or self.host))))
 
 
 class GatewayPlace(_Strict):
@@ -185,10 +187,10 @@ class Layout(_Strict):
         return Layout(name=name, places=tuple(places), gateway=_gateway(gateway) if gateway else None)
 
     @property
-    def hosts(self) -> dict[str, tuple[Place, ...]]:
+    def hosts(self) -> dict[HostName, tuple[Place, ...]]:
         """The services of every host; there may be none on that of the gateway."""
         reached = [place.host for place in self.places] + ([self.gateway.host] if self.gateway else [])
-        names = dict.fromkeys(reached)
+        names = dict.fromkeys(map(HostName, reached))
         return {name: tuple(place for place in self.places if place.host == name) for name in names}
 
     def shared(self) -> list[str]:

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 __all__ = ["TIMED_CASES", "TimedCase", "measure_certificates", "time_case"]
 
@@ -66,7 +66,19 @@ TIMED_CASES = (
 )
 
 
-def measure_certificates(report: Callable[[dict[str, Any]], None]) -> list[dict[str, Any]]:
+class TimedRow(TypedDict):
+    """The time and memory of one certificate, and its epsilons."""
+
+    case: str
+    processor_s: float
+    target_s: float
+    share_of_target: float
+    peak_memory_bytes: int
+    epsilon: float
+    attack_epsilon: float | None
+
+
+def measure_certificates(report: Callable[[TimedRow], None]) -> list[TimedRow]:
     """Returns processor seconds and peak memory of each case.
 
     Args:
@@ -79,7 +91,7 @@ def measure_certificates(report: Callable[[dict[str, Any]], None]) -> list[dict[
     return rows
 
 
-def time_case(case: TimedCase) -> dict[str, Any]:
+def time_case(case: TimedCase) -> TimedRow:
     """Returns what one case takes in a process of its own: user and system seconds, as others may share the cores."""
     with tempfile.TemporaryDirectory() as folder:
         arguments = ["-c", case.program] if case.program else _command(case, Path(folder))

@@ -11,17 +11,18 @@ import asyncio
 import os
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from croupier.deploy.local.cluster import LocalCluster, local_cluster
 from croupier.deploy.local.throughput import SUITE, plain_sizes, processor_s
 from croupier.protocol.envelope import Label, generate_key_pair, overhead, seal
+from croupier.protocol.names import Digest, RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.cluster import Cluster
-from croupier.runtime.opening import ITEMS_AT_ONCE, ITEMS_ON_A_CLUSTER
+from croupier.runtime.lane_opener import ITEMS_AT_ONCE, ITEMS_ON_A_CLUSTER
 from croupier.runtime.tasks import LaneWork, open_layer, records_of
 from croupier.runtime.workers import WorkerPool
 
@@ -31,10 +32,38 @@ _EMPTY_JOBS = 1000
 _DISTINCT = 5000
 
 
+class OpeningRow(TypedDict):
+    """The speed of opening on a cluster, and the CPU time of an envelope and of a job without work."""
+
+    items_per_s: float
+    workers_cpu_s_per_item: float
+    own_cpu_s_per_item: float
+    scheduler_cpu_s_per_item: float
+    own_cpu_s_per_job: float
+    scheduler_cpu_s_per_job: float
+
+
+class ScalingRow(OpeningRow):
+    """The same for a number of workers, beside as many processes of one pool."""
+
+    workers: int
+    own_processes_per_s: float
+
+
+class ScalingDocument(TypedDict):
+    """The measurements of several numbers of workers, and the machine."""
+
+    cores: int | None
+    suite: str
+    items: int
+    item_bytes: int
+    rows: list[ScalingRow]
+
+
 def measure_scaling(
-    workers: Sequence[int], items: int, report: Callable[[dict[str, Any]], None] = lambda row: None
-) -> dict[str, Any]:
-    """Opens joint envelopes on clusters of so many workers, and by as many processes of one pool.
+    workers: Sequence[int], items: int, report: Callable[[ScalingRow], None] = lambda row: None
+) -> ScalingDocument:
+    """Opens joint envelopes on clusters of these numbers of workers, and by as many processes of one pool.
 
     Args:
         workers: numbers of them, each at least 1.
@@ -50,14 +79,15 @@ def measure_scaling(
     if items < 1000:
         raise ValueError(f"items is {items}; it must be at least 1000")
     work, envelopes = _envelopes(items)
-    rows = []
+    rows: list[ScalingRow] = []
     for number in workers:
         with (
             tempfile.TemporaryDirectory(prefix="croupier-") as scratch,
             local_cluster(Path(scratch) / "certificates", number) as cluster,
         ):
-            rows.append({"workers": number, **asyncio.run(_on(cluster, work, envelopes))})
-        rows[-1]["own_processes_per_s"] = asyncio.run(_by_processes(number, work, envelopes))
+            opened = asyncio.run(_on(cluster, work, envelopes))
+        own_processes_per_s = asyncio.run(_by_processes(number, work, envelopes))
+        rows.append({"workers": number, **opened, "own_processes_per_s": own_processes_per_s})
         report(rows[-1])
     return {"cores": os.cpu_count(), "suite": SUITE, "items": items, "item_bytes": work.arriving_size, "rows": rows}
 
@@ -66,13 +96,13 @@ def _envelopes(items: int) -> tuple[LaneWork, list[bytes]]:
     """Returns envelopes of the size that hop 1 gets with one hop behind it, and how they are opened."""
     size = plain_sizes(2)[-1]
     pair = generate_key_pair(SUITE)
-    label = Label("bench", bytes(32), pb.LANE_JOINT, 1, pair.public[:8])
+    label = Label(RoundId("bench"), Digest(bytes(32)), pb.LANE_JOINT, 1, pair.public[:8])
     work = LaneWork(size + overhead(SUITE), size, partial(open_layer, SUITE, pair.private, label, size))
     some = [seal(SUITE, pair.public, label, bytes(size)) for _ in range(min(items, _DISTINCT))]
     return work, [some[index % len(some)] for index in range(items)]  # to open one again costs the same
 
 
-async def _on(cluster: LocalCluster, work: LaneWork, envelopes: list[bytes]) -> dict[str, Any]:
+async def _on(cluster: LocalCluster, work: LaneWork, envelopes: list[bytes]) -> OpeningRow:
     pool = WorkerPool(executor=Cluster.of(cluster.address, cluster.certificates).executor())
     await pool.map_chunks(partial(records_of, work), envelopes[:1000], 100)  # every worker has imported what it needs
     before, scheduler_before, started = time.process_time(), processor_s(cluster.scheduler_pid)[0], time.perf_counter()
@@ -105,7 +135,7 @@ async def _by_processes(number: int, work: LaneWork, envelopes: list[bytes]) -> 
     return len(envelopes) / wall_s
 
 
-def scaling_lines(found: Mapping[str, Any]) -> list[str]:
+def scaling_lines(found: ScalingDocument) -> list[str]:
     """Returns what `measure_scaling` has found as a Markdown table."""
     lines = [
         f"{found['items']:,} envelopes of {found['item_bytes']} bytes, {found['cores']} cores, {found['suite']}.",
@@ -115,7 +145,7 @@ def scaling_lines(found: Mapping[str, Any]) -> list[str]:
         "|---|---|---|---|---|---|---|",
     ]
     for row in found["rows"]:
-        cpu_s = [row[f"{who}_cpu_s_per_item"] for who in ("workers", "own", "scheduler")]
+        cpu_s = [row["workers_cpu_s_per_item"], row["own_cpu_s_per_item"], row["scheduler_cpu_s_per_item"]]
         cores = row["items_per_s"] * sum(cpu_s)
         rates = (f"{row['items_per_s']:,.0f}", f"{cores:.2f}", f"{row['own_processes_per_s']:,.0f}")
         lines.append(f"| {row['workers']} | {' | '.join([*rates, *(f'{1e6 * cost:.1f} µs' for cost in cpu_s)])} |")

@@ -20,7 +20,7 @@ from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 import grpc.aio
 
@@ -33,6 +33,7 @@ from croupier.deploy.local.processes import LocalDeployment, temporary_deploymen
 from croupier.deploy.local.throughput import processor_s
 from croupier.deploy.operator.rounds import Operator, RoundSettings
 from croupier.net.retrying import retrying
+from croupier.net.transport import public_channel
 from croupier.protocol.deployment import Deployment, ServiceEntry
 from croupier.protocol.errors import Refusal, refusal_of
 from croupier.protocol.manifest import RoundTerms
@@ -41,13 +42,12 @@ from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
-from croupier.runtime.transport import public_channel
 from croupier.runtime.workers import WorkerPool
 
-__all__ = ["SHARES", "Seen", "crowd", "load_lines", "measure_load", "relay"]
+__all__ = ["SHARES", "LoadSample", "load_lines", "measure_load", "relay", "simulated_clients"]
 
 SHARES = (0.5, 0.9, 0.99, 1.0)
-"""How long so many of the clients waited at most."""
+"""The shares of the clients whose longest wait is measured."""
 _PATIENCE_S, _CALL_S = 600.0, 60.0
 _PART, _PARTS_AT_ONCE = 200, 4
 _LOOK_S, _SAY_S = 0.25, 10.0
@@ -56,7 +56,7 @@ _HALF_A_MESSAGE = 8192
 
 
 @dataclass
-class Seen:
+class LoadSample:
     """What clients have seen: the lists have an entry for each client that was answered.
 
     Attributes:
@@ -77,7 +77,7 @@ class Seen:
     connections: int = 0
     wall_s: float = 0.0
 
-    def add(self, other: Seen) -> None:
+    def add(self, other: LoadSample) -> None:
         """Takes in what clients of another process have seen."""
         self.first_s += other.first_s
         self.submit_s += other.submit_s
@@ -145,25 +145,25 @@ def _addresses(network: int) -> Iterator[str]:
     return (f"127.{network}.{one // 250}.{one % 250 + 1}" for one in itertools.cycle(range(250 * 250)))
 
 
-async def crowd(
+async def simulated_clients(
     deployment: Deployment,
     round_id: str,
     submissions: Mapping[int, bytes],
     at_once: int,
     bad: int = 0,
     network: int = 1,
-) -> Seen:
+) -> LoadSample:
     """Plays clients and bad peers in this process, and returns when every client has its answer, or has given up.
 
     Args:
         deployment: whose first shuffler they call.
         round_id: of the round.
         submissions: what each client submits, by its number.
-        at_once: so many clients have a connection at the same time.
-        bad: so many peers are bad ones; they come again whenever they are cut off.
+        at_once: the number of clients that have a connection at the same time.
+        bad: the number of bad peers; they connect again whenever they are cut off.
         network: 1..126: clients come from 127.network.x.y, bad peers from 127.(network + 126).x.y.
     """
-    entry, seen, turn = deployment.shufflers[0], Seen(), asyncio.Semaphore(at_once)
+    entry, seen, turn = deployment.shufflers[0], LoadSample(), asyncio.Semaphore(at_once)
 
     def counted() -> Iterator[str]:
         for address in _addresses(network):
@@ -206,8 +206,8 @@ async def crowd(
     return seen
 
 
-def _process(directory: Path, round_id: str, *how: Any) -> Seen:
-    return asyncio.run(crowd(read_deployment(directory), round_id, *how))
+def _process(directory: Path, round_id: str, *how: Any) -> LoadSample:
+    return asyncio.run(simulated_clients(read_deployment(directory), round_id, *how))
 
 
 # ------------------------------------------------------------- bad peers
@@ -270,6 +270,35 @@ async def _again_and_again(kind: Callable[[ServiceEntry, str], Any], entry: Serv
 # ------------------------------------------------------------- the measurement
 
 
+class LoadRow(TypedDict):
+    """The measurements of one round; times are by the share of clients that waited at most as long."""
+
+    clients: int
+    at_once: int
+    bad: int
+    wall_s: float
+    cpu_s: float
+    first_s: dict[str, float]
+    submit_s: dict[str, float]
+    all_s: dict[str, float]
+    connections: int
+    most_connections: int
+    memory_before_bytes: int
+    memory_bytes: int
+    failures: dict[str, int]
+    gave_up: dict[str, int]
+    acknowledged: int
+    lost: int
+
+
+class LoadDocument(TypedDict):
+    """The measurements of several rounds on one deployment."""
+
+    hops: int
+    processes: int
+    rows: list[LoadRow]
+
+
 def measure_load(
     clients: int,
     at_once: int,
@@ -278,13 +307,13 @@ def measure_load(
     hops: int = 1,
     times: int = 1,
     say: Callable[[str], None] = lambda line: None,
-    report: Callable[[dict[str, Any]], None] = lambda row: None,
-) -> dict[str, Any]:
+    report: Callable[[LoadRow], None] = lambda row: None,
+) -> LoadDocument:
     """Plays rounds for each number of bad peers, in turn, on one deployment, and returns all measurements.
 
     Args:
         clients: at least 2.
-        at_once: so many clients have a connection at the same time.
+        at_once: the number of clients that have a connection at the same time.
         bad: how many peers are bad ones, for each round.
         processes: over which clients and bad peers are spread.
         hops: the number of shufflers.
@@ -311,7 +340,7 @@ def measure_load(
 
 async def _measure(
     local: LocalDeployment, clients: int, at_once: int, bad: int, processes: int, say: Callable[[str], None]
-) -> dict[str, Any]:
+) -> LoadRow:
     pool = WorkerPool(processes)
     await pool.warm()
     try:
@@ -323,7 +352,7 @@ async def _measure(
             watch = _Watch(pid, _where(operator.deployment.shufflers[0])[1])
             before, used_s, started = watch.memory(), sum(processor_s(pid)), time.perf_counter()
             watching = asyncio.create_task(watch.run(lambda: _progress(operator, terms, watch, started, say)))
-            seen = Seen()
+            seen = LoadSample()
             for part, _ in await asyncio.gather(
                 *(
                     pool.run(
@@ -444,21 +473,21 @@ def _quantiles(values: Sequence[float]) -> dict[str, float]:
     return {str(share): ordered[max(0, -int(-share * len(ordered) // 1) - 1)] for share in SHARES if ordered}
 
 
-def load_lines(document: Mapping[str, Any]) -> list[str]:
+def load_lines(document: LoadDocument) -> list[str]:
     """Returns a Markdown table of `measure_load`: a column for each number of bad peers, and ratios to the first one.
 
     Of several rounds each number is the median, with the least and the most in brackets.
     """
-    groups: dict[tuple[int, int, int], list[Mapping[str, Any]]] = {}
+    groups: dict[tuple[int, int, int], list[LoadRow]] = {}
     for row in document["rows"]:
         groups.setdefault((row["clients"], row["at_once"], row["bad"]), []).append(row)
     columns = list(groups.values())
 
-    def line(name: str, cell: Callable[[Sequence[Mapping[str, Any]]], str], ratio: str = "") -> str:
+    def line(name: str, cell: Callable[[Sequence[LoadRow]], str], ratio: str = "") -> str:
         return f"| {' | '.join([name, *(cell(rows) for rows in columns), *([ratio] if len(columns) > 1 else [])])} |"
 
-    def measured(name: str, of: Callable[[Mapping[str, Any]], float], form: str, compared: bool = True) -> str:
-        def cell(rows: Sequence[Mapping[str, Any]]) -> str:
+    def measured(name: str, of: Callable[[LoadRow], float], form: str, compared: bool = True) -> str:
+        def cell(rows: Sequence[LoadRow]) -> str:
             found = [of(row) for row in rows]
             spread = f" ({min(found):{form}}-{max(found):{form}})" if len(found) > 1 else ""
             return f"{statistics.median(found):{form}}{spread}"
@@ -467,15 +496,15 @@ def load_lines(document: Mapping[str, Any]) -> list[str]:
         ratios = ", ".join(f"{one / medians[0]:.2f}" for one in medians[1:]) if compared and medians[0] else ""
         return line(name, cell, ratios)
 
-    def quantile(key: str, share: float) -> Callable[[Mapping[str, Any]], float]:
-        return lambda row: float(row[key][str(share)])
+    def quantile(key: Literal["first_s", "submit_s"], share: float) -> Callable[[LoadRow], float]:
+        return lambda row: row[key][str(share)]
 
-    def waits(name: str, key: str) -> list[str]:
+    def waits(name: str, key: Literal["first_s", "submit_s"]) -> list[str]:
         shares = [(f"{100 * share:g} %" if share < 1 else "all", share) for share in SHARES]
         return [measured(f"{name}: {label}", quantile(key, share), ".2f") for label, share in shares]
 
-    def counts(key: str) -> Callable[[Sequence[Mapping[str, Any]]], str]:
-        def cell(rows: Sequence[Mapping[str, Any]]) -> str:
+    def counts(key: Literal["failures", "gave_up"]) -> Callable[[Sequence[LoadRow]], str]:
+        def cell(rows: Sequence[LoadRow]) -> str:
             total: Counter[str] = Counter()
             for row in rows:
                 total.update(row[key])
@@ -483,7 +512,7 @@ def load_lines(document: Mapping[str, Any]) -> list[str]:
 
         return cell
 
-    def total(key: str) -> Callable[[Sequence[Mapping[str, Any]]], str]:
+    def total(key: Literal["connections", "acknowledged", "lost"]) -> Callable[[Sequence[LoadRow]], str]:
         return lambda rows: f"{sum(row[key] for row in rows):,}"
 
     return [

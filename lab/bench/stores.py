@@ -12,10 +12,10 @@ import os
 import sqlite3
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import sqlalchemy as sa
 
@@ -64,10 +64,48 @@ def kinds_of(postgresql: str = "") -> list[StoreKind]:
     return [*kinds, *([StoreKind("PostgreSQL", postgresql)] if postgresql else [])]
 
 
+class SpreadRow(TypedDict):
+    """The median, the 99th percentile and the largest of several times."""
+
+    median_s: float
+    p99_s: float
+    most_s: float
+
+
+class FillRow(SpreadRow):
+    """The times of large commits, and their rate."""
+
+    bodies_per_s: float
+
+
+class StoreRow(TypedDict):
+    """The measurements of one store; "commits" has the times by the number of bodies in a commit."""
+
+    store: str
+    bodies: int
+    body_bytes: int
+    commits: dict[str, SpreadRow]
+    fill: FillRow
+    opening_bytes_per_s: float
+    reading_bytes_per_s: float
+    bytes_per_body: float
+    forget_s: float
+    shred_s: float
+    longest_wait_s: float
+    bytes_left: int
+    log_bytes: int
+
+
+class StoresDocument(TypedDict):
+    """The measurements of several stores."""
+
+    rows: list[StoreRow]
+
+
 def measure_stores(
-    kinds: Sequence[StoreKind], bodies: int, folder: Path, report: Callable[[dict[str, Any]], None] = lambda row: None
-) -> dict[str, Any]:
-    """Plays what a round of so many bodies asks of each store.
+    kinds: Sequence[StoreKind], bodies: int, folder: Path, report: Callable[[StoreRow], None] = lambda row: None
+) -> StoresDocument:
+    """Plays the work of a round with this number of bodies on each store.
 
     Args:
         kinds: of stores.
@@ -98,7 +136,7 @@ def measure_stores(
     return {"rows": rows}
 
 
-async def _measure(kind: StoreKind, store: Store, file: Path | None, bodies: int) -> dict[str, Any]:
+async def _measure(kind: StoreKind, store: Store, file: Path | None, bodies: int) -> StoreRow:
     size = plain_sizes(2)[-1]
     body_bytes, log_bytes = size + overhead(SUITE), 0
     if file is not None:
@@ -106,7 +144,7 @@ async def _measure(kind: StoreKind, store: Store, file: Path | None, bodies: int
         await store.run("set", lambda tx: tx.connection.exec_driver_sql(pages).close())
     for name in (_BUSY_ROUND, _LIVE_ROUND):
         await store.run("add", lambda tx: tx.add_round(name, SUITE, {}))  # noqa: B023
-    await _erase(store)  # as a service does at its start
+    await _shred(store)  # as a service does at its start
 
     async def commit(round_id: str, number: int) -> float:
         """Keeps so many submissions as hop 1 does, and returns the seconds until they are durable."""
@@ -125,17 +163,15 @@ async def _measure(kind: StoreKind, store: Store, file: Path | None, bodies: int
             log_bytes = max(log_bytes, _size(Path(f"{file}-wal")))
         return spent
 
-    row: dict[str, Any] = {"store": kind.name, "bodies": bodies, "body_bytes": body_bytes, "commits": {}}
-    for number in COMMITS:
-        row["commits"][str(number)] = _spread(
-            [await commit(_LIVE_ROUND, number) for _ in range(min(_SAMPLES, bodies // 100))]
-        )
+    commits = {
+        str(number): _spread([await commit(_LIVE_ROUND, number) for _ in range(min(_SAMPLES, bodies // 100))])
+        for number in COMMITS
+    }
     before = await _database_bytes(store, file)
     filling = [await commit(_BUSY_ROUND, min(_FILL, bodies - start)) for start in range(0, bodies, _FILL)]
-    row["fill"] = _spread(filling) | {"bodies_per_s": bodies / sum(filling)}
-    row["opening_bytes_per_s"] = bodies * body_bytes / await _open_all(store, size, body_bytes)
-    row["reading_bytes_per_s"] = bodies * (size + _RECORD_BYTES) / await _read_all(store)
-    row["bytes_per_body"] = (await _database_bytes(store, file) - before) / bodies
+    opening_bytes_per_s = bodies * body_bytes / await _open_all(store, size, body_bytes)
+    reading_bytes_per_s = bodies * (size + _RECORD_BYTES) / await _read_all(store)
+    bytes_per_body = (await _database_bytes(store, file) - before) / bodies
 
     waits: list[float] = []
     erased = asyncio.Event()
@@ -147,15 +183,25 @@ async def _measure(kind: StoreKind, store: Store, file: Path | None, bodies: int
     meanwhile = asyncio.create_task(others())
     await asyncio.sleep(0)
     started = time.perf_counter()
-    await store.run("forget", lambda tx: tx.forget(_BUSY_ROUND))
-    await store.forget_all()
-    row["forget_s"] = time.perf_counter() - started
+    await store.run("forget", lambda tx: tx.shred_round(_BUSY_ROUND))
+    await store.shred_pages()
+    forget_s = time.perf_counter() - started
     started = time.perf_counter()
-    await _erase(store)
-    row["erase_s"] = time.perf_counter() - started
+    await _shred(store)
+    shred_s = time.perf_counter() - started
     erased.set()
     await meanwhile
-    return row | {
+    return {
+        "store": kind.name,
+        "bodies": bodies,
+        "body_bytes": body_bytes,
+        "commits": commits,
+        "fill": {**_spread(filling), "bodies_per_s": bodies / sum(filling)},
+        "opening_bytes_per_s": opening_bytes_per_s,
+        "reading_bytes_per_s": reading_bytes_per_s,
+        "bytes_per_body": bytes_per_body,
+        "forget_s": forget_s,
+        "shred_s": shred_s,
         "longest_wait_s": max(waits),
         "bytes_left": await _database_bytes(store, file),
         "log_bytes": log_bytes,
@@ -185,11 +231,11 @@ async def _read_all(store: Store) -> float:
     return time.perf_counter() - started
 
 
-async def _erase(store: Store) -> None:
+async def _shred(store: Store) -> None:
     """Erases as a service does: once more while something has a table, such as PostgreSQL's own vacuum."""
     while True:
         try:
-            return await store.erase()
+            return await store.shred()
         except Refusal as refusal:
             if refusal.code != Code.NOT_READY:
                 raise
@@ -197,7 +243,7 @@ async def _erase(store: Store) -> None:
 
 
 async def _database_bytes(store: Store, file: Path | None) -> int:
-    await _erase(store)  # what is in SQLite's log goes into the file
+    await _shred(store)  # what is in SQLite's log goes into the file
     if file is not None:
         return _size(file)
     question = sa.text("SELECT pg_database_size(current_database())")
@@ -208,20 +254,24 @@ def _size(file: Path) -> int:
     return file.stat().st_size if file.exists() else 0
 
 
-def _spread(seconds: Sequence[float]) -> dict[str, float]:
+def _spread(seconds: Sequence[float]) -> SpreadRow:
     ordered = sorted(seconds)
     return {"median_s": ordered[len(ordered) // 2], "p99_s": ordered[(len(ordered) * 99) // 100], "most_s": ordered[-1]}
 
 
-def store_lines(document: Mapping[str, Any]) -> list[str]:
+def store_lines(document: StoresDocument) -> list[str]:
     """Returns a Markdown table of `measure_stores`, a column for each store."""
     rows = document["rows"]
 
-    def line(name: str, cell: Callable[[Mapping[str, Any]], str]) -> str:
+    def line(name: str, cell: Callable[[StoreRow], str]) -> str:
         return f"| {' | '.join([name, *(cell(row) for row in rows)])} |"
 
-    def waits(number: int) -> Callable[[Mapping[str, Any]], str]:
-        return lambda row: " / ".join(f"{1000 * row['commits'][str(number)][key]:.1f}" for key in ("median_s", "p99_s"))
+    def waits(number: int) -> Callable[[StoreRow], str]:
+        def cell(row: StoreRow) -> str:
+            spread = row["commits"][str(number)]
+            return f"{1000 * spread['median_s']:.1f} / {1000 * spread['p99_s']:.1f}"
+
+        return cell
 
     return [
         line(f"{rows[0]['bodies']:,} bodies of {rows[0]['body_bytes']} bytes", lambda row: row["store"]),
@@ -234,7 +284,7 @@ def store_lines(document: Mapping[str, Any]) -> list[str]:
         line("bytes of the database a body", lambda row: f"{row['bytes_per_body']:,.0f}"),
         line("largest write-ahead log, MB", lambda row: f"{row['log_bytes'] / 1e6:.0f}" if row["log_bytes"] else ""),
         line("forget the round: seconds", lambda row: f"{row['forget_s']:.2f}"),
-        line("then erase it: seconds", lambda row: f"{row['erase_s']:.2f}"),
+        line("then erase it: seconds", lambda row: f"{row['shred_s']:.2f}"),
         line("longest that another commit waited meanwhile: seconds", lambda row: f"{row['longest_wait_s']:.2f}"),
         line("size of the database afterwards, MB", lambda row: f"{row['bytes_left'] / 1e6:,.0f}"),
     ]

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from croupier.accountant.results import round_down, round_up
+from croupier.protocol.rounding import round_down, round_up
+from croupier.protocol.statements import joined
 
 __all__ = ["TightnessRow", "tightness_page", "tightness_rows"]
 
@@ -90,7 +91,9 @@ def tightness_rows(seconds: float, cases: int | None = None) -> Iterator[Tightne
         certificate = certify(budgets, randomizer, delta=delta, attack=False)
         found = lower_bound(budgets, randomizer, delta=delta, seconds=seconds)
         ratio = certificate.epsilon / found.epsilon if found.epsilon > 0 else None
-        yield TightnessRow(randomizer.name, text, delta, certificate.epsilon, found.epsilon, ratio, certificate.method)
+        yield TightnessRow(
+            randomizer.name, text, delta, certificate.epsilon, found.epsilon, ratio, joined(certificate.method)
+        )
 
 
 def tightness_page(rows: Sequence[TightnessRow], seconds: float) -> str:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 import torch
 
@@ -31,15 +31,26 @@ __all__ = ["measure_training"]
 _LOCAL_EPSILON, _CLIPPING_NORM, _RULE = 2.0, 1.0, StepRule(8.0, averaging=0.3)
 
 
+class EpochTimes(TypedDict):
+    """The median seconds of an epoch, deployed and simulated."""
+
+    users: int
+    dimension: int
+    epochs: int
+    deployed_s_per_epoch: float
+    simulated_s_per_epoch: float
+    ratio: float
+
+
 def measure_training(
     epochs: int, hops: int, users: int = 1297, say: Callable[[str], None] = lambda line: None
-) -> dict[str, Any]:
+) -> EpochTimes:
     """Trains on the digits in both modes, and returns the median wall seconds of an epoch in each, and their ratio.
 
     Args:
         epochs: measured ones, at least 1; ten times as many are simulated.
         hops: the number of shufflers of a deployment of its own.
-        users: the first so many of the digits' 1,297, each with one image; at least 100.
+        users: how many of the digits' 1,297 users to take, each with one image; at least 100.
         say: called with a line after each epoch through the deployment.
 
     Raises:
@@ -54,7 +65,7 @@ def measure_training(
         return asyncio.run(_measure(local.directory, epochs, users, say))
 
 
-async def _measure(directory: Path, epochs: int, users: int, say: Callable[[str], None]) -> dict[str, Any]:
+async def _measure(directory: Path, epochs: int, users: int, say: Callable[[str], None]) -> EpochTimes:
     digits = with_features(load_dataset("digits"), "dct")
     digits = replace(digits, train=digits.train.part(slice(users)))
     model = load_model("softmax", digits.train.features.shape[1], digits.classes)

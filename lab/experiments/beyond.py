@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from croupier.accountant.results import round_up
+from croupier.protocol.rounding import round_up
 from lab.experiments.bounds import bound_columns, bound_point
 from lab.experiments.figure import Column, Figure, Finding, Line, Panel, Point, Row, Settings, Size
 from lab.experiments.measures.amplification import measure_epsilon

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from croupier.accountant.results import round_down, round_up
+from croupier.protocol.rounding import round_down, round_up
 from lab.experiments.figure import Column, Figure, Finding, Line, Panel, Point, Row, Settings, Size, Verdict
 from lab.experiments.measures.histograms import measure_histogram, measure_krr_delta
 

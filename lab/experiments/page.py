@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from croupier.accountant.results import round_down, round_up
+from croupier.protocol.rounding import round_down, round_up
 from lab.experiments.figure import Column, value_at
 from lab.experiments.runner import Outcome
 

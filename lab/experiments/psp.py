@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from croupier.accountant.results import round_down
+from croupier.protocol.rounding import round_down
 from lab.experiments.bounds import bound_columns, bound_point, published_columns, settings_elsewhere
 from lab.experiments.figure import Column, Figure, Finding, Line, Panel, Point, Row, Settings, Size, Verdict
 from lab.experiments.measures.amplification import measure_confusion, measure_delta, measure_epsilon

@@ -19,6 +19,7 @@ from typing import Any
 from croupier.runtime.cluster import Cluster, Sources
 from croupier.show.documents import write_json
 from croupier.show.plots import plot_experiment
+from croupier.show.views import FindingsView, LineView, PanelView
 from lab.experiments.figure import Figure, Finding, Point, Row, Settings, Verdict, value_at, worst
 
 __all__ = ["Outcome", "run_figures"]
@@ -61,7 +62,7 @@ class Outcome:
         """Why, in a few sentences."""
         return " ".join(f"{one.claim}: {one.verdict}. {one.found}" for one in self.findings)
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> FindingsView:
         """Returns everything as JSON; "panels" is what is plotted."""
         figure = self.figure
         return {
@@ -79,10 +80,10 @@ class Outcome:
             "panels": [self._panel(index) for index in range(len(figure.panels))],
         }
 
-    def _panel(self, index: int) -> dict[str, Any]:
+    def _panel(self, index: int) -> PanelView:
         panel = self.figure.panels[index]
         rows = [row for row in self.rows if all(value_at(row, key) == is_ for key, is_ in panel.where.items())]
-        lines = []
+        lines: list[LineView] = []
         for line in panel.lines:
             found = [(x, y, row) for row in rows for x, y in _points(value_at(row, panel.x), value_at(row, line.key))]
             known = [(x, y, row) for x, y, row in found if y is not None]

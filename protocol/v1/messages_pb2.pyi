@@ -523,6 +523,62 @@ class GaussianVector(_message.Message):
 Global___GaussianVector: _TypeAlias = GaussianVector  # noqa: Y015
 
 @_typing.final
+class Wording(_message.Message):
+    """How a question is put to people, in one language. No randomizer, bound or estimate depends on it. Texts have no control
+    characters and no markup, no space at either end, and at most as many bytes as is said here.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LANGUAGE_FIELD_NUMBER: _builtins.int
+    TITLE_FIELD_NUMBER: _builtins.int
+    QUESTION_FIELD_NUMBER: _builtins.int
+    HELP_TEXT_FIELD_NUMBER: _builtins.int
+    CHOICES_FIELD_NUMBER: _builtins.int
+    UNIT_FIELD_NUMBER: _builtins.int
+    LOW_FIELD_NUMBER: _builtins.int
+    HIGH_FIELD_NUMBER: _builtins.int
+    language: _builtins.str
+    """A language tag (BCP 47), such as "en" or "de-CH"; each at most once."""
+    title: _builtins.str
+    """Empty, or a heading of at most 200 bytes."""
+    question: _builtins.str
+    """The question itself: 1 .. 1000 bytes."""
+    help_text: _builtins.str
+    """Empty, or what helps to answer it: at most 4000 bytes."""
+    unit: _builtins.str
+    """Where a number is asked for: its unit, at most 100 bytes, and what low and high mean, at most 200 bytes each.
+    Empty elsewhere.
+    """
+    low: _builtins.str
+    high: _builtins.str
+    @_builtins.property
+    def choices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """None, or a caption of at most 400 bytes for each answer that can be chosen, in the order of their numbers; all
+        different. rr: of 0, then of 1; krr: of the k categories; none for other mechanisms.
+        """
+
+    def __init__(
+        self,
+        *,
+        language: _builtins.str = ...,
+        title: _builtins.str = ...,
+        question: _builtins.str = ...,
+        help_text: _builtins.str = ...,
+        choices: _abc.Iterable[_builtins.str] | None = ...,
+        unit: _builtins.str = ...,
+        low: _builtins.str = ...,
+        high: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["choices", b"choices", "help_text", b"help_text", "high", b"high", "language", b"language", "low", b"low", "question", b"question", "title", b"title", "unit", b"unit"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Wording: _TypeAlias = Wording  # noqa: Y015
+
+@_typing.final
 class Question(_message.Message):
     """What is asked, and the local randomizer that every client must run."""
 
@@ -536,6 +592,7 @@ class Question(_message.Message):
     GAUSSIAN_FIELD_NUMBER: _builtins.int
     HEMISPHERE_FIELD_NUMBER: _builtins.int
     GAUSSIAN_VECTOR_FIELD_NUMBER: _builtins.int
+    WORDINGS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """A short name for people; part of the manifest and therefore of every envelope's context."""
     @_builtins.property
@@ -552,6 +609,12 @@ class Question(_message.Message):
     def hemisphere(self) -> Global___Hemisphere: ...
     @_builtins.property
     def gaussian_vector(self) -> Global___GaussianVector: ...
+    @_builtins.property
+    def wordings(self) -> _containers.RepeatedCompositeFieldContainer[Global___Wording]:
+        """Numbers 9 to 14 are for mechanisms.
+        At most 32, of 65536 bytes together. The first is shown to people who read none of the languages.
+        """
+
     def __init__(
         self,
         *,
@@ -563,10 +626,11 @@ class Question(_message.Message):
         gaussian: Global___Gaussian | None = ...,
         hemisphere: Global___Hemisphere | None = ...,
         gaussian_vector: Global___GaussianVector | None = ...,
+        wordings: _abc.Iterable[Global___Wording] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["gaussian", b"gaussian", "gaussian_vector", b"gaussian_vector", "hemisphere", b"hemisphere", "krr", b"krr", "laplace", b"laplace", "mechanism", b"mechanism", "onebit", b"onebit", "rr", b"rr"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["gaussian", b"gaussian", "gaussian_vector", b"gaussian_vector", "hemisphere", b"hemisphere", "krr", b"krr", "laplace", b"laplace", "mechanism", b"mechanism", "name", b"name", "onebit", b"onebit", "rr", b"rr"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["gaussian", b"gaussian", "gaussian_vector", b"gaussian_vector", "hemisphere", b"hemisphere", "krr", b"krr", "laplace", b"laplace", "mechanism", b"mechanism", "name", b"name", "onebit", b"onebit", "rr", b"rr", "wordings", b"wordings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_mechanism: _TypeAlias = _typing.Literal["rr", "krr", "onebit", "laplace", "gaussian", "hemisphere", "gaussian_vector"]  # noqa: Y015
     _WhichOneofArgType_mechanism: _TypeAlias = _typing.Literal["mechanism", b"mechanism"]  # noqa: Y015
@@ -1219,11 +1283,73 @@ class HandOverResponse(_message.Message):
 Global___HandOverResponse: _TypeAlias = HandOverResponse  # noqa: Y015
 
 @_typing.final
-class ComparedBound(_message.Message):
+class Parameter(_message.Message):
     """---------------------------------------------------------------- certificate
 
-    A figure for central epsilon that is printed beside the certificate and guarantees nothing by itself.
+    A parameter of a statement. Which parameters a code has, and of which kind, is in protocol/certificate.schema.json.
     """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    WHOLE_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    whole: _builtins.int
+    """At most 2^63 - 1."""
+    number: _builtins.float
+    text: _builtins.str
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        whole: _builtins.int = ...,
+        number: _builtins.float = ...,
+        text: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["number", b"number", "text", b"text", "value", b"value", "whole", b"whole"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "number", b"number", "text", b"text", "value", b"value", "whole", b"whole"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_value: _TypeAlias = _typing.Literal["whole", "number", "text"]  # noqa: Y015
+    _WhichOneofArgType_value: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_value) -> _WhichOneofReturnType_value | None: ...
+
+Global___Parameter: _TypeAlias = Parameter  # noqa: Y015
+
+@_typing.final
+class Statement(_message.Message):
+    """What a certificate or a result states in words. Programs decide by the code and its parameters; sentences are made
+    from them where people read. A code keeps its meaning for ever.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CODE_FIELD_NUMBER: _builtins.int
+    PARAMETERS_FIELD_NUMBER: _builtins.int
+    code: _builtins.str
+    @_builtins.property
+    def parameters(self) -> _containers.RepeatedCompositeFieldContainer[Global___Parameter]:
+        """Sorted by name."""
+
+    def __init__(
+        self,
+        *,
+        code: _builtins.str = ...,
+        parameters: _abc.Iterable[Global___Parameter] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "parameters", b"parameters"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Statement: _TypeAlias = Statement  # noqa: Y015
+
+@_typing.final
+class ComparedBound(_message.Message):
+    """A figure for central epsilon that is printed beside the certificate and guarantees nothing by itself."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1231,13 +1357,21 @@ class ComparedBound(_message.Message):
     EPSILON_FIELD_NUMBER: _builtins.int
     GRADE_FIELD_NUMBER: _builtins.int
     STATUS_FIELD_NUMBER: _builtins.int
+    REFERENCE_FIELD_NUMBER: _builtins.int
+    NOTES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     epsilon: _builtins.float
     """Absent where the bound does not apply."""
     grade: _builtins.str
     """"CERTIFIED", "ASYMPTOTIC", "HEURISTIC" or "LOWER_BOUND"."""
     status: _builtins.str
-    """"valid", "refuted", "out of range" or empty where no attack was run."""
+    """"valid", "refuted", "out of range" or "not checked"."""
+    reference: _builtins.str
+    """Where it was published."""
+    @_builtins.property
+    def notes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Statement]:
+        """What it assumes or lacks; without an epsilon, why there is none."""
+
     def __init__(
         self,
         *,
@@ -1245,10 +1379,12 @@ class ComparedBound(_message.Message):
         epsilon: _builtins.float | None = ...,
         grade: _builtins.str = ...,
         status: _builtins.str = ...,
+        reference: _builtins.str = ...,
+        notes: _abc.Iterable[Global___Statement] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_epsilon", b"_epsilon", "epsilon", b"epsilon"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_epsilon", b"_epsilon", "epsilon", b"epsilon", "grade", b"grade", "name", b"name", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_epsilon", b"_epsilon", "epsilon", b"epsilon", "grade", b"grade", "name", b"name", "notes", b"notes", "reference", b"reference", "status", b"status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__epsilon: _TypeAlias = _typing.Literal["epsilon"]  # noqa: Y015
     _WhichOneofArgType__epsilon: _TypeAlias = _typing.Literal["_epsilon", b"_epsilon"]  # noqa: Y015
@@ -1264,11 +1400,17 @@ class Tier(_message.Message):
     LOCAL_DELTA_FIELD_NUMBER: _builtins.int
     COUNT_FIELD_NUMBER: _builtins.int
     EPSILON_FIELD_NUMBER: _builtins.int
+    DELTA_FIELD_NUMBER: _builtins.int
+    UP_TO_FIELD_NUMBER: _builtins.int
     local_epsilon: _builtins.float
     local_delta: _builtins.float
     count: _builtins.int
     epsilon: _builtins.float
     """Central epsilon of a user of this tier."""
+    delta: _builtins.float
+    """Central delta of a user of this tier."""
+    up_to: _builtins.bool
+    """Users of smaller budgets are counted in this tier, too."""
     def __init__(
         self,
         *,
@@ -1276,10 +1418,12 @@ class Tier(_message.Message):
         local_delta: _builtins.float = ...,
         count: _builtins.int = ...,
         epsilon: _builtins.float = ...,
+        delta: _builtins.float = ...,
+        up_to: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "epsilon", b"epsilon", "local_delta", b"local_delta", "local_epsilon", b"local_epsilon"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "delta", b"delta", "epsilon", b"epsilon", "local_delta", b"local_delta", "local_epsilon", b"local_epsilon", "up_to", b"up_to"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1287,7 +1431,9 @@ Global___Tier: _TypeAlias = Tier  # noqa: Y015
 
 @_typing.final
 class Certificate(_message.Message):
-    """The accountant's word on one batch."""
+    """The accountant's word on one batch. `croupier certify` makes certificates without a round: then the fields that name
+    a round, or count its messages, are empty. The JSON form has the same content (protocol/certificate.schema.json).
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1295,12 +1441,9 @@ class Certificate(_message.Message):
     MANIFEST_HASH_FIELD_NUMBER: _builtins.int
     BATCH_DIGEST_FIELD_NUMBER: _builtins.int
     GRANTED_FIELD_NUMBER: _builtins.int
-    REFUSALS_FIELD_NUMBER: _builtins.int
     EPSILON_FIELD_NUMBER: _builtins.int
     DELTA_FIELD_NUMBER: _builtins.int
     GRADE_FIELD_NUMBER: _builtins.int
-    METHOD_FIELD_NUMBER: _builtins.int
-    ASSUMPTIONS_FIELD_NUMBER: _builtins.int
     NUM_USERS_FIELD_NUMBER: _builtins.int
     DISHONEST_FIELD_NUMBER: _builtins.int
     NUMERICAL_SLACK_FIELD_NUMBER: _builtins.int
@@ -1321,6 +1464,16 @@ class Certificate(_message.Message):
     UNKNOWN_BUDGET_EPSILON_FIELD_NUMBER: _builtins.int
     MERGED_BELOW_FIELD_NUMBER: _builtins.int
     RANDOMIZER_FIELD_NUMBER: _builtins.int
+    SCHEMA_FIELD_NUMBER: _builtins.int
+    REFUSALS_FIELD_NUMBER: _builtins.int
+    METHOD_FIELD_NUMBER: _builtins.int
+    ASSUMPTIONS_FIELD_NUMBER: _builtins.int
+    EVERYONE_ELSE_COLLUDES_DELTA_FIELD_NUMBER: _builtins.int
+    EVERYONE_ELSE_COLLUDES_METHOD_FIELD_NUMBER: _builtins.int
+    EVERYONE_ELSE_COLLUDES_ASSUMPTIONS_FIELD_NUMBER: _builtins.int
+    LOWER_BOUND_DELTA_FIELD_NUMBER: _builtins.int
+    LINKAGE_FIELD_NUMBER: _builtins.int
+    ROUNDS_FIELD_NUMBER: _builtins.int
     round_id: _builtins.str
     manifest_hash: _builtins.bytes
     batch_digest: _builtins.bytes
@@ -1330,7 +1483,6 @@ class Certificate(_message.Message):
     epsilon: _builtins.float
     delta: _builtins.float
     grade: _builtins.str
-    method: _builtins.str
     num_users: _builtins.int
     """Users whose budget has a ticket and is on the grid."""
     dishonest: _builtins.int
@@ -1370,15 +1522,16 @@ class Certificate(_message.Message):
     """What every client runs, as `croupier certify --randomizer` takes it: "krr(k=5)". It is that of the manifest, which
     manifest_hash is of; lattices and ends of ranges stand there only. Empty in a certificate from before this field.
     """
-    @_builtins.property
-    def refusals(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Why not, in plain words. Empty if granted. A refused certificate has epsilon = infinity and no field that depends on
-        budgets (num_users, invalid_budgets, tiers and what was computed from them): that a limit was not met is all it tells.
-        The last certificate of a sequential round is the exception: it shows what the first one, which was granted, has shown.
-        """
-
-    @_builtins.property
-    def assumptions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    schema: _builtins.int
+    """The version of the statements: 1. 0: an earlier version has written sentences, which are not read."""
+    everyone_else_colludes_delta: _builtins.float
+    """Of the guarantee if everyone else colludes."""
+    lower_bound_delta: _builtins.float
+    """The attack's; equal to delta where an epsilon was asked for."""
+    linkage: _builtins.str
+    """"separate", or "stratified" where a report shows its tier."""
+    rounds: _builtins.int
+    """How many rounds the guarantee is for."""
     @_builtins.property
     def tiers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Tier]: ...
     @_builtins.property
@@ -1395,6 +1548,23 @@ class Certificate(_message.Message):
 
     @_builtins.property
     def budget_drops(self) -> _containers.RepeatedCompositeFieldContainer[Global___Drop]: ...
+    @_builtins.property
+    def refusals(self) -> _containers.RepeatedCompositeFieldContainer[Global___Statement]:
+        """Why not. Empty if granted. A refused certificate has epsilon = infinity and no field that depends on
+        budgets (num_users, invalid_budgets, tiers and what was computed from them): that a limit was not met is all it tells.
+        The last certificate of a sequential round is the exception: it shows what the first one, which was granted, has shown.
+        """
+
+    @_builtins.property
+    def method(self) -> _containers.RepeatedCompositeFieldContainer[Global___Statement]:
+        """How the guarantee was proved; several, in order, where one was built on another."""
+
+    @_builtins.property
+    def assumptions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Statement]: ...
+    @_builtins.property
+    def everyone_else_colludes_method(self) -> _containers.RepeatedCompositeFieldContainer[Global___Statement]: ...
+    @_builtins.property
+    def everyone_else_colludes_assumptions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Statement]: ...
     def __init__(
         self,
         *,
@@ -1402,12 +1572,9 @@ class Certificate(_message.Message):
         manifest_hash: _builtins.bytes = ...,
         batch_digest: _builtins.bytes = ...,
         granted: _builtins.bool = ...,
-        refusals: _abc.Iterable[_builtins.str] | None = ...,
         epsilon: _builtins.float = ...,
         delta: _builtins.float = ...,
         grade: _builtins.str = ...,
-        method: _builtins.str = ...,
-        assumptions: _abc.Iterable[_builtins.str] | None = ...,
         num_users: _builtins.int = ...,
         dishonest: _builtins.int = ...,
         numerical_slack: _builtins.float = ...,
@@ -1428,17 +1595,31 @@ class Certificate(_message.Message):
         unknown_budget_epsilon: _builtins.float | None = ...,
         merged_below: _builtins.int = ...,
         randomizer: _builtins.str = ...,
+        schema: _builtins.int = ...,
+        refusals: _abc.Iterable[Global___Statement] | None = ...,
+        method: _abc.Iterable[Global___Statement] | None = ...,
+        assumptions: _abc.Iterable[Global___Statement] | None = ...,
+        everyone_else_colludes_delta: _builtins.float = ...,
+        everyone_else_colludes_method: _abc.Iterable[Global___Statement] | None = ...,
+        everyone_else_colludes_assumptions: _abc.Iterable[Global___Statement] | None = ...,
+        lower_bound_delta: _builtins.float | None = ...,
+        linkage: _builtins.str = ...,
+        rounds: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_lower_bound_epsilon", b"_lower_bound_epsilon", "_num_answers", b"_num_answers", "_unknown_budget_epsilon", b"_unknown_budget_epsilon", "lower_bound_epsilon", b"lower_bound_epsilon", "num_answers", b"num_answers", "unknown_budget_epsilon", b"unknown_budget_epsilon"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_lower_bound_delta", b"_lower_bound_delta", "_lower_bound_epsilon", b"_lower_bound_epsilon", "_num_answers", b"_num_answers", "_unknown_budget_epsilon", b"_unknown_budget_epsilon", "lower_bound_delta", b"lower_bound_delta", "lower_bound_epsilon", b"lower_bound_epsilon", "num_answers", b"num_answers", "unknown_budget_epsilon", b"unknown_budget_epsilon"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lower_bound_epsilon", b"_lower_bound_epsilon", "_num_answers", b"_num_answers", "_unknown_budget_epsilon", b"_unknown_budget_epsilon", "assumptions", b"assumptions", "batch_digest", b"batch_digest", "budget_drops", b"budget_drops", "commitments", b"commitments", "comparison", b"comparison", "delta", b"delta", "dishonest", b"dishonest", "epsilon", b"epsilon", "everyone_else_colludes_epsilon", b"everyone_else_colludes_epsilon", "grade", b"grade", "granted", b"granted", "invalid_budgets", b"invalid_budgets", "lower_bound_attack", b"lower_bound_attack", "lower_bound_epsilon", b"lower_bound_epsilon", "manifest_hash", b"manifest_hash", "merged_below", b"merged_below", "method", b"method", "num_answers", b"num_answers", "num_reports", b"num_reports", "num_tickets", b"num_tickets", "num_users", b"num_users", "numerical_slack", b"numerical_slack", "randomizer", b"randomizer", "refusals", b"refusals", "report_drops", b"report_drops", "reports_digest", b"reports_digest", "round_id", b"round_id", "tiers", b"tiers", "unknown_budget_epsilon", b"unknown_budget_epsilon", "unknown_budgets", b"unknown_budgets"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lower_bound_delta", b"_lower_bound_delta", "_lower_bound_epsilon", b"_lower_bound_epsilon", "_num_answers", b"_num_answers", "_unknown_budget_epsilon", b"_unknown_budget_epsilon", "assumptions", b"assumptions", "batch_digest", b"batch_digest", "budget_drops", b"budget_drops", "commitments", b"commitments", "comparison", b"comparison", "delta", b"delta", "dishonest", b"dishonest", "epsilon", b"epsilon", "everyone_else_colludes_assumptions", b"everyone_else_colludes_assumptions", "everyone_else_colludes_delta", b"everyone_else_colludes_delta", "everyone_else_colludes_epsilon", b"everyone_else_colludes_epsilon", "everyone_else_colludes_method", b"everyone_else_colludes_method", "grade", b"grade", "granted", b"granted", "invalid_budgets", b"invalid_budgets", "linkage", b"linkage", "lower_bound_attack", b"lower_bound_attack", "lower_bound_delta", b"lower_bound_delta", "lower_bound_epsilon", b"lower_bound_epsilon", "manifest_hash", b"manifest_hash", "merged_below", b"merged_below", "method", b"method", "num_answers", b"num_answers", "num_reports", b"num_reports", "num_tickets", b"num_tickets", "num_users", b"num_users", "numerical_slack", b"numerical_slack", "randomizer", b"randomizer", "refusals", b"refusals", "report_drops", b"report_drops", "reports_digest", b"reports_digest", "round_id", b"round_id", "rounds", b"rounds", "schema", b"schema", "tiers", b"tiers", "unknown_budget_epsilon", b"unknown_budget_epsilon", "unknown_budgets", b"unknown_budgets"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__lower_bound_delta: _TypeAlias = _typing.Literal["lower_bound_delta"]  # noqa: Y015
+    _WhichOneofArgType__lower_bound_delta: _TypeAlias = _typing.Literal["_lower_bound_delta", b"_lower_bound_delta"]  # noqa: Y015
     _WhichOneofReturnType__lower_bound_epsilon: _TypeAlias = _typing.Literal["lower_bound_epsilon"]  # noqa: Y015
     _WhichOneofArgType__lower_bound_epsilon: _TypeAlias = _typing.Literal["_lower_bound_epsilon", b"_lower_bound_epsilon"]  # noqa: Y015
     _WhichOneofReturnType__num_answers: _TypeAlias = _typing.Literal["num_answers"]  # noqa: Y015
     _WhichOneofArgType__num_answers: _TypeAlias = _typing.Literal["_num_answers", b"_num_answers"]  # noqa: Y015
     _WhichOneofReturnType__unknown_budget_epsilon: _TypeAlias = _typing.Literal["unknown_budget_epsilon"]  # noqa: Y015
     _WhichOneofArgType__unknown_budget_epsilon: _TypeAlias = _typing.Literal["_unknown_budget_epsilon", b"_unknown_budget_epsilon"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__lower_bound_delta) -> _WhichOneofReturnType__lower_bound_delta | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__lower_bound_epsilon) -> _WhichOneofReturnType__lower_bound_epsilon | None: ...
     @_typing.overload
@@ -1985,7 +2166,6 @@ class Publication(_message.Message):
     CONFIDENCE_LEVEL_FIELD_NUMBER: _builtins.int
     NUM_REPORTS_FIELD_NUMBER: _builtins.int
     DROPS_FIELD_NUMBER: _builtins.int
-    NOTES_FIELD_NUMBER: _builtins.int
     VECTOR_FIELD_NUMBER: _builtins.int
     VECTOR_STANDARD_ERROR_FIELD_NUMBER: _builtins.int
     CLAMPING_FIELD_NUMBER: _builtins.int
@@ -1993,6 +2173,7 @@ class Publication(_message.Message):
     MERGING_BIAS_FIELD_NUMBER: _builtins.int
     PRECISION_FIELD_NUMBER: _builtins.int
     MANIFEST_FIELD_NUMBER: _builtins.int
+    NOTES_FIELD_NUMBER: _builtins.int
     round_id: _builtins.str
     manifest_hash: _builtins.bytes
     confidence_level: _builtins.float
@@ -2019,8 +2200,6 @@ class Publication(_message.Message):
         """Reports left out, and why."""
 
     @_builtins.property
-    def notes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
-    @_builtins.property
     def clamping(self) -> Global___Clamping:
         """Laplace and Gaussian noise only."""
 
@@ -2029,6 +2208,10 @@ class Publication(_message.Message):
         """The manifest with the signatures of all services: it tells the time of the round. Empty in a publication from before
         this field.
         """
+
+    @_builtins.property
+    def notes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Statement]:
+        """What a reader has to know beside the numbers."""
 
     def __init__(
         self,
@@ -2040,7 +2223,6 @@ class Publication(_message.Message):
         confidence_level: _builtins.float = ...,
         num_reports: _builtins.int = ...,
         drops: _abc.Iterable[Global___Drop] | None = ...,
-        notes: _abc.Iterable[_builtins.str] | None = ...,
         vector: _builtins.bytes = ...,
         vector_standard_error: _builtins.float = ...,
         clamping: Global___Clamping | None = ...,
@@ -2048,6 +2230,7 @@ class Publication(_message.Message):
         merging_bias: _builtins.float = ...,
         precision: Global___Precision.ValueType = ...,
         manifest: Global___Signed | None = ...,
+        notes: _abc.Iterable[Global___Statement] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_clamping", b"_clamping", "certificate", b"certificate", "clamping", b"clamping", "manifest", b"manifest"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...

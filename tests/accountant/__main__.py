@@ -21,9 +21,9 @@ _TESTS = [
     "tests/accountant/attacks/test_lower_bound.py",
     "tests/accountant/bounds/test_exchange_binary.py",
     "tests/accountant/bounds/test_exchange_laplace.py",
-    "tests/accountant/bounds/test_core_laws.py",
-    "tests/accountant/bounds/test_exchange_rows.py",
-    "tests/accountant/bounds/test_exchange_core.py",
+    "tests/accountant/bounds/test_split_laws.py",
+    "tests/accountant/bounds/test_noise_sums.py",
+    "tests/accountant/bounds/test_two_groups.py",
     "tests/accountant/bounds/test_exchange_lattice.py",
 ]
 _PASSED = re.compile(r"(\d+) passing\b")

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from croupier import Budgets, LaplaceMechanism, Tier, certify, read_budgets_csv
+from croupier.protocol.codes import Method
+from tests.support.statements import codes
 
 
 def write(folder: Path, text: str) -> Path:
@@ -127,4 +129,4 @@ def test_a_million_arbitrary_budgets_are_kept() -> None:
 def test_laplace_says_why_there_is_no_amplification() -> None:
     certificate = certify([1.0, 0.5, 0.5], LaplaceMechanism(), delta=1e-6)
     assert certificate.epsilon == 1.0
-    assert "local budget" in certificate.method
+    assert codes(certificate.method) == [Method.LOCAL_BUDGET]

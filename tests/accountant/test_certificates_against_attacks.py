@@ -14,7 +14,7 @@ import pytest
 
 from croupier import BinaryRandomizedResponse, Budgets, KaryRandomizedResponse, OneBitMean, certify
 from croupier.accountant.published import gspa_asymptotic
-from tests.accountant.oracles.from_definitions import count_law
+from tests.support.oracles.from_definitions import count_law
 
 REFUTED: list[dict[str, Any]] = json.loads((Path(__file__).parents[1] / "vectors" / "accounting.json").read_text())[
     "refuted_published"

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from croupier import BinaryRandomizedResponse, KaryRandomizedResponse, OneBitMean, certify, lower_bound
-from tests.accountant.oracles.from_definitions import worst_delta
 from tests.support.drawn import drawn
+from tests.support.oracles.from_definitions import worst_delta
 
 Law = NDArray[np.float64]
 

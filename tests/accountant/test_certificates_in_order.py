@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from croupier import BinaryRandomizedResponse, KaryRandomizedResponse, Randomizer
 from croupier.accountant.bounds.closed_forms import binary_delta
-from tests.accountant.oracles.from_definitions import count_law
 from tests.support.accounting import certify_without_attack as certify
 from tests.support.drawn import drawn
+from tests.support.oracles.from_definitions import count_law
 
 RANDOMIZERS = st.sampled_from([BinaryRandomizedResponse(), KaryRandomizedResponse(3), KaryRandomizedResponse(16)])
 BUDGETS = st.lists(st.floats(0.01, 10.0), min_size=2, max_size=10)

@@ -16,13 +16,17 @@ from croupier.accountant.bounds.exact_binary import ExactBinaryProfile
 from croupier.accountant.bounds.profile import Bounded
 from croupier.accountant.composition import ComposedProfile, Round, profile_nodes
 from croupier.accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
-from tests.accountant.oracles.from_definitions import count_law
+from croupier.accountant.privacy_curve import Proof
+from croupier.protocol.codes import Method, Step
+from croupier.protocol.statements import Statement, state
+from tests.support.oracles.from_definitions import count_law
+from tests.support.statements import parameters
 
 
 class GaussianProfile:
     """mu-GDP, whose composition is known: T rounds are sqrt(T) mu."""
 
-    method = "mu-GDP"
+    method: Proof = (state(Method.PUBLISHED),)
 
     def __init__(self, mu: float) -> None:
         self.mu = mu
@@ -33,7 +37,7 @@ class GaussianProfile:
     def guess(self, delta: float) -> float:
         return gaussian_epsilon(self.mu, delta)
 
-    def explain(self) -> tuple[str, ...]:
+    def explain(self) -> tuple[Statement[Step], ...]:
         return ()
 
 
@@ -112,7 +116,7 @@ def test_rounds_cost_less_than_adding_and_more_than_one(randomizer: str, tiers: 
     budgets = Budgets.from_tiers(tiers)
     found = [certify(budgets, randomizer, delta=1e-6, rounds=rounds, attack=False) for rounds in (1, 8)]
     assert found[0].epsilon < found[1].epsilon < 8 * found[0].epsilon
-    assert "composed over 8 rounds" in found[1].method
+    assert parameters(found[1].method, Method.COMPOSED_LOSSES) == {"rounds": 8}
     for one, eight in zip(found[0].tiers, found[1].tiers, strict=True):
         assert one.epsilon < eight.epsilon <= 8 * one.local_epsilon
     # The other way round: the delta at that epsilon, by a curve with other points.
@@ -128,7 +132,7 @@ def test_a_round_of_which_no_curve_says_anything_is_composed_by_adding() -> None
 
 def test_tiny_deltas_are_composed_by_adding() -> None:
     certificate = certify([1.0] * 500, "rr", delta=1e-13, rounds=3)
-    assert "basic composition over 3 rounds" in certificate.method
+    assert parameters(certificate.method, Method.BASIC_COMPOSITION) == {"rounds": 3}
     with pytest.raises(ValueError, match="must be 1e-12"):
         ComposedProfile([Round(GaussianProfile(1.0), 5.0, 2)], 1e-13)
 

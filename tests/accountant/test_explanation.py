@@ -14,21 +14,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from croupier import GaussianMechanism, LaplaceMechanism, TableMechanism
+from croupier.accountant.certificate import Certificate
 from croupier.accountant.certification import certify
 from croupier.accountant.certified_profile import DELTAS
-from croupier.accountant.explanation import Explanation, explain, profile_around
+from croupier.accountant.guessing import right_at_most
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.record_gaussian import RecordGaussian
-from croupier.accountant.mechanisms.registry import as_randomizer
-from croupier.accountant.plain_words import plain, stated_randomizer
-from croupier.accountant.results import Certificate, percent, right_at_most, round_down, round_up
-from croupier.accountant.service.round_certificate import HONEST_ACCOUNTANT, after_sequential, genuine_roster
-from croupier.client.published import certificate_json
+from croupier.accountant.mechanisms.registry import as_randomizer, stated_randomizer
+from croupier.accountant.service.round_certificate import after_sequential
+from croupier.protocol.certificates import assumptions_of, certificate_json
+from croupier.protocol.codes import Assumption, RefusalReason
 from croupier.protocol.manifest import canonical, parse_terms
 from croupier.protocol.mechanisms import Hemisphere, SequentialOrder, VectorTask
 from croupier.protocol.questions import Question
+from croupier.protocol.rounding import percent, round_down, round_up
+from croupier.protocol.statements import messages_of, plain, state, written_json
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.show.explanation import Explanation, explain, profile_around
 from tests.support import make_kit
+from tests.support.statements import codes, parameters
 
 RANDOMIZERS: tuple[Randomizer, ...] = (
     *map(as_randomizer, ("rr", "krr(k=5)", "onebit", "hemisphere(d=3)", "laplace", "gaussian", "gaussian(d=2)")),
@@ -36,7 +40,7 @@ RANDOMIZERS: tuple[Randomizer, ...] = (
     GaussianMechanism(lattice=20),
     RecordGaussian(dimension=3, records=5),
 )
-BY_NAME = pytest.mark.parametrize("randomizer", RANDOMIZERS, ids=lambda one: f"{one.name}, {one.statement[-24:]}")
+BY_NAME = pytest.mark.parametrize("randomizer", RANDOMIZERS, ids=lambda one: one.statement.code)
 
 
 def quick(randomizer: Randomizer, **how: Any) -> Certificate:
@@ -87,48 +91,36 @@ def test_what_no_guarantee_is_has_no_percentage() -> None:
 
 
 @BY_NAME
-def test_every_assumption_has_a_plain_sentence(randomizer: Randomizer) -> None:
-    certificates = [certify([(1.0, 20, 1e-6)], randomizer, delta=1e-3, attack=False, bounds="blanket")]
-    if randomizer.name == "rr":
-        certificates += [
-            quick(randomizer, dishonest=2, linkage="stratified"),
-            certify({1.0: 20}, "rr", delta=1e-13, rounds=3, attack=False),  # too small a delta to compose losses
-            quick(randomizer, adaptive_order=True),
-        ]
-    for certificate in certificates:
-        for line in certificate.assumptions:
-            sentence = plain(line)
-            assert sentence != line
-            assert sentence.endswith(".")
-            assert "{" not in sentence
-    kind = stated_randomizer(certificates[0].assumptions)
-    assert kind is not None
-    assert as_randomizer(kind.name(certificates[0].assumptions)).kind == randomizer.kind
+def test_what_people_run_is_read_back_from_the_assumptions(randomizer: Randomizer) -> None:
+    certificate = certify([(1.0, 20, 1e-6)], randomizer, delta=1e-3, attack=False, bounds="blanket")
+    assert stated_randomizer(certificate.assumptions) == randomizer
+    assert stated_randomizer(Certificate.from_json(certificate.to_json()).assumptions) == randomizer
 
 
-def test_what_rounds_assume_has_a_plain_sentence_too() -> None:
+def test_what_rounds_assume_is_explained_too() -> None:
     task = VectorTask(2, 1.0, "line", bytes(8), SequentialOrder(500, 0.1))
     kit = make_kit(question=Question("model", Hemisphere(task)))
     terms = parse_terms(canonical(kit.manifest))
     first = pb.Certificate(round_id="round-1", num_users=40, num_tickets=40, num_reports=40, delta=terms.manifest.delta)
     first.tiers.add(local_epsilon=1.0, count=40)
     message, _ = after_sequential(terms, first, 30)
-    lines = [*message.assumptions, genuine_roster(0), genuine_roster(7)]
-    assert HONEST_ACCOUNTANT in lines
-    assert all(plain(line) != line for line in lines)
-    assert "30 of 40 clients answered" in "".join(lines)
-    assert plain(lines[-1]) == "Those who were admitted are different, real people, of whom at most 7 are dishonest."
+    stated = assumptions_of(message)
+    assert {Assumption.HONEST_ACCOUNTANT, Assumption.GENUINE_ROSTER, Assumption.ADAPTIVE_ORDER} <= set(codes(stated))
+    assert parameters(stated, Assumption.CLIENTS_ANSWERED) == {"answered": 30, "clients": 40}
     document = certificate_json(message)
     assert document["randomizer"] == message.randomizer == "hemisphere(d=2)"
     explained = explain(document)
-    before = pb.Certificate.FromString(message.SerializeToString())
-    before.ClearField("randomizer")  # as certificates were that are kept and signed; what runs is among the assumptions
-    assert len(before.SerializeToString()) == len(message.SerializeToString()) - 2 - 1 - len("hemisphere(d=2)")
-    assert certificate_json(before)["randomizer"] is None
-    assert words(explain(certificate_json(before))) == words(explained)
-    assert "Of 40 people 30 answer" in words(explained)
+    assert all(plain(one) in words(explained, "rests") for one in stated)
     assert explained.improvements[0].epsilon < message.epsilon
-    assert plain("knows nothing of this") == "knows nothing of this"
+
+
+def test_no_sentence_of_an_earlier_version_is_explained() -> None:
+    before = pb.Certificate(round_id="r", granted=True, epsilon=0.5, delta=1e-6, grade="CERTIFIED", num_users=40)
+    before.tiers.add(local_epsilon=1.0, count=40, epsilon=0.5)
+    document = certificate_json(before)
+    assert (document["epsilon"], codes(document["assumptions"])) == (0.5, [Assumption.STATED_BY_EARLIER_VERSION])
+    with pytest.raises(ValueError, match="an earlier version of croupier has signed this certificate"):
+        explain(document)
 
 
 @pytest.mark.parametrize("randomizer", [RANDOMIZERS[0], RANDOMIZERS[1], RANDOMIZERS[-3], RANDOMIZERS[-1]], ids=repr)
@@ -281,25 +273,14 @@ def test_what_cannot_be_computed_is_left_out_with_the_reason() -> None:
 def of_a_round(**more: Any) -> dict[str, Any]:
     certificate = certify({0.5: 40, 1.0: 20}, "krr(k=4)", delta=1e-3, dishonest=3)
     assert certificate.lower_bound is not None
-    message = pb.Certificate(
-        round_id="r",
-        epsilon=certificate.epsilon,
-        delta=certificate.delta,
-        grade=certificate.grade,
-        method=certificate.method,
-        assumptions=[*certificate.assumptions, genuine_roster(3), HONEST_ACCOUNTANT],
-        num_users=60,
-        dishonest=3,
-        everyone_else_colludes_epsilon=2.0,
-        lower_bound_epsilon=certificate.lower_bound.epsilon,
-        lower_bound_attack=certificate.lower_bound.attack,
-        granted=True,
-        **more,
+    message = certificate.to_message()
+    message.assumptions.extend(
+        messages_of([state(Assumption.GENUINE_ROSTER, dishonest=3), state(Assumption.HONEST_ACCOUNTANT)])
     )
-    for tier in certificate.tiers:
-        message.tiers.add(local_epsilon=tier.local_epsilon, count=tier.count, epsilon=tier.epsilon)
-    for bound in certificate.comparison:
-        message.comparison.add(name=bound.name, epsilon=bound.epsilon, grade=bound.grade, status=bound.status)
+    message.everyone_else_colludes_epsilon = 2.0
+    for tier in message.tiers:
+        tier.up_to = "merged_below" in more
+    message.MergeFrom(pb.Certificate(round_id="r", granted=True, **more))
     return certificate_json(message)
 
 
@@ -345,14 +326,15 @@ def test_what_is_no_certificate_is_refused() -> None:
         ):
             explain(bad)
     for key in ("epsilon", "tiers", "assumptions"):
-        with pytest.raises(ValueError, match="no certificate"):
+        with pytest.raises(ValueError, match="the document is not a certificate"):
             explain({name: value for name, value in certificate.items() if name != key})
-        with pytest.raises(ValueError, match="no certificate"):
+        with pytest.raises(ValueError, match="the document is not a certificate"):
             explain({name: value for name, value in of_a_round().items() if name != key})
     with pytest.raises(ValueError, match="grade is"):
         explain({**certificate, "grade": "HEURISTIC"})
-    with pytest.raises(ValueError, match="the round was refused, so that nothing is certified: too much"):
-        explain({**of_a_round(), "granted": False, "refusals": ["too much"]})
+    reasons = written_json([state(RefusalReason.RARE_BUDGET, least=7)])
+    with pytest.raises(ValueError, match=r"the round was refused, so that nothing is certified: .* 7 "):
+        explain({**of_a_round(), "granted": False, "refusals": reasons})
 
 
 def test_the_profile_around_a_round_is_that_of_its_people() -> None:
@@ -386,4 +368,4 @@ def test_an_attack_that_proves_nothing_is_not_made_a_limit_of_epsilon() -> None:
 def test_a_delta_that_allows_to_show_a_person_is_called_so(delta: float, warned: bool) -> None:
     """Reproduction: of 10,000 people ε = 0 was CERTIFIED at δ = 0.999999, without a word."""
     said = str(explain(certify({1.0: 50}, "rr", delta=delta)))
-    assert ("it allows to show everybody the answer of one of them" in said) is warned
+    assert ("such a δ permits publishing one person's answer in full" in said) is warned

@@ -29,9 +29,10 @@ from croupier import (
     TableMechanism,
     certify,
 )
-from croupier.accountant.service.ledger import RecordedProfile, profile_of
-from tests.accountant.oracles.from_definitions import count_law
+from croupier.accountant.ranges import Linkage
+from croupier.accountant.recorded_profile import RecordedProfile, profile_of
 from tests.support.drawn import drawn
+from tests.support.oracles.from_definitions import count_law
 
 Channel = Sequence[Sequence[mpmath.mpf]]
 """Probabilities of the outputs (columns) for each input (rows)."""
@@ -77,7 +78,7 @@ def check_few(
     channels: Mapping[float, Channel],
     randomizer: Randomizer,
     dishonest: int,
-    linkage: str,
+    linkage: Linkage,
     shares: Sequence[float],
     delta: float,
 ) -> None:
@@ -113,7 +114,7 @@ settings_of_few = given(
 @drawn(25)
 @example(2, [1e-16, 1e-16, 400.0], 0, "separate", [0.3], 1e-17)
 def test_few_users_of_randomised_response(
-    letters: int, budgets: list[float], dishonest: int, linkage: str, shares: list[float], delta: float
+    letters: int, budgets: list[float], dishonest: int, linkage: Linkage, shares: list[float], delta: float
 ) -> None:
     with mpmath.workdps(60):
         channels = {local: response(local, letters) for local in budgets}
@@ -124,7 +125,7 @@ def test_few_users_of_randomised_response(
 @settings_of_few
 @drawn(12)
 def test_few_users_of_tables(
-    letters: int, budgets: list[float], dishonest: int, linkage: str, shares: list[float], delta: float
+    letters: int, budgets: list[float], dishonest: int, linkage: Linkage, shares: list[float], delta: float
 ) -> None:
     rng = np.random.default_rng(len(budgets) + letters)
     tables, channels = {}, {}
@@ -167,13 +168,13 @@ def test_many_tiers_on_both_sides_of_the_thresholds(randomizer: Randomizer, tier
 
 @pytest.mark.parametrize("tiers", [64, 65, 256, 257, 258])
 @pytest.mark.parametrize("linkage", ["separate", "stratified"])
-def test_very_many_tiers_of_bits_on_both_sides_of_the_thresholds(tiers: int, linkage: str) -> None:
+def test_very_many_tiers_of_bits_on_both_sides_of_the_thresholds(tiers: int, linkage: Linkage) -> None:
     rng = np.random.default_rng(tiers)
     budgets = Budgets.from_tiers([(0.5 + 0.01 * step, int(rng.integers(1, 4))) for step in range(tiers)])
     check_many(budgets, BinaryRandomizedResponse(), 1e-4, 0, linkage)
 
 
-def check_many(budgets: Budgets, randomizer: Randomizer, delta: float, dishonest: int, linkage: str) -> None:
+def check_many(budgets: Budgets, randomizer: Randomizer, delta: float, dishonest: int, linkage: Linkage) -> None:
     """Against the count of reports below a cut, the others all at one value; the dishonest have the least budgets."""
     found = certify(budgets, randomizer, delta=delta, dishonest=dishonest, linkage=linkage, attack=False)
     locals_ = budgets.local_epsilon.tolist()

@@ -10,6 +10,7 @@ import pytest
 from opendp import combinators, domains, measurements, metrics, mod
 
 import croupier
+from croupier.protocol.statements import state, written_json
 
 mod.enable_features("contrib")
 QUICK: dict[str, Any] = {"delta": 1e-6, "bounds": "blanket", "attack": False}
@@ -108,8 +109,11 @@ def test_what_a_notebook_shows_is_rounded_to_its_sound_side_and_escaped() -> Non
     assert shown
     central = float(html.split("<td>100</td><td>")[1].split("<")[0])
     assert certificate.epsilon <= central <= certificate.epsilon * 1.0001
-    document = certificate.to_json() | {"assumptions": ["<script>alert(1)</script>"]}
-    assert "<script>" not in croupier.Certificate.from_json(document)._repr_html_()
+    table = state(croupier.Assumption.RUNS_TABLE, label="<script>alert(1)</script>")
+    document = certificate.to_json() | {"assumptions": written_json([table])}
+    shown_again = croupier.Certificate.from_json(document)._repr_html_()
+    assert "<script>" not in shown_again
+    assert "&lt;script&gt;" in shown_again
 
 
 def test_a_curve_is_a_drawing_and_a_table(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Sequence
+from fractions import Fraction
 from functools import cache
 
 import numpy as np
@@ -14,11 +15,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from croupier import Budgets, certify, compose
+from croupier.accountant.bounds.profile import Bounded
 from croupier.accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
-from croupier.accountant.privacy_filter import FIXED_TERMS, TOTAL_BEFOREHAND, PrivacyFilter, smallest_admitting_epsilon
+from croupier.accountant.privacy_curve import Proof
+from croupier.accountant.privacy_filter import (
+    BASIC_SHARE,
+    GAUSSIAN_SHARE,
+    LOST_SHARE,
+    RENYI_SHARE,
+    PrivacyFilter,
+    filter_cuts,
+    last_cut,
+    smallest_admitting_epsilon,
+)
 from croupier.accountant.round_cost import ORDERS, RoundCost, curve_points
-from tests.accountant.oracles.adaptive import Pair, largest_delta, profile_points, randomized_response, shuffled_bits
+from croupier.protocol.codes import Assumption, Method, Step
+from croupier.protocol.statements import Statement
 from tests.support.drawn import drawn
+from tests.support.oracles.adaptive import Pair, largest_delta, profile_points, randomized_response, shuffled_bits
+from tests.support.statements import codes, parameters
 
 THREE = (
     (randomized_response(0.4), randomized_response(0.8), shuffled_bits(0.5, 6)),
@@ -55,7 +70,11 @@ def test_rounds_chosen_by_results_lose_more_than_either_sequence() -> None:
 
 @pytest.mark.parametrize("number", range(len(THREE)))
 @pytest.mark.parametrize("delta", [0.1, 0.02, 1e-3])
-def test_no_choice_among_three_mechanisms_over_three_rounds_exceeds_it(number: int, delta: float) -> None:
+@pytest.mark.parametrize("first_cut", [1e-4, 0.1])  # of the second, two rounds need the second cut
+def test_no_choice_among_three_mechanisms_over_three_rounds_exceeds_it(
+    number: int, delta: float, first_cut: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("croupier.accountant.privacy_filter._FIRST_CUT", first_cut)
     pairs = THREE[number]
     costs = {pair: cost_of(pair, delta) for pair in pairs}
     totals = {
@@ -113,31 +132,57 @@ def test_a_total_that_is_read_afterwards_may_be_exceeded() -> None:
     assert lost > 1.1 * delta
 
 
+class Gaussian:
+    """The exact privacy profile of N(0, 1) against N(mu, 1)."""
+
+    method: Proof = ()
+
+    def __init__(self, mu: float) -> None:
+        self.mu = mu
+
+    def delta(self, epsilon: float) -> Bounded:
+        return Bounded(gaussian_delta(self.mu, epsilon), 0.0)
+
+    def guess(self, delta: float) -> float:
+        return gaussian_epsilon(self.mu, delta)
+
+    def explain(self) -> tuple[Statement[Step], ...]:
+        return ()
+
+
+def gaussian_round(mu: float, rounds: int, delta: float) -> RoundCost:
+    points = curve_points(Gaussian(mu), (10.0, 0.0), last_cut(rounds, delta))
+    return RoundCost(1.0, delta, (points,))
+
+
 @pytest.mark.parametrize("rounds", [1, 5, 400])
 def test_gaussian_rounds_cost_their_share_of_delta_and_no_more(rounds: int) -> None:
     mu, delta = 0.05, 1e-6
-
-    class Gaussian:
-        method = "Gaussian"
-
-        def delta(self, epsilon: float) -> object:
-            from croupier.accountant.bounds.profile import Bounded
-
-            return Bounded(gaussian_delta(mu, epsilon), 0.0)
-
-        def guess(self, delta: float) -> float:
-            return gaussian_epsilon(mu, delta)
-
-        def explain(self) -> tuple[str, ...]:
-            return ()
-
-    points = curve_points(Gaussian(), (10.0, 0.0), 1e-4 * delta)  # type: ignore[arg-type]
-    found = smallest_admitting_epsilon({RoundCost(1.0, delta, (points,)): rounds}, delta)
+    found = smallest_admitting_epsilon({gaussian_round(mu, rounds, delta): rounds}, delta)
     assert found is not None
     exact = gaussian_epsilon(mu * math.sqrt(rounds), delta)
-    at_share = gaussian_epsilon(mu * math.sqrt(rounds), 0.37 * delta)
+    at_share = gaussian_epsilon(mu * math.sqrt(rounds), 0.32 * delta)
     assert exact < found
     assert found <= at_share * 1.02
+
+
+@pytest.mark.parametrize(("rounds", "dearer"), [(1_093, 1.05), (1_094, 1.12), (5_000, 1.12), (10**6, 1.4)])
+def test_a_total_has_no_largest_number_of_rounds(rounds: int, dearer: float) -> None:
+    """Reproduction: each round used up 1e-4 of delta, so that after 1,250 rounds a total admitted no more of them."""
+    delta = 1e-6
+    mu = 0.5 / math.sqrt(rounds)
+    found = smallest_admitting_epsilon({gaussian_round(mu, rounds, delta): rounds}, delta)
+    assert found is not None
+    assert gaussian_epsilon(0.5, delta) < found < dearer * gaussian_epsilon(0.5, 3 / 8 * delta)
+
+
+def test_what_all_cuts_and_sums_may_lose_adds_up_to_delta() -> None:
+    """The parts of all ways to cut, each with three shares, and the share of basic composition."""
+    cuts = filter_cuts(10**9)
+    assert [cut.rounds > 6 * before.rounds for before, cut in itertools.pairwise(cuts)] == [True] * (len(cuts) - 1)
+    shares = (LOST_SHARE, GAUSSIAN_SHARE, RENYI_SHARE)
+    added = BASIC_SHARE + sum(cut.part for cut in cuts) * sum(shares)
+    assert Fraction(0.999) < added < 1
 
 
 def test_moments_are_those_of_a_known_law() -> None:
@@ -158,12 +203,12 @@ def test_fixed_terms_cost_at_most_what_a_filter_says() -> None:
     for rounds in (2, 30):
         fixed = compose([one] * rounds, delta=1e-5, fixed_terms=True)
         chosen = compose([one] * rounds, delta=1e-5)
-        assert fixed.epsilon < chosen.epsilon < 1.12 * fixed.epsilon
-        assert "privacy filter" in chosen.method
-        assert [line for line in fixed.assumptions if "fixed before the first result" in line]
-        assert FIXED_TERMS not in chosen.assumptions
-        assert TOTAL_BEFOREHAND in chosen.assumptions
-        assert TOTAL_BEFOREHAND not in fixed.assumptions
+        assert fixed.epsilon < chosen.epsilon < 1.13 * fixed.epsilon
+        assert parameters(chosen.method, Method.PRIVACY_FILTER) == {"rounds": rounds}
+        assert Assumption.FIXED_TERMS in codes(fixed.assumptions)
+        assert Assumption.FIXED_TERMS not in codes(chosen.assumptions)
+        assert Assumption.TOTAL_BEFOREHAND in codes(chosen.assumptions)
+        assert Assumption.TOTAL_BEFOREHAND not in codes(fixed.assumptions)
 
 
 def test_a_filter_only_ever_counts_more() -> None:

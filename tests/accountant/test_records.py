@@ -7,9 +7,11 @@ import pytest
 from croupier import Budgets, certify
 from croupier.accountant.mechanisms.record_gaussian import RecordGaussian
 from croupier.accountant.planner import standard_error
-from croupier.accountant.privacy_filter import FIXED_TERMS
 from croupier.accountant.results import Grade
 from croupier.protocol.calibration import unit_sigma
+from croupier.protocol.codes import Assumption, Method
+from croupier.protocol.statements import state
+from tests.support.statements import codes, parameters
 
 
 @pytest.mark.parametrize("dimension", [1, 60])
@@ -19,22 +21,20 @@ def test_gaussian_means_of_records_are_certified_for_one_record(dimension: int) 
     assert [(tier.local_epsilon, tier.epsilon) for tier in certificate.tiers] == [(0.5, 0.5), (2.0, 2.0)]
     assert (certificate.epsilon, certificate.delta, certificate.grade) == (2.0, 1e-5, Grade.CERTIFIED)
     local = certificate.everyone_else_colludes
-    assert certificate.method == local.method == "local budget of one record, not of a user"
+    assert certificate.method == local.method
+    assert codes(local.method) == [Method.LOCAL_BUDGET, Method.ONE_RECORD]
     assert (local.epsilon, local.delta) == (2.0, 1e-5)
     assert certificate.assumptions == randomizer.local_assumptions  # none about shufflers
-    assert certificate.assumptions[0].startswith("RECORD level")
-    assert any("at least 600" in line for line in certificate.assumptions)
+    assert certificate.assumptions[0].code is Assumption.RECORD_LEVEL
+    assert parameters(certificate.assumptions, Assumption.RUNS_RECORD_GAUSSIAN)["records"] == 600
     (gspa,) = certificate.comparison
     assert (gspa.name, gspa.grade) == ("GSPA Thm 2", Grade.ASYMPTOTIC)
     assert gspa.epsilon is not None
     assert certificate.lower_bound is None
     three = certify(Budgets.from_tiers([(0.5, 20, 1e-6)]), randomizer, delta=3e-6, rounds=3)
     assert (three.epsilon, three.delta) == (1.5, 3e-6)
-    assert three.method == "local budget; basic composition over 3 rounds of one record, not of a user"
-    assert three.assumptions[-2:] == (
-        "every round has fresh randomness, and one client takes part in at most 3",
-        FIXED_TERMS,
-    )
+    assert codes(three.method) == [Method.LOCAL_BUDGET, Method.BASIC_COMPOSITION, Method.ONE_RECORD]
+    assert three.assumptions[-2:] == (state(Assumption.FRESH_NOISE, rounds=3), state(Assumption.FIXED_TERMS))
 
 
 def test_the_noise_of_means_of_records_falls_with_their_number() -> None:

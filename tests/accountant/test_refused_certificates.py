@@ -13,15 +13,17 @@ import pytest
 from croupier.accountant.service import round_certificate
 from croupier.accountant.service.round_certificate import certify_into, certify_round
 from croupier.accountant.service.tickets import BudgetsFound, ReportsFound
-from croupier.client.published import certificate_json
+from croupier.protocol.certificates import certificate_json, refusals_of
+from croupier.protocol.codes import RefusalReason
 from croupier.protocol.manifest import canonical, parse_terms
 from croupier.protocol.mechanisms import Gaussian, KaryResponse, Laplace, Mechanism, RandomizedResponse
 from croupier.protocol.questions import Question
+from croupier.protocol.statements import state
 from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support import make_kit
+from tests.support.statements import parameters
 
 GRID = (0.5, 1.0, 2.0)
-NOT_SAID = "this limit is not met; by how much is not said, because it depends on people's budgets: "
 
 
 def refused(
@@ -93,27 +95,34 @@ def test_too_few_budgets_are_refused_before_anything_is_computed(monkeypatch: py
 
     monkeypatch.setattr(round_certificate, "certify_into", never)
     few = refused({2.0: 18}, off_grid=1, epsilon_max=4.0)
-    assert list(few.refusals) == ["19 budgets have a ticket; it must be at least 20 of them"]
+    assert refusals_of(few) == (state(RefusalReason.TOO_FEW_BUDGETS, budgets=19, least=20),)
     assert few.unknown_budgets == 41
     both = refused({2.0: 1}, reports=19)
-    assert [why.partition(" have")[0] for why in both.refusals] == ["19 reports", "1 budgets"]
-    assert list(refused({}, off_grid=20).refusals) == ["no budget of this batch is on the grid"]
+    assert refusals_of(both) == (
+        state(RefusalReason.TOO_FEW_REPORTS, reports=19, least=20),
+        state(RefusalReason.TOO_FEW_BUDGETS, budgets=1, least=20),
+    )
+    assert refusals_of(refused({}, off_grid=20)) == (state(RefusalReason.NO_BUDGET_ON_GRID),)
 
 
 def test_a_refusal_names_every_limit_of_the_round_and_no_other() -> None:
-    (alone,) = refused({1.0: 60}).refusals
-    assert alone == f"{NOT_SAID}the certified epsilon must be at most 0.01"
+    unmet = state(RefusalReason.LIMITS_NOT_MET)
+    alone = refusals_of(refused({1.0: 60}))
+    assert alone == (unmet, state(RefusalReason.EPSILON_LIMIT, most=0.01))
     limit = pb.PrivacyLimit(total_epsilon=1.0, total_delta=1e-3)
-    (several,) = refused({1.0: 60}, min_tier_size=5, dishonest=4, privacy_limit=limit, reports=55, tickets=61).refusals
-    assert several == (
-        "at least one of these limits is not met; which one, and by how much, is not said, because it depends on "
-        "people's budgets: a budget that is used must be used by at least 9 clients; the certified epsilon must be at "
-        "most 0.01; the ledger must stay within epsilon 1 at delta 0.001 ('croupier ledger' shows what is spent). "
-        "Of 61 clients that were given tickets, the reports of 6 and the budgets of 1 have not arrived, which makes "
-        "epsilon larger"
+    several = refused({1.0: 60}, min_tier_size=5, dishonest=4, privacy_limit=limit, reports=55, tickets=61)
+    assert refusals_of(several) == (
+        unmet,
+        state(RefusalReason.TIER_LIMIT, least=9),
+        state(RefusalReason.EPSILON_LIMIT, most=0.01),
+        state(RefusalReason.LEDGER_LIMIT, epsilon=1.0, delta=1e-3),
+        state(RefusalReason.MESSAGES_LOST, tickets=61, reports=6, budgets=1),
     )
-    (noise,) = refused({1.0: 60}, Gaussian(0.0, 1.0, local_delta=1e-5), delta=1e-8).refusals
-    assert "the certified delta must be at most 1e-08; the certified epsilon" in noise
+    noise = refusals_of(refused({1.0: 60}, Gaussian(0.0, 1.0, local_delta=1e-5), delta=1e-8))
+    assert noise[1:] == (
+        state(RefusalReason.DELTA_LIMIT, most=1e-8),
+        state(RefusalReason.EPSILON_LIMIT, most=0.01),
+    )
 
 
 def test_the_last_certificate_of_answers_says_what_is_not_met() -> None:
@@ -122,6 +131,4 @@ def test_the_last_certificate_of_answers_says_what_is_not_met() -> None:
     kit.manifest.delta = 1e-8
     message = pb.Certificate()
     certify_into(message, kit.terms, [(1.0, 5)])
-    delta = next(refusal for refusal in message.refusals if "delta" in refusal)
-    assert delta.startswith("certified delta is 1e-05; it must be at most 1e-08: the shuffle adds nothing")
-    assert "it takes more clients, or a round with a smaller local delta" in delta
+    assert parameters(message.refusals, RefusalReason.DELTA_ABOVE_LIMIT) == {"delta": 1e-5, "most": 1e-8}

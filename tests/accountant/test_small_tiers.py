@@ -17,13 +17,16 @@ from croupier.accountant.mechanisms.registry import randomizer_of
 from croupier.accountant.service.ledger import ANY_TIER, Entry, Ledger
 from croupier.accountant.service.round_certificate import certify_into
 from croupier.accountant.service.small_tiers import merge_small_tiers
+from croupier.protocol.certificates import refusals_of
+from croupier.protocol.codes import RefusalReason
 from croupier.protocol.manifest import canonical, parse_terms
 from croupier.protocol.mechanisms import KaryResponse, Mechanism, OneBit, RandomizedResponse
 from croupier.protocol.questions import Question
+from croupier.protocol.statements import state
 from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support import make_kit
 from tests.support.drawn import drawn
-from tests.test_mechanisms_contract import EXAMPLES
+from tests.support.mechanisms import EXAMPLES
 
 GRID = (0.37, 1.0, 2.0, 4.0)
 KINDS = [RandomizedResponse(), KaryResponse(5), OneBit(0.0, 1.0)]
@@ -139,7 +142,7 @@ def test_the_largest_budget_has_none_to_be_merged_with() -> None:
         assert not message.tiers
         assert message.randomizer == "rr"
         assert math.isinf(message.epsilon)
-        assert message.refusals == ["a tier has fewer than 5 clients"]
+        assert refusals_of(message) == (state(RefusalReason.RARE_BUDGET, least=5),)
         answers.append(message)
     assert answers[0] == answers[1]
     together, _ = certified(RandomizedResponse(), ((1.0, 30), (2.0, 1), (4.0, 4)))

@@ -16,9 +16,12 @@ from hypothesis import strategies as st
 from croupier.analyzer.estimators import Estimate, estimate, project_on_simplex
 from croupier.deploy.local.demo import SURVEY, SURVEY_QUESTIONS
 from croupier.net.sizes import MESSAGE_BYTES
+from croupier.protocol.codes import Note
 from croupier.protocol.mechanisms import Gaussian, KaryResponse, Laplace, OneBit, RandomizedResponse
 from croupier.protocol.questions import Question
+from croupier.protocol.statements import state
 from croupier.protocol.v1 import messages_pb2 as pb
+from tests.support.statements import codes
 
 TIERS = ((0.5, 540), (1.0, 370), (2.0, 90))
 BUDGETS = np.repeat([epsilon for epsilon, _ in TIERS], [count for _, count in TIERS])
@@ -110,9 +113,9 @@ def test_intervals_of_the_demonstration_cover_as_the_readme_says() -> None:
 
 def test_dependent_budgets_bias_the_estimate_and_the_result_says_so() -> None:
     reports = np.ones(1000, dtype=np.int64)
-    assert any("biased" in note for note in estimate(BIT, reports, TIERS).notes)
-    assert not any("biased" in note for note in estimate(BIT, reports, ((1.0, 1000),)).notes)
-    assert not any("biased" in note for note in estimate(LATTICE, reports, TIERS).notes)
+    assert codes(estimate(BIT, reports, TIERS).notes).count(Note.DEPENDENT_BUDGETS) == 1
+    assert Note.DEPENDENT_BUDGETS not in codes(estimate(BIT, reports, ((1.0, 1000),)).notes)
+    assert Note.DEPENDENT_BUDGETS not in codes(estimate(LATTICE, reports, TIERS).notes)
 
 
 def test_binary_frequency_by_hand() -> None:
@@ -136,7 +139,7 @@ def test_histogram_by_hand() -> None:
 def test_reports_and_budgets_that_differ_in_number_are_noted() -> None:
     one = estimate(BIT, np.array([1] * 6 + [0] * 4, dtype=np.int64), ((math.log(3), 20),))
     assert one.values == pytest.approx((0.7,))
-    assert one.notes[0] == "10 reports stand beside 20 budgets; the tier counts are scaled to the reports"
+    assert one.notes[0] == state(Note.TIERS_SCALED, reports=10, budgets=20)
 
 
 def test_an_impossible_share_is_said_to_be_one() -> None:
@@ -146,12 +149,12 @@ def test_an_impossible_share_is_said_to_be_one() -> None:
     assert one.values[0] > 1
     assert one.projected == (1.0,)
     assert 0 <= one.confidence_intervals[0][0] < one.confidence_intervals[0][1] == 1
-    assert one.notes[0].startswith("the estimate is outside the possible range [0, 1] because of the noise;")
+    assert one.notes == (state(Note.OUTSIDE_RANGE, low=0, high=1),)
     mean = estimate(MEAN, 1 - reports, ((1.0, 10),))
     assert mean.values[0] < -2
     assert mean.projected == (-2.0,)
     letters = estimate(LETTER, np.array([0] * 5 + [1] * 2 + [2], dtype=np.int64), ((math.log(5), 8),))
-    assert letters.notes[0].startswith("1 of 4 estimates are outside the possible range [0, 1]")
+    assert letters.notes == (state(Note.SOME_OUTSIDE_RANGE, outside=1, estimates=4, low=0, high=1),)
     assert all(0 <= low <= high <= 1 for low, high in letters.confidence_intervals)
     possible = estimate(BIT, np.array([1] * 500 + [0] * 500, dtype=np.int64), ((1.0, 1000),))
     assert possible.notes == ()

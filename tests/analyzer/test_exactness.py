@@ -14,8 +14,10 @@ from scipy.stats import binom
 
 from croupier.analyzer.estimators import Estimate, estimate, project_on_simplex
 from croupier.protocol.calibration import unit_sigma
+from croupier.protocol.codes import Note
 from croupier.protocol.mechanisms import Gaussian, KaryResponse, Laplace, OneBit, RandomizedResponse
 from croupier.protocol.questions import Question
+from tests.support.statements import codes, parameters
 
 BIT = Question("bit", RandomizedResponse())
 MEAN = Question("mean", OneBit(low=-2.0, high=6.0))
@@ -215,8 +217,8 @@ def test_scaled_budgets_give_the_answer_of_the_scaled_population() -> None:
     more = estimate(BIT, reports, [(0.5, 60), (2.0, 20)])
     assert more.values == pytest.approx(same.values)
     assert more.standard_errors == pytest.approx(same.standard_errors)
-    assert not any("scaled" in note for note in same.notes)
-    assert "40 reports stand beside 80 budgets; the tier counts are scaled to the reports" in more.notes
+    assert Note.TIERS_SCALED not in codes(same.notes)
+    assert parameters(more.notes, Note.TIERS_SCALED) == {"reports": 40, "budgets": 80}
 
 
 @pytest.mark.parametrize("confidence", [0.0, 1.0, -0.5, 1.5, math.nan])

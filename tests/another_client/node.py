@@ -19,7 +19,7 @@ from typing import Any
 from croupier.client.submission import Participant, new_client_key
 from croupier.deploy.gateway.server import make_gateway
 from croupier.deploy.listening import WebAddress
-from croupier.runtime.transport import TLS
+from croupier.net.transport import TLS
 from tests.another_client.vectors import FILE
 from tests.support import settings
 from tests.support.gateways import PassOn, Tampering, tickets_for_all

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from croupier.client.randomizers import blanket_threshold, flip_threshold
+from croupier.client.thresholds import blanket_threshold, flip_threshold
 from croupier.protocol.batches import read_commitments
 from croupier.protocol.envelope import open_sealed
 from croupier.protocol.errors import SignatureError

@@ -25,7 +25,14 @@ CASES = (
         "one-hop-token",
         "x25519-sha256-aes128gcm",
         1,
-        pb.Question(name="mood", krr=pb.KaryResponse(k=3, labels=["good", "so-so", "bad"])),
+        pb.Question(
+            name="mood",
+            krr=pb.KaryResponse(k=3, labels=["good", "so-so", "bad"]),
+            wordings=[
+                pb.Wording(language="en", title="Mood", question="How are you?", choices=["good", "so-so", "bad"]),
+                pb.Wording(language="de", question="Wie geht es Ihnen?", choices=["gut", "geht so", "schlecht"]),
+            ],
+        ),
         2,
         True,
     ),

@@ -7,7 +7,7 @@ service refused its hand-over, and how.
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import grpc.aio
@@ -23,7 +23,10 @@ from croupier.protocol.onion import Onion, encode_budget
 from croupier.protocol.tickets import TICKET_BYTES
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
-from croupier.runtime.service import RoundService, ServiceSetup
+from croupier.runtime.kinds import Direction, DocumentKind
+from croupier.runtime.lane_sender import LaneSender
+from croupier.runtime.service import RoundService
+from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.transaction import Transaction
 from croupier.shuffler.inclusion import put_inclusion_list
 from croupier.shuffler.service import ShufflerService
@@ -57,16 +60,39 @@ def own_budget(terms: RoundTerms, hop: int, epsilon: float) -> bytes:
     return onion._seal([layer for layer in onion._parameter if layer.label.hop > hop], content)[0]
 
 
+def instead(part: object, **methods: Callable[..., object]) -> None:
+    """Replaces methods of one part of a service."""
+    for name, method in methods.items():
+        assert hasattr(part, name), f"{type(part).__name__} has no {name}"
+        setattr(part, name, method)
+
+
 class CheatingShuffler(ShufflerService):
     """A hop that does everything right; its subclasses do not."""
 
     def __init__(self, setup: ServiceSetup) -> None:
         super().__init__(setup)
         self.caught: dict[str, Refusal] = {}
+        self._honest = LaneSender(setup, self.engine)
+        instead(self.sender, put_output=self.put_output, send_lane=self.send_lane, hand_over=self.hand_over)
+
+    def put_output(
+        self,
+        tx: Transaction,
+        round_id: str,
+        lane: pb.Lane.ValueType,
+        ciphertexts: Sequence[bytes],
+        start: int = 0,
+        total: int | None = None,
+    ) -> None:
+        self._honest.put_output(tx, round_id, lane, ciphertexts, start, total)
+
+    async def send_lane(self, terms: RoundTerms, receiver: str, lane: pb.Lane.ValueType) -> int:
+        return await self._honest.send_lane(terms, receiver, lane)
 
     async def hand_over(self, terms: RoundTerms, receiver: str, commitments: Sequence[pb.Signed]) -> None:
         try:
-            await super().hand_over(terms, receiver, self.tell(terms, receiver, commitments))
+            await self._honest.hand_over(terms, receiver, self.tell(terms, receiver, commitments))
         except Refusal as refusal:
             self.caught[receiver] = refusal
             raise
@@ -81,13 +107,13 @@ class CheatingShuffler(ShufflerService):
     def claim(self, terms: RoundTerms, commitment: pb.Commitment) -> None:
         """Changes what is said about the input."""
 
-    async def _mix(self, terms: RoundTerms) -> None:
+    async def _mix(self, terms: RoundTerms) -> bool:
         """Mixes as it should, and then puts what it has changed, and commitments to that, in the place of the rest."""
         await super()._mix(terms)
 
         def change(tx: Transaction) -> None:
-            onion, round_id, hop = Onion(terms), terms.round_id, self.hop(terms)
-            handover = pb.HandOverRequest.FromString(tx.document(round_id, "commitments-out") or b"")
+            onion, round_id, hop = Onion(terms), terms.round_id, self.position.hop(terms)
+            handover = pb.HandOverRequest.FromString(tx.document(round_id, DocumentKind.COMMITMENTS_OUT) or b"")
             lanes: Lanes = {}
             drops: dict[pb.Lane.ValueType, dict[str, int]] = {}
             own = [pb.Commitment.FromString(signed.payload) for signed in handover.commitments[-2:]]
@@ -95,14 +121,14 @@ class CheatingShuffler(ShufflerService):
                 size = onion.layer(commitment.lane, hop + 1).sealed_size if hop < terms.num_hops else 0
                 lane = commitment.lane
                 size = size or onion.layer(lane, HOP_ANALYZER if lane == pb.LANE_REPORT else HOP_ACCOUNTANT).sealed_size
-                lanes[lane] = unpack(b"".join(chunks(tx, round_id, "out", lane) or []), size)
+                lanes[lane] = unpack(b"".join(chunks(tx, round_id, Direction.OUT, lane) or []), size)
                 drops[lane] = {"does-not-open": 0} | {drop.reason: drop.count for drop in commitment.drops}
             before = {lane: list(batch) for lane, batch in lanes.items()}
             self.tamper(terms, lanes, drops)
             if lanes == before:
                 return
-            tx.drop_output(round_id)
-            tx.drop_documents(round_id, "passed-on")
+            tx.delete_output(round_id)
+            tx.delete_documents(round_id, DocumentKind.PASSED_ON)
             del handover.commitments[-2:]
             for commitment in own:
                 batch = lanes[commitment.lane]
@@ -112,10 +138,11 @@ class CheatingShuffler(ShufflerService):
                 self.claim(terms, commitment)
                 del commitment.drops[:]
                 commitment.drops.extend(drop_counts(drops[commitment.lane]))
-                handover.commitments.append(self.identity.signed(Kind.COMMITMENT, canonical(commitment)))
-            tx.replace_document(round_id, "commitments-out", handover.SerializeToString(deterministic=True))
+                handover.commitments.append(self.peers.identity.signed(Kind.COMMITMENT, canonical(commitment)))
+            tx.replace_document(round_id, DocumentKind.COMMITMENTS_OUT, handover.SerializeToString(deterministic=True))
 
         await self.store.run("cheat", change)
+        return True
 
 
 class AfterCommitting(CheatingShuffler):
@@ -135,7 +162,7 @@ class AfterCommitting(CheatingShuffler):
     ) -> None:
         changed = list(ciphertexts)
         if lane == pb.LANE_REPORT:
-            changed = self.change(self._terms[round_id], changed)
+            changed = self.change(self.engine._terms[round_id], changed)
         super().put_output(tx, round_id, lane, changed)
 
 
@@ -143,7 +170,7 @@ class SubstitutesAfterCommitting(AfterCommitting):
     """One report is the hop's own."""
 
     def change(self, terms: RoundTerms, reports: list[bytes]) -> list[bytes]:
-        return [own_report(terms, self.hop(terms)), *reports[1:]]
+        return [own_report(terms, self.position.hop(terms)), *reports[1:]]
 
 
 class DropsAfterCommitting(AfterCommitting):
@@ -172,8 +199,8 @@ class AddsItsOwn(CheatingShuffler):
     """One report and budget of its own more than came in."""
 
     def tamper(self, terms: RoundTerms, lanes: Lanes, drops: dict[pb.Lane.ValueType, dict[str, int]]) -> None:
-        lanes[pb.LANE_REPORT].append(own_report(terms, self.hop(terms)))
-        lanes[pb.LANE_PARAMETER].append(own_budget(terms, self.hop(terms), 0.5))
+        lanes[pb.LANE_REPORT].append(own_report(terms, self.position.hop(terms)))
+        lanes[pb.LANE_PARAMETER].append(own_budget(terms, self.position.hop(terms), 0.5))
 
 
 class DropsAndSaysItDidNotOpen(CheatingShuffler):
@@ -199,7 +226,7 @@ class ReplacesReports(CheatingShuffler):
 
     def tamper(self, terms: RoundTerms, lanes: Lanes, drops: dict[pb.Lane.ValueType, dict[str, int]]) -> None:
         reports = lanes[pb.LANE_REPORT]
-        reports[1:] = [own_report(terms, self.hop(terms), 0) for _ in reports[1:]]
+        reports[1:] = [own_report(terms, self.position.hop(terms), 0) for _ in reports[1:]]
 
 
 class SpoilsReports(CheatingShuffler):
@@ -207,7 +234,7 @@ class SpoilsReports(CheatingShuffler):
 
     def tamper(self, terms: RoundTerms, lanes: Lanes, drops: dict[pb.Lane.ValueType, dict[str, int]]) -> None:
         onion = Onion(terms)
-        hops = [layer for layer in onion._report if self.hop(terms) < layer.label.hop <= terms.num_hops]
+        hops = [layer for layer in onion._report if self.position.hop(terms) < layer.label.hop <= terms.num_hops]
         reports = lanes[pb.LANE_REPORT]
         reports[1:] = [onion._seal(hops, os.urandom(hops[-1].plain_size))[0] for _ in reports[1:]]
 
@@ -217,7 +244,7 @@ class ReplacesBudgets(CheatingShuffler):
 
     def tamper(self, terms: RoundTerms, lanes: Lanes, drops: dict[pb.Lane.ValueType, dict[str, int]]) -> None:
         budgets = lanes[pb.LANE_PARAMETER]
-        budgets[:] = [own_budget(terms, self.hop(terms), terms.budget_grid[0]) for _ in budgets]
+        budgets[:] = [own_budget(terms, self.position.hop(terms), terms.budget_grid[0]) for _ in budgets]
 
 
 class Duplicates(CheatingShuffler):
@@ -237,7 +264,7 @@ class CommitsToOtherNumbers(CheatingShuffler):
             own = pb.Commitment.FromString(told[index].payload)
             own.num_in += 1
             own.num_out += 1
-            told[index] = self.identity.signed(Kind.COMMITMENT, canonical(own))
+            told[index] = self.peers.identity.signed(Kind.COMMITMENT, canonical(own))
         return told
 
 
@@ -258,7 +285,7 @@ class SpeaksForAnother(AltersAnothersCommitment):
 
     def tell(self, terms: RoundTerms, receiver: str, commitments: Sequence[pb.Signed]) -> Sequence[pb.Signed]:
         told = list(super().tell(terms, receiver, commitments))
-        told[0] = self.identity.signed(Kind.COMMITMENT, told[0].payload)
+        told[0] = self.peers.identity.signed(Kind.COMMITMENT, told[0].payload)
         return told
 
 
@@ -269,7 +296,7 @@ class SwapsWhatItReceived(CheatingShuffler):
         told = list(commitments)
         own = pb.Commitment.FromString(told[-2].payload)
         own.digest_in = bytes(32)
-        told[-2] = self.identity.signed(Kind.COMMITMENT, canonical(own))
+        told[-2] = self.peers.identity.signed(Kind.COMMITMENT, canonical(own))
         return told
 
 
@@ -289,14 +316,18 @@ class Equivocates(CheatingShuffler):
         told = list(commitments)
         own = pb.Commitment.FromString(told[-2].payload)
         own.digest_out = bytes(32)
-        told[-2] = self.identity.signed(Kind.COMMITMENT, canonical(own))
+        told[-2] = self.peers.identity.signed(Kind.COMMITMENT, canonical(own))
         return told
 
 
 class TrustingAnalyzer(AnalyzerService):
-    """An analyzer without its first defence: it checks no commitment. The second is `analyzer.service._digest`."""
+    """An analyzer without its first defence: it checks no commitment. The second is `analyzer.held_reports._digest`."""
 
-    async def _check_batch(self, terms: RoundTerms, request: pb.HandOverRequest) -> None:
+    def __init__(self, setup: ServiceSetup) -> None:
+        super().__init__(setup)
+        instead(self.receiver, check_batch=self.check_batch)
+
+    async def check_batch(self, terms: RoundTerms, request: pb.HandOverRequest) -> None:
         return
 
 
@@ -331,7 +362,7 @@ def same_keys_every_round(patch: pytest.MonkeyPatch) -> None:
         return known.setdefault((name, number), fresh(suite))
 
     async def prepare_again(self: RoundService, request: rpc.PrepareRequest, context: Context) -> rpc.PrepareResponse:
-        asking.append((self.name, 0))
+        asking.append((self.peers.name, 0))
         return await prepare(self, request, context)  # makes its keys before it first waits
 
     patch.setattr("croupier.runtime.round_control.generate_key_pair", generate)

@@ -14,9 +14,11 @@ from croupier.protocol.mechanisms import Laplace
 from croupier.protocol.onion import Onion, split_report
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
-from croupier.runtime.service import RoundService, ServiceSetup
+from croupier.runtime.kinds import DocumentKind, KeyPurpose
+from croupier.runtime.service import RoundService
+from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.tasks import OPENED
-from tests.attacks.arena import Arena
+from tests.support.arena import Arena
 from tests.support.lanes import lane_in
 
 __all__ = [
@@ -66,24 +68,24 @@ def open_all(terms: RoundTerms, ciphertexts: Iterable[bytes], keys: Iterable[byt
     return found
 
 
-async def keys_of(service: RoundService, terms: RoundTerms) -> dict[str, KeyPair]:
+async def keys_of(service: RoundService, terms: RoundTerms) -> dict[KeyPurpose, KeyPair]:
     return await service.store.run("look", lambda tx: tx.keys(terms.round_id))
 
 
-async def document_of(service: RoundService, terms: RoundTerms, kind: str) -> bytes:
+async def document_of(service: RoundService, terms: RoundTerms, kind: DocumentKind) -> bytes:
     return await service.store.run("look", lambda tx: tx.document(terms.round_id, kind)) or b""
 
 
 async def held_reports(analyzer: RoundService, terms: RoundTerms) -> list[bytes]:
     """Returns the reports as the analyzer holds them: under the release key."""
     assert isinstance(analyzer, AnalyzerService)
-    records = [one async for page in analyzer.records(terms, pb.LANE_REPORT) for one in page]
+    records = [one async for page in analyzer.opener.records(terms, pb.LANE_REPORT) for one in page]
     return [split_report(one.content)[1] for one in records if one.status == OPENED]
 
 
 async def all_keys(deployment: Arena, terms: RoundTerms) -> dict[tuple[str, str], bytes]:
     """Returns every private round key that stands in a store now, by service and purpose."""
-    found = {}
+    found: dict[tuple[str, str], bytes] = {}
     for name in deployment.deployment.chain:
         for purpose, pair in (await keys_of(deployment.service(name), terms)).items():
             found[name, purpose] = pair.private
@@ -105,9 +107,9 @@ class GreedyAnalyzer(AnalyzerService):
 
     async def HandOver(self, request: pb.HandOverRequest, context: grpc.aio.ServicerContext) -> pb.HandOverResponse:  # type: ignore[type-arg]  # noqa: N802
         answer = await super().HandOver(request, context)
-        terms = await self.terms(request.round_id)
+        terms = await self.engine.terms(request.round_id)
         self.sealed = await lane_in(self, terms, pb.LANE_REPORT)
         own = [pair.private for pair in (await keys_of(self, terms)).values()]
-        keys = [*own, self._secrets.storage_key, self._secrets.identity_key]
+        keys = [*own, self.peers._secrets.storage_key, self.peers._secrets.identity_key]
         self.read |= reports_in(open_all(terms, self.sealed, keys))
         return answer

@@ -15,9 +15,10 @@ from croupier.net.sizes import MESSAGE_BYTES
 from croupier.protocol.onion import Onion
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2_grpc as stubs
+from croupier.runtime.kinds import Direction
 from tests.attacks import cheaters
-from tests.attacks.arena import arena
 from tests.support import settings
+from tests.support.arena import arena
 from tests.support.clients import stranger
 from tests.support.lanes import chunks
 
@@ -29,7 +30,7 @@ async def test_an_envelope_of_a_wrong_size_is_neither_checked_nor_stored(
 ) -> None:
     async with arena(tmp_path, 1) as deployment:
         terms = await deployment.operator.open_round(settings())
-        pool, store = deployment.service("shuffler-1").pool, deployment.service("shuffler-1").store
+        pool, store = deployment.inside.running["shuffler-1"]._pool, deployment.service("shuffler-1").store
         jobs: list[str] = []
         really = pool.run
 
@@ -42,7 +43,7 @@ async def test_an_envelope_of_a_wrong_size_is_neither_checked_nor_stored(
         assert set(await deployment.submit(terms, [bad] * 1000, enrol=False)) == {pb.SUBMISSION_CODE_WRONG_SIZE}
         assert jobs == []
         assert await deployment.submit(terms, [stranger(terms)], enrol=False) == [pb.SUBMISSION_CODE_UNKNOWN_CLIENT]
-        assert jobs == ["faults_and_records"]  # what has the right size is worth a check
+        assert jobs == ["verify_and_open"]  # what has the right size is worth a check
         assert await store.run("look", lambda tx: tx.num_submissions(terms.round_id)) == 0
         await deployment.admit(terms, await deployment.seal(terms, 20))
         publication, _ = await deployment.finish(terms)
@@ -55,7 +56,7 @@ async def test_without_its_key_nothing_is_learned_of_a_client(tmp_path: Path, mo
     """A bad signature told whether the key is registered: by its code, and by whether it was checked at all."""
     async with arena(tmp_path, 1) as deployment:
         terms = await deployment.operator.open_round(settings())
-        pool, checked = deployment.service("shuffler-1").pool, list[int]()
+        pool, checked = deployment.inside.running["shuffler-1"]._pool, list[int]()
         really = pool.run
 
         async def counted(work: Callable[..., Any], *arguments: Any) -> Any:
@@ -106,7 +107,7 @@ async def test_messages_and_calls_above_the_caps_are_refused_and_others_go_on(tm
 async def test_deliveries_of_a_wrong_size_or_place_are_refused_unstored(tmp_path: Path) -> None:
     async with arena(tmp_path, 2) as deployment:
         terms = await deployment.operator.open_round(settings())
-        stub = stubs.DeliveryStub(deployment.service("shuffler-1").channel_to("shuffler-2"))
+        stub = stubs.DeliveryStub(deployment.service("shuffler-1").peers.channel_to("shuffler-2"))
         size = Onion(terms).arriving_size(pb.LANE_REPORT, 2)
         for change in (
             {"ciphertexts": b""},
@@ -131,7 +132,7 @@ async def test_deliveries_of_a_wrong_size_or_place_are_refused_unstored(tmp_path
         assert answer is not None
         assert answer.code.name == "BAD_BATCH"
         store = deployment.service("shuffler-2").store
-        assert await store.run("look", lambda tx: chunks(tx, terms.round_id, "in", pb.LANE_REPORT)) is None
+        assert await store.run("look", lambda tx: chunks(tx, terms.round_id, Direction.IN, pb.LANE_REPORT)) is None
         await deployment.admit(terms, await deployment.seal(terms, 20))
         publication, _ = await deployment.finish(terms)
         assert publication.num_reports == 20
@@ -143,7 +144,7 @@ async def test_a_hop_cannot_deliver_more_than_the_round_admits(tmp_path: Path) -
     """The cap held at hop 1 only; behind it a predecessor could fill the disk."""
     async with arena(tmp_path, 2) as deployment:
         terms = await deployment.operator.open_round(replace(settings(), max_batch_size=20))
-        stub = stubs.DeliveryStub(deployment.service("shuffler-1").channel_to("shuffler-2"))
+        stub = stubs.DeliveryStub(deployment.service("shuffler-1").peers.channel_to("shuffler-2"))
         size = Onion(terms).arriving_size(pb.LANE_REPORT, 2)
 
         def chunk(index: int, count: int, items: int) -> pb.DeliverRequest:
@@ -170,17 +171,17 @@ async def test_a_round_that_has_stopped_takes_no_more_chunks(tmp_path: Path) -> 
     async with arena(tmp_path, 2) as deployment:
         terms = await deployment.operator.open_round(settings())
         hop_2 = deployment.service("shuffler-2")
-        stub = stubs.DeliveryStub(deployment.service("shuffler-1").channel_to("shuffler-2"))
+        stub = stubs.DeliveryStub(deployment.service("shuffler-1").peers.channel_to("shuffler-2"))
         size = Onion(terms).arriving_size(pb.LANE_REPORT, 2)
         request = pb.DeliverRequest(
             round_id=terms.round_id, lane=pb.LANE_REPORT, chunk_count=1, ciphertexts=bytes(size)
         )
-        await hop_2._record_problem(terms.round_id, "a test says so")
+        await hop_2.engine._record_problem(terms.round_id, "a test says so")
         answer = await cheaters.refused(stub.Deliver(request))
         assert answer is not None
         assert answer.code.name == "WRONG_STATE"
         handed = await cheaters.refused(stub.HandOver(pb.HandOverRequest(round_id=terms.round_id)))
         assert handed is not None
         assert handed.code.name == "WRONG_STATE"
-        chunks = await hop_2.store.run("look", lambda tx: tx.num_bytes(terms.round_id, "in", pb.LANE_REPORT))
+        chunks = await hop_2.store.run("look", lambda tx: tx.num_bytes(terms.round_id, Direction.IN, pb.LANE_REPORT))
         assert chunks == 0

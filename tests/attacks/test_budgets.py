@@ -12,24 +12,28 @@ import pytest
 import sqlalchemy as sa
 
 from croupier import BinaryRandomizedResponse, Budgets, certify
-from croupier.accountant.privacy_filter import FIXED_TERMS
 from croupier.accountant.service.service import AccountantService
 from croupier.accountant.service.tickets import BudgetsFound
 from croupier.client.outbox import Outbox
 from croupier.client.submission import Participant, new_client_key, prepare_one
 from croupier.deploy.local.users import run_fleet
+from croupier.protocol.certificates import refusals_of
+from croupier.protocol.codes import Assumption, RefusalReason
 from croupier.protocol.envelope import HOP_ACCOUNTANT, open_many
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.onion import BudgetRecord, Onion, decode_budget
+from croupier.protocol.statements import state
 from croupier.protocol.v1 import messages_pb2 as pb
-from croupier.runtime.service import ENVELOPE_KEY
+from croupier.runtime.kinds import KeyPurpose
+from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.workers import WorkerPool
 from tests.attacks import cheaters
-from tests.attacks.arena import arena
 from tests.support import BIT, make_kit, settings
+from tests.support.arena import Arena, arena
 from tests.support.clients import crafted, seal_prepared, stranger, submissions_of, without_tickets
 from tests.support.lanes import lane_in
+from tests.support.statements import codes
 
 OFF_THE_GRID = [1e-9, 0.49999, 0.75, 2.0000001, 20.0, 1e300, -1.0, 0.0, math.inf, -math.inf, math.nan]
 
@@ -37,11 +41,15 @@ OFF_THE_GRID = [1e-9, 0.49999, 0.75, 2.0000001, 20.0, 1e300, -1.0, 0.0, math.inf
 class BelievesEverybody(AccountantService):
     """An accountant without its defence: every positive number is a budget."""
 
+    def __init__(self, setup: ServiceSetup) -> None:
+        super().__init__(setup)
+        cheaters.instead(self.check, budgets_with_tickets=self.budgets_with_tickets)
+
     async def budgets_with_tickets(self, terms: RoundTerms) -> BudgetsFound:
         label = Onion(terms).layer(pb.LANE_PARAMETER, HOP_ACCOUNTANT).label
         keys = await self.store.run("look", lambda tx: tx.keys(terms.round_id))
         ciphertexts = await lane_in(self, terms, pb.LANE_PARAMETER)
-        opened = open_many(terms.suite, keys[ENVELOPE_KEY].private, label, ciphertexts)
+        opened = open_many(terms.suite, keys[KeyPurpose.ENVELOPE].private, label, ciphertexts)
         records = [BudgetRecord.split(plain)[1] for plain in opened if plain is not None]
         return BudgetsFound(Counter(decode_budget(record.budget)[0] for record in records), 0, {})
 
@@ -126,12 +134,14 @@ async def test_the_ledger_stops_averaging_over_rounds(tmp_path: Path) -> None:
                 publication, certificate = await deployment.finish(terms)
                 assert bool(publication.values) is certificate.granted
                 granted[name].append(certificate.granted)
-                assert (FIXED_TERMS in certificate.assumptions) is (name == "fixed" and certificate.granted)
+                assert (Assumption.FIXED_TERMS in codes(certificate.assumptions)) is (
+                    name == "fixed" and certificate.granted
+                )
                 if number == 1:
                     await deployment.inside.stop("accountant")
                     await deployment.inside.start("accountant")
             if name == "limited":
-                assert "the ledger must stay within" in certificate.refusals[-1]
+                assert codes(certificate.refusals)[-1] == RefusalReason.LEDGER_LIMIT
                 keys = await deployment.service("accountant").store.run("look", lambda tx: tx.keys("round-2"))
                 assert keys == {}
     assert granted["free"] == [True] * 3
@@ -139,6 +149,28 @@ async def test_the_ledger_stops_averaging_over_rounds(tmp_path: Path) -> None:
     assert granted["limited"][0] is True
     assert granted["limited"][-1] is False
     assert granted["limited"] == sorted(granted["limited"], reverse=True)
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_a_round_from_before_a_lower_limit_keeps_to_it(tmp_path: Path) -> None:
+    """An operator opens a round, lowers the limit, promises that one to others, and closes the first round last."""
+    async with arena(tmp_path, 1, more="\n[privacy_limit]\ntotal_epsilon = 5.0\ntotal_delta = 3e-4\n") as at:
+        before = await at.operator.open_round(settings())
+        await at.admit(before, await at.seal(before, 150))
+        file = at.inside.directory / "deployment.toml"
+        file.write_text(file.read_text().replace("total_epsilon = 5.0", "total_epsilon = 0.25"))
+        names = list(at.inside.running)
+        await at.inside.stop(*names)
+        await at.inside.start(*names)
+        async with at.inside.operator() as operator, operator.client_channel() as channel:
+            later = Arena(at.inside, operator, channel)
+            promised = await operator.open_round(settings())
+            await later.admit(promised, await later.seal(promised, 150))
+            assert (await later.finish(promised))[1].granted
+            _, certificate = await later.finish(before)
+        assert not certificate.granted
+        assert state(RefusalReason.LEDGER_LIMIT_NOW, epsilon=0.25, delta=3e-4) in refusals_of(certificate)
 
 
 class LosesAnswers(cheaters.CheatingShuffler):

@@ -15,13 +15,15 @@ import pytest
 
 from croupier.client.submission import Participant, Sealed
 from croupier.deploy.operator.rounds import RoundSettings
+from croupier.protocol.codes import RefusalReason
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.v1 import messages_pb2 as pb
-from croupier.runtime.service import ServiceSetup
+from croupier.runtime.setup import ServiceSetup
 from tests.attacks import cheaters
-from tests.attacks.arena import Arena, arena
 from tests.support import settings
+from tests.support.arena import Arena, arena
 from tests.support.clients import seal_all_of, submissions_of
+from tests.support.statements import parameters
 
 GRID = (0.5, 1.0, 2.0, 4.0)
 CROWD = 64
@@ -155,7 +157,7 @@ async def test_rounds_that_hop_1_ruins_count_as_rounds_that_show_budgets(tmp_pat
     assert all(certificate.unknown_budgets == CROWD // 2 for certificate in granted)  # everybody sees the loss
     assert [certificate.granted for certificate in (refused, withheld)] == [False, False]
     assert [list(certificate.tiers) for certificate in (refused, withheld)] == [[], []]
-    assert withheld.refusals[0].startswith("3 rounds have shown")
+    assert parameters(withheld.refusals, RefusalReason.ROUNDS_SHOWN) == {"rounds": 3}
 
 
 @pytest.mark.asyncio

@@ -18,7 +18,7 @@ from croupier.protocol.errors import refusal_of
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.service_directory import Secrets, load_secrets
-from tests.attacks.arena import arena
+from tests.support.arena import arena
 
 
 def minted(issuer: Secrets) -> Secrets:

@@ -22,17 +22,21 @@ from croupier.deploy.operator import canaries, tokens
 from croupier.deploy.operator.canaries import check_canaries, send_canaries
 from croupier.deploy.operator.tokens import issue_token_file
 from croupier.protocol.batches import ciphertext_hashes
+from croupier.protocol.codes import RefusalReason
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
-from croupier.runtime.service import RoundService, ServiceSetup
+from croupier.runtime.kinds import DocumentKind
+from croupier.runtime.service import RoundService
+from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.transaction import Transaction
 from croupier.shuffler.service import ShufflerService
 from tests.attacks import cheaters
-from tests.attacks.arena import arena
 from tests.support import settings
+from tests.support.arena import arena
 from tests.support.clients import seal_all_of, submissions_of
+from tests.support.statements import parameters
 
 Cheat = Callable[[ServiceSetup], RoundService]
 
@@ -96,12 +100,12 @@ async def test_budgets_without_their_reports_do_not_shrink_the_certificate(tmp_p
 async def test_a_trusting_analyzer_publishes_no_forged_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class ForgesAll(cheaters.AfterCommitting):
         def change(self, terms: RoundTerms, reports: list[bytes]) -> list[bytes]:
-            return [cheaters.own_report(terms, self.hop(terms), 0) for _ in reports]
+            return [cheaters.own_report(terms, self.position.hop(terms), 0) for _ in reports]
 
     for trusting in (False, True):
         analyzer = cheaters.TrustingAnalyzer if trusting else AnalyzerService
         if trusting:
-            monkeypatch.setattr("croupier.analyzer.service._digest", lambda hashes: cheaters.AnyBatch())
+            monkeypatch.setattr("croupier.analyzer.held_reports._digest", lambda hashes: cheaters.AnyBatch())
         directory = tmp_path / str(trusting)
         async with arena(directory, 2, {"shuffler-2": ForgesAll, "analyzer": analyzer}) as deployment:
             terms = await deployment.operator.open_round(settings())
@@ -109,7 +113,7 @@ async def test_a_trusting_analyzer_publishes_no_forged_report(tmp_path: Path, mo
             if trusting:
                 publication, certificate = await deployment.finish(terms)
                 assert (certificate.granted, certificate.num_reports, len(publication.values)) == (False, 0, 0)
-                assert "0 reports have a ticket" in certificate.refusals[0]
+                assert parameters(certificate.refusals, RefusalReason.TOO_FEW_REPORTS)["reports"] == 0
             else:
                 await deployment.operator.close_round(terms.round_id)
                 assert "not what hop 2 committed to" in await deployment.problem("shuffler-2", terms)
@@ -191,16 +195,18 @@ async def test_replaced_clients_find_the_first_hop_that_replaced_them(tmp_path: 
 class ShowsAnotherList(cheaters.ReplacesReports):
     """Replaces reports and shows the list of those that it should have passed on."""
 
-    async def _mix(self, terms: RoundTerms) -> None:
+    async def _mix(self, terms: RoundTerms) -> bool:
         await super()._mix(terms)
         truth = b"".join(sorted(self.honest_hashes))
-        name = f"passed-on-{pb.LANE_REPORT}-0"
+        part = f"{pb.LANE_REPORT}-0"
+        name = f"{DocumentKind.PASSED_ON}-{part}"
 
         def swap(tx: Transaction) -> None:
             tx.connection.execute(sa.text("DELETE FROM documents WHERE kind = :name"), {"name": name})
-            tx.put_document(terms.round_id, name, truth)
+            tx.put_document(terms.round_id, DocumentKind.PASSED_ON, truth, part)
 
         await self.store.run("swap", swap)
+        return True
 
     def tamper(self, terms: RoundTerms, lanes: cheaters.Lanes, drops: dict[pb.Lane.ValueType, dict[str, int]]) -> None:
         self.honest_hashes = ciphertext_hashes(lanes[pb.LANE_REPORT])
@@ -373,4 +379,5 @@ async def test_few_readable_reports_do_not_get_the_certificate_of_many(tmp_path:
         assert (certificate.num_reports, certificate.num_tickets, certificate.granted) == (1, 30, False)
         assert [(drop.reason, drop.count) for drop in certificate.report_drops] == [("does-not-open", 29)]
         assert not publication.values
-        assert "1 reports have a ticket; it must be at least 20 of them" in certificate.refusals[0]
+        found = parameters(certificate.refusals, RefusalReason.TOO_FEW_REPORTS)
+        assert found == {"reports": 1, "least": 20}

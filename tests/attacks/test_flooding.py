@@ -14,9 +14,10 @@ from croupier.protocol.errors import Code
 from croupier.protocol.identity import sign_submission
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.runtime.setup import ServiceSetup
 from tests.attacks import cheaters
-from tests.attacks.arena import Arena, arena
 from tests.support import settings
+from tests.support.arena import Arena, arena
 from tests.support.clients import crafted, stranger
 
 FAKES = 19
@@ -102,12 +103,14 @@ async def test_one_client_or_one_token_counts_once_however_often_it_comes(tmp_pa
 class MixesTooFew(cheaters.CheatingShuffler):
     """A first hop that closes and mixes a batch below the minimum."""
 
+    def __init__(self, setup: ServiceSetup) -> None:
+        super().__init__(setup)
+        cheaters.instead(self.submissions, close=self.close)
+        cheaters.instead(self.mixer, check_enough=lambda terms, counts: None)
+
     async def close(self, terms: RoundTerms) -> tuple[pb.RoundState.ValueType, int]:
         await self.store.run("look", lambda tx: tx.update_round(terms.round_id, state=pb.ROUND_STATE_CLOSED))
         return pb.ROUND_STATE_CLOSED, 0
-
-    def _check_enough(self, terms: RoundTerms, counts: object) -> None:
-        return
 
 
 @pytest.mark.asyncio

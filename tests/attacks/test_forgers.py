@@ -11,16 +11,19 @@ from croupier import Budgets, certify
 from croupier.accountant.service.service import AccountantService
 from croupier.client.submission import Participant, new_client_key, prepare_one, seal_one
 from croupier.client.tickets import get_tickets
+from croupier.protocol.certificates import refusals_of
+from croupier.protocol.codes import RefusalReason
 from croupier.protocol.errors import TicketError
 from croupier.protocol.identity import key_pair_of, sign_submission
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.onion import BudgetRecord, Onion
+from croupier.protocol.statements import Statement, state
 from croupier.protocol.tickets import TicketIssuer, TicketRequest
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from tests.attacks import cheaters
-from tests.attacks.arena import Arena, Cast, arena
 from tests.support import settings
+from tests.support.arena import Arena, Cast, arena
 from tests.support.clients import crafted, submissions_of, tickets_of
 
 PEOPLE, LEFT = 60, 25
@@ -35,7 +38,9 @@ class ForgesBudgets(cheaters.CheatingShuffler):
 
     def tamper(self, terms: RoundTerms, lanes: cheaters.Lanes, drops: dict[pb.Lane.ValueType, dict[str, int]]) -> None:
         budgets = lanes[pb.LANE_PARAMETER]
-        budgets[LEFT:] = [cheaters.own_budget(terms, self.hop(terms), terms.budget_grid[0]) for _ in budgets[LEFT:]]
+        budgets[LEFT:] = [
+            cheaters.own_budget(terms, self.position.hop(terms), terms.budget_grid[0]) for _ in budgets[LEFT:]
+        ]
 
 
 class ForgesReports(cheaters.CheatingShuffler):
@@ -43,7 +48,7 @@ class ForgesReports(cheaters.CheatingShuffler):
 
     def tamper(self, terms: RoundTerms, lanes: cheaters.Lanes, drops: dict[pb.Lane.ValueType, dict[str, int]]) -> None:
         reports = lanes[pb.LANE_REPORT]
-        reports[LEFT:] = [cheaters.own_report(terms, self.hop(terms), 0) for _ in reports[LEFT:]]
+        reports[LEFT:] = [cheaters.own_report(terms, self.position.hop(terms), 0) for _ in reports[LEFT:]]
 
 
 CASTS: list[tuple[int, Cast]] = [
@@ -81,19 +86,19 @@ async def test_forgers_get_no_certificate_below_the_truth(tmp_path: Path, hops: 
 @pytest.mark.parametrize(
     ("cheat", "why"),
     [
-        (cheaters.ReplacesBudgets, "no budget of this batch is on the grid"),
-        (cheaters.ReplacesReports, "1 reports have a ticket; it must be at least 20 of them"),
+        (cheaters.ReplacesBudgets, state(RefusalReason.NO_BUDGET_ON_GRID)),
+        (cheaters.ReplacesReports, state(RefusalReason.TOO_FEW_REPORTS, reports=1, least=20)),
     ],
 )
 async def test_a_last_hop_that_forges_everything_has_the_round_refused(
-    tmp_path: Path, cheat: type[cheaters.CheatingShuffler], why: str
+    tmp_path: Path, cheat: type[cheaters.CheatingShuffler], why: Statement[RefusalReason]
 ) -> None:
     async with arena(tmp_path, 2, {"shuffler-2": cheat}) as deployment:
         terms = await deployment.operator.open_round(settings())
         await deployment.admit(terms, await deployment.seal(terms, 30))
         publication, certificate = await deployment.finish(terms)
     assert (certificate.granted, len(publication.values)) == (False, 0)
-    assert why in certificate.refusals
+    assert why in refusals_of(certificate)
 
 
 class MarksClients(AccountantService):

@@ -22,8 +22,8 @@ from croupier.protocol.tickets import BLINDED_BYTES, TicketIssuer, TicketRequest
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
-from tests.attacks.arena import Arena, arena
 from tests.support import settings
+from tests.support.arena import Arena, arena
 from tests.support.gateways import PassOn, Tampering, reached_at
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]

@@ -21,8 +21,8 @@ from croupier.protocol.mechanisms import Gaussian
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
-from tests.attacks.arena import Arena, arena
 from tests.support import settings
+from tests.support.arena import Arena, arena
 from tests.support.gateways import PassOn, Tampering, reached_at, tickets_for_all
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
@@ -117,7 +117,7 @@ async def test_a_delta_with_which_answers_are_published_is_refused(tmp_path: Pat
             assert "local_delta is 0.1; it must be 1e-15..0.001" in str(refusal)
         signed = pb.Signed(
             payload=payload,
-            signatures=[at.service(name).identity.sign(Kind.MANIFEST, payload) for name in at.deployment.chain],
+            signatures=[at.service(name).peers.identity.sign(Kind.MANIFEST, payload) for name in at.deployment.chain],
         )
         for name in at.deployment.chain:
             with pytest.raises(grpc.aio.AioRpcError, match=why):

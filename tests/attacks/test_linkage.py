@@ -21,11 +21,11 @@ from croupier.protocol.questions import Question
 from croupier.protocol.randomness import SystemRandom, uniform_permutation
 from croupier.protocol.tickets import TICKET_BYTES
 from croupier.protocol.v1 import messages_pb2 as pb
-from croupier.runtime.service import ENVELOPE_KEY, RELEASE_KEY
+from croupier.runtime.kinds import KeyPurpose
 from croupier.shuffler.service import ShufflerService
 from tests.attacks import cheaters
-from tests.attacks.arena import Arena, arena
 from tests.support import encode_report, settings
+from tests.support.arena import Arena, arena
 from tests.support.clients import crafted, seal_all_of, seal_prepared, submissions_of
 from tests.support.lanes import lane_in
 
@@ -35,7 +35,7 @@ CLIENTS = 90
 CHANCE = 60
 """Guessing by position is right for 30 of 90 on average, and for 60 or more with a probability below 1e-10."""
 ROUND = RoundSettings(LETTERS, GRID, min_batch_size=20, epsilon_max=4.0, delta=1e-4)
-Keys = Mapping[tuple[str, str], bytes]
+Keys = Mapping[tuple[str, KeyPurpose], bytes]
 
 
 async def keys_of_all(deployment: Arena, terms: RoundTerms) -> Keys:
@@ -48,8 +48,8 @@ async def keys_of_all(deployment: Arena, terms: RoundTerms) -> Keys:
 
 def letters_of(terms: RoundTerms, reports: Sequence[bytes], keys: Keys, from_hop: int) -> list[int]:
     """Returns the reports in their order, opened with the keys of hop `from_hop` and of everybody behind it."""
-    places = [(f"shuffler-{hop}", ENVELOPE_KEY, hop) for hop in range(from_hop, terms.num_hops + 1)]
-    places += [("analyzer", ENVELOPE_KEY, HOP_ANALYZER), ("accountant", RELEASE_KEY, HOP_RELEASE)]
+    places = [(f"shuffler-{hop}", KeyPurpose.ENVELOPE, hop) for hop in range(from_hop, terms.num_hops + 1)]
+    places += [("analyzer", KeyPurpose.ENVELOPE, HOP_ANALYZER), ("accountant", KeyPurpose.RELEASE, HOP_RELEASE)]
     opened = list(reports)
     for name, purpose, hop in places:
         label = Onion(terms).layer(pb.LANE_REPORT, hop).label
@@ -65,7 +65,7 @@ def budgets_of(terms: RoundTerms, parameters: Sequence[bytes], keys: Keys, from_
     opened = list(parameters)
     for name, hop in [*places, ("accountant", HOP_ACCOUNTANT)]:
         label = Onion(terms).layer(pb.LANE_PARAMETER, hop).label
-        opened = [plain or b"" for plain in open_many(terms.suite, keys[name, ENVELOPE_KEY], label, opened)]
+        opened = [plain or b"" for plain in open_many(terms.suite, keys[name, KeyPurpose.ENVELOPE], label, opened)]
     return [decode_budget(BudgetRecord.split(plain)[1].budget)[0] for plain in opened]
 
 
@@ -75,8 +75,8 @@ class CuriousHop(ShufflerService):
     async def HandOver(  # noqa: N802
         self, request: pb.HandOverRequest, context: grpc.aio.ServicerContext[object, object]
     ) -> pb.HandOverResponse:
-        terms = await self.terms(request.round_id)
-        self.seen = {lane: await lane_in(self, terms, lane) for lane in self.lanes_in}
+        terms = await self.engine.terms(request.round_id)
+        self.seen = {lane: await lane_in(self, terms, lane) for lane in self.position.lanes}
         return await super().HandOver(request, context)
 
 
@@ -92,7 +92,7 @@ async def test_roles_behind_an_honest_first_hop_cannot_pair_the_lanes(
 ) -> None:
     """Every client's letter is the number of its tier, so the attacker can count how often its pairing is right."""
     if not separately:
-        monkeypatch.setattr("croupier.shuffler.service.draw_orders", one_order_for_both)
+        monkeypatch.setattr("croupier.shuffler.batch_mixer.draw_orders", one_order_for_both)
     async with arena(tmp_path, 2, {"shuffler-2": CuriousHop}) as deployment:
         terms = await deployment.operator.open_round(ROUND)
         keys = await keys_of_all(deployment, terms)
@@ -118,7 +118,7 @@ class RemembersWhoIsWho(cheaters.CheatingShuffler):
 class CuriousAnalyzer(cheaters.TrustingAnalyzer):
     """Keeps the reports in the order in which they came."""
 
-    async def _check_batch(self, terms: RoundTerms, request: pb.HandOverRequest) -> None:
+    async def check_batch(self, terms: RoundTerms, request: pb.HandOverRequest) -> None:
         self.seen = await lane_in(self, terms, pb.LANE_REPORT)
 
 
@@ -129,7 +129,7 @@ async def test_no_client_can_be_followed_through_one_honest_hop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, honest: bool
 ) -> None:
     if not honest:
-        monkeypatch.setattr("croupier.shuffler.service.draw_orders", cheaters.no_orders)
+        monkeypatch.setattr("croupier.shuffler.batch_mixer.draw_orders", cheaters.no_orders)
     cast = {"shuffler-1": RemembersWhoIsWho, "analyzer": CuriousAnalyzer}
     async with arena(tmp_path, 2, cast) as deployment:
         terms = await deployment.operator.open_round(ROUND)
@@ -186,11 +186,11 @@ async def test_a_hop_1_that_replaces_all_others_knows_the_victims_report(tmp_pat
         left = await deployment.service("accountant").store.run("look", lambda tx: tx.keys(terms.round_id))
     assert (certificate.granted, certificate.num_reports, len(publication.values), left) == (False, 1, 0, {})
     label = Onion(terms).layer(pb.LANE_REPORT, HOP_ANALYZER).label
-    opened = open_many(terms.suite, keys["analyzer", ENVELOPE_KEY], label, analyzer.seen)
+    opened = open_many(terms.suite, keys["analyzer", KeyPurpose.ENVELOPE], label, analyzer.seen)
     (theirs,) = {split_report(plain or b"")[1] for plain in opened} - hop.made
     assert theirs == people[0].sealed
     label = Onion(terms).layer(pb.LANE_REPORT, HOP_RELEASE).label
-    (report,) = open_many(terms.suite, keys["accountant", RELEASE_KEY], label, [theirs])
+    (report,) = open_many(terms.suite, keys["accountant", KeyPurpose.RELEASE], label, [theirs])
     assert decoder(terms.question, terms.budget_grid[0])(report or b"") == 2
 
 

@@ -20,7 +20,7 @@ from croupier.deploy.operator.rounds import RoundSettings
 from croupier.protocol.mechanisms import Gaussian, KaryResponse, Laplace, OneBit
 from croupier.protocol.questions import Question
 from croupier.protocol.randomness import RandomSource, SeededRandomForTests, SystemRandom, uniform_permutation
-from tests.attacks.arena import arena
+from tests.support.arena import arena
 
 HOUSE = Path(croupier.client.submission.__file__).parents[1]
 PROTECTING = ("protocol", "net", "runtime", "client", "shuffler", "accountant", "analyzer")

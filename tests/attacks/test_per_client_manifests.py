@@ -13,13 +13,14 @@ from croupier.protocol.envelope import KeyPair, Label, generate_key_pair, open_s
 from croupier.protocol.errors import Code, Refusal, SignatureError, refusal_of
 from croupier.protocol.identity import Kind
 from croupier.protocol.manifest import RoundTerms, canonical, parse_terms
+from croupier.protocol.names import Digest, RoundId
 from croupier.protocol.onion import Onion
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
-from croupier.runtime.service import ServiceSetup
+from croupier.runtime.setup import ServiceSetup
 from tests.attacks import cheaters
-from tests.attacks.arena import arena
 from tests.support import settings
+from tests.support.arena import arena
 from tests.support.clients import without_tickets
 
 
@@ -43,10 +44,10 @@ class TagsAVictim(cheaters.CheatingShuffler):
 
     async def GetRound(self, request: rpc.GetRoundRequest, context: cheaters.Context) -> rpc.GetRoundResponse:  # noqa: N802
         answer = await super().GetRound(request, context)
-        answer.manifest.payload = self.altered(await self.terms(request.round_id))
-        kept = [one for one in answer.manifest.signatures if one.signer != self.name]
+        answer.manifest.payload = self.altered(await self.engine.terms(request.round_id))
+        kept = [one for one in answer.manifest.signatures if one.signer != self.peers.name]
         del answer.manifest.signatures[:]
-        answer.manifest.signatures.extend([self.identity.sign(Kind.MANIFEST, answer.manifest.payload), *kept])
+        answer.manifest.signatures.extend([self.peers.identity.sign(Kind.MANIFEST, answer.manifest.payload), *kept])
         return answer
 
     def tamper(self, terms: RoundTerms, lanes: cheaters.Lanes, drops: dict[pb.Lane.ValueType, dict[str, int]]) -> None:
@@ -65,7 +66,7 @@ async def test_a_client_refuses_terms_that_were_made_for_it(tmp_path: Path) -> N
             await fetch_terms(deployment.channel, deployment.deployment, terms.round_id)
         hop = deployment.service("shuffler-1")
         assert isinstance(hop, TagsAVictim)
-        alone = hop.identity.signed(Kind.MANIFEST, hop.altered(terms))
+        alone = hop.peers.identity.signed(Kind.MANIFEST, hop.altered(terms))
         with pytest.raises(SignatureError, match="lacks the signature of accountant, analyzer, shuffler-2"):
             accept_manifest(alone, deployment.deployment)
 
@@ -128,7 +129,9 @@ async def test_a_client_asks_for_a_round_and_takes_no_other(tmp_path: Path) -> N
 
 
 def test_an_unbound_label_is_what_the_real_one_is_not() -> None:
-    one, other = (Label("round", bytes([number]) * 32, pb.LANE_JOINT, 1, b"key") for number in (1, 2))
+    one, other = (Label(RoundId("round"), Digest(bytes([number]) * 32), pb.LANE_JOINT, 1, b"key") for number in (1, 2))
     assert one.info() != other.info()
-    unbound = cheaters.UnboundLabel("round", bytes(32), pb.LANE_JOINT, 1, b"key")
-    assert unbound.info() == cheaters.UnboundLabel("other", bytes(32), pb.LANE_REPORT, 2, b"yek").info()
+    unbound = cheaters.UnboundLabel(RoundId("round"), Digest(bytes(32)), pb.LANE_JOINT, 1, b"key")
+    assert (
+        unbound.info() == cheaters.UnboundLabel(RoundId("other"), Digest(bytes(32)), pb.LANE_REPORT, 2, b"yek").info()
+    )

@@ -16,23 +16,26 @@ from typing import Any
 import grpc.aio
 import pytest
 
-from croupier.client.limits import Limits, write_limits
+from croupier.client.limits import Limits, SpentHere, write_limits
+from croupier.client.one_answer import Respondent
 from croupier.client.outbox import Outbox
 from croupier.client.submission import Participant, new_client_key, prepare_one
 from croupier.client.tickets import get_tickets, seal_with_tickets
-from croupier.deploy.local.one_user import own_limits, submit_one
+from croupier.deploy.local.clients import client_of
+from croupier.deploy.operator.roster import enrolling
 from croupier.deploy.operator.rounds import RoundSettings
 from croupier.protocol.collector import collector_key_lines, open_result, read_collector_key
 from croupier.protocol.envelope import KeyPair
 from croupier.protocol.errors import EnvelopeError, OtherPersonError
 from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.names import PublicKey
 from croupier.protocol.onion import Onion
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
-from tests.attacks.arena import Arena, arena
-from tests.runtime.test_retention import DAY_S, Later
 from tests.support import SUITE, settings
+from tests.support.arena import Arena, arena
 from tests.support.clients import seal_prepared, stranger, submissions_of
+from tests.support.clocks import DAY_S
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
 UNKNOWN, ACCEPTED = pb.SUBMISSION_CODE_UNKNOWN_CLIENT, pb.SUBMISSION_CODE_ACCEPTED
@@ -41,13 +44,18 @@ UNKNOWN, ACCEPTED = pb.SUBMISSION_CODE_UNKNOWN_CLIENT, pb.SUBMISSION_CODE_ACCEPT
 # ---------------------------------------------------------------- more than a client agreed to
 
 
-async def answer(deployment: Arena, terms: RoundTerms, epsilon: float = 1.0) -> str:
-    """Has the person of this device answer, as `croupier submit --enrol` does; returns what became of it."""
+async def answer(deployment: Arena, terms: RoundTerms, epsilon: float = 1.0, *, enrol: bool = True) -> str:
+    """The person of this device answers, as `croupier submit --enrol` does; returns the services' code."""
     inside = deployment.inside
-    done = await submit_one(
-        inside.directory, terms.round_id, "1", epsilon, None, enrol=True, transport=inside.transport
-    )
-    return done.code
+    enrols = enrolling(inside.directory, inside.transport) if enrol else None
+    async with client_of(inside.directory, transport=inside.transport) as client:
+        asked = await client.round(terms.round_id)
+        return (await asked.answer("1", epsilon, Respondent(new_key=True), enrols)).code
+
+
+async def spent_here(directory: Path) -> SpentHere:
+    async with client_of(directory) as client:
+        return client.spent
 
 
 @contextmanager
@@ -107,20 +115,19 @@ async def test_an_answer_counts_once_when_the_client_dies_or_sends_again(
                 patch.setattr(Outbox, "withdraw", lambda *_: None)  # nothing runs after a death
                 with pytest.raises(RuntimeError, match="killed"):
                     await answer(deployment, first)
-            assert own_limits(directory)[1].local_epsilon == 1.0
+            assert (await spent_here(directory)).local_epsilon == 1.0
             with pytest.raises(ValueError, match="would add up to 2; your own limit is at most 1"):
                 await answer(deployment, other)
         assert [await answer(deployment, first) for _ in range(2)] == ["ACCEPTED", "ALREADY_ANSWERED"]
-        assert (own_limits(directory)[1].local_epsilon, own_limits(directory)[1].rounds) == (1.0, 1)
+        spent = await spent_here(directory)
+        assert (spent.local_epsilon, spent.rounds) == (1.0, 1)
 
 
 async def test_a_client_that_is_not_admitted_has_spent_nothing(tmp_path: Path) -> None:
     async with arena(tmp_path, 1) as deployment:
-        inside = deployment.inside
         terms = await deployment.operator.open_round(settings())
-        done = await submit_one(inside.directory, terms.round_id, "1", 1.0, None, transport=inside.transport)
-        assert done.code == "UNKNOWN_CLIENT"
-        assert own_limits(inside.directory)[1].local_epsilon == 0.0
+        assert await answer(deployment, terms, enrol=False) == "UNKNOWN_CLIENT"
+        assert (await spent_here(deployment.inside.directory)).local_epsilon == 0.0
 
 
 async def test_one_person_in_several_processes_at_once_answers_once(tmp_path: Path) -> None:
@@ -133,10 +140,10 @@ async def test_one_person_in_several_processes_at_once_answers_once(tmp_path: Pa
         assert len(refused) == 3
         for error in refused:
             assert isinstance(error, OtherPersonError)
-            assert "a person answers once, also with a new key: for another person give --another" in str(error)
+            assert "a person answers once, also with a new key" in str(error)
         store = deployment.service("shuffler-1").store
         assert await store.run("look", lambda tx: tx.num_submissions(terms.round_id)) == 1
-        assert own_limits(deployment.inside.directory)[1].local_epsilon == 1.0
+        assert (await spent_here(deployment.inside.directory)).local_epsilon == 1.0
         assert await answer(deployment, terms) == "ALREADY_ANSWERED"
 
 
@@ -179,7 +186,7 @@ async def test_no_disk_and_no_reader_but_the_collector_sees_the_result(tmp_path:
 def deployment_key(terms: RoundTerms) -> KeyPair:
     """Returns a pair with the collector's public half, and a private one that a service could have made."""
     _, pair = read_collector_key(collector_key_lines(SUITE)[0])
-    return replace(pair, public=terms.manifest.collector_public_key)
+    return replace(pair, public=PublicKey(terms.manifest.collector_public_key))
 
 
 # ---------------------------------------------------------------- keys that are lost or stolen
@@ -224,13 +231,12 @@ async def test_revocation_leaves_acknowledged_clients_in_their_round(tmp_path: P
 
 
 def pass_time(deployment: Arena, seconds: float) -> None:
-    for running in deployment.inside.running.values():
-        service: Any = running.service
-        service.clock = Later(service.clock, seconds / DAY_S)
+    for name in deployment.inside.running:
+        deployment.inside.ahead_s[name] += seconds
 
 
 def due_in(deployment: Arena, seconds: float, **changes: Any) -> RoundSettings:
-    now = deployment.service("shuffler-1").clock.now()
+    now = deployment.inside.clock.now() + deployment.inside.ahead_s["shuffler-1"]
     return replace(settings(**changes), close_deadline_unix_s=int(now + seconds))
 
 
@@ -275,7 +281,7 @@ async def test_what_waits_for_ever_is_deleted_in_the_end(tmp_path: Path) -> None
 
         async def states() -> set[pb.RoundState.ValueType]:
             for running in deployment.inside.running.values():
-                await running.service.delete_expired()
+                await running.service.retention.delete_expired()
             answers = await deployment.operator.status(terms.round_id)
             return {one.rounds[0].state for one in answers if not isinstance(one, grpc.aio.AioRpcError)}
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import signal
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from croupier.deploy.operator.keys import make_deployment
+from croupier.deploy.operator.ledger import spent
 from croupier.runtime.store import Store
-from tests.attacks.arena import arena
 from tests.attacks.reading import POLICY_NOBODY_MEETS, fine_settings
+from tests.support.arena import arena
 from tests.support.raw_disk import raw_disk
 
 
@@ -46,4 +51,41 @@ async def test_no_block_of_the_disk_has_a_destroyed_key(tmp_path: Path, monkeypa
             granted = [(await deployment.finish(terms))[1].granted for terms in rounds]
             assert granted == [True, False]
             await deployment.until(lambda: not any(map(wrapped_keys, databases)) and found(keys, read()) == 0)
+        assert found(keys, read()) == 0
+
+
+_DIES_BEFORE_IT_ERASES = """
+import asyncio, os, signal, sys
+from croupier.protocol.envelope import KeyPair
+from croupier.deploy.operator.keys import make_deployment
+from croupier.deploy.operator.ledger import spent
+from croupier.runtime.store import Store
+store = Store(sys.argv[1], bytes(32))
+def prepare(tx):
+    tx.add_round("r", "suite", {"release": KeyPair(b"public", os.urandom(32))})
+async def work():
+    await store.run("prepare", prepare)
+    wrapped = await store.run("look", lambda tx: tx.connection.exec_driver_sql("SELECT * FROM round_keys").fetchall())
+    print(next(value for value in wrapped[0] if isinstance(value, bytes) and value != b"public").hex(), flush=True)
+    await store.run("forget", lambda tx: tx.forget("r"))
+    os.kill(os.getpid(), signal.SIGKILL)
+asyncio.run(work())
+"""
+
+
+def test_reading_the_ledger_after_a_crash_unlinks_no_key(tmp_path: Path) -> None:
+    """SQLite unlinks its log with the last connection, here that of 'croupier ledger', with what the service left."""
+    with raw_disk(tmp_path) as (directory, read):
+        deployment = make_deployment(directory / "deployment", "local", 1)
+        database = directory / "deployment" / deployment.accountant.name / "rounds.db"
+        died = subprocess.run(
+            [sys.executable, "-c", _DIES_BEFORE_IT_ERASES, f"sqlite:///{database}"],
+            stdout=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+        assert died.returncode == -signal.SIGKILL
+        keys = [bytes.fromhex(died.stdout)]
+        assert found(keys, read()) == 1
+        assert [one.rounds for one in spent(directory / "deployment", 1e-5)] == [0]
         assert found(keys, read()) == 0

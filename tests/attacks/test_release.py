@@ -19,13 +19,12 @@ from croupier.protocol.manifest import RoundTerms, canonical
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
-from croupier.runtime.opening import Opening
-from croupier.runtime.service import RELEASE_KEY
+from croupier.runtime.kinds import DocumentKind, KeyPurpose
+from croupier.runtime.lane_sender import LaneSender
 from croupier.runtime.service_directory import load_secrets
-from croupier.runtime.transaction import RoundRow
+from croupier.runtime.setup import ServiceSetup
 from croupier.shuffler.service import ShufflerService
 from tests.attacks import cheaters
-from tests.attacks.arena import WAIT_S, arena
 from tests.attacks.reading import (
     POLICY_NOBODY_MEETS,
     GreedyAnalyzer,
@@ -38,6 +37,7 @@ from tests.attacks.reading import (
     reports_in,
 )
 from tests.support import settings
+from tests.support.arena import WAIT_S, arena
 
 
 class HesitantAccountant(AccountantService):
@@ -45,8 +45,8 @@ class HesitantAccountant(AccountantService):
 
     hesitates = True
 
-    async def advance(self, row: RoundRow, terms: RoundTerms) -> bool:
-        return not self.hesitates and await super().advance(row, terms)
+    async def _certify(self, terms: RoundTerms) -> bool:
+        return not self.hesitates and await super()._certify(terms)
 
 
 @pytest.mark.asyncio
@@ -56,7 +56,7 @@ async def test_an_analyzer_reads_nothing_before_the_grant(tmp_path: Path) -> Non
     async with arena(tmp_path, 2, {"analyzer": GreedyAnalyzer, "accountant": HesitantAccountant}) as deployment:
         terms = await deployment.operator.open_round(fine_settings())
         await deployment.admit(terms, await deployment.seal(terms, 12, value=0.5))
-        release = (await keys_of(deployment.service("accountant"), terms))[RELEASE_KEY].private
+        release = (await keys_of(deployment.service("accountant"), terms))[KeyPurpose.RELEASE].private
         await deployment.operator.close_round(terms.round_id)
         await deployment.reached("shuffler-2", terms, pb.ROUND_STATE_DELIVERED)
         analyzer = deployment.service("analyzer")
@@ -70,7 +70,7 @@ async def test_an_analyzer_reads_nothing_before_the_grant(tmp_path: Path) -> Non
         accountant = deployment.service("accountant")
         assert isinstance(accountant, HesitantAccountant)
         accountant.hesitates = False
-        accountant.wake(terms.round_id)
+        accountant.engine.wake(terms.round_id)
         publication, _ = await deployment.operator.result(terms.round_id, WAIT_S)
         assert publication.num_reports == 12
 
@@ -78,8 +78,8 @@ async def test_an_analyzer_reads_nothing_before_the_grant(tmp_path: Path) -> Non
 class DeliversReportsOnly(cheaters.CheatingShuffler):
     """A last hop that gives the analyzer its lane and the accountant nothing."""
 
-    async def _deliver(self, terms: RoundTerms) -> None:
-        document = await document_of(self, terms, "commitments-out")
+    async def _deliver(self, terms: RoundTerms) -> bool:
+        document = await document_of(self, terms, DocumentKind.COMMITMENTS_OUT)
         analyzer = terms.manifest.analyzer.service
         await self.send_lane(terms, analyzer, pb.LANE_REPORT)
         await self.hand_over(terms, analyzer, pb.HandOverRequest.FromString(document).commitments)
@@ -99,7 +99,7 @@ def forged_grant(
         num_users=12,
     )
     certificate.tiers.add(local_epsilon=1.0, count=12)
-    signed = signer.identity.signed(Kind.CERTIFICATE, canonical(certificate))
+    signed = signer.peers.identity.signed(Kind.CERTIFICATE, canonical(certificate))
     return pb.GrantRequest(round_id=terms.round_id, certificate=signed, release_private_key=bytes(range(32)))
 
 
@@ -116,23 +116,24 @@ async def test_before_the_hand_over_no_budget_is_opened_and_no_report_is_read(
         delivered.set()
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(ShufflerService, "hand_over", never)
+    monkeypatch.setattr(LaneSender, "hand_over", never)
     if not waits:
-        monkeypatch.setattr(AccountantService, "open_soon", Opening.open_soon)
+        both = (pb.LANE_PARAMETER, pb.LANE_TICKET)
+        monkeypatch.setattr("croupier.accountant.service.service._EARLY_LANES", both)
     async with arena(tmp_path, 1) as deployment:
         terms = await deployment.operator.open_round(fine_settings())
         await deployment.admit(terms, await deployment.seal(terms, 12, value=0.5))
         await deployment.operator.close_round(terms.round_id)
         await delivered.wait()
         accountant, analyzer = deployment.service("accountant"), deployment.service("analyzer")
-        await asyncio.gather(*accountant._opening.values(), *analyzer._opening.values())
+        await asyncio.gather(*accountant.opener._opening.values(), *analyzer.opener._opening.values())
         budgets = await accountant.store.run("look", lambda tx: tx.opened(terms.round_id, pb.LANE_PARAMETER, -1))
         assert (budgets == []) == waits
         held = await held_reports(analyzer, terms)
         assert len(held) == 12
         own = [pair.private for pair in (await keys_of(analyzer, terms)).values()]
         assert open_all(terms, held, own) == set()
-        release = (await keys_of(accountant, terms))[RELEASE_KEY].private
+        release = (await keys_of(accountant, terms))[KeyPurpose.RELEASE].private
         assert len(reports_in(open_all(terms, held, [release]))) == 12
 
 
@@ -149,16 +150,16 @@ async def test_an_early_delivery_with_a_forged_grant_releases_nothing(tmp_path: 
         assert isinstance(hop, DeliversReportsOnly)
         assert isinstance(analyzer, GreedyAnalyzer)
         grant = forged_grant(terms, hop, bytes(32))
-        answer = await cheaters.refused(stubs.AnalyzerStub(hop.channel_to("analyzer")).Grant(grant))
+        answer = await cheaters.refused(stubs.AnalyzerStub(hop.peers.channel_to("analyzer")).Grant(grant))
         assert answer is not None
         assert answer.code is Code.NOT_YOUR_CALL
         # Even over the accountant's own channel: the signature is not the accountant's.
         accountant = deployment.service("accountant")
-        answer = await cheaters.refused(stubs.AnalyzerStub(accountant.channel_to("analyzer")).Grant(grant))
+        answer = await cheaters.refused(stubs.AnalyzerStub(accountant.peers.channel_to("analyzer")).Grant(grant))
         assert answer is not None
         assert answer.code is Code.BAD_SIGNATURE
         grant.certificate.signatures[0].signer = "accountant"
-        answer = await cheaters.refused(stubs.AnalyzerStub(accountant.channel_to("analyzer")).Grant(grant))
+        answer = await cheaters.refused(stubs.AnalyzerStub(accountant.peers.channel_to("analyzer")).Grant(grant))
         assert answer is not None
         assert answer.code is Code.BAD_SIGNATURE
         assert (len(analyzer.sealed), analyzer.read) == (12, set())
@@ -167,6 +168,10 @@ async def test_an_early_delivery_with_a_forged_grant_releases_nothing(tmp_path: 
 
 class BelievingAnalyzer(GreedyAnalyzer):
     """Takes any certificate from any caller: it wants to open the reports as much as the last hop does."""
+
+    def __init__(self, setup: ServiceSetup) -> None:
+        super().__init__(setup)
+        cheaters.instead(self.peers, require_caller=self.require_caller)
 
     def require_caller(self, context: grpc.aio.ServicerContext, allowed: Iterable[str]) -> None:  # type: ignore[type-arg]
         return
@@ -188,18 +193,18 @@ async def test_a_last_hop_and_an_analyzer_open_nothing_with_a_forgery(tmp_path: 
             await deployment.problem("shuffler-2", terms)
             hop, analyzer = deployment.service("shuffler-2"), deployment.service("analyzer")
             assert isinstance(hop, DeliversReportsOnly)
-            document = await document_of(hop, terms, "commitments-out")
+            document = await document_of(hop, terms, DocumentKind.COMMITMENTS_OUT)
             commitments = pb.HandOverRequest.FromString(document).commitments
             batch = pb.Commitment.FromString(commitments[-2].payload).digest_out
             await deployment.reached("analyzer", terms, pb.ROUND_STATE_MIXED)
             grant = forged_grant(terms, hop, batch, digest(await held_reports(analyzer, terms)))
             if with_the_key:  # an accountant that gives its key away is the one who could
                 grant.release_private_key = (await keys_of(deployment.service("accountant"), terms))[
-                    RELEASE_KEY
+                    KeyPurpose.RELEASE
                 ].private
-            await stubs.AnalyzerStub(hop.channel_to("analyzer")).Grant(grant)
+            await stubs.AnalyzerStub(hop.peers.channel_to("analyzer")).Grant(grant)
             await deployment.reached("analyzer", terms, pb.ROUND_STATE_PUBLISHED)
-            published = pb.Signed.FromString(await document_of(analyzer, terms, "publication"))
+            published = pb.Signed.FromString(await document_of(analyzer, terms, DocumentKind.PUBLICATION))
             publication = pb.Publication.FromString(published.payload)
             assert publication.num_reports == (12 if with_the_key else 0)
             assert bool(publication.values) is with_the_key
@@ -223,7 +228,7 @@ async def test_an_accountant_that_is_restarted_after_a_refusal_cannot_grant(tmp_
         async with deployment.inside.transport.peer_channel(deployment.deployment.analyzer, secrets) as channel:
             accountant = deployment.service("accountant")
             certificate = pb.Certificate(round_id=terms.round_id, manifest_hash=terms.hash, granted=True)
-            signed = accountant.identity.signed(Kind.CERTIFICATE, canonical(certificate))
+            signed = accountant.peers.identity.signed(Kind.CERTIFICATE, canonical(certificate))
             changed = pb.GrantRequest(round_id=terms.round_id, certificate=signed, release_private_key=bytes(32))
             answer = await cheaters.refused(stubs.AnalyzerStub(channel).Grant(changed))
         assert answer is not None

@@ -17,10 +17,11 @@ from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.onion import Onion
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2_grpc as stubs
+from croupier.runtime.kinds import Direction
 from croupier.runtime.transaction import Transaction
 from tests.attacks import cheaters
-from tests.attacks.arena import arena
 from tests.support import settings
+from tests.support.arena import arena
 from tests.support.lanes import chunks
 
 Drops = dict[pb.Lane.ValueType, dict[str, int]]
@@ -71,7 +72,7 @@ async def test_a_stolen_envelope_in_the_same_round_is_dropped_as_a_repeat(
 ) -> None:
     """A registered attacker sends the victim's bytes as its own, nine times. Were hops not to look, the sinks would."""
     if not dropping:
-        monkeypatch.setattr("croupier.shuffler.mixing.Survey.is_new", lambda self, name: True)
+        monkeypatch.setattr("croupier.shuffler.mixing.BatchSurvey.is_new", lambda self, name: True)
     async with arena(tmp_path, 2) as deployment:
         terms = await deployment.operator.open_round(settings())
         submissions = await deployment.seal(terms, 30)
@@ -175,8 +176,8 @@ class PassesOnUnopened(cheaters.CheatingShuffler):
         total: int | None = None,
     ) -> None:
         if lane == pb.LANE_PARAMETER:
-            size = Onion(self._terms[round_id]).arriving_size(lane, 2)
-            ciphertexts = unpack(b"".join(chunks(tx, round_id, "in", lane) or []), size)
+            size = Onion(self.engine._terms[round_id]).arriving_size(lane, 2)
+            ciphertexts = unpack(b"".join(chunks(tx, round_id, Direction.IN, lane) or []), size)
         super().put_output(tx, round_id, lane, ciphertexts)
 
 
@@ -228,12 +229,13 @@ class DeliversTwice(cheaters.CheatingShuffler):
 
     answer: Refusal | None = None
 
-    async def _deliver(self, terms: RoundTerms) -> None:
+    async def _deliver(self, terms: RoundTerms) -> bool:
         await super()._deliver(terms)
         other = b"".join(cheaters.own_report(terms, 1) for _ in range(30))
-        stub = stubs.DeliveryStub(self.channel_to("shuffler-2"))
+        stub = stubs.DeliveryStub(self.peers.channel_to("shuffler-2"))
         request = pb.DeliverRequest(round_id=terms.round_id, lane=pb.LANE_REPORT, chunk_count=1, ciphertexts=other)
         self.answer = await cheaters.refused(stub.Deliver(request))
+        return True
 
 
 @pytest.mark.asyncio

@@ -34,7 +34,7 @@ def identity_of(at: Table, name: str) -> Identity:
 async def all_have(at: Table, deployment: Deployment) -> None:
     """Waits until every service has noticed the new file."""
     for _ in range(200):
-        if all(running.service.deployment == deployment for running in at.inside.running.values()):
+        if all(running.service.peers.deployment == deployment for running in at.inside.running.values()):
             return
         await asyncio.sleep(0.05)
     raise AssertionError("a service has not noticed the new deployment file")
@@ -183,13 +183,6 @@ async def test_a_service_signs_no_time_of_its_keys_but_its_own(tmp_path: Path) -
 async def test_no_service_signs_terms_from_the_future(tmp_path: Path) -> None:
     """Nobody would believe the identities that retire before that time, and the round's result would be lost."""
     async with table(tmp_path, 1) as at:
-        ahead = at.inside.running["analyzer"].service
-        now = at.inside.clock.now()
-
-        class Fast:
-            def now(self) -> float:
-                return now + 3600.0
-
-        ahead.clock = Fast()
+        at.inside.ahead_s["analyzer"] = 3600.0
         with pytest.raises(Refusal, match=r"keys are from 3600 s after the time at .* 'croupier doctor' says which"):
             await at.operator.open_round(settings())

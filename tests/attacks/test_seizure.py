@@ -25,12 +25,12 @@ from croupier.protocol.envelope import open_many
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.onion import Onion
 from croupier.protocol.v1 import messages_pb2 as pb
-from croupier.runtime.service import ENVELOPE_KEY, RELEASE_KEY, RoundService
+from croupier.runtime.kinds import KeyPurpose
+from croupier.runtime.service import RoundService
 from croupier.runtime.service_directory import load_secrets
 from croupier.runtime.transaction import Transaction
 from croupier.shuffler.service import ShufflerService
 from tests.attacks import cheaters
-from tests.attacks.arena import WAIT_S, arena
 from tests.attacks.reading import (
     FINE,
     POLICY_NOBODY_MEETS,
@@ -42,6 +42,7 @@ from tests.attacks.reading import (
     reports_in,
 )
 from tests.support import settings
+from tests.support.arena import WAIT_S, arena
 
 
 def live_secrets(digests: set[bytes]) -> int:
@@ -75,12 +76,12 @@ async def test_a_refused_round_leaves_no_release_key_and_only_sealed_reports(tmp
     async with arena(tmp_path, 2, {"analyzer": GreedyAnalyzer}) as deployment:
         terms = await deployment.operator.open_round(fine_settings(epsilon=POLICY_NOBODY_MEETS))
         await deployment.admit(terms, await deployment.seal(terms, 12, value=0.5))
-        held = (await keys_of(deployment.service("accountant"), terms))[RELEASE_KEY]
+        held = (await keys_of(deployment.service("accountant"), terms))[KeyPurpose.RELEASE]
         release_key = {hashlib.sha256(held.private).digest()}
         assert live_secrets(release_key) == 1  # the search finds what is there
         del held
         before = await all_keys(deployment, terms)
-        release_private = before.pop(("accountant", RELEASE_KEY))
+        release_private = before.pop(("accountant", KeyPurpose.RELEASE))
         publication, certificate = await deployment.finish(terms)
         assert not certificate.granted
         assert not publication.values
@@ -132,8 +133,8 @@ class Tap:
             return await submit(service, request, context)  # type: ignore[arg-type]
 
         async def heard_deliver(service: RoundService, request: pb.DeliverRequest, context: object) -> object:
-            terms = await service.terms(request.round_id)
-            size = Onion(terms).arriving_size(request.lane, service.hop(terms))
+            terms = await service.engine.terms(request.round_id)
+            size = Onion(terms).arriving_size(request.lane, service.position.hop(terms))
             packed = b"" if request.lane == pb.LANE_TICKET else request.ciphertexts
             self.ciphertexts.update(packed[start : start + size] for start in range(0, len(packed), size))
             return await deliver(service, request, context)  # type: ignore[arg-type]
@@ -159,7 +160,7 @@ def carved(directory: Path, round_id: str, storage_key: bytes) -> list[bytes]:
     found: list[bytes] = []
     for file in (path for path in directory.rglob("*") if path.is_file()):
         content = file.read_bytes()
-        for purpose in (ENVELOPE_KEY, RELEASE_KEY):
+        for purpose in (KeyPurpose.ENVELOPE, KeyPurpose.RELEASE):
             for row in re.finditer(re.escape(round_id + purpose).encode(), content):
                 wrapped = content[row.end() + _PUBLIC :][:_WRAPPED]
                 with suppress(InvalidTag, ValueError):
@@ -183,7 +184,7 @@ NOTHING, FORGETTING, SECURE_DELETE, CUT_LOG = "nothing", "forgetting", "secure_d
 def without(defence: str, patch: pytest.MonkeyPatch) -> None:
     """Takes a defence away from all services."""
     if defence == FORGETTING:
-        patch.setattr(Transaction, "forget", lambda self, round_id: None)
+        patch.setattr(Transaction, "shred_round", lambda self, round_id: None)
     elif defence == CUT_LOG:
         patch.setattr("croupier.runtime.database.overwrite_log", lambda *_: True)
     elif defence == SECURE_DELETE:
@@ -227,7 +228,7 @@ async def test_recorded_traffic_stays_sealed_when_all_disks_are_seized(
             await deployment.until(lambda: len(seized_keys()) == 2 * len(chain))
         else:
             for name in chain:
-                await deployment.service(name).store.erase()
+                await deployment.service(name).store.shred()
         keys = seized_keys()
     assert len(reports_in(open_all(terms, tap.ciphertexts, keys))) == (0 if taken_away == NOTHING else 12)
     if taken_away == NOTHING:
@@ -365,7 +366,7 @@ async def test_what_is_opened_before_the_close_is_not_to_be_read_from_a_disk(
 ) -> None:
     """Hop 1's files would tell which client sent which ciphertext of the lanes, in the order of arrival."""
     if not sealed:
-        monkeypatch.setattr("croupier.runtime.opening._Shelf.put", lambda self, index, records: records)
+        monkeypatch.setattr("croupier.runtime.lane_opener._RecordCipher.encrypt", lambda self, index, records: records)
     async with arena(tmp_path, 2) as deployment:
         terms = await deployment.operator.open_round(fine_settings())
         submissions = await deployment.seal(terms, 30, value=0.5)
@@ -376,7 +377,7 @@ async def test_what_is_opened_before_the_close_is_not_to_be_read_from_a_disk(
             while not found:  # the round is open
                 await asyncio.sleep(0.02)
                 found = await hop.store.run("look", lambda tx: tx.opened(terms.round_id, pb.LANE_JOINT, -1))
-        private = (await keys_of(hop, terms))[ENVELOPE_KEY].private
+        private = (await keys_of(hop, terms))[KeyPurpose.ENVELOPE].private
         label = Onion(terms).joint.label
         inside = open_many(terms.suite, private, label, [one.envelope for one in submissions])
         needles = {"inside": [plain for plain in inside if plain is not None]}

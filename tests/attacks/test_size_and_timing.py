@@ -17,10 +17,11 @@ from croupier.protocol.onion import Onion
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2_grpc as stubs
+from croupier.runtime.kinds import Direction, DocumentKind
 from croupier.shuffler.service import ShufflerService
 from tests.attacks import cheaters
-from tests.attacks.arena import WAIT_S, arena
 from tests.support import make_kit, settings
+from tests.support.arena import WAIT_S, arena
 from tests.support.clients import seal_all_of, stranger, without_tickets
 from tests.support.lanes import chunks, lane_in
 
@@ -87,15 +88,20 @@ class StopsHalfway(cheaters.CheatingShuffler):
         self.go_on = asyncio.Event()
 
     async def send_lane(self, terms: RoundTerms, receiver: str, lane: pb.Lane.ValueType) -> int:
-        packed = await self.store.run("look", lambda tx: chunks(tx, terms.round_id, "out", lane)) or []
+        packed = await self.store.run("look", lambda tx: chunks(tx, terms.round_id, Direction.OUT, lane)) or []
         request = pb.DeliverRequest(
             round_id=terms.round_id, lane=lane, chunk_index=0, chunk_count=len(packed), ciphertexts=packed[0]
         )
-        await cheaters.refused(stubs.DeliveryStub(self.channel_to(receiver)).Deliver(request))
+        await cheaters.refused(stubs.DeliveryStub(self.peers.channel_to(receiver)).Deliver(request))
         if lane == pb.LANE_PARAMETER:
-            handover = await self.store.run("look", lambda tx: tx.document(terms.round_id, "commitments-out")) or b""
+            handover = (
+                await self.store.run("look", lambda tx: tx.document(terms.round_id, DocumentKind.COMMITMENTS_OUT))
+                or b""
+            )
             request_over = pb.HandOverRequest.FromString(handover)
-            self.early = await cheaters.refused(stubs.DeliveryStub(self.channel_to(receiver)).HandOver(request_over))
+            self.early = await cheaters.refused(
+                stubs.DeliveryStub(self.peers.channel_to(receiver)).HandOver(request_over)
+            )
             await self.go_on.wait()
             await super().send_lane(terms, receiver, pb.LANE_REPORT)
         return await super().send_lane(terms, receiver, lane) if self.go_on.is_set() else 0
@@ -106,7 +112,7 @@ class StopsHalfway(cheaters.CheatingShuffler):
 async def test_nothing_travels_before_the_close_and_hops_send_whole_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("croupier.runtime.delivery._CHUNK_BYTES", 1000)
+    monkeypatch.setattr("croupier.runtime.lane_sender._CHUNK_BYTES", 1000)
     async with arena(tmp_path, 2, {"shuffler-1": StopsHalfway, "shuffler-2": Listener}) as deployment:
         terms = await deployment.operator.open_round(settings())
         watcher = deployment.service("shuffler-2")
@@ -129,7 +135,7 @@ async def test_nothing_travels_before_the_close_and_hops_send_whole_batches(
         assert row.state == pb.ROUND_STATE_OPEN
         assert (
             await deployment.service("analyzer").store.run(
-                "look", lambda tx: chunks(tx, terms.round_id, "in", pb.LANE_REPORT)
+                "look", lambda tx: chunks(tx, terms.round_id, Direction.IN, pb.LANE_REPORT)
             )
             is None
         )
@@ -146,7 +152,7 @@ class SeesItsInput(Listener):
     """Keeps the hashes of the report lane in the order in which it came."""
 
     async def HandOver(self, request: pb.HandOverRequest, context: cheaters.Context) -> pb.HandOverResponse:  # noqa: N802
-        terms = await self.terms(request.round_id)
+        terms = await self.engine.terms(request.round_id)
         lane = await lane_in(self, terms, pb.LANE_REPORT)
         self.seen = [ciphertext_hashes([ciphertext])[0] for ciphertext in lane]
         return await super().HandOver(request, context)
@@ -160,7 +166,7 @@ async def test_the_first_to_submit_is_not_first_in_the_batch(
 ) -> None:
     """The n-th to submit is the n-th in the output for one client on average; for 12 of 100, with chance below 1e-9."""
     if not mixing:
-        monkeypatch.setattr("croupier.shuffler.service.draw_orders", cheaters.no_orders)
+        monkeypatch.setattr("croupier.shuffler.batch_mixer.draw_orders", cheaters.no_orders)
     async with arena(tmp_path, 2, {"shuffler-2": SeesItsInput}) as deployment:
         terms = await deployment.operator.open_round(settings())
         sealed = await seal_all_of(deployment.operator, terms, [Participant(1, 1.0)] * 100)

@@ -12,7 +12,8 @@ import pytest
 from scipy.stats import chi2
 
 import croupier.client.randomizers
-from croupier.client.randomizers import blanket_threshold, flip_threshold, randomize
+from croupier.client.randomizers import randomize
+from croupier.client.thresholds import blanket_threshold, flip_threshold
 from croupier.protocol.mechanisms import KaryResponse, Laplace, OneBit, RandomizedResponse, mechanism_from
 from croupier.protocol.questions import Question, choose_budget
 from croupier.protocol.randomness import SeededRandomForTests, SystemRandom, uniform_permutation

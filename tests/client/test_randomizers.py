@@ -11,7 +11,8 @@ from typing import Any
 import mpmath
 import pytest
 
-from croupier.client.randomizers import blanket_threshold, flip_threshold, randomize
+from croupier.client.randomizers import randomize
+from croupier.client.thresholds import blanket_threshold, flip_threshold
 from croupier.protocol.calibration import gaussian_sigma_steps
 from croupier.protocol.mechanisms import Gaussian, KaryResponse, Laplace, OneBit, RandomizedResponse, mechanism_from
 from croupier.protocol.questions import Question, choose_budget

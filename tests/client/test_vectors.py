@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import chi2, kstest
 
 from croupier.analyzer.vectors import hemisphere_length, hemisphere_mean
-from croupier.client.randomizers import flip_threshold
+from croupier.client.thresholds import flip_threshold
 from croupier.client.vectors import clipped, gaussian, gaussian_mean_of_records, hemisphere, mean_of_records, normals
 from croupier.protocol.calibration import ROUNDING
 from croupier.protocol.mechanisms import GaussianVector, VectorTask

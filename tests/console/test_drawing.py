@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from croupier.accountant import privacy_profile
 from croupier.deploy.console import drawing
 from croupier.deploy.console.drawing import bars, curve, strips
+from croupier.show.views import TermsView
 
 
 def result(estimate: Any, projected: Any, interval: Any, labels: list[str] | None = None) -> dict[str, Any]:
@@ -24,8 +25,8 @@ def result(estimate: Any, projected: Any, interval: Any, labels: list[str] | Non
     }
 
 
-def terms(kind: str, **parameters: float) -> dict[str, Any]:
-    return {"randomizer": kind, "parameters": parameters}
+def terms(kind: str, **parameters: float) -> TermsView:
+    return cast(TermsView, {"randomizer": kind, "parameters": parameters})
 
 
 def test_a_share_lies_between_nothing_and_all() -> None:

@@ -26,15 +26,15 @@ import pytest_asyncio
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, Page, async_playwright, expect
 
-from croupier.client.published import publication_json
 from croupier.client.submission import Participant
-from croupier.deploy.console.guard import Listening
-from croupier.deploy.console.server import ConsoleServer
 from croupier.deploy.operator.rounds import kept_result
 from croupier.protocol.deployment import DEPLOYMENT_FILE
+from croupier.protocol.errors import Code
 from croupier.protocol.mechanisms import OneBit
 from croupier.protocol.questions import Question
+from croupier.show.published import publication_json
 from tests.support import BIT, settings
+from tests.support.console import served
 from tests.support.rounds import Table, people, table
 
 pytestmark = [pytest.mark.xdist_group("browser"), pytest.mark.asyncio(loop_scope="module")]
@@ -68,15 +68,6 @@ class Place:
         assert await page.context.cookies() == []
         await page.context.close()
         assert [one for one in said if "status of 404" not in one and "status of 422" not in one] == []
-
-
-@asynccontextmanager
-async def served(directory: Path, at: Table) -> AsyncIterator[str]:
-    server = ConsoleServer(directory, Listening(), transport=at.inside.transport, every_s=0.3)
-    serving = asyncio.create_task(server.run_until_stopped())
-    yield server.url
-    server.should_exit = True
-    await serving
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -196,7 +187,7 @@ async def test_errors_and_refused_rounds_are_pages_with_a_sentence(place: Place)
     await place.at.submit(terms, people(BIT, 20, 2))
     await place.at.finish(terms)
     async with place.page("rounds/never") as page:
-        await expect(page.get_by_role("alert")).to_have_text("no such round here: 'never'")
+        await expect(page.get_by_role("alert")).to_have_text(f"{Code.UNKNOWN_ROUND.message}: 'never'")
         await is_for_everybody(page)
         await page.goto(f"{place.url}rounds/{terms.round_id}")
         await expect(page.get_by_text("the certified epsilon must be at most 0.01")).to_be_visible()
@@ -269,6 +260,6 @@ async def test_a_page_without_the_operators_keys_and_without_a_script(place: Pla
         await page.get_by_label("yes").check()
         await page.get_by_role("radio", name="local ε 2").check()
         await page.get_by_role("button").click()
-        await expect(page.get_by_role("alert")).to_have_text("this client is not registered here")
+        await expect(page.get_by_role("alert")).to_have_text(Code.UNKNOWN_CLIENT.message)
         assert (await fetch(f"{url}events"))[0] == 404
     await place.at.operator.withdraw(terms.round_id)

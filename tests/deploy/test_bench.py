@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from croupier.deploy.local.throughput import (
-    _free_bytes,
-    _median,
-    _Used,
+    Used,
     conditions,
+    free_bytes,
     kept_rows,
     measure_throughput,
+    median_row,
     seconds_left,
 )
 from croupier.protocol.errors import Code, Refusal
@@ -41,12 +41,12 @@ def test_what_is_left_is_estimated_from_the_last_row() -> None:
 
 def test_of_several_rounds_of_a_size_the_one_in_the_middle_is_shown() -> None:
     rounds = [{**row(100), "ratio_to_floor": ratio, "users_per_s": 1000 * ratio} for ratio in (0.7, 0.5, 0.8, 0.6)]
-    found = _median(rounds[:3])
+    found = median_row(rounds[:3])
     assert found["ratio_to_floor"] == 0.7
     assert found["all_ratios_to_floor"] == [0.5, 0.7, 0.8]
     assert found["all_users_per_s"] == [500, 700, 800]
-    assert _median(rounds)["ratio_to_floor"] == 0.6
-    assert _median(rounds[:1])["all_ratios_to_floor"] == [0.7]
+    assert median_row(rounds)["ratio_to_floor"] == 0.6
+    assert median_row(rounds[:1])["all_ratios_to_floor"] == [0.7]
     with pytest.raises(ValueError, match="times is 0; it must be at least 1"):
         measure_throughput([100], 1, times=0)
 
@@ -55,8 +55,8 @@ def test_a_round_in_the_room_of_an_earlier_one_needs_as_much_disk(tmp_path: Path
     """With `--times 3` a database did not grow any more: 0.6 kB a user were stated where 3.8 are needed."""
     file = tmp_path / "rounds.db"
 
-    def used() -> _Used:
-        return _Used({}, {}, {"hop": file.stat().st_size}, {"hop": _free_bytes(file)})
+    def used() -> Used:
+        return Used({}, {}, {"hop": file.stat().st_size}, {"hop": free_bytes(file)})
 
     with closing(sqlite3.connect(file, isolation_level=None)) as store:
         store.execute("CREATE TABLE bodies (body BLOB)")
@@ -76,12 +76,12 @@ async def test_an_erasure_that_has_to_wait_is_tried_again(monkeypatch: pytest.Mo
     answers = [Refusal(Code.NOT_READY), Refusal(Code.NOT_READY), None, Refusal(Code.STORE_FAILED)]
 
     class Busy:
-        async def erase(self) -> None:
+        async def shred(self) -> None:
             if answer := answers.pop(0):
                 raise answer
 
     busy: Any = Busy()
-    await stores._erase(busy)
+    await stores._shred(busy)
     with pytest.raises(Refusal, match=Code.STORE_FAILED.message):
-        await stores._erase(busy)
+        await stores._shred(busy)
     assert not answers

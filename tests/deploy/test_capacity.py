@@ -11,8 +11,7 @@ import pytest
 from croupier.show.documents import part_of_page
 from lab.bench.capacity import Feed, Machine, PerUser, capacity_lines, costs_per_user, feed_of, needs
 from lab.bench.cluster import scaling_lines
-from tests.deploy.test_messages import refused
-from tests.support.command_line import answer
+from tests.support.command_line import answer, refused
 
 DOCS = Path(__file__).parents[2] / "docs"
 MACHINE = Machine(cores=10, memory_bytes=1e9, disk_bytes=1e10, network_bytes_per_s=1e6)

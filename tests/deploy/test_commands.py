@@ -53,6 +53,8 @@ def test_the_names_of_commands_are_an_interface() -> None:
         "verify",
         "console",
         "gateway",
+        "invite",
+        "participant-page",
         "demo",
         "bench",
         "train",

@@ -10,8 +10,7 @@ import pytest
 
 from croupier.show.documents import part_of_page, write_json
 from lab.bench.comparison import add_run, compare, comparison_lines, machine, page_parts
-from tests.deploy.test_messages import refused
-from tests.support.command_line import answer, croupier
+from tests.support.command_line import answer, croupier, refused
 
 DOCS = Path(__file__).parents[2] / "docs"
 

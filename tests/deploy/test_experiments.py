@@ -5,18 +5,18 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from croupier.accountant.results import round_down, round_up
+from croupier.protocol.rounding import round_down, round_up
 from croupier.show.plots import plot_experiment
+from croupier.show.views import FindingsView
 from lab.experiments.catalogue import FIGURES, chosen
 from lab.experiments.figure import Finding, Settings, Size, Verdict, value_at, worst
 from lab.experiments.measures.histograms import BOXES, read_checkins
 from lab.experiments.runner import run_figures
-from tests.deploy.test_messages import refused
-from tests.support.command_line import answer, croupier
+from tests.support.command_line import answer, croupier, refused
 
 pytestmark = pytest.mark.xdist_group("experiments")  # they are run once
 QUICK = Settings(Size.QUICK)
@@ -178,7 +178,7 @@ def test_numbers_at_an_axis_are_drawn_whole(tmp_path: Path) -> None:
     points = [[1.0, 0.005], [2.0, 0.02]]
     line = {"label": "ε at 0.005", "role": "other", "points": points, "below": [], "band": None}
     panel = {"title": "0.125", "x_label": "n", "y_label": "ε", "log": "y", "lines": [line]}
-    plot_experiment({"panels": [panel]}, tmp_path / "plot.svg")
+    plot_experiment(cast(FindingsView, {"panels": [panel]}), tmp_path / "plot.svg")
     drawn = (tmp_path / "plot.svg").read_text()
     for text in (">0.005</text>", ">0.125</text>", ">ε at 0.005</text>"):
         assert text in drawn

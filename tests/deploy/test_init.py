@@ -15,6 +15,7 @@ from croupier.client.outbox import Outbox
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.local.users import run_fleet
 from croupier.deploy.operator.doctor import examine
+from croupier.deploy.operator.keys import free_addresses
 from croupier.deploy.render.layout import Layout, Place, called_by
 from croupier.runtime.service_directory import load_settings
 from tests.support import BIT, InProcess, Threads, settings
@@ -229,3 +230,13 @@ def test_the_calls_of_a_chain_of_three() -> None:
         "accountant": ["analyzer"],
         "analyzer": ["accountant"],
     }
+
+
+def test_a_range_of_ports_is_kept_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CROUPIER_PORTS", "20000-20002")
+    with pytest.raises(RuntimeError, match="5 free ports are needed, and of 20000–20002 "):
+        free_addresses(5)
+    for wrong in ("80-90", "20002-20000", "20000", "1024-65536", "20000-20002x", "٢٠٠٠-٣٠٠٠"):
+        monkeypatch.setenv("CROUPIER_PORTS", wrong)
+        with pytest.raises(ValueError, match=f"CROUPIER_PORTS is '{wrong}'; it must be a range within 1024-65535"):
+            free_addresses(1)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from lab.bench.load import SHARES, load_lines, measure_load
+from lab.bench.load import SHARES, LoadRow, load_lines, measure_load
 
 
-def row(bad: int, seconds: float, failures: dict[str, int]) -> dict[str, Any]:
+def row(bad: int, seconds: float, failures: dict[str, int]) -> LoadRow:
     waits = {str(share): seconds * share for share in SHARES}
     return {
         "clients": 1000,
@@ -22,8 +20,8 @@ def row(bad: int, seconds: float, failures: dict[str, int]) -> dict[str, Any]:
         "all_s": waits,
         "connections": 1000,
         "most_connections": 100 + bad,
-        "memory_before_bytes": 1e8,
-        "memory_bytes": 2e8,
+        "memory_before_bytes": 10**8,
+        "memory_bytes": 2 * 10**8,
         "failures": failures,
         "gave_up": {},
         "acknowledged": 1000,
@@ -33,7 +31,7 @@ def row(bad: int, seconds: float, failures: dict[str, int]) -> dict[str, Any]:
 
 def test_rounds_of_a_kind_are_one_column_compared_with_the_first() -> None:
     rows = [row(0, 1.0, {}), row(30, 4.0, {"OVERLOADED": 2}), row(0, 3.0, {}), row(30, 6.0, {"OVERLOADED": 3})]
-    lines = load_lines({"rows": rows})
+    lines = load_lines({"hops": 1, "processes": 2, "rows": rows})
     assert lines[0] == "| clients | 1,000 | 1,000 | ratio to the first |"
     assert "| bad peers beside them | 0 | 30 |  |" in lines
     assert "| seconds to submit: 50 % | 1.00 (0.50-1.50) | 2.50 (2.00-3.00) | 2.50 |" in lines
@@ -43,7 +41,7 @@ def test_rounds_of_a_kind_are_one_column_compared_with_the_first() -> None:
 
 
 def test_one_round_is_shown_as_it_is() -> None:
-    lines = load_lines({"rows": [row(0, 1.0, {})]})
+    lines = load_lines({"hops": 1, "processes": 2, "rows": [row(0, 1.0, {})]})
     assert lines[:2] == ["| clients | 1,000 |", "|---|---|"]
     assert "| seconds to submit: 99 % | 0.99 |" in lines
 

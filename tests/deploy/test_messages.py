@@ -6,6 +6,7 @@ import io
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,7 +17,7 @@ from typer.testing import CliRunner
 
 from croupier.deploy.cli import app
 from croupier.deploy.cli.console import plain_errors, progress_bar, show
-from croupier.deploy.cli.rounds import _question
+from croupier.deploy.cli.rounds import QuestionOptions
 from croupier.deploy.local.processes import LocalDeployment
 from croupier.deploy.node.serve import serve
 from croupier.deploy.operator.keys import make_deployment
@@ -25,13 +26,7 @@ from croupier.protocol.errors import SignatureError
 from croupier.protocol.mechanisms import KaryResponse, Laplace
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
-from tests.support.command_line import answer, croupier
-
-
-def refused(*arguments: object) -> str:
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert result.exit_code == 2, result.output
-    return " ".join(result.stderr.split())
+from tests.support.command_line import answer, croupier, refused
 
 
 def test_a_document_is_out_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,14 +110,13 @@ def test_services_that_are_started_again_stand_in_the_order_of_the_chain(
 
 
 def test_a_randomizer_of_a_round_is_written_as_elsewhere() -> None:
-    options = {"low": None, "high": None, "lattice": None, "local_delta": None}
-    for written, labels, k in (("krr(k=3)", None, None), ("krr", None, 3)):
-        assert _question("mood", written, labels, k, options).mechanism == KaryResponse(3)
+    for options in (QuestionOptions("krr(k=3)"), QuestionOptions("krr", k=3)):
+        assert options.question("mood").mechanism == KaryResponse(3)
     for written in ("krr", "krr(k=3)"):
-        assert _question("mood", written, "a,b,c", None, options).mechanism == KaryResponse(3, ("a", "b", "c"))
-    ends = options | {"low": 0.0, "high": 1.0}
-    assert _question("hours", "laplace(lattice=10)", None, None, ends).mechanism == Laplace(0.0, 1.0, lattice=10)
-    assert _question("hours", "laplace", None, None, ends).mechanism == Laplace(0.0, 1.0)
+        assert QuestionOptions(written, labels="a,b,c").question("mood").mechanism == KaryResponse(3, ("a", "b", "c"))
+    ends = QuestionOptions("laplace(lattice=10)", low=0.0, high=1.0)
+    assert ends.question("hours").mechanism == Laplace(0.0, 1.0, lattice=10)
+    assert replace(ends, randomizer="laplace").question("hours").mechanism == Laplace(0.0, 1.0)
 
 
 def test_a_file_that_is_no_table_of_budgets_is_named(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from matplotlib.figure import Figure
@@ -13,13 +13,15 @@ from matplotlib.figure import Figure
 from croupier import privacy_profile
 from croupier.accountant.certified_profile import certified_line
 from croupier.show.plots import plot_answers, plot_privacy_curve, plot_training
+from croupier.show.views import TrainingView
 
 
-def training(title: str, mode: str, unit: str, grade: str | None) -> dict[str, Any]:
+def training(title: str, mode: str, unit: str, grade: str | None) -> TrainingView:
     epochs = ({"epoch": 1, "accuracy": 0.2, "epsilon": 0.5}, {"epoch": 2, "accuracy": 0.4, "epsilon": 0.8})
     history = [one | {"grade": grade} if grade else one | {"grade": None, "epsilon": None} for one in epochs]
     setting = {"mode": mode, "unit": unit, "delta": 1e-5}
-    return {"title": title, "setting": setting, "history": history, "noise_free_accuracy": []}
+    shown = {"title": title, "setting": setting, "history": history, "noise_free_accuracy": []}
+    return cast(TrainingView, shown)  # the keys that a plot reads
 
 
 def drawn(path: Path) -> str:

@@ -10,8 +10,15 @@ from typing import Any
 import pytest
 
 from croupier.deploy.local.budget_groups import parse_budget_groups
+from croupier.deploy.local.csv_columns import CsvFile
 from croupier.deploy.local.demo import DemoQuestion, _AnsweredQuestion, ask_about
-from croupier.deploy.local.population import Rows, check_columns, guess_question, read_groups, read_population
+from croupier.deploy.local.population import (
+    PopulationFile,
+    Rows,
+    guess_question,
+    read_groups,
+    read_population,
+)
 from croupier.protocol.mechanisms import OneBit
 from croupier.protocol.questions import Question
 
@@ -20,7 +27,7 @@ HOURS = Question("hours", OneBit(0.0, 5.0))
 
 
 def answered(file: Path, *, clamp: bool) -> _AnsweredQuestion:
-    population = read_population(file, "hours", HOURS, GROUPS, clamp=clamp)
+    population = read_population(PopulationFile(CsvFile(file), "hours", GROUPS, clamp=clamp), HOURS)
     nothing: Any = SimpleNamespace()
     return _AnsweredQuestion(DemoQuestion(HOURS, "hours"), None, population, nothing)
 
@@ -44,7 +51,8 @@ def test_another_file_holds_other_people_and_the_same_file_the_same(tmp_path: Pa
     for name, text in (("a", "hours\n1\n2\n"), ("b", "hours\n3\n4\n"), ("copy", "hours\n1\n2\n")):
         (tmp_path / name).write_text(text)
     a, b, copy = (
-        set(read_population(tmp_path / name, "hours", HOURS, GROUPS).participants) for name in ("a", "b", "copy")
+        set(read_population(PopulationFile(CsvFile(tmp_path / name), "hours", GROUPS), HOURS).participants)
+        for name in ("a", "b", "copy")
     )
     assert a == copy
     assert not a & b
@@ -57,10 +65,10 @@ def test_a_row_with_more_fields_than_the_header_is_refused(tmp_path: Path) -> No
     said = f"{file}: line 3: the number of fields is 3; it must be 2, as in the header"
     for column in ("hours", "site"):
         with pytest.raises(ValueError, match=re.escape(said)):
-            read_population(file, column, HOURS, GROUPS)
+            read_population(PopulationFile(CsvFile(file), column, GROUPS), HOURS)
     with pytest.raises(ValueError, match=re.escape(said)):
-        read_groups(file, "site", None)
-    assert len(read_population(file, "hours", HOURS, GROUPS, limit=1).participants) == 1
+        read_groups(CsvFile(file), "site")
+    assert len(read_population(PopulationFile(CsvFile(file, 1), "hours", GROUPS), HOURS).participants) == 1
 
 
 def test_an_empty_cell_is_no_category(tmp_path: Path) -> None:
@@ -68,11 +76,19 @@ def test_an_empty_cell_is_no_category(tmp_path: Path) -> None:
     file = tmp_path / "people.csv"
     file.write_text("smokes,mood,blank\n1,good,\n0, ,\n,bad,\n")
     for column, kind, empty in (("smokes", "rr", 4), ("mood", "krr", 3)):
-        question = guess_question(file, column, None, None, None)
-        found = read_population(file, column, question, GROUPS)
+        question = guess_question(CsvFile(file), column, None, None)
+        found = read_population(PopulationFile(CsvFile(file), column, GROUPS), question)
         assert (question.mechanism.kind, len(found.participants), list(found.rejected)) == (kind, 2, [str(empty)])
     with pytest.raises(ValueError, match="'blank' has no values"):
-        guess_question(file, "blank", None, None, None)
+        guess_question(CsvFile(file), "blank", None, None)
+
+
+def test_a_value_that_cannot_be_shown_is_named_with_its_file(tmp_path: Path) -> None:
+    """Reproduction: the message named neither the file nor the column."""
+    file = tmp_path / "people.csv"
+    file.write_text("mood\ngood\n\x1b\n")
+    with pytest.raises(ValueError, match=re.escape(f"{file}: 'mood' cannot be asked about: a label is '\\x1b'")):
+        guess_question(CsvFile(file), "mood", None, None)
 
 
 def test_names_of_columns_as_people_write_them(tmp_path: Path) -> None:
@@ -80,12 +96,12 @@ def test_names_of_columns_as_people_write_them(tmp_path: Path) -> None:
     file = tmp_path / "people.csv"
     file.write_text(' hours ,"site, town",x,x\n3,north,1,0\n2,south,0,1\n')
     for name in ("hours", " hours "):
-        assert len(read_population(file, name, HOURS, GROUPS).participants) == 2
+        assert len(read_population(PopulationFile(CsvFile(file), name, GROUPS), HOURS).participants) == 2
     assert ask_about(file, ["hours:0:5", "site, town"], None, None, None)[1][0].question == HOURS
     with pytest.raises(ValueError, match=r"has no column 'town'; its columns are hours, 'site, town', x, x$"):
-        check_columns(file, ["town"])
+        CsvFile(file).check(["town"])
     with pytest.raises(ValueError, match="has 2 columns 'x'; each must have a name of its own"):
-        read_population(file, "x", HOURS, GROUPS)
+        read_population(PopulationFile(CsvFile(file), "x", GROUPS), HOURS)
 
 
 @pytest.mark.parametrize("text", ["hours;site\n3;north\n", "\ufeffhours;site;at, in\r\n3,5;north;at\r\n2,5;x;,in\r\n"])
@@ -94,7 +110,7 @@ def test_a_file_with_semicolons_is_told_so(tmp_path: Path, text: str) -> None:
     file = tmp_path / "people.csv"
     file.write_text(text)
     with pytest.raises(ValueError, match=r"; between the columns it has ';', and only commas are read$"):
-        read_population(file, "hours", HOURS, GROUPS)
+        read_population(PopulationFile(CsvFile(file), "hours", GROUPS), HOURS)
 
 
 def test_several_columns_are_several_questions(tmp_path: Path) -> None:
@@ -120,20 +136,20 @@ def test_several_columns_are_several_questions(tmp_path: Path) -> None:
 def test_groups_divide_the_rows_and_each_person_is_in_one(tmp_path: Path) -> None:
     file = tmp_path / "people.csv"
     file.write_text("hours,site\n1,north\n2, south \n3,north\n4,a=b\n9,north\n")
-    groups = read_groups(file, "site", None)
+    groups = read_groups(CsvFile(file), "site")
     assert groups == [Rows("site", "a=b"), Rows("site", "north"), Rows("site", "south")]
-    found = [read_population(file, "hours", HOURS, GROUPS, where=group) for group in groups]
+    found = [read_population(PopulationFile(CsvFile(file), "hours", GROUPS, where=group), HOURS) for group in groups]
     assert [[one.value for one in part.participants.values()] for part in found] == [[4.0], [1.0, 3.0], [2.0]]
     assert [list(part.rejected) for part in found] == [[], ["6"], []]
-    everybody = read_population(file, "hours", HOURS, GROUPS).participants
+    everybody = read_population(PopulationFile(CsvFile(file), "hours", GROUPS), HOURS).participants
     assert sorted(name for part in found for name in part.participants) == sorted(everybody)
     assert [Rows.parse(str(group)) for group in groups] == groups
     with pytest.raises(ValueError, match="it must be COLUMN=VALUE"):
         Rows.parse("north")
     with pytest.raises(ValueError, match="has site=west"):
-        read_population(file, "hours", HOURS, GROUPS, where=Rows("site", "west"))
+        read_population(PopulationFile(CsvFile(file), "hours", GROUPS, where=Rows("site", "west")), HOURS)
     with pytest.raises(ValueError, match="1 different values; groups must be"):
-        read_groups(file, "site", 1)
+        read_groups(CsvFile(file, 1), "site")
     file.write_text("hours,site\n1,north\n2, \n")
     with pytest.raises(ValueError, match=r"people\.csv: line 3: 'site' is empty; every person must be in one group"):
-        read_groups(file, "site", None)
+        read_groups(CsvFile(file), "site")

@@ -16,11 +16,11 @@ from croupier.client.rounds import fetch_signed_result, fetch_terms
 from croupier.client.submission import Participant, send
 from croupier.deploy.cli import deployment
 from croupier.deploy.operator.rounds import Operator, open_published
+from croupier.protocol.errors import Code
 from croupier.protocol.v1 import messages_pb2 as pb
-from tests.deploy.test_messages import refused
 from tests.support import in_process
 from tests.support.clients import seal_all_of
-from tests.support.command_line import Said, answer, croupier
+from tests.support.command_line import Said, answer, croupier, refused
 
 HEX = "ab" * 32
 
@@ -69,7 +69,7 @@ async def test_a_round_with_a_collector_limits_and_a_revoked_client(
         stranger = ("submit", "--value", "1", "--epsilon", "0.5", "--another-person", "--round", terms)
         assert "without --key a new one was made" in " ".join((await say(*stranger, expect=6)).stderr.split())
         said = await say(*stranger, "--token", HEX, expect=6)
-        assert said.stderr == "croupier: this token was not issued here; ask the operator for a new one\n"
+        assert said.stderr.startswith(f"croupier: {Code.UNKNOWN_TOKEN.message}")
         told = await ask("status")
         assert [one["revoked"] for one in told["services"]] == [3, 3, 0]
         said = await say("status")
@@ -83,11 +83,11 @@ async def test_a_round_with_a_collector_limits_and_a_revoked_client(
         assert said.stdout.endswith(" \\\n  ".join(command))
         assert "the result only those who have the collector's key" in " ".join(said.stdout.split())
         said = await say("round", "show", "never", expect=3)
-        assert said.stderr == "croupier: no such round here: 'never'\n"
+        assert said.stderr == f"croupier: {Code.UNKNOWN_ROUND.message}: 'never'\n"
 
         said = await say("round", "result", terms, "--wait-s", "0", expect=4)
         still_open = f"round '{terms}' is not published yet; it takes answers until its operator closes it"
-        assert f"croupier: not there yet; ask again later: {still_open}" in " ".join(said.stderr.split())
+        assert f"croupier: {Code.NOT_READY.message}: {still_open}" in " ".join(said.stderr.split())
         said = await say("round", "close", terms)
         assert said.stdout == "OPEN (too few clients: held): 1 client\n"
         held = " ".join((await say("round", "result", terms, expect=4)).stderr.split())

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from croupier.accountant.results import percent, right_at_most
+from croupier.accountant.guessing import right_at_most
 from croupier.client.submission import Participant
-from croupier.deploy.local.one_user import read_round
-from croupier.deploy.operator.overview import Known, _why_unknown, overview, watch
+from croupier.deploy.console.source import Source
+from croupier.deploy.operator.overview import TermsCache, _why_unknown, overview, watch
+from croupier.protocol.certificates import refusals_of
 from croupier.protocol.errors import Code, Refusal, SignatureError
 from croupier.protocol.manifest import RoundTerms, canonical, parse_terms
 from croupier.protocol.mechanisms import (
@@ -25,9 +26,12 @@ from croupier.protocol.mechanisms import (
     VectorTask,
 )
 from croupier.protocol.questions import Question
+from croupier.protocol.rounding import percent
+from croupier.protocol.statements import written_json
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.show.documents import round_json, terms_json
-from croupier.show.rounds import _VALUES, deadline, rounds_text, services_text, terms_text
+from croupier.show.rounds import deadline, rounds_text, services_text, terms_text
+from croupier.show.views import OverviewView, ServiceView
 from tests.support import make_kit, settings
 from tests.support.rounds import QUESTIONS, table
 
@@ -54,7 +58,7 @@ def flat(text: str) -> str:
 def test_what_a_participant_reads_of_every_mechanism(question: Question) -> None:
     said = read(terms_of(question))
     assert "randomizes your answer" not in said
-    assert question.mechanism.kind in _VALUES
+    assert f"a value for {question.mechanism.kind}" not in said  # what is said of a mechanism without words of its own
     assert max(map(len, said.splitlines())) <= 80
     assert said.startswith(f"{question.name}-0123456789ab\n")
     assert "{" not in said
@@ -186,7 +190,7 @@ def test_ids_can_be_copied_and_lines_are_short() -> None:
         round_json("gone", status(hop="DISPOSED"), None, end=int(NOW)),
         round_json("other", status(hop="DELIVERED"), None, "the chain is another"),
     ]
-    seen_all = {"services": [], "rounds": rounds}
+    seen_all: OverviewView = {"services": [], "rounds": rounds}
     lines = rounds_text(seen_all, NOW, most=2, services=True).plain.splitlines()
     assert max(map(len, lines)) <= 80
     assert lines[0] == f"{'q' * 64}-0123456789ab"
@@ -202,7 +206,8 @@ def test_ids_can_be_copied_and_lines_are_short() -> None:
 
 def test_where_services_do_not_answer_there_may_be_rounds() -> None:
     """Reproduction: "no round yet" was said of a deployment that was down."""
-    empty: dict[str, Any] = {"services": [{"service": "shuffler-1"}, {"service": "analyzer"}], "rounds": []}
+    services: list[ServiceView] = [{"service": name, "rounds": []} for name in ("shuffler-1", "analyzer")]
+    empty: OverviewView = {"services": services, "rounds": []}
     assert "no round yet" in rounds_text(empty, NOW, most=3, services=False).plain
     empty["services"][0]["problem"] = "UNAVAILABLE"
     assert "not every service answers" in rounds_text(empty, NOW, most=3, services=False).plain
@@ -211,11 +216,16 @@ def test_where_services_do_not_answer_there_may_be_rounds() -> None:
 
 
 def test_services_are_shown_with_what_is_wrong() -> None:
-    services: list[dict[str, Any]] = [
-        {"service": "shuffler-1", "health": "SERVING", "revoked": 3},
-        {"service": "accountant", "health": "SERVING", "problem": "this call is not open to you"},
-        {"service": "shuffler-2", "health": "NOT_SERVING"},
-        {"service": "analyzer", "health": "UNREACHABLE", "problem": "connection refused at 127.0.0.1:7120"},
+    services: list[ServiceView] = [
+        {"service": "shuffler-1", "rounds": [], "health": "SERVING", "revoked": 3},
+        {"service": "accountant", "rounds": [], "health": "SERVING", "problem": "this call is not open to you"},
+        {"service": "shuffler-2", "rounds": [], "health": "NOT_SERVING"},
+        {
+            "service": "analyzer",
+            "rounds": [],
+            "health": "UNREACHABLE",
+            "problem": "connection refused at 127.0.0.1:7120",
+        },
     ]
     assert services_text(services).plain.splitlines() == [
         "shuffler-1  SERVING  revoked keys and tokens: 3",
@@ -237,7 +247,7 @@ async def test_a_round_is_watched_from_open_to_published(tmp_path: Path) -> None
 
         seen = watch(at.operator, ticks())
 
-        async def look() -> dict[str, Any]:
+        async def look() -> OverviewView:
             looks.put_nowait(True)
             return await anext(seen)
 
@@ -245,6 +255,7 @@ async def test_a_round_is_watched_from_open_to_published(tmp_path: Path) -> None
         terms = await at.operator.open_round(settings(min_batch_size=3))
         (one,) = (await look())["rounds"]
         assert (one["stage"], one["num_reports"]) == ("OPEN", 0)
+        assert one["terms"] is not None
         assert one["terms"]["min_batch_size"] == 3
         await at.submit(terms, [Participant(1, 1.0)] * 3)
         (one,) = (await look())["rounds"]
@@ -268,7 +279,7 @@ async def test_of_a_round_whose_hop_1_is_away_nothing_is_said_that_is_not_known(
     async with table(tmp_path, 1) as at:
         terms = await at.operator.open_round(settings(min_batch_size=3))
         await at.submit(terms, [Participant(1, 1.0)] * 2)
-        known: Known = {}
+        known: TermsCache = {}
         await overview(at.operator, known)
         await at.inside.stop("shuffler-1")
         for before, said in (
@@ -303,17 +314,18 @@ def test_why_the_terms_of_a_round_are_not_known(there: pb.RoundStatus | None, is
 async def test_terms_are_verified_before_they_are_shown(tmp_path: Path) -> None:
     async with table(tmp_path, 1) as at:
         place, transport = at.inside.directory, at.inside.transport
+        source = Source(place, transport)
         with pytest.raises(Refusal) as none:
-            await read_round(place, transport=transport)
+            await source.terms()
         assert none.value.code is Code.NO_OPEN_ROUND
         terms = await at.operator.open_round(settings())
-        shown = await read_round(place, transport=transport)
-        assert shown == terms_json(terms) | {"state": "OPEN"}
-        assert await read_round(place, terms.round_id, transport) == shown
+        shown = await source.terms()
+        assert shown == terms_json(terms) | {"state": "OPEN", "granted": None, "refusals": []}
+        assert await source.terms(terms.round_id) == shown
         with pytest.raises(Refusal, match="no such round here"):
-            await read_round(place, "never", transport)
+            await source.terms("never")
 
-        known: Known = {}
+        known: TermsCache = {}
         other = Ed25519PrivateKey.generate().public_key().public_bytes_raw().hex()
         ours = at.operator.deployment
         entries = [
@@ -327,7 +339,30 @@ async def test_terms_are_verified_before_they_are_shown(tmp_path: Path) -> None:
         analyzer = ours.analyzer.identity
         file.write_text(file.read_text().replace(analyzer, other))
         with pytest.raises(SignatureError):
-            await read_round(place, transport=transport)
+            await source.terms()
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_a_round_that_was_refused_is_shown_with_the_reasons(tmp_path: Path) -> None:
+    """Reproduction: `round show` ended with DELIVERED at hop 1, granted or refused; only `round result` said more."""
+    async with table(tmp_path, 1) as at:
+        seen = {}
+        for most in (0.001, 3.9):
+            terms = await at.operator.open_round(settings(epsilon_max=most))
+            await at.submit(terms, [Participant(1, 1.0)] * 30)
+            _, certificate = await at.finish(terms)
+            shown = await Source(at.inside.directory, at.inside.transport).terms(terms.round_id)
+            assert shown["granted"] == certificate.granted
+            assert shown["refusals"] == written_json(refusals_of(certificate))
+            seen[shown["granted"]] = terms_text(shown, NOW).plain
+            await at.inside.stop("analyzer")
+            shown = await Source(at.inside.directory, at.inside.transport).terms(terms.round_id)
+            assert (shown["granted"], shown["refusals"]) == (None, [])
+            await at.inside.start("analyzer")
+        assert "The accountant has refused this round" in seen[False]
+        assert "certified epsilon must be at most 0.001" in seen[False]
+        assert "refused" not in seen[True]
 
 
 def test_what_is_promised_before_people_answer_is_rounded_up() -> None:

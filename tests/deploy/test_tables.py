@@ -16,29 +16,25 @@ from croupier.accountant.mechanisms.hemisphere import HemisphereMechanism
 from croupier.accountant.mechanisms.laplace import LaplaceMechanism
 from croupier.accountant.mechanisms.record_gaussian import RecordGaussian
 from croupier.accountant.mechanisms.registry import as_randomizer
-from croupier.accountant.plain_words import plain
-from croupier.accountant.results import Grade, Guarantee, round_up
+from croupier.accountant.results import Grade, Guarantee
 from croupier.accountant.service.ledger import Spent
-from croupier.accountant.service.round_certificate import HONEST_ACCOUNTANT, genuine_roster
-from croupier.analyzer.estimators import DEPENDENT_BUDGETS
-from croupier.client.published import publication_json
 from croupier.deploy.local.demo import published_at_random
 from croupier.deploy.local.fleet import FleetOutcome
 from croupier.deploy.local.rounds import RoundOutcome
 from croupier.deploy.local.users import FleetReport
+from croupier.protocol.codes import Assumption, Method, Note
+from croupier.protocol.rounding import round_up
+from croupier.protocol.statements import Statement, joined, messages_of, state, written_json
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.show.demonstration import PLANNED, composition_lines, privacy_cost_table
 from croupier.show.documents import spent_json
 from croupier.show.estimates import answers_table, estimates_table, merging_line, remarks, result_remarks
-from croupier.show.tables import (
-    PLANNED,
-    certificate_table,
-    counted,
-    privacy_cost_table,
-    spent_table,
-    together_lines,
-)
+from croupier.show.ledger import spent_table
+from croupier.show.published import publication_json
+from croupier.show.tables import certificate_table, counted
+from tests.support.statements import codes
 
-NOTHING = Guarantee(0.0, 0.0, Grade.CERTIFIED, "no round")
+NOTHING = Guarantee(0.0, 0.0, Grade.CERTIFIED, (state(Method.NO_ROUND),))
 
 
 def shown(certificate: dict[str, Any]) -> str:
@@ -48,46 +44,44 @@ def shown(certificate: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("replaced", "expected"),
+    ("added", "expected"),
     [
-        ("", "one shuffler's order secret, at most 3"),
-        ("the first shuffler is honest: it", "an honest first shuffler, at most 3"),
-        (genuine_roster(3), "a genuine roster, at most 3"),
-        (HONEST_ACCOUNTANT, "an honest accountant, at most 3"),
+        ([], "one shuffler's order secret, at most 3"),
+        ([state(Assumption.HONEST_FIRST_SHUFFLER)], "an honest first shuffler, at most 3"),
+        ([state(Assumption.GENUINE_ROSTER, dishonest=3)], "a genuine roster, at most 3"),
+        ([state(Assumption.HONEST_ACCOUNTANT)], "an honest accountant, at most 3"),
+        ([state(Assumption.STATED_BY_EARLIER_VERSION)], "what an earlier version of croupier has stated"),
     ],
 )
-def test_the_headline_says_which_parties_must_be_honest(replaced: str, expected: str) -> None:
+def test_the_headline_says_which_parties_must_be_honest(added: list[Statement[Assumption]], expected: str) -> None:
     users = Budgets.from_tiers([(1.0, 100)])
     certificate = certify(users, HemisphereMechanism(dimension=3), delta=1e-3, dishonest=3).to_json()
     assert "one shuffler's order secret, no dishonest client " in shown(certificate | {"dishonest": 0})
-    if replaced:
-        certificate["assumptions"].append(replaced)
+    certificate["assumptions"] += written_json(added)
     assert expected in shown(certificate)
 
 
 @pytest.mark.parametrize(
-    ("randomizer", "of_a_round"),
+    "randomizer",
     [
-        (as_randomizer("rr"), "rr"),
-        (as_randomizer("krr(k=3)"), "krr(k=3)"),
-        (LaplaceMechanism(lattice=100), "laplace(lattice=100)"),
-        (HemisphereMechanism(dimension=3), "hemisphere"),  # for which the dimension makes no difference
+        as_randomizer("rr"),
+        as_randomizer("krr(k=3)"),
+        LaplaceMechanism(lattice=100),
+        HemisphereMechanism(dimension=3),
     ],
-    ids=lambda one: one if isinstance(one, str) else "",
+    ids=lambda one: str(one.kind),
 )
-def test_a_certificate_says_which_randomizer_it_is_for(randomizer: Randomizer, of_a_round: str) -> None:
+def test_a_certificate_says_which_randomizer_it_is_for(randomizer: Randomizer) -> None:
     """It stood in --json alone, and of a round among its assumptions."""
-    certificate = certify({1.0: 100}, randomizer, delta=1e-3).to_json()
-    assert f" {randomizer.name}: {certificate['method']}; numerical slack" in " ".join(shown(certificate).split())
-    del certificate["randomizer"]  # as a round's
-    assert f" {of_a_round}: {certificate['method']}; numerical slack" in " ".join(shown(certificate).split())
-    certificate["assumptions"] = []
-    assert " unknown randomizer: " in shown(certificate)
+    found = certify({1.0: 100}, randomizer, delta=1e-3)
+    text = " ".join(shown(found.to_json()).split())
+    assert f" {randomizer.name}: {joined(found.method)}; numerical slack" in text
+    assert " unknown randomizer: " in shown(found.to_json() | {"randomizer": ""})  # of an earlier version
 
 
 def test_the_document_of_a_rounds_certificate_names_the_manifest() -> None:
     """It could not be told from it what had been asked under the round's name."""
-    result = publication_json(pb.Publication(), pb.Certificate(manifest_hash=b"\x01\xab"))
+    result = publication_json(pb.Publication(), pb.Certificate(schema=1, round_id="q", manifest_hash=b"\x01\xab"))
     assert result["certificate"]["manifest_hash"] == "01ab"
 
 
@@ -106,10 +100,6 @@ def test_large_numbers_are_grouped_wherever_people_read_them() -> None:
     for expected in ("9,000 users of local ε 0.5", "1,000 users of local ε 2", "at most 1,000 dishonest clients"):
         assert expected in text
     assert (counted(1, "round"), counted(12345, "round")) == ("1 round", "12,345 rounds")
-    assert "At most 1,000 of the other people" in plain(
-        "at most 1000 of the other clients are dishonest, lie or collude"
-    )
-    assert "Of 12,000 people at least 10,000 answer" in plain("at least 10000 of 12000 clients answer, each once")
     report = FleetReport(codes=Counter({"SUBMISSION_CODE_ACCEPTED": 10_000}))
     assert FleetOutcome("r", report, {}, 2000).summary() == (
         "round r: of 10,000 rows 10,000 ACCEPTED; 2,000 values clamped to the interval"
@@ -125,8 +115,8 @@ def test_what_colluders_leave_is_of_the_largest_budget_allowed() -> None:
 
 
 def test_merged_tiers_are_shown_with_what_they_do_to_an_estimate() -> None:
-    certificate = pb.Certificate(epsilon=0.2, delta=1e-6, grade="CERTIFIED", merged_below=5)
-    certificate.tiers.add(local_epsilon=2.0, count=60, epsilon=0.2)
+    certificate = pb.Certificate(schema=1, round_id="q", epsilon=0.2, delta=1e-6, grade="CERTIFIED", merged_below=5)
+    tier = certificate.tiers.add(local_epsilon=2.0, count=60, epsilon=0.2, up_to=True)
     publication = pb.Publication(merging_bias=0.01234)
     publication.values.add(estimate=0.5)
     result = publication_json(publication, certificate)
@@ -135,7 +125,7 @@ def test_merged_tiers_are_shown_with_what_they_do_to_an_estimate() -> None:
         "budgets used by fewer than 5 clients are counted with larger ones; this moves an estimate by at most 0.0124, "
         "which intervals allow for"
     )
-    certificate.merged_below, publication.merging_bias = 0, 0.0
+    certificate.merged_below, publication.merging_bias, tier.up_to = 0, 0.0, False
     result = publication_json(publication, certificate)
     assert "60 users of local ε 2 " in shown(result["certificate"])
     assert (result["merging_bias"], merging_line(result)) == (None, "")
@@ -143,7 +133,7 @@ def test_merged_tiers_are_shown_with_what_they_do_to_an_estimate() -> None:
 
 def test_a_result_whose_delta_protects_nobody_says_so() -> None:
     """Reproduction: `certify` and `explain` did, and `round result` printed CERTIFIED without a word."""
-    certificate = pb.Certificate(epsilon=0.2, delta=0.05, grade="CERTIFIED", num_users=25)
+    certificate = pb.Certificate(schema=1, round_id="q", epsilon=0.2, delta=0.05, grade="CERTIFIED", num_users=25)
     (said,) = result_remarks(publication_json(pb.Publication(), certificate))
     assert said.startswith("Beware: δ = 0.05 is not below one in the number of people, 0.04.")
     certificate.delta = 1e-6
@@ -196,12 +186,12 @@ def test_what_several_rounds_cost_together_is_said_with_what_it_rests_on() -> No
         "ledger_rounds": 1,
         "ledger": cost(1, 1e-6),
     }
-    assert together_lines({"together": together}) == []
+    assert composition_lines({"together": together}) == []
     together |= {"rounds": 2, "ledger_rounds": 2, "person": cost(1.23456, 2e-6)}
-    (said,) = together_lines({"together": together})
+    (said,) = composition_lines({"together": together})
     assert said.endswith(f"in each with the budget that costs most: ε 1.235 at δ = 2e-06, CERTIFIED. {PLANNED}")
     together |= {"group_by": "site", "ledger_rounds": 6, "ledger": cost(None, 6e-6)}
-    person, rests, ledger = together_lines({"together": together})
+    person, rests, ledger = composition_lines({"together": together})
     assert person.endswith(PLANNED)
     assert person.startswith("One person in the 2 rounds of a group, the group and the budgets that cost most: ε 1.235")
     assert "not their site: who is in which group is public" in rests
@@ -218,7 +208,7 @@ def test_the_headline_of_one_record_does_not_read_like_that_of_a_user() -> None:
 
 def published(**changed: Any) -> dict[str, Any]:
     """A published share of .3, as JSON."""
-    certificate = pb.Certificate(epsilon=0.2, delta=1e-6, grade="CERTIFIED", num_users=25)
+    certificate = pb.Certificate(schema=1, round_id="q", epsilon=0.2, delta=1e-6, grade="CERTIFIED", num_users=25)
     publication = pb.Publication(confidence_level=0.95, precision=pb.PRECISION_USABLE)
     publication.values.add(
         estimate=0.3,
@@ -247,7 +237,7 @@ def test_a_result_has_intervals_for_its_people_and_for_their_population() -> Non
         assert "one 95 % interval in 20 misses the truth; 'population' is the one that these people are drawn" in text
     old = pb.Publication(confidence_level=0.95)
     old.values.add(estimate=0.3, confidence_interval=pb.Interval(low=0.2, high=0.4))
-    text = text_of(estimates_table(publication_json(old, pb.Certificate())))  # of an earlier version
+    text = text_of(estimates_table(publication_json(old, pb.Certificate(round_id="q"))))  # of an earlier version
     assert "[0.2, 0.4]" in text
     assert "interval: population" not in text
 
@@ -272,7 +262,8 @@ def test_a_demonstration_warns_of_nothing_that_cannot_be_so() -> None:
     verbose = text_of(privacy_cost_table({"questions": [question]}, verbose=True))
     assert ("GSPA" in plain_table, "1,234" in plain_table) == (False, False)
     assert ("GSPA Thm 2 says (no guarantee)" in verbose, "1,234" in verbose) == (True, True)
-    publication = pb.Publication(notes=[DEPENDENT_BUDGETS, "another note"])
+    notes = [state(Note.DEPENDENT_BUDGETS), state(Note.TIERS_SCALED, reports=3, budgets=4)]
+    publication = pb.Publication(notes=messages_of(notes))
     publication.values.add(estimate=0.5)
-    document = published_at_random(RoundOutcome(publication, pb.Certificate(), {}, [], 0.0, 0.0))
-    assert document["notes"] == ["another note"]
+    document = published_at_random(RoundOutcome(publication, pb.Certificate(schema=1, round_id="q"), {}, [], 0.0, 0.0))
+    assert codes(document["notes"]) == [Note.TIERS_SCALED]

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from croupier.deploy.node.serve import RunningService
-from croupier.runtime import delivery, transaction
+from croupier.runtime import lane_sender
+from croupier.runtime.rows import shredding
 from tests.faults.faulty_store import SMALL_CHUNK_BYTES, SMALL_PIECE_BYTES, FaultyStore, Orders, ShiftedClock, Trap
 from tests.faults.listener import ROOMS, Listener
 
@@ -66,8 +67,8 @@ def main(name: str, site: Path) -> None:
     listener = Listener(lambda line: _append(site / COMPLAINTS_FILE, json.dumps(line)))
     for logger in (*ROOMS, "asyncio"):
         logging.getLogger(logger).addHandler(listener)
-    delivery._CHUNK_BYTES = SMALL_CHUNK_BYTES
-    transaction._PIECE_BYTES = SMALL_PIECE_BYTES
+    lane_sender._CHUNK_BYTES = SMALL_CHUNK_BYTES
+    shredding._PAGE_BYTES = SMALL_PIECE_BYTES
     asyncio.run(_serve(name, site))
 
 

@@ -20,14 +20,12 @@ import sqlalchemy as sa
 
 from croupier.protocol.errors import Code, Refusal
 from croupier.runtime.clock import Clock, SystemClock
+from croupier.runtime.steps import StoreStep
 from croupier.runtime.store import Store
 from croupier.runtime.transaction import Transaction
 
 __all__ = [
     "ACTIONS",
-    "ERASE_LOG",
-    "FORGET_A_PIECE",
-    "PROGRESS_POINT",
     "SMALL_CHUNK_BYTES",
     "SMALL_PIECE_BYTES",
     "Action",
@@ -46,12 +44,8 @@ SMALL_CHUNK_BYTES = 1000
 """A few ciphertexts; with this lanes have several chunks, as those of large rounds have."""
 SMALL_PIECE_BYTES = 2000
 """A chunk or two; with this a round is forgotten in several transactions."""
-FORGET_A_PIECE = "forget a piece"
-ERASE_LOG = "erase the log"
-PROGRESS_POINT = "keep the progress"
-"""What hop 1 has committed then is what it has acknowledged of a sequential round."""
 _PROGRESS = "SELECT content FROM documents WHERE kind = 'sequential-progress'"
-_SENDS, _NO_LIMIT = "read a lane to send", 1 << 30
+_NO_LIMIT = 1 << 30
 _SECRETS = """
     SELECT ciphertexts FROM chunks WHERE ciphertexts IS NOT NULL
     UNION ALL SELECT content FROM opened
@@ -120,10 +114,10 @@ class FaultyStore(Store):
         except Killed:
             return await _for_ever()
 
-    async def erase(self) -> None:
+    async def shred(self) -> None:
         try:
             self._orders()
-            await super().erase()
+            await super().shred()
         except Killed:
             await _for_ever()
 
@@ -154,7 +148,7 @@ class FaultyStore(Store):
             result = work(tx)
             self._orders()  # a service that has died meanwhile does not commit
             self._note(point, tx.connection)
-            if point == PROGRESS_POINT:
+            if point == StoreStep.KEEP_PROGRESS:  # what hop 1 has acknowledged of a sequential round
                 kept.extend(document for (document,) in _ask(tx.connection, _PROGRESS))
             if action == "kill before":
                 self._die()
@@ -169,14 +163,16 @@ class FaultyStore(Store):
             raise Refusal(Code.STORE_FAILED, "(ordered)")
         return result
 
-    def _erase(self) -> None:
-        action = self._meet(ERASE_LOG)
+    def _shred(self) -> None:
+        action = self._meet(StoreStep.SHRED_LOG)
         if action == "kill before":
             self._die()
         if action == "fail":
-            with self._errors(ERASE_LOG):
-                raise sa.exc.OperationalError(ERASE_LOG, None, RuntimeError("the disk is out of reach (ordered)"))
-        super()._erase()
+            with self._errors(StoreStep.SHRED_LOG):
+                raise sa.exc.OperationalError(
+                    StoreStep.SHRED_LOG, None, RuntimeError("the disk is out of reach (ordered)")
+                )
+        super()._shred()
         if action == "kill after":
             self._die()
 
@@ -189,7 +185,7 @@ class FaultyStore(Store):
                     self._witness(f"secret - {blob[start : start + 24].hex()}")
         here = "SELECT round_id, direction, lane, chunk_index, chunk_count, digest FROM chunks"
         for *place, digest in _ask(connection, here):
-            if place[1] == "in" or point == _SENDS:
+            if place[1] == "in" or point == StoreStep.READ_CHUNK_TO_SEND:
                 line = f"chunk {'/'.join(map(str, place))} {digest.hex()}"
                 if line.encode() not in self._known:
                     self._known.add(line.encode())

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from croupier.runtime import round_driver, store
+from croupier.runtime import round_engine, store
 
 __all__ = ["ROOMS", "SERVICE", "Listener", "LogTail", "listening"]
 
@@ -29,7 +29,7 @@ class Listener(logging.Handler):
         if record.name == store.__name__:
             return  # the failures of the store are ordered
         kind = record.exc_info[0].__name__ if record.exc_info and record.exc_info[0] else ""
-        if record.name == round_driver.__name__ and kind in ("AioRpcError", "OperationalError"):
+        if record.name == round_engine.__name__ and kind in ("AioRpcError", "OperationalError"):
             return  # a step that failed for the network or the disk: ordered too, and tried again
         self._report(f"{record.name}: {record.getMessage()}")
         if record.exc_info:

@@ -29,6 +29,7 @@ from tests.faults.schedules import (
     Close,
     Different,
     EndAsking,
+    Event,
     Expect,
     Fault,
     Kill,
@@ -38,7 +39,6 @@ from tests.faults.schedules import (
     Restart,
     Rotate,
     Schedule,
-    Step,
     Submit,
     Tamper,
     Trouble,
@@ -190,7 +190,7 @@ class Game:
 
     # ------------------------------------------------------------- steps
 
-    async def step(self, number: int, step: Step) -> None:
+    async def step(self, number: int, step: Event) -> None:
         world = self.world
         known = [attempt for attempt in self.attempts if attempt.authentic]
         sealed = [attempt for attempt in known if attempt.submission is not None]

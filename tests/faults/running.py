@@ -14,7 +14,8 @@ from pathlib import Path
 from unittest import mock
 
 from croupier.deploy.operator.keys import make_deployment
-from croupier.runtime import delivery, transaction
+from croupier.runtime import lane_sender
+from croupier.runtime.rows import shredding
 from croupier.runtime.store import Store
 from tests.faults.faulty_store import SMALL_CHUNK_BYTES, SMALL_PIECE_BYTES
 from tests.faults.oracle import Violation
@@ -113,8 +114,8 @@ def run_in_memory(schedule: Schedule) -> Testimony:
     """
     with (
         tempfile.TemporaryDirectory(prefix="croupier-") as root,
-        mock.patch.object(delivery, "_CHUNK_BYTES", SMALL_CHUNK_BYTES),
-        mock.patch.object(transaction, "_PIECE_BYTES", SMALL_PIECE_BYTES),
+        mock.patch.object(lane_sender, "_CHUNK_BYTES", SMALL_CHUNK_BYTES),
+        mock.patch.object(shredding, "_PAGE_BYTES", SMALL_PIECE_BYTES),
     ):
         return play_in(InMemoryWorld(deployed(own_hosts(schedule.hops)), Path(root)), schedule)
 
@@ -123,8 +124,8 @@ def run_in_process(schedule: Schedule) -> Testimony:
     """The same over TLS and in real time."""
     with (
         tempfile.TemporaryDirectory(prefix="croupier-") as root,
-        mock.patch.object(delivery, "_CHUNK_BYTES", SMALL_CHUNK_BYTES),
-        mock.patch.object(transaction, "_PIECE_BYTES", SMALL_PIECE_BYTES),
+        mock.patch.object(lane_sender, "_CHUNK_BYTES", SMALL_CHUNK_BYTES),
+        mock.patch.object(shredding, "_PAGE_BYTES", SMALL_PIECE_BYTES),
     ):
         return play_in(InProcessWorld(deployed(own_hosts(schedule.hops)), Path(root)), schedule)
 

@@ -11,7 +11,8 @@ from typing import Literal
 
 from hypothesis import strategies as st
 
-from tests.faults.faulty_store import ACTIONS, ERASE_LOG, FORGET_A_PIECE, Action
+from croupier.runtime.steps import StoreStep
+from tests.faults.faulty_store import ACTIONS, Action
 from tests.faults.links import LinkState
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "Close",
     "Different",
     "EndAsking",
+    "Event",
     "Expect",
     "Fault",
     "Kill",
@@ -30,7 +32,7 @@ __all__ = [
     "Restart",
     "Rotate",
     "Schedule",
-    "Step",
+    "StoreStep",
     "Submit",
     "Tamper",
     "Trouble",
@@ -43,78 +45,79 @@ __all__ = [
 
 CLIENTS = "clients"
 _COMMON = (
-    "prepare the round",
-    "read the keys to check the terms",
-    "note the manifest that is signed",
-    "find the round to open",
-    "open the round",
-    "read where the round stands",
-    "end rounds that were never opened",
+    StoreStep.PREPARE_ROUND,
+    StoreStep.READ_KEYS_TO_CHECK_TERMS,
+    StoreStep.KEEP_SIGNED_MANIFEST,
+    StoreStep.FIND_ROUND_TO_OPEN,
+    StoreStep.OPEN_ROUND,
+    StoreStep.READ_STATE,
+    StoreStep.END_UNOPENED_ROUNDS,
 )
 _LANES = (
-    "find what is not opened",
-    "read the keys to open",
-    "read the keys to look at a lane",
-    "read what was opened",
+    StoreStep.FIND_UNOPENED_CHUNKS,
+    StoreStep.READ_KEYS_OF_RECORDS,
+    StoreStep.READ_RECORDS,
 )
-_ERASURE = (FORGET_A_PIECE, ERASE_LOG)
+_ERASURE = (StoreStep.SHRED_PAGE, StoreStep.SHRED_LOG)
 _RECEIVER = (
-    "read the terms",
-    "take a chunk",
-    "find the round that is handed over",
-    "take the batch over",
-    "measure a lane that came",
-    "read a lane that came",
-    "keep what was opened",
+    StoreStep.READ_TERMS,
+    StoreStep.TAKE_CHUNK,
+    StoreStep.FIND_ROUND_HANDED_OVER,
+    StoreStep.TAKE_OVER_BATCH,
+    StoreStep.MEASURE_RECEIVED_LANE,
+    StoreStep.READ_RECEIVED_CHUNK,
+    StoreStep.READ_KEYS_TO_OPEN,
+    StoreStep.KEEP_RECORDS,
     *_LANES,
     *_ERASURE,
 )
 _SHUFFLER = (
-    "begin to mix",
-    "keep a part of the mixed batch",
-    "read earlier commitments",
-    "keep the mixed batch",
-    "read the commitments to deliver",
-    "measure a lane to send",
-    "read a lane to send",
-    "finish the delivery",
+    StoreStep.BEGIN_TO_MIX,
+    StoreStep.KEEP_MIXED_PART,
+    StoreStep.READ_EARLIER_COMMITMENTS,
+    StoreStep.KEEP_MIXED_BATCH,
+    StoreStep.READ_COMMITMENTS_TO_DELIVER,
+    StoreStep.MEASURE_LANE_TO_SEND,
+    StoreStep.READ_CHUNK_TO_SEND,
+    StoreStep.FINISH_DELIVERY,
 )
 _ADMISSION = (
-    "read the roster",
-    "register clients",
-    "read who has submitted",
-    "admit submissions",
+    StoreStep.READ_ROSTER,
+    StoreStep.REGISTER_CLIENTS,
+    StoreStep.READ_ADMITTED_CLIENTS,
+    StoreStep.ADMIT_SUBMISSIONS,
 )
 _HOP_1 = (
-    "read the terms",
+    StoreStep.READ_TERMS,
+    StoreStep.READ_KEYS_TO_ADMIT,
     *_ADMISSION,
-    "close admission",
+    StoreStep.CLOSE_ADMISSION,
     *_LANES,
     *_ERASURE,
 )
 _ACCOUNTANT = (
     *_ADMISSION,
-    "read the ticket keys",
-    "measure the tickets of the reports",
-    "count the tickets",
-    "read the commitments",
-    "enter the certificate",
-    "read the certificate to grant",
-    "read the release key",
-    "finish the grant",
+    StoreStep.READ_TICKET_KEYS,
+    StoreStep.MEASURE_REPORT_TICKETS,
+    StoreStep.COUNT_TICKETS,
+    StoreStep.READ_COMMITMENTS,
+    StoreStep.ENTER_CERTIFICATE,
+    StoreStep.READ_CERTIFICATE_TO_GRANT,
+    StoreStep.READ_RELEASE_KEY,
+    StoreStep.FINISH_GRANT,
 )
 _ANALYZER = (
-    "keep the opened batch",
-    "measure a lane to send",
-    "read a lane to send",
-    "read what has no ticket",
-    "keep the grant",
-    "read the certificate",
-    "read the keys to open reports",
-    "publish",
-    "show the result",
+    StoreStep.KEEP_OPENED_BATCH,
+    StoreStep.MEASURE_LANE_TO_SEND,
+    StoreStep.READ_CHUNK_TO_SEND,
+    StoreStep.READ_REPORTS_WITHOUT_TICKET,
+    StoreStep.KEEP_GRANT,
+    StoreStep.READ_CERTIFICATE,
+    StoreStep.READ_KEYS_TO_OPEN_REPORTS,
+    StoreStep.PUBLISH,
+    StoreStep.SHOW_RESULT,
 )
-POINTS: dict[str, tuple[str, ...]] = {
+POINTS: dict[str, tuple[StoreStep, ...]] = {
     "first hop": (*_COMMON, *_HOP_1, *_SHUFFLER),
     "hop": (*_COMMON, *_RECEIVER, *_SHUFFLER),
     "accountant": (*_COMMON, *_RECEIVER, *_ACCOUNTANT),
@@ -123,42 +126,42 @@ POINTS: dict[str, tuple[str, ...]] = {
 """Every transaction of a round, by role."""
 
 
-SEQUENTIAL_POINTS: dict[str, tuple[str, ...]] = {
+SEQUENTIAL_POINTS: dict[str, tuple[StoreStep, ...]] = {
     "first hop": (
-        "find who may attend",
-        "read what a stream has missed",
-        "read order and progress",
-        "keep the progress",
-        "keep the last progress",
-        "sign the sequential report",
-        "read the sequential report",
-        "finish the sequential part",
+        StoreStep.FIND_WHO_MAY_ATTEND,
+        StoreStep.READ_STATE_FOR_STREAM,
+        StoreStep.READ_ORDER_AND_PROGRESS,
+        StoreStep.KEEP_PROGRESS,
+        StoreStep.KEEP_LAST_PROGRESS,
+        StoreStep.SIGN_SEQUENTIAL_REPORT,
+        StoreStep.READ_SEQUENTIAL_REPORT,
+        StoreStep.FINISH_SEQUENTIAL_PART,
     ),
     "hop": (
-        "read the keys to relay",
-        "keep the sequential report",
-        "read the sequential report",
-        "finish the sequential part",
+        StoreStep.READ_KEYS_TO_RELAY,
+        StoreStep.KEEP_SEQUENTIAL_REPORT,
+        StoreStep.READ_SEQUENTIAL_REPORT,
+        StoreStep.FINISH_SEQUENTIAL_PART,
     ),
     "accountant": (
-        "keep the sequential report",
-        "read what the sequential part came to",
-        "amend the ledger",
-        "finish the last certificate",
-        "show the certificate",
+        StoreStep.KEEP_SEQUENTIAL_REPORT,
+        StoreStep.READ_SEQUENTIAL_OUTCOME,
+        StoreStep.AMEND_LEDGER,
+        StoreStep.FINISH_LAST_CERTIFICATE,
+        StoreStep.SHOW_CERTIFICATE,
     ),
     "analyzer": (
-        "begin the sequential part",
-        "find the round of an answer",
-        "read the answer keys",
-        "learn from an answer",
-        "read the model",
+        StoreStep.BEGIN_SEQUENTIAL_PART,
+        StoreStep.FIND_ROUND_OF_ANSWER,
+        StoreStep.READ_ANSWER_KEYS,
+        StoreStep.LEARN_FROM_ANSWER,
+        StoreStep.READ_MODEL,
     ),
 }
 """What a sequential round has besides."""
 
 
-def point_names(service: str, *, sequential: bool = False) -> tuple[str, ...]:
+def point_names(service: str, *, sequential: bool = False) -> tuple[StoreStep, ...]:
     """Returns the commit points of a service in a round, or those that only a sequential round has."""
     role = {"shuffler-1": "first hop", "accountant": "accountant", "analyzer": "analyzer"}
     return (SEQUENTIAL_POINTS if sequential else POINTS)[role.get(service, "hop")]
@@ -227,7 +230,7 @@ class Fault:
     """Something happens at a commit point of a service; a killed service comes back after `down` more steps."""
 
     service: str
-    point: str
+    point: StoreStep
     action: Action
     nth: int = 1
     down: int = 0
@@ -293,7 +296,7 @@ class Expect:
     state: str
 
 
-Step = (
+Event = (
     Expect
     | Submit
     | Repeat
@@ -325,18 +328,61 @@ class Schedule:
     deadline: bool = False
     closed_by: Literal["operator", "clock"] = "operator"
     opening: tuple[Fault, ...] = ()
-    steps: tuple[Step, ...] = ()
+    steps: tuple[Event, ...] = ()
     sequential: bool = False
 
 
 _INDEX = st.integers(0, 7)
 
 
-def _points(service: str, sequential: bool) -> st.SearchStrategy[str]:
-    """Draws steps of a round, which have a name, more often than the mere reading and bookkeeping in a lambda."""
+_READING = frozenset(
+    {
+        StoreStep.READ_KEYS_TO_CHECK_TERMS,
+        StoreStep.FIND_ROUND_TO_OPEN,
+        StoreStep.READ_STATUS,
+        StoreStep.READ_TERMS,
+        StoreStep.READ_STATE,
+        StoreStep.FIND_OVERDUE_ROUNDS,
+        StoreStep.FIND_OLD_ROUNDS,
+        StoreStep.FIND_ROUND_HANDED_OVER,
+        StoreStep.READ_RECEIVED_CHUNK,
+        StoreStep.FIND_UNOPENED_CHUNKS,
+        StoreStep.READ_KEYS_TO_OPEN,
+        StoreStep.READ_KEYS_OF_RECORDS,
+        StoreStep.READ_RECORDS,
+        StoreStep.READ_CHUNK_TO_SEND,
+        StoreStep.READ_ROSTER,
+        StoreStep.READ_ADMITTED_CLIENTS,
+        StoreStep.FIND_ROUND_FOR_CLIENT,
+        StoreStep.READ_KEYS_TO_ADMIT,
+        StoreStep.READ_EARLIER_COMMITMENTS,
+        StoreStep.READ_COMMITMENTS_TO_DELIVER,
+        StoreStep.READ_INCLUSION_LIST,
+        StoreStep.FIND_WHO_MAY_ATTEND,
+        StoreStep.READ_STATE_FOR_STREAM,
+        StoreStep.READ_ORDER_AND_PROGRESS,
+        StoreStep.READ_SEQUENTIAL_REPORT,
+        StoreStep.READ_KEYS_TO_RELAY,
+        StoreStep.READ_TICKET_KEYS,
+        StoreStep.READ_COMMITMENTS,
+        StoreStep.READ_CERTIFICATE_TO_GRANT,
+        StoreStep.READ_RELEASE_KEY,
+        StoreStep.READ_SEQUENTIAL_OUTCOME,
+        StoreStep.READ_CERTIFICATE,
+        StoreStep.READ_REPORTS_WITHOUT_TICKET,
+        StoreStep.READ_KEYS_TO_OPEN_REPORTS,
+        StoreStep.FIND_ROUND_OF_ANSWER,
+        StoreStep.READ_ANSWER_KEYS,
+        StoreStep.READ_MODEL,
+    }
+)
+"""Steps that change nothing."""
+
+
+def _points(service: str, sequential: bool) -> st.SearchStrategy[StoreStep]:
+    """Draws steps that change something more often than those that only read."""
     names = point_names(service) + (point_names(service, sequential=True) * 3 if sequential else ())
-    steps = [name for name in names if not name.startswith(("read ", "find "))]
-    return st.one_of(st.sampled_from(steps), st.sampled_from(names))
+    return st.one_of(st.sampled_from([name for name in names if name not in _READING]), st.sampled_from(names))
 
 
 def _faults(hops: int, sequential: bool = False) -> st.SearchStrategy[Fault]:
@@ -352,7 +398,7 @@ def _faults(hops: int, sequential: bool = False) -> st.SearchStrategy[Fault]:
     )
 
 
-def _steps(hops: int) -> st.SearchStrategy[Step]:
+def _steps(hops: int) -> st.SearchStrategy[Event]:
     anyone = st.sampled_from(services(hops))
     part: st.SearchStrategy[Literal["envelope", "signature"]] = st.sampled_from(("envelope", "signature"))
     state: st.SearchStrategy[LinkState] = st.sampled_from(("open", "cut", "stalled"))
@@ -387,10 +433,10 @@ def schedules(max_steps: int = 14) -> st.SearchStrategy[Schedule]:
         ((False, "operator"), (True, "operator"), (True, "clock"))
     )
 
-    def steps(hops: int) -> st.SearchStrategy[list[Step]]:
+    def steps(hops: int) -> st.SearchStrategy[list[Event]]:
         """Half of them close the round on the way, so that what follows meets it while it is mixed and certified."""
         some = st.lists(_steps(hops), max_size=max_steps // 2)
-        closing: st.SearchStrategy[list[Step]] = st.builds(
+        closing: st.SearchStrategy[list[Event]] = st.builds(
             lambda before, faults, after: [*before, Submit(2), *faults, Close(), *after],
             some,
             st.lists(_faults(hops), max_size=3),
@@ -411,10 +457,10 @@ def schedules(max_steps: int = 14) -> st.SearchStrategy[Schedule]:
 def sequential_schedules(max_steps: int = 10) -> st.SearchStrategy[Schedule]:
     """Returns a strategy for sequential rounds, which are attended, asked and ended while the steps are taken."""
 
-    def steps(hops: int) -> st.SearchStrategy[list[Step]]:
+    def steps(hops: int) -> st.SearchStrategy[list[Event]]:
         anyone = st.sampled_from(services(hops))
         state: st.SearchStrategy[LinkState] = st.sampled_from(("open", "cut", "stalled"))
-        step: st.SearchStrategy[Step] = st.one_of(
+        step: st.SearchStrategy[Event] = st.one_of(
             _faults(hops, sequential=True),
             _faults(hops, sequential=True),
             st.builds(Kill, anyone, st.integers(0, 3)),

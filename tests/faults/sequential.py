@@ -25,13 +25,14 @@ from croupier.deploy.local.users import run_fleet
 from croupier.deploy.operator.rounds import RoundSettings
 from croupier.protocol.errors import Refusal, SignatureError
 from croupier.protocol.identity import sign_answer
+from croupier.protocol.names import Digest
 from croupier.protocol.v1 import messages_pb2 as pb
 from tests.faults.oracle import Violation
 from tests.faults.play import Game
-from tests.faults.schedules import Step
+from tests.faults.schedules import Event
 from tests.faults.worlds import InProcessWorld
-from tests.sequential.support import DIMENSION, Person, task
 from tests.support import Threads
+from tests.support.sequential import DIMENSION, Person, task
 
 __all__ = ["SequentialGame"]
 
@@ -80,7 +81,7 @@ class SequentialGame(Game):
         self.closing = asyncio.create_task(self.close_round(_BOUND_S))
         self.taking = asyncio.create_task(self.take(outbox))
 
-    def sign(self, manifest_hash: bytes, report: bytes, answer_key: bytes) -> bytes:
+    def sign(self, manifest_hash: Digest, report: bytes, answer_key: bytes) -> bytes:
         """Signs an answer as clients do, and keeps it."""
         if self.made.setdefault(answer_key, report) != report:
             raise Violation("a client has made a second report")
@@ -105,7 +106,7 @@ class SequentialGame(Game):
                     raise
                 await asyncio.sleep(_STEP_S)
 
-    async def step(self, number: int, step: Step) -> None:
+    async def step(self, number: int, step: Event) -> None:
         await super().step(number, step)
         await asyncio.sleep(_STEP_S)
         await self.revive()

@@ -19,7 +19,8 @@ import pytest
 
 from croupier.deploy.node.serve import RunningService
 from croupier.deploy.operator.keys import make_deployment
-from croupier.runtime import round_driver
+from croupier.runtime import round_engine
+from croupier.runtime.steps import StoreStep
 from croupier.runtime.store import Store
 from croupier.runtime.transaction import Transaction
 from croupier.runtime.workers import WorkerPool
@@ -33,7 +34,7 @@ from tests.faults.worlds import InProcessWorld
 # Everything that starts and ends: services killed, stopped and dead at a commit; links cut; callers who hang up.
 EVENTFUL = Schedule(
     hops=2,
-    opening=(Fault("accountant", "find the round to open", "kill before"),),
+    opening=(Fault("accountant", StoreStep.FIND_ROUND_TO_OPEN, "kill before"),),
     steps=(
         Submit(3, 5),
         Kill("shuffler-1", 1),
@@ -134,14 +135,14 @@ def _lose_a_task() -> None:
 
 
 def _log_an_error() -> None:
-    logging.getLogger(round_driver.__name__).error("this should never happen")
+    logging.getLogger(round_engine.__name__).error("this should never happen")
 
 
 @pytest.mark.parametrize(
     ("what", "words"),
     [
         (_lose_a_task, ["Task exception was never retrieved", "coro=<_fails()", "Bad file descriptor", "in _fails"]),
-        (_log_an_error, [f"{round_driver.__name__}: this should never happen"]),
+        (_log_an_error, [f"{round_engine.__name__}: this should never happen"]),
     ],
 )
 def test_a_schedule_that_fails_says_what_a_person_needs(
@@ -162,4 +163,4 @@ def test_a_schedule_that_fails_says_what_a_person_needs(
     for part in (*words, SEED_VARIABLE + "=976489200", f"run_in_process({QUIET!r})"):
         assert part in note
     for name in ("shuffler-1", "shuffler-2", "accountant", "analyzer"):
-        assert f"{name} INFO {round_driver.__name__}: the round is OPEN" in note
+        assert f"{name} INFO {round_engine.__name__}: the round is OPEN" in note

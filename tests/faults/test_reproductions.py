@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.faulty_store import ERASE_LOG
+from croupier.runtime.steps import StoreStep
 from tests.faults.running import run_in_process
 from tests.faults.schedules import (
     Close,
@@ -40,27 +40,27 @@ REPRODUCTIONS: dict[str, Schedule] = {
     ),
     # The read before the group's commit stood outside of what was caught: no client of the group got an answer.
     "a store that fails before the first commit of a round": Schedule(
-        hops=1, steps=(Fault("shuffler-1", "read who has submitted", "fail"), Submit(1))
+        hops=1, steps=(Fault("shuffler-1", StoreStep.READ_ADMITTED_CLIENTS, "fail"), Submit(1))
     ),
     # Memory did not know what was durable, and every later group with this client broke on the primary key.
     "a commit whose success was never heard of": Schedule(
         hops=1,
         steps=(
-            Fault("shuffler-1", "admit submissions", "lose the answer"),
+            Fault("shuffler-1", StoreStep.ADMIT_SUBMISSIONS, "lose the answer"),
             Submit(1),
             Repeat(0),
         ),
     ),
     "an enrolment whose success was never heard of": Schedule(
         hops=1,
-        steps=(Fault("shuffler-1", "register clients", "lose the answer"), Submit(1), Repeat(0)),
+        steps=(Fault("shuffler-1", StoreStep.REGISTER_CLIENTS, "lose the answer"), Submit(1), Repeat(0)),
     ),
     # The repeated call found the round open and forgot to watch its deadline.
     "a round that was opened without its operator hearing of it closes at its deadline": Schedule(
         hops=1,
         deadline=True,
         closed_by="clock",
-        opening=(Fault("shuffler-1", "open the round", "lose the answer", 1),),
+        opening=(Fault("shuffler-1", StoreStep.OPEN_ROUND, "lose the answer", 1),),
     ),
     # A submission after the deadline closed the round, and it was never mixed.
     "the deadline passes over too few clients, and then there are enough": Schedule(
@@ -71,7 +71,7 @@ REPRODUCTIONS: dict[str, Schedule] = {
     ),
     # The round was final, so the write-ahead log was never erased.
     "a log that could not be erased": Schedule(
-        hops=1, steps=(Submit(2), Fault("shuffler-1", ERASE_LOG, "fail"), Close(), Pause(200))
+        hops=1, steps=(Submit(2), Fault("shuffler-1", StoreStep.SHRED_LOG, "fail"), Close(), Pause(200))
     ),
     # The wait for the analyzer kept the channel of before: keys destroyed, the ledger charged, nothing published.
     "everybody's keys change while the accountant waits for the analyzer": Schedule(

@@ -28,9 +28,9 @@ from typing import Any, NoReturn
 from croupier.deploy.node.serve import RunningService
 from croupier.deploy.operator import rotation
 from croupier.deploy.operator.keys import write_deployment
+from croupier.net.transport import TLS, Transport
 from croupier.protocol.deployment import DEPLOYMENT_FILE, OPERATOR, Deployment, ServiceEntry, load_deployment
 from croupier.runtime.clock import Clock, SystemClock
-from croupier.runtime.transport import TLS, Transport
 from tests.faults.faulty_store import FaultyStore, Killed, Orders, ShiftedClock, bury_the_frozen
 from tests.faults.links import Link
 from tests.faults.listener import SERVICE, Listener, LogTail, listening

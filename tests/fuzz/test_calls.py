@@ -26,6 +26,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from croupier.client.submission import new_client_key
 from croupier.net.sizes import MESSAGE_BYTES
+from croupier.net.transport import peer_channel, public_channel
 from croupier.protocol.batches import digest
 from croupier.protocol.deployment import OPERATOR
 from croupier.protocol.errors import Code
@@ -35,13 +36,12 @@ from croupier.protocol.onion import Onion
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.runtime.service_directory import load_secrets
-from croupier.runtime.transport import peer_channel, public_channel
 from tests.fuzz.hostile import SHARE, Vocabulary, hostile, noted
-from tests.sequential.support import settings as turns_settings
-from tests.sequential.support import task as turns_task
 from tests.support import BIT, SUITE, settings
 from tests.support.clients import stranger
 from tests.support.rounds import Table, people, table
+from tests.support.sequential import settings as turns_settings
+from tests.support.sequential import task as turns_task
 
 pytestmark = pytest.mark.xdist_group("fuzz calls")  # one deployment for all of them
 CLIENT = "client"

@@ -21,26 +21,28 @@ from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import DecodeError
 
 from croupier.client.outbox import Outbox
-from croupier.client.published import publication_json
-from croupier.client.rounds import fetch_round, read_publication, state_name
+from croupier.client.results import RoundResult
+from croupier.client.rounds import fetch_round, read_publication
 from croupier.client.sequential import Attendee, answer_sequentially
 from croupier.client.submission import Participant, Sealed, new_client_key, send
 from croupier.client.tickets import seal_with_tickets
 from croupier.client.verification import missing_at_hop
 from croupier.deploy.operator.keys import make_deployment
-from croupier.net.http_channel import HttpAnswer, _failure
+from croupier.net.http_channel import HttpAnswer, failure_of
+from croupier.protocol.codes import Method
 from croupier.protocol.deployment import Deployment
 from croupier.protocol.errors import CroupierError, ProtocolError
 from croupier.protocol.identity import Identity, Kind
-from croupier.protocol.manifest import RoundTerms, canonical, parse_terms
+from croupier.protocol.manifest import RoundTerms, canonical, parse_terms, state_name
 from croupier.protocol.questions import Question
+from croupier.protocol.statements import messages_of, state
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
-from croupier.round_results import RoundResult
 from croupier.runtime.service_directory import load_secrets
+from croupier.show.published import publication_json
 from tests.fuzz.hostile import Vocabulary, drawn, effort, hostile, noted
-from tests.sequential.support import task
 from tests.support import BIT, make_kit
+from tests.support.sequential import task
 
 CODES = [pb.SUBMISSION_CODE_ACCEPTED, pb.SUBMISSION_CODE_TICKETS_GIVEN, 0, 99, -1]
 
@@ -185,7 +187,9 @@ def test_lists_of_a_hop(world: World, seed: int, num_out: int) -> None:
 def test_results(world: World, seed: int, grade: str) -> None:
     accountant, analyzer = world.signers["accountant"], world.signers["analyzer"]
     named: dict[str, Any] = {"round_id": world.terms.round_id, "manifest_hash": world.terms.hash}
-    certificate = pb.Certificate(granted=True, grade=grade, method="exact", **named)
+    certificate = pb.Certificate(
+        schema=1, granted=True, grade=grade, method=messages_of([state(Method.WORST_CASE)]), **named
+    )
     signed = accountant.signed(Kind.CERTIFICATE, world.hostile(seed, pb.Certificate.DESCRIPTOR, certificate))
     result = pb.Publication(values=[pb.EstimatedValue()] * (seed % 3), certificate=signed, **named)
     raw = world.hostile(seed // 7, pb.Publication.DESCRIPTOR, result)
@@ -234,7 +238,7 @@ def test_streams_of_hop_1(attended: tuple[World, dict[str, Attendee], Outbox], s
 @hypothesis.given(st.integers(100, 999), st.binary(max_size=60) | drawn(pb.Signed.DESCRIPTOR))
 def test_failures_of_a_gateway(status: int, body: bytes) -> None:
     noted()
-    assert isinstance(_failure(HttpAnswer(status, {}, body)), grpc.aio.AioRpcError)
+    assert isinstance(failure_of(HttpAnswer(status, {}, body)), grpc.aio.AioRpcError)
 
 
 def test_what_a_client_is_told_that_the_protocol_does_not_have(world: World) -> None:
@@ -247,7 +251,7 @@ def test_what_a_client_is_told_that_the_protocol_does_not_have(world: World) -> 
     with pytest.raises(ProtocolError, match="the service's answer cannot be read"):
         asyncio.run(send(Says(b"\xff"), "round", {"a": b""}))  # type: ignore[arg-type]
     for body in (b"[" * 100_000, b'{"code": [], "message": ""}', b'{"code": "none"}'):
-        assert _failure(HttpAnswer(500, {}, body)).code() is grpc.StatusCode.UNKNOWN
+        assert failure_of(HttpAnswer(500, {}, body)).code() is grpc.StatusCode.UNKNOWN
     certificate = pb.Certificate(granted=True, grade="\x1bPROVED")
     with pytest.raises(ProtocolError, match=r"what is not a certificate: '.x1bPROVED' is not a valid Grade"):
         RoundResult.read(pb.Publication(), certificate)

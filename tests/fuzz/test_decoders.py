@@ -23,7 +23,8 @@ from croupier.analyzer.estimators import decoder
 from croupier.analyzer.vectors import decode_gaussian_vector
 from croupier.client.rounds import accept_manifest, read_publication
 from croupier.deploy.local.budget_groups import parse_budget_groups
-from croupier.deploy.local.population import guess_question, read_population
+from croupier.deploy.local.csv_columns import CsvFile
+from croupier.deploy.local.population import PopulationFile, guess_question, read_population
 from croupier.deploy.operator.keys import make_deployment
 from croupier.protocol.batches import digest, read_commitments, unpack
 from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, load_deployment
@@ -32,6 +33,7 @@ from croupier.protocol.errors import Code, Refusal, SignatureError
 from croupier.protocol.identity import Identity, Kind, Pinned, submission_is_authentic, verify_signed
 from croupier.protocol.manifest import canonical, parse_terms
 from croupier.protocol.mechanisms import Gaussian, GaussianVector, KaryResponse, Laplace, OneBit, VectorTask
+from croupier.protocol.names import Digest, RoundId
 from croupier.protocol.onion import BUDGET_BYTES, Onion, decode_budget
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -196,7 +198,7 @@ def test_submissions(raw: bytes, manifest_hash: bytes) -> None:
         submission = pb.Submission.FromString(raw)
     except DecodeError:
         return
-    assert not submission_is_authentic(manifest_hash, submission)
+    assert not submission_is_authentic(Digest(manifest_hash), submission)
 
 
 SIZES = [Onion(kit.terms) for kit in KITS]
@@ -230,7 +232,7 @@ def test_plaintexts_and_chunks(raw: bytes, onion: Onion, size: int) -> None:
 
 
 PAIRS = {suite: generate_key_pair(suite) for suite in SUITES}
-LABEL = Label("round-1", bytes(32), pb.LANE_JOINT, 1, bytes(16))
+LABEL = Label(RoundId("round-1"), Digest(bytes(32)), pb.LANE_JOINT, 1, bytes(16))
 SEALED = {suite: seal(suite, PAIRS[suite].public, LABEL, b"good") for suite in SUITES}
 LOW_ORDER = [
     bytes(32),
@@ -334,12 +336,12 @@ def test_files_of_participants(tmp_path_factory: pytest.TempPathFactory, data: s
     try:
         column = data.draw(st.sampled_from([None, "epsilon"]))
         groups = parse_budget_groups("0.5:54,1:37,2:9")
-        population = read_population(file, "value", question, groups, epsilon_column=column)
+        population = read_population(PopulationFile(CsvFile(file), "value", groups, epsilon_column=column), question)
         for participant in population.participants.values():
             assert math.isfinite(participant.value)
             assert math.isfinite(participant.max_local_epsilon)
             assert participant.max_local_epsilon > 0
-        guess_question(file, "value", None, None, None)
+        guess_question(CsvFile(file), "value", None, None)
     except ValueError as error:
         assert file.name in str(error) or "value" in str(error)
 
@@ -359,12 +361,12 @@ def test_an_endless_cell_and_a_directory_are_refused_as_files_of_people(tmp_path
     endless.write_text("value\n" + "x" * 200_000)
     for path in (endless, tmp_path):
         with pytest.raises(ValueError, match="must be a CSV file"):
-            read_population(path, "value", BIT, parse_budget_groups("1"))
+            read_population(PopulationFile(CsvFile(path), "value", parse_budget_groups("1")), BIT)
     endless.write_text("value\n1\n1\n")
-    assert guess_question(endless, "value", None, None, None).mechanism.kind == "rr"
+    assert guess_question(CsvFile(endless), "value", None, None).mechanism.kind == "rr"
     endless.write_text("value\nx\nx\n")
     with pytest.raises(ValueError, match="'value' has one value only, 'x'"):
-        guess_question(endless, "value", None, None, None)
+        guess_question(CsvFile(endless), "value", None, None)
 
 
 @hypothesis.settings(effort(1), max_examples=3)

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from croupier.deploy import listening
-from croupier.deploy.gateway.app import _InPieces
+from croupier.deploy.gateway.app import InPieces
 from croupier.deploy.listening import HttpServer, WebAddress
 
 pytestmark = pytest.mark.asyncio
@@ -27,7 +27,7 @@ async def small(_: Request) -> Response:
 
 
 async def large(_: Request) -> Response:
-    return _InPieces(bytes(_LARGE))
+    return InPieces(bytes(_LARGE))
 
 
 @asynccontextmanager

@@ -38,7 +38,7 @@ async def test_a_round_that_is_refused_leaves_nothing_on_any_service(tmp_path: P
             await operator.open_round(replace(settings(), budget_grid=(1.0, 50.0)))
         assert await states() == [[], [], []]
         # What only a service can refuse, or whether it is there at all, shows when others have prepared already.
-        theirs = inside.running["accountant"].service
+        theirs = inside.running["accountant"].service.peers
         theirs.deployment = theirs.deployment.model_copy(update={"name": "other"})
         with pytest.raises(Refusal, match="deployment is 'local', not 'other'"):
             await operator.open_round(settings())

@@ -9,9 +9,9 @@ import pytest
 
 from croupier.deploy.local.processes import LocalDeployment
 from croupier.runtime.service_directory import SETTINGS_FILE
-from tests.postgresql import Server
 from tests.support import BIT, settings
 from tests.support.command_line import answer, as_process, croupier
+from tests.support.postgresql import Server
 from tests.support.rounds import QUESTIONS, people, table
 
 

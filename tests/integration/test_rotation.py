@@ -24,13 +24,13 @@ from croupier.deploy.operator.keys import make_deployment
 from croupier.deploy.operator.overview import overview
 from croupier.deploy.operator.rotation import activate, mark_compromised, rotate
 from croupier.deploy.operator.rounds import Operator, kept_result
+from croupier.net.transport import public_channel
 from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, load_deployment
 from croupier.protocol.errors import Code, Refusal, SignatureError, refusal_of
 from croupier.protocol.identity import Identity
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.service_directory import load_secrets, not_pinned
-from croupier.runtime.transport import public_channel
 from tests.support import BIT, settings
 from tests.support.command_line import croupier
 from tests.support.rounds import WAIT_S, Table, people, table
@@ -41,7 +41,7 @@ OWN_FILES = ("identity.key", "tls.key", "tls.crt")
 async def all_have(at: Table, deployment: Deployment) -> None:
     """Waits until every service has noticed the new file."""
     for _ in range(200):
-        if all(running.service.deployment == deployment for running in at.inside.running.values()):
+        if all(running.service.peers.deployment == deployment for running in at.inside.running.values()):
             return
         await asyncio.sleep(0.05)
     raise AssertionError("a service has not noticed the new deployment file")
@@ -65,7 +65,7 @@ async def test_every_service_changes_its_keys_while_a_round_runs(tmp_path: Path)
             deployment = activate(directory, name)
             await all_have(at, deployment)
             assert deployment.service(name).identity != old.service(name).identity
-            assert at.inside.running[name].service.identity.public_key == deployment.identities[name][0]
+            assert at.inside.running[name].service.peers.identity.public_key == deployment.identities[name][0]
         async with Operator(directory) as operator:
             await operator.close_round(terms.round_id)
             publication, certificate = await operator.result(terms.round_id, WAIT_S)

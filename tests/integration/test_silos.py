@@ -15,6 +15,7 @@ from scipy.stats import chi2
 from croupier.accountant.numerics.gaussian import gaussian_epsilon
 from croupier.client.submission import Participant, prepare_one, send
 from croupier.protocol.calibration import unit_sigma
+from croupier.protocol.codes import Assumption, Method, Note, RefusalReason
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms import GaussianVector, Hemisphere, VectorTask
 from croupier.protocol.onion import Onion
@@ -23,6 +24,7 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support import settings
 from tests.support.clients import crafted, seal_prepared
 from tests.support.rounds import Table, table
+from tests.support.statements import codes, parameters
 
 DIMENSION, CLIPPING_NORM, RECORDS, DELTA = 60, 2.0, 25, 1e-5
 TASK = VectorTask(DIMENSION, CLIPPING_NORM, "silo", bytes(4 * DIMENSION))
@@ -78,24 +80,23 @@ async def test_forty_silos_of_two_budgets_learn_their_mean_and_protect_a_record(
 
     assert certificate.granted
     assert (certificate.grade, certificate.epsilon, certificate.delta) == ("CERTIFIED", 2.0, 1e-4)
-    assert certificate.method == "local budget of one record, not of a user"
+    assert codes(certificate.method) == [Method.LOCAL_BUDGET, Method.ONE_RECORD]
     assert [(tier.local_epsilon, tier.local_delta, tier.count, tier.epsilon) for tier in certificate.tiers] == [
         (0.5, DELTA, 20, 0.5),
         (2.0, DELTA, 20, 2.0),
     ]
     assert certificate.everyone_else_colludes_epsilon == 2.0
     assert not certificate.HasField("lower_bound_epsilon")
-    told = "\n".join(certificate.assumptions)
-    for words in (
-        "RECORD level, not user level",
-        "one record of one client (replace-one)",
-        "at least 25",
-        "the number of records of every client is public",
-        "the length of a report tells its tier",
-        "a person with several records, in one client or in several, is not protected as a whole",
+    stated = codes(certificate.assumptions)
+    for code in (
+        Assumption.RECORD_LEVEL,
+        Assumption.RECORDS_PUBLIC,
+        Assumption.TIERS_VISIBLE,
+        Assumption.PERSON_UNPROTECTED,
     ):
-        assert words in told
-    assert "value of one user" not in told
+        assert code in stated
+    assert parameters(certificate.assumptions, Assumption.RUNS_RECORD_GAUSSIAN)["records"] == 25
+    assert Assumption.REPLACE_ONE not in stated
     assert [(row.name, row.grade) for row in certificate.comparison] == [("GSPA Thm 2", "ASYMPTOTIC")]
     assert 0 < certificate.comparison[0].epsilon < 2.0
 
@@ -115,7 +116,7 @@ async def test_reports_that_no_honest_silo_sends_are_dropped_and_counted(tmp_pat
         publication, certificate = await at.finish(terms)
     assert (certificate.num_users, publication.num_reports) == (43, 40)
     assert [(drop.reason, drop.count) for drop in publication.drops] == [("malformed", 3)]
-    assert publication.notes == ["40 reports stand beside 43 budgets; the tier counts are scaled to the reports"]
+    assert parameters(publication.notes, Note.TIERS_SCALED) == {"reports": 40, "budgets": 43}
     assert_close(publication, true_mean(data))
 
 
@@ -134,7 +135,7 @@ async def test_the_ledger_composes_rounds_of_silos_as_gaussian_mechanisms(tmp_pa
             publication, certificate = await at.finish(terms)
             granted.append(certificate.granted)
     assert granted == [True, True, False]
-    assert "the ledger must stay within" in certificate.refusals[-1]
+    assert codes(certificate.refusals)[-1] == RefusalReason.LEDGER_LIMIT
     assert not publication.vector
 
 

@@ -16,17 +16,17 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from croupier.net.limits import MAX_FIELDS
 from croupier.net.sizes import MESSAGE_BYTES
+from croupier.net.transport import public_channel
 from croupier.protocol.deployment import ServiceEntry
 from croupier.protocol.identity import sign_submission
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.onion import Onion
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2_grpc as stubs
-from croupier.runtime.limits import MAX_FIELDS
-from croupier.runtime.transport import public_channel
 from lab.bench import load
-from tests.load.http2 import calling
+from tests.support.http2 import calling
 
 __all__ = ["BadPeer", "bad_peers", "relay"]
 

@@ -14,15 +14,15 @@ from croupier.client.one_answer import missing_by_hop
 from croupier.client.rounds import fetch_terms
 from croupier.client.submission import Participant, send
 from croupier.deploy.local.processes import LocalDeployment
+from croupier.net.limits import BUDGET_BYTES
+from croupier.net.transport import public_channel
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.v1 import messages_pb2 as pb
-from croupier.runtime.limits import BUDGET_BYTES
-from croupier.runtime.transport import public_channel
-from lab.bench.load import crowd
+from lab.bench.load import simulated_clients
 from tests.load.bad_peers import bad_peers, relay
-from tests.load.http2 import calling
 from tests.support import settings
 from tests.support.clients import seal_all_of
+from tests.support.http2 import calling
 from tests.support.rounds import WAIT_S, Table, table
 
 NUM_GOOD = 60
@@ -68,7 +68,7 @@ async def test_no_answer_is_lost_of_300_clients_with_connections_of_their_own(tm
         terms = await at.operator.open_round(settings())
         sealed = await seal_all_of(at.operator, terms, [Participant(number % 2, 1.0) for number in range(300)])
         submissions = {number: one.submission for number, one in enumerate(sealed)}
-        seen = await crowd(at.deployment, terms.round_id, submissions, at_once=300, bad=60)
+        seen = await simulated_clients(at.deployment, terms.round_id, submissions, at_once=300, bad=60)
         assert seen.codes == dict.fromkeys(range(300), pb.SUBMISSION_CODE_ACCEPTED)
         assert seen.connections == len(seen.first_s) == len(seen.submit_s) == 300
         assert not seen.gave_up

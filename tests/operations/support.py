@@ -20,10 +20,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from croupier.client.submission import Participant, send
 from croupier.deploy.local.processes import LocalDeployment
 from croupier.deploy.operator.rounds import Operator
+from croupier.net.transport import public_channel
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.service_directory import ServiceSettings, load_settings
-from croupier.runtime.transport import public_channel
 from tests.support.clients import seal_all_of, submissions_of
 
 PIECE = 12

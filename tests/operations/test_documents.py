@@ -18,11 +18,13 @@ from croupier.accountant.certification import certify
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.registry import RANDOMIZERS, as_randomizer
 from croupier.accountant.planner import resized, standard_error
-from croupier.accountant.results import Grade, Status, round_up
+from croupier.accountant.results import Grade, Status
 from croupier.deploy.cli import app
 from croupier.deploy.local.budget_groups import GSPA_BUDGETS, parse_budget_groups
 from croupier.deploy.operator.keys import make_deployment
+from croupier.deploy.operator.wordings import read_wordings
 from croupier.protocol.deployment import DEPLOYMENT_FILE, load_deployment
+from croupier.protocol.rounding import round_up
 from croupier.runtime.prometheus_metrics import PrometheusMetrics
 from croupier.runtime.service_directory import SETTINGS_FILE, ServiceSettings, load_settings
 
@@ -50,6 +52,9 @@ def test_every_toml_sample_is_read_by_the_real_loader(page: Path, sample: str, t
     if SETTINGS_FILE in first:
         (tmp_path / SETTINGS_FILE).write_text(sample)
         assert load_settings(tmp_path) != ServiceSettings()
+    elif "wording.toml" in first:
+        (tmp_path / "wording.toml").write_text(sample)
+        assert len(read_wordings(tmp_path / "wording.toml")) == 2
     else:
         assert DEPLOYMENT_FILE in first
         make_deployment(tmp_path / "d", "clinic", 1)

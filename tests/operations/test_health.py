@@ -21,6 +21,7 @@ from croupier.client.submission import send
 from croupier.deploy.local.processes import LocalDeployment
 from croupier.deploy.operator.keys import free_addresses
 from croupier.deploy.operator.rounds import Operator
+from croupier.net.transport import public_channel
 from croupier.protocol.errors import Refusal
 from croupier.protocol.identity import sign_submission
 from croupier.protocol.onion import Onion
@@ -31,7 +32,6 @@ from croupier.runtime.health import Readiness, make_admin_server
 from croupier.runtime.prometheus_metrics import PrometheusMetrics
 from croupier.runtime.service_directory import ServiceSettings
 from croupier.runtime.store import Store
-from croupier.runtime.transport import public_channel
 from tests.operations.support import (
     PATIENCE_S,
     admin_health,
@@ -49,9 +49,9 @@ from tests.operations.support import (
     submit,
     until,
 )
-from tests.postgresql import Server
 from tests.support import settings
 from tests.support.clients import crafted, seal_prepared, stranger, submissions_of
+from tests.support.postgresql import Server
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("processes")]
 

@@ -16,10 +16,12 @@ from croupier.deploy.operator.doctor import examine
 from croupier.deploy.operator.keys import make_deployment
 from croupier.deploy.operator.ledger import backup_ledger, restore_ledger, spent
 from croupier.deploy.operator.rotation import rotate
+from croupier.protocol.codes import RefusalReason
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support import BIT, settings
 from tests.support.rounds import Table, people, table
+from tests.support.statements import codes, parameters
 
 LIMIT = "\n[privacy_limit]\ntotal_epsilon = 0.8\ntotal_delta = 3e-4\n"
 
@@ -56,7 +58,7 @@ async def test_a_restored_ledger_refuses_what_the_lost_one_would_have_refused(tm
         await at.inside.start("accountant")
         certificate = await play(at, "after-the-restore")
         assert not certificate.granted
-        assert "the ledger must stay within" in certificate.refusals[-1]
+        assert codes(certificate.refusals)[-1] == RefusalReason.LEDGER_LIMIT
 
 
 def files_to_back_up() -> list[str]:
@@ -118,10 +120,8 @@ async def test_only_so_many_rounds_show_how_many_clients_used_each_budget(tmp_pa
         for epsilon_max in (4.0, 0.01):
             last = await play_for(epsilon_max)
             assert not last.granted
-            assert last.refusals == [
-                "3 rounds have shown how many clients used each budget, or that a limit was not met, as many as the "
-                "privacy limit allows; nothing about the budgets of this one is said"
-            ]
+            assert codes(last.refusals) == [RefusalReason.ROUNDS_SHOWN]
+            assert parameters(last.refusals, RefusalReason.ROUNDS_SHOWN) == {"rounds": 3}
             assert not last.tiers
             assert not last.comparison
             assert not last.HasField("lower_bound_epsilon")

@@ -27,6 +27,7 @@ from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import sign_submission
 from croupier.protocol.onion import Onion
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.runtime.kinds import DocumentKind
 from croupier.runtime.logs import LOG_BYTES, BoundedFile, JsonFormatter
 from croupier.runtime.store import Store
 from tests.operations.support import PATIENCE_S, full_disk, leaks, seal, status_of, submit, until
@@ -34,6 +35,7 @@ from tests.support import settings
 from tests.support.clients import seal_all_of, submissions_of, without_tickets
 from tests.support.clients import stranger as made_up
 
+KIND = DocumentKind.PASSED_ON
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("processes")]
 
 
@@ -166,7 +168,7 @@ def test_a_service_whose_store_fails_while_it_starts_says_so_in_a_line(
         serve("analyzer", tmp_path)
     ours = [record for record in caplog.records if record.name != "asyncio"]  # which tells of earlier tests
     (line,) = (json.loads(JsonFormatter("analyzer").format(record)) for record in ours)
-    assert line["event"] == "the service ends: the service cannot store anything now; try again"
+    assert line["event"] == f"the service ends: {Code.STORE_FAILED.message}"
     assert (line["level"], line["code"], "exception" in line) == ("CRITICAL", "STORE_FAILED", False)
 
 
@@ -253,7 +255,7 @@ async def test_an_outage_of_the_store_is_a_few_short_lines_with_their_cause(
         await store.run("look", lambda tx: tx.connection.exec_driver_sql("PRAGMA max_page_count=40").close())
         for _ in range(100):
             with pytest.raises(Refusal, match="cannot store anything now"):
-                await store.run("show", lambda tx: tx.put_document("r", "result", bytes(1_000_000)))
+                await store.run("show", lambda tx: tx.put_document("r", KIND, bytes(1_000_000), "result"))
     finally:
         store.close()
     ours = [

@@ -8,12 +8,12 @@ import grpc
 import grpc.aio
 import pytest
 
+from croupier.net.transport import make_server, public_channel
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.metrics import Metrics
-from croupier.runtime.transport import make_server, public_channel
 from tests.support import in_process
 
 
@@ -52,9 +52,9 @@ async def test_what_is_for_the_log_does_not_travel(caplog: pytest.LogCaptureFixt
                 (
                     "mine",
                     grpc.StatusCode.RESOURCE_EXHAUSTED,
-                    "OVERLOADED: too much at once; slow down and try again: mine",
+                    f"OVERLOADED: {Code.OVERLOADED.message}: mine",
                 ),
-                ("bug", grpc.StatusCode.INTERNAL, "INTERNAL: internal error; the service's log has the details"),
+                ("bug", grpc.StatusCode.INTERNAL, f"INTERNAL: {Code.INTERNAL.message}"),
             ):
                 with pytest.raises(grpc.aio.AioRpcError) as refused:
                     await stub.GetResult(rpc.GetResultRequest(round_id=round_id))
@@ -70,11 +70,13 @@ async def test_what_is_for_the_log_does_not_travel(caplog: pytest.LogCaptureFixt
 async def test_a_round_with_a_very_long_name_is_refused_and_not_retried(tmp_path: Path) -> None:
     """The name stands in the hint; in full it would exceed what gRPC allows in a header, and look like an overload."""
     async with in_process(tmp_path / "deployment", 1) as inside:
-        deployment = inside.running["shuffler-1"].service.deployment
+        deployment = inside.running["shuffler-1"].service.peers.deployment
         async with public_channel(deployment.shufflers[0]) as channel:
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await stubs.ShufflerStub(channel).Submit(
                     pb.SubmitRequest(round_id="\N{GRINNING FACE}" * 100_000, submissions=[pb.Submission()])
                 )
         assert refused.value.code() is grpc.StatusCode.NOT_FOUND
-        assert (refused.value.details() or "").startswith("UNKNOWN_ROUND: no such round here: '\N{GRINNING FACE}")
+        assert (refused.value.details() or "").startswith(
+            f"UNKNOWN_ROUND: {Code.UNKNOWN_ROUND.message}: '\N{GRINNING FACE}"
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -53,6 +54,46 @@ def test_services_end_with_the_process_that_started_them(tmp_path: Path, stays: 
         time.sleep(0.02)
     (*_, last) = (tmp_path / "d" / "analyzer" / "service.log").read_text().splitlines()
     assert json.loads(last)["event"] == "stopped"
+
+
+def started_by(root: int) -> dict[int, tuple[int, str]]:
+    """Returns (session, command) of every process that this one, or one of its children, has started, by its id."""
+    listed: dict[int, tuple[int, int, str]] = {}
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            _, parent, _, session, *_ = (place / "stat").read_text().rpartition(") ")[2].split()
+            listed[int(place.name)] = int(parent), int(session), (place / "cmdline").read_text()
+        except OSError:  # it has just ended
+            continue
+    found = [root]
+    for known in found:
+        found += [process for process, (parent, *_) in listed.items() if parent == known]
+    return {process: listed[process][1:] for process in found[1:]}
+
+
+def test_ctrl_c_in_a_demonstration_leaves_no_process_behind(tmp_path: Path) -> None:
+    """Its services, and the workers that seal for its participants, are processes of their own."""
+    options = ["--users", "500", "--hops", "1", "--plot", str(tmp_path / "demo.png")]
+    demo = subprocess.Popen(
+        [sys.executable, "-m", "croupier.deploy.cli", "demo", *options],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # Ctrl-C reaches all processes of a terminal's group
+    )
+    deadline = time.monotonic() + PATIENCE_S
+    running: dict[int, tuple[int, str]] = {}
+    # Services have sessions of their own, and start first; a worker in the session seals for participants.
+    while not any(session == demo.pid and "spawn_main" in command for session, command in running.values()):
+        assert demo.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+        running = started_by(demo.pid)
+    assert sum("croupier.deploy.node" in command for _, command in running.values()) == 3
+    os.killpg(demo.pid, signal.SIGINT)
+    assert demo.wait(PATIENCE_S) == 130
+    while any(Path(f"/proc/{process}").exists() for process in running):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 @pytest.mark.asyncio

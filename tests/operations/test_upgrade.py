@@ -21,16 +21,21 @@ from croupier.deploy.local.users import run_fleet
 from croupier.deploy.node.serve import RunningService
 from croupier.deploy.operator.keys import make_deployment, write_deployment
 from croupier.deploy.operator.ledger import backup_ledger, restore_ledger, spent
+from croupier.protocol.codes import Assumption, RefusalReason
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.runtime.kinds import DocumentKind
 from croupier.runtime.schema import STORE_VERSION
 from croupier.runtime.store import Store
-from tests.postgresql import Server
+from croupier.show.published import publication_json
 from tests.support import BIT, InProcess, Threads, settings
 from tests.support.in_memory import Network
+from tests.support.postgresql import Server
 from tests.support.rounds import people
+from tests.support.statements import codes
 from tests.support.virtual_time import VirtualClock
 
+KIND = DocumentKind.PASSED_ON
 OLD = Path(__file__).parents[1] / "vectors" / "old_store"
 TOLD: dict[str, Any] = json.loads((OLD / "told.json").read_text())
 NAMES = ("shuffler-1", "accountant", "analyzer")
@@ -115,7 +120,7 @@ def test_tables_of_an_older_postgresql_store_get_parts(postgresql: Server) -> No
     """As it was made before parts: one table each, with what a round and a document had left in them."""
     url = postgresql.new_database()
     store = Store(url, KEY)
-    asyncio.run(store.run("leave a document", lambda tx: tx.put_document("round", "kept", b"1")))
+    asyncio.run(store.run("leave a document", lambda tx: tx.put_document("round", KIND, b"1", "kept")))
     store.close()
     for table in ("submissions", "chunks", "opened", "documents"):
         change(url, f"CREATE TABLE {table}_whole AS TABLE {table}")
@@ -124,9 +129,9 @@ def test_tables_of_an_older_postgresql_store_get_parts(postgresql: Server) -> No
     change(url, "UPDATE store_version SET number = 1")
     for _ in range(2):
         store = Store(url, KEY)
-        assert asyncio.run(store.run("look", lambda tx: tx.document("round", "kept"))) == b"1"
-        asyncio.run(store.run("forget", lambda tx: tx.forget("another round")))
-        asyncio.run(store.erase())
+        assert asyncio.run(store.run("look", lambda tx: tx.document("round", KIND, "kept"))) == b"1"
+        asyncio.run(store.run("forget", lambda tx: tx.shred_round("another round")))
+        asyncio.run(store.shred())
         store.close()
     assert "documents_0" in tables(url)
     assert not [name for name in tables(url) if name.endswith("_before")]
@@ -170,6 +175,9 @@ async def test_a_deployment_goes_on_with_old_stores(tmp_path: Path) -> None:
                 publication, certificate = await operator.result(round_id, 60.0)
                 assert publication == pb.Publication.FromString(bytes.fromhex(published))
                 assert certificate.granted
+                shown = publication_json(publication, certificate)["certificate"]
+                assert shown["epsilon"] == certificate.epsilon
+                assert codes(shown["assumptions"]) == [Assumption.STATED_BY_EARLIER_VERSION]
             hop, accountant, _ = await operator.status()
             assert isinstance(hop, rpc.StatusResponse)
             assert isinstance(accountant, rpc.StatusResponse)
@@ -189,7 +197,7 @@ async def test_a_deployment_goes_on_with_old_stores(tmp_path: Path) -> None:
             await operator.close_round("third")
             _, refused = await operator.result("third", 60.0)
             assert not refused.granted, "two old rounds and this one are above the limit"
-            assert "the ledger must stay within" in refused.refusals[-1]
+            assert codes(refused.refusals)[-1] == RefusalReason.LEDGER_LIMIT
     finally:
         await inside.stop(*NAMES)
 

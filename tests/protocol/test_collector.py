@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from croupier.protocol.codes import Note
 from croupier.protocol.collector import collector_key_lines, open_result, read_collector_key, seal_result
 from croupier.protocol.envelope import HOP_COLLECTOR, SUITES, Label, key_id, seal
 from croupier.protocol.errors import EnvelopeError, Refusal
 from croupier.protocol.manifest import RoundTerms, canonical, parse_terms
 from croupier.protocol.mechanisms import Hemisphere, KaryResponse, SequentialOrder, VectorTask
 from croupier.protocol.questions import Question
+from croupier.protocol.statements import messages_of, state
 from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support import BIT, SUITE, make_kit
 
@@ -39,7 +41,7 @@ def published(terms: RoundTerms, estimate: float, num_values: int = 1, label: st
         confidence_level=0.95,
         num_reports=30,
         drops=[pb.Drop(reason="malformed", count=1)],
-        notes=["a note"],
+        notes=messages_of([state(Note.DEPENDENT_BUDGETS)]),
         vector_standard_error=estimate,
         clamping=pb.Clamping(high=1.0, num_clamped=int(estimate > 0)),
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from croupier.deploy.node.serve import _warn_of_unpinned
+from croupier.deploy.node.serve import warn_of_unpinned
 from croupier.deploy.operator.keys import make_deployment
 from croupier.deploy.operator.rotation import activate, rotate
 from croupier.protocol.deployment import DEPLOYMENT_FILE, load_deployment
@@ -161,7 +161,7 @@ def test_a_service_is_warned_of_keys_that_are_not_pinned(tmp_path: Path, caplog:
     secrets = load_secrets(tmp_path / "analyzer")
     other = entry.model_copy(update={"identity": "00" * 32})
     for one in (entry, other.model_copy(update={"pending_identity": entry.identity})):
-        _warn_of_unpinned(one, secrets)
+        warn_of_unpinned(one, secrets)
     assert not caplog.records
-    _warn_of_unpinned(other, secrets)
+    warn_of_unpinned(other, secrets)
     assert caplog.messages == ["identity.key is not what deployment.toml pins: others do not accept this service"]

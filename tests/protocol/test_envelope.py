@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives.hpke import rust_openssl  # type: ignore[att
 from croupier.protocol import envelope
 from croupier.protocol.envelope import SUITES, Label, generate_key_pair, key_id, open_many, open_sealed, overhead, seal
 from croupier.protocol.errors import EnvelopeError
+from croupier.protocol.names import Digest, PublicKey, RoundId
 from croupier.protocol.v1.messages_pb2 import Lane
 
 # RFC 9180, appendices A.1.1 and A.2.1 (base mode), first encryption: skRm, enc, ct.
@@ -41,12 +42,15 @@ def test_suites_are_those_of_rfc_9180(suite: str) -> None:
     assert plaintext == b"Beauty is truth, truth beauty"
 
 
-def label(public_key: bytes) -> Label:
-    return Label("round-1", b"\x11" * 32, Lane.LANE_REPORT, 2, key_id(public_key))
+MANIFEST_HASH = Digest(b"\x11" * 32)
+
+
+def label(public_key: PublicKey) -> Label:
+    return Label(RoundId("round-1"), MANIFEST_HASH, Lane.LANE_REPORT, 2, key_id(public_key))
 
 
 def test_label_has_golden_bytes() -> None:
-    made = Label("r", b"\x11" * 32, Lane.LANE_REPORT, 2, b"\x22" * 16).info()
+    made = Label(RoundId("r"), MANIFEST_HASH, Lane.LANE_REPORT, 2, b"\x22" * 16).info()
     assert made.hex() == b"croupier".hex() + "0001" + "02" + "02" + "000172" + "0020" + "11" * 32 + "0010" + "22" * 16
 
 
@@ -118,7 +122,7 @@ def test_unknown_suites_and_bad_keys_are_named() -> None:
     with pytest.raises(ValueError, match="HPKE suite is 'rot13'; it must be one of"):
         generate_key_pair("rot13")
     with pytest.raises(ValueError, match=r"not a public key of suite .*: 3 bytes"):
-        seal(SUITES[0], b"abc", label(b"abc"), b"report")
+        seal(SUITES[0], PublicKey(b"abc"), label(PublicKey(b"abc")), b"report")
 
 
 def test_private_keys_do_not_print() -> None:

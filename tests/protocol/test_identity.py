@@ -17,10 +17,11 @@ from croupier.protocol.identity import (
     verify_signature,
     verify_signed,
 )
+from croupier.protocol.names import Digest
 from croupier.protocol.v1.messages_pb2 import Signature, Submission
 
 ALICE, BOB = Identity("alice", b"\x01" * 32), Identity("bob", b"\x02" * 32)
-ROUND = bytes(range(32))
+ROUND = Digest(bytes(range(32)))
 """The hash of a manifest."""
 PINNED: Pinned = {"alice": {ALICE.public_key: None}, "bob": {BOB.public_key: None}}
 
@@ -68,7 +69,7 @@ def test_a_stranger_among_the_signers_spoils_the_document() -> None:
 def test_submissions_are_bound_to_client_round_and_envelope() -> None:
     submission = sign_submission(ROUND, b"envelope", b"\x03" * 32)
     assert submission_is_authentic(ROUND, submission)
-    assert not submission_is_authentic(bytes(32), submission)
+    assert not submission_is_authentic(Digest(bytes(32)), submission)
     for change in (
         {"envelope": b"envelopf"},
         {"client_key": ALICE.public_key},
@@ -112,7 +113,7 @@ def test_a_key_of_small_order_signs_nothing() -> None:
     for key in SMALL_ORDER:
         for one in (key, key[:-1] + bytes([key[-1] | 0x80])):
             forged = Submission(client_key=one, signature=neutral)
-            assert not any(submission_is_authentic(bytes([k]) * 32, forged) for k in range(50))
+            assert not any(submission_is_authentic(Digest(bytes([k]) * 32), forged) for k in range(50))
 
 
 def test_hashes_tell_kinds_apart() -> None:

@@ -29,7 +29,7 @@ from croupier.protocol.mechanisms import (
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support import make_kit
-from tests.test_mechanisms_contract import EXAMPLES
+from tests.support.mechanisms import EXAMPLES
 
 TASK = VectorTask(2, 1.5, "model", bytes(8))
 

@@ -11,6 +11,7 @@ import pytest
 from voprf import ristretto
 
 from croupier.protocol.errors import TicketError
+from croupier.protocol.names import Digest
 from croupier.protocol.tickets import (
     MAX_PER_BATCH,
     TICKET_BYTES,
@@ -25,7 +26,7 @@ from croupier.protocol.v1 import messages_pb2 as pb
 VECTORS: dict[str, Any] = json.loads(
     (Path(__file__).parents[1] / "vectors" / "rfc9497-voprf-ristretto255.json").read_text(encoding="utf-8")
 )
-HASH = bytes(range(32))
+HASH = Digest(bytes(range(32)))
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def issuer() -> TicketIssuer:
     return TicketIssuer(os.urandom(32), pb.LANE_REPORT)
 
 
-def message(content: bytes, lane: pb.Lane.ValueType = pb.LANE_REPORT, manifest_hash: bytes = HASH) -> bytes:
+def message(content: bytes, lane: pb.Lane.ValueType = pb.LANE_REPORT, manifest_hash: Digest = HASH) -> bytes:
     return ticket_message(manifest_hash, lane, content)
 
 
@@ -64,7 +65,7 @@ def test_a_message_is_bound_to_manifest_lane_and_content(issuer: TicketIssuer) -
     assert issuer.is_valid(message(b"budget"), ticket)
     assert not issuer.is_valid(message(b"budgets"), ticket)
     assert not issuer.is_valid(message(b"budget", lane=pb.LANE_PARAMETER), ticket)
-    assert not issuer.is_valid(message(b"budget", manifest_hash=bytes(32)), ticket)
+    assert not issuer.is_valid(message(b"budget", manifest_hash=Digest(bytes(32))), ticket)
 
 
 def test_the_lanes_of_a_round_have_different_keys() -> None:

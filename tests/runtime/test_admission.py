@@ -20,7 +20,7 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime import admission as room
 from croupier.runtime.admission import Admission
 from croupier.runtime.store import Store
-from croupier.runtime.tasks import OPENED, LaneWork, faults_and_records
+from croupier.runtime.tasks import OPENED, LaneWork, verify_and_open
 from croupier.runtime.transaction import Transaction
 from croupier.runtime.workers import WorkerPool
 from tests.support import make_kit
@@ -120,7 +120,7 @@ async def test_what_is_opened_with_its_signature_is_of_those_who_may_submit(stor
     assert records == [hashlib.sha256(one).digest() + bytes([OPENED]) + one[:2] for one in envelopes]
     raw = [one.SerializeToString() for one in sent]
     may = [True, False, True, True, True]
-    _, made = faults_and_records("submit", TERMS.hash, LaneWork(SIZE, 2, beginnings), may, raw)
+    _, made = verify_and_open("submit", TERMS.hash, LaneWork(SIZE, 2, beginnings), may, raw)
     assert [record[-1] for record in made] == [1, 4, 5]  # nothing of the stranger and the forger
 
 
@@ -168,7 +168,7 @@ async def test_a_late_submission_does_not_bring_a_closed_round_back_into_memory(
     admission = await opened(store, pool)
     assert await codes(admission, submission(1), submission(2), submission(3)) == [ACCEPTED] * 3
     await store.run("look", lambda tx: tx.update_round(TERMS.round_id, state=pb.ROUND_STATE_DELIVERED))
-    admission.forget(TERMS.round_id)
+    admission.stop_round(TERMS.round_id)
     late = submission(1), submission(2, fill=7), submission(4)
     assert await codes(admission, *late) == [ACCEPTED, EXISTS, pb.SUBMISSION_CODE_ROUND_CLOSED]
     assert admission._admitted == {}

@@ -24,13 +24,13 @@ from croupier.deploy.node.extras import missing_library
 from croupier.deploy.operator.keys import make_cluster_keys
 from croupier.deploy.operator.rounds import Operator
 from croupier.protocol.v1 import services_pb2 as rpc
-from croupier.runtime.cluster import _KEPT_IN_MEMORY, Cluster, Sources, _Job
+from croupier.runtime.cluster import KEPT_IN_MEMORY, Cluster, Job, Sources
 from tests.support import BIT, settings
 from tests.support.rounds import WAIT_S, people, table
 
 KEY = b"a round's private key, 32 bytes."
 SOURCES = Sources()
-IN_MEMORY: dict[str, Any] = dict.fromkeys(_KEPT_IN_MEMORY, False)
+IN_MEMORY: dict[str, Any] = dict.fromkeys(KEPT_IN_MEMORY, False)
 
 
 def fails(key: bytes) -> None:
@@ -39,7 +39,7 @@ def fails(key: bytes) -> None:
 
 def test_neither_a_call_nor_its_error_shows_what_it_was_called_with() -> None:
     """Dask logs the task that has failed, arguments and all; so no task fails, and none shows its arguments."""
-    job = pickle.loads(pickle.dumps(_Job.of(SOURCES, fails, (KEY,))))
+    job = pickle.loads(pickle.dumps(Job.of(SOURCES, fails, (KEY,))))
     assert repr(job) == str(job) == "<work of croupier>"
     with dask.config.set(IN_MEMORY):
         answer = job()
@@ -48,10 +48,10 @@ def test_neither_a_call_nor_its_error_shows_what_it_was_called_with() -> None:
 
 
 def test_a_worker_with_other_code_or_that_writes_to_disk_does_nothing(tmp_path: Path) -> None:
-    job = _Job.of(SOURCES, Path.touch, (tmp_path / "done",))
+    job = Job.of(SOURCES, Path.touch, (tmp_path / "done",))
     with dask.config.set(IN_MEMORY):
         assert "another version" in replace(job, digest="0" * 64)().refusal
-        for setting in _KEPT_IN_MEMORY:
+        for setting in KEPT_IN_MEMORY:
             with dask.config.set({setting: 0.6}):
                 assert "write to its disk" in job().refusal
         assert not (tmp_path / "done").exists()
@@ -62,7 +62,7 @@ def test_a_worker_with_other_code_or_that_writes_to_disk_does_nothing(tmp_path: 
 def test_the_digest_is_of_all_sources_and_libraries() -> None:
     assert Sources().digest() == Sources().digest()
     assert Sources().digest() != Sources(libraries=("cryptography",)).digest()
-    assert Sources().digest() != Sources(rooms=("croupier.protocol",)).digest()
+    assert Sources().digest() != Sources(packages=("croupier.protocol",)).digest()
 
 
 def test_certificates_of_a_cluster_are_leaves_of_an_authority_of_its_own(tmp_path: Path) -> None:

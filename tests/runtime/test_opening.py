@@ -10,14 +10,15 @@ import pytest
 
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.v1 import messages_pb2 as pb
-from croupier.runtime import transaction
-from croupier.runtime.opening import Opening
+from croupier.runtime.lane_opener import LaneOpener
+from croupier.runtime.rows import opened as opened_rows
+from croupier.runtime.service import RoundService
 from croupier.shuffler.service import ShufflerService
-from tests.attacks.arena import WAIT_S, arena
 from tests.support import settings
+from tests.support.arena import WAIT_S, arena
 
 
-async def opened(hop: Opening, round_id: str) -> list[int]:
+async def opened(hop: RoundService, round_id: str) -> list[int]:
     """Returns which of the joint envelopes' chunks are opened."""
     found = await hop.store.run("look", lambda tx: tx.opened(round_id, pb.LANE_JOINT, -1))
     return [index for index, _ in found]
@@ -29,9 +30,9 @@ async def test_what_the_background_could_not_open_is_opened_at_the_close(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = asyncio.Event()
-    open_page = Opening._open_page
+    open_page = LaneOpener._open_page
 
-    async def fails(self: Opening, terms: object, lane: object, page: object) -> None:
+    async def fails(self: LaneOpener, terms: object, lane: object, page: object) -> None:
         broken.set()
         raise Refusal(Code.STORE_FAILED)
 
@@ -39,11 +40,13 @@ async def test_what_the_background_could_not_open_is_opened_at_the_close(
         terms = await deployment.operator.open_round(settings())
         hop = deployment.service("shuffler-1")
         assert isinstance(hop, ShufflerService)
-        monkeypatch.setattr(hop, "cluster", hop.pool)  # what a cluster opens is kept as it came until then
-        monkeypatch.setattr(Opening, "_open_page", fails)
+        monkeypatch.setattr(
+            hop.opener, "cluster", deployment.inside.running["shuffler-1"]._pool
+        )  # what a cluster opens is kept as it came until then
+        monkeypatch.setattr(LaneOpener, "_open_page", fails)
         await deployment.admit(terms, await deployment.seal(terms, 10))
         await broken.wait()
-        monkeypatch.setattr(Opening, "_open_page", open_page)
+        monkeypatch.setattr(LaneOpener, "_open_page", open_page)
         await deployment.admit(terms, await deployment.seal(terms, 10))
         found: list[int] = []
         async with asyncio.timeout(WAIT_S):
@@ -67,15 +70,17 @@ async def test_records_come_in_the_order_of_arrival_and_each_once(
         assert isinstance(hop, ShufflerService)
         sent: list[bytes] = []
         for has_cluster in (False, True, True, False):
-            monkeypatch.setattr(hop, "cluster", hop.pool if has_cluster else None)
+            monkeypatch.setattr(
+                hop.opener, "cluster", deployment.inside.running["shuffler-1"]._pool if has_cluster else None
+            )
             submissions = await deployment.seal(terms, 2)
             sent += [hashlib.sha256(one.envelope).digest() for one in submissions]
             before = await opened(hop, terms.round_id)
             await deployment.admit(terms, submissions)
             assert has_cluster or len(await opened(hop, terms.round_id)) == len(before) + 1
-            await hop.open_all(terms, pb.LANE_JOINT)
-            await hop.open_all(terms, pb.LANE_JOINT)
-        records = [one async for page in hop.records(terms, pb.LANE_JOINT) for one in page]
+            await hop.opener.open_all(terms, pb.LANE_JOINT)
+            await hop.opener.open_all(terms, pb.LANE_JOINT)
+        records = [one async for page in hop.opener.records(terms, pb.LANE_JOINT) for one in page]
         assert [one.name for one in records] == sent
         assert await opened(hop, terms.round_id) == [0, 1, 2, 3]
 
@@ -92,14 +97,14 @@ async def test_a_service_stops_while_it_opens_and_waits_for_no_chunk(
         begun.set()
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(transaction, "_PAGE_BYTES", 1)
-    monkeypatch.setattr(Opening, "_open_page", never_ends)
+    monkeypatch.setattr(opened_rows, "_PAGE_BYTES", 1)
+    monkeypatch.setattr(LaneOpener, "_open_page", never_ends)
     async with arena(tmp_path, 1) as deployment:
         terms = await deployment.operator.open_round(settings())
         hop = deployment.service("shuffler-1")
         for envelope in (b"1", b"2"):
             await hop.store.run("look", lambda tx: tx.append_chunk(terms.round_id, pb.LANE_JOINT, envelope))  # noqa: B023
-        hop.open_soon(terms, pb.LANE_JOINT)
+        hop.opener.open_soon(terms, pb.LANE_JOINT)
         async with asyncio.timeout(WAIT_S):
             await begun.wait()
             await asyncio.sleep(1.0)
@@ -115,7 +120,7 @@ async def test_a_batch_that_is_not_what_was_admitted_is_not_mixed(tmp_path: Path
         hop = deployment.service("shuffler-1")
         for _ in range(2):
             await deployment.admit(terms, await deployment.seal(terms, 10))
-        await hop.open_all(terms, pb.LANE_JOINT)
+        await hop.opener.open_all(terms, pb.LANE_JOINT)
         lost = "DELETE FROM {} WHERE chunk_index = 1"
         for table in ("chunks", "opened"):
             await hop.store.run("damage", lambda tx: tx.connection.exec_driver_sql(lost.format(table)))  # noqa: B023

@@ -20,12 +20,15 @@ import sqlalchemy as sa
 
 from croupier.protocol.envelope import KeyPair
 from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.names import PrivateKey, PublicKey
 from croupier.runtime.database import Timeouts
+from croupier.runtime.kinds import Direction, DocumentKind, KeyPurpose
 from croupier.runtime.store import Store
 from croupier.runtime.transaction import Transaction
 from lab.bench.stores import kinds_of, measure_stores, store_lines
-from tests.postgresql import Server
+from tests.support.postgresql import Server
 
+KIND = DocumentKind.PASSED_ON
 WRAPPING_KEY = b"k" * 32
 BODY = os.urandom(300)
 OPENED = os.urandom(300)
@@ -112,7 +115,7 @@ def relayed(server: Server, timeouts: Timeouts) -> Iterator[tuple[Store, Wire]]:
 
 
 async def put(store: Store, kind: str) -> None:
-    await store.run("look", lambda tx: tx.put_document("r", kind, b"1"))
+    await store.run("look", lambda tx: tx.put_document("r", KIND, b"1", kind))
 
 
 async def put_in_the_end(store: Store, kind: str) -> None:
@@ -127,7 +130,7 @@ async def put_in_the_end(store: Store, kind: str) -> None:
 def silence(store: Store, wire: Wire) -> Iterator[None]:
     """No byte arrives, and the store's patience is short; only now, else a slow machine would use it up."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store._database, "_timeouts", Timeouts(transaction_s=0.2, erase_s=0.2))
+        patch.setattr(store._database, "_timeouts", Timeouts(transaction_s=0.2, shred_s=0.2))
         wire.silent = True
         yield
         wire.silent = False
@@ -140,7 +143,7 @@ async def test_a_connection_that_the_server_ended_is_replaced_unnoticed(postgres
     await put(store, "before")
     assert postgresql.disconnect(url) == 1
     await put(store, "after")
-    assert await store.run("look", lambda tx: tx.document("r", "before")) == b"1"
+    assert await store.run("look", lambda tx: tx.document("r", KIND, "before")) == b"1"
     with pytest.raises(ValueError, match="in use by another process"):  # the new connection holds the lock again
         Store(url, WRAPPING_KEY, Timeouts(lock_s=0.2))
     store.close()
@@ -152,16 +155,16 @@ async def test_a_connection_lost_in_a_step_is_a_refusal_and_undoes_the_step(post
     store = Store(url, WRAPPING_KEY)
 
     def step(tx: Transaction) -> None:
-        tx.put_document("r", "lost", b"1")
+        tx.put_document("r", KIND, b"1", "lost")
         postgresql.disconnect(url)
-        tx.put_document("r", "never", b"1")
+        tx.put_document("r", KIND, b"1", "never")
 
     with pytest.raises(Refusal) as refused:
         await store.run("step", step)
     assert refused.value.code is Code.STORE_FAILED
     assert refused.value.code.may_pass
     await put(store, "kept")
-    kept = [await store.run("look", lambda tx: tx.document("r", kind)) for kind in ("lost", "never", "kept")]  # noqa: B023
+    kept = [await store.run("look", lambda tx: tx.document("r", KIND, kind)) for kind in ("lost", "never", "kept")]  # noqa: B023
     assert kept == [None, None, b"1"]
     store.close()
 
@@ -177,11 +180,11 @@ async def test_a_server_out_of_reach_is_a_refusal_until_it_is_back(postgresql: S
                 await put(store, "meanwhile")
             assert refused.value.code is Code.STORE_FAILED
             with pytest.raises(Refusal):
-                await store.erase()
+                await store.shred()
         wire.down = False
         await put_in_the_end(store, "after")
-        assert await store.run("look", lambda tx: tx.document("r", "before")) == b"1"
-        assert await store.run("look", lambda tx: tx.document("r", "meanwhile")) is None
+        assert await store.run("look", lambda tx: tx.document("r", KIND, "before")) == b"1"
+        assert await store.run("look", lambda tx: tx.document("r", KIND, "meanwhile")) is None
 
 
 @pytest.mark.asyncio
@@ -193,7 +196,7 @@ async def test_a_server_that_falls_silent_does_not_hang_the_service(postgresql: 
         assert refused.value.code is Code.STORE_FAILED
         await put_in_the_end(store, "after")
         with silence(store, wire), pytest.raises(Refusal):
-            await asyncio.wait_for(store.erase(), 30)
+            await asyncio.wait_for(store.shred(), 30)
         await put_in_the_end(store, "after")
 
 
@@ -245,7 +248,7 @@ async def test_who_lost_the_connection_and_then_the_lock_does_not_write_again(
             await put(store, "late")
         assert refused.value.code is Code.STORE_FAILED
         assert "lock timeout: another process has the database" in caplog.text
-        assert await other.run("look", lambda tx: tx.document("r", "late")) is None
+        assert await other.run("look", lambda tx: tx.document("r", KIND, "late")) is None
         other.close()
         await put_in_the_end(store, "late")
 
@@ -343,12 +346,12 @@ async def test_what_is_forgotten_is_gone_from_the_tables_of_the_server(postgresq
     """Of the files only the write-ahead log may keep it, which is the operator's."""
     url = postgresql.new_database()
     store = Store(url, WRAPPING_KEY)
-    pair = KeyPair(b"public", b"private")
-    await store.run("look", lambda tx: tx.add_round("r", "suite", {"envelope": pair}))
-    await store.run("look", lambda tx: tx.add_round("stays", "suite", {"envelope": pair}))
+    pair = KeyPair(PublicKey(b"public"), PrivateKey(b"private"))
+    await store.run("look", lambda tx: tx.add_round("r", "suite", {KeyPurpose.ENVELOPE: pair}))
+    await store.run("look", lambda tx: tx.add_round("stays", "suite", {KeyPurpose.ENVELOPE: pair}))
     large = os.urandom(100_000)
-    await store.run("look", lambda tx: tx.put_chunk("r", "out", 2, 0, 1, large))
-    await store.run("look", lambda tx: tx.put_chunk("stays", "out", 2, 0, 1, BODY[::-1]))
+    await store.run("look", lambda tx: tx.put_chunk("r", Direction.OUT, 2, 0, 1, large))
+    await store.run("look", lambda tx: tx.put_chunk("stays", Direction.OUT, 2, 0, 1, BODY[::-1]))
     await store.run("look", lambda tx: tx.append_chunk("r", 1, BODY))
     await store.run("look", lambda tx: tx.put_opened("r", 1, [(0, OPENED)]))
     await store.run("look", lambda tx: tx.add_submissions("r", [(b"client", b"hash")]))
@@ -357,22 +360,22 @@ async def test_what_is_forgotten_is_gone_from_the_tables_of_the_server(postgresq
     ]
     models = [os.urandom(400), os.urandom(400)]
     for model in models:
-        await store.run("look", lambda tx: tx.replace_document("r", "model", model))  # noqa: B023
+        await store.run("look", lambda tx: tx.replace_document("r", DocumentKind.MODEL, model))  # noqa: B023
     needles = [bytes(wrapped[12:28]), BODY[:64], OPENED[:64], large[:64], large[-64:], models[1][:64]]
     postgresql.execute("CHECKPOINT")
     before = files_of(postgresql, url)
     assert [needle in before for needle in needles] == [True] * 6
 
     def forget(tx: Transaction) -> None:
-        tx.forget("r")
-        tx.drop_documents("r", "model")
+        tx.shred_round("r")
+        tx.delete_documents("r", DocumentKind.MODEL)
 
     # A backup, say, that began before: for its sake VACUUM FULL would take along all that it might still want to see.
     backup = sa.create_engine(url)
     with backup.connect().execution_options(isolation_level="REPEATABLE READ") as connection:
         connection.execute(sa.text("SELECT count(*) FROM rounds")).all()
         await store.run("look", forget)
-        await store.erase()
+        await store.shred()
         postgresql.execute("CHECKPOINT")
         after = files_of(postgresql, url)
         assert [needle in after for needle in (*needles, models[0][:64])] == [False] * 7
@@ -385,7 +388,7 @@ async def test_what_is_forgotten_is_gone_from_the_tables_of_the_server(postgresq
 async def test_what_stays_of_other_rounds_is_not_written_anew(postgresql: Server) -> None:
     """Once the service stood still for as long as the bodies of all rounds took to be written."""
     store, taken, stays = Store(postgresql.new_database(), WRAPPING_KEY), "round-1", "round-2"
-    await store.erase()  # the first time, all
+    await store.shred()  # the first time, all
 
     async def files() -> dict[str, int]:
         """The file of each table, which is another one when it has been written anew."""
@@ -396,12 +399,12 @@ async def test_what_stays_of_other_rounds_is_not_written_anew(postgresql: Server
     for name in (taken, stays):
         await store.run("look", lambda tx: tx.add_round(name, "suite", {}))  # noqa: B023
         await store.run("look", lambda tx: tx.append_chunk(name, 1, BODY))  # noqa: B023
-        await store.run("look", lambda tx: tx.put_document(name, "list", b"1"))  # noqa: B023
+        await store.run("look", lambda tx: tx.put_document(name, KIND, b"1", "list"))  # noqa: B023
     before = await files()
-    await store.erase()
+    await store.shred()
     assert await files() == before
-    await store.run("look", lambda tx: tx.forget(taken))
-    await store.erase()
+    await store.run("look", lambda tx: tx.shred_round(taken))
+    await store.shred()
     after = await files()
     changed = {name for name, number in after.items() if before[name] != number}
     place = sa.text("SELECT tableoid::regclass::text FROM chunks WHERE round_id = :name")
@@ -411,7 +414,10 @@ async def test_what_stays_of_other_rounds_is_not_written_anew(postgresql: Server
     ]
     assert parts[0] != parts[1]
     assert changed == {"round_keys", parts[0], parts[0].replace("chunks", "opened")}
-    assert await store.run("look", lambda tx: [tx.chunk(name, "in", 1, 0) for name in (taken, stays)]) == [b"", BODY]
+    assert await store.run("look", lambda tx: [tx.chunk(name, Direction.IN, 1, 0) for name in (taken, stays)]) == [
+        b"",
+        BODY,
+    ]
     store.close()
 
 
@@ -424,9 +430,9 @@ async def test_a_lock_that_keeps_the_tables_from_being_written_anew_is_reported(
     with backup.begin() as connection:
         connection.execute(sa.text("SELECT count(*) FROM documents")).all()
         with pytest.raises(Refusal, match="not erased yet"):
-            await store.erase()
-    await store.erase()
-    assert await store.run("look", lambda tx: tx.document("r", "kept")) == b"1"
+            await store.shred()
+    await store.shred()
+    assert await store.run("look", lambda tx: tx.document("r", KIND, "kept")) == b"1"
     backup.dispose()
     store.close()
 

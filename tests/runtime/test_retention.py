@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,31 +16,19 @@ from croupier.protocol.onion import Onion
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
-from croupier.runtime.clock import Clock
+from croupier.runtime.steps import StoreStep
 from tests.support import BIT, settings
+from tests.support.clocks import DAY_S
 from tests.support.rounds import Table, people, table
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
-DAY_S = 24 * 3600
 KEPT = {"shuffler-1": set[str](), "accountant": {"certificate"}, "analyzer": {"publication"}}
 
 
-@dataclass
-class Later(Clock):
-    """A clock that is ahead of another one."""
-
-    of: Clock
-    days: float = 0.0
-
-    def now(self) -> float:
-        return self.of.now() + self.days * DAY_S
-
-
 async def pass_days(at: Table, days: float) -> None:
-    for running in at.inside.running.values():
-        service: Any = running.service
-        service.clock = Later(service.clock, days)
-        await service.delete_expired()
+    for name, running in at.inside.running.items():
+        at.inside.ahead_s[name] += days * DAY_S
+        await running.service.retention.delete_expired()
 
 
 def files_of(at: Table) -> bytes:
@@ -57,7 +44,7 @@ async def refused(call: Any) -> Refusal:
 
 async def test_a_large_round_is_deleted_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A restart in between finds the rest, and a call that comes meanwhile is answered before the end."""
-    monkeypatch.setattr("croupier.runtime.transaction._ADMITTED_PER_PIECE", 7)
+    monkeypatch.setattr("croupier.runtime.rows.retention._ADMITTED_PER_PAGE", 7)
     async with table(tmp_path, 1) as at:
         terms = await at.operator.open_round(settings())
         await at.submit(terms, people(BIT, 30, seed=1))
@@ -69,13 +56,13 @@ async def test_a_large_round_is_deleted_in_pieces(tmp_path: Path, monkeypatch: p
 
         async def between(name: str, work: Any) -> Any:
             result = await run(name, work)
-            if name == "delete a piece":
+            if name == StoreStep.DELETE_PAGE:
                 left.append(await run("count", lambda tx: tx.num_submissions(terms.round_id)))
             return result
 
         monkeypatch.setattr(service.store, "run", between)
-        service.clock = Later(service.clock, 31.0)
-        await service.delete_expired()
+        at.inside.ahead_s["shuffler-1"] += 31.0 * DAY_S
+        await service.retention.delete_expired()
         assert left == [23, 16, 9, 2, 0]
         assert not await run("who is left", lambda tx: tx.submission_hashes(terms.round_id))
 

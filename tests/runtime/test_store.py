@@ -23,13 +23,17 @@ import sqlalchemy as sa
 from croupier.accountant.service.ledger import Entry, Ledger
 from croupier.protocol.envelope import KeyPair
 from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.names import PrivateKey, PublicKey
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.database import Timeouts
+from croupier.runtime.kinds import Direction, DocumentKind, KeyPurpose
+from croupier.runtime.steps import StoreStep
 from croupier.runtime.store import Store
 from croupier.runtime.transaction import Transaction
 from tests.support.lanes import chunks
 
-PAIR = KeyPair(b"public" * 5, b"very private key bytes of a round")
+KIND = DocumentKind.PASSED_ON
+PAIR = KeyPair(PublicKey(b"public" * 5), PrivateKey(b"very private key bytes of a round"))
 BODY = b"ciphertext-that-can-be-found" * 4
 WRAPPING_KEY = b"k" * 32
 MIB = 1 << 20
@@ -44,7 +48,7 @@ def store(database_url: str) -> Iterator[Store]:
 
 
 def add(tx: Transaction) -> None:
-    tx.add_round("r", "suite", {"envelope": PAIR})
+    tx.add_round("r", "suite", {KeyPurpose.ENVELOPE: PAIR})
 
 
 @pytest.mark.asyncio
@@ -55,7 +59,7 @@ async def test_rounds_keys_and_costs_come_back(store: Store) -> None:
     await store.run("look", lambda tx: tx.add_cost("r", "mix", 1.0, 2.0))
     row = await store.run("look", lambda tx: tx.round("r"))
     assert (row.state, row.manifest) == (pb.ROUND_STATE_OPEN, b"m")
-    assert await store.run("look", lambda tx: tx.keys("r")) == {"envelope": PAIR}
+    assert await store.run("look", lambda tx: tx.keys("r")) == {KeyPurpose.ENVELOPE: PAIR}
     assert [(c.stage, c.wall_s, c.cpu_s) for c in await store.run("look", lambda tx: tx.costs("r"))] == [
         ("mix", 2.0, 4.0)
     ]
@@ -66,7 +70,7 @@ async def test_rounds_keys_and_costs_come_back(store: Store) -> None:
 @pytest.mark.asyncio
 async def test_rounds_that_are_never_opened_are_told_by_when_they_were_seen(store: Store) -> None:
     for name in ("opened", "never"):
-        await store.run("add", lambda tx: tx.add_round(name, "suite", {"envelope": PAIR}))  # noqa: B023
+        await store.run("add", lambda tx: tx.add_round(name, "suite", {KeyPurpose.ENVELOPE: PAIR}))  # noqa: B023
     assert await store.run("look", lambda tx: tx.never_opened(1000, 900)) == []
     await store.run("open", lambda tx: tx.update_round("opened", state=pb.ROUND_STATE_OPEN, manifest=b"m"))
     assert await store.run("look", lambda tx: tx.never_opened(1099, 999)) == []
@@ -88,43 +92,44 @@ async def test_a_failed_step_leaves_nothing(store: Store) -> None:
 
 @pytest.mark.asyncio
 async def test_chunks_are_idempotent_and_never_change(store: Store) -> None:
-    await store.run("look", lambda tx: tx.put_chunk("r", "in", 2, 1, 2, b"b"))
-    assert await store.run("look", lambda tx: chunks(tx, "r", "in", 2)) is None
+    await store.run("look", lambda tx: tx.put_chunk("r", Direction.IN, 2, 1, 2, b"b"))
+    assert await store.run("look", lambda tx: chunks(tx, "r", Direction.IN, 2)) is None
     for _ in range(2):
-        await store.run("look", lambda tx: tx.put_chunk("r", "in", 2, 0, 2, b"a"))
-    assert await store.run("look", lambda tx: chunks(tx, "r", "in", 2)) == [b"a", b"b"]
+        await store.run("look", lambda tx: tx.put_chunk("r", Direction.IN, 2, 0, 2, b"a"))
+    assert await store.run("look", lambda tx: chunks(tx, "r", Direction.IN, 2)) == [b"a", b"b"]
     with pytest.raises(Refusal, match="different content"):
-        await store.run("look", lambda tx: tx.put_chunk("r", "in", 2, 0, 2, b"z"))
+        await store.run("look", lambda tx: tx.put_chunk("r", Direction.IN, 2, 0, 2, b"z"))
     with pytest.raises(Refusal, match="different content"):
-        await store.run("look", lambda tx: tx.put_chunk("r", "in", 2, 2, 3, b"c"))
-    await store.run("look", lambda tx: tx.forget("r"))
-    await store.run("look", lambda tx: tx.put_chunk("r", "in", 2, 0, 2, b"a"))
-    assert await store.run("look", lambda tx: chunks(tx, "r", "in", 2)) is None
+        await store.run("look", lambda tx: tx.put_chunk("r", Direction.IN, 2, 2, 3, b"c"))
+    await store.run("look", lambda tx: tx.shred_round("r"))
+    await store.run("look", lambda tx: tx.put_chunk("r", Direction.IN, 2, 0, 2, b"a"))
+    assert await store.run("look", lambda tx: chunks(tx, "r", Direction.IN, 2)) is None
 
 
 @pytest.mark.asyncio
 async def test_documents_are_written_once(store: Store) -> None:
     for _ in range(2):
-        await store.run("look", lambda tx: tx.put_document("r", "certificate", b"c"))
+        await store.run("look", lambda tx: tx.put_document("r", DocumentKind.CERTIFICATE, b"c"))
     with pytest.raises(Refusal, match="certificate of round 'r'"):
-        await store.run("look", lambda tx: tx.put_document("r", "certificate", b"d"))
-    assert await store.run("look", lambda tx: tx.document("r", "certificate")) == b"c"
-    assert await store.run("look", lambda tx: tx.document("r", "publication")) is None
+        await store.run("look", lambda tx: tx.put_document("r", DocumentKind.CERTIFICATE, b"d"))
+    assert await store.run("look", lambda tx: tx.document("r", DocumentKind.CERTIFICATE)) == b"c"
+    assert await store.run("look", lambda tx: tx.document("r", DocumentKind.PUBLICATION)) is None
 
 
 @pytest.mark.asyncio
 async def test_documents_that_change_and_that_go(store: Store) -> None:
     for content in (b"1", b"2"):
-        await store.run("look", lambda tx: tx.replace_document("r", "model", content))  # noqa: B023
-    await store.run("look", lambda tx: tx.put_document("r", "model-answer-1", b"x"))
-    await store.run("look", lambda tx: tx.put_document("r", "mod_l", b"y"))
-    await store.run("look", lambda tx: tx.put_document("other", "model", b"z"))
-    assert await store.run("look", lambda tx: tx.document("r", "model")) == b"2"
-    await store.run("look", lambda tx: tx.drop_documents("r", "mod_"))  # no pattern
-    await store.run("look", lambda tx: tx.drop_documents("r", "model"))
-    for kind in ("model", "model-answer-1", "mod_l"):
-        assert await store.run("look", lambda tx: tx.document("r", kind)) is None  # noqa: B023
-    assert await store.run("look", lambda tx: tx.document("other", "model")) == b"z"
+        await store.run("look", lambda tx: tx.replace_document("r", DocumentKind.MODEL, content))  # noqa: B023
+    await store.run("look", lambda tx: tx.put_document("r", DocumentKind.MODEL, b"x", "answer-1"))
+    await store.run("look", lambda tx: tx.put_document("r", DocumentKind.ANSWER_KEYS, b"y"))
+    await store.run("look", lambda tx: tx.put_document("other", DocumentKind.MODEL, b"z"))
+    assert await store.run("look", lambda tx: tx.document("r", DocumentKind.MODEL)) == b"2"
+    await store.run("look", lambda tx: tx.put_document("r", DocumentKind.CERTIFICATE, b"y"))
+    await store.run("look", lambda tx: tx.delete_documents("r", DocumentKind.MODEL))
+    for kind, part in ((DocumentKind.MODEL, ""), (DocumentKind.MODEL, "answer-1"), (DocumentKind.ANSWER_KEYS, "")):
+        assert await store.run("look", lambda tx: tx.document("r", kind, part)) is None  # noqa: B023
+    assert await store.run("look", lambda tx: tx.document("r", DocumentKind.CERTIFICATE)) == b"y"
+    assert await store.run("look", lambda tx: tx.document("other", DocumentKind.MODEL)) == b"z"
 
 
 @pytest.mark.asyncio
@@ -138,24 +143,24 @@ async def test_one_submission_a_client(store: Store) -> None:
 @pytest.mark.asyncio
 async def test_forgetting_deletes_bodies_and_keys_but_still_knows_repeats(store: Store) -> None:
     for round_id in ("r", "other"):
-        await store.run("look", lambda tx: tx.add_round(round_id, "suite", {"envelope": PAIR}))  # noqa: B023
-        await store.run("look", lambda tx: tx.put_chunk(round_id, "out", 2, 0, 1, BODY))  # noqa: B023
+        await store.run("look", lambda tx: tx.add_round(round_id, "suite", {KeyPurpose.ENVELOPE: PAIR}))  # noqa: B023
+        await store.run("look", lambda tx: tx.put_chunk(round_id, Direction.OUT, 2, 0, 1, BODY))  # noqa: B023
         await store.run("look", lambda tx: tx.append_chunk(round_id, 1, BODY))  # noqa: B023
         await store.run("look", lambda tx: tx.put_opened(round_id, 1, [(0, BODY)]))  # noqa: B023
         await store.run("look", lambda tx: tx.add_submissions(round_id, [(b"client", b"hash")]))  # noqa: B023
-    await store.run("look", lambda tx: tx.forget("r"))
+    await store.run("look", lambda tx: tx.shred_round("r"))
     for _ in range(2):
-        await store.erase()
+        await store.shred()
     assert await store.run("look", lambda tx: tx.keys("r")) == {}
     await store.run("look", lambda tx: tx.put_opened("r", 1, [(0, BODY)]))  # a worker was late
     assert await store.run("look", lambda tx: (tx.unopened("r", 1, -1), tx.opened("r", 1, -1))) == ([], [])
     assert await store.run("look", lambda tx: tx.submission_hashes("r")) == {b"client": b"hash"}
-    assert await store.run("look", lambda tx: chunks(tx, "r", "out", 2)) is None
+    assert await store.run("look", lambda tx: chunks(tx, "r", Direction.OUT, 2)) is None
     with pytest.raises(Refusal, match="different content"):
-        await store.run("look", lambda tx: tx.put_chunk("r", "out", 2, 0, 1, BODY[1:]))
-    assert await store.run("look", lambda tx: tx.keys("other")) == {"envelope": PAIR}
+        await store.run("look", lambda tx: tx.put_chunk("r", Direction.OUT, 2, 0, 1, BODY[1:]))
+    assert await store.run("look", lambda tx: tx.keys("other")) == {KeyPurpose.ENVELOPE: PAIR}
     assert await store.run("look", lambda tx: tx.opened("other", 1, -1)) == [(0, BODY)]
-    assert await store.run("look", lambda tx: chunks(tx, "other", "out", 2)) == [BODY]
+    assert await store.run("look", lambda tx: chunks(tx, "other", Direction.OUT, 2)) == [BODY]
 
 
 @pytest.mark.asyncio
@@ -166,23 +171,23 @@ async def test_a_hundred_megabytes_come_back_in_order_and_are_forgotten(store: S
         return index.to_bytes(4, "big") * MIB
 
     for index in range(parts):
-        await store.run("look", lambda tx: tx.put_chunk("r", "in", 2, index, parts, body(index)))  # noqa: B023
-    found = await store.run("look", lambda tx: chunks(tx, "r", "in", 2))
+        await store.run("look", lambda tx: tx.put_chunk("r", Direction.IN, 2, index, parts, body(index)))  # noqa: B023
+    found = await store.run("look", lambda tx: chunks(tx, "r", Direction.IN, 2))
     assert found == [body(index) for index in range(parts)]
-    await store.run("look", lambda tx: tx.forget("r"))
-    await store.erase()
-    assert await store.run("look", lambda tx: chunks(tx, "r", "in", 2)) is None
+    await store.run("look", lambda tx: tx.shred_round("r"))
+    await store.shred()
+    assert await store.run("look", lambda tx: chunks(tx, "r", Direction.IN, 2)) is None
 
 
 async def fill(store: Store, round_id: str, lanes: int = 2) -> None:
     """Ten chunks in each lane, opened ones behind those that came, one beyond any piece among them."""
-    await store.run("look", lambda tx: tx.add_round(round_id, "suite", {"envelope": PAIR}))
+    await store.run("look", lambda tx: tx.add_round(round_id, "suite", {KeyPurpose.ENVELOPE: PAIR}))
     for index in range(10):
         body = BODY * (50 if index == 4 else 1)
         for lane in range(1, lanes + 1):
             await store.run("look", lambda tx: tx.append_chunk(round_id, lane, body))  # noqa: B023
             await store.run("look", lambda tx: tx.put_opened(round_id, lane, [(index, body)]))  # noqa: B023
-            await store.run("look", lambda tx: tx.put_chunk(round_id, "out", lane, index, 10, body))  # noqa: B023
+            await store.run("look", lambda tx: tx.put_chunk(round_id, Direction.OUT, lane, index, 10, body))  # noqa: B023
 
 
 _LEFT = """
@@ -198,19 +203,22 @@ def bytes_left(tx: Transaction) -> int:
 @pytest.mark.asyncio
 async def test_a_large_round_is_forgotten_in_pieces(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """In one transaction it kept a service waiting for 24 s at 10^6 bodies."""
-    monkeypatch.setattr("croupier.runtime.transaction._PIECE_BYTES", 3 * len(BODY))
+    monkeypatch.setattr("croupier.runtime.rows.shredding._PAGE_BYTES", 3 * len(BODY))
     for name in ("r", "another", "other"):
         await fill(store, name)
-    await store.run("look", lambda tx: tx.forget("another"))
-    await store.run("look", lambda tx: tx.forget("r"))
+    await store.run("look", lambda tx: tx.shred_round("another"))
+    await store.run("look", lambda tx: tx.shred_round("r"))
     after, lefts = None, [await store.run("look", bytes_left)]
     while True:
         # As if all of it were gone, and nothing comes in addition.
-        assert await store.run("look", lambda tx: [tx.chunk("r", "in", 2, index) for index in (0, 9)]) == [b"", b""]
-        assert await store.run("look", lambda tx: tx.num_chunks("r", "out", 1)) is None
+        assert await store.run("look", lambda tx: [tx.chunk("r", Direction.IN, 2, index) for index in (0, 9)]) == [
+            b"",
+            b"",
+        ]
+        assert await store.run("look", lambda tx: tx.num_chunks("r", Direction.OUT, 1)) is None
         await store.run("look", lambda tx: tx.put_opened("r", 1, [(10, BODY)]))
         assert await store.run("look", lambda tx: (tx.unopened("r", 1, -1), tx.opened("r", 1, -1))) == ([], [])
-        after = await store.run("forget", lambda tx: tx.forget_piece(after))  # noqa: B023
+        after = await store.run("forget", lambda tx: tx.shred_page(after))  # noqa: B023
         lefts.append(await store.run("look", bytes_left))
         if after is None:
             break
@@ -219,17 +227,17 @@ async def test_a_large_round_is_forgotten_in_pieces(store: Store, monkeypatch: p
     assert len(taken) > 20
     assert taken[-7] <= 3 * len(BODY)
     assert taken[-1] <= 52 * len(BODY)  # what is larger than a piece is one
-    assert await store.run("look", lambda tx: tx.forgetting()) == set()
+    assert await store.run("look", lambda tx: tx.being_shredded()) == set()
     assert len(await store.run("look", lambda tx: tx.opened("other", 2, -1))) == 10
-    assert (await store.run("look", lambda tx: tx.chunk("other", "out", 1, 9))) == BODY
+    assert (await store.run("look", lambda tx: tx.chunk("other", Direction.OUT, 1, 9))) == BODY
 
 
 @pytest.mark.asyncio
 async def test_pages_skip_what_is_opened_and_what_has_not_come(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("croupier.runtime.transaction._ROWS_PER_PAGE", 4)
+    monkeypatch.setattr("croupier.runtime.rows.opened._ROWS_PER_PAGE", 4)
     come, opened = [0, 1, 2, 3, 5, 6, 20, 21, 22, 40], [0, 1, 5, 21]
     for index in come:
-        await store.run("look", lambda tx: tx.put_chunk("r", "in", 1, index, 41, bytes([index])))  # noqa: B023
+        await store.run("look", lambda tx: tx.put_chunk("r", Direction.IN, 1, index, 41, bytes([index])))  # noqa: B023
     await store.run("look", lambda tx: tx.put_opened("r", 1, [(index, bytes([index])) for index in (*opened, 7)]))
     for start, left in ((-1, [2, 3, 6, 20, 22, 40]), (2, [3, 6, 20, 22, 40]), (None, [22, 40]), (40, [])):
         found, after = list[tuple[int, bytes]](), start
@@ -265,9 +273,9 @@ async def test_what_is_opened_is_kept_in_a_few_statements_and_once(store: Store)
 
 @pytest.mark.asyncio
 async def test_others_get_their_turn_between_two_pieces(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("croupier.runtime.transaction._PIECE_BYTES", 3 * len(BODY))
+    monkeypatch.setattr("croupier.runtime.rows.shredding._PAGE_BYTES", 3 * len(BODY))
     await fill(store, "r")
-    await store.run("look", lambda tx: tx.forget("r"))
+    await store.run("look", lambda tx: tx.shred_round("r"))
     names, transact = list[str](), store._transact
 
     def noted(name: str, work: Callable[[Transaction], object]) -> object:
@@ -275,31 +283,31 @@ async def test_others_get_their_turn_between_two_pieces(store: Store, monkeypatc
         return transact(name, work)
 
     monkeypatch.setattr(store, "_transact", noted)
-    erasing = asyncio.create_task(store.erase())
+    erasing = asyncio.create_task(store.shred())
     await asyncio.sleep(0)
     for number in range(5):
-        await store.run("another", lambda tx: tx.put_document("r", str(number), b"1"))  # noqa: B023
+        await store.run("another", lambda tx: tx.put_document("r", KIND, b"1", str(number)))  # noqa: B023
     await erasing
     turns = [at for at, name in enumerate(names) if name == "another"]
     assert turns == [1, 3, 5, 7, 9]
-    assert names.count("forget a piece") > 20
+    assert names.count(StoreStep.SHRED_PAGE) > 20
 
 
 @pytest.mark.asyncio
 async def test_what_was_cut_short_is_forgotten_after_the_restart(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("croupier.runtime.transaction._PIECE_BYTES", 3 * len(BODY))
+    monkeypatch.setattr("croupier.runtime.rows.shredding._PAGE_BYTES", 3 * len(BODY))
     pieces = 0
     with closing(Store(database_url, WRAPPING_KEY)) as store:
         await fill(store, "r")
-        await store.run("look", lambda tx: tx.forget("r"))
+        await store.run("look", lambda tx: tx.shred_round("r"))
     while True:
         with closing(Store(database_url, WRAPPING_KEY)) as store:
             pieces += 1
-            if await store.run("forget", lambda tx: tx.forget_piece()) is None:
+            if await store.run("forget", lambda tx: tx.shred_page()) is None:
                 break
-            assert await store.run("look", lambda tx: tx.forgetting()) == {"r"}
+            assert await store.run("look", lambda tx: tx.being_shredded()) == {"r"}
     assert pieces > 20
     with closing(Store(database_url, WRAPPING_KEY)) as store:
         assert await store.run("look", bytes_left) == 0
@@ -325,17 +333,17 @@ async def test_steps_that_run_at_once_do_not_lose_each_other(store: Store) -> No
 async def test_everything_is_there_after_a_restart(database_url: str) -> None:
     first = Store(database_url, WRAPPING_KEY)
     await first.run("add", add)
-    await first.run("look", lambda tx: tx.put_document("r", "certificate", bytes(range(256))))
-    await first.run("look", lambda tx: tx.put_chunk("r", "in", 2, 0, 1, BODY))
+    await first.run("look", lambda tx: tx.put_document("r", DocumentKind.CERTIFICATE, bytes(range(256))))
+    await first.run("look", lambda tx: tx.put_chunk("r", Direction.IN, 2, 0, 1, BODY))
     await first.run("look", lambda tx: tx.update_round("r", problem="a ≤ b: 'ε'", bytes_sent=1 << 40))
     await first.run("look", lambda tx: Ledger(tx.connection).enter("r", b"digest", [ENTRY]))
     first.close()
     second = Store(database_url, WRAPPING_KEY)
     row = await second.run("look", lambda tx: tx.round("r"))
     assert (row.problem, row.bytes_sent) == ("a ≤ b: 'ε'", 1 << 40)
-    assert await second.run("look", lambda tx: tx.keys("r")) == {"envelope": PAIR}
-    assert await second.run("look", lambda tx: tx.document("r", "certificate")) == bytes(range(256))
-    assert await second.run("look", lambda tx: chunks(tx, "r", "in", 2)) == [BODY]
+    assert await second.run("look", lambda tx: tx.keys("r")) == {KeyPurpose.ENVELOPE: PAIR}
+    assert await second.run("look", lambda tx: tx.document("r", DocumentKind.CERTIFICATE)) == bytes(range(256))
+    assert await second.run("look", lambda tx: chunks(tx, "r", Direction.IN, 2)) == [BODY]
     # The same entry again is recognised: every number came back to the last bit.
     await second.run("look", lambda tx: Ledger(tx.connection).enter("r", b"digest", [ENTRY]))
     assert (await second.run("look", lambda tx: Ledger(tx.connection).spent(1e-3)))[-1].rounds == 1
@@ -373,11 +381,12 @@ def test_a_second_writer_is_refused_until_the_first_has_gone(database_url: str) 
 
 _WRITER = """
 import asyncio, sys
+from croupier.runtime.kinds import DocumentKind
 from croupier.runtime.store import Store
 store = Store(sys.argv[1], b"k" * 32)
-asyncio.run(store.run("look", lambda tx: tx.put_document("r", "kept", b"1")))
+asyncio.run(store.run("look", lambda tx: tx.put_document("r", DocumentKind.PASSED_ON, b"1", "kept")))
 def half(tx):
-    tx.put_document("r", "lost", b"1")
+    tx.put_document("r", DocumentKind.PASSED_ON, b"1", "lost")
     print("in the middle", flush=True)
     sys.stdin.read()
 asyncio.run(store.run("add half", half))
@@ -395,7 +404,7 @@ def test_kill_minus_nine_keeps_what_was_committed_and_frees_the_lock(database_ur
         os.kill(process.pid, signal.SIGKILL)
 
     async def read(store: Store) -> list[bytes | None]:
-        return [await store.run("look", lambda tx: tx.document("r", kind)) for kind in ("kept", "lost")]  # noqa: B023
+        return [await store.run("look", lambda tx: tx.document("r", KIND, kind)) for kind in ("kept", "lost")]  # noqa: B023
 
     store = Store(database_url, WRAPPING_KEY)
     assert asyncio.run(read(store)) == [b"1", None]
@@ -416,14 +425,14 @@ def everything_on_disk(directory: Path) -> bytes:
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 async def test_what_is_forgotten_is_gone_from_the_files(store: Store, tmp_path: Path) -> None:
     await store.run("add", add)
-    await store.run("look", lambda tx: tx.put_chunk("r", "out", 2, 0, 1, BODY))
+    await store.run("look", lambda tx: tx.put_chunk("r", Direction.OUT, 2, 0, 1, BODY))
     await store.run("look", lambda tx: tx.add_submissions("r", [(b"client", b"hash")]))
     assert BODY in everything_on_disk(tmp_path)
     wrapped = read_wrapped(tmp_path / "rounds.db")
     assert wrapped[12:28] in everything_on_disk(tmp_path)
-    assert PAIR.private not in everything_on_disk(tmp_path)
-    await store.run("look", lambda tx: tx.forget("r"))
-    await store.erase()
+    assert bytes(PAIR.private) not in everything_on_disk(tmp_path)
+    await store.run("look", lambda tx: tx.shred_round("r"))
+    await store.shred()
     left = everything_on_disk(tmp_path)
     assert BODY not in left
     assert wrapped[12:28] not in left
@@ -435,17 +444,17 @@ async def test_what_is_forgotten_is_gone_from_the_files(store: Store, tmp_path: 
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 async def test_a_reader_that_keeps_the_log_from_being_cut_is_reported(store: Store, tmp_path: Path) -> None:
     """SQLite says in a row that it has done nothing; nobody read that row, and the bytes stayed."""
-    await store.run("look", lambda tx: tx.put_document("r", "model-of-a-step", BODY))
+    await store.run("look", lambda tx: tx.put_document("r", DocumentKind.MODEL, BODY, "of-a-step"))
     with closing(sqlite3.connect(tmp_path / "rounds.db", isolation_level=None)) as reader:
         reader.execute("BEGIN")
         reader.execute("SELECT count(*) FROM documents").fetchall()
-        await store.run("look", lambda tx: tx.drop_documents("r", "model"))
+        await store.run("look", lambda tx: tx.delete_documents("r", DocumentKind.MODEL))
         with pytest.raises(Refusal, match="not erased yet") as refused:
-            await store.erase()
+            await store.shred()
         assert refused.value.code.may_pass
         assert BODY in everything_on_disk(tmp_path)
-        await store.run("look", lambda tx: tx.put_document("r", "another", b"is written meanwhile"))
-    await store.erase()
+        await store.run("look", lambda tx: tx.put_document("r", KIND, b"is written meanwhile", "another"))
+    await store.shred()
     assert BODY not in everything_on_disk(tmp_path)
 
 
@@ -456,16 +465,16 @@ async def test_a_store_whose_file_is_gone_acknowledges_nothing(
 ) -> None:
     """SQLite went on with a file that was deleted, for as long as the service ran; a second one could have begun."""
     store = Store(f"sqlite:///{tmp_path / 'rounds.db'}", WRAPPING_KEY)
-    await store.run("put", lambda tx: tx.put_document("r", "before", b"1"))
+    await store.run("put", lambda tx: tx.put_document("r", KIND, b"1", "before"))
     file = tmp_path / name
     file.rename(tmp_path / "away")
     for replaced in (False, True):
         if replaced:
             file.touch()
         with pytest.raises(Refusal, match="cannot store anything now"):
-            await store.run("put", lambda tx: tx.put_document("r", "meanwhile", b"1"))
+            await store.run("put", lambda tx: tx.put_document("r", KIND, b"1", "meanwhile"))
     assert f"{name} has been moved, deleted or replaced while the service runs" in caplog.text
     (tmp_path / "away").rename(file)
-    assert await store.run("look", lambda tx: tx.document("r", "meanwhile")) is None
-    await store.run("put", lambda tx: tx.put_document("r", "after", b"1"))
+    assert await store.run("look", lambda tx: tx.document("r", KIND, "meanwhile")) is None
+    await store.run("put", lambda tx: tx.put_document("r", KIND, b"1", "after"))
     store.close()

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from croupier.net.shares import Call, caller_at, serving
 from croupier.protocol.errors import Refusal
-from croupier.runtime.shares import Call, caller_at, serving
 from croupier.runtime.workers import WorkerPool
 
 _PROGRAM = """
@@ -58,7 +58,7 @@ def is_imported(module: str) -> bool:
 async def test_workers_have_imported_their_room_before_their_first_job() -> None:
     """Reproduction: each of eight imported for .1 s in the first round of a deployment."""
     for room, found in (("croupier.protocol.envelope", False), ("colorsys", True)):
-        pool = WorkerPool(1, room=room)
+        pool = WorkerPool(1, preload_module=room)
         assert (await pool.run(is_imported, "colorsys"))[0] is found
         pool.close()
 

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2_grpc as stubs
-from croupier.shuffler.sequential_order import PROGRESS
+from croupier.runtime.kinds import DocumentKind
+from croupier.shuffler.sequential import SequentialHop
 from croupier.shuffler.service import ShufflerService
-from tests.sequential.support import DIMENSION, Table, laid, num_present, people, settings, task
+from tests.support.sequential import DIMENSION, Table, laid, num_present, people, settings, task
 from tests.support.virtual_time import virtual_loop
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
@@ -23,7 +24,7 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
 
 async def progress_of(table: Table, terms: RoundTerms) -> pb.SequentialProgress:
     service = table.inside.running["shuffler-1"].service
-    document = await service.store.run("look", lambda tx: tx.document(terms.round_id, PROGRESS))
+    document = await service.store.run("look", lambda tx: tx.document(terms.round_id, DocumentKind.SEQUENTIAL_PROGRESS))
     return pb.SequentialProgress.FromString(document or b"")
 
 
@@ -64,16 +65,16 @@ async def test_the_last_answer_counts_although_its_clients_are_gone(
     async with laid(tmp_path) as table:
         group = people(8)
         terms = await table.gather(group, settings(task(), needed=6))
-        original, stuck = ShufflerService._pass_on, asyncio.Event()
+        original, stuck = SequentialHop.pass_on, asyncio.Event()
 
-        async def seven_times(self: ShufflerService, of: RoundTerms, answer: bytes) -> pb.RelayResponse:
+        async def seven_times(self: SequentialHop, of: RoundTerms, answer: bytes) -> pb.RelayResponse:
             if (await progress_of(table, terms)).position == 7:
                 stuck.set()
                 await asyncio.Event().wait()
             return await original(self, of, answer)
 
         with monkeypatch.context() as patch:
-            patch.setattr(ShufflerService, "_pass_on", seven_times)
+            patch.setattr(SequentialHop, "pass_on", seven_times)
             taking = asyncio.create_task(table.take(terms, group))
             await asyncio.wait_for(stuck.wait(), 60)
             taking.cancel()
@@ -122,7 +123,7 @@ async def test_streams_that_break_now_and_then_exhaust_no_patience(tmp_path: Pat
                 await asyncio.sleep(0.05)
                 assert not taking.done(), taking.exception()
             await asyncio.sleep(0.1)  # the clients have heard of it, too
-            first.attendance.hang_up()
+            first.sequential.attendance.close_all()
             while num_present(first, terms.round_id) == 6:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         await table.operator.close_round(terms.round_id, end_sequential=True)

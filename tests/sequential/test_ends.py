@@ -12,14 +12,19 @@ import pytest
 
 from croupier.accountant.service.ledger import Ledger
 from croupier.client.submission import Participant, Sealed, new_client_key
+from croupier.protocol.codes import RefusalReason
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import sign_submission
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.onion import Onion
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.runtime.kinds import DocumentKind
+from croupier.shuffler.sequential import SequentialHop
 from croupier.shuffler.service import ShufflerService
-from tests.sequential.support import Table, laid, num_present, people, settings, signed_answer, task
+from tests.support.sequential import Table, laid, num_present, people, settings, signed_answer, task
+from tests.support.statements import codes
 
+_PROGRESS = (DocumentKind.SEQUENTIAL_PROGRESS, DocumentKind.MODEL)
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
 
 
@@ -63,7 +68,7 @@ async def is_sequential(table: Table, terms: RoundTerms, name: str) -> None:
         await asyncio.sleep(0.05)
 
 
-async def kept(table: Table, terms: RoundTerms, name: str, *kinds: str) -> list[str]:
+async def kept(table: Table, terms: RoundTerms, name: str, *kinds: DocumentKind) -> list[str]:
     """Returns what a service still keeps that must be gone when the round is over."""
     store = table.inside.running[name].service.store
     keys, documents = await store.run(
@@ -91,9 +96,10 @@ async def test_a_round_withdrawn_during_the_asking_leaves_nothing_and_is_paid(tm
         assert set(said.values()) == {"DISPOSED"}
         with pytest.raises(Refusal, match="the round has ended without a result"):
             await taking
-        assert [await kept(table, terms, name, "sequential-progress", "model") for name in table.inside.running] == [
-            []
-        ] * 4
+        assert [
+            await kept(table, terms, name, DocumentKind.SEQUENTIAL_PROGRESS, DocumentKind.MODEL)
+            for name in table.inside.running
+        ] == [[]] * 4
         ledger = await table.inside.running["accountant"].service.store.run(
             "look", lambda tx: Ledger(tx.connection).entered()
         )
@@ -123,7 +129,7 @@ async def test_no_end_of_a_sequential_round_exceeds_the_privacy_limit(tmp_path: 
         if not ended:
             _, certificate = await table.result(terms)
             assert not certificate.granted
-            assert certificate.refusals[0].endswith("its local budgets must fit until it has ended")
+            assert codes(certificate.refusals)[-1] == RefusalReason.SEQUENTIAL_LEDGER_LIMIT
             assert await spent() == whole
             return
         answered = asyncio.Event()
@@ -147,23 +153,24 @@ async def test_a_round_that_stops_during_the_asking_leaves_nothing_there(
     async with laid(tmp_path) as table:
         group = people(8)
         terms = await table.gather(group, settings(task()))
-        original, passed = ShufflerService._pass_on, 0
+        original, passed = SequentialHop.pass_on, 0
 
-        async def broken(self: ShufflerService, of: RoundTerms, answer: bytes) -> pb.RelayResponse:
+        async def broken(self: SequentialHop, of: RoundTerms, answer: bytes) -> pb.RelayResponse:
             nonlocal passed
             passed += 1
             if passed == 3:
                 raise Refusal(Code.WRONG_STATE, "for the test")
             return await original(self, of, answer)
 
-        monkeypatch.setattr(ShufflerService, "_pass_on", broken)
+        monkeypatch.setattr(SequentialHop, "pass_on", broken)
         with pytest.raises(Refusal, match="the round has ended without a result"):
             await table.take(terms, group)
-        assert await kept(table, terms, "shuffler-1", "sequential-progress") == []
+        assert await kept(table, terms, "shuffler-1", DocumentKind.SEQUENTIAL_PROGRESS) == []
         assert set((await table.operator.withdraw(terms.round_id)).values()) == {"DISPOSED"}
-        assert [await kept(table, terms, name, "sequential-progress", "model") for name in table.inside.running] == [
-            []
-        ] * 4
+        assert [
+            await kept(table, terms, name, DocumentKind.SEQUENTIAL_PROGRESS, DocumentKind.MODEL)
+            for name in table.inside.running
+        ] == [[]] * 4
 
 
 async def test_who_attends_a_round_that_never_begins_hears_of_it(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.shuffler.service import ShufflerService
-from tests.sequential.support import laid, people, settings, task
+from tests.support.sequential import laid, people, settings, task
 
 pytestmark = pytest.mark.asyncio
 
@@ -34,9 +34,9 @@ async def test_a_caller_that_never_reads_leaves_nothing_behind(tmp_path: Path) -
             with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError, TimeoutError):
                 for _ in range(300):
                     await asyncio.wait_for(call.write(pb.AttendRequest(attendances=many)), 5)
-            waiting = [stream.outgoing.qsize() for stream in first.attendance._streams]
+            waiting = [stream.outgoing.qsize() for stream in first.sequential.attendance._streams]
             assert max(waiting, default=0) <= 64
-        while first.attendance._streams:  # noqa: ASYNC110
+        while first.sequential.attendance._streams:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
         taken = await table.take(terms, group)
         assert taken.report.num_answers == 8

@@ -13,16 +13,15 @@ import pytest
 
 from croupier.accountant.service.ledger import Ledger
 from croupier.protocol.v1 import messages_pb2 as pb
-from tests.sequential.support import laid, people, settings, task
 from tests.support import InProcess
+from tests.support.sequential import laid, people, settings, task
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
 
 
 async def kill(inside: InProcess, name: str) -> None:
     running = inside.running.pop(name)
-    for driver in running.service._drivers.values():
-        driver.cancel()
+    running.service.engine.cancel()
     running._files.stop()
     await running._server.stop(0)
     await running._readiness.stop()

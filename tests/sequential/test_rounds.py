@@ -13,13 +13,15 @@ from croupier import Budgets, certify
 from croupier.accountant.mechanisms.hemisphere import HemisphereMechanism
 from croupier.accountant.service.ledger import Ledger
 from croupier.client.randomizers import randomize
+from croupier.protocol.codes import Assumption, RefusalReason
 from croupier.protocol.questions import Question
 from croupier.protocol.randomness import RandomSource
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.shuffler.attendance import MAX_ATTENDANCES
 from croupier.shuffler.sequential_order import secret_order
 from croupier.shuffler.service import ShufflerService
-from tests.sequential.support import DIMENSION, Person, laid, num_present, people, settings, task
+from tests.support.sequential import DIMENSION, Person, laid, num_present, people, settings, task
+from tests.support.statements import codes
 from tests.support.virtual_time import virtual_loop
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
@@ -53,8 +55,8 @@ async def test_each_client_answers_once_about_the_model_of_those_before(tmp_path
         assert 0 < length < 12 * 0.01 * 4  # twelve steps, each of the same length
         assert certificate.num_answers == publication.num_reports == 12
         assert certificate.epsilon == certified([(2.0, 6), (4.0, 6)], 0)
-        assert any("the first shuffler is honest" in line for line in certificate.assumptions)
-        assert not any("keeps its order secret" in line for line in certificate.assumptions)
+        assert Assumption.HONEST_FIRST_SHUFFLER in codes(certificate.assumptions)
+        assert Assumption.UNIFORM_ORDER not in codes(certificate.assumptions)
         for name in table.inside.running:
             keys = await table.inside.running[name].service.store.run("look", lambda tx: tx.keys(terms.round_id))
             assert keys == {}
@@ -89,10 +91,12 @@ async def test_a_vanished_client_is_skipped_and_adds_no_cover(tmp_path: Path) ->
         assert (certificate.num_users, certificate.num_answers, certificate.dishonest) == (12, 9, 3)
         assert publication.num_reports == 9
         assert certificate.epsilon == certified([(2.0, 6), (4.0, 6)], 3) > certified([(2.0, 6), (4.0, 6)], 0)
+        assert Assumption.INDEPENDENT_ABSENCE in codes(certificate.assumptions)
         ledger = await table.inside.running["accountant"].service.store.run(
             "look", lambda tx: Ledger(tx.connection).entered()
         )
-        assert max(entry.epsilon for _, _, entries in ledger for entry in entries) == certificate.epsilon
+        # Someone who knows who is absent when would know more of the order: the ledger keeps the local budgets.
+        assert [entry.epsilon for _, _, entries in ledger for entry in entries] == [2.0, 4.0]
 
 
 async def test_no_client_is_asked_in_a_round_that_is_not_granted(tmp_path: Path) -> None:
@@ -134,13 +138,14 @@ async def test_when_too_many_are_missing_nothing_is_published(tmp_path: Path) ->
         assert certificate.num_answers == report.num_answers
         assert certificate.epsilon == certified([(2.0, 7), (4.0, 7)], 14 - report.num_answers) > limit
         assert not certificate.granted
-        assert "certified epsilon is" in certificate.refusals[0]
+        assert codes(certificate.refusals) == [RefusalReason.EPSILON_ABOVE_LIMIT]
         assert not publication.vector
         # What has been learnt has been spent.
         ledger = await table.inside.running["accountant"].service.store.run(
             "look", lambda tx: Ledger(tx.connection).entered()
         )
-        assert max(entry.epsilon for _, _, entries in ledger for entry in entries) == certificate.epsilon
+        # Someone who knows who is absent when would know more of the order: the ledger keeps the local budgets.
+        assert [entry.epsilon for _, _, entries in ledger for entry in entries] == [2.0, 4.0]
 
 
 async def test_who_has_no_gradient_answers_as_if_it_were_zero(tmp_path: Path) -> None:

@@ -9,11 +9,12 @@ import pytest
 from croupier import Budgets, certify
 from croupier.accountant.mechanisms.hemisphere import HemisphereMechanism
 from croupier.accountant.service.round_certificate import certify_into
+from croupier.protocol.certificates import method_of
 from croupier.protocol.mechanisms import Hemisphere
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
-from tests.sequential.support import DIMENSION, task
 from tests.support import make_kit
+from tests.support.sequential import DIMENSION, task
 
 TIERS = [(0.5, 9000), (2.0, 1000)]
 
@@ -36,7 +37,7 @@ def test_a_sequential_round_keeps_the_blanket_and_a_batch_does_not(is_sequential
         for bounds in ("blanket" if is_sequential else "all", "blanket")
     )
     assert message.epsilon == expected.epsilon == max(entry.epsilon for entry in entries)
-    assert message.method == expected.method
+    assert method_of(message) == expected.method
     assert (message.epsilon == blanket.epsilon) == is_sequential
     # What would have been granted is said by the same bound.
     assert len(message.refusals) == (epsilon_max < 0.1)

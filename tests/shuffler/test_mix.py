@@ -13,7 +13,7 @@ from croupier.protocol.onion import Onion
 from croupier.protocol.v1.messages_pb2 import Lane
 from croupier.runtime.tasks import DOES_NOT_OPEN as IT_DOES_NOT
 from croupier.runtime.tasks import HASH_BYTES, OPENED, Page, open_layer
-from croupier.shuffler.mixing import DOES_NOT_OPEN, REPEATED, OrderWindow, Survey, draw_orders
+from croupier.shuffler.mixing import DOES_NOT_OPEN, REPEATED, BatchSurvey, OrderWindow, draw_orders
 from tests.support import make_kit
 
 
@@ -32,7 +32,7 @@ def holding(contents: Sequence[bytes]) -> Page:
 
 
 def test_repeats_and_foreign_envelopes_are_dropped_and_counted() -> None:
-    survey = Survey()
+    survey = BatchSurvey()
     survey.add(page("ABA"))
     survey.add(page("xCxBD"))
     assert bytes(survey.kept) == bytes([1, 1, 0, 0, 1, 0, 0, 1])

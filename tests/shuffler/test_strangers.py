@@ -14,7 +14,8 @@ from croupier.protocol.onion import Onion
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
-from croupier.runtime import round_driver
+from croupier.runtime import round_engine
+from croupier.runtime.steps import StoreStep
 from croupier.runtime.transaction import Transaction
 from tests.support import BIT, settings
 from tests.support.rounds import Table, people, table
@@ -54,12 +55,12 @@ async def test_what_is_not_admitted_is_not_written(tmp_path: Path, monkeypatch: 
         stub, names = stubs.ShufflerStub(at.channel), written_by(at, monkeypatch)
         request = pb.SubmitRequest(round_id=terms.round_id, submissions=[guest])
         assert (await stub.Submit(request, timeout=20)).codes == [pb.SUBMISSION_CODE_ACCEPTED]
-        assert [name for name in names if name != "probe"] == ["admit submissions"]
+        assert [name for name in names if name != StoreStep.PROBE] == [StoreStep.ADMIT_SUBMISSIONS]
         names.clear()
         other = sign_submission(terms.hash, envelope[:-1] + b"x", key)
         for one in (stranger, forged, wrong, guest, other):
             await stub.Submit(pb.SubmitRequest(round_id=terms.round_id, submissions=[one]), timeout=20)
-        assert [name for name in names if name != "probe"] == []
+        assert [name for name in names if name != StoreStep.PROBE] == []
 
 
 async def test_keys_of_an_open_round_are_read_once_and_go_with_the_close(
@@ -77,10 +78,10 @@ async def test_keys_of_an_open_round_are_read_once_and_go_with_the_close(
         monkeypatch.setattr(hop_1.store, "_transact", watched)
         for seed in range(3):
             await at.submit(terms, people(BIT, 20, seed=seed))
-        assert names.count("read the keys to open") == 1
-        assert hop_1._admitting[terms.round_id].lane_work is not None
+        assert names.count(StoreStep.READ_KEYS_TO_ADMIT) == 1
+        assert hop_1.submissions._admitting[terms.round_id].lane_work is not None
         await at.finish(terms)
-        assert not hop_1._admitting
+        assert not hop_1.submissions._admitting
 
 
 async def test_asking_for_the_newest_round_reads_one_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,7 +102,7 @@ async def test_asking_for_the_newest_round_reads_one_round(tmp_path: Path, monke
 
 
 async def test_old_rounds_do_not_stay_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(round_driver, "_MAX_TERMS", 2)
+    monkeypatch.setattr(round_engine, "_MAX_TERMS", 2)
     async with table(tmp_path, 1) as at:
         played = []
         for number in range(4):
@@ -115,8 +116,8 @@ async def test_old_rounds_do_not_stay_in_memory(tmp_path: Path, monkeypatch: pyt
             late = sign_submission(terms.hash, bytes(Onion(terms).joint.sealed_size), new_client_key())
             await stub.Submit(pb.SubmitRequest(round_id=terms.round_id, submissions=[late]), timeout=20)
         for running in at.inside.running.values():
-            assert len(running.service._terms) <= 2
-            assert not running.service._drivers
+            assert len(running.service.engine._terms) <= 2
+            assert not running.service.engine._drivers
         hop_1: Any = at.inside.running["shuffler-1"].service
         assert not hop_1.admission._admitted
-        assert not hop_1._admitting
+        assert not hop_1.submissions._admitting

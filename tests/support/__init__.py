@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -22,6 +23,7 @@ import sqlalchemy as sa
 from croupier.deploy.node.serve import RunningService
 from croupier.deploy.operator.keys import make_deployment
 from croupier.deploy.operator.rounds import Operator, RoundSettings
+from croupier.net.transport import TLS, Transport
 from croupier.protocol.deployment import DEPLOYMENT_FILE
 from croupier.protocol.envelope import PROTOCOL_VERSION, KeyPair, generate_key_pair
 from croupier.protocol.manifest import RoundTerms, canonical, parse_terms
@@ -32,8 +34,8 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.clock import Clock, SystemClock
 from croupier.runtime.service_directory import SETTINGS_FILE
 from croupier.runtime.store import Store
-from croupier.runtime.transport import TLS, Transport
 from croupier.runtime.workers import WorkerPool
+from tests.support.clocks import Ahead
 from tests.support.in_memory import Network
 from tests.support.virtual_time import VirtualClock, VirtualTimeLoop
 
@@ -149,6 +151,7 @@ class InProcess:
 
     Attributes:
         transport: how they are reached: over TLS on loopback, or in memory.
+        ahead_s: how many seconds the clock of a service is ahead of `clock`.
     """
 
     directory: Path
@@ -156,13 +159,14 @@ class InProcess:
     make_pool: Callable[[], WorkerPool] = Threads
     clock: Clock = field(default_factory=SystemClock)
     running: dict[str, RunningService] = field(default_factory=dict)
+    ahead_s: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
 
     async def start(self, *names: str) -> None:
         for name in names:
             self.running[name] = RunningService(
                 name,
                 self.directory,
-                clock=self.clock,
+                clock=Ahead(self.clock, self.ahead_s, name),
                 pool=self.make_pool(),
                 open_store=ephemeral_store,
                 transport=self.transport,

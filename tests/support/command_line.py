@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from croupier.deploy.cli import app
 
-__all__ = ["Said", "answer", "as_process", "croupier", "running", "stopped_with_us"]
+__all__ = ["Said", "answer", "as_process", "croupier", "refused", "running", "stopped_with_us"]
 
 
 class Said(NamedTuple):
@@ -64,3 +64,10 @@ def stopped_with_us(directory: Path) -> Iterator[None]:
 def answer(*arguments: str | Path, expect: int = 0, run: Callable[..., Said] = croupier, **how: Any) -> Any:
     """Returns what a command says in JSON."""
     return json.loads(run(*arguments, "--json", expect=expect, **how).stdout)
+
+
+def refused(*arguments: object) -> str:
+    """Returns what a command says that refuses its arguments, in one line."""
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == 2, result.output
+    return " ".join(result.stderr.split())

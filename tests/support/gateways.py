@@ -14,12 +14,12 @@ from starlette.types import ASGIApp
 
 import croupier.net.http_channel
 from croupier.accountant.service.checking import evaluate_both
-from croupier.accountant.service.tickets import _KEYS
+from croupier.accountant.service.tickets import TICKET_KEYS
 from croupier.net.http_channel import CONTENT_TYPE, HttpAnswer
+from croupier.net.transport import Transport
 from croupier.protocol.deployment import ServiceEntry
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.service import RoundService
-from croupier.runtime.transport import Transport
 
 __all__ = ["URL", "Tampering", "ask", "reached_at", "tickets_for_all"]
 
@@ -69,7 +69,7 @@ def reached_at(app: ASGIApp) -> Iterator[str]:
         return await ask(app, urlsplit(url).path, body)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(croupier.net.http_channel, "_post", post)
+        patch.setattr(croupier.net.http_channel, "post", post)
         yield URL
 
 
@@ -121,7 +121,7 @@ async def tickets_for_all(accountant: RoundService, raw: bytes) -> bytes:
     """Returns what an accountant answers that gives one client tickets for any number of answers."""
     asked = pb.GetTicketsRequest.FromString(raw)
     keys = await accountant.store.run("take the keys", lambda tx: tx.keys(asked.round_id))
-    seeds = {lane: keys[purpose].private for lane, purpose in _KEYS.items()}
+    seeds: dict[pb.Lane.ValueType, bytes] = {lane: keys[purpose].private for lane, purpose in TICKET_KEYS.items()}
     reports, budgets = evaluate_both(seeds, [one.envelope for one in asked.requests])
     return pb.GetTicketsResponse(
         codes=[pb.SUBMISSION_CODE_ACCEPTED] * len(asked.requests),

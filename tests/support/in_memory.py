@@ -1,8 +1,8 @@
 """A transport without sockets: channels whose calls go straight to the handlers of a server in the same event loop.
 
 Everything of ours that stands between caller and handler is the real thing: messages go through bytes both ways, the
-guard of `runtime.guard` stands before every call, and a caller is known by a certificate that has to be pinned
-on both sides. Left out are TLS, HTTP/2 and gRPC's own tasks. `tests/runtime/test_transport_contract.py` holds this
+guard of `net.guard` stands before every call, and a caller is known by a certificate that has to be pinned
+on both sides. Left out are TLS, HTTP/2 and gRPC's own tasks. `tests/net/test_transport_contract.py` holds this
 transport and the real one to the same behaviour.
 """
 
@@ -19,13 +19,11 @@ from typing import Any, Literal, TypeVar
 import grpc
 import grpc.aio
 
+from croupier.net.guard import RefusalMetrics, make_guard
 from croupier.net.sizes import MESSAGE_BYTES
+from croupier.net.tls import ServerTls, TlsSecrets
+from croupier.net.transport import ListenAddresses, Transport
 from croupier.protocol.deployment import ServiceEntry
-from croupier.runtime.guard import make_guard
-from croupier.runtime.metrics import Metrics
-from croupier.runtime.service_directory import Secrets, ServiceSettings
-from croupier.runtime.tls import ServerTls
-from croupier.runtime.transport import Transport
 
 __all__ = ["MemoryLink", "Network"]
 
@@ -42,15 +40,15 @@ class Network:
         self._links: dict[str, MemoryLink] = {}
         self.transport = Transport(self._make_server, self._add_ports, self._peer_channel, self._public_channel)
 
-    def _make_server(self, concurrent_calls: int, metrics: Metrics, tls: ServerTls) -> Any:
+    def _make_server(self, concurrent_calls: int, metrics: RefusalMetrics, tls: ServerTls) -> Any:
         return _Server(self, make_guard(concurrent_calls, metrics, tls))
 
-    def _add_ports(self, server: Any, entry: ServiceEntry, tls: ServerTls, settings: ServiceSettings) -> None:
+    def _add_ports(self, server: Any, entry: ServiceEntry, tls: ServerTls, settings: ListenAddresses) -> None:
         server.ports.append(_Port(settings.listen or entry.address, server, tls, for_peers=True))
         if entry.public_address:
             server.ports.append(_Port(settings.public_listen or entry.public_address, server, tls, for_peers=False))
 
-    def _peer_channel(self, entry: ServiceEntry, secrets: Secrets) -> Any:
+    def _peer_channel(self, entry: ServiceEntry, secrets: TlsSecrets) -> Any:
         return _Channel(self, entry.address, entry.tls_certificates, secrets.tls_certificate.decode())
 
     def _public_channel(self, entry: ServiceEntry) -> Any:

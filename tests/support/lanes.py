@@ -6,13 +6,14 @@ from croupier.protocol.batches import unpack
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.onion import Onion
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.runtime.kinds import Direction
 from croupier.runtime.service import RoundService
 from croupier.runtime.transaction import Transaction
 
 __all__ = ["chunks", "lane_in"]
 
 
-def chunks(tx: Transaction, round_id: str, direction: str, lane: int) -> list[bytes] | None:
+def chunks(tx: Transaction, round_id: str, direction: Direction, lane: int) -> list[bytes] | None:
     """Returns the chunks of a complete batch in order, or None while one is missing, and after it was forgotten."""
     count = tx.num_chunks(round_id, direction, lane)
     return None if count is None else [tx.chunk(round_id, direction, lane, index) for index in range(count)]
@@ -20,6 +21,6 @@ def chunks(tx: Transaction, round_id: str, direction: str, lane: int) -> list[by
 
 async def lane_in(service: RoundService, terms: RoundTerms, lane: pb.Lane.ValueType) -> list[bytes]:
     """Returns the ciphertexts of a complete incoming lane in the order of their arrival."""
-    packed = await service.store.run("look", lambda tx: chunks(tx, terms.round_id, "in", lane))
-    size = Onion(terms).arriving_size(lane, service.hop(terms))
+    packed = await service.store.run("look", lambda tx: chunks(tx, terms.round_id, Direction.IN, lane))
+    size = Onion(terms).arriving_size(lane, service.position.hop(terms))
     return [ciphertext for chunk in packed or [] for ciphertext in unpack(chunk, size)]

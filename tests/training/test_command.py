@@ -20,11 +20,13 @@ from croupier import certify
 from croupier.deploy.cli import app
 from croupier.deploy.local.processes import LocalDeployment
 from croupier.deploy.operator.rounds import RoundSettings
+from croupier.protocol.codes import Assumption
 from croupier.runtime.workers import WorkerPool
 from croupier.training.config import StepRule
 from croupier.training.datasets import Dataset, load_dataset, with_features
 from croupier.training.deployed import DeployedRun
 from croupier.training.models import load_model
+from tests.support.statements import codes
 
 
 def train(*arguments: str | Path, expect: int = 0) -> Any:
@@ -101,7 +103,7 @@ def assert_certified(found: Any) -> None:
     assert found["setting"]["mode"] == "deployed"
     assert found["certificate"]["grade"] == "CERTIFIED"
     assert found["history"][0]["epsilon"] == found["certificate"]["epsilon"]
-    assert not any("simulated" in line for line in found["certificate"]["assumptions"])
+    assert Assumption.SIMULATED not in codes(found["certificate"]["assumptions"])
 
 
 def assert_kept(found: Any, out: Path) -> None:
@@ -167,8 +169,8 @@ def test_a_simulation_says_that_no_one_was_protected(tmp_path: Path) -> None:
     found = train("--simulate", "--epochs", "2", "--budgets", "4:1", "--out", tmp_path)["certificate"]
     assert found["grade"] == "CERTIFIED"
     assert found["everyone_else_colludes"] == 8.0
-    assert any("this run protected no user" in line for line in found["assumptions"])
-    assert any("keeps its order secret" in line for line in found["assumptions"])
+    assert Assumption.SIMULATED in codes(found["assumptions"])
+    assert Assumption.UNIFORM_ORDER in codes(found["assumptions"])
     text = shown("--simulate", "--epochs", "1", "--out", tmp_path)
     assert "1 epoch, 1 step: accuracy" in text
     for part in (
@@ -186,7 +188,7 @@ def test_components_that_are_fitted_to_the_users_are_not_certified(tmp_path: Pat
     """Reproduction: principal components of private data came with a certificate that does not cover them."""
     found = train("--simulate", "--features", "pca", "--epochs", "1", "--out", tmp_path)
     assert found["certificate"]["grade"] == found["history"][0]["grade"] == "HEURISTIC"
-    assert any(line.startswith("NOT MET: the features") for line in found["certificate"]["assumptions"])
+    assert Assumption.FEATURES_FROM_USERS in codes(found["certificate"]["assumptions"])
     assert "CERTIFIED" not in shown("--simulate", "--features", "pca", "--epochs", "1", "--out", tmp_path)
 
 
@@ -194,7 +196,7 @@ def test_the_code_of_a_model_file_is_an_assumption(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text("import torch\ndef model(inputs, classes): return torch.nn.Linear(inputs, classes)\n")
     found = train("--simulate", "--model", file, "--epochs", "1", "--out", tmp_path)
-    assert any("the code of the model file" in line for line in found["certificate"]["assumptions"])
+    assert Assumption.MODEL_FILE_BLIND in codes(found["certificate"]["assumptions"])
     assert len(found["setting"]["model_sha256"]) == 64
 
 
@@ -219,7 +221,7 @@ def test_silos_train_through_a_deployment(local: LocalDeployment, tmp_path: Path
     first, second = (epoch["epsilon"] for epoch in found["history"])
     assert first == pytest.approx(2.0, rel=1e-6)
     assert 2.0 * math.sqrt(2) < second < 4.0
-    assert any("one record of one client" in line for line in found["certificate"]["assumptions"])
+    assert Assumption.RECORD_LEVEL in codes(found["certificate"]["assumptions"])
     simulated = train("--simulate", "--no-baseline", *arguments, "--out", tmp_path)
     assert simulated["certificate"]["epsilon"] == found["certificate"]["epsilon"]
 

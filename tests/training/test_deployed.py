@@ -15,7 +15,9 @@ import pytest
 import torch
 
 from croupier.deploy.operator.rounds import Operator, RoundSettings
+from croupier.protocol.codes import Assumption
 from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.names import RoundId
 from croupier.protocol.questions import Question
 from croupier.runtime.transaction import Transaction
 from croupier.training.checkpoint import Progress
@@ -25,6 +27,7 @@ from croupier.training.deployed import DeployedRun, NotGrantedError, StepReport
 from croupier.training.models import load_model
 from croupier.training.privacy import Batch, UserSpending
 from tests.support import InProcess, Threads, in_memory
+from tests.support.statements import codes
 
 USERS = 60
 
@@ -101,7 +104,7 @@ async def test_a_run_that_is_killed_between_submitting_and_closing_goes_on(
         assert after == before  # no client made a second report
         assert [report.certificate.num_users for report in reports] == [USERS, USERS]
         assert [tier.count for tier in reports[0].certificate.tiers] == [30, 30]
-        assert any("half sphere" in one for one in reports[0].certificate.assumptions)
+        assert Assumption.RUNS_HEMISPHERE in codes(reports[0].certificate.assumptions)
 
 
 @pytest.mark.asyncio
@@ -133,7 +136,7 @@ async def test_batches_go_through_all_users_once_an_epoch(tmp_path: Path) -> Non
         assert [len(epoch) for epoch in progress.epochs(run.steps_per_epoch)] == [3, 1]
         assert [record.steps for record in progress.history] == [3]
         # A round that was not opened belongs to the epoch that is begun: who is asked in it has not answered before.
-        progress.round_id = "in doubt"
+        progress.round_id = RoundId("in doubt")
         assert progress.unreleased(3) == 0
         assert progress.unreleased(4) == 1
 

@@ -11,9 +11,10 @@ import pytest
 from croupier import certify
 from croupier.accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
 from croupier.accountant.results import Grade
-from croupier.accountant.service.round_certificate import HONEST_ACCOUNTANT, UNWATCHED
 from croupier.protocol.calibration import unit_sigma
+from croupier.protocol.codes import Assumption
 from croupier.training.privacy import Batch, Conditions, SiloSpending, UserSpending
+from tests.support.statements import codes, parameters
 
 EVERYONE = Batch(((1.0, 700), (2.0, 500)))
 
@@ -59,7 +60,8 @@ def test_epochs_that_fewer_answer_cost_more() -> None:
     # A dishonest user adds no cover.
     lying = Batch(EVERYONE.tiers, dishonest=600)
     assert spending.after([[lying]]).epsilon > 1.2 * spending.after([[EVERYONE]]).epsilon
-    assert any("at most 600 of the other users" in line for line in spending.after([[lying]]).assumptions)
+    said = parameters(spending.after([[lying]]).assumptions, Assumption.STEP_DISHONEST_USERS)
+    assert said == {"dishonest": 600}
 
 
 def test_who_may_have_been_there_with_any_budget_may_have_lost_something() -> None:
@@ -112,22 +114,29 @@ def test_what_is_not_accounted_for_is_not_called_certified() -> None:
             SiloSpending([(1.0, 1e-5)] * 5, 1e-5, conditions).after([()] * 3),
         ):
             assert found.grade is grade
-            assert any("replace-one" in line for line in found.assumptions)
-            assert any("this run protected no user" in line for line in found.assumptions)
-            assert any(line.startswith("NOT MET: the features") for line in found.assumptions) == (features == "pca")
+            stated = codes(found.assumptions)
+            assert {Assumption.REPLACE_ONE, Assumption.RECORD_LEVEL} & set(stated)
+            assert Assumption.SIMULATED in stated
+            assert (Assumption.FEATURES_FROM_USERS in stated) == (features == "pca")
     sequential = UserSpending(10, 1e-5, Conditions(sequential=True, model_file=True)).after([[few]])
-    assert any("hop 1 is honest" in line for line in sequential.assumptions)
-    assert any("model file" in line for line in sequential.assumptions)
-    assert UNWATCHED in sequential.assumptions
-    assert not any("simulated" in line for line in sequential.assumptions)
+    stated = codes(sequential.assumptions)
+    for code in (
+        Assumption.HONEST_FIRST_SHUFFLER,
+        Assumption.MODEL_FILE_BLIND,
+        Assumption.INDEPENDENT_ABSENCE,
+        Assumption.UNWATCHED,
+    ):
+        assert code in stated
+    assert Assumption.SIMULATED not in stated
 
 
 def test_a_training_assumes_what_the_certificates_of_its_rounds_assume() -> None:
     """Reproduction: an accountant that certifies what it likes, and a roster of one person, were not mentioned."""
     found = UserSpending(10, 1e-5).after([[Batch(((2.0, 60),), dishonest=3)]])
-    assert HONEST_ACCOUNTANT in found.assumptions
-    assert any(line.startswith("the roster is genuine") for line in found.assumptions)
-    assert UNWATCHED not in found.assumptions  # in a batch everybody sends the same
+    stated = codes(found.assumptions)
+    assert Assumption.HONEST_ACCOUNTANT in stated
+    assert Assumption.DIFFERENT_USERS in stated
+    assert Assumption.UNWATCHED not in stated  # in a batch everybody sends the same
 
 
 def test_silos_spend_their_local_budget_composed() -> None:

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from croupier.protocol.codes import Assumption
 from croupier.training.datasets import load_dataset
 from croupier.training.results import PARTS, write_page
+from tests.support.statements import codes
 
 
 def test_every_row_says_what_its_epsilon_is_worth(tmp_path: Path) -> None:
@@ -44,8 +46,8 @@ def test_every_row_says_what_its_epsilon_is_worth(tmp_path: Path) -> None:
     for one in documents:
         if one["certificate"] is not None:
             on_users = one["setting"]["unit"] == "user" and one["setting"]["features"] == "dct"
-            assert any("protected no user" in line for line in one["certificate"]["assumptions"])
-            assert any(line.startswith("not covered: step") for line in one["certificate"]["assumptions"]) == on_users
+            assert Assumption.SIMULATED in codes(one["certificate"]["assumptions"])
+            assert (Assumption.CHOSEN_ON_USERS in codes(one["certificate"]["assumptions"])) == on_users
     assert len(said) == len(outcomes) == 14
 
 

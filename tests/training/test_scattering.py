@@ -7,7 +7,7 @@ import math
 import torch
 
 from croupier.training.datasets import load_dataset
-from croupier.training.scattering import COMPONENTS, _moduli, scattering
+from croupier.training.scattering import COMPONENTS, moduli_of, scattering
 
 
 def test_a_grating_is_seen_by_the_wavelet_of_its_width_and_direction() -> None:
@@ -20,7 +20,7 @@ def test_a_grating_is_seen_by_the_wavelet_of_its_width_and_direction() -> None:
             waves.append(
                 0.5 + 0.5 * torch.cos(frequency * (place * math.cos(angle) + place[:, None] * math.sin(angle)))
             )
-    found = _moduli(torch.stack(waves)[:, None]).reshape(24, 24, 49)
+    found = moduli_of(torch.stack(waves)[:, None]).reshape(24, 24, 49)
     assert found.mean(dim=2).argmax(dim=1).tolist() == list(range(24))
 
 

@@ -13,6 +13,7 @@ from croupier.accountant import Budgets, Randomizer, certify, compare, lower_bou
 from croupier.accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
 from croupier.accountant.numerics.roots import root_between
 from croupier.accountant.published import OutOfRangeError, gspa_mu, leftover_clones_delta, likelihood_test_clones
+from croupier.protocol.statements import joined
 from lab.experiments.figure import Point
 
 __all__ = ["DISTRIBUTIONS", "budgets_of", "measure_confusion", "measure_delta", "measure_epsilon"]
@@ -74,7 +75,7 @@ def measure_epsilon(point: Point) -> dict[str, Any]:
     for name in point["mechanisms"]:
         if name in point["certify"]:
             certificate = certify(budgets, name, delta=delta, attack=False)
-            certified[name], methods[name] = certificate.epsilon, certificate.method
+            certified[name], methods[name] = certificate.epsilon, joined(certificate.method)
         attacks[name] = lower_bound(budgets, name, delta=delta, seconds=seconds).epsilon
     randomizer = randomizer_from_name(point["mechanisms"][-1])
     published = {name: _published(name, budgets, randomizer, delta) for name in point["published"]}

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from croupier.accountant import certify
+from croupier.accountant.ranges import Linkage
 from croupier.analyzer.estimators import estimate
 from croupier.protocol.calibration import unit_sigma
 from croupier.protocol.mechanisms import (
@@ -139,7 +140,7 @@ def measure_dependence(point: Point) -> dict[str, Any]:
     tiers = _tiers(point)
     shares = [0.3 + point["difference"], 0.3, 0.3 - point["difference"]]
     n = sum(count for _, count in tiers)
-    errors: dict[str, list[float]] = {"separate": [], "stratified": []}
+    errors: dict[Linkage, list[float]] = {"separate": [], "stratified": []}
     for _ in range(point["repeats"]):
         values = [
             (source.permutation(count) < round(share * count)).astype(np.float64)

@@ -26,9 +26,10 @@ from croupier import (
 )
 from croupier.accountant.attacks.lower_bound import lower_bound
 from croupier.accountant.numerics.gaussian import gaussian_delta
+from croupier.accountant.ranges import Linkage
 from croupier.protocol.calibration import unit_sigma
-from tests.accountant.oracles.from_definitions import VECTORS, worst_delta
 from tests.support.drawn import drawn
+from tests.support.oracles.from_definitions import VECTORS, worst_delta
 
 Floats = npt.NDArray[np.float64]
 Tiers = list[tuple[float, int]]
@@ -167,7 +168,7 @@ tiers_strategy = st.lists(
     linkage=st.sampled_from(["separate", "stratified"]),
 )
 def test_never_above_the_certificate(
-    tiers: Tiers, randomizer: Randomizer, log_delta: float, dishonest: int, linkage: str
+    tiers: Tiers, randomizer: Randomizer, log_delta: float, dishonest: int, linkage: Linkage
 ) -> None:
     budgets, delta = Budgets.from_tiers(tiers), 10.0**log_delta
     certificate = certify(budgets, randomizer, delta=delta, dishonest=dishonest, linkage=linkage, attack=False)

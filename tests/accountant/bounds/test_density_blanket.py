@@ -21,8 +21,11 @@ from croupier.accountant.bounds.profile import Bounded
 from croupier.accountant.mechanisms.additive_noise import AdditiveNoise, GaussianNoise, LaplaceNoise, interval_cells
 from croupier.accountant.numerics.gaussian import gaussian_delta
 from croupier.protocol.calibration import unit_sigma
-from tests.accountant.oracles.from_definitions import VECTORS, count_law
+from croupier.protocol.codes import Method, Step
+from croupier.protocol.statements import state
 from tests.support.accounting import certify_without_attack as certify
+from tests.support.oracles.from_definitions import VECTORS, count_law
+from tests.support.statements import codes, parameters
 
 Floats = NDArray[np.float64]
 NOISES: list[tuple[AdditiveNoise, float]] = [
@@ -214,12 +217,14 @@ def test_the_two_ends_are_the_worst_pair_of_values(noise: AdditiveNoise, epsilon
     rate, reach = (1.0, 12.0) if isinstance(noise, LaplaceNoise) else (0.1, 9.0)
     cells = interval_cells(noise, rate, rate, reach, 0.02)
     rates = np.array([rate, 0.6 * rate])
-    curve = best_blanket(cells, cells, RateBins.of(rates, np.array([150, 150]), 0), 1e-15, "")
+    curve = best_blanket(
+        cells, cells, RateBins.of(rates, np.array([150, 150]), 0), 1e-15, state(Step.NO_BLANKET, randomizer="none")
+    )
     ends = curve.delta(epsilon).value
     for values in [(0.0, 0.5), (0.25, 0.75), (0.0, 0.9), (0.9, 0.0), (1.0, 0.0), (0.5, 0.0), (0.4, 1.0), (0.6, 0.55)]:
         inner = shifted_pair(noise, rate, values, reach)
         changed = type(cells)(cells.width, cells.log_floor, (inner,), cells.shape, cells.pool)
-        other = BlanketProfile(changed, curve.omega, curve.law, "", curve.parameters)
+        other = BlanketProfile(changed, curve.omega, curve.law, (), curve.parameters)
         assert other.delta(epsilon).value <= ends * 1.002  # both are discretised, upwards
 
 
@@ -373,9 +378,9 @@ def test_every_population_gets_a_certificate_below_its_local_budget(
 
 def test_gaussian_noise_in_many_dimensions_is_not_amplified() -> None:
     certificate = certify(Budgets.from_tiers([(1.0, 1000, 1e-6)]), GaussianMechanism(dimension=60), delta=1e-6)
-    assert (certificate.epsilon, certificate.method) == (1.0, "local budget")
+    assert (certificate.epsilon, codes(certificate.method)) == (1.0, [Method.LOCAL_BUDGET])
     assert certificate.everyone_else_colludes.delta == 1e-6
-    assert any("60 dimensions" in step for step in certificate.steps)
+    assert parameters(certificate.tiers[0].steps, Step.LENGTH_SHOWS_SIGMA) == {"dimension": 60}
 
 
 def test_a_local_delta_above_the_target_is_not_hidden() -> None:

@@ -21,8 +21,10 @@ from croupier.accountant.bounds.exchange_laplace import (
 from croupier.accountant.bounds.exchange_lattice import ExchangeLatticeProfile, _most_shown, on_lattice
 from croupier.accountant.bounds.profile import Curve, NoAmplification, Others, Victim
 from croupier.accountant.mechanisms.laplace import LaplaceMechanism
-from tests.accountant.bounds.test_exchange_laplace import histogram
+from croupier.protocol.codes import Method, Step
 from tests.support.drawn import drawn
+from tests.support.histograms import histogram
+from tests.support.statements import codes, parameters
 
 Floats = NDArray[np.float64]
 Tiers = list[tuple[float, int]]
@@ -139,7 +141,7 @@ def test_certificates_are_the_closer_the_finer_the_lattice(steps: int, most: flo
     """On the line itself 1.006: |phi| is not followed beyond where it surely falls."""
     budgets, randomizer = Budgets.from_tiers([(2.5, 10_000)]), LaplaceMechanism(steps)
     found = certify(budgets, randomizer, delta=1e-6)
-    assert "exchange" in found.method
+    assert codes(found.method) == [Method.EXCHANGE]
     attack = lower_bound(budgets, randomizer, victim=2.5, delta=1e-6).epsilon
     assert attack <= found.epsilon <= most * attack
     assert found.epsilon < certify(budgets, randomizer, delta=1e-6, bounds="blanket").epsilon
@@ -175,7 +177,7 @@ def test_epsilon_and_delta_answer_each_other() -> None:
     chords = curve.to_compose(1e-6, 1.0)
     assert chords is not None
     assert chords.delta(0.05).value >= curve.delta(0.05).value
-    assert "200 steps" in curve.explain()[-1]
+    assert parameters(curve.explain(), Step.ON_LATTICE)["lattice"] == 200
 
 
 def test_victims_that_are_answered_together() -> None:

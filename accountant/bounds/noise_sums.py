@@ -1,0 +1,235 @@
+"""Sums over hosts with Laplace noise: their clocks, and their factors from a few tilted moments of every law.
+
+In a row Y = sum_i alpha_i X_i every X_i is below the worst of a few laws (docs/exchange-bound.md, section 1). |phi| of
+each law is over-estimated on a whole line by a polynomial (section 5, "Many integrals at once"), so that hundreds of
+sums are evaluated together. What the laws are is left to `laplace_laws` and `split_laws`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from croupier.accountant.bounds.exchange import EXPONENT, HostSums, stages
+from croupier.accountant.bounds.laplace_laws import Family
+from croupier.accountant.numerics.binomial import UNIT, Floats, Ints
+
+__all__ = ["INEXACT", "LONGEST", "Clocks", "NoiseSums", "terms_needed"]
+
+LONGEST, SPENT = 0.5, 0.7
+"""Until its clocks stop, a group of hosts gives at most the first part of what gamma adds up to, and each of them at
+most the second part of its own: more leaves a host so little of its own law that its moments grow, less leaves clocks
+that are not heard, among few hosts."""
+LARGEST, SMALLEST, MOST_TERMS = 8.0, 100.0, 1e8
+"""The most that |theta alpha X|, theta^2 Var(Y) and theta times the terms of E[Y] may be: further out the series ends
+too early, so little mass is left that it does not matter, or rounding would show."""
+INEXACT = 1e-12
+"""Relative to the largest |X|, more than the rounding of every value of X, and of its mean over a cell."""
+ELEMENTS = 1 << 16
+"""How many numbers are dealt with at once: as many as fit into the processor's cache."""
+NEGLIGIBLE = 1e-13
+"""Terms of the series below this, in units of the second, are left out; the remainder is added in any case."""
+
+
+@dataclass(frozen=True, eq=False)
+class Clocks:
+    """The clocks of T tiers of hosts (theorem, step 1, and "Stages"), in N settings."""
+
+    weights: Floats
+    """alpha, (N, T)."""
+    left: Floats
+    """By what every host is thinned in each stage (T4), (N, T, S); rounded down."""
+    log_mass: Floats
+    """ln of the chance of every stage, (N, S)."""
+    silent: Floats
+    """The chance that no clock rings before the horizon, (N,)."""
+
+    @classmethod
+    def of(cls, count: Floats, blanket: Floats, second: Floats, horizons: Floats) -> Clocks:
+        """For hosts with these gamma and about these second moments of X, (N, T), and these horizons, (N,).
+
+        alpha is proportional to 1/second, but where the horizon would take more than SPENT of gamma.
+        """
+        weights, left, log_mass = [], [], []
+        for gamma, variance, until in zip(blanket, second, horizons.tolist(), strict=True):
+            alpha = _spread(1 / variance, count, gamma * (SPENT / until))
+            ends, mass = stages(until)
+            weights.append(alpha)
+            left.append(np.stack([_left_of_host(alpha, gamma, end) for end in ends.tolist()], axis=1))
+            log_mass.append(mass)
+        return cls(np.stack(weights), np.stack(left), np.stack(log_mass), np.exp(-horizons))
+
+
+def _spread(precision: Floats, count: Floats, most: Floats) -> Floats:
+    """alpha, proportional to `precision`, at most `most`, and 1 in sum over the hosts."""
+    free = np.ones(most.size, dtype=np.bool_)
+    for _ in range(most.size):
+        rest = 1 - float(count[~free] @ most[~free])
+        weights = np.where(free, precision * rest / max(float(count[free] @ precision[free]), 1e-300), most)
+        if (weights <= most).all():
+            break
+        free &= weights <= most
+    weights = np.minimum(weights, most)
+    return weights / float(count @ weights)
+
+
+def _left_of_host(weights: Floats, blanket: Floats, end: float) -> Floats:
+    """What is left of a host's density when its clock has not rung by `end` (T4), rounded down; to a few ulp."""
+    left: Floats = (1 + np.expm1(-end * weights) / blanket) * np.exp(end * weights) * (1 - 64 * UNIT)
+    return left
+
+
+@dataclass(frozen=True, eq=False)
+class NoiseSums(HostSums):
+    """See `HostSums`: sums of laws that are known by their moments."""
+
+    terms: Floats
+    """The sum of the sizes of the terms of E[Y], of which it is good to 16 ulp, (N,)."""
+    left: Floats
+    """See `Clocks`."""
+    families: tuple[Family, ...]
+    """Of every tier, N J laws, those of a row one after the other."""
+
+    @cached_property
+    def deviation(self) -> Floats:
+        """See `HostSums`."""
+        second = np.stack([self._by_row(f.scale**2 * f.moments[:, 0]).max(1) for f in self.families], axis=1)
+        deviation: Floats = np.sqrt((self.count * self.weights**2 * second).sum(1))
+        return deviation
+
+    @property
+    def largest_theta(self) -> Floats:
+        """See `HostSums`."""
+        scale = np.stack([self._by_row(family.scale).max(1) for family in self.families], axis=1)
+        known = LARGEST / (self.weights * scale).max(1), math.sqrt(SMALLEST) / self.deviation, MOST_TERMS / self.terms
+        least: Floats = np.min(known, axis=0)
+        return least
+
+    def at_rest(self, rows: Ints, theta: Floats) -> Floats:
+        """See `HostSums`: with the first and the last law of every tier, in the worse of two stages."""
+        sums = self._coarse._rows(np.repeat(rows, theta.shape[1]))
+        total = sums.log_mass - sums.log_mass[:, :1]
+        for tier, family in enumerate(sums.families):
+            laws = _Tilted.of(sums, tier, family, theta.ravel())
+            total = total + self.count[tier] / 2 * np.log1p(laws.rest.max(1))
+        most: Floats = total.max(1).reshape(theta.shape)
+        return most
+
+    def logarithms(self, theta: Floats, edges: Floats) -> Floats:
+        """See `HostSums`."""
+        total = np.zeros((theta.size, self.log_mass.shape[1], edges.shape[1] - 1))
+        squares = edges**2
+        for tier, family in enumerate(self.families):
+            laws = _Tilted.of(self, tier, family, theta)
+            at = laws.at(squares)
+            most = laws.rest.max(1)[..., None]
+            cells = np.minimum(np.maximum(at[..., 1:], at[..., :-1]), most)
+            logarithm = np.log1p(np.maximum(cells, -1 + 1e-15))
+            size = laws.size.max(1)[..., None] + np.abs(logarithm)
+            total += self.count[tier] * (logarithm / 2 + EXPONENT * size)
+        return total
+
+    @cached_property
+    def _coarse(self) -> NoiseSums:
+        """With the first and the last law of every tier only, in the stage in the middle and in the last one."""
+        families = []
+        for family in self.families:
+            laws = np.arange(family.scale.size).reshape(self.mean.size, -1)
+            families.append(family.only(laws[:, [0, -1]].ravel()))
+        at = [self.log_mass.shape[1] // 2, -1]
+        return replace(self, families=tuple(families), left=self.left[:, :, at], log_mass=self.log_mass[:, at])
+
+    def _rows(self, rows: Ints) -> NoiseSums:
+        """These rows, which may repeat."""
+        families = []
+        for family in self.families:
+            laws = np.arange(family.scale.size).reshape(self.mean.size, -1)
+            families.append(family.only(laws[rows].ravel()))
+        return NoiseSums(
+            self.count,
+            self.weights[rows],
+            self.log_mass[rows],
+            self.mean[rows],
+            self.terms[rows],
+            self.left[rows],
+            tuple(families),
+        )
+
+    def _by_row(self, of_laws: Floats) -> Floats:
+        return of_laws.reshape(self.mean.size, -1)
+
+
+@dataclass(frozen=True, eq=False)
+class _Tilted:
+    """|phi(w (1 + ir))|^2 - 1 <= rest - first r^2 + second r^4 for all r; each (N, J, S).
+
+    |phi|^2 = E e^(w(X+X')) cos(w r (X-X')), and cos x <= 1 - x^2/2 + x^4/24.
+    """
+
+    rest: Floats
+    first: Floats
+    second: Floats
+    size: Floats
+    """Of the terms of `rest`."""
+
+    def at(self, squares: Floats) -> Floats:
+        """For the worst law at these r^2, (N, L): (N, S, L). Convex in r^2, so that a cell's ends bound it."""
+        number, laws, stage = self.rest.shape
+        found = np.empty((number, stage, squares.shape[1]))
+        block = max(1, ELEMENTS // (laws * stage * squares.shape[1]))
+        for start in range(0, number, block):
+            part = slice(start, start + block)
+            square = squares[part, None, None, :]
+            value = square * self.second[part, ..., None]
+            value -= self.first[part, ..., None]
+            value *= square
+            value += self.rest[part, ..., None]
+            np.maximum.reduce(value, axis=1, out=found[part])
+        return found
+
+    @classmethod
+    def of(cls, sums: NoiseSums, tier: int, family: Family, theta: Floats) -> _Tilted:
+        """Those of a tier: with rounding and the terms of the series that are left out."""
+        number = theta.size
+        w = (theta * sums.weights[:, tier])[:, None, None]
+        left = sums.left[:, None, tier, :]
+        size = w / left * (1 + 4 * UNIT) * family.scale.reshape(number, -1, 1)
+        moments = family.moments.reshape(number, size.shape[1], 1, -1)
+        second, most = left * moments[..., 0], terms_needed(float(size.max()), moments.shape[-1] + 1)
+        # sums[k] = E (wX)^k e^(wX), but for 1 and the mean in the first two.
+        series = []
+        for k in range(5):
+            total = np.zeros_like(size)
+            for j in range(most, max(k, 2) - 1, -1):
+                total = total * size + moments[..., j - 2] / math.factorial(j - k)
+            series.append(left * total * size ** max(k, 2))
+        growth, drift = np.exp(size) * second, w * sums.terms[:, None, None]
+        lost = growth * size ** (most + 1) / math.factorial(most + 1)
+        rounded = INEXACT / np.sqrt(second) * growth * size * size
+        inexact = rounded + 32 * UNIT * drift + lost
+        mean = w * sums.mean[:, None, None]
+        change = mean + series[0] + inexact
+        phi = 1 + change
+        # Of all five: derivatives have at most this many times as much of what is rounded and left out.
+        error = 16 * rounded * np.maximum(size, 1.0) ** 3 + 32 * UNIT * drift + lost * (most + 1) ** 4
+        one, two, three, four = mean + series[1], series[2], series[3], series[4]
+        spare = 8 * error * (phi + np.abs(one) + two + np.abs(three) + four + error)
+        first = phi * two - one * one
+        second = phi * four - 4 * one * three + 3 * two * two
+        return cls(
+            2 * change + change * change + 8 * UNIT * (np.abs(change) + drift),
+            np.maximum(first - spare - 32 * UNIT * (phi * two + one * one), 0.0),
+            (np.maximum(second, 0.0) + spare + 32 * UNIT * (phi * four + np.abs(4 * one * three) + 3 * two * two)) / 12,
+            drift + growth * size * size,
+        )
+
+
+def terms_needed(size: float, most: int) -> int:
+    """How many terms of the series of e^size matter, from 6 on."""
+    terms, size = 6, min(size, 1e3)
+    while terms < most and size ** (terms - 5) / math.factorial(terms - 3) > NEGLIGIBLE:
+        terms += 1
+    return terms

@@ -1,0 +1,314 @@
+"""A certificate: the largest central guarantee over all victims, and everything behind it, with its written forms.
+
+How the numbers are computed is left to `certification`; signing and storing a certificate, and what a round adds to
+it, is left to the accountant's service. The forms are those of `protocol.certificates`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Self
+
+from croupier.accountant.guessing import right_at_most
+from croupier.accountant.privacy_curve import Proof
+from croupier.accountant.ranges import Linkage, check_count, check_delta, check_linkage, check_text, outside
+from croupier.accountant.results import Comparison, Grade, Guarantee, LowerBound, Status, TierCertificate
+from croupier.accountant.rich_display import folded_list, html_table, paragraph
+from croupier.protocol.codes import Assumption, Method, Note
+from croupier.protocol.rounding import percent, round_up
+from croupier.protocol.statements import SCHEMA, Statement, joined, messages_of, read_messages, written_json
+from croupier.protocol.v1 import messages_pb2 as pb
+
+__all__ = ["Certificate"]
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """The accountant's answer: the largest central guarantee over all victims, and everything behind it.
+
+    epsilon and delta hold for every user under `assumptions`: one secret order, and all but `dishonest` of the other
+    clients honest. `everyone_else_colludes` holds without that: it is the local budget. `numerical_slack` is the part
+    of delta that was added for truncation and rounding (it is inside delta already: the reader adds nothing).
+    """
+
+    epsilon: float
+    delta: float
+    grade: Grade
+    method: Proof
+    assumptions: tuple[Statement[Assumption], ...]
+    num_users: int
+    dishonest: int
+    numerical_slack: float
+    tiers: tuple[TierCertificate, ...]
+    everyone_else_colludes: Guarantee
+    comparison: tuple[Comparison, ...]
+    lower_bound: LowerBound | None
+    randomizer: str
+    linkage: Linkage
+    rounds: int
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a field outside its range."""
+        Guarantee(self.epsilon, self.delta, self.grade, self.method, self.assumptions)
+        check_count(self.num_users, "num_users", 1)
+        check_count(self.dishonest, "dishonest")
+        check_count(self.rounds, "rounds", 1)
+        check_delta(self.numerical_slack, "numerical_slack")
+        check_text(self.randomizer)
+        check_linkage(self.linkage)
+        if not self.tiers:
+            raise ValueError("tiers is empty; it must hold at least one tier")
+        if sum(tier.count for tier in self.tiers) != self.num_users:
+            raise ValueError(f"tiers hold {sum(t.count for t in self.tiers)} users; they must hold {self.num_users}")
+        if self.epsilon < max(tier.epsilon for tier in self.tiers):
+            raise outside("epsilon", self.epsilon, "at least that of every tier")
+        if self.delta < max(tier.delta for tier in self.tiers):
+            raise outside("delta", self.delta, "at least that of every tier")
+        for name, grade in (
+            ("grade", self.grade),
+            ("grade of everyone_else_colludes", self.everyone_else_colludes.grade),
+        ):
+            if grade is not Grade.CERTIFIED:
+                raise outside(name, str(grade), f"{Grade.CERTIFIED} in a certificate")
+
+    def check_not_refuted(self) -> None:
+        """Raises ValueError where the attack beside the certificate shows that what it says is not true.
+
+        Of (epsilon, delta) the same follows for any larger ones, so that the attack's may be larger in both.
+        """
+        lower, own = self.lower_bound, (self.epsilon, self.delta)
+        if lower is None or lower.epsilon < self.epsilon or lower.delta < self.delta:
+            return
+        if (lower.epsilon, lower.delta) != own:
+            raise ValueError(
+                f"the document contradicts itself: it certifies ε = {own[0]:g} at δ = {own[1]:g}, and its own attack "
+                f"shows that no ε below {lower.epsilon:g} can be true at δ = {lower.delta:g}; it is not as an "
+                "accountant made it"
+            )
+
+    def _check_local_budget(self) -> None:
+        """Raises ValueError where less is certified if everyone else colludes than the local budgets come to."""
+        largest, alone = max(tier.local_epsilon for tier in self.tiers), self.everyone_else_colludes.epsilon
+        if Fraction(alone) < Fraction(largest) * self.rounds:
+            raise ValueError(
+                f"the document contradicts itself: if everyone else colludes it certifies ε = {alone:g}, and the "
+                f"largest local budget, in {self.rounds} rounds, is {largest:g}; it is not as an accountant made it"
+            )
+
+    def tier_of(self, local_epsilon: float) -> TierCertificate:
+        """Returns the tier in which this budget was answered: the first that is not below it; many budgets share one.
+
+        Of tiers that differ in their local delta alone it is the one with the largest epsilon.
+
+        Raises:
+            ValueError: for a budget above all tiers.
+        """
+        above = [tier for tier in self.tiers if tier.local_epsilon >= local_epsilon]
+        if above:
+            least = min(tier.local_epsilon for tier in above)
+            return max((t for t in above if t.local_epsilon == least), key=lambda tier: (tier.epsilon, tier.delta))
+        raise outside("local_epsilon", local_epsilon, f"at most {self.tiers[-1].local_epsilon}")
+
+    def __str__(self) -> str:
+        """One line for people: numbers rounded to the sound side, each with its grade."""
+        text = (
+            f"{self.grade} ε = {round_up(self.epsilon)} at δ = {round_up(self.delta)} for {self.num_users:,} users of "
+            f"{self.randomizer}" + (f" over {self.rounds:,} rounds" if self.rounds > 1 else "")
+        )
+        if self.dishonest:
+            text += f", of the others at most {self.dishonest:,} dishonest"
+        if self.lower_bound is not None:
+            text += f"; {Grade.LOWER_BOUND} {self.lower_bound.says(self.delta)}"
+        alone = round_up(self.everyone_else_colludes.epsilon)
+        return f"{text}; if everyone else colludes ε = {alone} ({joined(self.method)})"
+
+    def plot(self, axes: Any = None) -> Any:
+        """Draws the local and the central epsilon of every tier on matplotlib axes (None: new ones); returns the axes.
+
+        Raises ImportError without matplotlib, which the extra `plots` brings. `axes.figure.savefig(path)` saves it.
+        """
+        from croupier.accountant.drawing import draw_tiers
+
+        central = [tier.epsilon for tier in self.tiers]
+        return draw_tiers(
+            f"{self.randomizer} at δ = {round_up(self.delta)}",
+            [f"{tier.count:,} users" for tier in self.tiers],
+            [tier.local_epsilon for tier in self.tiers],
+            central,
+            [round_up(epsilon, 4) for epsilon in central],
+            self.grade,
+            axes,
+        )
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One dictionary for each tier, CERTIFIED: what `pandas.DataFrame` and `polars.DataFrame` take."""
+        return [
+            {
+                "local_epsilon": tier.local_epsilon,
+                "local_delta": tier.local_delta,
+                "count": tier.count,
+                "epsilon": tier.epsilon,
+                "delta": tier.delta,
+                "grade": str(self.grade),
+                "right_at_most": right_at_most(tier.epsilon, tier.delta),
+            }
+            for tier in self.tiers
+        ]
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the tiers as a table, and what the numbers rest on."""
+        rows = [
+            {
+                "local ε": f"{'up to ' if tier.grouped else ''}{round_up(tier.local_epsilon)}",
+                "users": f"{tier.count:,}",
+                f"central ε, {self.grade}": round_up(tier.epsilon),
+                "right at most": percent(right_at_most(tier.epsilon, tier.delta)),
+            }
+            for tier in self.tiers
+        ]
+        lower = self.lower_bound
+        attack = f"{Grade.LOWER_BOUND}: {lower.says(self.delta)}, {lower.attack}" if lower else "No attack was run."
+        return (
+            html_table(str(self), rows) + paragraph(attack) + folded_list("This holds if", map(str, self.assumptions))
+        )
+
+    def to_json(self, *, steps: bool = False) -> dict[str, Any]:
+        """Returns the document that other programs read, of plain JSON values; `from_json` reads it back.
+
+        steps: with the steps of every tier, which `from_json` does not read.
+        """
+        from croupier.protocol.certificates import certificate_json
+
+        document = certificate_json(self.to_message())
+        if steps:
+            for tier, written in zip(self.tiers, document["tiers"], strict=True):
+                written["steps"] = written_json(tier.steps)
+        return document
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any] | str | bytes) -> Self:
+        """Reads the document of `to_json` or of a granted round, or the JSON text of it.
+
+        Nothing is certified again: the document's numbers are taken as they are, its grade with them. Who has written
+        it has to be known otherwise; the certificate of a round is signed.
+
+        Raises:
+            ValueError: a text that is not JSON, or a document that lacks something, holds a value outside its range,
+                or says more than its own attack leaves possible.
+        """
+        from croupier.protocol.certificates import READABLE, read_certificate
+
+        if isinstance(document, str | bytes):
+            try:
+                document = json.loads(document)
+            except (RecursionError, ValueError) as error:
+                raise ValueError(f"the text is not JSON ({error}); {READABLE}") from error
+        return cls.from_message(read_certificate(document))
+
+    def to_message(self) -> pb.Certificate:
+        """Returns the message of the wire, without the fields of a round; steps and curves are not in it."""
+        lower, alone = self.lower_bound, self.everyone_else_colludes
+        return pb.Certificate(
+            schema=SCHEMA,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            grade=self.grade,
+            method=messages_of(self.method),
+            assumptions=messages_of(self.assumptions),
+            num_users=self.num_users,
+            dishonest=self.dishonest,
+            numerical_slack=self.numerical_slack,
+            tiers=[
+                pb.Tier(
+                    local_epsilon=tier.local_epsilon,
+                    local_delta=tier.local_delta,
+                    count=tier.count,
+                    epsilon=tier.epsilon,
+                    delta=tier.delta,
+                    up_to=tier.grouped,
+                )
+                for tier in self.tiers
+            ],
+            everyone_else_colludes_epsilon=alone.epsilon,
+            everyone_else_colludes_delta=alone.delta,
+            everyone_else_colludes_method=messages_of(alone.method),
+            everyone_else_colludes_assumptions=messages_of(alone.assumptions),
+            comparison=[
+                pb.ComparedBound(
+                    name=one.name,
+                    epsilon=one.epsilon,
+                    grade=one.grade,
+                    status=one.status,
+                    reference=one.reference,
+                    notes=messages_of(one.notes),
+                )
+                for one in self.comparison
+            ],
+            lower_bound_epsilon=None if lower is None else lower.epsilon,
+            lower_bound_delta=None if lower is None else lower.delta,
+            lower_bound_attack="" if lower is None else lower.attack,
+            randomizer=self.randomizer,
+            linkage=self.linkage,
+            rounds=self.rounds,
+        )
+
+    @classmethod
+    def from_message(cls, message: pb.Certificate) -> Self:
+        """Reads a message of `to_message`, or the certificate of a granted round.
+
+        Raises:
+            ValueError: as `from_json`.
+        """
+        from croupier.protocol.certificates import assumptions_of, method_of
+
+        assumptions = assumptions_of(message)
+        for one in assumptions:
+            if one.code is Assumption.STATED_BY_EARLIER_VERSION:
+                raise ValueError(str(one))
+        attacked = message.HasField("lower_bound_epsilon")
+        found = cls(
+            epsilon=max(message.epsilon, message.unknown_budget_epsilon),
+            delta=message.delta,
+            grade=Grade(message.grade),
+            method=method_of(message),
+            assumptions=assumptions,
+            num_users=message.num_users,
+            dishonest=message.dishonest,
+            numerical_slack=message.numerical_slack,
+            tiers=tuple(
+                TierCertificate(
+                    tier.local_epsilon, tier.local_delta, tier.count, tier.epsilon, tier.delta, grouped=tier.up_to
+                )
+                for tier in message.tiers
+            ),
+            everyone_else_colludes=Guarantee(
+                message.everyone_else_colludes_epsilon,
+                message.everyone_else_colludes_delta,
+                Grade.CERTIFIED,
+                read_messages(Method, message.everyone_else_colludes_method),
+                read_messages(Assumption, message.everyone_else_colludes_assumptions),
+            ),
+            comparison=tuple(
+                Comparison(
+                    one.name,
+                    one.epsilon if one.HasField("epsilon") else None,
+                    Grade(one.grade),
+                    Status(one.status),
+                    one.reference,
+                    read_messages(Note, one.notes),
+                )
+                for one in message.comparison
+            ),
+            lower_bound=LowerBound(message.lower_bound_epsilon, message.lower_bound_delta, message.lower_bound_attack)
+            if attacked
+            else None,
+            randomizer=message.randomizer,
+            linkage=check_linkage(message.linkage),
+            rounds=message.rounds,
+        )
+        found.check_not_refuted()
+        found._check_local_budget()
+        return found

@@ -1,0 +1,29 @@
+"""Exact sums and differences of floats, read as the decimals that people wrote."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from fractions import Fraction
+
+__all__ = ["difference", "sum_above", "written"]
+
+
+def sum_above(values: Iterable[float]) -> float:
+    """Returns the sum of finite numbers, rounded up."""
+    exact = sum((Fraction(value) for value in values), Fraction(0))
+    return float(exact) if Fraction(float(exact)) >= exact else math.nextafter(float(exact), math.inf)
+
+
+def written(value: float) -> Fraction:
+    """Returns the shortest decimal form of a finite float, exactly: what a person wrote.
+
+    Decimals of up to 15 digits come back as they were written, and so their sums compare as on paper: 3 times 0.1 is at
+    most 0.3, which no sum of the floats is. A float is within 2^-53 of its decimal form, relatively.
+    """
+    return Fraction(repr(float(value)))
+
+
+def difference(left: float, right: float) -> float:
+    """Returns left - right for display, as the difference of the decimals, so that 0.8 - 0.7 is 0.1."""
+    return float(written(left) - written(right))

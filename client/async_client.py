@@ -1,0 +1,385 @@
+"""The client, for programs that run an event loop; `client.sync_client` is the same for all others.
+
+    async with croupier.AsyncClient("deployment.toml") as client:
+        asked = await client.round()
+        receipt = await asked.submit(1, max_local_epsilon=1.0)
+
+The command line, the console, the demonstration and applications answer with it. It puts the rooms of `client`
+together: one directory that remembers, channels that are opened when they are first used, and errors that say what to
+do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Self, cast
+from weakref import WeakValueDictionary
+
+import grpc.aio
+
+from croupier.client.limits import LIMITS_FILE, Limits, SpentHere, change_limits, read_limits
+from croupier.client.one_answer import (
+    ALREADY_ANSWERED,
+    Answered,
+    Enrol,
+    Respondent,
+    UnsealedAnswer,
+    answer_once,
+    missing_by_hop,
+    read_value,
+)
+from croupier.client.outbox import KEPT_DAYS, Outbox
+from croupier.client.own_key import read_or_make_key
+from croupier.client.results import Inclusion, Receipt, RoundResult
+from croupier.client.rounds import fetch_publication, fetch_round
+from croupier.client.submission import Participant, new_client_key
+from croupier.net.channels import ClientTransport, public_channel
+from croupier.net.http_channel import NO_TOKENS, HttpChannel
+from croupier.net.retrying import why_unreachable
+from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, ServiceEntry, load_deployment
+from croupier.protocol.errors import Code, NotIncludedError, Refusal, UnreachableError
+from croupier.protocol.manifest import RoundTerms, state_name
+
+__all__ = ["AsyncClient", "AsyncClientRound"]
+
+
+class AsyncClient:
+    """One participant's device, or the program that answers for several people, in one deployment.
+
+    Several coroutines may use it at once, all of one event loop. What it has sealed and spent is in its directory and
+    outlives it; two programs may share a directory.
+    """
+
+    def __init__(
+        self,
+        deployment: Path | str | Deployment,
+        *,
+        directory: Path | str | None = None,
+        key_file: Path | str | None = None,
+        limits: Limits | None = None,
+        patience_s: float = 60.0,
+        gateway: str = "",
+        transport: ClientTransport | None = None,
+    ) -> None:
+        """Reads the deployment; nothing is called yet.
+
+        Args:
+            deployment: the deployment file that the operator hands out, or the directory that it lies in.
+            directory: where sealed answers, limits and the key are kept, for this user's eyes only; `client` beside
+                the deployment file if not given, which is where the command line keeps its own.
+            key_file: the Ed25519 key that signs answers without a token, from 'croupier keygen --client'; a new one in
+                the directory if not given. The operator has to enrol its public half, `public_key`.
+            limits: this application's own, beside those in the directory (`croupier limits`); the stricter counts.
+            patience_s: how long each service may be out of reach before a call fails.
+            gateway: "https://…" of a gateway through which the services are called, where gRPC does not get through.
+                What is checked is the same; a one-use token is not sent there.
+            transport: how services are reached without one; over TLS if not given.
+
+        Raises:
+            ValueError: the deployment file does not exist or cannot be used, a directory is needed and not given, or
+                the gateway's URL is not valid.
+        """
+        if isinstance(deployment, Deployment):
+            self.deployment = deployment
+            if directory is None:
+                raise ValueError("directory is missing; without a deployment file it must be given")
+        else:
+            file = Path(deployment)
+            file = file / DEPLOYMENT_FILE if file.is_dir() else file
+            self.deployment = load_deployment(file)
+            directory = directory or file.parent / "client"
+        self.directory = Path(directory)
+        self.patience_s = patience_s
+        self._key_file = Path(key_file) if key_file else self.directory / "client.key"
+        self._key_is_own = not key_file
+        self._limits = limits or Limits()
+        self._open_channel = transport.public_channel if transport else public_channel
+        self.gateway = HttpChannel(gateway) if gateway else None
+        self._outbox: Outbox | None = None
+        self._channels: dict[str, grpc.aio.Channel] = {}
+        self._answering: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Closes channels and files; what is sealed stays."""
+        channels, self._channels = list(self._channels.values()), {}
+        for channel in channels:
+            await channel.close()
+        if self._outbox is not None:
+            self._outbox.close()
+            self._outbox = None
+
+    async def round(self, round_id: str = "") -> AsyncClientRound:
+        """Returns a round whose terms every service has signed.
+
+        Args:
+            round_id: the round; the newest open one if not given.
+
+        Raises:
+            Refusal: there is no such round (UNKNOWN_ROUND, NO_OPEN_ROUND), or its terms are not acceptable.
+            SignatureError: a service has not signed the terms.
+            UnreachableError: hop 1 does not answer.
+        """
+        with _typed_errors():
+            terms, state = await fetch_round(self.shuffler, self.deployment, round_id, self.patience_s)
+        return AsyncClientRound(self, terms, state_name(state))
+
+    @property
+    def limits(self) -> Limits:
+        """The limits that every answer keeps to: the stricter of the application's and the directory's."""
+        return self._limits.stricter(read_limits(self.directory / LIMITS_FILE))
+
+    def change_limits(self, **changes: float | None) -> None:
+        """Changes those limits in the directory that are given and not None; see `croupier.Limits`.
+
+        Raises:
+            ValueError: a limit is out of range.
+        """
+        change_limits(self.directory / LIMITS_FILE, changes)
+
+    @property
+    def spent(self) -> SpentHere:
+        """What all rounds answered from here have spent together; see `client.limits`."""
+        return self.outbox.spent_in_all()
+
+    def acknowledged(self, round_id: str) -> dict[str, bytes]:
+        """Returns the inclusion hashes of the submissions to a round that were acknowledged here, by user.
+
+        Raises:
+            ValueError: nothing was acknowledged here, or it is too long ago.
+        """
+        hashes_of = self.outbox.inclusion_hashes(round_id)
+        if not hashes_of:
+            raise ValueError(f"nothing was acknowledged here in round {round_id!r} in the last {KEPT_DAYS} days")
+        return hashes_of
+
+    @property
+    def public_key(self) -> str:
+        """The public half of the client's key, hexadecimal, for the operator to enrol."""
+        return Participant(None, 0.0, self.private_key).public_key.hex()
+
+    @cached_property
+    def private_key(self) -> bytes:
+        """The key that signs answers without a token; made when it is first needed."""
+        return read_or_make_key(self._key_file, made_here=self._key_is_own)
+
+    @property
+    def outbox(self) -> Outbox:
+        """What was sealed here."""
+        if self._outbox is None:
+            self._outbox = Outbox(self.directory / "outbox.db")
+        return self._outbox
+
+    @property
+    def shuffler(self) -> grpc.aio.Channel:
+        """The channel to hop 1."""
+        return self._channel(self.deployment.shufflers[0])
+
+    @property
+    def accountant(self) -> grpc.aio.Channel:
+        """The channel to the accountant."""
+        return self._channel(self.deployment.accountant)
+
+    @property
+    def analyzer(self) -> grpc.aio.Channel:
+        """The channel to the analyzer."""
+        return self._channel(self.deployment.analyzer)
+
+    def _channel(self, entry: ServiceEntry) -> grpc.aio.Channel:
+        if self.gateway is not None:
+            return cast(grpc.aio.Channel, self.gateway)
+        if entry.name not in self._channels:
+            self._channels[entry.name] = self._open_channel(entry)
+        return self._channels[entry.name]
+
+    def one_at_a_time(self, round_id: str, user: str) -> asyncio.Lock:
+        """Returns the lock that a person's answer to a round is made under: a second call sends what the first made."""
+        return self._answering.setdefault((round_id, user), asyncio.Lock())
+
+
+@dataclass(frozen=True)
+class AsyncClientRound:
+    """One round, with terms that were verified.
+
+    Attributes:
+        client: that it was got from.
+        terms: everything that the services have signed.
+        state: as hop 1 said when it was asked, OPEN for instance.
+    """
+
+    client: AsyncClient
+    terms: RoundTerms
+    state: str
+
+    def __repr__(self) -> str:
+        return f"AsyncClientRound({self.id!r}, {self.question!r}, {self.state})"
+
+    @property
+    def id(self) -> str:
+        """The round's name."""
+        return self.terms.round_id
+
+    @property
+    def question(self) -> str:
+        """What is asked, in a word."""
+        return self.terms.question.name
+
+    @property
+    def budgets(self) -> tuple[float, ...]:
+        """The local budgets that an answer can spend, ascending."""
+        return self.terms.budget_grid
+
+    @property
+    def local_delta(self) -> float:
+        """The local δ of each of these budgets; 0 where reports are ε-private by themselves."""
+        return self.terms.local_delta
+
+    @property
+    def closes_at(self) -> datetime | None:
+        """When the round closes by itself; None where its operator closes it."""
+        deadline = self.terms.manifest.close_deadline_unix_s
+        return datetime.fromtimestamp(deadline, UTC) if deadline else None
+
+    async def submit(
+        self,
+        value: float | str,
+        max_local_epsilon: float,
+        *,
+        person: str = "",
+        key: bytes = b"",
+        token: bytes = b"",
+    ) -> Receipt:
+        """Randomizes, seals, stores and sends one person's answer, once; the value itself leaves nothing behind.
+
+        Where it fails, the same call may be made again, at any time and after a crash, until it returns or refuses for
+        good: what was sealed is sent again as it is, and no answer is ever randomized twice.
+
+        Args:
+            value: a number, or text as people write it down, such as a category's name.
+            max_local_epsilon: the most to spend; the largest budget of the round up to it is used.
+            person: whose answer it is, by any name that stays the same, where a program answers for several people.
+                The name never leaves this machine. "" is the one person whose device this is.
+            key: an enrolled Ed25519 key, 32 bytes, in place of the client's own.
+            token: a one-use token, 32 bytes; the answer is signed with a key made for it.
+
+        Raises:
+            ValueError: value or budget cannot be used, a person with a name has neither key nor token, or a token
+                would go through a gateway.
+            LimitError: the limits do not allow the answer.
+            OtherPersonError: someone else has answered from here; name each person where there are several.
+            UnreachableError: a service does not answer; call again later.
+            Refusal: a service says no: UNKNOWN_CLIENT, TOKEN_USED, ROUND_CLOSED and others; see `Refusal.code`.
+            TicketError: the accountant's tickets cannot be trusted.
+            ProtocolError: a service answered with what the protocol does not have.
+        """
+        done = await self.answer(value, max_local_epsilon, Respondent(person, key, token))
+        if done.code not in ("ACCEPTED", ALREADY_ANSWERED):
+            raise Refusal(Code[done.code])
+        return Receipt(self.id, person, done.local_epsilon, done.local_delta, done.sealed_before)
+
+    async def answer(
+        self, value: float | str, max_local_epsilon: float, respondent: Respondent, enrol: Enrol | None = None
+    ) -> Answered:
+        """Does the work of `submit`, and returns the code of a service that does not admit the respondent.
+
+        Args:
+            value: as for `submit`.
+            max_local_epsilon: as for `submit`.
+            respondent: who answers.
+            enrol: registers the key that signs before it is used, where the caller is the operator.
+
+        Raises:
+            Refusal: a service refuses the call; everything else as for `submit`.
+        """
+        client, outbox = self.client, self.client.outbox
+        if respondent.token and client.gateway is not None:
+            raise ValueError(NO_TOKENS)
+        chosen, key = read_value(self.terms.question, value), respondent.key
+        if not key:
+            fresh = respondent.token or respondent.new_key
+            key = new_client_key() if fresh else await asyncio.to_thread(lambda: client.private_key)
+        participant = Participant(chosen, max_local_epsilon, key, respondent.token)
+        user = respondent.user(participant.public_key, outbox.users(self.id))
+        with _typed_errors():
+            async with client.one_at_a_time(self.id, user):
+                return await answer_once(
+                    client.shuffler,
+                    client.accountant,
+                    self.terms,
+                    UnsealedAnswer(user, participant, respondent.alone),
+                    outbox=outbox,
+                    limits=client.limits,
+                    enrol=enrol,
+                    patience_s=client.patience_s,
+                )
+
+    async def verify(self, wait_s: float = 0.0) -> Inclusion:
+        """Checks that every hop has passed on everything that was acknowledged here; asks for nothing that names it.
+
+        Args:
+            wait_s: how long to wait for the round's result.
+
+        Raises:
+            NotIncludedError: a hop has not passed something on; it names the hops.
+            Refusal: the result is not there yet (NOT_READY), or a hop shows another list than it has committed to.
+            SignatureError: a signature is missing or wrong.
+            UnreachableError: a service does not answer.
+            ValueError: nothing was acknowledged here, or it is too long ago.
+        """
+        hashes_of = self.client.acknowledged(self.id)
+        missing = await self.missing_by_hop(hashes_of, wait_s)
+        if any(missing.values()):
+            raise NotIncludedError({hop: users for hop, users in missing.items() if users})
+        return Inclusion(self.id, len(hashes_of), tuple(missing))
+
+    async def missing_by_hop(self, hashes_of: Mapping[str, bytes], wait_s: float = 0.0) -> dict[str, list[str]]:
+        """Returns, for every hop by name, the users whose submissions are not among what it has passed on.
+
+        Args:
+            hashes_of: inclusion hashes by user; see `AsyncClient.acknowledged`.
+            wait_s: how long to wait for the round's result.
+
+        Raises:
+            Refusal, SignatureError, UnreachableError: as for `verify`.
+        """
+        client = self.client
+        with _typed_errors():
+            return await missing_by_hop(
+                client.shuffler, client.analyzer, self.terms, client.deployment, hashes_of, wait_s
+            )
+
+    async def result(self, wait_s: float = 0.0) -> RoundResult:
+        """Returns the published result, verified.
+
+        Args:
+            wait_s: how long to wait for it.
+
+        Raises:
+            NotCertifiedError: the accountant has refused the round; there will be no result.
+            Refusal: the result is not there yet (NOT_READY).
+            SignatureError: a signature is missing or wrong.
+            UnreachableError: the analyzer does not answer.
+        """
+        with _typed_errors():
+            found = await fetch_publication(self.client.analyzer, self.client.deployment, self.id, wait_s)
+        return RoundResult.read(*found)
+
+
+@contextmanager
+def _typed_errors() -> Iterator[None]:
+    """Raises UnreachableError where gRPC says that a call did not arrive."""
+    try:
+        yield
+    except grpc.aio.AioRpcError as error:
+        raise UnreachableError(f"a service is out of reach: {why_unreachable(error)}") from error

@@ -1,0 +1,168 @@
+"""What an application gets back: the receipt of an answer, that it was passed on, and the published result."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from croupier.accountant.results import Grade, Guarantee
+from croupier.accountant.rich_display import folded_list, html_table, paragraph
+from croupier.protocol.certificates import assumptions_of, method_of, refusals_of
+from croupier.protocol.errors import NotCertifiedError, ProtocolError
+from croupier.protocol.rounding import round_up
+from croupier.protocol.shown import sanitize_for_display
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.show.published import publication_json
+
+__all__ = ["Inclusion", "Receipt", "ResultValue", "RoundResult"]
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """Hop 1 has stored the answer durably; it is counted once.
+
+    Attributes:
+        round_id: of the round.
+        person: whose answer it is, as `submit` was told; "" for the one person whose device this is.
+        local_epsilon, local_delta: the budget that the answer has spent. A proved bound (CERTIFIED) on what the report
+            reveals, whatever the servers do; `RoundResult.guarantee` says what it comes to after the shuffle.
+        sealed_before: the answer was sealed by an earlier call; the value and budget of this call were not used.
+    """
+
+    round_id: str
+    person: str
+    local_epsilon: float
+    local_delta: float
+    sealed_before: bool
+
+
+@dataclass(frozen=True)
+class Inclusion:
+    """Every hop has passed on every acknowledged submission from here, report and budget.
+
+    Attributes:
+        round_id: of the round.
+        num_submissions: how many were looked for.
+        hops: the names of the shufflers, in the order of the chain.
+    """
+
+    round_id: str
+    num_submissions: int
+    hops: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ResultValue:
+    """One number of a result.
+
+    Attributes:
+        label: the category, for a histogram; empty for a share or mean.
+        estimate: unbiased; may lie outside the possible range, where noise has carried it.
+        projected: the nearest possible value.
+        standard_error: of the estimate, by the noise alone.
+        confidence_interval: (low, high) for the truth of these participants, at `RoundResult.confidence_level`.
+    """
+
+    label: str
+    estimate: float
+    projected: float
+    standard_error: float
+    confidence_interval: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class RoundResult:
+    """A published result, with both signatures verified.
+
+    Attributes:
+        round_id: of the round.
+        values: one for a share or mean, one for each category of a histogram; none where the result is sealed.
+        confidence_level: of the values' intervals.
+        num_reports: how many reports were counted.
+        guarantee: the certified central guarantee for the people with the largest budget, with grade and assumptions.
+        sealed: the values are sealed to a collector.
+        document: everything, as `croupier round result --json` prints it; `croupier.explain` reads its "certificate".
+    """
+
+    round_id: str
+    values: tuple[ResultValue, ...]
+    confidence_level: float
+    num_reports: int
+    guarantee: Guarantee
+    sealed: bool
+    document: dict[str, Any] = field(repr=False)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One dictionary for each value: what `pandas.DataFrame` and `polars.DataFrame` take."""
+        return [
+            {
+                "label": one.label,
+                "estimate": one.estimate,
+                "standard_error": one.standard_error,
+                "low": one.confidence_interval[0],
+                "high": one.confidence_interval[1],
+            }
+            for one in self.values
+        ]
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the values as a table, and the guarantee with what it rests on."""
+        level = f"{100 * self.confidence_level:g} % interval"
+        rows = [
+            ({"": one.label} if one.label else {})
+            | {
+                "estimate": f"{one.estimate:.4g} ± {one.standard_error:.2g}",
+                level: f"{one.confidence_interval[0]:.4g} .. {one.confidence_interval[1]:.4g}",
+            }
+            for one in self.values
+        ]
+        told = self.guarantee
+        said = f"{told.grade} ε = {round_up(told.epsilon)} at δ = {round_up(told.delta)}, for the largest budget"
+        sealed = paragraph("The values are sealed to their collector.") if self.sealed else ""
+        return (
+            html_table(f"Round {self.round_id}: {self.num_reports:,} reports", rows)
+            + sealed
+            + paragraph(said)
+            + folded_list("This holds if", map(str, told.assumptions))
+        )
+
+    @classmethod
+    def read(cls, publication: pb.Publication, certificate: pb.Certificate) -> Self:
+        """Returns a verified publication as a result.
+
+        Raises:
+            NotCertifiedError: the accountant has refused the round, so that nothing was ever opened.
+            ProtocolError: what is signed is not a certificate: a grade that there is not, an ε below 0, no method.
+        """
+        try:
+            if not certificate.granted:
+                raise NotCertifiedError(certificate.round_id, tuple(map(str, refusals_of(certificate))))
+            guarantee = Guarantee(
+                certificate.epsilon,
+                certificate.delta,
+                Grade(certificate.grade),
+                method_of(certificate),
+                assumptions_of(certificate),
+            )
+        except ValueError as error:
+            raise ProtocolError(
+                f"the accountant has signed what is not a certificate: {sanitize_for_display(str(error))}"
+            ) from error
+        return cls(
+            round_id=publication.round_id,
+            values=tuple(
+                ResultValue(
+                    one.label,
+                    one.estimate,
+                    one.projected,
+                    one.standard_error,
+                    (one.confidence_interval.low, one.confidence_interval.high),
+                )
+                for one in publication.values
+            ),
+            confidence_level=publication.confidence_level,
+            num_reports=publication.num_reports,
+            guarantee=guarantee,
+            sealed=bool(publication.sealed_result),
+            document=publication_json(publication, certificate),
+        )

@@ -1,0 +1,188 @@
+"""The client library for programs without an event loop: every call waits until it is done.
+
+    with croupier.connect("deployment.toml") as client:
+        receipt = client.round().submit(1, max_local_epsilon=1.0)
+
+`client.async_client` does the work, on an event loop in a thread of its own, so that it may be used from any thread,
+and from a notebook, which has an event loop already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from croupier.client.async_client import AsyncClient, AsyncClientRound
+from croupier.client.limits import Limits, SpentHere
+from croupier.client.results import Inclusion, Receipt, RoundResult
+from croupier.net.channels import ClientTransport
+from croupier.protocol.deployment import Deployment
+from croupier.protocol.manifest import RoundTerms
+
+__all__ = ["Client", "ClientRound", "connect"]
+
+T = TypeVar("T")
+
+
+def connect(
+    deployment: Path | str | Deployment,
+    *,
+    directory: Path | str | None = None,
+    key_file: Path | str | None = None,
+    limits: Limits | None = None,
+    patience_s: float = 60.0,
+    gateway: str = "",
+    transport: ClientTransport | None = None,
+) -> Client:
+    """Returns a client of a deployment; arguments and errors are those of `AsyncClient`."""
+    return Client(
+        AsyncClient(
+            deployment,
+            directory=directory,
+            key_file=key_file,
+            limits=limits,
+            patience_s=patience_s,
+            gateway=gateway,
+            transport=transport,
+        )
+    )
+
+
+class Client:
+    """What `connect` returns: an `AsyncClient` whose calls wait. Any number of threads may share it."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        self._client = client
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="croupier-client", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes channels and files, and ends the thread; what is sealed stays.
+
+        Calls that other threads wait for end with CancelledError.
+        """
+        if self._loop.is_closed():
+            return
+        self.wait_for(self._end())
+        self.wait_for(self._loop.shutdown_default_executor())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def _end(self) -> None:
+        calls = asyncio.all_tasks() - {asyncio.current_task()}
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+        await self._client.close()
+
+    def round(self, round_id: str = "") -> ClientRound:
+        """See `AsyncClient.round`."""
+        return ClientRound(self, self.wait_for(self._client.round(round_id)))
+
+    @property
+    def deployment(self) -> Deployment:
+        """The deployment, as its file says."""
+        return self._client.deployment
+
+    @property
+    def limits(self) -> Limits:
+        """See `AsyncClient.limits`."""
+        return self._client.limits
+
+    @property
+    def spent(self) -> SpentHere:
+        """See `AsyncClient.spent`."""
+        return self._client.spent
+
+    @property
+    def public_key(self) -> str:
+        """See `AsyncClient.public_key`."""
+        return self._client.public_key
+
+    def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
+        """Returns what a coroutine of the asynchronous client comes to."""
+        done = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return done.result()
+        except BaseException:  # an interrupt of the waiting thread ends the work, too
+            done.cancel()
+            raise
+
+
+@dataclass(frozen=True)
+class ClientRound:
+    """One round, with terms that were verified; the calls of `AsyncClientRound`, which wait."""
+
+    client: Client
+    asked: AsyncClientRound
+
+    def __repr__(self) -> str:
+        return f"ClientRound({self.id!r}, {self.question!r}, {self.state})"
+
+    @property
+    def id(self) -> str:
+        """The round's name."""
+        return self.asked.id
+
+    @property
+    def question(self) -> str:
+        """What is asked, in a word."""
+        return self.asked.question
+
+    @property
+    def state(self) -> str:
+        """As hop 1 said when it was asked, OPEN for instance."""
+        return self.asked.state
+
+    @property
+    def terms(self) -> RoundTerms:
+        """Everything that the services have signed."""
+        return self.asked.terms
+
+    @property
+    def budgets(self) -> tuple[float, ...]:
+        """The local budgets that an answer can spend, ascending."""
+        return self.asked.budgets
+
+    @property
+    def local_delta(self) -> float:
+        """See `AsyncClientRound.local_delta`."""
+        return self.asked.local_delta
+
+    @property
+    def closes_at(self) -> datetime | None:
+        """When the round closes by itself; None where its operator closes it."""
+        return self.asked.closes_at
+
+    def submit(
+        self,
+        value: float | str,
+        max_local_epsilon: float,
+        *,
+        person: str = "",
+        key: bytes = b"",
+        token: bytes = b"",
+    ) -> Receipt:
+        """See `AsyncClientRound.submit`."""
+        return self.client.wait_for(self.asked.submit(value, max_local_epsilon, person=person, key=key, token=token))
+
+    def verify(self, wait_s: float = 0.0) -> Inclusion:
+        """See `AsyncClientRound.verify`."""
+        return self.client.wait_for(self.asked.verify(wait_s))
+
+    def result(self, wait_s: float = 0.0) -> RoundResult:
+        """See `AsyncClientRound.result`."""
+        return self.client.wait_for(self.asked.result(wait_s))

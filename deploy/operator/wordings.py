@@ -1,0 +1,67 @@
+"""The wording of a question as an operator gives it: options for one language, or a file for several.
+
+The file (TOML) has one table `[[wording]]` for each language, with the fields of `protocol.wordings.Wording`; the first
+is shown to people who read none of the languages.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from croupier.protocol.toml_file import read_toml
+from croupier.protocol.wordings import Wording
+
+__all__ = ["read_wordings", "wordings_of"]
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    wording: tuple[Wording, ...]
+
+
+def read_wordings(file: Path) -> tuple[Wording, ...]:
+    """Returns the wordings in a file.
+
+    Raises:
+        ValueError: there is no such file, or it has no wording, or a field is missing, unknown or out of range.
+    """
+    try:
+        wordings = read_toml(file, _File, "file of wordings").wording
+    except FileNotFoundError as error:
+        raise ValueError(f"{file} does not exist; --wording takes a TOML file with [[wording]] tables") from error
+    if not wordings:
+        raise ValueError(f"{file} has no wording; write one [[wording]] table for each language")
+    return wordings
+
+
+def wordings_of(
+    file: Path | None, question: str, title: str, help_text: str, choices: str, unit: str, language: str
+) -> tuple[Wording, ...]:
+    """Returns the wordings that the options of `croupier round open` give; none if no option is given.
+
+    Args:
+        file: see `read_wordings`.
+        question: as in `Wording`, as the others are.
+        title: a heading.
+        help_text: what helps to answer.
+        choices: captions, separated by semicolons.
+        unit: of a number.
+        language: of all of these.
+
+    Raises:
+        ValueError: a field is out of range, or options are given beside a file or without a question.
+    """
+    others = {"title": title, "help-text": help_text, "choices": choices, "unit": unit}
+    given = [f"--{name}" for name, text in {"question": question, **others}.items() if text]
+    if file is not None:
+        if given:
+            raise ValueError(f"--wording and {given[0]} are both given; write everything into the file")
+        return read_wordings(file)
+    if not given:
+        return ()
+    if not question:
+        raise ValueError(f"{given[0]} is given without --question; a wording needs the question itself")
+    captions = tuple(caption.strip() for caption in choices.split(";")) if choices else ()
+    return (Wording(language, question, title, help_text, captions, unit),)

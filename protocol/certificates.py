@@ -1,0 +1,420 @@
+"""The two written forms of a certificate: the signed message of the wire, and a JSON document with the same content.
+
+`certificate_json` writes the document and `read_certificate` reads it back without loss. Its JSON schema is
+`certificate.schema.json` beside this file; `python -m croupier.protocol.certificates` prints it. What the numbers must
+satisfy is checked by the accountant's `Certificate`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError, WithJsonSchema, model_validator
+from pydantic.json_schema import models_json_schema
+
+from croupier.protocol.codes import Assumption, Method, Note, RefusalReason, Step
+from croupier.protocol.statements import (
+    SCHEMA,
+    Statement,
+    messages_of,
+    read_json,
+    read_messages,
+    schema_of,
+    state,
+    written_json,
+)
+from croupier.protocol.v1 import messages_pb2 as pb
+
+__all__ = [
+    "READABLE",
+    "SCHEMA",
+    "assumptions_of",
+    "certificate_json",
+    "json_schema",
+    "method_of",
+    "read_certificate",
+    "refusals_of",
+]
+
+READABLE = "it must be what 'croupier certify --json', 'croupier round result --json' or 'croupier demo --json' prints"
+"""What an error says of a document that is not a certificate."""
+
+
+def method_of(message: pb.Certificate) -> tuple[Statement[Method], ...]:
+    """Returns how a certificate was proved. Raises ValueError for a code that is not known here."""
+    return read_messages(Method, _upgraded(message).method)
+
+
+def assumptions_of(message: pb.Certificate) -> tuple[Statement[Assumption], ...]:
+    """Returns what a certificate rests on. Raises ValueError for a code that is not known here."""
+    return read_messages(Assumption, _upgraded(message).assumptions)
+
+
+def refusals_of(message: pb.Certificate) -> tuple[Statement[RefusalReason], ...]:
+    """Returns why a round was refused, and nothing of a granted one. Raises ValueError for an unknown code."""
+    return read_messages(RefusalReason, _upgraded(message).refusals)
+
+
+def _upgraded(message: pb.Certificate) -> pb.Certificate:
+    """Returns a certificate of an earlier version, always of one round, with its numbers and no sentence of it."""
+    if message.schema:
+        return message
+    found = pb.Certificate.FromString(message.SerializeToString())
+    found.schema, found.linkage, found.rounds = SCHEMA, "separate", 1
+    found.method.extend(messages_of([state(Method.PROVED_BY_EARLIER_VERSION)]))
+    found.assumptions.extend(messages_of([state(Assumption.STATED_BY_EARLIER_VERSION)]))
+    if not found.granted:
+        found.refusals.extend(messages_of([state(RefusalReason.REFUSED_BY_EARLIER_VERSION)]))
+    found.everyone_else_colludes_delta = max((tier.local_delta for tier in found.tiers), default=0.0)
+    found.everyone_else_colludes_method.extend(messages_of([state(Method.LOCAL_BUDGET)]))
+    found.everyone_else_colludes_assumptions.extend(messages_of([state(Assumption.EVERYONE_ELSE_DISHONEST)]))
+    for tier in found.tiers:
+        tier.delta, tier.up_to = found.delta, bool(found.merged_below)
+    for bound in found.comparison:
+        bound.status, bound.reference = bound.status or "not checked", bound.name
+    if found.HasField("lower_bound_epsilon"):
+        found.lower_bound_delta = found.delta
+    return found
+
+
+def certificate_json(message: pb.Certificate) -> dict[str, Any]:
+    """Returns a certificate as a JSON document; that of a round has keys about the round, too.
+
+    Of a refused round epsilon is None. The terms of a round are those of the manifest with this hash.
+
+    Raises:
+        ValueError: a statement has a code that is not known here.
+    """
+    message = _upgraded(message)
+    document: dict[str, Any] = {
+        "schema": SCHEMA,
+        "epsilon": _finite(message.epsilon),
+        "delta": message.delta,
+        "grade": message.grade,
+        "method": written_json(method_of(message)),
+        "assumptions": written_json(assumptions_of(message)),
+        "num_users": message.num_users,
+        "dishonest": message.dishonest,
+        "numerical_slack": message.numerical_slack,
+        "tiers": [
+            {
+                "local_epsilon": tier.local_epsilon,
+                "local_delta": tier.local_delta,
+                "up_to": tier.up_to,
+                "count": tier.count,
+                "epsilon": tier.epsilon,
+                "delta": tier.delta,
+            }
+            for tier in message.tiers
+        ],
+        "everyone_else_colludes": {
+            "epsilon": message.everyone_else_colludes_epsilon,
+            "delta": message.everyone_else_colludes_delta,
+            "grade": "CERTIFIED",
+            "method": written_json(read_messages(Method, message.everyone_else_colludes_method)),
+            "assumptions": written_json(read_messages(Assumption, message.everyone_else_colludes_assumptions)),
+        },
+        "comparison": [
+            {
+                "name": bound.name,
+                "epsilon": _optional(bound, "epsilon"),
+                "grade": bound.grade,
+                "status": bound.status,
+                "reference": bound.reference,
+                "notes": written_json(read_messages(Note, bound.notes)),
+            }
+            for bound in message.comparison
+        ],
+        "lower_bound": {
+            "epsilon": _optional(message, "lower_bound_epsilon"),
+            "delta": _optional(message, "lower_bound_delta"),
+            "attack": message.lower_bound_attack or None,
+        },
+        "randomizer": message.randomizer,
+        "linkage": message.linkage,
+        "rounds": message.rounds,
+    }
+    return document | (_round_json(message) if message.round_id else {})
+
+
+def _round_json(message: pb.Certificate) -> dict[str, Any]:
+    return {
+        "round_id": message.round_id,
+        "manifest_hash": message.manifest_hash.hex(),
+        "batch_digest": message.batch_digest.hex(),
+        "granted": message.granted,
+        "refusals": written_json(refusals_of(message)),
+        "num_tickets": message.num_tickets,
+        "num_reports": message.num_reports,
+        "num_answers": _optional(message, "num_answers"),
+        "reports_digest": message.reports_digest.hex(),
+        "report_drops": {drop.reason: drop.count for drop in message.report_drops},
+        "budget_drops": {drop.reason: drop.count for drop in message.budget_drops},
+        "invalid_budgets": message.invalid_budgets,
+        "unknown_budgets": message.unknown_budgets,
+        "unknown_budget_epsilon": _optional(message, "unknown_budget_epsilon"),
+        "merged_below": message.merged_below,
+        "commitments": [
+            {
+                "payload": signed.payload.hex(),
+                "signatures": {one.signer: one.signature.hex() for one in signed.signatures},
+            }
+            for signed in message.commitments
+        ],
+    }
+
+
+def _optional(message: Any, field: str) -> Any:
+    return getattr(message, field) if message.HasField(field) else None
+
+
+def _finite(epsilon: float) -> float | None:
+    return epsilon if math.isfinite(epsilon) else None
+
+
+# ---------------------------------------------------------------- reading
+
+
+def _list_of(name: str) -> WithJsonSchema:
+    return WithJsonSchema({"type": "array", "items": {"$ref": f"#/$defs/{name}"}})
+
+
+_Assumptions = Annotated[
+    tuple[Statement[Assumption], ...], PlainValidator(partial(read_json, Assumption)), _list_of("Assumption")
+]
+_Methods = Annotated[tuple[Statement[Method], ...], PlainValidator(partial(read_json, Method)), _list_of("Method")]
+_Notes = Annotated[tuple[Statement[Note], ...], PlainValidator(partial(read_json, Note)), _list_of("Note")]
+_Steps = Annotated[tuple[Statement[Step], ...], PlainValidator(partial(read_json, Step)), _list_of("Step")]
+_Reasons = Annotated[
+    tuple[Statement[RefusalReason], ...], PlainValidator(partial(read_json, RefusalReason)), _list_of("RefusalReason")
+]
+_Count = Annotated[int, Field(ge=0, le=2**64 - 1)]
+_Hex = Annotated[str, Field(pattern="^([0-9a-f]{2})*$")]
+_Grade = Literal["CERTIFIED", "ASYMPTOTIC", "HEURISTIC", "LOWER_BOUND"]
+
+
+class _Document(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+
+
+class _Tier(_Document):
+    local_epsilon: float
+    local_delta: float
+    up_to: bool
+    count: _Count
+    epsilon: float
+    delta: float
+    steps: _Steps = ()
+    """How the number came about, where that was asked for."""
+
+
+class _Local(_Document):
+    epsilon: float
+    delta: float
+    grade: Literal["CERTIFIED"]
+    method: _Methods
+    assumptions: _Assumptions
+
+
+class _Comparison(_Document):
+    name: str
+    epsilon: float | None
+    grade: _Grade
+    status: Literal["valid", "refuted", "out of range", "not checked"]
+    reference: str
+    notes: _Notes
+
+
+class _Attack(_Document):
+    """All three, or none of them where no attack was run."""
+
+    epsilon: float | None
+    delta: float | None
+    attack: str | None
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if len({value is None for value in (self.epsilon, self.delta, self.attack)}) > 1:
+            raise ValueError("epsilon, delta and attack must all be given, or all be null")
+        return self
+
+
+class _Certificate(_Document):
+    schema_version: Literal[1] = Field(alias="schema")
+    epsilon: float
+    delta: float
+    grade: _Grade
+    method: _Methods
+    assumptions: _Assumptions
+    num_users: _Count
+    dishonest: _Count
+    numerical_slack: float
+    tiers: list[_Tier]
+    everyone_else_colludes: _Local
+    comparison: list[_Comparison]
+    lower_bound: _Attack
+    randomizer: str
+    linkage: Literal["separate", "stratified"]
+    rounds: _Count
+
+
+class _Commitment(_Document):
+    payload: _Hex
+    signatures: dict[str, _Hex]
+
+
+class _RoundCertificate(_Certificate):
+    """What the accountant has signed about one round. A refused one has no epsilon, no grade and no tiers."""
+
+    epsilon: float | None  # type: ignore[assignment]
+    grade: _Grade | Literal[""]  # type: ignore[assignment]
+    round_id: Annotated[str, Field(min_length=1)]
+    manifest_hash: _Hex
+    batch_digest: _Hex
+    granted: bool
+    refusals: _Reasons
+    num_tickets: _Count
+    num_reports: _Count
+    num_answers: _Count | None
+    reports_digest: _Hex
+    report_drops: dict[str, _Count]
+    budget_drops: dict[str, _Count]
+    invalid_budgets: _Count
+    unknown_budgets: _Count
+    unknown_budget_epsilon: float | None
+    merged_below: Annotated[int, Field(ge=0, le=2**32 - 1)]
+    commitments: list[_Commitment]
+
+
+def read_certificate(document: object) -> pb.Certificate:
+    """Returns the message of a JSON document. Sentences in it, and the steps of tiers, are not read.
+
+    Raises:
+        ValueError: it is not the document of a certificate, or one that only a newer croupier can read.
+    """
+    if not isinstance(document, Mapping):
+        raise ValueError(f"the document is {document!r:.60}; {READABLE}")
+    if isinstance(document.get("schema"), int) and document["schema"] > SCHEMA:
+        raise ValueError(f"schema is {document['schema']}; this croupier reads {SCHEMA}: install a newer one")
+    if "schema" not in document and "assumptions" in document:
+        raise ValueError(
+            "schema is missing: an earlier croupier has written the document; print it again with this one"
+        )
+    of_round = "round_id" in document
+    try:
+        found = (_RoundCertificate if of_round else _Certificate).model_validate(dict(document))
+    except ValidationError as error:
+        (wrong, *_) = error.errors()  # as a text it is many lines
+        place = ".".join(map(str, wrong["loc"]))
+        raise ValueError(f"the document is not a certificate ({place}: {wrong['msg']}); {READABLE}") from error
+    alone, lower = found.everyone_else_colludes, found.lower_bound
+    message = pb.Certificate(
+        schema=SCHEMA,
+        epsilon=math.inf if found.epsilon is None else found.epsilon,
+        delta=found.delta,
+        grade=found.grade,
+        method=messages_of(found.method),
+        assumptions=messages_of(found.assumptions),
+        num_users=found.num_users,
+        dishonest=found.dishonest,
+        numerical_slack=found.numerical_slack,
+        tiers=[pb.Tier(**tier.model_dump(exclude={"steps"})) for tier in found.tiers],
+        everyone_else_colludes_epsilon=alone.epsilon,
+        everyone_else_colludes_delta=alone.delta,
+        everyone_else_colludes_method=messages_of(alone.method),
+        everyone_else_colludes_assumptions=messages_of(alone.assumptions),
+        comparison=[
+            pb.ComparedBound(
+                name=one.name,
+                epsilon=one.epsilon,
+                grade=one.grade,
+                status=one.status,
+                reference=one.reference,
+                notes=messages_of(one.notes),
+            )
+            for one in found.comparison
+        ],
+        lower_bound_epsilon=lower.epsilon,
+        lower_bound_delta=lower.delta,
+        lower_bound_attack=lower.attack or "",
+        randomizer=found.randomizer,
+        linkage=found.linkage,
+        rounds=found.rounds,
+    )
+    if isinstance(found, _RoundCertificate):
+        message.MergeFrom(_round_message(found))
+    return message
+
+
+def _round_message(found: _RoundCertificate) -> pb.Certificate:
+    return pb.Certificate(
+        round_id=found.round_id,
+        manifest_hash=bytes.fromhex(found.manifest_hash),
+        batch_digest=bytes.fromhex(found.batch_digest),
+        granted=found.granted,
+        refusals=messages_of(found.refusals),
+        num_tickets=found.num_tickets,
+        num_reports=found.num_reports,
+        num_answers=found.num_answers,
+        reports_digest=bytes.fromhex(found.reports_digest),
+        report_drops=_drops(found.report_drops.items()),
+        budget_drops=_drops(found.budget_drops.items()),
+        invalid_budgets=found.invalid_budgets,
+        unknown_budgets=found.unknown_budgets,
+        unknown_budget_epsilon=found.unknown_budget_epsilon,
+        merged_below=found.merged_below,
+        commitments=[
+            pb.Signed(
+                payload=bytes.fromhex(one.payload),
+                signatures=[
+                    pb.Signature(signer=signer, signature=bytes.fromhex(signature))
+                    for signer, signature in one.signatures.items()
+                ],
+            )
+            for one in found.commitments
+        ],
+    )
+
+
+def _drops(counts: Iterable[tuple[str, int]]) -> list[pb.Drop]:
+    return [pb.Drop(reason=reason, count=count) for reason, count in counts]
+
+
+def json_schema() -> dict[str, Any]:
+    """Returns the JSON schema of certificates: those of 'croupier certify', and those of rounds."""
+    _, schema = models_json_schema(
+        [(_Certificate, "validation"), (_RoundCertificate, "validation")], ref_template="#/$defs/{model}"
+    )
+    definitions = {name.removeprefix("_"): one for name, one in schema["$defs"].items()}
+    definitions |= {codes.__name__: schema_of(codes) for codes in (Assumption, Method, Note, RefusalReason, Step)}
+    text = json.dumps(
+        {
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            "title": f"A certificate of croupier, version {SCHEMA}",
+            "description": "Programs read codes and parameters. A text is a sentence for people, and may change.",
+            "oneOf": [{"$ref": "#/$defs/_Certificate"}, {"$ref": "#/$defs/_RoundCertificate"}],
+            "$defs": definitions,
+        }
+    )
+    found: dict[str, Any] = json.loads(text.replace("#/$defs/_", "#/$defs/"))
+    return found
+
+
+def _lines(value: Any, depth: int) -> str:
+    """Returns JSON with a line for each entry, down to this depth."""
+    if depth == 0 or not value or not isinstance(value, dict | list):
+        return json.dumps(value)
+    if isinstance(value, list):
+        return "[\n" + ",\n".join(_lines(one, depth - 1) for one in value) + "\n]"
+    entries = (f"{json.dumps(name)}: {_lines(one, depth - 1)}" for name, one in value.items())
+    return "{\n" + ",\n".join(entries) + "\n}"
+
+
+if __name__ == "__main__":
+    import sys
+
+    sys.stdout.write(_lines(json_schema(), 4) + "\n")

@@ -1,0 +1,321 @@
+"""The codes of everything that a certificate or a result states in words, each with its parameters.
+
+Programs decide by codes and parameters; the sentences are in `texts`, and no program reads them. A code keeps its
+meaning for ever, because it is signed and stored: a statement that means something else gets a new code.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+__all__ = ["PARAMETERS", "RUNS", "Assumption", "Code", "Method", "Note", "RefusalReason", "Step"]
+
+
+class Assumption(StrEnum):
+    """What a guarantee rests on."""
+
+    REPLACE_ONE = "replace-one"
+    RECORD_LEVEL = "record-level"
+    PERSON_UNPROTECTED = "person-unprotected"
+    RECORDS_PUBLIC = "records-public"
+    TIERS_VISIBLE = "tiers-visible"
+    RUNS_RR = "runs-rr"
+    RUNS_KRR = "runs-krr"
+    RUNS_ONEBIT = "runs-onebit"
+    RUNS_LAPLACE = "runs-laplace"
+    RUNS_LAPLACE_LATTICE = "runs-laplace-lattice"
+    RUNS_GAUSSIAN = "runs-gaussian"
+    RUNS_GAUSSIAN_LATTICE = "runs-gaussian-lattice"
+    RUNS_GAUSSIAN_SPACE = "runs-gaussian-space"
+    RUNS_GAUSSIAN_SPACE_LATTICE = "runs-gaussian-space-lattice"
+    RUNS_HEMISPHERE = "runs-hemisphere"
+    RUNS_RECORD_GAUSSIAN = "runs-record-gaussian"
+    RUNS_TABLE = "runs-table"
+    UNIFORM_ORDER = "uniform-order"
+    HONEST_FIRST_SHUFFLER = "honest-first-shuffler"
+    CLIENTS_ANSWERED = "clients-answered"
+    CLIENTS_WILL_ANSWER = "clients-will-answer"
+    INDEPENDENT_ABSENCE = "independent-absence"
+    UNWATCHED = "unwatched"
+    ANSWER_PERIOD = "answer-period"
+    DISHONEST_CLIENTS = "dishonest-clients"
+    BUDGETS_PUBLIC = "budgets-public"
+    INDEPENDENT_REPORTS = "independent-reports"
+    ADAPTIVE_ORDER = "adaptive-order"
+    BUDGETS_UNLINKED = "budgets-unlinked"
+    BUDGETS_SHOWN = "budgets-shown"
+    FRESH_SHUFFLES = "fresh-shuffles"
+    FRESH_NOISE = "fresh-noise"
+    FIXED_TERMS = "fixed-terms"
+    TOTAL_BEFOREHAND = "total-beforehand"
+    LOCAL_DELTAS_UNSPENT = "local-deltas-unspent"
+    GENUINE_ROSTER = "genuine-roster"
+    HONEST_ACCOUNTANT = "honest-accountant"
+    EVERYONE_ELSE_DISHONEST = "everyone-else-dishonest"
+    STEP_DISHONEST_USERS = "step-dishonest-users"
+    DIFFERENT_USERS = "different-users"
+    ONE_ANSWER_AN_EPOCH = "one-answer-an-epoch"
+    CLIPPED_GRADIENTS = "clipped-gradients"
+    NO_ONE_ELSE_TRUSTED = "no-one-else-trusted"
+    FEATURES_WITHOUT_USERS = "features-without-users"
+    FEATURES_FROM_USERS = "features-from-users"
+    CHOSEN_WITHOUT_USERS = "chosen-without-users"
+    CHOSEN_ON_USERS = "chosen-on-users"
+    MEASURED_ON_OTHERS = "measured-on-others"
+    MODEL_FILE_BLIND = "model-file-blind"
+    SIMULATED = "simulated"
+    STATED_BY_EARLIER_VERSION = "stated-by-earlier-version"
+
+
+class Method(StrEnum):
+    """How a guarantee was proved; several, in order, where one was built on another."""
+
+    LOCAL_BUDGET = "local-budget"
+    BLANKET_CLOSED_FORM = "blanket-closed-form"
+    BLANKET_DENSITY = "blanket-density"
+    EXCHANGE = "exchange"
+    WORST_CASE = "worst-case"
+    PUBLISHED = "published"
+    WHOLE_RELEASE = "whole-release"
+    STORED_PROFILE = "stored-profile"
+    BASIC_COMPOSITION = "basic-composition"
+    COMPOSED_LOSSES = "composed-losses"
+    PRIVACY_FILTER = "privacy-filter"
+    HOP_NOISE = "hop-noise"
+    NO_ROUND = "no-round"
+    ONE_RECORD = "one-record"
+    TRAINING_HEMISPHERE = "training-hemisphere"
+    TRAINING_GAUSSIAN = "training-gaussian"
+    PROVED_BY_EARLIER_VERSION = "proved-by-earlier-version"
+
+
+class Step(StrEnum):
+    """One step on the way to a number, or why a bound was of no use."""
+
+    NO_OTHERS = "no-others"
+    ONEBIT_IS_BETTER = "onebit-is-better"
+    LAPLACE_IS_BETTER = "laplace-is-better"
+    LOCAL_IS_LEAST = "local-is-least"
+    LENGTH_SHOWS_SIGMA = "length-shows-sigma"
+    LENGTH_SHOWS_RECORD_SIGMA = "length-shows-record-sigma"
+    NOISE_REACHES_FAR = "noise-reaches-far"
+    NO_EXCHANGE_BOUND = "no-exchange-bound"
+    EXCHANGE_NEEDS_BLANKET = "exchange-needs-blanket"
+    EXCHANGE_BUDGET_LARGE = "exchange-budget-large"
+    EXCHANGE_NO_SMALL_BUDGETS = "exchange-no-small-budgets"
+    NOT_ASKED_FOR = "not-asked-for"
+    TIME_OVER = "time-over"
+    NOTHING_TO_GAIN = "nothing-to-gain"
+    NO_LESS = "no-less"
+    FOUND_EPSILON = "found-epsilon"
+    FOUND_DELTA = "found-delta"
+    REACHED = "reached"
+    REACHED_OVER_ROUNDS = "reached-over-rounds"
+    ROUNDS_ONLY_ADDED = "rounds-only-added"
+    DELTAS_ONLY_ADDED = "deltas-only-added"
+    ROUNDS_COMPOSED = "rounds-composed"
+    SPLITS_ENUMERATED = "splits-enumerated"
+    UNIFORM_BLANKET = "uniform-blanket"
+    NO_BLANKET = "no-blanket"
+    DENSITY_BLANKET = "density-blanket"
+    TABLE_BLANKET = "table-blanket"
+    BLANKET_WEIGHTS = "blanket-weights"
+    BLANKET_MISSED = "blanket-missed"
+    BLANKET_MESSAGES = "blanket-messages"
+    RATES_COVERED = "rates-covered"
+    BUDGETS_COVERED = "budgets-covered"
+    HOSTS = "hosts"
+    HOST_VARIANCE = "host-variance"
+    CLOCKS = "clocks"
+    ON_LATTICE = "on-lattice"
+    FAKE_REPORTS = "fake-reports"
+    TWO_GROUPS = "two-groups"
+    ANY_RELEASE = "any-release"
+    STORED_TIERS = "stored-tiers"
+
+
+class Note(StrEnum):
+    """What a reader has to know beside an estimate or a published figure."""
+
+    TIERS_SCALED = "tiers-scaled"
+    OUTSIDE_RANGE = "outside-range"
+    SOME_OUTSIDE_RANGE = "some-outside-range"
+    DEPENDENT_BUDGETS = "dependent-budgets"
+    TOO_FEW_TO_ESTIMATE = "too-few-to-estimate"
+    EQUAL_BUDGETS = "equal-budgets"
+    LARGEST_BUDGET = "largest-budget"
+    LEFTOVER_REFUTED = "leftover-refuted"
+    FAIR_BIT_CLONES = "fair-bit-clones"
+    ERROR_UNBOUNDED = "error-unbounded"
+    CLIP_LAPLACE = "clip-laplace"
+    TESTING_ERROR = "testing-error"
+    FORMULA_INVALID = "formula-invalid"
+    IGNORES_SHOWN_BUDGETS = "ignores-shown-budgets"
+    IGNORES_DISHONEST = "ignores-dishonest"
+    NOTED_BY_EARLIER_VERSION = "noted-by-earlier-version"
+
+
+class RefusalReason(StrEnum):
+    """Why the accountant refuses a round, and which limits it had to meet."""
+
+    TOO_FEW_REPORTS = "too-few-reports"
+    TOO_FEW_BUDGETS = "too-few-budgets"
+    TOO_MANY_WITHOUT_TICKET = "too-many-without-ticket"
+    NO_BUDGET_ON_GRID = "no-budget-on-grid"
+    RARE_BUDGET = "rare-budget"
+    NOT_CERTIFIED = "not-certified"
+    DELTA_ABOVE_LIMIT = "delta-above-limit"
+    EPSILON_ABOVE_LIMIT = "epsilon-above-limit"
+    BUDGET_ABOVE_LIMIT = "budget-above-limit"
+    LIMITS_NOT_MET = "limits-not-met"
+    TIER_LIMIT = "tier-limit"
+    MERGED_TIER_LIMIT = "merged-tier-limit"
+    DELTA_LIMIT = "delta-limit"
+    EPSILON_LIMIT = "epsilon-limit"
+    EPSILON_LIMITS = "epsilon-limits"
+    LEDGER_LIMIT = "ledger-limit"
+    SEQUENTIAL_LEDGER_LIMIT = "sequential-ledger-limit"
+    LEDGER_LIMIT_NOW = "ledger-limit-now"
+    MESSAGES_LOST = "messages-lost"
+    LEDGER_EXCEEDED = "ledger-exceeded"
+    LEDGER_UNBOUNDED = "ledger-unbounded"
+    ROUNDS_SHOWN = "rounds-shown"
+    REFUSED_BY_EARLIER_VERSION = "refused-by-earlier-version"
+
+
+Code = Assumption | Method | Step | Note | RefusalReason
+
+RUNS = {
+    Assumption.RUNS_RR: "rr",
+    Assumption.RUNS_KRR: "krr",
+    Assumption.RUNS_ONEBIT: "onebit",
+    Assumption.RUNS_LAPLACE: "laplace",
+    Assumption.RUNS_LAPLACE_LATTICE: "laplace",
+    Assumption.RUNS_GAUSSIAN: "gaussian",
+    Assumption.RUNS_GAUSSIAN_LATTICE: "gaussian",
+    Assumption.RUNS_GAUSSIAN_SPACE: "gaussian",
+    Assumption.RUNS_GAUSSIAN_SPACE_LATTICE: "gaussian",
+    Assumption.RUNS_HEMISPHERE: "hemisphere",
+    Assumption.RUNS_RECORD_GAUSSIAN: "gaussian_vector",
+}
+"""The assumptions that say all of what honest clients run, and the kind of mechanism that each names.
+
+Their parameters are those of the accountant's randomizer. A declared table is in no certificate: only its label is.
+"""
+
+PARAMETERS: dict[Code, dict[str, type[int] | type[float] | type[str]]] = {
+    Assumption.RUNS_KRR: {"k": int},
+    Assumption.RUNS_LAPLACE_LATTICE: {"lattice": int},
+    Assumption.RUNS_GAUSSIAN_LATTICE: {"lattice": int},
+    Assumption.RUNS_GAUSSIAN_SPACE: {"dimension": int},
+    Assumption.RUNS_GAUSSIAN_SPACE_LATTICE: {"dimension": int, "lattice": int},
+    Assumption.RUNS_HEMISPHERE: {"dimension": int},
+    Assumption.RUNS_RECORD_GAUSSIAN: {"dimension": int, "records": int},
+    Assumption.RUNS_TABLE: {"label": str},
+    Assumption.CLIENTS_ANSWERED: {"answered": int, "clients": int},
+    Assumption.CLIENTS_WILL_ANSWER: {"least": int, "clients": int},
+    Assumption.ANSWER_PERIOD: {"period_ms": int},
+    Assumption.DISHONEST_CLIENTS: {"dishonest": int},
+    Assumption.FRESH_SHUFFLES: {"rounds": int},
+    Assumption.FRESH_NOISE: {"rounds": int},
+    Assumption.GENUINE_ROSTER: {"dishonest": int},
+    Assumption.STEP_DISHONEST_USERS: {"dishonest": int},
+    Assumption.FEATURES_WITHOUT_USERS: {"features": str},
+    Method.BASIC_COMPOSITION: {"rounds": int},
+    Method.COMPOSED_LOSSES: {"rounds": int},
+    Method.PRIVACY_FILTER: {"rounds": int},
+    Method.TRAINING_HEMISPHERE: {"dimension": int},
+    Step.LENGTH_SHOWS_SIGMA: {"dimension": int},
+    Step.LENGTH_SHOWS_RECORD_SIGMA: {"dimension": int},
+    Step.NOISE_REACHES_FAR: {"reach": float, "most": float},
+    Step.NO_EXCHANGE_BOUND: {"randomizer": str},
+    Step.EXCHANGE_NEEDS_BLANKET: {"least": float},
+    Step.EXCHANGE_BUDGET_LARGE: {"local_epsilon": float, "most": float},
+    Step.NOT_ASKED_FOR: {"bound": str},
+    Step.TIME_OVER: {"bound": str},
+    Step.NOTHING_TO_GAIN: {"bound": str},
+    Step.NO_LESS: {"bound": str},
+    Step.FOUND_EPSILON: {"bound": str, "epsilon": float, "seconds": float},
+    Step.FOUND_DELTA: {"bound": str, "delta": float, "seconds": float},
+    Step.REACHED: {"epsilon": float, "delta": float, "slack": float, "evaluations": int},
+    Step.REACHED_OVER_ROUNDS: {"epsilon": float, "delta": float, "rounds": int},
+    Step.ROUNDS_ONLY_ADDED: {"most": int},
+    Step.DELTAS_ONLY_ADDED: {"least": float},
+    Step.ROUNDS_COMPOSED: {"rounds": int, "points": int, "infinity": float, "rounding": float},
+    Step.SPLITS_ENUMERATED: {"splits": int},
+    Step.UNIFORM_BLANKET: {"randomizer": str, "least": float, "most": float},
+    Step.NO_BLANKET: {"randomizer": str},
+    Step.DENSITY_BLANKET: {"randomizer": str, "reach": float},
+    Step.TABLE_BLANKET: {"label": str},
+    Step.BLANKET_WEIGHTS: {"least": float, "most": float},
+    Step.BLANKET_MISSED: {"mass": float},
+    Step.BLANKET_MESSAGES: {
+        "mean": float,
+        "counts": int,
+        "first": int,
+        "last": int,
+        "lost": float,
+        "relative_error": float,
+    },
+    Step.RATES_COVERED: {"least": float, "most": float},
+    Step.BUDGETS_COVERED: {"least": float, "most": float},
+    Step.HOSTS: {"users": int, "tiers": int},
+    Step.HOST_VARIANCE: {"variance": float},
+    Step.CLOCKS: {"horizon": float},
+    Step.ON_LATTICE: {"lattice": int, "added": float, "shown": int, "chance": float},
+    Step.ONEBIT_IS_BETTER: dict.fromkeys(("times", "own_epsilon", "own_error", "other_epsilon", "other_error"), float),
+    Step.LAPLACE_IS_BETTER: dict.fromkeys(("times", "own_epsilon", "own_error", "other_epsilon", "other_error"), float),
+    Step.FAKE_REPORTS: {"fakes": int, "unhidden": float, "variation": float},
+    Step.TWO_GROUPS: {
+        "share": float,
+        "distance": float,
+        "core_users": int,
+        "core_epsilon": float,
+        "other_users": int,
+        "other_epsilon": float,
+    },
+    Step.ANY_RELEASE: {"epsilon": float, "delta": float},
+    Step.STORED_TIERS: {"tiers": int},
+    Note.TIERS_SCALED: {"reports": int, "budgets": int},
+    Note.OUTSIDE_RANGE: {"low": float, "high": float},
+    Note.SOME_OUTSIDE_RANGE: {"outside": int, "estimates": int, "low": float, "high": float},
+    Note.TOO_FEW_TO_ESTIMATE: {"reports": int, "least": int},
+    Note.FORMULA_INVALID: {"why": str},
+    Note.IGNORES_DISHONEST: {"dishonest": int},
+    RefusalReason.TOO_FEW_REPORTS: {"reports": int, "least": int},
+    RefusalReason.TOO_FEW_BUDGETS: {"budgets": int, "least": int},
+    RefusalReason.TOO_MANY_WITHOUT_TICKET: {"reports": int, "most": int},
+    RefusalReason.RARE_BUDGET: {"least": int},
+    RefusalReason.NOT_CERTIFIED: {"grade": str},
+    RefusalReason.DELTA_ABOVE_LIMIT: {"delta": float, "most": float},
+    RefusalReason.EPSILON_ABOVE_LIMIT: {"epsilon": float, "most": float, "excess": float},
+    RefusalReason.BUDGET_ABOVE_LIMIT: {"local_epsilon": float, "epsilon": float, "most": float, "excess": float},
+    RefusalReason.TIER_LIMIT: {"least": int},
+    RefusalReason.MERGED_TIER_LIMIT: {"least": int},
+    RefusalReason.DELTA_LIMIT: {"most": float},
+    RefusalReason.EPSILON_LIMIT: {"most": float},
+    RefusalReason.EPSILON_LIMITS: {"least": float, "most": float},
+    RefusalReason.LEDGER_LIMIT: {"epsilon": float, "delta": float},
+    RefusalReason.SEQUENTIAL_LEDGER_LIMIT: {"epsilon": float, "delta": float},
+    RefusalReason.LEDGER_LIMIT_NOW: {"epsilon": float, "delta": float},
+    RefusalReason.MESSAGES_LOST: {"tickets": int, "reports": int, "budgets": int},
+    RefusalReason.LEDGER_EXCEEDED: {
+        "reached": float,
+        "delta": float,
+        "rounds": int,
+        "most": float,
+        "excess": float,
+        "requested": float,
+        "spent": float,
+        "remaining": float,
+    },
+    RefusalReason.LEDGER_UNBOUNDED: {
+        "delta": float,
+        "rounds": int,
+        "most": float,
+        "requested": float,
+        "remaining": float,
+    },
+    RefusalReason.ROUNDS_SHOWN: {"rounds": int},
+}
+"""The parameters of each code and their types; a code that is not listed has none."""

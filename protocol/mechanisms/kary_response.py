@@ -1,0 +1,86 @@
+"""`krr`: randomised response about one of k categories."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from croupier.protocol.mechanisms.base import ScalarMechanism
+from croupier.protocol.mechanisms.checks import check_count
+from croupier.protocol.shown import check_shown
+
+__all__ = ["KaryResponse"]
+
+_MAX_CATEGORIES = 1 << 15  # a result holds all of them, and a message at most 4 MiB
+_MAX_LABEL_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class KaryResponse(ScalarMechanism):
+    """One of k categories; each other one is reported with probability 1/(e^v+k-1).
+
+    Attributes:
+        k: the number of categories, 2 .. 2^15.
+        labels: none, or the names of the k categories as they stand in people's data; 2^20 bytes at most together, and
+            only characters that `protocol.shown` lets through.
+    """
+
+    kind: ClassVar[str] = "krr"
+    tiers_merge: ClassVar[bool] = True
+    k: int
+    labels: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "labels", tuple(self.labels))
+        check_count("k", self.k, 2, _MAX_CATEGORIES)
+        if self.labels and (len(self.labels) != self.k or len(set(self.labels)) != self.k):
+            raise ValueError(f"labels are {_shorten(self.labels)}; they must be {self.k} different names")
+        size = sum(len(label.encode()) for label in self.labels)
+        if size > _MAX_LABEL_BYTES:
+            raise ValueError(f"labels have {size} bytes; together they must have at most {_MAX_LABEL_BYTES}")
+        for label in self.labels:
+            check_shown("a label", label)
+
+    @property
+    def categories(self) -> tuple[str, ...]:
+        """The labels; without them, the categories' numbers."""
+        return self.labels or tuple(str(category) for category in range(self.k))
+
+    @property
+    def report_range(self) -> tuple[int, int]:
+        """See `ScalarMechanism.report_range`."""
+        return 0, self.k - 1
+
+    def check_value(self, value: float) -> None:
+        """See `ScalarMechanism.check_value`."""
+        if value not in range(self.k):
+            raise ValueError(f"value is {value}; it must be 0..{self.k - 1}")
+
+    def parse_value(self, text: str) -> int:
+        """Returns the number of the category; see `Mechanism.parse_value`."""
+        category = _as_category(text.strip(), self.categories)
+        if category is None:
+            raise ValueError(f"value is {text.strip()!r}; it must be one of the categories {_shorten(self.categories)}")
+        return category
+
+
+def _as_category(text: str, categories: Sequence[str]) -> int | None:
+    if text in categories:
+        return categories.index(text)
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    for index, category in enumerate(categories):  # "3.0" in a file is the category "3"
+        try:
+            if float(category) == number:
+                return index
+        except ValueError:
+            continue
+    return None
+
+
+def _shorten(categories: Sequence[str]) -> str:
+    shown = ", ".join(categories[:12])
+    return shown if len(categories) <= 12 else f"{shown}, … ({len(categories)} in all)"

@@ -1,0 +1,36 @@
+"""`rr`: randomised response about a bit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from croupier.protocol.mechanisms.base import ScalarMechanism
+from croupier.protocol.mechanisms.checks import parse_number
+
+__all__ = ["RandomizedResponse"]
+
+
+@dataclass(frozen=True)
+class RandomizedResponse(ScalarMechanism):
+    """A bit, reported with probability e^v/(1+e^v) and flipped otherwise; v is the local epsilon."""
+
+    kind: ClassVar[str] = "rr"
+    tiers_merge: ClassVar[bool] = True
+
+    @property
+    def report_range(self) -> tuple[int, int]:
+        """See `ScalarMechanism.report_range`."""
+        return 0, 1
+
+    def check_value(self, value: float) -> None:
+        """See `ScalarMechanism.check_value`."""
+        if value not in (0, 1):
+            raise ValueError(f"value is {value}; it must be 0 or 1")
+
+    def parse_value(self, text: str) -> int:
+        """Returns the bit; see `Mechanism.parse_value`."""
+        value = parse_number(text)
+        if value not in (0.0, 1.0):
+            raise ValueError(f"value is {text.strip()!r}; it must be 0 or 1")
+        return int(value)

@@ -1,0 +1,55 @@
+"""Mechanisms whose value is a vector, and the wire form of their reports."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Self
+
+from croupier.protocol.mechanisms.base import Mechanism
+from croupier.protocol.mechanisms.vector_task import FLOAT_BYTES, SequentialOrder, VectorTask
+
+__all__ = ["VectorMechanism"]
+
+
+@dataclass(frozen=True)
+class VectorMechanism(Mechanism):
+    """A mechanism whose report is a vector, float32 (dimension,), little-endian.
+
+    Attributes:
+        vector: what is asked for.
+    """
+
+    values_are_text: ClassVar[bool] = False
+    vector: VectorTask
+
+    @property
+    def report_bytes(self) -> int:
+        """See `Mechanism.report_bytes`."""
+        return FLOAT_BYTES * self.vector.dimension
+
+    @property
+    def task(self) -> VectorTask:
+        """See `Mechanism.task`."""
+        return self.vector
+
+    @classmethod
+    def read(cls, message: Any) -> Self:
+        """See `Mechanism.read`."""
+        if not message.HasField("vector"):
+            raise ValueError(f"vector is missing; {cls.kind} needs it")
+        task = message.vector
+        order = task.sequential
+        sequential = SequentialOrder(order.period_ms, order.learning_rate) if task.HasField("sequential") else None
+        vector = VectorTask(task.dimension, task.clipping_norm, task.model, task.parameters, sequential)
+        others = {
+            parameter.name: getattr(message, parameter.name) for parameter in fields(cls) if parameter.name != "vector"
+        }
+        return cls(vector, **others)
+
+    def parse_value(self, text: str) -> Any:
+        """Raises ValueError: people do not write vectors down."""
+        raise ValueError(f"value is {text!r}; this round takes gradients, see 'croupier train'")
+
+    def encode_report(self, report: Any) -> bytes:
+        """See `Mechanism.encode_report`; the report is a float32 array."""
+        return bytes(report.astype("<f4").tobytes())

@@ -1,0 +1,26 @@
+"""The names of things that are all `str` or `bytes`, as types, so that mypy tells a digest from a key.
+
+At run time each is the text or the bytes themselves. A value gets its type where it enters: from a message, a file or
+the command line. A plain text passes for a name only where someone writes `RoundId(text)`.
+"""
+
+from __future__ import annotations
+
+from typing import NewType, TypeAlias
+
+from croupier.protocol.v1 import messages_pb2 as pb
+
+__all__ = ["Digest", "HostName", "Lane", "PrivateKey", "PublicKey", "RoundId"]
+
+Lane: TypeAlias = pb.Lane.ValueType
+"""LANE_JOINT, LANE_REPORT, LANE_PARAMETER or LANE_ANSWER."""
+RoundId = NewType("RoundId", str)
+"""The name of a round, 1..128 bytes of UTF-8."""
+HostName = NewType("HostName", str)
+"""A host's name or IP address, without a port."""
+Digest = NewType("Digest", bytes)
+"""A SHA-256 hash, 32 bytes: of a manifest, an envelope, or a batch of ciphertexts."""
+PublicKey = NewType("PublicKey", bytes)
+"""The public half of a key pair: Ed25519, of an HPKE suite, or of the tickets of a lane."""
+PrivateKey = NewType("PrivateKey", bytes)
+"""The secret half of a key pair, or the seed that it is derived from."""

@@ -1,0 +1,71 @@
+"""The closed sets of a service's store: kinds of documents, purposes of keys, directions of lanes.
+
+The values are in the databases of deployments: a new member is fine, a changed value needs a new store number.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+__all__ = ["Direction", "DocumentKind", "KeyPurpose"]
+
+
+class Direction(StrEnum):
+    """Whether a lane comes to this service or is sent by it."""
+
+    IN = "in"
+    OUT = "out"
+
+
+class KeyPurpose(StrEnum):
+    """What a key pair of a round is for.
+
+    Attributes:
+        ENVELOPE: opens the envelopes that arrive.
+        RELEASE: opens the reports once the accountant has granted the round.
+        REPORT_TICKETS: signs tickets of the report lane.
+        PARAMETER_TICKETS: signs tickets of the parameter lane.
+        ORDER: orders the clients of a sequential round; it has no public half.
+    """
+
+    ENVELOPE = "envelope"
+    RELEASE = "release"
+    REPORT_TICKETS = "report-tickets"
+    PARAMETER_TICKETS = "parameter-tickets"
+    ORDER = "order"
+
+
+class DocumentKind(StrEnum):
+    """What a document of a round is.
+
+    Attributes:
+        CREATED: when the round's keys were made, in Unix seconds.
+        SIGNED_MANIFEST: the hash of the one manifest that this service has signed.
+        COMMITMENTS_IN: the commitments that were handed over to this service.
+        COMMITMENTS_OUT: the commitments that this service hands over.
+        PASSED_ON: an inclusion list; its parts are lanes and pages.
+        SEQUENTIAL_PROGRESS: how far hop 1 has asked the clients of a sequential round.
+        SEQUENTIAL_ENDED: the operator has ended the asking.
+        SEQUENTIAL_REPORT: hop 1's signed report of how many clients have answered.
+        CERTIFICATE: the signed certificate.
+        LAST_CERTIFICATE: the signed certificate of a sequential round's answers.
+        REJECTED: the hashes of the reports that have no ticket.
+        MODEL: the model of a sequential round; a part for each answer that it has learned from.
+        ANSWER_KEYS: the keys of the answers that the model may learn from.
+        PUBLICATION: the signed result.
+    """
+
+    CREATED = "created"
+    SIGNED_MANIFEST = "signed-manifest"
+    COMMITMENTS_IN = "commitments-in"
+    COMMITMENTS_OUT = "commitments-out"
+    PASSED_ON = "passed-on"
+    SEQUENTIAL_PROGRESS = "sequential-progress"
+    SEQUENTIAL_ENDED = "sequential-ended"
+    SEQUENTIAL_REPORT = "sequential-report"
+    CERTIFICATE = "certificate"
+    LAST_CERTIFICATE = "last-certificate"
+    REJECTED = "rejected"
+    MODEL = "model"
+    ANSWER_KEYS = "model-keys"
+    PUBLICATION = "publication"

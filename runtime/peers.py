@@ -1,0 +1,64 @@
+"""Peers: who this service is, who calls it, and the channels on which it calls the other services."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import grpc.aio
+
+from croupier.net.tls import Context, caller_name
+from croupier.protocol.deployment import Deployment
+from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.identity import Identity, Pinned
+from croupier.protocol.manifest import RoundTerms
+from croupier.runtime.service_directory import Secrets
+from croupier.runtime.setup import ServiceSetup
+
+__all__ = ["Peers"]
+
+
+class Peers:
+    """The deployment as one of its services sees it. `replace` changes keys and pins while the service runs.
+
+    Attributes:
+        name: of this service.
+        deployment: the deployment file that is in force.
+        identity: signs in the name of this service.
+    """
+
+    def __init__(self, setup: ServiceSetup) -> None:
+        self.name = setup.entry.name
+        self.deployment = setup.deployment
+        self.identity = Identity(self.name, setup.secrets.identity_key)
+        self._secrets = setup.secrets
+        self._transport = setup.transport
+        self._channels: dict[str, grpc.aio.Channel] = {}
+        self._old_channels: list[grpc.aio.Channel] = []
+
+    def require_caller(self, context: Context, allowed: Iterable[str]) -> None:
+        """Raises Refusal NOT_YOUR_CALL unless the caller's certificate is pinned for one of the names."""
+        name = caller_name(context, self.deployment)
+        if name not in set(allowed):
+            raise Refusal(Code.NOT_YOUR_CALL, f"{name or 'a client'} called")
+
+    def pinned_at(self, terms: RoundTerms) -> Pinned:
+        """Returns the identity keys that count for a round: keys change between rounds."""
+        return self.deployment.pinned(terms.created_unix_s)
+
+    def channel_to(self, name: str) -> grpc.aio.Channel:
+        """Returns the channel to another service of the deployment, opened when it is first needed."""
+        if name not in self._channels:
+            self._channels[name] = self._transport.peer_channel(self.deployment.service(name), self._secrets)
+        return self._channels[name]
+
+    def replace(self, deployment: Deployment, secrets: Secrets) -> None:
+        """Goes on with the keys and pins of a new deployment file; calls under way end on their old channels."""
+        self.deployment, self._secrets = deployment, secrets
+        self.identity = Identity(self.name, secrets.identity_key)
+        self._old_channels += self._channels.values()
+        self._channels = {}
+
+    async def close(self) -> None:
+        """Closes all channels."""
+        for channel in (*self._channels.values(), *self._old_channels):
+            await channel.close()

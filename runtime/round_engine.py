@@ -1,0 +1,268 @@
+"""The engine that drives a round through its states to its end, whatever is killed when.
+
+A role hands the engine a table: which of its methods takes the next step in which state. States only ever move forward,
+each step ends in one transaction, and at the start every unfinished round is driven on from its state in the store. A
+crash between two steps therefore costs the work of one step and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeVar
+
+import grpc.aio
+from google.protobuf.message import Message
+
+from croupier.net.retrying import retrying
+from croupier.protocol.errors import Code, Refusal, SignatureError
+from croupier.protocol.manifest import RoundTerms, parse_terms
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.runtime.kinds import DocumentKind
+from croupier.runtime.peers import Peers
+from croupier.runtime.setup import ServiceSetup
+from croupier.runtime.steps import StoreStep
+from croupier.runtime.transaction import RoundRow, Transaction
+
+__all__ = ["FINAL_STATES", "RoundEngine", "StateStep"]
+
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 10.0
+_MAX_TERMS = 32
+FINAL_STATES = (
+    pb.ROUND_STATE_DELIVERED,
+    pb.ROUND_STATE_REFUSED,
+    pb.ROUND_STATE_RELEASED,
+    pb.ROUND_STATE_PUBLISHED,
+    pb.ROUND_STATE_DISPOSED,
+)
+StateStep = Callable[[RoundTerms], Awaitable[bool]]
+"""Takes the next step of a round; returns False when there is nothing to do until something arrives."""
+
+
+class RoundEngine:
+    """Drives the rounds of one service.
+
+    Args:
+        setup: of the service.
+        peers: the other services.
+        steps: the method that takes the next step, by the state of the round; a state without one waits for a call.
+        ephemeral_documents: documents that are deleted with the round's keys, with all their parts.
+        on_end: is told the round that has ended without a result, so that the role frees what it holds in memory.
+    """
+
+    def __init__(
+        self,
+        setup: ServiceSetup,
+        peers: Peers,
+        steps: Mapping[pb.RoundState.ValueType, StateStep],
+        *,
+        ephemeral_documents: tuple[DocumentKind, ...] = (),
+        on_end: Callable[[str], None],
+    ) -> None:
+        self._store = setup.store
+        self._metrics = setup.metrics
+        self._keep_days = setup.keep_days
+        self._peers = peers
+        self.steps = steps
+        self._ephemeral_documents = ephemeral_documents
+        self._on_end = on_end
+        self._terms: OrderedDict[str, RoundTerms] = OrderedDict()  # of the rounds that were asked for last
+        self._drivers: dict[str, asyncio.Task[None]] = {}
+        self._waiting: dict[str, str] = {}  # why a round does not move at the moment
+
+    # ------------------------------------------------------------- what is known of a round
+
+    async def terms(self, round_id: str) -> RoundTerms:
+        """Returns the terms of a round that is open here, or has been."""
+        terms = self._terms.get(round_id)
+        if terms is None:
+            row = await self._store.run(StoreStep.READ_TERMS, lambda tx: tx.round(round_id))
+            self.check_kept(row)
+            if not row.manifest:
+                raise Refusal(Code.WRONG_STATE, f"round {round_id!r} is prepared but not open")
+            terms = self._terms[round_id] = parse_terms(pb.Signed.FromString(row.manifest).payload)
+            while len(self._terms) > _MAX_TERMS:
+                self._terms.popitem(last=False)
+        self._terms.move_to_end(round_id)
+        return terms
+
+    def delete_terms(self, round_id: str) -> None:
+        """Deletes the terms of a round from memory."""
+        self._terms.pop(round_id, None)
+
+    def check_kept(self, row: RoundRow) -> None:
+        """Raises Refusal WRONG_STATE for a round whose data is deleted."""
+        if not row.manifest and row.state != pb.ROUND_STATE_PREPARED:
+            raise Refusal(
+                Code.WRONG_STATE,
+                f"round {row.round_id!r} is over, and what was kept of it is deleted after {self._keep_days} days",
+            )
+
+    def why_waiting(self, round_id: str) -> str:
+        """Returns why a round does not move at the moment; empty if it does."""
+        return self._waiting.get(round_id, "")
+
+    @property
+    def num_waiting_rounds(self) -> int:
+        """How many rounds are tried again and again, because a step failed or a peer does not answer."""
+        return len(self._waiting)
+
+    # ------------------------------------------------------------- driving
+
+    async def start(self) -> None:
+        """Drives on every round that an earlier run left unfinished."""
+        rows, shredding = await self._store.run(StoreStep.LIST_ROUNDS, lambda tx: (tx.rounds(), tx.being_shredded()))
+        ended = {row.round_id for row in rows if row.state in FINAL_STATES or row.problem}
+        for row in rows:
+            if row.round_id in ended & shredding or (row.manifest and row.round_id not in ended):
+                self.wake(row.round_id)
+        if not ended & shredding:  # else their drivers shred, which may take long
+            for row in rows[:1]:
+                await self.shred(row.round_id)
+
+    def wake(self, round_id: str) -> None:
+        """Drives a round on, unless that is under way."""
+        task = self._drivers.get(round_id)
+        if task is None or task.done():
+            task = self._drivers[round_id] = asyncio.create_task(self._drive(round_id))
+            task.add_done_callback(lambda done: self._remove_driver(round_id, done))
+
+    def _remove_driver(self, round_id: str, driver: asyncio.Task[None]) -> None:
+        if self._drivers.get(round_id) is driver:
+            del self._drivers[round_id]
+
+    async def stop_round(self, round_id: str) -> bool:
+        """Stops driving a round; returns whether it was being driven."""
+        driver = self._drivers.get(round_id)
+        if driver is None:
+            return False
+        driver.cancel()
+        await asyncio.gather(driver, return_exceptions=True)
+        self._waiting.pop(round_id, None)
+        return True
+
+    def cancel(self) -> None:
+        """Tells all drivers to stop, and does not wait for them."""
+        for driver in self._drivers.values():
+            driver.cancel()
+
+    async def stop(self) -> None:
+        """Stops driving; everything durable stays as it is."""
+        drivers = [driver for driver in self._drivers.values() if not driver.done()]
+        for driver in drivers:
+            driver.cancel()
+        await asyncio.gather(*drivers, return_exceptions=True)
+
+    async def _drive(self, round_id: str) -> None:
+        """Takes step after step.
+
+        Where a step fails for a reason that may pass (a full disk, an unreachable peer) it is tried again, ever more
+        slowly. Any other Refusal is kept as the round's problem, and the round stops here.
+        """
+        problem, wait_s = "", _FIRST_WAIT_S
+        known = pb.ROUND_STATE_UNSPECIFIED
+        while True:
+            try:
+                if problem:
+                    await self._record_problem(round_id, problem)
+                    self._waiting.pop(round_id, None)
+                    self._metrics.round_stopped()
+                    return
+                row = await self._store.run(StoreStep.READ_STATE, lambda tx: tx.round(round_id))
+                if row.state != known:
+                    known = row.state
+                    state = pb.RoundState.Name(known).removeprefix("ROUND_STATE_")
+                    _log.info("the round is %s", state, extra={"round_id": round_id, "state": state})
+                ended = row.state in FINAL_STATES or bool(row.problem)
+                if ended:
+                    await self._store.shred()  # here, so that it is tried again until it is done
+                step = self.steps.get(row.state)
+                moved = not ended and bool(row.manifest) and step is not None and await step(await self.terms(round_id))
+                self._waiting.pop(round_id, None)
+                if not moved:
+                    return
+                wait_s = _FIRST_WAIT_S
+                continue
+            except (Refusal, SignatureError) as error:
+                if isinstance(error, SignatureError) or not error.code.may_pass:
+                    _log.error("the round stops: %s", error, extra=_about(round_id, error))
+                    problem = str(error)
+                    continue
+                self._wait(round_id, str(error), error)
+            except Exception:  # noqa: BLE001 (a round that fails must not take others with it)
+                _log.exception("a step failed", extra={"round_id": round_id})
+                self._waiting[round_id] = "internal error; the service's log has the details"
+            await asyncio.sleep(wait_s)
+            wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
+
+    def _wait(self, round_id: str, why: str, error: Exception | None = None) -> None:
+        """Keeps why a round does not move; logged once for each reason."""
+        if self._waiting.get(round_id) != why:
+            _log.warning("the round waits: %s", why, extra=_about(round_id, error))
+        self._waiting[round_id] = why
+
+    async def call_until_answered(
+        self,
+        round_id: str,
+        receiver: str,
+        method: Callable[[grpc.aio.Channel], Callable[..., Awaitable[T]]],
+        request: Message,
+    ) -> T:
+        """Calls a peer until it answers; meanwhile the round's status names the service that the round waits for.
+
+        Args:
+            round_id: the round that waits.
+            receiver: the service that is called.
+            method: of the receiver's stub on a channel; called before every attempt, because keys change meanwhile.
+            request: the message, the same in every attempt.
+        """
+
+        def tell(error: grpc.aio.AioRpcError) -> None:
+            self._wait(round_id, f"{receiver} does not answer: {error.code().name}")
+
+        def call() -> Awaitable[T]:
+            return method(self._peers.channel_to(receiver))(request, timeout=60.0)
+
+        answer = await retrying(call, give_up_after_s=float("inf"), on_failure=tell)
+        self._waiting.pop(round_id, None)
+        self._metrics.sent(request.ByteSize())
+        return answer
+
+    # ------------------------------------------------------------- the end of a round
+
+    def shred_round(self, tx: Transaction, round_id: str) -> None:
+        """Shreds keys and ciphertexts of a round that has ended here, and deletes its ephemeral documents."""
+        tx.shred_round(round_id)
+        for kind in self._ephemeral_documents:
+            tx.delete_documents(round_id, kind)
+
+    def end(self, round_id: str) -> None:
+        """Tells the role that a round has ended without a result."""
+        self._on_end(round_id)
+
+    async def shred(self, round_id: str) -> None:
+        """Removes shredded rows from tables and files; an attempt that fails is repeated, and the status says so."""
+        try:
+            await self._store.shred()
+        except Refusal as refusal:
+            self._wait(round_id, str(refusal), refusal)
+            self.wake(round_id)
+
+    async def _record_problem(self, round_id: str, problem: str) -> None:
+        """Ends the round here; no step is taken any more, so its keys and ciphertexts are shredded."""
+
+        def end(tx: Transaction) -> None:
+            tx.update_round(round_id, problem=problem)
+            self.shred_round(tx, round_id)
+
+        await self._store.run(StoreStep.STOP_ROUND, end)
+        self.end(round_id)
+        await self._store.shred()
+
+
+def _about(round_id: str, error: Exception | None) -> dict[str, str]:
+    return {"round_id": round_id} | ({"code": error.code.name} if isinstance(error, Refusal) else {})

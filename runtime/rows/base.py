@@ -1,0 +1,32 @@
+"""What all subjects share: the connection of a transaction, and which chunks belong to a lane."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+
+from croupier.runtime.kinds import Direction
+from croupier.runtime.tables import CHUNKS, FORGETTING
+
+__all__ = ["TableRows", "chunks_of", "not_shredded"]
+
+
+class TableRows:
+    """Reads and changes rows inside one transaction."""
+
+    def __init__(self, connection: sa.Connection) -> None:
+        self._db = connection
+
+    @property
+    def connection(self) -> sa.Connection:
+        """For a room with tables of its own, which have to change in the same transaction."""
+        return self._db
+
+
+def not_shredded(round_id: str) -> sa.ColumnElement[bool]:
+    """Selects rows of a round whose ciphertexts are not shredded."""
+    return ~sa.exists().where(FORGETTING.c.round_id == round_id)
+
+
+def chunks_of(round_id: str, direction: Direction, lane: int) -> sa.ColumnElement[bool]:
+    """Selects the chunks of one lane, incoming or outgoing."""
+    return (CHUNKS.c.round_id == round_id) & (CHUNKS.c.direction == direction) & (CHUNKS.c.lane == lane)

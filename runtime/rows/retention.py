@@ -1,0 +1,51 @@
+"""Retention: when rounds were prepared and ended, and who was admitted to rounds that are deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import sqlalchemy as sa
+
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.runtime.database import mark_for_shredding
+from croupier.runtime.rows.base import TableRows
+from croupier.runtime.tables import ENDS, PREPARED, ROUNDS, SUBMISSIONS
+
+__all__ = ["RetentionRows"]
+
+_ADMITTED_PER_PAGE = 10_000
+
+
+class RetentionRows(TableRows):
+    """The times of rounds, and the rows that go when a round is old."""
+
+    def record_ends(self, final: Iterable[pb.RoundState.ValueType], now_s: int) -> None:
+        """Records the time for rounds that have ended and have no recorded end yet."""
+        known = sa.select(ENDS.c.round_id)
+        ended = ROUNDS.c.state.in_(list(final)) | (ROUNDS.c.problem != "")
+        fresh = sa.select(ROUNDS.c.round_id, sa.literal(now_s))
+        fresh = fresh.where(ended & (ROUNDS.c.manifest != b"") & ROUNDS.c.round_id.not_in(known))
+        self._db.execute(ENDS.insert().from_select(["round_id", "unix_s"], fresh))
+
+    def ends(self, last_s: int | None = None) -> dict[str, int]:
+        """Returns the recorded ends of rounds that are kept, all or those until `last_s`."""
+        until = sa.true() if last_s is None else ENDS.c.unix_s <= last_s
+        return {row.round_id: row.unix_s for row in self._db.execute(sa.select(ENDS).where(until))}
+
+    def never_opened(self, now_s: int, last_s: int) -> list[str]:
+        """Returns the rounds that were prepared until `last_s` and never opened; records new ones as prepared now."""
+        prepared = sa.select(ROUNDS.c.round_id).where(ROUNDS.c.state == pb.ROUND_STATE_PREPARED)
+        self._db.execute(PREPARED.delete().where(PREPARED.c.round_id.not_in(prepared)))
+        fresh = sa.select(ROUNDS.c.round_id, sa.literal(now_s)).where(ROUNDS.c.state == pb.ROUND_STATE_PREPARED)
+        fresh = fresh.where(ROUNDS.c.round_id.not_in(sa.select(PREPARED.c.round_id)))
+        self._db.execute(PREPARED.insert().from_select(["round_id", "unix_s"], fresh))
+        old = sa.select(PREPARED.c.round_id).where(PREPARED.c.unix_s <= last_s)
+        return list(self._db.execute(old).scalars())
+
+    def delete_admitted(self, round_id: str) -> bool:
+        """Deletes a page of the clients whom an ended round has admitted; returns whether there may be more."""
+        mark_for_shredding(self._db, round_id, "submissions")
+        here, client = SUBMISSIONS.c.round_id == round_id, SUBMISSIONS.c.client_key
+        page = sa.select(client).where(here).limit(_ADMITTED_PER_PAGE)
+        deleted = self._db.execute(SUBMISSIONS.delete().where(here & client.in_(page)))
+        return deleted.rowcount == _ADMITTED_PER_PAGE

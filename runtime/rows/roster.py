@@ -1,0 +1,91 @@
+"""The roster: who may submit, what tokens have admitted, and who has submitted in a round."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import sqlalchemy as sa
+
+from croupier.protocol.errors import Code, Refusal
+from croupier.runtime.rows.base import TableRows
+from croupier.runtime.tables import CLIENTS, REVOKED, SUBMISSIONS, TOKENS
+
+__all__ = ["RosterRows"]
+
+_KEYS_AT_ONCE = 1000
+"""How many keys one query names; SQLite takes 32,766 parameters, PostgreSQL 65,535."""
+
+
+class RosterRows(TableRows):
+    """Clients, tokens and submissions."""
+
+    def add_clients(self, client_keys: Iterable[bytes]) -> None:
+        """Registers clients; those that are registered already stay."""
+        rows = [{"client_key": key} for key in client_keys]
+        if rows:
+            self._db.execute(CLIENTS.insert(), rows)
+
+    def client_keys(self) -> set[bytes]:
+        """Returns the public keys of all registered clients, revoked ones among them."""
+        return set(self._db.execute(sa.select(CLIENTS.c.client_key)).scalars())
+
+    def revoke(self, keys_and_hashes: Iterable[bytes]) -> None:
+        """Adds client keys and hashes of tokens that are no longer admitted; none of them may be revoked already."""
+        rows = [{"key_or_hash": key_or_hash} for key_or_hash in keys_and_hashes]
+        if rows:
+            self._db.execute(REVOKED.insert(), rows)
+
+    def revoked(self) -> set[bytes]:
+        """Returns all client keys and hashes of tokens that have been revoked."""
+        return set(self._db.execute(sa.select(REVOKED)).scalars())
+
+    def num_revoked(self) -> int:
+        """Returns how many client keys and hashes of tokens have been revoked."""
+        return self._db.execute(sa.select(sa.func.count()).select_from(REVOKED)).scalar_one()
+
+    def add_tokens(self, token_hashes: Iterable[bytes]) -> None:
+        """Adds hashes of one-use tokens; tokens that are known already stay as they are."""
+        rows = [{"token_hash": token_hash} for token_hash in token_hashes]
+        if rows:
+            self._db.execute(TOKENS.insert(), rows)
+
+    def tokens(self) -> dict[bytes, tuple[bytes, str] | None]:
+        """Returns every token's hash with the (client_key, round_id) that it has admitted, None while unused.
+
+        Where the round has been deleted, both are empty.
+        """
+        rows = self._db.execute(sa.select(TOKENS))
+        return {row.token_hash: None if row.client_key is None else (row.client_key, row.round_id) for row in rows}
+
+    def spend_token(self, token_hash: bytes, client_key: bytes, round_id: str) -> None:
+        """Notes what a token has admitted; raises Refusal TOKEN_USED if it was not free."""
+        free = (TOKENS.c.token_hash == token_hash) & TOKENS.c.client_key.is_(None)
+        changed = self._db.execute(TOKENS.update().where(free).values(client_key=client_key, round_id=round_id))
+        if not changed.rowcount:
+            raise Refusal(Code.TOKEN_USED)
+
+    def add_submissions(self, round_id: str, rows: Sequence[tuple[bytes, bytes]]) -> None:
+        """Adds (client_key, envelope_hash) rows; a client that has a row already is an error."""
+        self._db.execute(
+            SUBMISSIONS.insert(),
+            [{"round_id": round_id, "client_key": key, "envelope_hash": name} for key, name in rows],
+        )
+
+    def submission_hashes(self, round_id: str, client_keys: Sequence[bytes] | None = None) -> dict[bytes, bytes]:
+        """Returns the envelope hash by client, of all clients who have submitted, or of the given ones."""
+        here = sa.select(SUBMISSIONS.c.client_key, SUBMISSIONS.c.envelope_hash)
+        here = here.where(SUBMISSIONS.c.round_id == round_id)
+        if client_keys is None:
+            return {row.client_key: row.envelope_hash for row in self._db.execute(here)}
+        found: dict[bytes, bytes] = {}
+        for start in range(0, len(client_keys), _KEYS_AT_ONCE):
+            rows = self._db.execute(
+                here.where(SUBMISSIONS.c.client_key.in_(client_keys[start : start + _KEYS_AT_ONCE]))
+            )
+            found |= {row.client_key: row.envelope_hash for row in rows}
+        return found
+
+    def num_submissions(self, round_id: str) -> int:
+        """Returns how many clients have submitted in a round."""
+        count = sa.select(sa.func.count()).select_from(SUBMISSIONS).where(SUBMISSIONS.c.round_id == round_id)
+        return self._db.execute(count).scalar_one()

@@ -1,0 +1,95 @@
+"""Rounds: their states, their costs, and the probe of the store."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.runtime.rows.base import TableRows
+from croupier.runtime.tables import COSTS, PROBE, ROUNDS
+
+__all__ = ["RoundRow", "RoundRows"]
+
+
+@dataclass(frozen=True)
+class RoundRow:
+    """A round as this service knows it. `manifest` is a serialised Signed, empty until the round opens."""
+
+    round_id: str
+    suite: str
+    state: pb.RoundState.ValueType
+    manifest: bytes
+    problem: str
+    bytes_sent: int
+
+
+class RoundRows(TableRows):
+    """The rounds that this service knows."""
+
+    def find_round(self, round_id: str) -> RoundRow | None:
+        """Returns the round, or None if this service has never heard of it."""
+        rows = self._select_rounds(ROUNDS.c.round_id == round_id)
+        return rows[0] if rows else None
+
+    def round(self, round_id: str) -> RoundRow:
+        """Returns the round; raises Refusal UNKNOWN_ROUND if this service has never heard of it."""
+        row = self.find_round(round_id)
+        if row is None:
+            raise Refusal(Code.UNKNOWN_ROUND, repr(round_id))
+        return row
+
+    def rounds(self, limit: int | None = None) -> list[RoundRow]:
+        """Returns all rounds, or at most `limit`, newest first."""
+        return self._select_rounds(sa.true(), limit)
+
+    def newest_open_round(self) -> RoundRow | None:
+        """Returns the newest round that takes submissions, or None."""
+        rows = self._select_rounds(ROUNDS.c.state == pb.ROUND_STATE_OPEN, 1)
+        return rows[0] if rows else None
+
+    def _select_rounds(self, where: sa.ColumnElement[bool], limit: int | None = None) -> list[RoundRow]:
+        rows = self._db.execute(sa.select(ROUNDS).where(where).order_by(ROUNDS.c.serial.desc()).limit(limit))
+        return [RoundRow(r.round_id, r.suite, r.state, r.manifest, r.problem, r.bytes_sent) for r in rows]
+
+    def update_round(self, round_id: str, **values: Any) -> None:
+        """Sets columns of a round: state, manifest, problem, bytes_sent.
+
+        Raises:
+            Refusal: WRONG_STATE for another state of a round that is disposed of: its keys are gone.
+        """
+        here = ROUNDS.c.round_id == round_id
+        if values.get("state", pb.ROUND_STATE_DISPOSED) != pb.ROUND_STATE_DISPOSED:
+            here &= ROUNDS.c.state != pb.ROUND_STATE_DISPOSED
+        if not self._db.execute(ROUNDS.update().where(here).values(**values)).rowcount:
+            raise Refusal(Code.WRONG_STATE, f"round {round_id!r} has ended here")
+
+    def add_cost(self, round_id: str, stage: str, wall_s: float, cpu_s: float) -> None:
+        """Adds to what a stage has cost so far."""
+        here = (COSTS.c.round_id == round_id) & (COSTS.c.stage == stage)
+        changed = self._db.execute(
+            COSTS.update().where(here).values(wall_s=COSTS.c.wall_s + wall_s, cpu_s=COSTS.c.cpu_s + cpu_s)
+        )
+        if not changed.rowcount:
+            self._db.execute(COSTS.insert().values(round_id=round_id, stage=stage, wall_s=wall_s, cpu_s=cpu_s))
+
+    def costs(self, round_id: str) -> list[pb.StageCost]:
+        """Returns what each stage has cost so far."""
+        rows = self._db.execute(sa.select(COSTS).where(COSTS.c.round_id == round_id))
+        return [pb.StageCost(stage=row.stage, wall_s=row.wall_s, cpu_s=row.cpu_s) for row in rows]
+
+    def round_counts(self) -> dict[tuple[pb.RoundState.ValueType, bool], int]:
+        """Returns the number of rounds by state and by whether they have a problem."""
+        troubled = ROUNDS.c.problem != ""
+        counts = sa.select(ROUNDS.c.state, troubled.label("troubled"), sa.func.count().label("number"))
+        rows = self._db.execute(counts.group_by(ROUNDS.c.state, troubled))
+        return {(row.state, bool(row.troubled)): row.number for row in rows}
+
+    def probe(self, num_bytes: int) -> None:
+        """Writes that many bytes over those of the last probe: only a write shows that the store can be written."""
+        self._db.execute(PROBE.delete())
+        self._db.execute(PROBE.insert().values(serial=1, content=os.urandom(num_bytes)))

@@ -1,0 +1,81 @@
+"""The tables of a demonstration: the cost of its rounds, each by itself and together, and the time of each stage."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.table import Table
+
+from croupier.protocol.rounding import round_up
+from croupier.show.tables import assumptions_line, counted, epsilon_of
+
+__all__ = ["PLANNED", "composition_lines", "privacy_cost_table", "stage_seconds_table"]
+
+PLANNED = "All rounds were planned before the first result."
+"""What the costs of a demonstration's rounds together assume."""
+_MOST_COLUMNS = 4
+
+
+def privacy_cost_table(result: dict[str, Any], *, verbose: bool = False) -> Table:
+    """Returns the local and the central epsilon of each question of a demonstration, with grades.
+
+    verbose: with the published figure of GSPA beside it, and the throughput.
+    """
+    delta = result["questions"][0]["certificate"]["delta"]
+    table = Table(title=f"what it cost one participant: ε at δ = {round_up(delta)}, replacing one answer")
+    by_itself = "each round by itself, " if len(result["questions"]) > 1 else ""
+    table.caption = f"{by_itself}{assumptions_line(result['questions'][0]['certificate'])}"
+    more = ("GSPA Thm 2 says (no guarantee)", "users/s") if verbose else ()
+    for heading in ("question", "local ε", "central ε", *more):
+        table.add_column(heading, justify="left" if heading == "question" else "right")
+    for question in result["questions"]:
+        certificate = question["certificate"]
+        other = certificate["comparison"][0] if certificate["comparison"] else None
+        published = f"{epsilon_of(other)} {other['grade']}" if other else ""
+        table.add_row(
+            question["name"],
+            ", ".join(round_up(tier["local_epsilon"]) for tier in certificate["tiers"]),
+            f"{round_up(certificate['epsilon'], 4)} {certificate['grade']}",
+            *((published, f"{question['users_per_s']:,.0f}") if verbose else ()),
+        )
+    return table
+
+
+def composition_lines(result: dict[str, Any]) -> list[str]:
+    """Returns what several rounds of a demonstration cost together, and what that rests on."""
+    together = result["together"]
+    rounds, everything, grouped = together["rounds"], together["ledger_rounds"], together["group_by"]
+    if everything == 1:
+        return []
+    if grouped is None:
+        return [
+            f"One person in all {rounds:,} rounds, in each with the budget that costs most: "
+            f"{_total(together['person'])}. {PLANNED}"
+        ]
+    return [
+        f"One person in the {counted(rounds, 'round')} of a group, the group and the budgets that cost most: "
+        f"{_total(together['person'])}. {PLANNED}",
+        f"It protects a person's answers, not their {grouped}: who is in which group is public (hop 1 sees which "
+        "clients take part in which round, every certificate counts them). It holds for people who are in one group.",
+        f"The ledger knows no groups. For one person in all {everything:,} rounds it has {_total(together['ledger'])}.",
+    ]
+
+
+def _total(cost: dict[str, Any]) -> str:
+    at = f"at δ = {round_up(cost['delta'], 3)}"
+    return f"no bound {at}" if cost["epsilon"] is None else f"ε {round_up(cost['epsilon'], 4)} {at}, {cost['grade']}"
+
+
+def stage_seconds_table(result: dict[str, Any]) -> Table:
+    """Returns the wall and CPU seconds of every stage of a demonstration, by question, or of many in all."""
+    table = Table(title="wall (CPU) seconds per stage", caption="CPU of all processes; seal, tickets and admit overlap")
+    table.add_column("stage")
+    questions = result["questions"]
+    in_all = len(questions) > _MOST_COLUMNS
+    for heading in [counted(len(questions), "round")] if in_all else [question["name"] for question in questions]:
+        table.add_column(heading, justify="right")
+    for stage in questions[0]["stages"]:
+        costs = [(question["stages"][stage]["wall_s"], question["stages"][stage]["cpu_s"]) for question in questions]
+        shown = [(sum(wall for wall, _ in costs), sum(cpu for _, cpu in costs))] if in_all else costs
+        table.add_row(stage, *(f"{wall:.2f} ({cpu:.2f})" for wall, cpu in shown))
+    return table

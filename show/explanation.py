@@ -1,0 +1,413 @@
+"""A certificate in plain language: what someone can learn about one person, what that rests on, what would improve it.
+
+`explain` gives sentences with the numbers behind them as data; the layout is left to others. An
+(epsilon, delta) becomes how often an observer can be right at most (`right_at_most`), which needs no other word of
+differential privacy. What would make a certificate better is computed by `certify`. Nothing here is a bound of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from croupier.accountant.budgets import Budgets
+from croupier.accountant.certificate import Certificate
+from croupier.accountant.certification import certify
+from croupier.accountant.certified_profile import DELTAS, CertifiedProfile, profile_at
+from croupier.accountant.guessing import right_at_most
+from croupier.accountant.mechanisms.base import Randomizer
+from croupier.accountant.mechanisms.registry import stated_randomizer
+from croupier.accountant.planner import standard_error
+from croupier.accountant.results import Grade, TierCertificate
+from croupier.accountant.rich_display import html_sections
+from croupier.protocol.certificates import READABLE
+from croupier.protocol.codes import Assumption, RefusalReason
+from croupier.protocol.rounding import percent, round_down, round_up
+from croupier.protocol.statements import joined, plain, read_json, secret
+from croupier.show.text import delta_too_large
+
+__all__ = ["Explanation", "Promise", "Section", "explain", "profile_around"]
+
+SECONDS = 5.0
+"""For each change that is computed: after so many no slower bound is begun."""
+_MOST_LINES = 20
+
+
+@dataclass(frozen=True)
+class Promise:
+    """A guarantee and what it is about."""
+
+    about: str
+    epsilon: float
+    delta: float
+    grade: Grade = Grade.CERTIFIED
+
+    @property
+    def right_at_most(self) -> float:
+        """See `right_at_most`."""
+        return right_at_most(self.epsilon, self.delta)
+
+    def __str__(self) -> str:
+        """What it is about, the percentage, and the epsilon with its grade."""
+        return f"{self.about}: right at most {percent(self.right_at_most)} (ε = {round_up(self.epsilon)} {self.grade})"
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns plain JSON values."""
+        return {
+            "about": self.about,
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "grade": str(self.grade),
+            "right_at_most": self.right_at_most,
+        }
+
+
+@dataclass(frozen=True)
+class Section:
+    """A question that a reader has, and its answer: paragraphs, then a list."""
+
+    title: str
+    paragraphs: tuple[str, ...]
+    points: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A certificate in words, and the guarantees that the words are about.
+
+    Attributes:
+        certified: for everybody, under what the certificate assumes.
+        tiers: for the people of each local budget.
+        everyone_else_colludes: what is left then, with the largest local budget.
+        improvements: what a changed round would be certified, computed now; empty where it cannot be.
+        sections: all of it in sentences.
+    """
+
+    certified: Promise
+    tiers: tuple[Promise, ...]
+    everyone_else_colludes: Promise
+    improvements: tuple[Promise, ...]
+    sections: tuple[Section, ...]
+
+    def __str__(self) -> str:
+        """All of it as text, what is promised rounded up; a line for each title, paragraph and point."""
+        return "\n\n".join(
+            "\n".join((one.title, *one.paragraphs, *(f"  · {point}" for point in one.points))) for one in self.sections
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns plain JSON values."""
+        return {
+            "certified": self.certified.to_json(),
+            "tiers": [one.to_json() for one in self.tiers],
+            "everyone_else_colludes": self.everyone_else_colludes.to_json(),
+            "improvements": [one.to_json() for one in self.improvements],
+            "sections": [
+                {"title": one.title, "paragraphs": list(one.paragraphs), "points": list(one.points)}
+                for one in self.sections
+            ],
+        }
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the sections."""
+        return html_sections((one.title, one.paragraphs, one.points) for one in self.sections)
+
+
+def explain(certificate: Certificate | Mapping[str, Any]) -> Explanation:
+    """Returns a certificate in plain language.
+
+    Args:
+        certificate: a certificate; or what its `to_json` gave, or what `croupier round result --json` printed.
+
+    What would make it better is certified on the spot, three times, and may take seconds for noise.
+
+    Raises:
+        ValueError: a document that is no certificate, is that of a round that was refused, or says more than its own
+            attack leaves possible.
+    """
+    found, document = _read(certificate)
+    randomizer = stated_randomizer(found.assumptions)
+    tiers = [Promise(_people(tier, found.rounds), tier.epsilon, tier.delta) for tier in found.tiers]
+    unknown = document.get("unknown_budget_epsilon")
+    if unknown is not None:
+        who = f"{_counted(document['unknown_budgets'], 'person', 'people')} whose budget did not arrive"
+        tiers.append(Promise(who, unknown, found.delta))
+    alone = found.everyone_else_colludes
+    left = Promise("with the largest local budget", alone.epsilon, alone.delta)
+    certified = Promise("everybody", found.epsilon, found.delta)
+    why_not = _why_nothing_is_computed(found, document, randomizer)
+    better = () if why_not or randomizer is None else _improvements(found, randomizer)
+    return Explanation(
+        certified,
+        tuple(tiers),
+        left,
+        tuple(one for one in better if one.epsilon < found.epsilon),
+        (
+            _about_one_person(found, document, tiers),
+            _if_everyone_else_colludes(found, document, left, randomizer),
+            _attack(found),
+            Section("What this rests on", ("All of it has to be true:",), tuple(map(plain, found.assumptions))),
+            _grade(found, document),
+            _what_would_help(found, better, why_not),
+        ),
+    )
+
+
+def profile_around(certificate: Certificate | Mapping[str, Any]) -> CertifiedProfile:
+    """Returns the privacy profile of what a certificate is about, also at the certificate's own delta.
+
+    It is certified on the spot. certificate: as `explain` takes it.
+
+    Raises:
+        ValueError: the certificate does not say all that this takes, or people were asked one after the other.
+    """
+    found, document = _read(certificate)
+    randomizer = stated_randomizer(found.assumptions)
+    why_not = _why_nothing_is_computed(found, document, randomizer)
+    if not why_not and (_states(found, Assumption.HONEST_FIRST_SHUFFLER) or _states(found, Assumption.ADAPTIVE_ORDER)):
+        why_not = "people were asked one after the other"
+    if why_not or randomizer is None:
+        raise ValueError(f"the privacy profile is not computed: {why_not}")
+    return profile_at(
+        sorted({*DELTAS, found.delta}),
+        Budgets.from_tiers([(tier.local_epsilon, tier.count, tier.local_delta) for tier in found.tiers]),
+        randomizer,
+        found.dishonest,
+        found.linkage,
+        found.rounds,
+        refine=True,
+    )
+
+
+def _read(given: Certificate | Mapping[str, Any]) -> tuple[Certificate, Mapping[str, Any]]:
+    """Returns a certificate and its document, which may be inside the document of a result."""
+    if isinstance(given, Certificate):
+        given.check_not_refuted()
+        return given, given.to_json()
+    document = given.get("certificate", given) if isinstance(given, Mapping) else given
+    if not isinstance(document, Mapping) or not isinstance(document.get("everyone_else_colludes"), Mapping):
+        raise ValueError(f"the document is not a certificate; {READABLE}")
+    if document.get("granted") is False:
+        reasons = joined(read_json(RefusalReason, document.get("refusals")))
+        raise ValueError(f"the round was refused, so that nothing is certified: {reasons}")
+    return Certificate.from_json(document), document
+
+
+def _states(certificate: Certificate, code: Assumption) -> bool:
+    return any(one.code is code for one in certificate.assumptions)
+
+
+def _counted(count: int, one: str, several: str) -> str:
+    return f"{count:,} {one if count == 1 else several}"
+
+
+def _people(tier: TierCertificate, rounds: int) -> str:
+    up_to, each = "up to " if tier.grouped else "", " in each round" if rounds > 1 else ""
+    return f"{_counted(tier.count, 'person', 'people')} with local ε {up_to}{round_up(tier.local_epsilon)}{each}"
+
+
+def _listed(statements: list[Promise]) -> tuple[str, ...]:
+    lines = [*map(str, statements[:_MOST_LINES])]
+    if len(statements) > _MOST_LINES:
+        lines.append(f"{len(statements) - _MOST_LINES:,} more local budgets are in the certificate")
+    return tuple(lines)
+
+
+def _secret(certificate: Certificate) -> str:
+    """Returns what an observer may want to find out."""
+    known = (found for one in certificate.assumptions if (found := secret(one)) is not None)
+    return next(known, "which of two answers a person gave")
+
+
+def _about_one_person(certificate: Certificate, document: Mapping[str, Any], tiers: list[Promise]) -> Section:
+    rounds = f" of {certificate.rounds:,} rounds" if certificate.rounds > 1 else ""
+    best = percent(right_at_most(certificate.epsilon, certificate.delta))
+    paragraphs = [
+        f"{_counted(certificate.num_users, 'person', 'people')} took part. Suppose someone sees the published result"
+        f"{rounds}, and even every shuffled report behind it, knows the answers of everybody else, and wants to tell "
+        f"{_secret(certificate)}. If both are equally likely beforehand, they are right at most {best} of the time. "
+        "Guessing is right 50 % of the time.",
+        f"This is what ε = {round_up(certificate.epsilon)} at δ = {round_up(certificate.delta)} means "
+        f"({certificate.grade}). The smaller ε is, the closer to guessing. δ is what may come on top: at worst it is "
+        "as if the person's answer were shown with that probability, which the percentage includes.",
+    ]
+    if too_large := delta_too_large(certificate.delta, certificate.num_users):
+        paragraphs.append(too_large)
+    merged = document.get("merged_below")
+    if merged:
+        paragraphs.append(f"Budgets that fewer than {merged:,} people have are counted with the next larger one.")
+    if len(tiers) > 1:
+        paragraphs.append("By the budget of the person's own noise (local ε; smaller is more noise):")
+    return Section(
+        "What someone can learn about one person", tuple(paragraphs), _listed(tiers) if len(tiers) > 1 else ()
+    )
+
+
+def _if_everyone_else_colludes(
+    certificate: Certificate, document: Mapping[str, Any], left: Promise, randomizer: Randomizer | None
+) -> Section:
+    allowed = less = ""
+    if "round_id" in document:
+        allowed, less = " that was allowed", "; whoever used a smaller one has less"
+    added_up = f", added up over {certificate.rounds:,} rounds" if certificate.rounds > 1 else ""
+    delta = f" at δ = {round_up(left.delta)}" if left.delta else ""
+    paragraphs = [
+        "If all servers and all other people worked together against one person, the noise that the person's own "
+        f"device added would still be there. They would be right at most {percent(left.right_at_most)} of the time "
+        f"(ε = {round_up(left.epsilon)}{delta} {left.grade}: the largest local budget{allowed}{added_up}{less})."
+    ]
+    if certificate.epsilon >= left.epsilon:
+        paragraphs.append("That is no more than above: the shuffle adds nothing that could be proved.")
+    points: tuple[str, ...] = ()
+    several = len(certificate.tiers) > 1 or certificate.tiers[0].local_epsilon < left.epsilon
+    if randomizer is not None and several and certificate.rounds == 1:
+        paragraphs.append("By the budget of the person's own noise:")
+        points = _listed(
+            [
+                Promise(
+                    _people(tier, 1),
+                    randomizer.shown(tier.local_epsilon),
+                    tier.local_delta if randomizer.spends_local_delta else 0.0,
+                )
+                for tier in certificate.tiers
+            ]
+        )
+    return Section("If everyone else colludes", tuple(paragraphs), points)
+
+
+def _attack(certificate: Certificate) -> Section:
+    title, lower = "How close an attack comes", certificate.lower_bound
+    if lower is None:
+        return Section(title, ("No attack stands beside this certificate, which says nothing for it or against it.",))
+    says = f"no ε below {round_down(lower.epsilon)} can be true at δ = {round_down(lower.delta)}"
+    name, reached, proved = "ε", lower.epsilon, certificate.epsilon
+    if lower.delta != certificate.delta or not lower.delta:
+        says = f"no δ below {round_down(lower.delta)} can be true at ε = {round_down(lower.epsilon)}"
+        name, reached, proved = "δ", lower.delta, certificate.delta
+    paragraphs = [
+        f"An attack was worked out on one case: {lower.attack}. It shows that {says} ({Grade.LOWER_BOUND}: a limit to "
+        "what can be promised, and no promise)."
+    ]
+    comparable = lower.delta == certificate.delta or lower.epsilon == certificate.epsilon
+    if comparable and 0 < reached <= proved:
+        room = 100 * (1 - reached / proved)
+        by = f"by more than {round_up(max(room, 0.01), 2)} %" if room <= 99 else f"than {round_down(reached)}"
+        paragraphs.append(f"So no better proof could make the certified {name} smaller {by}.")
+    return Section(title, tuple(paragraphs))
+
+
+_NO_GUARANTEE = {
+    Grade.ASYMPTOTIC: "true only in the limit of ever more people",
+    Grade.HEURISTIC: "its proof has a gap, or needs what is not so here",
+    Grade.LOWER_BOUND: "an attack",
+}
+
+
+def _grade(certificate: Certificate, document: Mapping[str, Any]) -> Section:
+    paragraphs = [
+        f"{certificate.grade}: proved for exactly this number of people, with the errors of computing counted in. It "
+        "is true if what it rests on is; whether that is so, no proof can say.",
+        f"The proof: {joined(certificate.method)}.",
+    ]
+    if "round_id" in document:
+        paragraphs.append(
+            "'croupier round result ROUND --document FILE' checks who signed it. This file alone does not show that."
+        )
+    others = [
+        f"{one.name}: ε = {round_up(one.epsilon, 4)} {one.grade} ({_NO_GUARANTEE[one.grade]}; no guarantee"
+        f"{'; refuted by the attack' if one.status == 'refuted' else ''})"
+        for one in certificate.comparison
+        if one.epsilon is not None and one.grade in _NO_GUARANTEE
+    ]
+    if others:
+        paragraphs.append("Published formulas stand beside it for comparison, and promise nothing here:")
+    return Section("What it is worth", tuple(paragraphs), tuple(others))
+
+
+def _why_nothing_is_computed(
+    certificate: Certificate, document: Mapping[str, Any], randomizer: Randomizer | None
+) -> str:
+    if randomizer is None:
+        return "the certificate does not say all of what people's devices run"
+    if any(tier.grouped for tier in certificate.tiers):
+        return "the certificate puts budgets together, and does not say how many people have which"
+    if document.get("unknown_budgets"):
+        return "some people's budgets did not arrive"
+    if not 0 < certificate.delta < 1:
+        return f"δ is {round_up(certificate.delta)}"
+    return ""
+
+
+def _improvements(certificate: Certificate, randomizer: Randomizer) -> list[Promise]:
+    """What rounds like this one would be certified, each with one thing changed; what cannot be is left out."""
+    now = [(tier.local_epsilon, tier.count, tier.local_delta) for tier in certificate.tiers]
+    halved = [(epsilon / 2, count, delta) for epsilon, count, delta in now]
+    fewer = certificate.dishonest // 2
+    changes: list[tuple[str, Callable[[], Certificate]]] = [
+        (
+            f"twice as many people, {2 * certificate.num_users:,}, with budgets in the same proportions",
+            lambda: _again(certificate, randomizer, [(epsilon, 2 * count, delta) for epsilon, count, delta in now]),
+        ),
+        (
+            f"half of every local budget{_what_it_costs(now, halved, randomizer)}",
+            lambda: _again(certificate, randomizer, halved),
+        ),
+    ]
+    if certificate.dishonest:
+        changes.append(
+            (
+                f"at most {fewer:,} dishonest people instead of {certificate.dishonest:,}, if that is true",
+                lambda: _again(certificate, randomizer, now, fewer),
+            )
+        )
+    found = []
+    for about, run in changes:
+        try:
+            changed = run()
+        except ValueError:  # more people or smaller budgets than the accountant takes
+            continue
+        found.append(Promise(about, changed.epsilon, changed.delta, changed.grade))
+    return found
+
+
+def _again(
+    certificate: Certificate,
+    randomizer: Randomizer,
+    tiers: list[tuple[float, int, float]],
+    dishonest: int | None = None,
+) -> Certificate:
+    return certify(
+        Budgets.from_tiers(tiers),
+        randomizer,
+        delta=certificate.delta,
+        dishonest=certificate.dishonest if dishonest is None else dishonest,
+        linkage=certificate.linkage,
+        rounds=certificate.rounds,
+        attack=False,
+        adaptive_order=_states(certificate, Assumption.ADAPTIVE_ORDER),
+        seconds=SECONDS,
+    )
+
+
+def _what_it_costs(now: list[tuple[float, int, float]], then: list[tuple[float, int, float]], one: Randomizer) -> str:
+    """How much less exact the estimate becomes; to look at, no guarantee."""
+    before, after = (standard_error(Budgets.from_tiers(tiers), one) for tiers in (now, then))
+    return f", which makes the noise in the estimate {after / before:.2g} times as large"
+
+
+def _what_would_help(certificate: Certificate, better: Iterable[Promise], why_not: str) -> Section:
+    title = "What would make it better"
+    if why_not:
+        general = "More people, smaller local budgets and fewer dishonest people help."
+        return Section(title, (f"{general} How much is not computed: {why_not}.",))
+    points = [
+        str(one) if one.epsilon < certificate.epsilon else f"{one.about}: nothing is gained that could be proved"
+        for one in better
+    ]
+    now = percent(right_at_most(certificate.epsilon, certificate.delta))
+    intro = (
+        f"Computed now, here, for a round like this one (right at most {now}, ε = "
+        f"{round_up(certificate.epsilon)}) with one thing changed, at the same δ:"
+    )
+    return Section(title, (intro,), tuple(points))

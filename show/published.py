@@ -1,0 +1,86 @@
+"""A published result as a JSON document: what the command line prints, and what applications get.
+
+The messages come from `client.rounds`, which has verified them. Their words are those of accountant and analyzer: what
+a terminal would not show as it is, is replaced.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from croupier.protocol.certificates import certificate_json
+from croupier.protocol.codes import Note
+from croupier.protocol.errors import ProtocolError
+from croupier.protocol.shown import sanitize_for_display
+from croupier.protocol.statements import read_messages, state, written_json
+from croupier.protocol.v1 import messages_pb2 as pb
+
+__all__ = ["publication_json"]
+
+_PRECISIONS = {
+    pb.PRECISION_USABLE: "usable",
+    pb.PRECISION_COVERS_RANGE: "covers range",
+    pb.PRECISION_HIDES_SHARES: "hides shares",
+}
+"""Whether a result can be used, in its JSON document; `show.tables` says it in a sentence."""
+
+
+def publication_json(publication: pb.Publication, certificate: pb.Certificate) -> dict[str, Any]:
+    """Returns a published result: a number for a share or mean, a list for a histogram, None if sealed or refused.
+
+    Raises:
+        ProtocolError: certificate or result state what only a newer version knows.
+    """
+    try:
+        stated, notes = certificate_json(certificate), read_messages(Note, publication.notes)
+    except ValueError as error:
+        raise ProtocolError(f"the result cannot be read: {sanitize_for_display(str(error))}") from error
+    if not certificate.schema:
+        notes = (*notes, state(Note.NOTED_BY_EARLIER_VERSION))
+    values, sealed = list(publication.values), bool(publication.sealed_result)
+    hidden = sealed or not (values or certificate.granted)
+    listed = len(values) != 1 and not hidden
+
+    def column(of: list[Any]) -> Any:
+        return None if hidden else of if listed else of[0]
+
+    document: dict[str, Any] = {
+        "round_id": publication.round_id,
+        "sealed": sealed,
+        "labels": [value.label for value in values] if listed else None,
+        "estimate": column([value.estimate for value in values]),
+        "projected": column([value.projected for value in values]),
+        "standard_error": column([value.standard_error for value in values]),
+        "confidence_interval": column(
+            [[value.confidence_interval.low, value.confidence_interval.high] for value in values]
+        ),
+        "confidence_level": None if hidden else publication.confidence_level,
+        "sampling_standard_error": column([value.sampling_standard_error for value in values]),
+        "population_interval": column([_interval_json(value) for value in values]),
+        "precision": None if sealed else _PRECISIONS.get(publication.precision),
+        "num_reports": publication.num_reports,
+        "clamping": _clamping_json(publication.clamping) if publication.HasField("clamping") else None,
+        "merging_bias": publication.merging_bias if certificate.merged_below and not sealed else None,
+        "drops": {drop.reason: drop.count for drop in publication.drops},
+        "notes": written_json(notes),
+        "certificate": stated,
+    }
+    shown: dict[str, Any] = sanitize_for_display(document)
+    return shown
+
+
+def _interval_json(value: pb.EstimatedValue) -> list[float] | None:
+    """Returns the interval for the population; None in a result of an earlier version, which has none."""
+    if not value.HasField("population_interval"):
+        return None
+    return [value.population_interval.low, value.population_interval.high]
+
+
+def _clamping_json(clamping: pb.Clamping) -> dict[str, Any]:
+    return {
+        "low": clamping.low,
+        "high": clamping.high,
+        "num_clamped": clamping.num_clamped,
+        "bias": clamping.bias,
+        "influence": clamping.influence,
+    }

@@ -1,0 +1,46 @@
+"""The position of a shuffler in the chain of a round."""
+
+from __future__ import annotations
+
+from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.v1 import messages_pb2 as pb
+
+__all__ = ["LANES", "ChainPosition"]
+
+LANES: tuple[pb.Lane.ValueType, ...] = (pb.LANE_REPORT, pb.LANE_PARAMETER)
+"""The two lanes behind hop 1."""
+
+
+class ChainPosition:
+    """Says for each round which hop a shuffler is, who delivers to it, and to whom it delivers."""
+
+    lanes = LANES
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def hop(self, terms: RoundTerms) -> int:
+        """Returns this shuffler's number in the chain, 1..k."""
+        return terms.services.index(self._name) + 1
+
+    def predecessor(self, terms: RoundTerms) -> str:
+        """Returns the hop before this one.
+
+        Raises:
+            Refusal: NOT_YOUR_CALL at hop 1, which takes submissions and no deliveries.
+        """
+        hop = self.hop(terms)
+        if hop == 1:
+            raise Refusal(Code.NOT_YOUR_CALL, "hop 1 takes submissions, not deliveries")
+        return terms.manifest.hops[hop - 2].service
+
+    def receivers(self, terms: RoundTerms) -> dict[pb.Lane.ValueType, str]:
+        """Returns the next service on each lane."""
+        hop = self.hop(terms)
+        if hop < terms.num_hops:
+            return dict.fromkeys(LANES, terms.manifest.hops[hop].service)
+        return {
+            pb.LANE_REPORT: terms.manifest.analyzer.service,
+            pb.LANE_PARAMETER: terms.manifest.accountant.service,
+        }

@@ -1,0 +1,172 @@
+"""Submissions at hop 1: clients are admitted while a round is open, until the operator or the deadline closes it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from croupier.protocol.envelope import KeyPair
+from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.onion import onion_of
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.runtime.admission import MAX_PER_CALL, Admission
+from croupier.runtime.clock import Stopwatch
+from croupier.runtime.kinds import KeyPurpose
+from croupier.runtime.lane_opener import LaneOpener, MakeLaneWork
+from croupier.runtime.lane_sender import items_per_chunk
+from croupier.runtime.round_engine import RoundEngine
+from croupier.runtime.setup import ServiceSetup
+from croupier.runtime.steps import StoreStep
+from croupier.runtime.tasks import LaneWork
+from croupier.runtime.transaction import Transaction
+from croupier.shuffler.position import ChainPosition
+
+__all__ = ["Submissions"]
+
+_GATHER_S = 0.1
+"""How long (seconds) a submission waits to be opened and stored together with others, where a cluster opens them."""
+
+
+@dataclass
+class _Admitting:
+    """What hop 1 keeps in memory of a round that takes submissions.
+
+    Attributes:
+        lane_work: how envelopes are opened with their signatures; None if a cluster opens them, or no key is left.
+        cost: of admission so far: wall seconds, and CPU seconds; it is stored with the close.
+    """
+
+    lane_work: LaneWork | None
+    cost: tuple[float, float] = (0.0, 0.0)
+
+
+class Submissions:
+    """Takes submissions, each answered after a durable commit, and ends that with the close of the round.
+
+    Attributes:
+        admission: decides who may submit.
+    """
+
+    def __init__(
+        self,
+        setup: ServiceSetup,
+        engine: RoundEngine,
+        opener: LaneOpener,
+        position: ChainPosition,
+        lane_work: MakeLaneWork,
+    ) -> None:
+        self._store = setup.store
+        self._clock = setup.clock
+        self._metrics = setup.metrics
+        self._engine = engine
+        self._opener = opener
+        self._position = position
+        self._lane_work = lane_work
+        self.admission = Admission(setup.store, setup.pool, "submit", self._keep_envelopes)
+        self._admitting: dict[str, _Admitting] = {}
+
+    def stop_round(self, round_id: str) -> None:
+        """Deletes from memory what admission needs of a round."""
+        self._admitting.pop(round_id, None)
+        self.admission.stop_round(round_id)
+
+    async def submit(self, request: pb.SubmitRequest) -> pb.SubmitResponse:
+        """Admits submissions, each answered with its own code after a durable commit.
+
+        Raises:
+            Refusal: BAD_REQUEST (number of submissions), UNKNOWN_ROUND, WRONG_STATE (the round is not open yet, or
+                deleted), NOT_YOUR_CALL (not hop 1), OVERLOADED, STORE_FAILED.
+        """
+        if not 1 <= len(request.submissions) <= MAX_PER_CALL:
+            raise Refusal(
+                Code.BAD_REQUEST, f"{len(request.submissions)} submissions in one call; there must be 1..{MAX_PER_CALL}"
+            )
+        terms = await self._engine.terms(request.round_id)
+        if self._position.hop(terms) != 1:
+            raise Refusal(Code.NOT_YOUR_CALL, f"clients submit to {terms.manifest.hops[0].service!r}")
+        deadline = terms.manifest.close_deadline_unix_s
+        if deadline and self._clock.now() >= deadline:
+            state, _ = await self.close(terms)
+            if state in (pb.ROUND_STATE_CLOSED, pb.ROUND_STATE_DISPOSED):  # the latter still has a log to erase
+                self._engine.wake(
+                    terms.round_id
+                )  # the watch on the deadline has ended if there were too few clients then
+        watch = Stopwatch()
+        admitting = await self._admits_to(terms)
+        codes, cpu_s = await self.admission.submit(
+            terms, onion_of(terms).joint.sealed_size, request.submissions, admitting.lane_work
+        )
+        watch.workers_cpu_s += cpu_s
+        wall_s, all_cpu_s = watch.read()
+        admitting.cost = admitting.cost[0] + wall_s, admitting.cost[1] + all_cpu_s
+        if admitting.lane_work is None:
+            self._opener.open_soon(terms, pb.LANE_JOINT, _GATHER_S)
+        self._metrics.submissions(codes)
+        self._metrics.stage("admit", wall_s)
+        return pb.SubmitResponse(codes=codes)
+
+    async def _admits_to(self, terms: RoundTerms) -> _Admitting:
+        """Returns what is kept of a round while it takes submissions; the same for each of them until the close."""
+        admitting = self._admitting.get(terms.round_id)
+        if admitting is not None:
+            return admitting
+
+        def read(tx: Transaction) -> tuple[bool, dict[KeyPurpose, KeyPair]]:
+            return tx.round(terms.round_id).state == pb.ROUND_STATE_OPEN, tx.keys(terms.round_id)
+
+        is_open, keys = await self._store.run(StoreStep.READ_KEYS_TO_ADMIT, read)
+        at_once = self._opener.cluster is None and KeyPurpose.ENVELOPE in keys
+        admitting = _Admitting(self._lane_work(terms, keys, pb.LANE_JOINT) if at_once else None)
+        return self._admitting.setdefault(terms.round_id, admitting) if is_open else admitting
+
+    async def close_at_deadline(self, terms: RoundTerms) -> bool:
+        """Closes the round when its deadline is over; returns False where only the operator closes it."""
+        deadline = terms.manifest.close_deadline_unix_s
+        if self._position.hop(terms) != 1 or not deadline:
+            return False
+        while self._clock.now() < deadline:
+            await asyncio.sleep(0.2)  # the clock is injected and may jump
+            row = await self._store.run(StoreStep.WATCH_DEADLINE, lambda tx: tx.round(terms.round_id))
+            if row.state != pb.ROUND_STATE_OPEN:  # the operator was faster
+                return True
+        state, _ = await self.close(terms)
+        return state != pb.ROUND_STATE_OPEN
+
+    async def close(self, terms: RoundTerms) -> tuple[pb.RoundState.ValueType, int]:
+        """Ends admission if there are enough distinct clients; else holds or disposes, as the manifest says."""
+        manifest = terms.manifest
+
+        def step(tx: Transaction) -> tuple[pb.RoundState.ValueType, int]:
+            state, count = tx.round(terms.round_id).state, tx.num_submissions(terms.round_id)
+            if state == pb.ROUND_STATE_OPEN:
+                if count >= manifest.min_batch_size:
+                    state = pb.ROUND_STATE_CLOSED
+                elif manifest.short_batch_policy == pb.SHORT_BATCH_POLICY_DISPOSE:
+                    state = pb.ROUND_STATE_DISPOSED
+                    tx.shred_round(terms.round_id)
+                tx.update_round(terms.round_id, state=state)
+                if state != pb.ROUND_STATE_OPEN:
+                    admitting = self._admitting.get(terms.round_id)
+                    tx.add_cost(terms.round_id, "admit", *(admitting.cost if admitting else (0.0, 0.0)))
+            return state, count
+
+        state, count = await self._store.run(StoreStep.CLOSE_ADMISSION, step)
+        if state != pb.ROUND_STATE_OPEN:
+            self.stop_round(terms.round_id)
+        if state == pb.ROUND_STATE_DISPOSED:
+            self._engine.end(terms.round_id)
+        return state, count
+
+    def _keep_envelopes(
+        self, tx: Transaction, terms: RoundTerms, envelopes: Sequence[bytes], records: Sequence[bytes]
+    ) -> None:
+        """Stores admitted envelopes, or the records of envelopes that are opened already, to be mixed."""
+        per_chunk = items_per_chunk(len(envelopes[0]))
+        for start in range(0, len(envelopes), per_chunk):
+            part = slice(start, start + per_chunk)
+            if len(records) == len(envelopes):
+                self._opener.keep_records(tx, terms, pb.LANE_JOINT, records[part])
+            else:
+                tx.append_chunk(terms.round_id, pb.LANE_JOINT, b"".join(envelopes[part]))

@@ -1,0 +1,188 @@
+"""Attacks on a person who answers in a browser, by a gateway, a service or a network: the page sends nothing then.
+
+They need a browser, because it is the page itself that has to notice.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Page, Route, expect
+
+from croupier.deploy.page.participants import deployment_document
+from croupier.protocol.envelope import generate_key_pair
+from croupier.protocol.identity import Identity, Kind
+from croupier.protocol.manifest import RoundTerms, canonical
+from croupier.protocol.mechanisms import KaryResponse
+from croupier.protocol.questions import Question
+from croupier.protocol.tickets import BLINDED_BYTES, TicketIssuer
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.runtime.service_directory import load_secrets
+from tests.support import settings
+from tests.support.gateways import PassOn, tickets_for_all
+from tests.support.participants import Place, is_for_everybody, place
+
+pytestmark = [pytest.mark.xdist_group("browser"), pytest.mark.asyncio(loop_scope="module")]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def here(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Place]:
+    async with place(tmp_path_factory.mktemp("page"), hops=1) as found:
+        yield found
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def terms(here: Place) -> AsyncIterator[RoundTerms]:
+    opened = await here.at.operator.open_round(settings())
+    here.gateway.seen.clear()
+    yield opened
+    here.gateway.instead.clear()
+    await here.at.operator.withdraw(opened.round_id)
+
+
+async def stops(page: Page) -> None:
+    await expect(page.get_by_role("heading", name="This page stops here")).to_be_visible()
+    await expect(page.get_by_text("Nothing was sent.")).to_be_visible()
+
+
+def forged(here: Place, change: Callable[[pb.Manifest], None], *, own_keys: bool) -> Callable[..., object]:
+    """Another manifest in the place of the signed one: signed by the services themselves, or with keys of one's own."""
+
+    async def instead(raw: bytes, pass_on: PassOn) -> bytes:
+        answer = rpc.GetRoundResponse.FromString(await pass_on(raw))
+        manifest = pb.Manifest.FromString(answer.manifest.payload)
+        change(manifest)
+        answer.manifest.payload = canonical(manifest)
+        for one in answer.manifest.signatures:
+            secrets = load_secrets(here.at.inside.directory / one.signer)
+            key = os.urandom(32) if own_keys else secrets.identity_key
+            one.CopyFrom(Identity(one.signer, key).sign(Kind.MANIFEST, answer.manifest.payload))
+        return answer.SerializeToString()
+
+    return instead
+
+
+def other_hop_key(manifest: pb.Manifest) -> None:
+    manifest.hops[0].public_key = generate_key_pair(manifest.hpke_suite).public
+
+
+def larger_budget(manifest: pb.Manifest) -> None:
+    manifest.budget_grid.add(epsilon=20.0)
+
+
+def unknown_field(manifest: pb.Manifest) -> None:
+    manifest.MergeFromString(bytes.fromhex("a00601"))
+
+
+@pytest.mark.parametrize(("change", "own_keys"), [(other_hop_key, True), (larger_budget, True), (unknown_field, False)])
+async def test_the_page_refuses_terms_that_are_not_the_signed_ones(
+    here: Place, terms: RoundTerms, change: Callable[[pb.Manifest], None], own_keys: bool
+) -> None:
+    """A hop's key or the budgets change under false signatures; or all services have signed what it cannot read."""
+    here.gateway.instead = {"GetRound": forged(here, change, own_keys=own_keys)}  # type: ignore[dict-item]
+    async with here.person() as context:
+        page = await context.new_page()
+        await page.goto(await here.invitation(terms))
+        await stops(page)
+        await is_for_everybody(page)
+    assert set(here.called) == {"GetRound"}
+
+
+async def test_the_page_refuses_tickets_by_which_it_would_be_recognised(here: Place, terms: RoundTerms) -> None:
+    """They are made with keys for this one person; what was sealed is sent later, with honest tickets."""
+
+    async def own_tickets(raw: bytes, _: PassOn) -> bytes:
+        (asked,) = pb.GetTicketsRequest.FromString(raw).requests
+        blinded = asked.envelope[:BLINDED_BYTES], asked.envelope[BLINDED_BYTES:]
+        lanes: tuple[pb.Lane.ValueType, ...] = (pb.LANE_REPORT, pb.LANE_PARAMETER)
+        issuers = [TicketIssuer(os.urandom(32), lane) for lane in lanes]
+        report, budget = (issuer.evaluate([one]) for issuer, one in zip(issuers, blinded, strict=True))
+        return pb.GetTicketsResponse(
+            codes=[pb.SUBMISSION_CODE_ACCEPTED], report_evaluations=report, parameter_evaluations=budget
+        ).SerializeToString()
+
+    async with here.person() as context:
+        page = await context.new_page()
+        await page.goto(await here.invitation(terms))
+        here.gateway.instead = {"GetTickets": own_tickets}
+        await page.get_by_role("radio", name="yes", exact=True).check()
+        await page.get_by_role("button", name="Randomize, seal and send").click()
+        await stops(page)
+        assert "Submit" not in here.called
+        here.gateway.instead.clear()
+        await page.get_by_role("button", name="Try again").click()
+        await expect(page.get_by_role("heading", name="Your answer is on its way")).to_be_visible()
+    asked = {raw for method, raw in here.gateway.seen if method == "GetTickets"}
+    assert len(asked) == 1
+
+
+async def test_a_dishonest_accountant_gets_one_randomization_from_two_tabs(here: Place, terms: RoundTerms) -> None:
+    """It gives tickets for any request of one person, and would learn twice as much from two answers."""
+
+    async def tickets(raw: bytes, _: PassOn) -> bytes:
+        return await tickets_for_all(here.at.inside.running["accountant"].service, raw)
+
+    here.gateway.instead = {"GetTickets": tickets}
+    async with here.person() as context:
+        link = await here.invitation(terms)
+        tabs = [await context.new_page() for _ in range(2)]
+        for tab in tabs:
+            await tab.goto(link)
+            await tab.get_by_role("radio", name="yes", exact=True).check()
+        for tab in tabs:
+            await tab.get_by_role("button", name="Randomize, seal and send").click()
+        for tab in tabs:
+            await expect(tab.get_by_role("heading", name="Your answer is on its way")).to_be_visible()
+    assert len({raw for method, raw in here.gateway.seen if method == "Submit"}) == 1
+
+
+@pytest.mark.parametrize("renamed", [False, True])
+async def test_the_page_notices_other_keys_than_before(here: Place, terms: RoundTerms, renamed: bool) -> None:
+    """Another deployment in the place of the one of the invitation, or of the last visit; under another name, too."""
+    other = json.loads(deployment_document(here.at.deployment))
+    other["services"][0]["identities"].append(os.urandom(32).hex())
+    if renamed:
+        other["name"] = "elsewhere"
+
+    async def swap(route: Route) -> None:
+        await route.fulfill(body=json.dumps(other), content_type="application/json")
+
+    async with here.person() as context:
+        page = await context.new_page()
+        link = await here.invitation(terms)
+        await context.route("**/deployment.json", swap)
+        await page.goto(link)
+        await stops(page)
+        await context.unroute("**/deployment.json")
+        await page.goto(link)
+        await page.reload()
+        await expect(page.get_by_role("button", name="Randomize, seal and send")).to_be_visible()
+        await context.route("**/deployment.json", swap)
+        await page.goto(here.page_url)
+        await expect(page.get_by_role("heading", name="The keys of this deployment have changed")).to_be_visible()
+        await is_for_everybody(page)
+        calls = len(here.gateway.seen)
+        await page.get_by_role("button", name="The operator has confirmed").click()
+        if renamed:  # nobody has signed terms for such a deployment
+            await stops(page)
+        else:
+            await expect(page.get_by_role("button", name="Randomize, seal and send")).to_be_visible()
+        assert len(here.gateway.seen) > calls
+
+
+async def test_a_question_is_shown_as_text_and_never_as_markup(here: Place) -> None:
+    """The services refuse markup; a label of a category, which may have any letters, is not run either."""
+    labels = ("<img src=x onerror=alert(1)>", "</script><script>alert(1)</script>")
+    opened = await here.at.operator.open_round(settings(Question("mood", KaryResponse(2, labels))))
+    async with here.person() as context:
+        page = await context.new_page()
+        await page.goto(await here.invitation(opened))
+        await expect(page.get_by_role("radio", name=labels[0])).to_be_visible()
+        await page.get_by_role("radio", name=labels[1]).check()
+        assert await page.locator("main img, main script").count() == 0
+    await here.at.operator.withdraw(opened.round_id)

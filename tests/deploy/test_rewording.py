@@ -1,0 +1,234 @@
+"""Rewording a sentence changes that sentence and nothing else: with "x" for every text all decisions are the same."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from rich.console import Console
+from typer.testing import CliRunner
+
+from croupier import Certificate, certify, compose
+from croupier.accountant.mechanisms.record_gaussian import RecordGaussian
+from croupier.accountant.service.ledger import Entry, Ledger, Limit
+from croupier.accountant.service.round_certificate import after_sequential, certify_round
+from croupier.accountant.service.tickets import BudgetsFound, ReportsFound
+from croupier.client.rounds import fetch_signed_result
+from croupier.deploy.cli import app
+from croupier.deploy.local.demo import published_at_random
+from croupier.deploy.local.rounds import RoundOutcome
+from croupier.protocol import texts
+from croupier.protocol.certificates import certificate_json
+from croupier.protocol.codes import Note
+from croupier.protocol.manifest import canonical, parse_terms
+from croupier.protocol.mechanisms import Hemisphere, RandomizedResponse, SequentialOrder, VectorTask
+from croupier.protocol.questions import Question
+from croupier.protocol.statements import messages_of, state
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.show.explanation import explain, profile_around
+from croupier.show.tables import assumptions_line, certificate_table, steps_table, why_not_smaller
+from croupier.training.privacy import Batch, Conditions, SiloSpending, UserSpending
+from tests.support import BIT, make_kit
+from tests.support import settings as round_settings
+from tests.support.rounds import people, table
+from tests.support.statements import codes
+
+
+def reword(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TEXTS", "PLAIN", "DOES", "SECRETS"):
+        monkeypatch.setattr(texts, name, dict.fromkeys(getattr(texts, name), "x"))
+
+
+def both(monkeypatch: pytest.MonkeyPatch, decide: Callable[[], Any]) -> tuple[Any, Any]:
+    """What is decided with the texts, and with "x" for each of them."""
+    before = decide()
+    with monkeypatch.context() as changed:
+        reword(changed)
+        assert str(state(Note.DEPENDENT_BUDGETS)) == "x"
+        return before, decide()
+
+
+def without_texts(document: Any) -> Any:
+    """A JSON document without its sentences."""
+    if isinstance(document, list):
+        return [without_texts(one) for one in document]
+    if isinstance(document, dict):
+        return {name: without_texts(value) for name, value in document.items() if name != "text"}
+    return document
+
+
+def numbers(certificate: Certificate | dict[str, Any]) -> Any:
+    """The numbers of an explanation, and how much it says."""
+    found = explain(certificate)
+    promised = [found.certified, *found.tiers, found.everyone_else_colludes, *found.improvements]
+    return (
+        [one.to_json() for one in promised],
+        [(one.title, len(one.paragraphs), len(one.points)) for one in found.sections],
+    )
+
+
+def profile(certificate: Certificate) -> Any:
+    try:
+        return [(point.epsilon, point.delta) for point in profile_around(certificate).points]
+    except ValueError as error:
+        return str(error)
+
+
+def sequential() -> pb.Certificate:
+    """The last certificate of a round in which people were asked one after the other."""
+    task = VectorTask(2, 1.0, "line", bytes(8), SequentialOrder(500, 0.1))
+    terms = parse_terms(canonical(make_kit(question=Question("model", Hemisphere(task))).manifest))
+    first = pb.Certificate(round_id="r", num_users=40, num_tickets=40, num_reports=40, delta=terms.manifest.delta)
+    first.tiers.add(local_epsilon=1.0, count=40)
+    return after_sequential(terms, first, 30)[0]
+
+
+CERTIFIED: dict[str, Callable[[], Certificate]] = {
+    "bits": lambda: certify({0.5: 40, 1.0: 20}, "rr", delta=1e-3, dishonest=3),
+    "categories in rounds": lambda: certify({1.0: 30}, "krr(k=3)", delta=1e-3, rounds=3, attack=False),
+    "vectors in many dimensions": lambda: certify([(1.0, 30, 1e-6)], "gaussian(d=3)", delta=1e-3),
+    "records": lambda: certify([(1.0, 30, 1e-6)], RecordGaussian(dimension=3, records=5), delta=1e-3),
+    "one after the other": lambda: certify({1.0: 30}, "hemisphere", delta=1e-3, adaptive_order=True, attack=False),
+    "no less than the budget": lambda: certify({5.0: 2}, "hemisphere", delta=1e-9),
+}
+
+
+@pytest.mark.parametrize("name", CERTIFIED)
+def test_certificates_explanations_and_tables_are_the_same(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    def decide() -> Any:
+        found = CERTIFIED[name]()
+        document = json.loads(json.dumps(found.to_json()))
+        assert Certificate.from_json(document) == found
+        console = Console(file=io.StringIO(), width=200)
+        console.print(steps_table(found))
+        return {
+            "certificate": found,
+            "document": without_texts(document),
+            "steps": [[step.code for step in tier.steps] for tier in found.tiers],
+            "explained": numbers(document),
+            "profile": profile(found) if name in ("one after the other", "records") else None,
+            "trust": assumptions_line(document),
+            "is local": why_not_smaller(found).startswith("This is the local budget: no bound"),
+            "rows": certificate_table(document).row_count,
+        }
+
+    before, after = both(monkeypatch, decide)
+    assert before == after
+
+
+def test_what_was_written_before_a_rewording_is_read_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = CERTIFIED["bits"]()
+    document, round_document = found.to_json(), certificate_json(sequential())
+    before = numbers(document), numbers(round_document)
+    reword(monkeypatch)
+    assert Certificate.from_json(document) == found
+    assert (numbers(document), numbers(round_document)) == before
+
+
+def test_the_certificates_of_rounds_are_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    manifest = make_kit(question=Question("q", RandomizedResponse())).manifest
+    manifest.MergeFrom(pb.Manifest(min_batch_size=20, delta=1e-4, epsilon_max=4.0))
+    refusing = pb.Manifest.FromString(manifest.SerializeToString())
+    refusing.epsilon_max = 0.01
+
+    def decide() -> list[bytes]:
+        sent = [sequential().assumptions, sequential().method]
+        found = [message.SerializeToString() for statements in sent for message in statements]
+        for terms in (manifest, refusing):
+            for budgets in ({0.5: 40, 2.0: 20}, {2.0: 5}):
+                message, _ = certify_round(
+                    parse_terms(canonical(terms)),
+                    {pb.LANE_REPORT: [pb.Commitment(num_out=60)]},
+                    BudgetsFound(Counter(budgets), 0, {}),
+                    ReportsFound(60, b"", [], 60, {}),
+                    60,
+                )
+                found.append(message.SerializeToString())
+        return found
+
+    before, after = both(monkeypatch, decide)
+    assert before == after
+
+
+def test_ledger_and_composition_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = CERTIFIED["bits"]()
+    entries = [Entry(one.local_epsilon, one.local_delta, one.count, one.epsilon, 1e-14) for one in found.tiers]
+
+    def decide() -> Any:
+        with sa.create_engine("sqlite://").begin() as connection:
+            ledger = Ledger(connection)
+            limit = Limit(2.5 * entries[-1].epsilon, 4e-13)
+            refused = []
+            for name in "abc":
+                refused.append(ledger.refusal(name, entries, limit))
+                ledger.enter(name, name.encode(), entries)
+            spent = [ledger.spent(1e-3, fixed_terms=fixed) for fixed in (False, True)]
+        total = [compose([found, found], delta=1e-2, fixed_terms=fixed) for fixed in (False, True)]
+        return refused, spent, total
+
+    before, after = both(monkeypatch, decide)
+    assert before == after
+    assert [one is None for one in before[0]] == [True, True, False]
+
+
+def test_the_cost_of_a_training_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def decide() -> Any:
+        conditions = Conditions("pca", simulated=True), Conditions(sequential=True, model_file=True)
+        users = [UserSpending(10, 1e-5, one).after([[Batch(((2.0, 60),), dishonest=3)]]) for one in conditions]
+        return users, SiloSpending([(1.0, 1e-5)] * 2, 1e-5).after([()])
+
+    before, after = both(monkeypatch, decide)
+    assert before == after
+
+
+def test_a_demonstration_leaves_out_the_same_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    notes = [state(Note.DEPENDENT_BUDGETS), state(Note.TIERS_SCALED, reports=3, budgets=4)]
+    publication = pb.Publication(notes=messages_of(notes))
+    publication.values.add(estimate=0.5)
+
+    def decide() -> list[str]:
+        outcome = RoundOutcome(publication, pb.Certificate(schema=1, round_id="q"), {}, [], 0.0, 0.0)
+        return codes(published_at_random(outcome)["notes"])
+
+    before, after = both(monkeypatch, decide)
+    assert before == after == [Note.TIERS_SCALED]
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_commands_end_with_the_same_exit_codes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    documents: dict[str, Path] = {}
+    async with table(tmp_path, 1) as at:
+        for name, epsilon_max in (("granted", 4.0), ("refused", 0.001)):
+            terms = await at.operator.open_round(round_settings(epsilon_max=epsilon_max), name)
+            await at.submit(terms, people(BIT, 40, seed=1))
+            await at.finish(terms)
+            async with at.operator.client_channel("analyzer") as channel:
+                signed = await fetch_signed_result(channel, name, 60.0)
+            documents[name] = tmp_path / f"{name}.signed"
+            documents[name].write_bytes(signed.SerializeToString())
+    budgets = tmp_path / "budgets.csv"
+    budgets.write_text("epsilon,count\n1.0,90\n")
+    place = ("--dir", at.inside.directory)
+
+    def run(*arguments: object, typed: str = "") -> Any:
+        done = CliRunner().invoke(app, [*map(str, arguments)], input=typed)
+        return done.exit_code, done.stdout
+
+    def decide() -> Any:
+        results = [
+            run("round", "result", name, "--document", file, "--json", *place) for name, file in documents.items()
+        ]
+        explained = [run("explain", "-", "--json", typed=text) for _, text in results]
+        shown = [run("round", "result", name, "--document", file, *place)[0] for name, file in documents.items()]
+        certified = [run("certify", budgets, *more)[0] for more in (["--delta", "1e-3"], [])]
+        return [code for code, _ in (*results, *explained)], shown, certified
+
+    before, after = both(monkeypatch, decide)
+    assert before == after == ([0, 5, 0, 2], [0, 5], [0, 2])

@@ -1,0 +1,111 @@
+"""The wording of a question: how an operator gives it, and where a person reads it before answering."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from croupier.deploy.cli.rounds import QuestionOptions
+from croupier.deploy.operator.wordings import read_wordings, wordings_of
+from croupier.protocol.mechanisms import KaryResponse, Mechanism, OneBit, RandomizedResponse
+from croupier.protocol.questions import Question
+from croupier.protocol.wordings import Wording
+from croupier.show.documents import terms_json
+from croupier.show.rounds import terms_text
+from tests.support import make_kit
+
+FILE = """
+[[wording]]
+language = "en"
+question = "How satisfied are you?"
+choices = ["very", "not at all"]
+[[wording]]
+language = "de"
+title = "Zufriedenheit"
+question = "Wie zufrieden sind Sie?"
+choices = ["sehr", "gar nicht"]
+"""
+
+
+def given(**options: Any) -> tuple[Wording, ...]:
+    defaults = {"question": "", "title": "", "help_text": "", "choices": "", "unit": "", "language": "en"}
+    return wordings_of(options.pop("file", None), **(defaults | options))
+
+
+def opened(randomizer: str, wordings: tuple[Wording, ...], **parameters: Any) -> Question:
+    return QuestionOptions(randomizer, **parameters).question("q", wordings)
+
+
+def test_choices_are_the_categories_unless_the_answer_is_a_bit() -> None:
+    asked = given(question="How satisfied are you?", choices="very; quite ;not at all")
+    assert opened("", asked) == Question("q", KaryResponse(3, ("very", "quite", "not at all")), asked)
+    assert asked == (Wording("en", "How satisfied are you?", choices=("very", "quite", "not at all")),)
+    bit = given(question="Do you smoke?", choices="no;yes", language="de-CH")
+    assert opened("rr", bit) == Question("q", RandomizedResponse(), bit)
+    assert opened("", given(question="Do you smoke?")).mechanism == RandomizedResponse()
+    with pytest.raises(ValueError, match="has 3 choices; rr must have 2"):
+        opened("rr", asked)
+    hours = given(question="How long?", unit="hours")
+    assert opened("onebit", hours, low=0.0, high=24.0).wordings[0].unit == "hours"
+
+
+def test_several_languages_come_from_a_file(tmp_path: Path) -> None:
+    (file := tmp_path / "wording.toml").write_text(FILE)
+    english, german = given(file=file)
+    assert (english.language, german.title, german.choices) == ("en", "Zufriedenheit", ("sehr", "gar nicht"))
+    with pytest.raises(ValueError, match="--wording and --question are both given"):
+        given(file=file, question="How?")
+    with pytest.raises(ValueError, match="--choices is given without --question"):
+        given(choices="a;b")
+    for text, said in (
+        (FILE.replace('"en"', '"x"'), "language is 'x'; it must be a language tag"),
+        (FILE + "captions = 1", "captions"),
+        ("wording = []", "has no wording"),
+    ):
+        file.write_text(text)
+        with pytest.raises(ValueError, match=said):
+            read_wordings(file)
+    with pytest.raises(ValueError, match="does not exist"):
+        read_wordings(tmp_path / "other.toml")
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "wordings", "lines"),
+    [
+        (
+            KaryResponse(2, ("very", "none")),
+            (
+                Wording("en", "How satisfied?", help_text="Last week.", choices=("very", "none")),
+                Wording("de", "Wie zufrieden?", "Zufriedenheit", choices=("sehr", "gar nicht")),
+            ),
+            [
+                "[en] How satisfied?",
+                "Last week.",
+                "Answers: very; none",
+                "[de] Zufriedenheit",
+                "Wie zufrieden?",
+                "Answers: sehr (very); gar nicht (none)",
+            ],
+        ),
+        (
+            RandomizedResponse(),
+            (Wording("en", "Smoke?", choices=("never", "often")),),
+            ["Answers: never (0); often (1)", "The answer is 1 (often) or 0 (never)."],
+        ),
+        (KaryResponse(2, ("very", "none")), (Wording("en", "How satisfied?"),), ["[en] How satisfied?"]),
+        (
+            OneBit(0.0, 24.0),
+            (Wording("en", "Sleep?", unit="hours", low="never", high="always"),),
+            ["A number in hours; 0: never; 24: always"],
+        ),
+    ],
+)
+def test_a_person_reads_the_wording_before_answering(
+    mechanism: Mechanism, wordings: tuple[Wording, ...], lines: list[str]
+) -> None:
+    terms = terms_json(make_kit(question=Question("q", mechanism, wordings)).terms) | {"state": "OPEN"}
+    shown = [line.strip() for line in terms_text(terms, 0.0).plain.splitlines()]
+    assert [line for line in shown if line in lines] == lines
+    assert [one["language"] for one in terms["wordings"]] == [one.language for one in wordings]

@@ -1,0 +1,139 @@
+"""What a gateway serves to participants, with which headers, and the links by which they are invited."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import json
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from croupier.client.submission import Participant
+from croupier.deploy.directory import read_deployment
+from croupier.deploy.gateway.app import make_app
+from croupier.deploy.operator.invitations import invite, read_labels
+from croupier.deploy.operator.keys import make_deployment
+from croupier.deploy.operator.roster import enrolled
+from croupier.deploy.page.participants import deployment_document, fingerprint, page_hash
+from croupier.net.http_channel import HttpAnswer
+from croupier.net.transport import TLS
+from croupier.protocol.deployment import RetiredIdentity
+from croupier.protocol.identity import public_key_of
+from tests.support import settings
+from tests.support.command_line import answer
+from tests.support.gateways import Tampering, ask
+from tests.support.rounds import QUESTIONS, Table, people, table
+
+pytestmark = pytest.mark.asyncio
+
+
+@asynccontextmanager
+async def served(tmp_path: Path, *origins: str) -> AsyncIterator[tuple[Table, Tampering, object]]:
+    async with table(tmp_path, 1) as at:
+        gateway = Tampering(at.inside.transport)
+        yield at, gateway, make_app(at.deployment, gateway.transport, origins)
+
+
+async def get(app: object, path: str, method: str = "GET", **headers: str) -> HttpAnswer:
+    return await ask(app, path, method=method, content_type="", content_length="", **headers)  # type: ignore[arg-type]
+
+
+async def test_the_page_and_the_keys_are_served_with_strict_headers(tmp_path: Path) -> None:
+    async with served(tmp_path) as (at, gateway, app):
+        page = await get(app, "/participate/")
+        policy = page.headers["content-security-policy"]
+        (script,) = re.findall(rb'<script type="module">(.*?)</script>', page.body, re.DOTALL)
+        allowed = base64.b64encode(hashlib.sha256(script).digest()).decode()
+        assert f"script-src 'sha256-{allowed}';" in policy
+        for rule in ("default-src 'none'", "connect-src 'self'", "form-action 'none'", "frame-ancestors 'none'"):
+            assert rule in policy
+        assert "unsafe" not in policy
+        assert page.headers["content-type"].startswith("text/html")
+        assert page.headers["referrer-policy"] == "no-referrer"
+        assert page.headers["x-content-type-options"] == "nosniff"
+        file = await get(app, "/participate/participate.html")
+        assert hashlib.sha256(file.body).hexdigest() == hashlib.sha256(page.body).hexdigest() == page_hash()
+        assert file.headers["content-disposition"].startswith("attachment")
+        document = await get(app, "/participate/deployment.json")
+        assert hashlib.sha256(document.body).digest() == fingerprint(at.deployment)
+        assert (await get(app, "/participate", "GET")).headers["location"] == "/participate/"
+        for path in ("/participate/..", "/participate/other", "/participate//"):
+            assert (await get(app, path)).status == 404
+        assert (await get(app, "/participate/", "POST")).status in (404, 405, 415)
+        assert gateway.seen == []  # no service is asked
+
+
+async def test_a_page_from_a_file_may_call_only_if_that_is_allowed(tmp_path: Path) -> None:
+    async with served(tmp_path, "null") as (_, _, app):
+        answered = await get(app, "/participate/deployment.json", origin="null")
+        assert answered.headers["access-control-allow-origin"] == "null"
+        other = await get(app, "/participate/deployment.json", origin="https://elsewhere.example")
+        assert "access-control-allow-origin" not in other.headers
+    with pytest.raises(ValueError, match="without a path, or null for files"):
+        make_app(read_deployment(tmp_path / "deployment"), TLS, ["file:"])
+
+
+async def test_the_fingerprint_follows_from_all_that_is_believed(tmp_path: Path) -> None:
+    plain = make_deployment(tmp_path / "d", "clinic", 2)
+    first, *others = plain.services
+    retired = RetiredIdentity(identity="ab" * 32, valid_until=datetime(2026, 1, 2, tzinfo=UTC))
+    changes: list[dict[str, Any]] = [
+        {"name": "other"},
+        {"services": (first.model_copy(update={"pending_identity": "cd" * 32}), *others)},
+        {"services": (first.model_copy(update={"retired_identities": (retired,)}), *others)},
+        {"services": (others[0], first, *others[1:])},
+    ]
+    prints = {fingerprint(plain.model_copy(update=change)) for change in changes}
+    assert len(prints | {fingerprint(plain)}) == len(changes) + 1
+    elsewhere = plain.model_copy(update={"gateway": "https://gateway.example"})
+    assert fingerprint(elsewhere) == fingerprint(plain)  # an address is not believed
+    document = json.loads(deployment_document(plain.model_copy(update=changes[2])))
+    assert document["services"][0]["retired"] == [
+        {"identity": "ab" * 32, "valid_until": 1767312000.0, "compromised": False}
+    ]
+
+
+async def test_invitations_are_enrolled_keys_in_links(tmp_path: Path) -> None:
+    async with table(tmp_path, 1) as at:
+        where, transport = at.inside.directory, at.inside.transport
+        file = tmp_path / "links.csv"
+        address = "https://gateway.example/"
+        assert await invite(where, ["Ada", "Max, M."], file, address, "round 1", transport) == 2
+        assert file.stat().st_mode & 0o077 == 0
+        rows = list(csv.DictReader(file.read_text().splitlines()))
+        assert [row["label"] for row in rows] == ["Ada", "Max, M."]
+        keys = []
+        for row in rows:
+            link = urlsplit(row["link"])
+            given = {name: value for name, (value,) in parse_qs(link.fragment).items()}
+            assert (link.netloc, link.path, link.query) == ("gateway.example", "/participate/", "")
+            assert given["round"] == "round 1"
+            keys.append(base64.urlsafe_b64decode(given["key"] + "="))
+            assert base64.urlsafe_b64decode(given["deployment"] + "=") == fingerprint(at.deployment)
+        listed = {one.key: one.label for one in enrolled(where)}
+        assert listed == {public_key_of(key).hex(): row["label"] for key, row in zip(keys, rows, strict=True)}
+        terms = await at.operator.open_round(settings(min_batch_size=3))
+        await at.submit(terms, [Participant(1, 1.0, keys[0]), *people(QUESTIONS[0], 5, 1)])
+        with pytest.raises(ValueError, match="exists; choose another file"):
+            await invite(where, ["Ada"], file, address, "", transport)
+        for given_gateway in ("", "http://gateway.example", "https://gateway.example/?a"):
+            with pytest.raises(ValueError, match="it must be like https"):
+                await invite(where, ["Ada"], tmp_path / "other.csv", given_gateway, "", transport)
+        with pytest.raises(ValueError, match="0 people are invited"):
+            await invite(where, [], tmp_path / "other.csv", address, "", transport)
+    assert read_labels('label\nAda\n"Max, M.",x\n\n') == ["Ada", "Max, M."]
+
+
+async def test_the_page_is_kept_and_its_hash_printed(tmp_path: Path) -> None:
+    make_deployment(tmp_path / "d", "clinic", 1)
+    said = answer("participant-page", tmp_path / "page.html", "--dir", tmp_path / "d")
+    assert hashlib.sha256((tmp_path / "page.html").read_bytes()).hexdigest() == said["page_sha256"]
+    assert said["deployment_fingerprint"] == fingerprint(read_deployment(tmp_path / "d")).hex()

@@ -1,0 +1,319 @@
+"""The participants' page in a real browser: an answer that counts, tabs and closed pages, refusals, limits, a file.
+
+One browser and one deployment serve all of these tests; services, gateway and page are the real ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import BrowserContext, Page, expect
+
+from croupier.deploy.operator.roster import Enrolled, enrol
+from croupier.deploy.page.participants import fingerprint, page_hash
+from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.mechanisms import KaryResponse, Laplace, OneBit
+from croupier.protocol.questions import Question
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.wordings import Wording
+from tests.support import BIT, settings
+from tests.support.gateways import PassOn
+from tests.support.participants import Place, is_for_everybody, place
+from tests.support.rounds import people
+
+pytestmark = [pytest.mark.xdist_group("browser"), pytest.mark.asyncio(loop_scope="module")]
+ANSWERS = ("very", "quite", "not at all")
+MOOD = Question(
+    "mood",
+    KaryResponse(3, ANSWERS),
+    (
+        Wording("en", "How satisfied are you?", "Your work", "Think of last week.", ANSWERS),
+        Wording("de", "Wie zufrieden sind Sie?", choices=("sehr", "ziemlich", "gar nicht")),
+    ),
+)
+SLEEP = Question("sleep", OneBit(0.0, 24.0), (Wording("en", "How long did you sleep?", unit="hours"),))
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def here(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Place]:
+    async with place(tmp_path_factory.mktemp("participant"), origins=("null",)) as found:
+        yield found
+
+
+async def opened(here: Place, question: Question = BIT) -> RoundTerms:
+    terms = await here.at.operator.open_round(settings(question, min_batch_size=3))
+    here.gateway.seen.clear()
+    here.gateway.instead.clear()
+    return terms
+
+
+async def visit(context: BrowserContext, link: str) -> Page:
+    page = await context.new_page()
+    await page.goto(link)
+    await expect(page.get_by_role("heading", level=1)).to_be_visible()
+    return page
+
+
+async def choose_and_send(page: Page, answer: str = "yes") -> None:
+    await page.get_by_role("radio", name=answer, exact=True).check()
+    await page.get_by_role("button", name="Randomize, seal and send").click()
+
+
+async def counted(here: Place, terms: RoundTerms, expected: int) -> None:
+    """Nine others answer, the round ends, and so many people were counted."""
+    await here.at.submit(terms, people(terms.question, 9, 4))
+    publication, certificate = await here.at.finish(terms)
+    assert publication.num_reports == certificate.num_users == expected + 9
+
+
+def sent(here: Place, method: str) -> set[bytes]:
+    return {raw for called, raw in here.gateway.seen if called == method}
+
+
+async def test_an_answer_is_given_by_keyboard_and_found_again(here: Place) -> None:
+    terms = await opened(here, MOOD)
+    link = await here.invitation(terms)
+    async with here.person() as context:
+        page = await visit(context, link)
+        assert "key=" in link
+        assert "key=" not in page.url
+        await expect(page.get_by_text("Your work")).to_be_visible()
+        await expect(page.get_by_role("radio", name="ε = 0.5")).to_be_checked()  # the most protection
+        await page.get_by_text("Who sees what, and whom you trust for what").click()
+        await expect(page.get_by_text("Whoever controls that server can change the page")).to_be_visible()
+        await expect(page.get_by_text(fingerprint(here.at.deployment).hex()[:8])).to_be_visible()
+        await page.get_by_role("radio", name="very", exact=True).focus()
+        for key in ("Space", "ArrowDown", "Tab", "ArrowDown"):
+            await page.keyboard.press(key)
+        await expect(page.get_by_role("radio", name="ε = 1")).to_be_checked()
+        await expect(page.get_by_text("What is sent is your answer with a chance of 57.6%.")).to_be_visible()
+        await is_for_everybody(page)
+        await page.get_by_label("Language").select_option("de")
+        await expect(page.get_by_role("heading", name="Wie zufrieden sind Sie?")).to_be_visible()
+        await page.get_by_label("Sprache").select_option("en")
+        await choose_and_send(page, "quite")
+        await expect(page.get_by_role("heading", name="Your answer is on its way")).to_be_visible()
+        await is_for_everybody(page)
+        await page.get_by_role("button", name="Look for the result").click()
+        await expect(page.get_by_text("There is no result yet")).to_be_visible()
+        async with page.expect_download() as download:
+            await page.get_by_role("button", name="Save the receipt").click()
+        receipt = json.loads(await asyncio.to_thread((await (await download.value).path()).read_text))
+        assert (receipt["round_id"], receipt["manifest_hash"]) == (terms.round_id, terms.hash.hex())
+        assert not set(ANSWERS) & set(json.dumps(receipt).split('"'))
+
+        await counted(here, terms, 1)
+        await page.reload()
+        await expect(page.get_by_role("heading", name="You have answered this question")).to_be_visible()
+        await page.get_by_role("button", name="Look for the result").click()
+        await expect(page.get_by_text("Every server that shuffles has passed on your answer.")).to_be_visible()
+        await expect(page.get_by_text("share who answered “not at all”")).to_be_visible()
+        await expect(page.get_by_text("10 people were counted. Certified for this result: ε =")).to_be_visible()
+        await is_for_everybody(page)
+
+
+async def test_a_number_is_answered_with_one_of_the_ends(here: Place) -> None:
+    terms = await opened(here, SLEEP)
+    async with here.person() as context:
+        page = await visit(context, await here.invitation())
+        await page.get_by_role("button", name="Randomize, seal and send").click()
+        await expect(page.get_by_role("alert")).to_have_text("The number must be from 0 to 24.")
+        await page.get_by_label("A number from 0 hours to 24 hours").fill("6")
+        await expect(page.get_by_text("Not your number: only one of the two ends")).to_be_visible()
+        await page.get_by_role("button", name="Randomize, seal and send").click()
+        await expect(page.get_by_role("heading", name="Your answer is on its way")).to_be_visible()
+        await counted(here, terms, 1)
+
+
+@pytest.mark.parametrize("method", ["GetTickets", "Submit"])
+async def test_a_page_that_was_closed_goes_on(here: Place, method: str) -> None:
+    """It is closed before the answer to the call comes; what it sends later are the same bytes."""
+    terms = await opened(here)
+    arrived, closed = asyncio.Event(), asyncio.Event()
+
+    async def hold(raw: bytes, pass_on: PassOn) -> bytes:
+        answer = await pass_on(raw)
+        arrived.set()
+        await closed.wait()
+        return answer
+
+    async with here.person() as context:
+        page = await visit(context, await here.invitation(terms))
+        here.gateway.instead = {method: hold}
+        await choose_and_send(page)
+        await arrived.wait()
+        await page.close()
+        here.gateway.instead.clear()
+        closed.set()
+        page = await visit(context, here.page_url)
+        await expect(page.get_by_role("heading", name="Your answer is on its way")).to_be_visible()
+    assert len(sent(here, "GetTickets")) == len(sent(here, "Submit")) == 1
+    assert here.called.count(method) == 2
+    await counted(here, terms, 1)
+
+
+async def test_two_tabs_send_one_answer(here: Place) -> None:
+    """Both ask for tickets at the same time, after different answers: what was stored first is what both send."""
+    terms = await opened(here)
+    both = asyncio.Barrier(2)
+
+    async def together(raw: bytes, pass_on: PassOn) -> bytes:
+        await both.wait()
+        return await pass_on(raw)
+
+    async with here.person() as context:
+        link = await here.invitation(terms)
+        tabs = [await visit(context, link) for _ in range(2)]
+        here.gateway.instead = {"GetTickets": together}
+        for tab, answer in zip(tabs, ("yes", "no"), strict=True):
+            await choose_and_send(tab, answer)
+        for tab in tabs:
+            await expect(tab.get_by_role("heading", name="Your answer is on its way")).to_be_visible()
+    assert here.called.count("GetTickets") == 2
+    assert len(sent(here, "GetTickets")) == len(sent(here, "Submit")) == 1
+    await counted(here, terms, 1)
+
+
+async def test_who_declines_has_sent_nothing(here: Place) -> None:
+    terms = await opened(here)
+    async with here.person() as context:
+        page = await visit(context, await here.invitation(terms))
+        await page.get_by_role("radio", name="yes", exact=True).check()
+        await page.get_by_role("button", name="I do not want to answer").click()
+        await expect(page.get_by_role("heading", name="You have not answered")).to_be_visible()
+        await is_for_everybody(page)
+        kept = await page.evaluate(
+            "new Promise(done => { indexedDB.open('croupier').onsuccess = ({target}) => {"
+            "target.result.transaction('answers').objectStore('answers').count().onsuccess ="
+            "({target}) => done(target.result) } })"
+        )
+    assert kept == 0
+    assert set(here.called) == {"GetRound"}
+    await here.at.operator.withdraw(terms.round_id)
+
+
+async def test_a_persons_own_limit_is_kept_to(here: Place) -> None:
+    """By the form; and by the transaction that stores an answer, where another tab has answered another round since."""
+    terms, other = [await opened(here) for _ in range(2)]
+    async with here.person() as context:
+        page = await visit(context, await here.invitation(terms))
+        await page.get_by_text("My own limit").click()
+        limit = page.get_by_label("The most that the ε of all answers from here may add up to.")
+        await limit.fill("none")
+        await page.get_by_role("button", name="Save").click()
+        await expect(page.get_by_text("must be a number greater than 0")).to_be_visible()
+        await limit.fill("0.7")
+        await page.get_by_role("button", name="Save").click()
+        await expect(page.get_by_role("radio", name="ε = 1")).to_be_disabled()
+        tab = await visit(context, f"{here.page_url}#round={other.round_id}")
+        await choose_and_send(page)
+        await expect(page.get_by_role("heading", name="Your answer is on its way")).to_be_visible()
+        await choose_and_send(tab)
+        await expect(tab.get_by_role("alert")).to_contain_text("so far ε = 0.5, limit 0.7. Nothing was sent.")
+        await tab.reload()
+        await expect(tab.get_by_role("radio", name="ε = 0.5")).to_be_disabled()
+        await expect(tab.get_by_text("adds up to ε = 0.5")).to_be_visible()
+        await tab.get_by_role("button", name="Randomize, seal and send").click()
+        await expect(tab.get_by_role("alert")).to_be_visible()
+    assert here.called.count("GetTickets") == 1
+    for one in (terms, other):
+        await here.at.operator.withdraw(one.round_id)
+
+
+async def test_another_invitation_does_not_answer_twice(here: Place) -> None:
+    terms = await opened(here)
+    async with here.person() as context:
+        page = await visit(context, await here.invitation(terms))
+        await choose_and_send(page)
+        await expect(page.get_by_role("heading", name="Your answer is on its way")).to_be_visible()
+        page = await visit(context, await here.invitation(terms))
+        await expect(page.get_by_role("heading", name="Someone has answered this question from here")).to_be_visible()
+        assert here.called.count("Submit") == 1
+        await page.get_by_role("button", name="I am another person").click()
+        await choose_and_send(page, "no")
+        await expect(page.get_by_role("heading", name="Your answer is on its way")).to_be_visible()
+    await counted(here, terms, 2)
+
+
+async def test_without_an_invitation_a_key_can_be_enrolled(here: Place) -> None:
+    terms = await opened(here)
+    async with here.person() as context:
+        page = await visit(context, here.page_url)
+        await choose_and_send(page)
+        await expect(page.get_by_role("heading", name="You need an invitation")).to_be_visible()
+        await is_for_everybody(page)
+        key = (await page.locator("code").inner_text()).replace(" ", "")
+        await enrol(here.at.inside.directory, [Enrolled(key)], here.at.inside.transport)
+        page = await visit(context, here.page_url)
+        await choose_and_send(page)
+        await expect(page.get_by_role("heading", name="Your answer is on its way")).to_be_visible()
+    await counted(here, terms, 1)
+
+
+async def test_what_the_page_cannot_answer_is_said(here: Place) -> None:
+    async with here.person() as context:
+        page = await visit(context, f"{here.page_url}#key=AAAA")
+        await expect(page.get_by_text("The link of your invitation is incomplete.")).to_be_visible()
+        page = await visit(context, here.page_url)
+        await expect(page.get_by_role("heading", name="No question is open")).to_be_visible()
+        terms = await opened(here, Question("noise", Laplace(0.0, 1.0)))
+        page = await visit(context, here.page_url)
+        await expect(page.get_by_role("heading", name="This question needs the program")).to_be_visible()
+        await is_for_everybody(page)
+        await here.at.operator.withdraw(terms.round_id)
+        terms = await opened(here)
+        link = await here.invitation(terms)
+        await here.at.submit(terms, people(BIT, 3, 1))
+        await here.at.finish(terms)
+        page = await visit(context, link)
+        await expect(page.get_by_role("heading", name="This question takes no more answers")).to_be_visible()
+
+
+async def test_the_page_answers_from_a_file_too(here: Place, tmp_path: Path) -> None:
+    terms = await opened(here)
+    _, _, fragment = (await here.invitation(terms)).partition("#")
+    async with here.person() as context:
+        page = await visit(context, here.page_url)
+        async with page.expect_download() as download:
+            await page.get_by_text("Who sees what, and whom you trust for what").click()
+            await page.get_by_role("link", name="Save this page as a file").click()
+        await (await download.value).save_as(file := tmp_path / "participate.html")
+        assert hashlib.sha256(file.read_bytes()).hexdigest() == page_hash()
+        page = await visit(context, f"{file.as_uri()}#{fragment}")
+        await expect(page.get_by_role("heading", name="Where is the deployment?")).to_be_visible()
+        await page.get_by_label("Address of the gateway").fill(here.url)
+        await page.get_by_role("button", name="Go on").click()
+        await expect(page.get_by_text("This page was opened from a file.")).to_be_attached()
+        await choose_and_send(page)
+        await expect(page.get_by_role("heading", name="Your answer is on its way")).to_be_visible()
+    await counted(here, terms, 1)
+
+
+async def test_an_answer_that_never_arrived_is_noticed(here: Place) -> None:
+    """A gateway that says ACCEPTED and passes nothing on is found out after the round."""
+    terms = await opened(here)
+
+    async def accept(_: bytes, __: PassOn) -> bytes:
+        return pb.SubmitResponse(codes=[pb.SUBMISSION_CODE_ACCEPTED]).SerializeToString()
+
+    async def say_nothing(_: bytes, __: PassOn) -> bytes:
+        return pb.SubmitResponse().SerializeToString()
+
+    async with here.person() as context:
+        page = await visit(context, await here.invitation(terms))
+        here.gateway.instead = {"Submit": say_nothing}
+        await choose_and_send(page)
+        await expect(page.get_by_role("heading", name="This page stops here")).to_be_visible()
+        await expect(page.get_by_text("Nothing was sent.")).to_have_count(0)  # it was, and to whom is not known
+        here.gateway.instead = {"Submit": accept}
+        await page.get_by_role("button", name="Try again").click()
+        await expect(page.get_by_role("heading", name="Your answer is on its way")).to_be_visible()
+        await counted(here, terms, 0)
+        await page.get_by_role("button", name="Look for the result").click()
+        await expect(page.get_by_text("Your answer was lost or replaced at shuffler-1 and shuffler-2.")).to_be_visible()

@@ -1,0 +1,193 @@
+"""The client inside the participants' page, under Node: golden vectors, and manifests that Python reads or refuses."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from croupier.client.thresholds import blanket_threshold, flip_threshold
+from croupier.deploy.page.participants import participant_page
+from croupier.protocol.errors import Refusal
+from croupier.protocol.identity import Identity, Kind
+from croupier.protocol.manifest import canonical, parse_terms
+from croupier.protocol.mechanisms import KaryResponse, Laplace, OneBit, RandomizedResponse
+from croupier.protocol.questions import Question
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.wordings import Wording
+from tests.support import make_kit
+
+WEB = Path(__file__).parents[2] / "web"
+PAGE = Path(__file__).parents[2] / "deploy" / "page" / "participate.html"
+NAMES = ("shuffler-1", "shuffler-2", "accountant", "analyzer")
+SIGNERS = {name: Identity(name, hashlib.sha256(name.encode()).digest()) for name in NAMES}
+MOOD = KaryResponse(3, ("a", "b", "c"))
+ASKED = Wording("en", "How?", "Title", "Help: x < 3", ("good", "so-so", "bad"))
+Change = Callable[[pb.Manifest], Any]
+
+FILE = Path(__file__).parents[1] / "vectors" / "client.json"
+
+
+def wording(**fields: Any) -> Change:
+    return lambda manifest: manifest.question.wordings[0].MergeFrom(pb.Wording(**fields))
+
+
+def field(name: str, value: Any) -> Change:
+    return lambda manifest: setattr(manifest, name, value)
+
+
+def grid(**fields: Any) -> Change:
+    return lambda manifest: manifest.budget_grid[1].MergeFrom(pb.LocalBudget(**fields))
+
+
+GOOD: dict[str, tuple[Question, str]] = {
+    "a bit": (Question("bit", RandomizedResponse()), ""),
+    "categories with names": (Question("mood", MOOD), ""),
+    "categories with captions": (Question("mood", MOOD, (ASKED, Wording("de-CH", "Wie?"))), ""),
+    "a number": (Question("hours", OneBit(-0.5, 24.0), (Wording("en", "How long?", unit="h", low="never"),)), ""),
+    "what needs a sampler": (Question("hours", Laplace(0.0, 1.0)), "NeedsProgram"),
+}
+BAD: dict[str, Change] = {
+    "another version": field("protocol_version", 2),
+    "an id that turns the writing": field("round_id", "a\u202eb"),
+    "no minimum": field("min_batch_size", 1),
+    "fewer at most than at least": field("max_batch_size", 1),
+    "no policy": field("short_batch_policy", 0),
+    "another policy": field("short_batch_policy", 7),
+    "no delta": field("delta", 0.0),
+    "too large a delta": field("delta", 0.2),
+    "too large an epsilon": field("epsilon_max", 21.0),
+    "merging without a size": field("merge_small_tiers", True),
+    "another suite": field("hpke_suite", "rot13"),
+    "a budget that is not a number": grid(epsilon=float("nan")),
+    "budgets in another order": grid(epsilon=0.4),
+    "a budget with a delta": grid(delta=1e-6),
+    "a budget with too large a limit": grid(epsilon_max=30.0),
+    "no budgets": lambda manifest: manifest.ClearField("budget_grid"),
+    "a key twice": lambda manifest: manifest.analyzer.MergeFrom(manifest.hops[0]),
+    "keys of another round": lambda manifest: setattr(manifest.hops[0], "round_id", "other"),
+    "no release key": lambda manifest: manifest.accountant.ClearField("release_public_key"),
+    "one ticket key": lambda manifest: setattr(
+        manifest.accountant, "report_ticket_key", manifest.accountant.parameter_ticket_key
+    ),
+    "a collector's key that is a key of the round": lambda manifest: setattr(
+        manifest, "collector_public_key", manifest.hops[0].public_key
+    ),
+    "an unknown field in the question": lambda manifest: manifest.question.MergeFromString(bytes.fromhex("a00601")),
+    "an unknown field in a key": lambda manifest: manifest.hops[1].MergeFromString(bytes.fromhex("a00601")),
+    "no question": lambda manifest: manifest.ClearField("question"),
+    "a name with a space": lambda manifest: setattr(manifest.question, "name", "a b"),
+    "too many categories": lambda manifest: setattr(manifest.question.krr, "k", 40_000),
+    "other labels": lambda manifest: manifest.question.krr.labels.append("d"),
+    "the same label twice": lambda manifest: manifest.question.krr.labels.__setitem__(0, "b"),
+    "a label that hides": lambda manifest: manifest.question.krr.labels.__setitem__(0, "b\u200b"),
+    "another caption": wording(choices=["more"]),
+    "markup": wording(question="a<b>"),
+    "an entity": wording(help_text="a&lt;b"),
+    "a line break": wording(help_text="a\nb"),
+    "a long question": wording(question="é" * 501),
+    "a long help": wording(help_text="a" * 4001),
+    "a unit": wording(unit="kg"),
+    "not a language": wording(language="English!"),
+    "a language twice": lambda manifest: manifest.question.wordings.add(language="en", question="Again?"),
+    "no text": lambda manifest: manifest.question.wordings.add(language="fr"),
+}
+
+
+def signed(question: Question, change: Change | None = None, unknown: bytes = b"") -> pb.Signed:
+    manifest = make_kit(question=question).manifest
+    if change:
+        change(manifest)
+    payload = canonical(manifest) + unknown
+    return pb.Signed(payload=payload, signatures=[one.sign(Kind.MANIFEST, payload) for one in SIGNERS.values()])
+
+
+def deployment(**changes: Any) -> str:
+    roles = {name: "shuffler" if name.startswith("shuffler") else name for name in NAMES}
+    services = [
+        {"name": name, "role": roles[name], "identities": [SIGNERS[name].public_key.hex()], "retired": []}
+        for name in NAMES
+    ]
+    return json.dumps({"format": 1, "name": "local", "services": services, "privacy_limit": None} | changes)
+
+
+def is_refused(manifest: bytes) -> bool:
+    """Whether Python's client, and so every service, refuses a manifest."""
+    try:
+        parse_terms(manifest)
+    except Refusal:
+        return True
+    return False
+
+
+def manifests() -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = [
+        {"what": what, "manifest": signed(question), "accepted": otherwise or True}
+        for what, (question, otherwise) in GOOD.items()
+    ]
+    question, _ = GOOD["categories with captions"]
+    for what, change in BAD.items():
+        document = signed(question, change)
+        assert is_refused(document.payload), what
+        found.append({"what": what, "manifest": document, "accepted": "Distrust"})
+    unknown = signed(question, unknown=bytes.fromhex("a00601"))
+    found.append({"what": "a field that nobody knows", "manifest": unknown, "accepted": "Distrust"})
+    return [one | {"manifest": one["manifest"].SerializeToString().hex(), "deployment": deployment()} for one in found]
+
+
+def test_the_page_computes_what_python_computes(tmp_path: Path) -> None:
+    """Thresholds bit by bit, layers, tickets, signatures, inclusion; and it refuses what Python refuses."""
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("no Node: install the package 'nodejs'")
+    source = random.Random(7)
+    drawn = [(10 ** source.uniform(-8.9, 1.3), source.choice((2, 3, 32768))) for _ in range(300)]
+    positions = [(source.uniform(-5, 7), -5.0, 7.0) for _ in range(50)] + [(5e-324, 0.0, 1e308), (0.1, -0.1, 0.3)]
+    exact = [(Fraction(x) - Fraction(low)) / (Fraction(high) - Fraction(low)) for x, low, high in positions]
+    vectors = json.loads(FILE.read_text()) | {
+        "more_thresholds": [
+            {"epsilon": e, "k": k, "blanket": str(blanket_threshold(e, k)), "flip": str(flip_threshold(e))}
+            for e, k in drawn
+        ],
+        "positions": [
+            {"value": x, "low": low, "high": high, "numerator": str(one.numerator), "denominator": str(one.denominator)}
+            for (x, low, high), one in zip(positions, exact, strict=True)
+        ],
+        "manifests": manifests(),
+    }
+    (file := tmp_path / "vectors.json").write_text(json.dumps(vectors))
+    program = Path(__file__).parent / "vectors.mjs"
+    done = subprocess.run([node, program, PAGE, file], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["two-hops: ok", "one-hop-token: ok", "page: ok"]
+
+
+def test_the_page_is_built_from_its_sources() -> None:
+    """`make web` builds it; without Node this at least shows that nobody has forgotten to."""
+    files = [WEB / "build.mjs", WEB / "package-lock.json", WEB / "tsconfig.json"]
+    files += sorted(file for file in (WEB / "src").rglob("*") if file.is_file())
+    whole = hashlib.sha256()
+    for file in files:
+        line = f"{file.relative_to(WEB).as_posix()} {hashlib.sha256(file.read_bytes()).hexdigest()}\n"
+        whole.update(line.encode())
+    assert re.findall(rb"<!-- sources: (\w+) -->", participant_page()) == [whole.hexdigest().encode()]
+
+
+def test_the_page_needs_nothing_from_anywhere_else() -> None:
+    page = participant_page().decode()
+    head, _, script = page.partition('<script type="module">')
+    assert re.findall(r"(?:src|href)=\"(?!data:|#)", head) == []
+    assert re.findall(r"\beval\(|new Function\(|innerHTML|document\.write|importScripts", script) == []
+    texts = [json.loads(file.read_text()) for file in (WEB / "src" / "locales").iterdir()]
+    assert [set(one) ^ set(texts[0]) for one in texts] == [set()] * 2
+    placeholders = [{name: sorted(re.findall(r"{(\w+)}", said)) for name, said in one.items()} for one in texts]
+    assert placeholders[0] == placeholders[1]

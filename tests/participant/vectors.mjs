@@ -1,0 +1,143 @@
+// Checks the client inside the participant's page against the golden vectors: node vectors.mjs PAGE VECTORS
+import assert from "node:assert/strict";
+import {readFileSync} from "node:fs";
+
+const [page, file] = process.argv.slice(2);
+const [, script] = /<script type="module">([^]*?)<\/script>/.exec(readFileSync(page, "utf8"));
+const client = await import(`data:text/javascript;base64,${Buffer.from(script).toString("base64")}`);
+const {answering, bytes, deployments, manifests, messages, outboxes, randomizers, results, rounds} = client;
+const {fromHex, hex, concat} = bytes;
+const vectors = JSON.parse(readFileSync(file, "utf8"));
+const encoded = (document) => new TextEncoder().encode(JSON.stringify(document));
+const read = (schema, text) => client.fromBinary(schema, fromHex(text));
+
+for (const {epsilon, k, blanket, flip} of [...vectors.thresholds, ...vectors.more_thresholds]) {
+  assert.equal(String(randomizers.blanketThreshold(epsilon, k)), blanket);
+  if (k === 2) assert.equal(String(randomizers.flipThreshold(epsilon)), flip);
+}
+
+/** Returns draws that are given one after the other. */
+const draws = (...values) => () => BigInt(values.shift());
+const bit = {kind: "rr", choices: 2};
+const mood = {kind: "krr", choices: 3, labels: ["a", "b", "c"]};
+const range = {kind: "onebit", choices: 0, low: -0.1, high: 0.3};
+const flip = randomizers.flipThreshold(1);
+const blanket = randomizers.blanketThreshold(1, 3);
+assert.equal(randomizers.randomize(bit, 1, 1, draws(flip - 1n)), 0);
+assert.equal(randomizers.randomize(bit, 1, 1, draws(flip)), 1);
+assert.equal(randomizers.randomize(mood, 2, 1, draws(blanket)), 2);
+assert.equal(randomizers.randomize(mood, 2, 1, draws(blanket - 1n, 2n ** 64n - 1n, 4n)), 1); // the last draw is drawn again
+for (const {value, low, high, numerator, denominator} of vectors.positions) {
+  const {over, under} = randomizers.positionOf(value, low, high);
+  assert.equal(over * BigInt(denominator), under * BigInt(numerator));
+}
+const never = 2n ** 64n - 1n; // does not flip
+assert.equal(randomizers.randomize(range, 0.3, 1, draws(never, never)), 1);
+assert.equal(randomizers.randomize(range, -0.1, 1, draws(0n, never)), 0);
+for (const [asked, value] of [[bit, 2], [mood, 3], [mood, 0.5], [range, 0.4], [range, NaN]]) {
+  assert.throws(() => randomizers.randomize(asked, value, 1), {name: "Distrust"});
+}
+const many = Array.from({length: 20000}, () => randomizers.randomize(mood, 0, 1));
+const share = many.filter((one) => one === 0).length / many.length;
+assert.ok(Math.abs(share - randomizers.probabilities(mood, 0, 1)[0]) < 0.02, `the share of the truth is ${share}`);
+const before = (valid_until, compromised = false) => ({identity: "aa".repeat(32), valid_until, compromised});
+const keys = (retired, time) => deployments.believed({identities: ["bb".repeat(32)], retired: [retired]}, time).length;
+assert.deepEqual([keys(before(100), 160), keys(before(100), 161), keys(before(100), undefined)], [2, 1, 1]);
+assert.deepEqual([keys(before(null), undefined), keys(before(null, true), 1)], [2, 1]);
+assert.equal(outboxes.decimalSum([0.1, 0.1, 0.1]), 0.3);
+assert.equal(outboxes.decimalSum([1e-7, 2.5, 20]), 22.5000001);
+
+for (const one of vectors.cases) {
+  const roles = (name) => (name.startsWith("shuffler") ? "shuffler" : name);
+  const services = Object.entries(one.identities).map(([name, identity]) => ({
+    ...{name, role: roles(name), identities: [identity], retired: []},
+  }));
+  const document = {format: 1, name: "vectors", services, privacy_limit: null};
+  const deployment = deployments.readDeployment(encoded(document));
+  const signed = read(messages.SignedSchema, one.manifest);
+  const terms = manifests.readManifest(signed, deployment, one.name);
+  const round = new rounds.Round(terms);
+  assert.equal(hex(terms.hash), one.manifest_hash);
+
+  const places = {253: "accountant", 254: "release", 255: "analyzer"};
+  terms.manifest.hops.forEach((hop, at) => (places[at + 1] = hop.service));
+  const ours = [...round.release, ...round.report, ...round.parameter, ...round.joint];
+  assert.equal(ours.length, one.layers.length);
+  for (const {lane, hop, info, plaintext, sealed} of one.layers) {
+    const number = messages.Lane[lane.replace("LANE_", "")];
+    const layer = ours.find((other) => other.lane === number && other.hop === hop);
+    assert.equal(hex(layer.info), info);
+    const recipientKey = await round.suite.kem.deserializePrivateKey(fromHex(one.random[`key of ${places[hop]}`]));
+    const enc = fromHex(sealed).slice(0, 32);
+    const opened = await round.suite.open({recipientKey, enc, info: layer.info}, fromHex(sealed).slice(32));
+    assert.equal(hex(new Uint8Array(opened)), plaintext);
+  }
+
+  const order = 2n ** 252n + 27742317777372353535851937790883648493n;
+  const blinds = one.tickets.map((given, at) => {
+    const drawn = fromHex(one.random[`blind ${at + 2}`]).reverse();
+    const scalar = (BigInt(`0x${hex(drawn)}`) % (order - 1n)) + 1n;
+    return fromHex(scalar.toString(16).padStart(64, "0")).reverse();
+  });
+  one.tickets.forEach((given, at) => {
+    const blinded = {message: fromHex(given.message), blind: blinds[at], blinded: fromHex(given.blinded)};
+    assert.equal(hex(rounds.ticket(blinded, fromHex(given.evaluated), fromHex(given.key))), given.ticket);
+    for (const place of [3, 40, 70]) {
+      const wrong = fromHex(given.evaluated);
+      wrong[place] ^= 1;
+      assert.throws(() => rounds.ticket(blinded, wrong, fromHex(given.key)), {name: "Distrust"});
+    }
+  });
+
+  if (!one.random.token) {
+    const key = fromHex(one.random["client key"]);
+    for (const [field, purpose] of [["request", "tickets"], ["submission", "submit"]]) {
+      const theirs = read(messages.SubmissionSchema, one[field]);
+      assert.equal(hex(round.sign(purpose, theirs.envelope, key)), one[field]);
+    }
+    const prepared = await round.prepare(randomizers.encodeReport(1), 1, key);
+    assert.equal(prepared.sealed.length, 56);
+    assert.equal(hex(prepared.record).slice(0, 32), one.budget.record.slice(0, 32));
+  }
+
+  const certificate = read(messages.SignedSchema, one.certificate);
+  const stated = client.fromBinary(messages.CertificateSchema, certificate.payload);
+  assert.equal(results.certifiedChain(stated, terms, deployment)[0].length, terms.manifest.hops.length);
+  const pages = {
+    call: async (_, {hop, lane, offset}) => {
+      const whole = fromHex(one.lists[`${hop} LANE_${messages.Lane[lane]}`]);
+      return {hashes: whole.slice(32 * Number(offset), 32 * Number(offset) + 64)};
+    },
+  };
+  const own = one.inclusion.map((pair) => pair.map(fromHex));
+  assert.deepEqual(await results.missingAt(pages, stated, terms, deployment, own), []);
+  const lost = own.map(([report], at) => [report, at === 0 ? new Uint8Array(32) : own[at][1]]);
+  assert.deepEqual(await results.missingAt(pages, stated, terms, deployment, lost), [terms.manifest.hops[0].service]);
+  stated.batchDigest = new Uint8Array(32);
+  assert.throws(() => results.certifiedChain(stated, terms, deployment), {name: "Distrust"});
+
+  // What is not as it should be is refused: keys, names, order, signatures, fields.
+  const refused = (changed, what = signed) =>
+    assert.throws(() => manifests.readManifest(what, deployments.readDeployment(encoded({...document, ...changed}))), {name: "Distrust"});
+  refused({name: "other"});
+  refused({privacy_limit: {total_epsilon: 1, total_delta: 1e-5, max_rounds: 0, fixed_terms: false}});
+  if (one.name === "two-hops") refused({services: [services[1], services[0], ...services.slice(2)]});
+  for (const identity of ["00".repeat(32), `01${"00".repeat(31)}`]) {
+    refused({services: services.map((each, at) => (at ? each : {...each, identities: [identity]}))});
+  }
+  refused({}, {...signed, signatures: signed.signatures.slice(1)});
+  refused({}, {...signed, signatures: [...signed.signatures, signed.signatures[0]]});
+  refused({}, {...signed, payload: concat(signed.payload, fromHex("f8070a"))}); // a field that nobody knows
+  assert.throws(() => manifests.readManifest(signed, deployment, "other"), {name: "Distrust"});
+  console.log(`${one.name}: ok`);
+}
+
+// Manifests that Python has made and signed: each is read or refused here as there.
+for (const {what, manifest, deployment, accepted} of vectors.manifests ?? []) {
+  const pinned = deployments.readDeployment(new TextEncoder().encode(deployment));
+  const attempt = () => manifests.readManifest(read(messages.SignedSchema, manifest), pinned);
+  if (accepted === true) assert.ok(attempt(), what);
+  else assert.throws(attempt, {name: accepted}, what);
+}
+assert.ok(answering.fetchRound);
+console.log("page: ok");

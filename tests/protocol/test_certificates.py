@@ -1,0 +1,267 @@
+"""The two written forms of a certificate: nothing is lost between them, and the published schema describes both."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+from typer.testing import CliRunner
+
+from croupier import Certificate, LaplaceMechanism, certify
+from croupier.accountant.mechanisms.record_gaussian import RecordGaussian
+from croupier.deploy.cli import app
+from croupier.protocol import certificates
+from croupier.protocol.certificates import certificate_json, json_schema, read_certificate
+from croupier.protocol.codes import Assumption, Method, Note, RefusalReason
+from croupier.protocol.statements import messages_of, state
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.show.published import publication_json
+from tests.support import BIT
+from tests.support import settings as round_settings
+from tests.support.rounds import people, table
+from tests.support.statements import codes, statements
+
+PUBLISHED = Path(certificates.__file__).with_name("certificate.schema.json")
+SCHEMA: dict[str, Any] = json.loads(PUBLISHED.read_text())
+VALID = Draft202012Validator(SCHEMA)
+
+NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
+COUNTS = st.integers(0, 2**64 - 1)
+WORDS = st.text(max_size=6)
+GRADES = st.sampled_from(["CERTIFIED", "ASYMPTOTIC", "HEURISTIC", "LOWER_BOUND"])
+MAYBE = st.none() | NUMBERS
+
+
+def stated(of: Any) -> st.SearchStrategy[list[pb.Statement]]:
+    return st.lists(statements(of), max_size=3).map(messages_of)
+
+
+TIERS = st.builds(
+    pb.Tier,
+    local_epsilon=NUMBERS,
+    local_delta=NUMBERS,
+    count=COUNTS,
+    epsilon=NUMBERS,
+    delta=NUMBERS,
+    up_to=st.booleans(),
+)
+BOUNDS = st.builds(
+    pb.ComparedBound,
+    name=WORDS,
+    epsilon=MAYBE,
+    grade=GRADES,
+    status=st.sampled_from(["valid", "refuted", "out of range", "not checked"]),
+    reference=WORDS,
+    notes=stated(Note),
+)
+DROPS = st.dictionaries(WORDS, COUNTS, max_size=2).map(
+    lambda found: [pb.Drop(reason=reason, count=count) for reason, count in found.items()]
+)
+SIGNED = st.builds(
+    pb.Signed,
+    payload=st.binary(max_size=9),
+    signatures=st.dictionaries(WORDS, st.binary(max_size=9), max_size=2).map(
+        lambda found: [pb.Signature(signer=signer, signature=signature) for signer, signature in found.items()]
+    ),
+)
+ATTACKS = st.none() | st.tuples(NUMBERS, NUMBERS, st.text(min_size=1, max_size=6))
+LIBRARY: dict[str, st.SearchStrategy[Any]] = {
+    "schema": st.just(1),
+    "epsilon": NUMBERS,
+    "delta": NUMBERS,
+    "grade": GRADES,
+    "method": stated(Method),
+    "assumptions": stated(Assumption),
+    "num_users": COUNTS,
+    "dishonest": COUNTS,
+    "numerical_slack": NUMBERS,
+    "tiers": st.lists(TIERS, max_size=3),
+    "everyone_else_colludes_epsilon": NUMBERS,
+    "everyone_else_colludes_delta": NUMBERS,
+    "everyone_else_colludes_method": stated(Method),
+    "everyone_else_colludes_assumptions": stated(Assumption),
+    "comparison": st.lists(BOUNDS, max_size=2),
+    "randomizer": WORDS,
+    "linkage": st.sampled_from(["separate", "stratified"]),
+    "rounds": COUNTS,
+}
+OF_A_ROUND: dict[str, st.SearchStrategy[Any]] = {
+    "epsilon": NUMBERS | st.just(math.inf),
+    "grade": GRADES | st.just(""),
+    "round_id": st.text(min_size=1, max_size=6),
+    "manifest_hash": st.binary(max_size=9),
+    "batch_digest": st.binary(max_size=9),
+    "granted": st.booleans(),
+    "refusals": stated(RefusalReason),
+    "num_tickets": COUNTS,
+    "num_reports": COUNTS,
+    "num_answers": st.none() | COUNTS,
+    "reports_digest": st.binary(max_size=9),
+    "report_drops": DROPS,
+    "budget_drops": DROPS,
+    "invalid_budgets": COUNTS,
+    "unknown_budgets": COUNTS,
+    "unknown_budget_epsilon": MAYBE,
+    "merged_below": st.integers(0, 2**32 - 1),
+    "commitments": st.lists(SIGNED, max_size=2),
+}
+
+
+@st.composite
+def messages(draw: st.DrawFn) -> pb.Certificate:
+    """A certificate with anything in any field, of a round or without one."""
+    fields = LIBRARY | (OF_A_ROUND if draw(st.booleans()) else {})
+    message = pb.Certificate(**{name: draw(values) for name, values in fields.items()})
+    if (attack := draw(ATTACKS)) is not None:
+        message.lower_bound_epsilon, message.lower_bound_delta, message.lower_bound_attack = attack
+    return message
+
+
+def test_every_field_of_the_message_is_drawn() -> None:
+    drawn = {*LIBRARY, *OF_A_ROUND, "lower_bound_epsilon", "lower_bound_delta", "lower_bound_attack"}
+    assert {field.name for field in pb.Certificate.DESCRIPTOR.fields} == drawn
+
+
+@settings(max_examples=150, deadline=None)
+@given(messages())
+def test_nothing_is_lost_between_message_and_json(message: pb.Certificate) -> None:
+    document = json.loads(json.dumps(certificate_json(message), allow_nan=False))
+    assert read_certificate(document) == message
+    VALID.validate(document)
+
+
+@pytest.mark.parametrize(
+    ("randomizer", "more"),
+    [
+        ("rr", {"dishonest": 2, "linkage": "stratified"}),
+        ("rr", {"rounds": 3, "compare_all": True}),
+        ("rr", {"delta": None, "epsilon": 0.3}),
+        ("krr(k=5)", {"attack": False}),
+        (LaplaceMechanism(lattice=20), {"compare_all": True}),
+        ("gaussian(d=2)", {}),
+        (RecordGaussian(dimension=3, records=5), {"rounds": 2}),
+        ("hemisphere(d=3)", {"adaptive_order": True}),
+    ],
+)
+def test_what_is_certified_is_read_back_from_both_forms(randomizer: Any, more: dict[str, Any]) -> None:
+    found = certify([(0.5, 30, 1e-6), (1.0, 20, 1e-6)], randomizer, **{"delta": 1e-3} | more)
+    sent = pb.Certificate.FromString(found.to_message().SerializeToString())
+    assert Certificate.from_message(sent) == found
+    for steps in (False, True):
+        document = json.loads(json.dumps(found.to_json(steps=steps), allow_nan=False))
+        assert Certificate.from_json(document) == found
+        VALID.validate(document)
+        assert all(tier.get("steps", []) for tier in document["tiers"]) == steps
+
+
+def test_the_published_schema_is_that_of_this_version() -> None:
+    assert json_schema() == SCHEMA, "run 'make protos'"
+    Draft202012Validator.check_schema(SCHEMA)
+
+
+def test_the_schema_refuses_what_the_reader_refuses() -> None:
+    document = certify({1.0: 50}, "rr", delta=1e-3).to_json()
+    (first, *others) = document["assumptions"]
+    for changed in (
+        {"schema": 2},
+        {"epsilon": "0.1"},
+        {"more": 1},
+        {"assumptions": [{**first, "code": "of-a-newer-version"}, *others]},
+        {"assumptions": [{**first, "parameters": {"rounds": 3}}, *others]},
+        {"assumptions": ["neighbouring data sets differ in the value of one user (replace-one)"]},
+        {"method": "exchange bound"},
+        {"method": document["assumptions"]},
+        {"tiers": [{**document["tiers"][0], "count": -1}]},
+    ):
+        assert not VALID.is_valid(document | changed), changed
+        with pytest.raises(ValueError, match=r"must be|newer one"):
+            Certificate.from_json(document | changed)
+
+
+def test_half_an_attack_is_not_read() -> None:
+    """Without its delta the attack would stand at delta 0."""
+    document = certify({1.0: 50}, "rr", delta=1e-3).to_json()
+    for name in ("epsilon", "delta", "attack"):
+        with pytest.raises(ValueError, match="epsilon, delta and attack must all be given, or all be null"):
+            Certificate.from_json({**document, "lower_bound": {**document["lower_bound"], name: None}})
+
+
+def test_a_certificate_of_an_earlier_version_keeps_its_numbers() -> None:
+    before = pb.Certificate(round_id="r", epsilon=0.5, delta=1e-6, grade="CERTIFIED", num_users=40, merged_below=3)
+    before.tiers.add(local_epsilon=1.0, count=40, epsilon=0.5)
+    before.comparison.add(name="GSPA Thm 2", epsilon=0.4, grade="ASYMPTOTIC")
+    before.lower_bound_epsilon, before.lower_bound_attack = 0.3, "an attack"
+    document = certificate_json(before)
+    VALID.validate(document)
+    assert (document["epsilon"], document["tiers"][0]["delta"], document["tiers"][0]["up_to"]) == (0.5, 1e-6, True)
+    assert codes(document["method"]) == [Method.PROVED_BY_EARLIER_VERSION]
+    assert codes(document["assumptions"]) == [Assumption.STATED_BY_EARLIER_VERSION]
+    assert codes(document["refusals"]) == [RefusalReason.REFUSED_BY_EARLIER_VERSION]
+    before.granted = True
+    assert certificate_json(before)["refusals"] == []
+    assert codes(publication_json(pb.Publication(), before)["notes"]) == [Note.NOTED_BY_EARLIER_VERSION]
+    with pytest.raises(ValueError, match="an earlier version of croupier has signed this certificate"):
+        Certificate.from_message(before)
+
+
+def test_other_versions_documents_are_refused_with_what_to_do() -> None:
+    document = certify({1.0: 50}, "rr", delta=1e-3).to_json()
+    earlier = {name: value for name, value in document.items() if name != "schema"}
+    with pytest.raises(ValueError, match="an earlier croupier has written the document; print it again"):
+        read_certificate(earlier)
+    with pytest.raises(ValueError, match="schema is 2; this croupier reads 1: install a newer one"):
+        read_certificate({**document, "schema": 2})
+    message = certify({1.0: 50}, "rr", delta=1e-3).to_message()
+    message.assumptions.add(code="of-a-newer-version")
+    with pytest.raises(ValueError, match="has a newer one written it"):
+        certificate_json(message)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("certify", "--delta", "1e-6", "--compare", "--explain"),
+        ("certify", "--epsilon", "0.5", "--randomizer", "krr(k=4)", "--dishonest", "3"),
+        ("plan", "--epsilon", "0.2", "--users", "2000"),
+        ("curve",),
+    ],
+    ids=lambda arguments: str(arguments[0]),
+)
+def test_what_commands_print_is_as_the_schema_says(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    budgets = tmp_path / "budgets.csv"
+    budgets.write_text("epsilon,count\n0.5,540\n1.0,90\n")
+    command, *options = arguments
+    file = [] if command == "plan" else [budgets]
+    where = ["--out", tmp_path / "curve.png"] if command == "curve" else []
+    done = CliRunner().invoke(app, [*map(str, (command, *file, *options, *where)), "--json"])
+    assert done.exit_code == 0, done.output
+    document = json.loads(done.stdout)
+    printed = document["points"] if command == "curve" else [document.get("certificate", document)]
+    for one in printed:
+        VALID.validate(one)
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_results_of_rounds_are_as_the_schema_says(tmp_path: Path) -> None:
+    async with table(tmp_path, 2) as at:
+        for epsilon_max, granted in ((4.0, True), (0.001, False)):
+            terms = await at.operator.open_round(round_settings(epsilon_max=epsilon_max))
+            await at.submit(terms, people(BIT, 40, seed=1))
+            publication, certificate = await at.finish(terms)
+            document = json.loads(json.dumps(publication_json(publication, certificate), allow_nan=False))
+            stated_in = document["certificate"]
+            VALID.validate(stated_in)
+            assert read_certificate(stated_in) == certificate
+            assert len(stated_in["commitments"]) == 4
+            assert (stated_in["granted"], bool(stated_in["refusals"])) == (granted, not granted)
+            if granted:
+                again = Certificate.from_json(stated_in)
+                assert Assumption.HONEST_ACCOUNTANT in codes(again.assumptions)
+                assert again.everyone_else_colludes.assumptions == (state(Assumption.EVERYONE_ELSE_DISHONEST),)

@@ -1,0 +1,110 @@
+"""A deployment behind a gateway that may be dishonest, and a browser with participants in it."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from axe_playwright_python.async_playwright import Axe
+from playwright.async_api import Browser, BrowserContext, Page, async_playwright, expect
+
+from croupier.deploy.gateway.server import make_gateway
+from croupier.deploy.listening import WebAddress
+from croupier.deploy.operator.invitations import invite
+from croupier.deploy.page.participants import PAGE_PATH
+from croupier.protocol.manifest import RoundTerms
+from tests.support.gateways import Tampering
+from tests.support.rounds import Table, table
+
+__all__ = ["Place", "is_for_everybody", "place"]
+
+LOOKS = [
+    ("light", 1200, None),
+    ("dark", 390, {"runOnly": ["color-contrast"]}),  # the other rules do not depend on the theme
+]
+expect.set_options(timeout=60_000)  # others may be using the machine; nothing waits this long unless it fails
+
+
+@dataclass
+class Place:
+    """A deployment, the gateway before it, and a browser."""
+
+    at: Table
+    gateway: Tampering
+    browser: Browser
+    url: str
+    directory: Path
+    made: int = 0
+    requested: list[str] = field(default_factory=list)
+
+    @property
+    def page_url(self) -> str:
+        return f"{self.url.rstrip('/')}{PAGE_PATH}"
+
+    @property
+    def called(self) -> list[str]:
+        """The methods that clients have called since this list was cleared."""
+        return [method for method, _ in self.gateway.seen]
+
+    async def invitation(self, terms: RoundTerms | None = None) -> str:
+        """Returns the link of one person."""
+        self.made += 1
+        file = self.directory / f"links-{self.made}.csv"
+        round_id = terms.round_id if terms else ""
+        transport = self.at.inside.transport
+        await invite(self.at.inside.directory, [f"person {self.made}"], file, self.url, round_id, transport)
+        return file.read_text().splitlines()[1].partition(",")[2]
+
+    @asynccontextmanager
+    async def person(self, **how: Any) -> AsyncIterator[BrowserContext]:
+        """Yields a browser's profile; no page in it may complain, ask a third party for anything, or set a cookie."""
+        context = await self.browser.new_context(**{"locale": "en-GB"} | how)
+        context.set_default_timeout(60_000)
+        said: list[str] = []
+
+        def watch(page: Page) -> None:
+            page.on("console", lambda message: said.append(message.text))
+            page.on("pageerror", lambda error: said.append(str(error)))
+            page.on("request", lambda request: self.requested.append(request.url))
+
+        context.on("page", watch)
+        yield context
+        assert await context.cookies() == []
+        await context.close()
+        assert [one for one in said if "Failed to load resource" not in one] == []
+        assert [url for url in self.requested if not url.startswith((self.url, "file:", "data:", "blob:"))] == []
+
+
+@asynccontextmanager
+async def place(directory: Path, hops: int = 2, origins: tuple[str, ...] = ()) -> AsyncIterator[Place]:
+    binary = shutil.which("chromium")
+    if binary is None:
+        pytest.skip("no browser: install the package 'chromium'")
+    async with table(directory, hops) as at, async_playwright() as playwright:
+        gateway = Tampering(at.inside.transport)
+        server = make_gateway(at.inside.directory, WebAddress(), origins, gateway.transport)
+        serving = asyncio.create_task(server.run_until_stopped())
+        browser = await playwright.chromium.launch(executable_path=binary)
+        yield Place(at, gateway, browser, server.url, directory)
+        await browser.close()
+        server.should_exit = True
+        await serving
+
+
+async def is_for_everybody(page: Page) -> None:
+    """Both themes, a screen and a phone: no rule of axe is violated, and nothing is wider than the screen."""
+    grounds = set()
+    for scheme, width, rules in LOOKS:
+        await page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        await page.set_viewport_size({"width": width, "height": 800})
+        found = await Axe().run(page, options=rules)
+        assert found.violations_count == 0, found.generate_report()
+        assert await page.evaluate("document.documentElement.scrollWidth") <= width
+        grounds.add(await page.evaluate("getComputedStyle(document.body).backgroundColor"))
+    assert len(grounds) == 2

@@ -1,0 +1,138 @@
+"""A sequential round with everything in this process: users who hold a point each, and a model that seeks the mean."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+import numpy as np
+from numpy.typing import NDArray
+
+from croupier.client.outbox import Outbox
+from croupier.client.sequential import Attendee, SequentialAnswers, answer_sequentially
+from croupier.client.submission import Participant, new_client_key
+from croupier.deploy.local.users import FleetReport, run_fleet
+from croupier.deploy.operator.rounds import Operator, RoundSettings
+from croupier.protocol.identity import sign_answer
+from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.mechanisms import Hemisphere, SequentialOrder, VectorTask
+from croupier.protocol.onion import Onion
+from croupier.protocol.questions import Question
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.runtime.workers import WorkerPool
+from tests.support import InProcess, Threads, in_memory, in_process
+
+DIMENSION = 3
+WAIT_S = 60.0
+
+
+@dataclass
+class Person:
+    """A point, and the models that the person was asked about."""
+
+    point: NDArray[np.float64]
+    max_local_epsilon: float
+    key: bytes = field(default_factory=new_client_key)
+    gradient: Callable[[bytes], NDArray[np.float64]] | None = None
+    asked: list[bytes] = field(default_factory=list)
+
+    @property
+    def attendee(self) -> Attendee:
+        return Attendee(self.key, self._gradient)
+
+    def _gradient(self, parameters: bytes) -> NDArray[np.float64]:
+        self.asked.append(parameters)
+        if self.gradient is not None:
+            return self.gradient(parameters)
+        return np.frombuffer(parameters, dtype="<f4").astype(np.float64) - self.point
+
+
+def num_present(shuffler: Any, round_id: str) -> int:
+    """Returns how many clients of a round hop 1 can ask at the moment."""
+    return sum(of == round_id for of, _ in shuffler.sequential.attendance._place)
+
+
+def people(count: int) -> dict[str, Person]:
+    return {f"user {index}": Person(np.array([1.0, 0.0, 0.0]), (2.0, 4.0)[index % 2]) for index in range(count)}
+
+
+def task(period_ms: int = 300, learning_rate: float = 0.01) -> Question:
+    parameters = np.zeros(DIMENSION, dtype="<f4").tobytes()
+    return Question(
+        "sequential",
+        Hemisphere(vector=VectorTask(DIMENSION, 1.0, "mean", parameters, SequentialOrder(period_ms, learning_rate))),
+    )
+
+
+def settings(question: Question, *, needed: int = 8, epsilon_max: float = 4.0) -> RoundSettings:
+    return RoundSettings(question, (2.0, 4.0), delta=1e-4, epsilon_max=epsilon_max, min_batch_size=needed)
+
+
+@dataclass
+class Table:
+    inside: InProcess
+    operator: Operator
+    channel: grpc.aio.Channel
+    accountant: grpc.aio.Channel
+    pool: WorkerPool
+    outbox: Outbox
+
+    async def gather(self, group: dict[str, Person], chosen: RoundSettings) -> RoundTerms:
+        """Opens a round, has everyone submit a budget, and closes admission."""
+        terms = await self.operator.open_round(chosen)
+        users = {name: Participant(None, one.max_local_epsilon, one.key) for name, one in group.items()}
+        assert (await self.submit(terms, users)).accepted == len(group)
+        await self.operator.close_round(terms.round_id)
+        return terms
+
+    async def submit(self, terms: RoundTerms, users: Mapping[str, Participant]) -> FleetReport:
+        return await run_fleet(
+            self.channel, self.accountant, terms, users, outbox=self.outbox, pool=self.pool, enrol=self.operator.enrol
+        )
+
+    async def take(self, terms: RoundTerms, group: dict[str, Person], **more: Any) -> SequentialAnswers:
+        attendees = {name: one.attendee for name, one in group.items()}
+        return await answer_sequentially(
+            self.channel, terms, self.operator.deployment, attendees, outbox=self.outbox, **more
+        )
+
+    async def result(self, terms: RoundTerms) -> tuple[pb.Publication, pb.Certificate]:
+        return await self.operator.result(terms.round_id, WAIT_S)
+
+
+def signed_answer(table: Table, terms: RoundTerms, name: str, report: Sequence[float]) -> bytes:
+    """Returns the answer that a user may give who does not follow the protocol: any report, signed."""
+    content = np.array(report, dtype="<f4").tobytes()
+    return Onion(terms).wrap_answer(sign_answer(terms.hash, content, table.outbox.answer_keys(terms.round_id)[name]))
+
+
+@asynccontextmanager
+async def laid(
+    directory: Path,
+    hops: int = 2,
+    more: str = "",
+    settings_of: Callable[[str], str] = lambda _: "",
+    *,
+    over_tls: bool = False,
+) -> AsyncIterator[Table]:
+    """over_tls: with sockets and worker processes, which most tests can do without."""
+    outbox, place = Outbox(directory / "outbox.db"), directory / "deployment"
+    pool = WorkerPool(1) if over_tls else Threads()
+    around = (
+        in_process(place, hops, more, settings_of, make_pool=lambda: WorkerPool(1))
+        if over_tls
+        else in_memory(place, hops, more, settings_of=settings_of)
+    )
+    async with (
+        around as inside,
+        inside.operator() as operator,
+        operator.client_channel() as channel,
+        operator.client_channel("accountant") as accountant,
+    ):
+        yield Table(inside, operator, channel, accountant, pool, outbox)
+    outbox.close()
+    pool.close()

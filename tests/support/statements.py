@@ -1,0 +1,41 @@
+"""Statements in any of their forms (the accountant's, the message, the JSON object), read by code and parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from hypothesis import strategies as st
+
+from croupier.protocol.codes import PARAMETERS, Code
+from croupier.protocol.statements import Statement, state
+from croupier.protocol.v1 import messages_pb2 as pb
+
+__all__ = ["codes", "parameters", "statements"]
+
+
+def codes(statements: Iterable[Any]) -> list[str]:
+    """Returns the codes, which compare equal to the members of `protocol.codes`."""
+    return [str(one["code"]) if isinstance(one, Mapping) else str(one.code) for one in statements]
+
+
+def parameters(statements: Iterable[Any], code: str) -> dict[str, Any]:
+    """Returns the parameters of the only statement with this code."""
+    (found,) = [one for one in statements if codes([one]) == [code]]
+    if isinstance(found, Statement):
+        return dict(found.parameters)
+    if isinstance(found, pb.Statement):
+        return {one.name: getattr(one, str(one.WhichOneof("value"))) for one in found.parameters}
+    return dict(found["parameters"])
+
+
+@st.composite
+def statements(draw: st.DrawFn, of: Iterable[Code]) -> Statement[Any]:
+    """Draws a statement with one of these codes and any values."""
+    code = draw(st.sampled_from(list(of)))
+    values: dict[type, st.SearchStrategy[Any]] = {
+        int: st.integers(0, 2**63 - 1),
+        float: st.floats(allow_nan=False, allow_infinity=False),
+        str: st.text(max_size=5),
+    }
+    return state(code, **{name: draw(values[kind]) for name, kind in PARAMETERS.get(code, {}).items()})

@@ -1,0 +1,24 @@
+"""Arrows between rooms that import-linter cannot see: a room that runs another one in a process of its own."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+BELOW_THE_COMMAND_LINE = (
+    *("protocol", "net", "runtime", "shuffler", "accountant", "analyzer", "show", "client", "training"),
+    *(f"deploy/{room}" for room in ("console", "gateway", "local", "node", "operator", "render")),
+)
+
+
+def test_no_room_below_the_command_line_starts_it() -> None:
+    """Reproduction: the demonstration started `croupier submit --csv` and read what it printed."""
+    found = [
+        f"{file.relative_to(ROOT)}:{node.lineno}"
+        for room in BELOW_THE_COMMAND_LINE
+        for file in (ROOT / room).rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and node.value == "croupier.deploy.cli"
+    ]
+    assert found == []

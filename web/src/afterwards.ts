@@ -1,0 +1,226 @@
+// After an answer: the receipt, the answers that were given from here, and the result with the answer's inclusion.
+import {hex} from "./bytes.js";
+import type {Gateway} from "./calls.js";
+import {termsOf} from "./answering.js";
+import type {Deployment} from "./deployment.js";
+import {captions} from "./form.js";
+import {type Certificate, Precision, type Publication, type Statement} from "./gen/protocol/v1/messages_pb.js";
+import type {Terms} from "./manifest.js";
+import {type Answer, type Outbox, type Settings, spent} from "./outbox.js";
+import {Refused} from "./refusals.js";
+import {fetchResult, missingAt} from "./results.js";
+import {asShown} from "./shown.js";
+import {bestWording, type Texts} from "./texts.js";
+import {bar, fingerprint, h, list} from "./view.js";
+
+export interface Here {
+  gateway: Gateway;
+  outbox: Outbox;
+  deployment: Deployment;
+  texts: Texts;
+  languages: string[];
+}
+
+/** Returns what a person keeps of an answer: enough to have it looked for, and nothing of what was answered. */
+function receiptFile(answer: Answer, terms: Terms): string {
+  const {roundId, deployment, clientKey, epsilon, at, inclusion = []} = answer;
+  const receipt = {
+    deployment,
+    round_id: roundId,
+    manifest_hash: hex(terms.hash),
+    client_key: clientKey,
+    local_epsilon: epsilon,
+    answered_at: new Date(at).toISOString(),
+    passed_on_by_hop: inclusion.map(([report, budget]) => ({report: hex(report), budget: hex(budget)})),
+  };
+  return JSON.stringify(receipt, null, 1);
+}
+
+function save(name: string, text: string): void {
+  const url = URL.createObjectURL(new Blob([text], {type: "application/json"}));
+  h("a", {href: url, download: name}).click();
+  setTimeout(() => URL.revokeObjectURL(url), 60_000);
+}
+
+export function receipt(here: Here, answer: Answer, before: boolean): HTMLElement {
+  const {texts, deployment} = here;
+  const terms = termsOf(answer, deployment);
+  const name = `receipt-${answer.roundId.replace(/[^A-Za-z0-9_-]/g, "_")}.json`;
+  return h(
+    "section",
+    {class: "card receipt"},
+    h("p", {class: "tick", "aria-hidden": "true"}, "✓"),
+    h("h1", {tabindex: -1}, texts.say(before ? "answered before" : "accepted")),
+    h("p", {class: "title", dir: "auto"}, answer.title),
+    h("p", {}, texts.say(before ? "answered before text" : "accepted text")),
+    h("p", {class: "quiet"}, texts.say("receipt later")),
+    h(
+      "details",
+      {},
+      h("summary", {}, texts.say("details")),
+      h(
+        "dl",
+        {},
+        ...pair(texts.say("round"), answer.roundId),
+        ...pair("ε", texts.number(answer.epsilon, 15)),
+        ...pair(texts.say("terms hash"), fingerprint(hex(terms.hash))),
+        ...pair(texts.say("your key"), fingerprint(answer.clientKey)),
+      ),
+    ),
+    h(
+      "div",
+      {class: "actions"},
+      h("button", {class: "plain", onclick: () => save(name, receiptFile(answer, terms))}, texts.say("save receipt")),
+    ),
+    outcome(here, answer),
+  );
+}
+
+const pair = (name: string, value: Node | string): HTMLElement[] => [h("dt", {}, name), h("dd", {}, value)];
+
+/** Returns a button that looks for the result, and the place where it is shown. */
+function outcome(here: Here, answer: Answer): HTMLElement {
+  const {texts} = here;
+  const shown = h("div", {role: "status"});
+  const button = h("button", {class: "plain", onclick: look}, texts.say("look"));
+  async function look(): Promise<void> {
+    button.disabled = true;
+    shown.replaceChildren(h("p", {}, texts.say("looking")));
+    try {
+      shown.replaceChildren(...(await found(here, answer)));
+      button.remove();
+    } catch (error) {
+      const early = error instanceof Refused && ["NOT_READY", "UNKNOWN_ROUND"].includes(error.code);
+      shown.replaceChildren(h("p", {}, early ? texts.say("not yet") : sentence(texts, error)));
+      button.disabled = false;
+    }
+  }
+  return h("div", {class: "outcome"}, shown, button);
+}
+
+async function found({gateway, deployment, texts, languages}: Here, answer: Answer): Promise<HTMLElement[]> {
+  const terms = termsOf(answer, deployment);
+  const {publication, certificate} = await fetchResult(gateway, terms, deployment);
+  const elements: HTMLElement[] = [h("h2", {}, texts.say("result"))];
+  if (!certificate.granted) {
+    elements.push(h("p", {}, texts.say("refused result")), list(certificate.refusals.map((one) => stated(one, texts))));
+  } else {
+    elements.push(estimates(publication, terms, texts, languages), certificateText(certificate, texts));
+  }
+  if (!answer.inclusion) return [...elements, h("p", {}, texts.say("no hashes"))];
+  const missing = await missingAt(gateway, certificate, terms, deployment, answer.inclusion);
+  const lost = h("p", {class: "problem"}, texts.say("not included", {hops: texts.list(missing)}));
+  return [...elements, missing.length ? lost : h("p", {class: "good"}, `✓ ${texts.say("included")}`)];
+}
+
+function estimates(publication: Publication, terms: Terms, texts: Texts, languages: string[]): HTMLElement {
+  const {values, sealedResult, confidenceLevel} = publication;
+  if (sealedResult.length || !values.length) return h("p", {}, texts.say("sealed result"));
+  const wording = bestWording(terms.question.wordings, languages);
+  const names = captions(terms, wording, texts);
+  const {asked} = terms;
+  const isNumber = asked.kind === "onebit";
+  const [low, high] = isNumber ? [asked.low, asked.high] : [0, 1];
+  const unit = isNumber && wording?.unit ? ` ${wording.unit}` : "";
+  const written = (value: number) => (isNumber ? `${texts.number(value, 4)}${unit}` : texts.percent(value));
+  const level = texts.percent(confidenceLevel);
+  const rows = values.map((value, at) => {
+    const nearest = value.projected ?? value.estimate;
+    const label = isNumber ? texts.say("mean") : texts.say("share of", {label: names[asked.kind === "rr" ? 1 : at] ?? ""});
+    const interval = value.confidenceInterval;
+    const range = interval && texts.say("interval", {level, low: written(interval.low), high: written(interval.high)});
+    const share = Math.min(1, Math.max(0, (nearest - low) / (high - low)));
+    return h(
+      "li",
+      {},
+      h("span", {class: "what", dir: "auto"}, label),
+      h("span", {class: "chance"}, written(nearest)),
+      bar(share),
+      range ? h("span", {class: "quiet"}, range) : undefined,
+    );
+  });
+  const noisy = [Precision.COVERS_RANGE, Precision.HIDES_SHARES].includes(publication.precision);
+  const told = noisy ? h("p", {class: "notice"}, texts.say("too noisy")) : undefined;
+  return h("div", {}, h("ul", {class: "chances"}, ...rows), told);
+}
+
+/** Returns what a certificate states with a code, in the words of the page; a code that it does not know, as it is. */
+function stated(statement: Statement, texts: Texts): string {
+  const values = statement.parameters.map(({name, value}): [string, string] => {
+    if (value.case === "text") return [name, asShown(value.value)];
+    const number = Number(value.value ?? 0);
+    return [name, number > 0 && number < 1e-3 ? texts.tiny(number) : texts.number(number)];
+  });
+  if (texts.has(statement.code)) return texts.say(statement.code, Object.fromEntries(values));
+  const shown = values.map(([name, value]) => `${asShown(name)}: ${value}`);
+  return texts.say("statement", {code: asShown(statement.code), values: texts.list(shown)});
+}
+
+function certificateText(certificate: Certificate, texts: Texts): HTMLElement {
+  const values = {
+    count: texts.number(Number(certificate.numUsers)),
+    epsilon: texts.epsilon(certificate.epsilon),
+    grade: asShown(certificate.grade),
+    delta: texts.tiny(certificate.delta),
+  };
+  return h(
+    "div",
+    {},
+    h("p", {}, texts.say("certificate", values)),
+    h("details", {}, h("summary", {}, texts.say("assumptions")), list(certificate.assumptions.map((one) => stated(one, texts)))),
+  );
+}
+
+/** Returns the sentence for an error; what a service has said is not shown, only its code. */
+export function sentence(texts: Texts, error: unknown): string {
+  if (error instanceof Refused) return texts.has(error.code) ? texts.say(error.code) : texts.say("OTHER", {code: error.code});
+  return texts.say("DISTRUST");
+}
+
+/** Returns the answers that were given from here, what they have spent, and the person's own limit. */
+export function history(here: Here, answers: Answer[], settings: Settings, without: string): HTMLElement {
+  const {texts, outbox, deployment} = here;
+  const said = h("p", {role: "status", class: "quiet"});
+  const input = h("input", {id: "limit", inputmode: "decimal", autocomplete: "off", value: settings.lifetimeEpsilon});
+  async function keep(event: Event): Promise<void> {
+    event.preventDefault();
+    const limit = input.value.trim() ? Number(input.value.trim().replace(",", ".")) : undefined;
+    if (limit !== undefined && !(Number.isFinite(limit) && limit > 0)) {
+      said.textContent = texts.say("limit wrong");
+      return;
+    }
+    await outbox.set(deployment.name, {lifetimeEpsilon: limit});
+    said.textContent = texts.say("limit saved");
+    input.dispatchEvent(new CustomEvent("limit", {bubbles: true}));
+  }
+  const items = answers
+    .filter((one) => one.id !== without)
+    .map((one) =>
+      h(
+        "li",
+        {},
+        h("span", {class: "what", dir: "auto"}, one.title),
+        h("span", {class: "quiet"}, `${texts.when(one.at)} · ε = ${texts.number(one.epsilon, 15)} · ${texts.say(`state ${one.state}`)}`),
+        one.state === "accepted" ? outcome(here, one) : undefined,
+      ),
+    );
+  return h(
+    "section",
+    {class: "history"},
+    items.length ? h("h2", {}, texts.say("my answers")) : undefined,
+    items.length ? h("ul", {class: "answers"}, ...items) : undefined,
+    answers.length ? h("p", {class: "quiet"}, texts.say("spent", {spent: texts.number(spent(answers), 15)})) : undefined,
+    h(
+      "details",
+      {},
+      h("summary", {}, texts.say("limit")),
+      h(
+        "form",
+        {class: "limit", novalidate: true, onsubmit: keep},
+        h("label", {for: "limit"}, texts.say("limit help")),
+        h("div", {class: "row"}, input, h("button", {class: "plain"}, texts.say("save"))),
+        said,
+      ),
+    ),
+  );
+}

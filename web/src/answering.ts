@@ -1,0 +1,134 @@
+// One person's answer to one round: randomized once, stored before it is sent, and the same bytes until it is accepted.
+import {create, fromBinary, toBinary} from "@bufbuild/protobuf";
+import {ed25519} from "@noble/curves/ed25519.js";
+
+import {type Bytes, copy, hex} from "./bytes.js";
+import type {Gateway} from "./calls.js";
+import type {Deployment} from "./deployment.js";
+import {decode} from "./documents.js";
+import {RoundState, type Signed, SignedSchema, SubmissionCode, SubmissionSchema} from "./gen/protocol/v1/messages_pb.js";
+import {readManifest, type Terms} from "./manifest.js";
+import {type Answer, answerId, type Outbox} from "./outbox.js";
+import {encodeReport, randomize} from "./randomize.js";
+import {check, Refused} from "./refusals.js";
+import {Round} from "./round.js";
+
+/** Steps of an answer, in order. */
+export type Step = "randomize" | "tickets" | "seal" | "send" | "accepted";
+
+/** The terms of a round that hop 1 has shown, the document they come from, and whether hop 1 says that it is open. */
+export interface Shown {
+  terms: Terms;
+  document: Bytes;
+  open: boolean;
+}
+
+export async function fetchRound(gateway: Gateway, deployment: Deployment, roundId = ""): Promise<Shown> {
+  const {manifest, state} = await gateway.call("GetRound", {roundId});
+  const terms = readManifest(manifest, deployment, roundId);
+  const document = copy(toBinary(SignedSchema, manifest ?? create(SignedSchema)));
+  return {terms, document, open: state === RoundState.OPEN};
+}
+
+/** Returns the terms of the round that a stored answer is for. */
+export function termsOf(answer: Answer, deployment: Deployment): Terms {
+  const document: Signed = decode("manifest", SignedSchema, answer.manifest);
+  return readManifest(document, deployment, answer.roundId);
+}
+
+/** Randomizes an answer and stores it; returns the one that this person stored for the round before, if there is one. */
+export async function begin(
+  outbox: Outbox,
+  shown: Shown,
+  title: string,
+  value: number,
+  epsilon: number,
+  privateKey: Bytes,
+  lifetimeEpsilon: number | undefined,
+  anotherPerson: boolean,
+): Promise<Answer> {
+  const {terms, document} = shown;
+  check(terms.budgets.includes(epsilon), "the budget is not one of the round");
+  const clientKey = hex(ed25519.getPublicKey(privateKey));
+  const {deployment} = terms.manifest;
+  const id = answerId(deployment, terms.roundId, clientKey);
+  const report = encodeReport(randomize(terms.asked, value, epsilon));
+  const prepared = {...(await new Round(terms).prepare(report, epsilon, privateKey)), privateKey};
+  const fresh: Answer = {
+    id,
+    deployment,
+    roundId: terms.roundId,
+    clientKey,
+    title,
+    manifest: document,
+    epsilon,
+    state: "prepared",
+    at: Date.now(),
+    prepared,
+  };
+  return outbox.begin(fresh, lifetimeEpsilon, anotherPerson);
+}
+
+/** Returns the one code of an answer, which must be one that the protocol has. */
+function onlyCode(codes: SubmissionCode[]): SubmissionCode {
+  const [code] = codes;
+  check(codes.length === 1 && code !== undefined && code !== 0 && code in SubmissionCode, "the service's answer has no code of the protocol");
+  return code;
+}
+
+const refusal = (code: SubmissionCode): Refused => new Refused(SubmissionCode[code]!, "the service refuses", false);
+
+/** Brings a stored answer as far as it comes, and returns it; the same bytes are sent, however often this is called. */
+export async function goOn(
+  gateway: Gateway,
+  outbox: Outbox,
+  deployment: Deployment,
+  stored: Answer,
+  step: (step: Step) => void,
+): Promise<Answer> {
+  let answer = stored;
+  if (answer.state === "prepared") answer = await sealWithTickets(gateway, outbox, deployment, answer, step);
+  if (answer.state === "sealed") {
+    step("send");
+    check(answer.submission !== undefined, "the sealed answer is more than 30 days old, and forgotten");
+    const submissions = [fromBinary(SubmissionSchema, answer.submission)];
+    const {codes} = await gateway.call("Submit", {roundId: answer.roundId, submissions});
+    const code = onlyCode(codes);
+    if (code !== SubmissionCode.ACCEPTED) throw refusal(code);
+    answer = await outbox.advance(answer.id, "sealed", ({submission: _, ...kept}) => ({...kept, state: "accepted"}));
+  }
+  step("accepted");
+  return answer;
+}
+
+async function sealWithTickets(
+  gateway: Gateway,
+  outbox: Outbox,
+  deployment: Deployment,
+  answer: Answer,
+  step: (step: Step) => void,
+): Promise<Answer> {
+  const {prepared} = answer;
+  check(prepared !== undefined, "the answer is more than 30 days old, and forgotten");
+  const round = new Round(termsOf(answer, deployment));
+  step("tickets");
+  const requests = [fromBinary(SubmissionSchema, prepared.request)];
+  const given = await gateway.call("GetTickets", {roundId: answer.roundId, requests});
+  const code = onlyCode(given.codes);
+  if (code !== SubmissionCode.ACCEPTED) {
+    await outbox.discard(answer);
+    throw refusal(code);
+  }
+  step("seal");
+  const {submission, inclusion} = await round.wrap(
+    prepared,
+    [given.reportEvaluations, given.parameterEvaluations],
+    prepared.privateKey,
+  );
+  return outbox.advance(answer.id, "prepared", ({prepared: _, ...kept}) => ({
+    ...kept,
+    state: "sealed",
+    submission,
+    inclusion,
+  }));
+}

@@ -1,0 +1,205 @@
+// The question as a form: the answers, the protection, and what will really be sent.
+import type {Wording} from "./gen/protocol/v1/messages_pb.js";
+import type {Deployment} from "./deployment.js";
+import type {Terms} from "./manifest.js";
+import {checkValue, probabilities, rightAtMost} from "./randomize.js";
+import type {Texts} from "./texts.js";
+import {releasedAtMost, trustDetails} from "./trust.js";
+import {bar, choice, foreign, h} from "./view.js";
+
+const MOST_CARDS = 12;
+const MOST_BARS = 8;
+
+export interface Given {
+  value: number;
+  epsilon: number;
+}
+
+interface Asking {
+  terms: Terms;
+  deployment: Deployment;
+  wording: Wording | undefined;
+  texts: Texts;
+  host: string;
+  /** The largest budget that the person's own limit leaves. */
+  leaves: number;
+  send: (given: Given) => void;
+  decline: () => void;
+}
+
+/** Returns the caption of each answer that can be chosen, or of the two ends of the range. */
+export function captions(terms: Terms, wording: Wording | undefined, texts: Texts): string[] {
+  const {asked} = terms;
+  if (asked.kind === "onebit") {
+    const unit = wording?.unit ? ` ${wording.unit}` : "";
+    const meant = (end: string | undefined) => (end ? ` (${end})` : "");
+    const [low, high] = [asked.low, asked.high].map((end) => `${texts.number(end)}${unit}`);
+    return [`${low}${meant(wording?.low)}`, `${high}${meant(wording?.high)}`];
+  }
+  if (wording?.choices.length) return wording.choices;
+  return asked.kind === "rr" ? [texts.say("no"), texts.say("yes")] : asked.labels;
+}
+
+export function questionHeading(terms: Terms, wording: Wording | undefined): HTMLElement {
+  const language = wording?.language;
+  return h(
+    "div",
+    {class: "asked"},
+    wording?.title ? foreign("p", language, wording.title, {class: "eyebrow"}) : undefined,
+    foreign("h1", language, wording?.question ?? terms.question.name, {tabindex: -1}),
+    wording?.helpText ? foreign("p", language, wording.helpText, {class: "help"}) : undefined,
+  );
+}
+
+export function questionForm(asking: Asking): HTMLElement {
+  const {terms, wording, texts} = asking;
+  const names = captions(terms, wording, texts);
+  const problem = h("p", {class: "problem", role: "alert", hidden: true});
+  const preview = h("div", {class: "preview", "aria-live": "polite"});
+  const promise = h("p", {});
+  const form: HTMLFormElement = h(
+    "form",
+    {autocomplete: "off", novalidate: true, onsubmit: submit, oninput: update},
+    answerField(asking, names),
+    budgetField(asking),
+    h("section", {class: "card"}, h("h2", {}, texts.say("what is sent")), preview),
+    problem,
+    h(
+      "div",
+      {class: "actions"},
+      h("button", {class: "primary"}, texts.say("send")),
+      h("button", {type: "button", class: "plain", onclick: asking.decline}, texts.say("decline")),
+    ),
+  );
+
+  function given(): Partial<Given> {
+    const data = new FormData(form);
+    const written = String(data.get("answer") ?? "").trim();
+    return {value: written ? Number(written) : undefined, epsilon: Number(data.get("epsilon")) || undefined};
+  }
+
+  function fits(value: number | undefined): value is number {
+    try {
+      checkValue(terms.asked, value ?? NaN);
+      return true;
+    } catch {
+      return false;
+    }
+  }
+
+  function update(): void {
+    const {value, epsilon} = given();
+    const alone = texts.atMost(rightAtMost(epsilon ?? terms.budgets.at(-1)!));
+    promise.textContent = texts.say("promise 2", {alone});
+    preview.replaceChildren(
+      ...(epsilon && fits(value)
+        ? previewOf(asking, names, value, epsilon)
+        : [h("p", {class: "quiet"}, texts.say("choose first"))]),
+    );
+  }
+
+  function submit(event: Event): void {
+    event.preventDefault();
+    const {value, epsilon} = given();
+    if (fits(value) && epsilon) return asking.send({value, epsilon});
+    const {asked} = terms;
+    const ends: Record<string, string> = asked.kind === "onebit" ? {low: texts.number(asked.low), high: texts.number(asked.high)} : {};
+    problem.textContent = texts.say(asked.kind === "onebit" ? "answer range" : "answer missing", ends);
+    problem.hidden = false;
+    form.querySelector<HTMLElement>("[name=answer]")?.focus();
+  }
+
+  update();
+  const alone = texts.atMost(rightAtMost(terms.budgets.at(-1)!));
+  return h(
+    "div",
+    {},
+    questionHeading(terms, wording),
+    h(
+      "section",
+      {class: "card promise"},
+      h("p", {}, texts.say("promise 1")),
+      promise,
+      trustDetails(terms, asking.deployment, texts, alone, asking.host),
+    ),
+    form,
+  );
+}
+
+function answerField({terms, wording, texts}: Asking, names: string[]): HTMLElement {
+  const legend = h("legend", {}, texts.say("your answer"));
+  const {asked} = terms;
+  const language = wording?.choices.length ? wording.language : undefined;
+  if (asked.kind === "onebit") {
+    const label = texts.say("number", {low: names[0]!, high: names[1]!});
+    const input = h("input", {id: "answer", name: "answer", inputmode: "decimal", type: "number", step: "any"});
+    return h("fieldset", {}, legend, h("label", {for: "answer", class: "number-label"}, label), input);
+  }
+  if (names.length > MOST_CARDS) {
+    const options = names.map((name, at) => foreign("option", language, name, {value: at}));
+    const first = h("option", {value: ""}, texts.say("choose"));
+    return h("fieldset", {}, legend, h("select", {name: "answer", "aria-label": texts.say("your answer")}, first, ...options));
+  }
+  // A bit is asked for as people ask: what it means to say yes comes first, unless the wording has captions of its own.
+  const order = asked.kind === "rr" && !wording?.choices.length ? [1, 0] : names.map((_, at) => at);
+  const cards = order.map((at) => choice("answer", String(at), {}, foreign("span", language, names[at]!)));
+  return h("fieldset", {}, legend, h("div", {class: "choices"}, ...cards));
+}
+
+function budgetField({terms, texts, leaves}: Asking): HTMLElement {
+  const last = terms.budgets.length - 1;
+  const cards = terms.budgets.map((epsilon, at) => {
+    const [alone, released] = [rightAtMost(epsilon), releasedAtMost(terms, epsilon)].map((one) => texts.atMost(one));
+    const name = alone === released ? "right at most" : "right at most released";
+    const over = epsilon > leaves;
+    const end = last > 0 && at === 0 ? texts.say("strongest") : last > 0 && at === last ? texts.say("weakest") : "";
+    return choice(
+      "epsilon",
+      String(epsilon),
+      {checked: at === 0 && !over, disabled: over},
+      h("strong", {}, `ε = ${texts.number(epsilon, 15)}`),
+      end ? h("span", {class: "tag"}, end) : undefined,
+      h("span", {class: "quiet"}, over ? texts.say("over your limit") : texts.say(name, {alone: alone!, released: released!})),
+    );
+  });
+  return h(
+    "fieldset",
+    {},
+    h("legend", {}, texts.say("protection")),
+    h("p", {class: "quiet"}, texts.say("protection help")),
+    h("div", {class: "choices budgets"}, ...cards),
+  );
+}
+
+function previewOf({terms, texts}: Asking, names: string[], value: number, epsilon: number): HTMLElement[] {
+  const chances = probabilities(terms.asked, value, epsilon);
+  const isNumber = terms.asked.kind === "onebit";
+  const all = names.map((_, at) => at);
+  const shown = names.length > MOST_BARS ? [value] : all;
+  const rows = shown.map((at) =>
+    h(
+      "li",
+      {class: !isNumber && at === value ? "true" : undefined},
+      h(
+        "span",
+        {class: "what"},
+        foreign("span", undefined, names[at]!),
+        !isNumber && at === value ? h("span", {class: "tag"}, texts.say("truth")) : undefined,
+      ),
+      h("span", {class: "chance"}, texts.percent(chances[at]!)),
+      bar(chances[at]!),
+    ),
+  );
+  const others = names.length - shown.length;
+  if (others) {
+    const each = chances[all.find((at) => at !== value)!]!;
+    const label = h("span", {class: "what"}, texts.say("each other", {count: texts.number(others)}));
+    rows.push(h("li", {}, label, h("span", {class: "chance"}, texts.percent(each)), bar(each)));
+  }
+  const told = isNumber ? "what is sent number" : "what is sent help";
+  return [
+    h("p", {class: "quiet"}, texts.say(told)),
+    h("ul", {class: "chances"}, ...rows),
+    ...(isNumber ? [] : [h("p", {}, texts.say("truth chance", {chance: texts.percent(chances[value]!)}))]),
+  ];
+}

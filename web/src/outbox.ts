@@ -1,0 +1,200 @@
+// What this browser keeps, in IndexedDB: answers before they are sent, what they have spent, and what was pinned.
+//
+// An answer is stored, and counted against the person's own limit, in one transaction, before anything of it leaves the
+// memory of the page. From then on the same bytes are sent, by whichever tab goes on with them.
+import {type Bytes, equal, hex} from "./bytes.js";
+import type {Prepared} from "./round.js";
+
+const KEPT_DAYS = 30;
+
+/** One answer to one round under one key. What was answered is not in it. */
+export interface Answer {
+  id: string;
+  deployment: string;
+  roundId: string;
+  clientKey: string;
+  title: string;
+  /** The signed manifest, serialised. */
+  manifest: Bytes;
+  epsilon: number;
+  state: "prepared" | "sealed" | "accepted";
+  at: number;
+  prepared?: Prepared & {privateKey: Bytes};
+  submission?: Bytes;
+  inclusion?: [Bytes, Bytes][];
+}
+
+/** What is known of a deployment here. */
+export interface Settings {
+  deployment: string;
+  fingerprint: string;
+  /** The gateway through which it was last reached. */
+  gateway?: string;
+  privateKey?: Bytes;
+  lifetimeEpsilon?: number;
+}
+
+/** The person's own limit does not allow another answer. */
+export class LimitExceeded extends Error {
+  constructor(
+    readonly spent: number,
+    readonly limit: number,
+  ) {
+    super("the person's own limit");
+  }
+}
+
+/** Someone has answered this round here under another key. */
+export class OtherPerson extends Error {}
+
+export const answerId = (deployment: string, roundId: string, clientKey: string): string =>
+  JSON.stringify([deployment, roundId, clientKey]);
+
+/** Adds decimals: a number means its shortest decimal form, so that three times 0.1 is 0.3 and no more. */
+export function decimalSum(values: number[]): number {
+  const parts = values.map((value) => {
+    const [, whole = "0", rest = "", exponent = "0"] = /^(\d+)(?:\.(\d+))?(?:e([+-]?\d+))?$/.exec(String(value)) ?? [];
+    return {digits: BigInt(whole + rest), exponent: Number(exponent) - rest.length};
+  });
+  const least = Math.min(0, ...parts.map((part) => part.exponent));
+  const sum = parts.reduce((total, part) => total + part.digits * 10n ** BigInt(part.exponent - least), 0n);
+  return Number(`${sum}e${least}`);
+}
+
+/** Returns what the rounds but one have spent; a person answers a round once, so of each round the most counts. */
+export function spent(answers: Answer[], without = ""): number {
+  const most = new Map<string, number>();
+  for (const {roundId, epsilon} of answers) {
+    if (roundId !== without) most.set(roundId, Math.max(most.get(roundId) ?? 0, epsilon));
+  }
+  return decimalSum([...most.values()]);
+}
+
+function done<Value>(request: IDBRequest<Value>): Promise<Value> {
+  return new Promise((resolve, reject) => {
+    request.onsuccess = () => resolve(request.result);
+    request.onerror = () => reject(request.error);
+  });
+}
+
+export class Outbox {
+  private constructor(private readonly db: IDBDatabase) {}
+
+  static async open(name = "croupier"): Promise<Outbox> {
+    const request = indexedDB.open(name, 1);
+    request.onupgradeneeded = () => {
+      request.result.createObjectStore("answers", {keyPath: "id"});
+      request.result.createObjectStore("settings", {keyPath: "deployment"});
+    };
+    const outbox = new Outbox(await done(request));
+    await outbox.forgetOld(Date.now() - KEPT_DAYS * 86_400_000);
+    return outbox;
+  }
+
+  /** Runs one transaction, and returns when it is on the disk. What `work` throws undoes it. */
+  private async alone<Value>(name: string, work: (store: IDBObjectStore) => Promise<Value>): Promise<Value> {
+    const transaction = this.db.transaction(name, "readwrite", {durability: "strict"});
+    const written = new Promise<void>((resolve, reject) => {
+      transaction.oncomplete = () => resolve();
+      transaction.onabort = () => reject(transaction.error ?? new Error("the browser could not store the answer"));
+    });
+    try {
+      const value = await work(transaction.objectStore(name));
+      await written;
+      return value;
+    } catch (error) {
+      written.catch(() => undefined);
+      try {
+        transaction.abort();
+      } catch {
+        // it has ended already
+      }
+      throw error;
+    }
+  }
+
+  private read(name: string): IDBObjectStore {
+    return this.db.transaction(name).objectStore(name);
+  }
+
+  /** Returns the answers of a deployment, newest first. */
+  async answers(deployment: string): Promise<Answer[]> {
+    const all: Answer[] = await done(this.read("answers").getAll());
+    return all.filter((one) => one.deployment === deployment).sort((a, b) => b.at - a.at);
+  }
+
+  /** Stores an answer and counts it, or returns the one that this person has stored for the round before. */
+  async begin(fresh: Answer, lifetimeEpsilon: number | undefined, anotherPerson: boolean): Promise<Answer> {
+    return this.alone("answers", async (store) => {
+      const all: Answer[] = await done(store.getAll());
+      const here = all.filter((one) => one.deployment === fresh.deployment);
+      const same = here.find((one) => one.id === fresh.id);
+      if (same) return same;
+      if (!anotherPerson && here.some((one) => one.roundId === fresh.roundId)) throw new OtherPerson();
+      if (lifetimeEpsilon !== undefined && spent([...here, fresh]) > lifetimeEpsilon) {
+        throw new LimitExceeded(spent(here, fresh.roundId), lifetimeEpsilon);
+      }
+      await done(store.add(fresh));
+      void navigator.storage?.persist?.().catch(() => false); // asks the browser not to delete it when space is short
+      return fresh;
+    });
+  }
+
+  /** Changes an answer that is in one of these states, and returns it as it then is; another tab may have been first. */
+  async advance(id: string, from: Answer["state"], change: (answer: Answer) => Answer): Promise<Answer> {
+    return this.alone("answers", async (store) => {
+      const stored: Answer | undefined = await done(store.get(id));
+      if (!stored) throw new Error("the answer is no longer stored here");
+      if (stored.state !== from) return stored;
+      const changed = change(stored);
+      await done(store.put(changed));
+      return changed;
+    });
+  }
+
+  /** Discards an answer of which nothing has been sent but blinded messages, which were refused. */
+  async discard(answer: Answer): Promise<void> {
+    await this.alone("answers", async (store) => {
+      const stored: Answer | undefined = await done(store.get(answer.id));
+      const same = stored?.prepared && answer.prepared && equal(stored.prepared.request, answer.prepared.request);
+      if (stored?.state === "prepared" && same) await done(store.delete(answer.id));
+    });
+  }
+
+  async settings(deployment: string): Promise<Settings | undefined> {
+    return done(this.read("settings").get(deployment));
+  }
+
+  /** Returns the fingerprints of other deployments that this one would replace: of the same name, or at the same address. */
+  async replaced(deployment: string, fingerprint: string, gateway: string): Promise<string[]> {
+    const all: Settings[] = await done(this.read("settings").getAll());
+    const same = all.filter((one) => one.deployment === deployment || one.gateway === gateway);
+    return same.map((one) => one.fingerprint).filter((known) => known && known !== fingerprint);
+  }
+
+  /** Changes the settings of a deployment. */
+  async set(deployment: string, changes: Partial<Settings>): Promise<Settings> {
+    return this.alone("settings", async (store) => {
+      const before: Settings = (await done(store.get(deployment))) ?? {deployment, fingerprint: ""};
+      const after = {...before, ...changes, deployment};
+      const others: Settings[] = changes.gateway ? await done(store.getAll()) : [];
+      for (const one of others) {
+        if (one.gateway === changes.gateway && one.deployment !== deployment) await done(store.put({...one, gateway: undefined}));
+      }
+      await done(store.put(after));
+      return after;
+    });
+  }
+
+  /** Forgets the bytes of old answers; that a round was answered, and with which budget, stays for ever. */
+  private async forgetOld(before: number): Promise<void> {
+    await this.alone("answers", async (store) => {
+      const all: Answer[] = await done(store.getAll());
+      for (const {prepared, submission, inclusion, ...kept} of all) {
+        if (kept.at < before && (prepared || submission || inclusion)) await done(store.put(kept));
+      }
+    });
+  }
+}
+
+export const keyName = (publicKey: Uint8Array): string => hex(publicKey);

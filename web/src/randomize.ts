@@ -1,0 +1,110 @@
+// The local randomizers, with exact integer thresholds: probabilities are never on the side of less privacy.
+import {asBigInt, type Bytes, randomBytes} from "./bytes.js";
+import type {Answerable} from "./manifest.js";
+import {check} from "./refusals.js";
+
+const WHOLE = 2n ** 64n;
+const BITS = 256n;
+type Draw = () => bigint;
+
+/** Returns 64 random bits of the operating system. */
+const systemDraw: Draw = () => asBigInt(randomBytes(8));
+
+/** Returns ceil(2^64 k / (e^epsilon + k - 1)). The series is cut off below e^epsilon, which makes it larger at most. */
+export function blanketThreshold(epsilon: number, k: number): bigint {
+  check(epsilon > 1e-9 && epsilon <= 20, "the budget is out of range");
+  const x = BigInt(epsilon * 2 ** 82) << (BITS - 82n); // exact for a double of at least 1e-9
+  let [term, sum] = [1n << BITS, 0n];
+  for (let n = 1n; term > 0n; n += 1n) {
+    sum += term;
+    term = (term * x) / (n << BITS);
+  }
+  const below = sum + (BigInt(k - 1) << BITS);
+  return ((BigInt(k) << (64n + BITS)) + below - 1n) / below;
+}
+
+export const flipThreshold = (epsilon: number): bigint => (blanketThreshold(epsilon, 2) + 1n) / 2n;
+
+/** A fraction of BigInts with a denominator > 0. */
+interface Fraction {
+  over: bigint;
+  under: bigint;
+}
+
+/** Returns a finite double as the fraction that it is. */
+function exactly(value: number): Fraction {
+  const view = new DataView(new ArrayBuffer(8));
+  view.setFloat64(0, value);
+  const bits = view.getBigUint64(0);
+  const exponent = Number((bits >> 52n) & 2047n);
+  const mantissa = (bits & (2n ** 52n - 1n)) | (exponent ? 2n ** 52n : 0n);
+  const signed = bits >> 63n ? -mantissa : mantissa;
+  const shift = (exponent || 1) - 1075;
+  return shift >= 0 ? {over: signed << BigInt(shift), under: 1n} : {over: signed, under: 1n << BigInt(-shift)};
+}
+
+const minus = (a: Fraction, b: Fraction): Fraction => ({
+  over: a.over * b.under - b.over * a.under,
+  under: a.under * b.under,
+});
+
+/** Returns where a number lies in its interval, 0 .. 1, exactly. */
+export function positionOf(value: number, low: number, high: number): Fraction {
+  const [part, whole] = [minus(exactly(value), exactly(low)), minus(exactly(high), exactly(low))];
+  return {over: part.over * whole.under, under: part.under * whole.over};
+}
+
+function randomizeBit(bit: number, epsilon: number, draw: Draw): number {
+  return draw() < flipThreshold(epsilon) ? 1 - bit : bit;
+}
+
+/** Returns a uniform category: draws beyond the largest multiple of k are drawn again. */
+function below(k: number, draw: Draw): number {
+  const most = WHOLE - (WHOLE % BigInt(k));
+  for (;;) {
+    const drawn = draw();
+    if (drawn < most) return Number(drawn % BigInt(k));
+  }
+}
+
+/** Checks an answer. */
+export function checkValue(asked: Answerable, value: number): void {
+  const fits =
+    asked.kind === "onebit"
+      ? value >= asked.low && value <= asked.high
+      : Number.isInteger(value) && value >= 0 && value < asked.choices;
+  check(fits, "the answer is out of range");
+}
+
+/** Returns one report; each call spends the budget once. */
+export function randomize(asked: Answerable, value: number, epsilon: number, draw: Draw = systemDraw): number {
+  checkValue(asked, value);
+  if (asked.kind === "rr") return randomizeBit(value, epsilon, draw);
+  if (asked.kind === "krr") return draw() < blanketThreshold(epsilon, asked.choices) ? below(asked.choices, draw) : value;
+  const {over, under} = positionOf(value, asked.low, asked.high);
+  return randomizeBit(draw() * under < over * WHOLE ? 1 : 0, epsilon, draw);
+}
+
+/** Returns a report as it travels: 8 bytes, big-endian. */
+export function encodeReport(report: number): Bytes {
+  const bytes = new Uint8Array(8);
+  new DataView(bytes.buffer).setBigInt64(0, BigInt(report));
+  return bytes;
+}
+
+/** Returns the probability of each report for an answer; of the numbers that were asked for, of the low and the high end. */
+export function probabilities(asked: Answerable, value: number, epsilon: number): number[] {
+  const share = (threshold: bigint) => Number(threshold) / Number(WHOLE);
+  if (asked.kind === "krr") {
+    const blanket = share(blanketThreshold(epsilon, asked.choices));
+    const each = blanket / asked.choices;
+    return Array.from({length: asked.choices}, (_, at) => each + (at === value ? 1 - blanket : 0));
+  }
+  const flip = share(flipThreshold(epsilon));
+  const one = asked.kind === "rr" ? value : (value - asked.low) / (asked.high - asked.low);
+  const high = one * (1 - flip) + (1 - one) * flip;
+  return [1 - high, high];
+}
+
+/** Returns how often someone who sees the report can be right about which of two answers it was made from, at most. */
+export const rightAtMost = (epsilon: number): number => 1 / (1 + Math.exp(-epsilon));

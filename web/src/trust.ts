@@ -1,0 +1,73 @@
+// What a person is promised, who sees what, and who has to be trusted for what.
+import {hex} from "./bytes.js";
+import {chain, type Deployment} from "./deployment.js";
+import type {Terms} from "./manifest.js";
+import {rightAtMost} from "./randomize.js";
+import type {Texts} from "./texts.js";
+import {fingerprint, h, list} from "./view.js";
+
+/** Returns how often someone is right at most if the round is released as promised: (e^epsilon + delta)/(e^epsilon + 1). */
+export function releasedAtMost({manifest}: Terms, epsilon: number): number {
+  const budget = manifest.budgetGrid.find((one) => one.epsilon === epsilon);
+  const limit = budget?.epsilonMax ?? manifest.epsilonMax;
+  const released = (1 + manifest.delta * Math.exp(-limit)) / (1 + Math.exp(-limit));
+  return Math.min(rightAtMost(epsilon), released);
+}
+
+function conditions({manifest}: Terms, texts: Texts): string[] {
+  const limits = manifest.budgetGrid.map((one) => one.epsilonMax ?? manifest.epsilonMax);
+  const deadline = Number(manifest.closeDeadlineUnixS);
+  return [
+    texts.say("at least", {least: texts.number(manifest.minBatchSize)}),
+    texts.say("at most epsilon", {limit: texts.epsilon(Math.max(...limits)), delta: texts.tiny(manifest.delta)}),
+    deadline ? texts.say("closes", {when: texts.when(deadline * 1000)}) : texts.say("closes by operator"),
+  ];
+}
+
+function sights(deployment: Deployment, texts: Texts): string[] {
+  const [first, ...others] = deployment.services.filter((one) => one.role === "shuffler").map((one) => one.name);
+  return [
+    texts.say("sees first", {first: first!}),
+    ...(others.length ? [texts.say("sees others", {others: texts.list(others)})] : []),
+    texts.say("sees accountant"),
+    texts.say("sees analyzer"),
+    texts.say("sees all"),
+  ];
+}
+
+/** Returns everything behind the two sentences. */
+export function trustDetails(
+  terms: Terms,
+  deployment: Deployment,
+  texts: Texts,
+  alone: string,
+  host: string,
+): HTMLDetailsElement {
+  const {dishonest} = terms.manifest;
+  const signers = texts.list(chain(deployment).map((one) => one.name));
+  const trusted = [
+    texts.say("trust own noise", {alone}),
+    dishonest ? texts.say("trust shuffle", {dishonest: texts.number(dishonest)}) : texts.say("trust shuffle nobody"),
+    host ? texts.say("trust page", {host}) : texts.say("trust file"),
+    texts.say("trust invitation"),
+    texts.say("trust words"),
+    texts.say("trust signed", {signers}),
+  ];
+  return h(
+    "details",
+    {class: "trust"},
+    h("summary", {}, texts.say("more")),
+    h("h2", {}, texts.say("when read")),
+    list(conditions(terms, texts)),
+    h("h2", {}, texts.say("who sees")),
+    list(sights(deployment, texts)),
+    h("h2", {}, texts.say("trust")),
+    list(trusted),
+    host ? h("p", {}, h("a", {href: "participate.html", download: "participate.html"}, texts.say("page file"))) : undefined,
+    h("h2", {}, texts.say("fingerprint")),
+    h("p", {}, fingerprint(deployment.fingerprint)),
+    h("h2", {}, texts.say("terms hash")),
+    h("p", {}, fingerprint(hex(terms.hash))),
+    h("p", {class: "quiet"}, `${texts.say("round")} ${terms.roundId}`),
+  );
+}
