@@ -175,7 +175,7 @@ def bench_stores(
             rows.append(row)
             write_json(out / "stores.json", {"rows": rows})  # what follows may be stopped
             note(
-                f"{row['store']}: {row['fill']['bodies_per_s']:,.0f} bodies a second; erased in {row['shred_s']:.2f} s"
+                f"{row['store']}: {row['fill']['bodies_per_s']:,.0f} bodies a second; erased in {row['erase_s']:.2f} s"
             )
 
         found = measure_stores(kinds_of(postgresql), int(bodies), out, say)

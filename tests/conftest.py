@@ -14,10 +14,14 @@ from pathlib import Path
 
 import grpc.aio
 import pytest
+from hypothesis import HealthCheck, settings
 
 from croupier.deploy.operator.keys import PORTS_VARIABLE
 from tests.support.postgresql import Server, postgresql_server
 from tests.support.virtual_time import VirtualTimeLoop
+
+settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])  # no test times itself
+settings.load_profile("house")
 
 _NO_SKIPS = "CROUPIER_NO_SKIPS"
 _PARTS, _FIRST_PORT, _PORTS_EACH = 16, 10_000, 1_400

@@ -90,7 +90,7 @@ class StoreRow(TypedDict):
     reading_bytes_per_s: float
     bytes_per_body: float
     forget_s: float
-    shred_s: float
+    erase_s: float
     longest_wait_s: float
     bytes_left: int
     log_bytes: int
@@ -188,7 +188,7 @@ async def _measure(kind: StoreKind, store: Store, file: Path | None, bodies: int
     forget_s = time.perf_counter() - started
     started = time.perf_counter()
     await _shred(store)
-    shred_s = time.perf_counter() - started
+    erase_s = time.perf_counter() - started
     erased.set()
     await meanwhile
     return {
@@ -201,7 +201,7 @@ async def _measure(kind: StoreKind, store: Store, file: Path | None, bodies: int
         "reading_bytes_per_s": reading_bytes_per_s,
         "bytes_per_body": bytes_per_body,
         "forget_s": forget_s,
-        "shred_s": shred_s,
+        "erase_s": erase_s,
         "longest_wait_s": max(waits),
         "bytes_left": await _database_bytes(store, file),
         "log_bytes": log_bytes,
@@ -284,7 +284,7 @@ def store_lines(document: StoresDocument) -> list[str]:
         line("bytes of the database a body", lambda row: f"{row['bytes_per_body']:,.0f}"),
         line("largest write-ahead log, MB", lambda row: f"{row['log_bytes'] / 1e6:.0f}" if row["log_bytes"] else ""),
         line("forget the round: seconds", lambda row: f"{row['forget_s']:.2f}"),
-        line("then erase it: seconds", lambda row: f"{row['shred_s']:.2f}"),
+        line("then erase it: seconds", lambda row: f"{row['erase_s']:.2f}"),
         line("longest that another commit waited meanwhile: seconds", lambda row: f"{row['longest_wait_s']:.2f}"),
         line("size of the database afterwards, MB", lambda row: f"{row['bytes_left'] / 1e6:,.0f}"),
     ]

@@ -67,7 +67,7 @@ async def work():
     await store.run("prepare", prepare)
     wrapped = await store.run("look", lambda tx: tx.connection.exec_driver_sql("SELECT * FROM round_keys").fetchall())
     print(next(value for value in wrapped[0] if isinstance(value, bytes) and value != b"public").hex(), flush=True)
-    await store.run("forget", lambda tx: tx.forget("r"))
+    await store.run("shred", lambda tx: tx.shred_round("r"))
     os.kill(os.getpid(), signal.SIGKILL)
 asyncio.run(work())
 """

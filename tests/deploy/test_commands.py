@@ -65,7 +65,8 @@ def test_the_names_of_commands_are_an_interface() -> None:
     assert set(command("experiment").commands) == {"all", "list", "run"}
     assert set(command("cluster").commands) == {"keys", "scheduler", "worker"}
     benches = {f"bench-{what}" for what in ("accountant", "cluster", "load", "report", "stores", "training")}
-    assert set(command("lab").commands) == {"tightness", "sgd-results", "capacity", "deployment-files"} | benches
+    others = {"tightness", "sgd-results", "capacity", "deployment-files", "concept-pictures"}
+    assert set(command("lab").commands) == others | benches
 
 
 def test_a_shell_completes_commands() -> None:
