@@ -7,10 +7,11 @@ from dataclasses import asdict, dataclass
 from enum import IntEnum
 
 from croupier.protocol.codes import Note
+from croupier.protocol.hop_noise import FakeLaw
 from croupier.protocol.statements import Statement, messages_of
 from croupier.protocol.v1 import messages_pb2 as pb
 
-__all__ = ["Clamping", "Estimate", "Intervals", "Merged", "Precision", "precision_of"]
+__all__ = ["Clamping", "Estimate", "Fakes", "Intervals", "Merged", "Precision", "precision_of"]
 
 Intervals = tuple[tuple[float, float], ...]
 
@@ -81,6 +82,42 @@ class Merged:
 
 
 @dataclass(frozen=True)
+class Fakes:
+    """The fake reports of all hops among the reports of a round with hop noise (protocol.hop_noise).
+
+    Attributes:
+        law: of each hop's fakes.
+        hops: how many hops added fakes.
+        total: how many fakes they added together, as their commitments state.
+    """
+
+    law: FakeLaw
+    hops: int
+    total: int
+
+    @property
+    def mean(self) -> float:
+        """The mean number of fakes of one value, given the total."""
+        return self.total / self.law.num_values
+
+    @property
+    def variance(self) -> float:
+        """The variance of the number of fakes of one value, given the total."""
+        known = 0.0 if self.law.is_paired else 1 / self.law.num_values
+        return self.hops * self.law.variance * (1 - known)
+
+    @property
+    def fourth_cumulant(self) -> float:
+        """The fourth cumulant of the number of fakes of one value, or more."""
+        return self.hops * self.law.fourth_cumulant
+
+    @property
+    def influence(self) -> float:
+        """By how many reports one dishonest hop can move a count by choosing its fakes, beyond its noise."""
+        return self.law.influence
+
+
+@dataclass(frozen=True)
 class Estimate:
     """Estimated numbers, one for a share or mean, k for a histogram; all tuples have that length.
 
@@ -96,6 +133,7 @@ class Estimate:
         clamping: what limits one report's influence; None where no report can be large.
         merging_bias: what merged tiers move a value by, at most; the confidence intervals allow for it.
         precision: whether the result can be used at all.
+        hop_influence: what one dishonest hop can move a value by with its fake reports, at most; 0 without hop noise.
     """
 
     values: tuple[float, ...]
@@ -110,6 +148,7 @@ class Estimate:
     categories: tuple[str, ...] = ()
     clamping: Clamping | None = None
     merging_bias: float = 0.0
+    hop_influence: float = 0.0
 
     def publish(self, publication: pb.Publication) -> None:
         """Writes the estimate into a publication."""

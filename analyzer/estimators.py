@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from croupier.analyzer.estimates import Clamping, Estimate, Intervals, Merged, Precision, precision_of
+from croupier.analyzer.estimates import Clamping, Estimate, Fakes, Intervals, Merged, Precision, precision_of
 from croupier.analyzer.intervals import SumLaw
 from croupier.analyzer.vectors import (
     VectorEstimate,
@@ -35,6 +35,7 @@ from croupier.analyzer.vectors import (
     longest_gaussian_report,
 )
 from croupier.protocol.codes import Note
+from croupier.protocol.hop_noise import num_report_values
 from croupier.protocol.mechanisms import (
     Gaussian,
     GaussianVector,
@@ -87,6 +88,15 @@ class Laws:
     totals: Floats
     participants: SumLaw
     population: SumLaw
+
+    def with_fakes(self, fakes: Fakes) -> Laws:
+        """Returns them for sums that include the fake reports of the hops."""
+        added = fakes.mean, fakes.variance, fakes.fourth_cumulant
+        return replace(
+            self,
+            participants=self.participants.with_noise(*added),
+            population=self.population.with_noise(*added),
+        )
 
     def widened(self, bias: float, variance: float) -> Laws:
         """Returns them with a bias and a variance of c that neither knows of."""
@@ -201,6 +211,7 @@ class Estimator(ABC, Generic[M]):
         confidence: float,
         least_epsilon: float,
         merged: Merged | None,
+        fakes: Fakes | None = None,
     ) -> Any:
         """See `estimate`."""
 
@@ -220,18 +231,22 @@ class _Scalar(Estimator[Scalar]):
         confidence: float,
         least_epsilon: float,
         merged: Merged | None,
+        fakes: Fakes | None = None,
     ) -> Estimate:
-        scaled, notes = tiers_of_reports(tiers, len(reports))
+        num_reports = len(reports) - (fakes.total if fakes is not None else 0)
+        scaled, notes = tiers_of_reports(tiers, num_reports)
         epsilons, counts = np.array(scaled, dtype=np.float64).T
         as_sent = np.asarray(reports, dtype=np.int64)
         found, clamping = self.clamped(mechanism, as_sent, epsilons, counts, least_epsilon)
         laws = self.laws(mechanism, found, epsilons, counts)
+        if fakes is not None:
+            laws = laws.with_fakes(fakes)
         (least, most), merging_bias = self.domain(mechanism), 0.0
         width = most - least
         if clamping is not None:
             laws = laws.widened(clamping.bias / width, 0.0)
         if merged is not None:
-            scale = max(1.0, len(reports) / sum(count for _, count in tiers))
+            scale = max(1.0, num_reports / sum(count for _, count in tiers))
             hidden = [(smallest, users * scale) for smallest, users in merged.hidden(tiers)]
             moved, variance = _merging(len(mechanism.categories) or 2, epsilons, counts, hidden)
             merging_bias, laws = width * moved, laws.widened(moved, variance)
@@ -265,6 +280,7 @@ class _Scalar(Estimator[Scalar]):
             categories=mechanism.categories,
             clamping=clamping,
             merging_bias=merging_bias,
+            hop_influence=0.0 if fakes is None else width * fakes.influence / laws.participants.weight,
         )
 
     def domain(self, mechanism: Scalar) -> tuple[float, float]:
@@ -405,6 +421,7 @@ class _Vector(Estimator[InSpace]):
         confidence: float,
         least_epsilon: float,
         merged: Merged | None,
+        fakes: Fakes | None = None,
     ) -> VectorEstimate:
         scaled, notes = tiers_of_reports(tiers, len(reports))
         total = np.stack(reports).sum(axis=0, dtype=np.float64)
@@ -458,6 +475,7 @@ def estimate(
     *,
     least_epsilon: float | None = None,
     merged: Merged | None = None,
+    fakes: Fakes | None = None,
 ) -> Any:
     """Answers a question.
 
@@ -470,6 +488,7 @@ def estimate(
             of the tiers if not given.
         merged: how rare budgets are counted with larger ones in these tiers; None where they are not. For `rr`, `krr`
             and `onebit`.
+        fakes: the fake reports of the hops that are among `reports`; None where the round has no hop noise.
 
     Returns:
         An `Estimate`, or, where vectors are asked for, a `VectorEstimate`. Derivations: docs/estimators.md.
@@ -481,5 +500,9 @@ def estimate(
         raise ValueError(f"confidence is {confidence}; it must be in (0, 1)")
     if merged is not None and not question.mechanism.tiers_merge:
         raise ValueError(f"tiers are merged with {question.mechanism.kind}; its estimates need the exact ones")
+    num_values = num_report_values(question.mechanism)
+    if fakes is not None and fakes.law.num_values != num_values:
+        raise ValueError(f"fakes have {fakes.law.num_values} values; {question.mechanism.kind} has {num_values}")
     least = least_epsilon or min((epsilon for epsilon, _ in tiers), default=1.0)
-    return ESTIMATORS[question.mechanism.kind].estimate(question.mechanism, reports, tiers, confidence, least, merged)
+    estimator = ESTIMATORS[question.mechanism.kind]
+    return estimator.estimate(question.mechanism, reports, tiers, confidence, least, merged, fakes)

@@ -53,6 +53,18 @@ class SumLaw:
             variance_at_1=self.variance_at_1 + added,
         )
 
+    def with_noise(self, mean: float, variance: float, fourth_cumulant: float) -> SumLaw:
+        """Returns the law of the sum with independent noise added to it, whose skewness is 0."""
+        least = min(self.variance_at_0, self.variance_at_1)  # `spread` only adds to them
+        cumulants = self.excess_kurtosis * least**2 + fourth_cumulant
+        return replace(
+            self,
+            offset=self.offset + mean,
+            variance_at_0=self.variance_at_0 + variance,
+            variance_at_1=self.variance_at_1 + variance,
+            excess_kurtosis=max(0.0, cumulants) / (least + variance) ** 2 if least + variance else 0.0,
+        )
+
     def estimate(self, total: Floats) -> Floats:
         """Returns the unbiased estimate of c, which may leave [0, 1], for every sum. Shape (k,)."""
         return (total - self.offset) / self.weight

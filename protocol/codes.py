@@ -81,6 +81,7 @@ class Method(StrEnum):
     BASIC_COMPOSITION = "basic-composition"
     COMPOSED_LOSSES = "composed-losses"
     PRIVACY_FILTER = "privacy-filter"
+    HOP_NOISE = "hop-noise"
     NO_ROUND = "no-round"
     ONE_RECORD = "one-record"
     TRAINING_HEMISPHERE = "training-hemisphere"
@@ -127,6 +128,7 @@ class Step(StrEnum):
     HOST_VARIANCE = "host-variance"
     CLOCKS = "clocks"
     ON_LATTICE = "on-lattice"
+    FAKE_REPORTS = "fake-reports"
     TWO_GROUPS = "two-groups"
     ANY_RELEASE = "any-release"
     STORED_TIERS = "stored-tiers"
@@ -263,6 +265,7 @@ PARAMETERS: dict[Code, dict[str, type[int] | type[float] | type[str]]] = {
     Step.ON_LATTICE: {"lattice": int, "added": float, "shown": int, "chance": float},
     Step.ONEBIT_IS_BETTER: dict.fromkeys(("times", "own_epsilon", "own_error", "other_epsilon", "other_error"), float),
     Step.LAPLACE_IS_BETTER: dict.fromkeys(("times", "own_epsilon", "own_error", "other_epsilon", "other_error"), float),
+    Step.FAKE_REPORTS: {"fakes": int, "unhidden": float, "variation": float},
     Step.TWO_GROUPS: {
         "share": float,
         "distance": float,

@@ -163,6 +163,7 @@ TEXTS: dict[Code, str] = {
     Method.BASIC_COMPOSITION: "basic composition over {rounds} rounds",
     Method.COMPOSED_LOSSES: "privacy loss distributions composed over {rounds} rounds",
     Method.PRIVACY_FILTER: "a privacy filter over {rounds} rounds",
+    Method.HOP_NOISE: "hop noise, the fake reports of one honest hop",
     Method.NO_ROUND: "no round",
     Method.ONE_RECORD: "of one record, not of a user",
     Method.TRAINING_HEMISPHERE: (
@@ -239,6 +240,10 @@ TEXTS: dict[Code, str] = {
     Step.LAPLACE_IS_BETTER: (
         "for a mean, laplace is {times:.3g} times better by epsilon times error: epsilon {other_epsilon:up6} and "
         "standard error {other_error:.3g}, not {own_epsilon:up6} and {own_error:.3g}"
+    ),
+    Step.FAKE_REPORTS: (
+        "each hop adds {fakes} fake reports on average; counts that only one of two reports can give have probability "
+        "{unhidden:up6}; reports of two values differ with probability {variation:up6}"
     ),
     Step.TWO_GROUPS: (
         "up to {share:.6g} of the victim's noise within {distance:.6g} of its values is hidden among {core_users} "

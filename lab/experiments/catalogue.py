@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lab.experiments import beyond, gspa, krr, psp
+from lab.experiments import beyond, gspa, hop_noise, krr, psp
 from lab.experiments.figure import Figure
 
 __all__ = ["FIGURES", "chosen"]
 
-FIGURES: tuple[Figure, ...] = (*gspa.FIGURES, *krr.FIGURES, *psp.FIGURES, *beyond.FIGURES)
+FIGURES: tuple[Figure, ...] = (*gspa.FIGURES, *krr.FIGURES, *psp.FIGURES, *beyond.FIGURES, *hop_noise.FIGURES)
 
 
 def chosen(names: Sequence[str]) -> list[Figure]:

@@ -42,6 +42,7 @@ VERDICTS = {
     "dependence": ["reproduced", "reproduced", "reproduced"],
     "tightness": ["reproduced"],
     "throughput": ["reproduced"],
+    "hop-noise": ["reproduced", "reproduced", "reproduced", "reproduced"],
 }
 """Of every claim, in its order: what a reader of the page relies on."""
 

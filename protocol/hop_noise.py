@@ -1,0 +1,166 @@
+"""Hop noise: the fake reports that every hop adds to a batch before it permutes the batch (docs/hop-noise.md).
+
+The manifest states an epsilon and a delta. Every service derives the same law of the numbers of fakes from them, with
+60 decimal digits: the clients and the accountant to certify it, the hops to draw from it, the analyzer to subtract its
+mean. Drawing is left to `shuffler.fakes`, what the noise guarantees to `accountant.bounds.hop_noise`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from decimal import Context, Decimal, localcontext
+from functools import lru_cache
+from typing import Any
+
+__all__ = ["MAX_DELTA", "MAX_EPSILON", "MIN_DELTA", "MIN_EPSILON", "FakeLaw", "HopNoise", "num_report_values"]
+
+MIN_EPSILON = 0.001
+MAX_EPSILON = 20.0
+MIN_DELTA = 1e-12
+MAX_DELTA = 1e-3
+
+_DIGITS = 60
+_EXACT = Context(prec=_DIGITS, Emin=-999_999, Emax=999_999)
+_MARGIN = Decimal(1) + Decimal(10) ** -40
+"""More than 60 digits lose in a dozen operations: a probability times the margin is never below the exact one."""
+
+
+@dataclass(frozen=True)
+class HopNoise:
+    """The central guarantee that the fakes of one honest hop give to every client: `epsilon` and `delta`.
+
+    Raises:
+        ValueError: epsilon outside [0.001, 20], or delta outside [1e-12, 1e-3].
+    """
+
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        if not MIN_EPSILON <= self.epsilon <= MAX_EPSILON:
+            raise ValueError(f"hop noise epsilon is {self.epsilon!r}; it must be in [{MIN_EPSILON:g}, {MAX_EPSILON:g}]")
+        if not MIN_DELTA <= self.delta <= MAX_DELTA:
+            raise ValueError(f"hop noise delta is {self.delta!r}; it must be in [{MIN_DELTA:g}, {MAX_DELTA:g}]")
+
+    def law(self, num_values: int) -> FakeLaw:
+        """Returns the law of one hop's fakes for reports with `num_values` possible values, at least 2."""
+        return _law(self.epsilon, self.delta, num_values)
+
+
+@dataclass(frozen=True)
+class FakeLaw:
+    """How many fake reports of each value one hop adds.
+
+    With two values a hop adds radius + Z reports of the second and radius - Z of the first, 2 radius in all. With more
+    values it adds radius + Z_b reports of each value b, independently. Z is discrete Laplace noise,
+    Pr[Z = z] proportional to exp(-|z| / scale), conditioned on |Z| <= radius.
+
+    Attributes:
+        num_values: how many different reports there are, k.
+        scale: of the noise, in reports; a float that is at least 1/a, where a is epsilon (k = 2) or epsilon/2.
+        radius: the largest |Z|, c in docs/hop-noise.md.
+        edge: Pr[Z = radius], rounded up.
+        delta: the mass of counts that only one of two values of a client's report can give, rounded up.
+    """
+
+    num_values: int
+    scale: float
+    radius: int
+    edge: float
+    delta: float
+
+    @property
+    def is_paired(self) -> bool:
+        """Whether a hop's fakes of the two values add up to a constant."""
+        return self.num_values == 2
+
+    @property
+    def loss(self) -> float:
+        """The privacy loss of one count that changes by one, a, rounded up."""
+        return math.nextafter(1 / self.scale, math.inf)
+
+    @property
+    def mean_total(self) -> int:
+        """The mean number of fakes of one hop; for two values, always the number itself."""
+        return self.radius * self.num_values
+
+    @property
+    def most(self) -> int:
+        """The largest number of fakes of one hop, which is how many tickets the accountant gives it."""
+        return 2 * self.radius if self.is_paired else 2 * self.radius * self.num_values
+
+    @property
+    def variance(self) -> float:
+        """The variance of Z, which is the variance of the number of fakes of one value."""
+        q = math.exp(-1 / self.scale)
+        weights = [q**z for z in range(self.radius + 1)]
+        square = 2 * math.fsum(z * z * weight for z, weight in enumerate(weights))
+        return square / (2 * math.fsum(weights) - 1)
+
+    @property
+    def fourth_cumulant(self) -> float:
+        """The fourth cumulant of Z: E[Z^4] - 3 variance^2."""
+        q = math.exp(-1 / self.scale)
+        weights = [q**z for z in range(self.radius + 1)]
+        fourth = 2 * math.fsum(z**4 * weight for z, weight in enumerate(weights)) / (2 * math.fsum(weights) - 1)
+        return fourth - 3 * self.variance**2
+
+    @property
+    def influence(self) -> int:
+        """By how many reports one dishonest hop can move the count of a value, if its fakes all have one value.
+
+        The analyzer subtracts the stated number of fakes in equal parts from all values.
+        """
+        return self.most - self.most // self.num_values
+
+    def check_counts(self, counts: list[int]) -> None:
+        """Raises ValueError where no honest hop has drawn these numbers of fakes, one for each value."""
+        if len(counts) != self.num_values:
+            raise ValueError(f"{len(counts)} counts of fakes; there must be one for each of {self.num_values} values")
+        least, most = min(counts), max(counts)
+        if least < 0 or most > 2 * self.radius:
+            raise ValueError(
+                f"a count of fakes is {least if least < 0 else most}; it must be in [0, {2 * self.radius}]"
+            )
+        if self.is_paired and sum(counts) != 2 * self.radius:
+            raise ValueError(f"{sum(counts)} fakes; there must be {2 * self.radius}")
+
+
+def num_report_values(mechanism: Any) -> int | None:
+    """Returns how many different reports a mechanism has if hops can add fakes to them; None for noise and vectors."""
+    values: dict[str, int] = {"rr": 2, "onebit": 2, "krr": getattr(mechanism, "k", 0)}
+    return values.get(mechanism.kind)
+
+
+@lru_cache(maxsize=256)
+def _law(epsilon: float, delta: float, num_values: int) -> FakeLaw:
+    if num_values < 2:
+        raise ValueError(f"num_values is {num_values}; it must be at least 2")
+    with localcontext(_EXACT):
+        loss = Decimal(epsilon) if num_values == 2 else Decimal(epsilon) / 2
+        scale = _float_above(1 / loss)
+        rate = 1 / Decimal(scale)
+        least, most = 1, 1 + math.ceil((Decimal(2).ln() - Decimal(delta).ln()) / rate)  # where 2 q^c <= delta
+        while least < most:
+            middle = (least + most) // 2
+            if _masses(rate, middle, num_values)[1] <= Decimal(delta):
+                most = middle
+            else:
+                least = middle + 1
+        edge, unhidden = _masses(rate, least, num_values)
+        return FakeLaw(num_values, scale, least, _float_above(edge), _float_above(unhidden))
+
+
+def _masses(rate: Decimal, radius: int, num_values: int) -> tuple[Decimal, Decimal]:
+    """Returns Pr[Z = radius], and the mass of counts that only one of two reports can give; both rounded up."""
+    q = (-rate).exp()
+    power = (-rate * radius).exp()
+    edge = (1 - q) * power / (1 + q - 2 * power * q)
+    unhidden = edge if num_values == 2 else 2 * edge - edge * edge
+    return edge * _MARGIN, unhidden * _MARGIN
+
+
+def _float_above(value: Decimal) -> float:
+    near = float(value)
+    return near if Decimal(near) >= value else math.nextafter(near, math.inf)

@@ -1,0 +1,167 @@
+"""The hop noise bound against exact enumeration that shares no code with it, and against the specification's values."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from croupier.accountant.bounds.hop_noise import HopNoiseProfile
+from croupier.accountant.bounds.profile import smallest_epsilon
+from croupier.accountant.composition import ComposedProfile, Round
+from croupier.protocol.hop_noise import FakeLaw, HopNoise
+
+VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "hop_noise.json").read_text())["rows"]
+
+Law = dict[tuple[int, ...], float]
+
+
+def truncated_laplace(scale: float, radius: int) -> dict[int, float]:
+    weights = {z: math.exp(-abs(z) / scale) for z in range(-radius, radius + 1)}
+    total = math.fsum(weights.values())
+    return {z: weight / total for z, weight in weights.items()}
+
+
+def counts_law(k: int, scale: float, radius: int, report: int) -> Law:
+    """The law of the counts of a batch with one client's report and one hop's fakes, from the definition."""
+    noise = truncated_laplace(scale, radius)
+    law: Law = {}
+    draws: dict[tuple[int, ...], float] = {(-z, z): p for z, p in noise.items()}
+    if k > 2:
+        draws = {zs: math.prod([noise[z] for z in zs]) for zs in itertools.product(noise, repeat=k)}
+    for shifts, probability in draws.items():
+        counts = tuple(radius + z + (value == report) for value, z in enumerate(shifts))
+        law[counts] = law.get(counts, 0.0) + probability
+    return law
+
+
+def mixture(laws: list[Law], weights: list[float]) -> Law:
+    mixed: Law = {}
+    for law, weight in zip(laws, weights, strict=True):
+        for counts, probability in law.items():
+            mixed[counts] = mixed.get(counts, 0.0) + weight * probability
+    return mixed
+
+
+def divergence(first: Law, second: Law, epsilon: float) -> float:
+    return math.fsum(max(0.0, p - math.exp(epsilon) * second.get(counts, 0.0)) for counts, p in first.items())
+
+
+@pytest.mark.parametrize("row", VECTORS, ids=lambda row: f"{row['kind']}-{row['epsilon']}-{row['delta']}")
+def test_radius_and_delta_are_those_of_the_specification(row: dict[str, Any]) -> None:
+    law = HopNoise(row["epsilon"], row["delta"]).law(2 if row["kind"] == "two" else 7)
+    assert law.radius == row["c"]
+    assert law.edge == pytest.approx(row["edge"], rel=1e-12)
+    assert law.delta == pytest.approx(row["delta_exact"], rel=1e-7)
+    assert math.sqrt(law.variance) == pytest.approx(row["sd_per_bin"], rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("k", "scale", "radius"), [(2, 1.5, 6), (2, 0.4, 1), (2, 30.0, 6), (3, 2.0, 6), (3, 0.7, 2), (4, 1.1, 3)]
+)
+def test_the_bound_of_the_report_itself_is_the_exact_divergence(k: int, scale: float, radius: int) -> None:
+    profile = HopNoiseProfile(law_of(k, scale, radius))
+    first, second = (counts_law(k, scale, radius, report) for report in (0, 1))
+    for epsilon in (0.0, 0.1, 0.5 / scale, 1 / scale, 1.7 / scale, 2 / scale, 5 / scale):
+        exact = max(divergence(first, second, epsilon), divergence(second, first, epsilon))
+        bound = profile.delta(epsilon).value
+        assert exact <= bound * (1 + 1e-12)
+        assert bound == pytest.approx(exact, rel=1e-9)
+
+
+@given(
+    k=st.sampled_from([2, 3]),
+    scale=st.floats(0.3, 20),
+    radius=st.integers(1, 4),
+    local_epsilon=st.floats(0.01, 8),
+    epsilon=st.floats(0, 4),
+)
+def test_the_bound_with_randomised_response_is_never_below_the_truth(
+    k: int, scale: float, radius: int, local_epsilon: float, epsilon: float
+) -> None:
+    kept = math.exp(local_epsilon) / (math.exp(local_epsilon) + k - 1)
+    other = 1 / (math.exp(local_epsilon) + k - 1)
+    laws = [counts_law(k, scale, radius, report) for report in range(k)]
+    first, second = (mixture(laws, [kept if report == value else other for report in range(k)]) for value in (0, 1))
+    bound = HopNoiseProfile(law_of(k, scale, radius), kept - other).delta(epsilon).value
+    assert divergence(first, second, epsilon) <= bound * (1 + 1e-11) + 1e-15
+
+
+@given(
+    k=st.sampled_from([2, 3, 1_000]),
+    epsilon=st.floats(0.01, 8),
+    delta=st.floats(1e-12, 1e-3),
+    target=st.floats(1e-12, 0.4),
+    total_variation=st.floats(0.001, 1),
+)
+def test_the_epsilon_found_for_a_delta_is_confirmed_and_the_least(
+    k: int, epsilon: float, delta: float, target: float, total_variation: float
+) -> None:
+    profile = HopNoiseProfile(HopNoise(epsilon, delta).law(k), total_variation)
+    found = profile.smallest_epsilon(target, 30.0)
+    if found.reached is None:
+        assert profile.delta(profile.largest_loss * 1.01).value > target
+    else:
+        assert profile.delta(found.epsilon).value <= target
+        assert found.epsilon == 0 or profile.delta(found.epsilon * 0.999).value > target
+
+
+def test_the_whole_epsilon_is_enough_for_the_delta_that_was_asked_for() -> None:
+    for k in (2, 3, 65_536):
+        for epsilon, delta in itertools.product((0.001, 0.1, 1.0, 20.0), (1e-12, 1e-6, 1e-3)):
+            law = HopNoise(epsilon, delta).law(k)
+            assert law.delta <= delta
+            assert HopNoiseProfile(law).delta(epsilon).value <= delta * (1 + 1e-9) + 1e-14
+            # One less would not do, and noise is never smaller than what was asked for.
+            assert Fraction(law.scale) * Fraction(epsilon) >= (1 if k == 2 else 2)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "named"), [(0.0009, 1e-6, "0.0009"), (20.1, 1e-6, "20.1"), (1, 0.01, "0.01"), (1, 0, "0")]
+)
+def test_hop_noise_outside_its_range_is_refused_with_the_range(epsilon: float, delta: float, named: str) -> None:
+    with pytest.raises(ValueError, match=rf"is {named}; it must be in \["):
+        HopNoise(epsilon, delta)
+
+
+def composed_exactly(profile: HopNoiseProfile, rounds: int, epsilon: float) -> float:
+    """delta of many rounds, summed over all sequences of losses of the pair (t P + (1 - t) Q, Q)."""
+    law, t = profile.law, profile.total_variation
+    noise = truncated_laplace(law.scale, law.radius)
+    up, down = sum(p for z, p in noise.items() if -law.radius < z <= 0), sum(p for z, p in noise.items() if z > 0)
+    edge, loss = noise[law.radius], 1 / law.scale
+    atoms = [(loss, up), (-loss, down)] if law.is_paired else [(2 * loss, up * up), (0.0, 2 * up * down)]
+    atoms += [] if law.is_paired else [(-2 * loss, down * down)]
+    infinite = edge if law.is_paired else 2 * edge - edge**2
+    pair = [(math.log1p(t * math.expm1(own)), t * p + (1 - t) * p * math.exp(-own)) for own, p in atoms]
+    pair += [(math.log1p(-t), (1 - t) * infinite)] if t < 1 else []
+    losses = {0.0: 1.0}
+    for _ in range(rounds):
+        summed: dict[float, float] = {}
+        for (before, p), (own, q) in itertools.product(losses.items(), pair):
+            key = round(before + own, 9)
+            summed[key] = summed.get(key, 0.0) + p * q
+        losses = summed
+    hidden = math.fsum(p * -math.expm1(epsilon - own) for own, p in losses.items() if own > epsilon)
+    return 1 - (1 - t * infinite) ** rounds + hidden
+
+
+@pytest.mark.parametrize(("k", "t", "rounds"), [(2, 1.0, 10), (2, 1.0, 50), (3, 1.0, 10), (2, 0.5, 10)])
+def test_composition_of_rounds_is_exact_to_a_thousandth(k: int, t: float, rounds: int) -> None:
+    profile = HopNoiseProfile(HopNoise(0.1, 1e-8).law(k), t)
+    composed = ComposedProfile([Round(profile, 20.0, rounds)], 1e-6)
+    found = smallest_epsilon(composed, 1e-6, 20.0 * rounds)
+    assert composed_exactly(profile, rounds, found.epsilon) <= 1e-6
+    assert composed_exactly(profile, rounds, found.epsilon / 1.001) > 1e-6
+
+
+def law_of(k: int, scale: float, radius: int) -> FakeLaw:
+    edge = truncated_laplace(scale, radius)[radius]
+    return FakeLaw(k, scale, radius, edge, edge if k == 2 else 2 * edge - edge**2)
