@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import gc
-import math
+import json
 import os
 import tempfile
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -20,7 +20,9 @@ from croupier.deploy.operator.keys import PORTS_VARIABLE
 from tests.support.postgresql import Server, postgresql_server
 from tests.support.virtual_time import VirtualTimeLoop
 
-settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])  # no test times itself
+settings.register_profile(
+    "house", max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)  # no test times itself
 settings.load_profile("house")
 
 _NO_SKIPS = "CROUPIER_NO_SKIPS"
@@ -29,22 +31,26 @@ _PARTS, _FIRST_PORT, _PORTS_EACH = 16, 10_000, 1_400
 
 
 class Durations:
-    """How long each test took in earlier runs, in pytest's cache: the longest go first.
+    """The seconds that each test took in earlier runs: the longest tests go first.
 
-    Otherwise a worker would begin a long test when the others have nothing left to do. A test that has not run here yet
-    counts as long: on a fresh checkout the order is that of the files.
+    Otherwise a worker would begin a long test when the others have nothing left to do. They are in pytest's cache, and
+    for a fresh checkout, those of the longest tests in `longest.json`. The order need not be exact: the file is written
+    again (`python -m tests.longest`) when the tests at its top have changed.
     """
 
     KEY = "croupier/durations"
+    LONGEST = Path(__file__).parent / "longest.json"
 
     def __init__(self, config: pytest.Config) -> None:
         self._cache = getattr(config, "cache", None)  # none with -p no:cacheprovider
-        self._known: dict[str, float] = self._cache.get(self.KEY, {}) if self._cache else {}
+        self._known: dict[str, float] = json.loads(self.LONGEST.read_text(encoding="utf-8"))
+        if self._cache:
+            self._known |= self._cache.get(self.KEY, {})
         self._seen: dict[str, float] = {}
 
     @pytest.hookimpl(tryfirst=True)  # before xdist looks at the groups
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        items.sort(key=lambda item: -self._known.get(item.nodeid, math.inf))
+        items.sort(key=lambda item: -self._known.get(item.nodeid, 0.0))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         name = report.nodeid.partition("@")[0]  # behind it xdist names the group

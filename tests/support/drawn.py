@@ -8,7 +8,7 @@ from hypothesis import settings
 
 __all__ = ["drawn"]
 
-_FACTOR = float(os.environ.get("CROUPIER_HUNT", "0.3"))
+_FACTOR = float(os.environ.get("CROUPIER_HUNT", "0.15"))
 
 
 def drawn(examples: int) -> settings:

@@ -1,0 +1,21 @@
+"""Writes `longest.json`, the order of the tests on a fresh checkout: `make test`, then `python -m tests.longest`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+FROM_S = 2.0
+"""Shorter tests are not in the file: their order hardly matters."""
+
+
+def main() -> None:
+    durations = json.loads((ROOT / ".pytest_cache" / "v" / "croupier" / "durations").read_text(encoding="utf-8"))
+    longest = {name: round(seconds) for name, seconds in durations.items() if seconds >= FROM_S}
+    ordered = dict(sorted(longest.items(), key=lambda entry: (-entry[1], entry[0])))
+    (ROOT / "tests" / "longest.json").write_text(json.dumps(ordered, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
