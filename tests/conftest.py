@@ -30,6 +30,22 @@ _PARTS, _FIRST_PORT, _PORTS_EACH = 16, 10_000, 1_400
 """The ports that deployments choose from, below those that systems choose themselves."""
 
 
+HUNTED = (
+    "tests/accountant/bounds/test_closed_forms.py::test_arbitrary_budgets_are_reported_in_close_groups",
+    "tests/accountant/bounds/test_density_blanket.py::test_a_span_covers_every_victim_in_it",
+    "tests/accountant/bounds/test_exchange_laplace.py::test_many_budgets_get_less_than_the_blanket",
+    "tests/accountant/bounds/test_exchange_lattice.py::test_victims_that_are_answered_together",
+    "tests/accountant/bounds/test_two_groups.py::test_between_the_attack_and_what_the_largest_victims_have[tiers1",
+    "tests/accountant/bounds/test_two_groups.py::test_between_the_attack_and_what_the_largest_victims_have[tiers2",
+    "tests/accountant/bounds/test_two_groups.py::test_between_the_attack_and_what_the_largest_victims_have[tiers3",
+    "tests/accountant/bounds/test_two_groups.py::test_curves_of_many_points_have_up_to_four_budgets",
+    "tests/accountant/bounds/test_two_groups.py::test_the_whole_certificate_and_its_curves",
+    "tests/accountant/test_composition.py::test_a_round_of_which_no_curve_says_anything_is_composed_by_adding",
+    "tests/accountant/test_hunt.py::test_very_many_tiers_of_bits_on_both_sides_of_the_thresholds",
+)
+"""Long numerical tests that only `make hunt` runs, and whoever names their file: others test the same code quicker."""
+
+
 class Durations:
     """The seconds that each test took in earlier runs: the longest tests go first.
 
@@ -86,8 +102,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist looks at the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts the tests that need a PostgreSQL server together: a worker has its own."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Puts the tests that need a PostgreSQL server together: a worker has its own. Leaves out `HUNTED` unless asked."""
+    if not config.option.file_or_dir:
+        items[:] = [item for item in items if not item.nodeid.startswith(HUNTED)]
     for item in items:
         parameters = item.callspec.params if hasattr(item, "callspec") else {}
         needs = (parameters.get("database_url"), *getattr(item, "fixturenames", ()))
