@@ -151,13 +151,14 @@ class SequentialGame(Game):
         raise Violation(f"the model is not the sum of {publication.num_reports} of {len(reports)} answers")
 
     async def check_ledger(self, certificate: pb.Certificate) -> None:
-        """It was charged once, and what the certificate says or, where nothing was learnt, no less."""
+        """It was charged once: what the certificate says, or no less where somebody was skipped."""
         entered = await self.in_store("accountant", lambda tx: Ledger(tx.connection).entered())
         if [round_id for round_id, _, _ in entered] != [self.terms.round_id]:
             raise Violation(f"the ledger has {entered}")
         charged = [entry.epsilon for entry in entered[0][2]]
         wanted = [tier.epsilon for tier in certificate.tiers]
-        if (charged != wanted) if certificate.num_answers else (max(charged) < max(wanted, default=0.0)):
+        too_little = max(charged) < max(wanted, default=0.0)
+        if too_little or (certificate.num_answers == _PEOPLE and charged != wanted):
             raise Violation(f"charged {charged} for {wanted}")
         for name in self.world.deployment.chain:
             if await self.in_store(name, lambda tx: tx.keys(self.terms.round_id)):
