@@ -23,6 +23,7 @@ __all__ = [
     "LineView",
     "OverviewView",
     "PanelView",
+    "QuestionView",
     "RoundView",
     "SectionView",
     "ServiceRoundView",
@@ -81,16 +82,21 @@ class WordingView(TypedDict):
     high: str
 
 
-class TermsView(TypedDict):
+class QuestionView(TypedDict):
+    """A question: its name, how it is put to people, and the randomizer with its parameters."""
+
+    question: str
+    wordings: list[WordingView]
+    randomizer: str
+    parameters: dict[str, Any]
+
+
+class TermsView(QuestionView):
     """The terms of a round. "parameters" are the mechanism's; "state" is the round's state at hop 1."""
 
     round_id: str
     deployment: str
     manifest_hash: str
-    question: str
-    wordings: list[WordingView]
-    randomizer: str
-    parameters: dict[str, Any]
     budgets: list[BudgetView]
     delta: float
     dishonest: int
