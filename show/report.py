@@ -20,6 +20,7 @@ from croupier.accountant.certificate import Certificate
 from croupier.accountant.composed_certificates import compose
 from croupier.accountant.guessing import right_at_most
 from croupier.accountant.numerics.decimals import sum_above
+from croupier.accountant.privacy_filter import BASIC_SHARE
 from croupier.accountant.results import Guarantee
 from croupier.protocol.rounding import percent, round_up
 from croupier.protocol.shown import sanitize_for_display
@@ -287,7 +288,9 @@ def _together(certified: Sequence[tuple[str, Certificate]], fixed_terms: bool) -
         if len(mine) < 2:
             continue
         try:
-            found.append(compose(mine, delta=sum_above([one.delta for one in mine]), fixed_terms=fixed_terms))
+            # A filter, which results may have chosen the rounds of, admits them by basic composition at this delta.
+            deltas = [one.delta for one in mine for _ in range(1 if fixed_terms else int(1 / BASIC_SHARE))]
+            found.append(compose(mine, delta=sum_above(deltas), fixed_terms=fixed_terms))
         except ValueError:  # more is lost with certainty than this delta allows
             return {"rounds": len(mine), "epsilon": "", "assumptions": []}
         counts.append(len(mine))

@@ -250,10 +250,11 @@ class Difference:
         said = f"{first} is {direction} than {second} by an estimated {size}"
         if not self.is_seen:
             said = f"no difference between {first} and {second} can be told from the noise"
-        both = f"{first} minus {second} is {of.interval(self.participants, of_differences=True)} for the people who took part"
+        own = of.interval(self.participants, of_differences=True)
+        both = f"{first} minus {second} is {own} for the people who took part"
         if self.population is not None:
-            level += "s"
-            both += f", and {of.interval(self.population, of_differences=True)} for the populations that they are random samples of"
+            whole = of.interval(self.population, of_differences=True)
+            both, level = f"{both}, and {whole} for the populations that they are random samples of", f"{level}s"
         sentence = f"{said}: {both} ({level})."
         return f"{about}{sentence}" if about else sentence[0].upper() + sentence[1:]
 
