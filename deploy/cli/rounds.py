@@ -6,7 +6,7 @@ import math
 import time
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -27,6 +27,7 @@ from croupier.deploy.cli.console import (
     show,
 )
 from croupier.deploy.cli.option_groups import with_option_groups
+from croupier.protocol.views import JsonObject
 
 if TYPE_CHECKING:
     from croupier.accountant import Randomizer
@@ -409,7 +410,7 @@ def round_result(
     show(as_json, result, *tables, certificate_table(result["certificate"]), *lines)
 
 
-def _written_in(randomizer: Randomizer) -> dict[str, Any]:
+def _written_in(randomizer: Randomizer) -> JsonObject:
     """Returns the parameters that a randomizer was given in its name, as in krr(k=5)."""
     values = {field.name: (getattr(randomizer, field.name), field.default) for field in fields(randomizer)}
     return {name: value for name, (value, default) in values.items() if value != default}
