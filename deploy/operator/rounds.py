@@ -39,7 +39,15 @@ from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.service_directory import load_secrets
 
-__all__ = ["Operator", "RoundSettings", "check_settings", "kept_result", "open_published", "published_result"]
+__all__ = [
+    "Operator",
+    "RoundSettings",
+    "check_settings",
+    "draft_manifest",
+    "kept_result",
+    "open_published",
+    "published_result",
+]
 
 _PATIENCE_S = 20.0
 _PER_CALL = 50_000
@@ -318,8 +326,15 @@ def check_settings(settings: RoundSettings, deployment: Deployment | None = None
     Raises:
         ValueError: naming the term, its value and what it must be.
     """
+    try:
+        parse_terms(draft_manifest(settings, deployment, round_id))
+    except Refusal as refusal:
+        raise ValueError(refusal.hint) from refusal
+
+
+def draft_manifest(settings: RoundSettings, deployment: Deployment | None, round_id: str) -> bytes:
+    """Returns the manifest that these settings would give, with keys that no service has made."""
     chain = deployment.chain if deployment else _ANY_CHAIN
-    # Keys that no service has made stand in for theirs.
     keys = {
         name: pb.RoundKeys(
             round_id=round_id,
@@ -331,10 +346,7 @@ def check_settings(settings: RoundSettings, deployment: Deployment | None = None
         )
         for name in chain
     }
-    try:
-        parse_terms(_manifest(settings, round_id, keys, deployment))
-    except Refusal as refusal:
-        raise ValueError(refusal.hint) from refusal
+    return _manifest(settings, round_id, keys, deployment)
 
 
 def _manifest(
