@@ -229,7 +229,7 @@ def round_open(
 
         if not 0 <= close_after_s < math.inf:
             raise ValueError(f"close_after_s is {close_after_s:g}; it must be a finite number > 0, or 0 for by hand")
-        counts: dict[str, Any] = {
+        counts: dict[str, int] = {
             "dishonest": certificate.dishonest,
             "min_batch_size": batch.min_batch_size,
             "max_batch_size": batch.max_batch_size,
