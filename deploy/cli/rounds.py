@@ -229,7 +229,7 @@ def round_open(
 
         if not 0 <= close_after_s < math.inf:
             raise ValueError(f"close_after_s is {close_after_s:g}; it must be a finite number > 0, or 0 for by hand")
-        counts: dict[str, int] = {
+        counts = {
             "dishonest": certificate.dishonest,
             "min_batch_size": batch.min_batch_size,
             "max_batch_size": batch.max_batch_size,
@@ -246,7 +246,10 @@ def round_open(
             delta=certificate.delta,
             epsilon_max=certificate.epsilon_max,
             epsilon_max_of=limits,
-            **counts,
+            dishonest=certificate.dishonest,
+            min_batch_size=batch.min_batch_size,
+            max_batch_size=batch.max_batch_size,
+            min_tier_size=batch.min_tier_size,
             small_tiers=_one_of("small_tiers", batch.small_tiers, ("refuse", "merge")),
             short_batch_policy=_one_of("short_batch", batch.short_batch, ("hold", "dispose")),
             hpke_suite=suite,
