@@ -43,7 +43,7 @@ HUNTED = (
     "tests/accountant/test_composition.py::test_a_round_of_which_no_curve_says_anything_is_composed_by_adding",
     "tests/accountant/test_hunt.py::test_very_many_tiers_of_bits_on_both_sides_of_the_thresholds",
 )
-"""Long numerical tests that only `make hunt` runs, and whoever names their file: others test the same code quicker."""
+"""Long numerical tests that run in `make hunt`, or when their file is named: quicker tests cover the same code."""
 
 
 class Durations:
