@@ -24,10 +24,10 @@ from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.statements import Statement, read_messages
 from croupier.protocol.v1 import messages_pb2 as pb
 
-__all__ = ["AskLedger", "Forecast", "Outcome", "forecast", "mixtures"]
+__all__ = ["AskLedger", "Forecast", "Outcome", "always_granted", "could_be_granted", "forecast", "mixtures"]
 
-_MOST_OF_A_GRID = 6
-"""The budgets of additive noise that are tried alone: each takes up to a third of a second."""
+_MOST_ALIKE = 6
+"""The budgets of additive noise that are tried for everybody alike: each takes up to half a second."""
 Mixture = tuple[tuple[float, int], ...]
 """(local epsilon, people), by ascending epsilon."""
 AskLedger = Callable[[Sequence[Entry]], tuple[Sequence[Statement[RefusalReason]], float | None]]
@@ -107,17 +107,33 @@ def mixtures(terms: RoundTerms, num_people: int) -> list[Mixture]:
     other way round, and neither extreme is the worst. Of any mixture of two budgets or more, the forecast is therefore
     each person's own budget: no certificate is above it, and one person of 0.8 among 999 of 1.6 has no less.
     """
+    grid = terms.budget_grid
+    places = np.unique(np.linspace(0, len(grid) - 1, min(len(grid), _MOST_ALIKE)).round().astype(int))
+    mixing = randomizer_of(terms.question.mechanism).smaller_budgets_mix
+    alike = {
+        ((budget, num_people),) for budget in ((grid[0], grid[-1]) if mixing else [grid[place] for place in places])
+    }
+    return sorted(alike.union(_worst(terms, num_people)))
+
+
+def _worst(terms: RoundTerms, num_people: int) -> set[Mixture]:
+    """Returns the mixtures that decide whether a round is at risk; see `mixtures`."""
     grid, limits = terms.budget_grid, terms.epsilon_max_of
     if not randomizer_of(terms.question.mechanism).smaller_budgets_mix:
-        places = np.unique(np.linspace(0, len(grid) - 1, min(len(grid), _MOST_OF_A_GRID)).round().astype(int))
-        alike: list[Mixture] = [((grid[place], num_people),) for place in places]
-        return alike if len(grid) == 1 else [*alike, ()]
+        return {((grid[0], num_people),) if len(grid) == 1 else ()}
     largest_under = {limits[budget]: budget for budget in grid}  # ascending, so the largest of each limit stays
-    found = {((budget, num_people),) for budget in (grid[0], grid[-1])}
-    if num_people > 1:
-        others = (grid[-1], num_people - 1)
-        found |= {((budget, 1), others) for budget in largest_under.values() if budget != grid[-1]}
-    return sorted(found)
+    others = (grid[-1], num_people - 1)
+    ones: set[Mixture] = {((budget, 1), others) for budget in largest_under.values() if budget != grid[-1]}
+    return {((grid[-1], num_people),)} | (ones if num_people > 1 else set())
+
+
+def always_granted(terms: RoundTerms, num_people: int) -> bool:
+    """Whether every mixture of budgets of this number of people would be granted, as far as the ledger allows."""
+    randomizer = randomizer_of(terms.question.mechanism)
+    return all(
+        _outcome(terms, mixture, num_people, num_people, randomizer, None).is_granted
+        for mixture in _worst(terms, num_people)
+    )
 
 
 def forecast(
@@ -139,6 +155,17 @@ def forecast(
         _outcome(terms, mixture, num_reports, tickets, randomizer, ledger) for mixture in mixtures(terms, num_reports)
     ]
     return Forecast(num_reports, tickets, tuple(outcomes))
+
+
+def could_be_granted(terms: RoundTerms, num_people: int) -> bool:
+    """Whether the accountant, with its best bounds, would grant the round if everybody used one and the same budget."""
+    for mixture in mixtures(terms, num_people):
+        if len(mixture) == 1:
+            message = pb.Certificate(delta=terms.manifest.delta, dishonest=terms.manifest.dishonest)
+            certify_into(message, terms, mixture)
+            if not message.refusals:
+                return True
+    return False
 
 
 def _outcome(
