@@ -22,6 +22,8 @@ from croupier.show.question import question_json
 from croupier.show.views import (
     BudgetView,
     LimitView,
+    PlannedBudgetView,
+    PlanView,
     RoundView,
     ServiceView,
     SpentView,
@@ -133,12 +135,15 @@ def _stage(states: Sequence[str]) -> str:
 
 def terms_json(terms: RoundTerms) -> TermsView:
     """Returns the terms of a round, and for every budget how often someone can be right about one answer."""
-    manifest, limit = terms.manifest, terms.privacy_limit
+    manifest, limit, asked = terms.manifest, terms.privacy_limit, question_json(terms.question)
     return {
         "round_id": terms.round_id,
         "deployment": manifest.deployment,
         "manifest_hash": terms.hash.hex(),
-        **question_json(terms.question),
+        "question": asked["question"],
+        "wordings": asked["wordings"],
+        "randomizer": asked["randomizer"],
+        "parameters": asked["parameters"],
         "budgets": [_budget_json(terms, budget) for budget in manifest.budget_grid],
         "delta": manifest.delta,
         "dishonest": manifest.dishonest,
@@ -195,9 +200,9 @@ def spent_json(tiers: Sequence[Spent], delta: float, *, fixed_terms: bool) -> Sp
     return {"delta": delta, "assumptions": written_json(assumed if fixed_terms else ()), "spent": spent}
 
 
-def plan_json(plan: Plan) -> dict[str, Any]:
+def plan_json(plan: Plan) -> PlanView:
     """Returns the answer of a plan with its certificate; of very many budgets, the smallest."""
-    budgets = [
+    budgets: list[PlannedBudgetView] = [
         {"epsilon": tier.local_epsilon, "delta": tier.local_delta, "count": tier.count}
         for tier in plan.budgets.tiers[:_MOST_BUDGETS]
     ]

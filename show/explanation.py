@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from croupier.accountant.budgets import Budgets
 from croupier.accountant.certificate import Certificate
@@ -28,6 +28,10 @@ from croupier.protocol.statements import joined, plain, read_json, secret
 from croupier.show.estimates import precision_line
 from croupier.show.statistics import halving_lines, statistic
 from croupier.show.text import delta_too_large
+from croupier.show.views import ExplanationView, PromiseView
+
+if TYPE_CHECKING:
+    from croupier.show.views import ResultView
 
 __all__ = ["Explanation", "Promise", "Section", "explain", "profile_around"]
 
@@ -54,7 +58,7 @@ class Promise:
         """What it is about, the percentage, and the epsilon with its grade."""
         return f"{self.about}: right at most {percent(self.right_at_most)} (ε = {round_up(self.epsilon)} {self.grade})"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> PromiseView:
         """Returns plain JSON values."""
         return {
             "about": self.about,
@@ -98,7 +102,7 @@ class Explanation:
             "\n".join((one.title, *one.paragraphs, *(f"  · {point}" for point in one.points))) for one in self.sections
         )
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> ExplanationView:
         """Returns plain JSON values."""
         return {
             "certified": self.certified.to_json(),
@@ -233,7 +237,7 @@ def _learned(given: Certificate | Mapping[str, Any]) -> tuple[Section, ...]:
     paragraphs = [f"{asked}The round estimated {found.about}, from {_counted(found.people, 'answer', 'answers')}."]
     if given["sealed"]:
         paragraphs.append("The result is sealed to its collector, whose key opens it.")
-    elif noisy := precision_line(dict(given)):
+    elif noisy := precision_line(cast("ResultView", given)):
         paragraphs.append(noisy)
     points = [found.sentence(number) for number in found.numbers] + halving_lines(given)
     return (Section("What was learned", tuple(paragraphs), tuple(points)),)

@@ -29,6 +29,7 @@ from croupier.protocol.texts import device_does
 from croupier.show.csv_file import result_csv
 from croupier.show.estimates import result_remarks
 from croupier.show.statistics import Number, Statistic, differences, halving_lines, statistic
+from croupier.show.views import ResultView
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -49,7 +50,7 @@ class ReportRound:
         signed: the document as the analyzer has signed it, if it is known.
     """
 
-    result: dict[str, Any]
+    result: ResultView
     group: str = ""
     signed: bytes = b""
 
@@ -71,6 +72,7 @@ class _QuestionView(TypedDict):
     title: str
     question: str
     help_text: str
+    language: str
     about: str
     people: str
     is_share: bool
@@ -110,7 +112,7 @@ def report_of(
     title: str,
     rounds: Sequence[ReportRound],
     *,
-    introduction: str = "",
+    introduction: Sequence[str] = (),
     verified: str = "",
     language: str = "",
     fixed_terms: bool = False,
@@ -121,7 +123,7 @@ def report_of(
         title: above everything.
         rounds: at least one, in the order of the questions. Rounds with different groups that ask the same question
             are compared; their people must be different ones.
-        introduction: a paragraph below the title; may be empty.
+        introduction: paragraphs below the title.
         verified: the deployment whose keys all signatures were verified with; "" where that has not been done, which
             the page then says.
         language: of the wordings; the first one of a question where it has none in it.
@@ -147,8 +149,7 @@ def report_of(
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     return _template().render(
         title=sanitize_for_display(title),
-        introduction=sanitize_for_display(introduction),
-        language=language or "en",
+        introduction=sanitize_for_display([*introduction]),
         verified=sanitize_for_display(verified),
         style=style,
         style_digest=digest,
@@ -172,7 +173,7 @@ def _template() -> Template:
     ).get_template("report.html")
 
 
-def _certificate(result: dict[str, Any]) -> Certificate:
+def _certificate(result: ResultView) -> Certificate:
     found = Certificate.from_json(result["certificate"])
     found.check_not_refuted()
     return found
@@ -208,6 +209,7 @@ def _question(group: list[tuple[ReportRound, Statistic]]) -> _QuestionView:
         "title": about.title,
         "question": "" if about.question == about.title else about.question,
         "help_text": about.help_text,
+        "language": about.language or "en",
         "about": about.about,
         "people": " and ".join(f"{f'{one.group}: ' if several else ''}{found.people:,}" for one, found in group),
         "is_share": about.is_share,
@@ -257,7 +259,7 @@ def _scale(of: Statistic, ends: tuple[float, float]) -> list[str]:
     return [f"{mark} ({meaning})" if meaning else mark for mark, meaning in zip(marks, of.ends, strict=True)]
 
 
-def _device(result: dict[str, Any]) -> str:
+def _device(result: ResultView) -> str:
     kind = result["certificate"].get("randomizer", "").partition("(")[0]
     return device_does(kind, "the person's", records=0) or "randomizes the person's answer"
 

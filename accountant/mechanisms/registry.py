@@ -103,7 +103,7 @@ def _type(kind: str, parameter: str) -> type:
 
 
 def _value(kind: str, parameter: str, text: str) -> int | float | str:
-    """Returns the value of a parameter as it stands in a name, of the type that the kind declares."""
+    """Returns the value of a parameter that is written in a name, of the type that the kind declares."""
     readers: dict[type, tuple[Callable[[str], int | float | str], str]] = {
         int: (int, "a whole number"),
         float: (float, "a number"),

@@ -27,6 +27,7 @@ from croupier.deploy.cli import (
     participants,
     report,
     rounds,
+    surveys,
     training,
     web,
 )
@@ -70,6 +71,7 @@ for room in (
     accounting,
     clients,
     rounds,
+    surveys,
     deployment,
     participants,
     report,

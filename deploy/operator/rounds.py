@@ -39,6 +39,7 @@ from croupier.protocol.errors import Code, EnvelopeError, Refusal, refusal_of
 from croupier.protocol.identity import Kind, read_signed
 from croupier.protocol.manifest import RoundTerms, canonical, parse_terms, state_name
 from croupier.protocol.questions import Question
+from croupier.protocol.surveys import Survey
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
@@ -48,6 +49,7 @@ __all__ = [
     "Operator",
     "RoundSettings",
     "check_settings",
+    "draft_manifest",
     "kept_result",
     "open_published",
     "published_result",
@@ -84,6 +86,7 @@ class RoundSettings:
             round waits for those that have them. 0: only the operator closes it.
         hpke_suite: of all envelopes.
         collector_public_key: of that suite: the result is published sealed to it; empty: the result is public.
+        survey: the survey that the round is a question of; see `deploy.operator.surveys`.
     """
 
     question: Question
@@ -100,6 +103,7 @@ class RoundSettings:
     close_deadline_unix_s: int = 0
     hpke_suite: SuiteName = "x25519-sha256-chacha20poly1305"
     collector_public_key: bytes = b""
+    survey: Survey | None = None
 
 
 class Operator:
@@ -169,6 +173,16 @@ class Operator:
             raise
 
     async def _open_round(self, settings: RoundSettings, round_id: str) -> RoundTerms:
+        return await self.open_signed(await self.sign_round(settings, round_id))
+
+    async def sign_round(self, settings: RoundSettings, round_id: str) -> pb.Signed:
+        """Collects round keys, and returns the manifest with the signature of every service; nothing is open then.
+
+        The same call again, also after a failure, gives the same manifest until the round is open somewhere.
+
+        Raises:
+            Refusal, grpc.aio.AioRpcError: see `open_round`.
+        """
         chain = self.deployment.chain
         # None is under way any more when the failure of one is heard of.
         preparing = (self._prepare(name, round_id, settings) for name in chain)
@@ -180,8 +194,17 @@ class Operator:
         payload = _manifest(settings, round_id, keys, self.deployment)
         parse_terms(payload)
         signatures = await asyncio.gather(*(self._sign(name, payload) for name in chain))
-        document = pb.Signed(payload=payload, signatures=signatures)
-        for name in reversed(chain):  # hop 1 last: when it admits clients, all services behind it are ready
+        return pb.Signed(payload=payload, signatures=signatures)
+
+    async def open_signed(self, document: pb.Signed) -> RoundTerms:
+        """Opens a round whose manifest every service has signed; the same call again is harmless.
+
+        Raises:
+            Refusal, grpc.aio.AioRpcError: see `open_round`; then the round may be open at some services.
+        """
+        for name in reversed(
+            self.deployment.chain
+        ):  # hop 1 last: when it admits clients, all services behind it are ready
             control, request = self._control(name), rpc.OpenRequest(manifest=document)
             await retrying(lambda: control.Open(request, timeout=20.0), give_up_after_s=_PATIENCE_S)  # noqa: B023
         return accept_manifest(document, self.deployment)
@@ -196,16 +219,20 @@ class Operator:
         answer = await retrying(lambda: self._control(name).Sign(request, timeout=20.0), give_up_after_s=_PATIENCE_S)
         return answer.signature
 
-    async def close_round(self, round_id: str, *, end_sequential: bool = False) -> rpc.CloseResponse:
+    async def close_round(
+        self, round_id: str, *, end_sequential: bool = False, hold_at_risk: bool = False
+    ) -> rpc.CloseResponse:
         """Ends admission at hop 1; the rest of the round runs without the operator.
 
         Args:
             round_id: of an open round, or of a sequential round in which clients are being asked.
             end_sequential: in a sequential round, ask no further client.
+            hold_at_risk: leave the round open where some mixture of budgets would have it refused; the answer has the
+                forecast.
         """
         control = self._control(self.deployment.shufflers[0].name)
-        request = rpc.CloseRequest(round_id=round_id, end_sequential=end_sequential)
-        return await retrying(lambda: control.Close(request, timeout=20.0), give_up_after_s=_PATIENCE_S)
+        request = rpc.CloseRequest(round_id=round_id, end_sequential=end_sequential, hold_at_risk=hold_at_risk)
+        return await retrying(lambda: control.Close(request, timeout=30.0), give_up_after_s=_PATIENCE_S)
 
     async def withdraw(self, round_id: str) -> dict[str, str]:
         """Has every service delete a round that is not certified; returns what each said, hop 1 first."""
@@ -223,6 +250,26 @@ class Operator:
     async def enrol(self, client_keys: Sequence[bytes]) -> None:
         """Registers clients' public keys with hop 1 and the accountant."""
         await self._register(pb.RegisterClientsRequest(client_keys=client_keys))
+
+    async def invite(self, client_keys: Sequence[bytes], survey_hash: bytes, valid_until_unix_s: int) -> None:
+        """Registers clients of one survey with hop 1 and the accountant; see `RegisterClientsRequest`."""
+        for start in range(0, len(client_keys), _PER_CALL):
+            request = pb.RegisterClientsRequest(
+                client_keys=client_keys[start : start + _PER_CALL],
+                survey_hash=survey_hash,
+                valid_until_unix_s=valid_until_unix_s,
+            )
+            await self._register(request)
+
+    async def count_answered(self, round_ids: Sequence[str], client_keys: Sequence[bytes]) -> int:
+        """Returns how many of these clients have answered at least one of these rounds, as hop 1 knows it."""
+        hop_1 = stubs.ShufflerStub(self._channels[self.deployment.shufflers[0].name])
+        answered = 0
+        for start in range(0, len(client_keys), _PER_CALL):
+            request = pb.CountAnsweredRequest(round_ids=round_ids, client_keys=client_keys[start : start + _PER_CALL])
+            answer = await retrying(partial(hop_1.CountAnswered, request, timeout=60.0), give_up_after_s=_PATIENCE_S)
+            answered += answer.answered
+        return answered
 
     async def issue_tokens(self, count: int) -> list[bytes]:
         """Returns fresh one-use tokens, each of which admits one client to one round.
@@ -299,8 +346,10 @@ class Operator:
         return await fetch_publication(self._analyzer, self.deployment, round_id, patience_s)
 
 
-def check_settings(settings: RoundSettings, deployment: Deployment | None = None, round_id: str = "checked") -> None:
-    """Checks the terms of a round before any service makes keys for it, or before there is a service.
+def check_settings(
+    settings: RoundSettings, deployment: Deployment | None = None, round_id: str = "checked"
+) -> RoundTerms:
+    """Returns the terms of a round, with keys of no service, before any makes its own, or before there is a service.
 
     Args:
         settings: to check.
@@ -310,8 +359,15 @@ def check_settings(settings: RoundSettings, deployment: Deployment | None = None
     Raises:
         ValueError: naming the term, its value and what it must be.
     """
+    try:
+        return parse_terms(draft_manifest(settings, deployment, round_id))
+    except Refusal as refusal:
+        raise ValueError(refusal.hint) from refusal
+
+
+def draft_manifest(settings: RoundSettings, deployment: Deployment | None, round_id: str) -> bytes:
+    """Returns the manifest that these settings would give, with keys that no service has made."""
     chain = deployment.chain if deployment else _ANY_CHAIN
-    # Keys that no service has made stand in for theirs.
     keys = {
         name: pb.RoundKeys(
             round_id=round_id,
@@ -323,10 +379,7 @@ def check_settings(settings: RoundSettings, deployment: Deployment | None = None
         )
         for name in chain
     }
-    try:
-        parse_terms(_manifest(settings, round_id, keys, deployment))
-    except Refusal as refusal:
-        raise ValueError(refusal.hint) from refusal
+    return _manifest(settings, round_id, keys, deployment)
 
 
 def _manifest(
@@ -362,6 +415,7 @@ def _manifest(
         merge_small_tiers=settings.small_tiers == "merge",
         collector_public_key=settings.collector_public_key,
         privacy_limit=None if limit is None else pb.PrivacyLimit(**limit.model_dump()),
+        survey=None if settings.survey is None else settings.survey.message(),
     )
     return canonical(manifest)
 

@@ -51,7 +51,7 @@ async def stops(page: Page) -> None:
 
 
 def forged(here: Place, change: Callable[[pb.Manifest], None], *, own_keys: bool) -> Callable[..., object]:
-    """Another manifest in the place of the signed one: signed by the services themselves, or with keys of one's own."""
+    """Replaces the signed manifest by another one, signed by the services themselves or with the attacker's keys."""
 
     async def instead(raw: bytes, pass_on: PassOn) -> bytes:
         answer = rpc.GetRoundResponse.FromString(await pass_on(raw))
@@ -143,7 +143,7 @@ async def test_a_dishonest_accountant_gets_one_randomization_from_two_tabs(here:
 
 @pytest.mark.parametrize("renamed", [False, True])
 async def test_the_page_notices_other_keys_than_before(here: Place, terms: RoundTerms, renamed: bool) -> None:
-    """Another deployment in the place of the one of the invitation, or of the last visit; under another name, too."""
+    """Another deployment than that of the invitation or of the last visit, with the same name or another one."""
     other = json.loads(deployment_document(here.at.deployment))
     other["services"][0]["identities"].append(os.urandom(32).hex())
     if renamed:

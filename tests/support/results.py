@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from croupier import Budgets, certify
-from croupier.protocol.certificates import certificate_json
+from croupier.protocol.certificates import round_certificate_json
 from croupier.protocol.questions import Question
 from croupier.show.question import question_json
 
@@ -45,5 +45,5 @@ def result_of(question: Question, numbers: Numbers, people: int = 1000, round_id
         "merging_bias": None,
         "drops": {},
         "notes": [],
-        "certificate": certificate_json(message),
+        "certificate": round_certificate_json(message),
     }
