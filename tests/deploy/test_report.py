@@ -257,7 +257,8 @@ def test_what_cannot_be_reported_on_is_refused(tmp_path: Path, monkeypatch: pyte
     file = tmp_path / "a.json"
     file.write_text('{"round_id": "x"}')
     assert "is not a result; it must be what" in refused("report", file)
-    assert "a.json cannot be read" in (file.write_text("{") and refused("report", file))
+    file.write_text("{")
+    assert "a.json cannot be read" in refused("report", file)
     assert "does not exist" in refused("report", tmp_path / "b.json")
     assert "must end in .html or .pdf" in refused("report", file, "--out", "report.doc")
     monkeypatch.setattr(shutil, "which", lambda _: None)

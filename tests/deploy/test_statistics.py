@@ -86,8 +86,8 @@ def test_intervals_of_differences_cover_the_truth() -> None:
         law = _count_laws(
             sums.astype(float), 2, np.array([epsilon]), np.array([float(people)]), rounded=False
         ).participants
-        estimates = np.clip(law.estimate(sums), 0, 1)
-        low, high = law.interval(sums, 0.95)
+        estimates = np.clip(law.estimate(sums.astype(float)), 0, 1)
+        low, high = law.interval(sums.astype(float), 0.95)
         found = statistic(result_of(asked, [(0.3, (0.2, 0.4), (0.1, 0.5))]))
         numbers = zip(estimates, np.minimum(low, estimates), np.maximum(high, estimates), strict=True)
         sides.append([replace(found, numbers=(Number("", e, None, (a, b), (a, b)),)) for e, a, b in numbers])

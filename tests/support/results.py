@@ -15,7 +15,7 @@ __all__ = ["result_of"]
 Numbers = Sequence[tuple[float, tuple[float, float], tuple[float, float]]]
 
 
-def result_of(question: Question, numbers: Numbers, people: int = 1000, round_id: str = "round-1") -> dict[str, Any]:
+def result_of(question: Question, numbers: Numbers, people: int = 1000, round_id: str = "round-1") -> Any:
     """Returns a document: each number is an estimate, its interval for the people, and that for their population."""
     kind = question.mechanism.kind
     name = f"krr(k={len(question.mechanism.categories)})" if kind == "krr" else kind
