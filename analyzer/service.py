@@ -93,9 +93,9 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
         watch = Stopwatch()
         await self.opener.open_all(terms, pb.LANE_REPORT)
         items = [
-            ticket_item(one.content) if one.status == OPENED else UNOPENED
+            ticket_item(record.content) if record.status == OPENED else UNOPENED
             async for records in self.opener.records(terms, pb.LANE_REPORT)
-            for one in records
+            for record in records
         ]
         items.sort()
 

@@ -256,7 +256,7 @@ class AltersAnothersCommitment(CheatingShuffler):
     """Says that hop 1 has dropped a client, which hop 1 has not signed."""
 
     def tell(self, terms: RoundTerms, receiver: str, commitments: Sequence[pb.Signed]) -> Sequence[pb.Signed]:
-        told = [pb.Signed.FromString(one.SerializeToString()) for one in commitments]
+        told = [pb.Signed.FromString(commitment.SerializeToString()) for commitment in commitments]
         theirs = pb.Commitment.FromString(told[0].payload)
         theirs.num_in += 1
         theirs.drops.extend(drop_counts({"does-not-open": 1}))
