@@ -36,6 +36,7 @@ __all__ = [
     "PlanView",
     "PlannedBudgetView",
     "PromiseView",
+    "QuestionView",
     "ResultView",
     "RoundView",
     "SectionView",
@@ -100,16 +101,21 @@ class WordingView(TypedDict):
     high: str
 
 
-class TermsView(TypedDict):
+class QuestionView(TypedDict):
+    """A question: its name, how it is put to people, and the randomizer with its parameters."""
+
+    question: str
+    wordings: list[WordingView]
+    randomizer: str
+    parameters: JsonObject
+
+
+class TermsView(QuestionView):
     """The terms of a round. "parameters" are the mechanism's; "state" is the round's state at hop 1."""
 
     round_id: str
     deployment: str
     manifest_hash: str
-    question: str
-    wordings: list[WordingView]
-    randomizer: str
-    parameters: JsonObject
     budgets: list[BudgetView]
     delta: float
     dishonest: int
@@ -357,10 +363,12 @@ class ClampingView(TypedDict):
 class ResultView(TypedDict):
     """A published result: a number for a share or mean, a list for a histogram, None if sealed or refused.
 
-    A population interval is None in a result of an earlier version. "precision" says whether the result can be used.
+    A population interval and the question are None in a result of an earlier version. "precision" says whether the
+    result can be used.
     """
 
     round_id: str
+    asked: QuestionView | None
     sealed: bool
     labels: list[str] | None
     estimate: float | list[float] | None
