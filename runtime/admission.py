@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import Purpose, has_small_order
 from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.names import RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.steps import StoreStep
 from croupier.runtime.store import Store
@@ -74,10 +75,10 @@ class _Roster:
     """
 
     keys: set[bytes]
-    tokens: dict[bytes, tuple[bytes, str] | None]
+    tokens: dict[bytes, tuple[bytes, RoundId] | None]
     revoked: set[bytes]
 
-    def refusal(self, submission: pb.Submission, round_id: str) -> pb.SubmissionCode.ValueType:
+    def refusal(self, submission: pb.Submission, round_id: RoundId) -> pb.SubmissionCode.ValueType:
         """Returns why this client may not submit, or UNSPECIFIED."""
         if submission.client_key in self.keys and submission.client_key not in self.revoked:
             return pb.SUBMISSION_CODE_UNSPECIFIED
@@ -103,7 +104,7 @@ class _Group:
         self.rows: dict[bytes, bytes] = {}
         self.envelopes: list[bytes] = []
         self.records: list[bytes] = []
-        self.spent: dict[bytes, tuple[bytes, str]] = {}
+        self.spent: dict[bytes, tuple[bytes, RoundId]] = {}
 
     def decide_all(self, call: _Waiting) -> list[pb.SubmissionCode.ValueType]:
         """Returns the codes that the submissions of a call get once the group is durable."""
@@ -350,6 +351,6 @@ class Admission:
         """Has the roster read from the store when it is next needed."""
         self._known = None
 
-    def stop_round(self, round_id: str) -> None:
+    def stop_round(self, round_id: RoundId) -> None:
         """Deletes a closed round from memory."""
         self._admitted.pop(round_id, None)
