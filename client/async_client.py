@@ -44,6 +44,7 @@ from croupier.net.http_channel import NO_TOKENS, HttpChannel
 from croupier.net.retrying import why_unreachable
 from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, ServiceEntry, load_deployment
 from croupier.protocol.errors import Code, NotIncludedError, Refusal, UnreachableError
+from croupier.protocol.invitations import Invitation
 from croupier.protocol.manifest import RoundTerms, state_name
 
 __all__ = ["AsyncClient", "AsyncClientRound", "VerifiedRound"]
@@ -264,6 +265,7 @@ class AsyncClientRound(VerifiedRound):
         person: str = "",
         key: bytes = b"",
         token: bytes = b"",
+        invitation: str = "",
     ) -> Receipt:
         """Randomizes, seals, stores and sends one person's answer, once; the value itself leaves nothing behind.
 
@@ -277,6 +279,7 @@ class AsyncClientRound(VerifiedRound):
                 The name never leaves this machine. "" is the one person whose device this is.
             key: an enrolled Ed25519 key, 32 bytes, in place of the client's own.
             token: a one-use token, 32 bytes; the answer is signed with a key made for it.
+            invitation: the link of an invitation to the survey that the round is of, from which a key follows.
 
         Raises:
             ValueError: value or budget cannot be used, a person with a name has neither key nor token, or a token
@@ -288,10 +291,22 @@ class AsyncClientRound(VerifiedRound):
             TicketError: the accountant's tickets cannot be trusted.
             ProtocolError: a service answered with what the protocol does not have.
         """
+        if invitation:
+            key = self.invited_key(invitation)
         done = await self.answer(value, max_local_epsilon, Respondent(person, key, token))
         if done.code not in ("ACCEPTED", ALREADY_ANSWERED):
             raise Refusal(Code[done.code])
         return Receipt(self.id, person, done.local_epsilon, done.local_delta, done.sealed_before)
+
+    def invited_key(self, link: str) -> bytes:
+        """Returns the key that an invitation to the survey of this round gives.
+
+        Raises:
+            ValueError: the link is not an invitation, or the round is not of a survey.
+        """
+        if self.terms.survey is None:
+            raise ValueError(f"round {self.id!r} is not of a survey, and takes no invitation; give a key or a token")
+        return Invitation.read(link).key(self.terms.survey.hash)
 
     async def answer(
         self, value: float | str, max_local_epsilon: float, respondent: Respondent, enrol: Enrol | None = None

@@ -165,7 +165,7 @@ async def test_a_connection_lost_in_a_step_is_a_refusal_and_undoes_the_step(post
     assert refused.value.code is Code.STORE_FAILED
     assert refused.value.code.may_pass
     await put(store, "kept")
-    kept = [await store.run("look", lambda tx: tx.document(ROUND, KIND, kind)) for kind in ("lost", "never", "kept")]
+    kept = [await store.run("look", lambda tx: tx.document(ROUND, KIND, kind)) for kind in ("lost", "never", "kept")]  # noqa: B023
     assert kept == [None, None, b"1"]
     store.close()
 
