@@ -72,6 +72,7 @@ class _QuestionView(TypedDict):
     title: str
     question: str
     help_text: str
+    language: str
     about: str
     people: str
     is_share: bool
@@ -111,7 +112,7 @@ def report_of(
     title: str,
     rounds: Sequence[ReportRound],
     *,
-    introduction: str = "",
+    introduction: Sequence[str] = (),
     verified: str = "",
     language: str = "",
     fixed_terms: bool = False,
@@ -122,7 +123,7 @@ def report_of(
         title: above everything.
         rounds: at least one, in the order of the questions. Rounds with different groups that ask the same question
             are compared; their people must be different ones.
-        introduction: a paragraph below the title; may be empty.
+        introduction: paragraphs below the title.
         verified: the deployment whose keys all signatures were verified with; "" where that has not been done, which
             the page then says.
         language: of the wordings; the first one of a question where it has none in it.
@@ -148,8 +149,7 @@ def report_of(
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     return _template().render(
         title=sanitize_for_display(title),
-        introduction=sanitize_for_display(introduction),
-        language=language or "en",
+        introduction=sanitize_for_display([*introduction]),
         verified=sanitize_for_display(verified),
         style=style,
         style_digest=digest,
@@ -209,6 +209,7 @@ def _question(group: list[tuple[ReportRound, Statistic]]) -> _QuestionView:
         "title": about.title,
         "question": "" if about.question == about.title else about.question,
         "help_text": about.help_text,
+        "language": about.language or "en",
         "about": about.about,
         "people": " and ".join(f"{f'{one.group}: ' if several else ''}{found.people:,}" for one, found in group),
         "is_share": about.is_share,

@@ -66,6 +66,7 @@ class Statistic:
         title: a heading; the wording's, or the name.
         question: as people were asked; "" where no wording is known.
         help_text: what helped them to answer; may be empty.
+        language: of the wording, such as "de"; "" where none is known.
         about: the statistic in words: "the share of people who answered “yes”".
         is_share: the numbers are shares.
         numbers: one for a share or mean, one for each category; none where the result is sealed or refused.
@@ -80,6 +81,7 @@ class Statistic:
     title: str
     question: str
     help_text: str
+    language: str
     about: str
     is_share: bool
     numbers: tuple[Number, ...]
@@ -183,6 +185,7 @@ def _read(result: dict[str, Any], language: str) -> Statistic:
         title=str(wording.get("title") or wording.get("question") or name),
         question=str(wording.get("question", "")),
         help_text=str(wording.get("help_text", "")),
+        language=str(wording.get("language", "")),
         about=about,
         is_share=is_share,
         numbers=found,

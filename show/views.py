@@ -363,8 +363,8 @@ class ClampingView(TypedDict):
 class ResultView(TypedDict):
     """A published result: a number for a share or mean, a list for a histogram, None if sealed or refused.
 
-    A population interval and the question are None in a result of an earlier version. "precision" says whether the
-    result can be used.
+    "asked" and a population interval are None in a result of an earlier version. "precision" says whether the result
+    can be used.
     """
 
     round_id: str

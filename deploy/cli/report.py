@@ -21,17 +21,20 @@ def report(
     rounds: Annotated[
         list[str],
         typer.Argument(
-            help="Rounds of the deployment, or files that 'round result --json' or 'demo --json' has printed, in the "
-            "order of the report. GROUP=ROUND names the people who were asked; the same question in several groups is "
-            "compared."
+            metavar="SURVEY|ROUND|FILE...",
+            help="A survey or rounds of the deployment, or files that 'round result --json' or 'demo --json' has "
+            "printed, in the order of the report. GROUP=ROUND names the people who were asked; the same question in "
+            "several groups is compared.",
         ),
     ],
     directory: Directory = HERE,
     out: Annotated[
         Path, typer.Option(help="The page: .html; or .pdf, which an installed Chromium or Chrome prints.")
     ] = Path("report.html"),
-    title: Annotated[str, typer.Option(help="The heading of the report.")] = "What people answered",
-    introduction: Annotated[str, typer.Option(help="A paragraph below the heading.")] = "",
+    title: Annotated[str, typer.Option(help="The heading of the report; default: the survey's.")] = "",
+    introduction: Annotated[
+        str, typer.Option(help="A paragraph below the heading, instead of the survey's introduction.")
+    ] = "",
     language: Annotated[str, typer.Option(help="The language of the questions, where they have several.")] = "",
     fixed_terms: Annotated[
         bool,
@@ -55,9 +58,9 @@ def report(
         check_report_file(out)
         found = asyncio.run(collect(rounds, directory, wait_s, client_transport(gateway), collector_key, note))
         page = report_of(
-            title,
+            title or found.title(language),
             found.rounds,
-            introduction=introduction,
+            introduction=[introduction] if introduction else found.introduction(language),
             verified=found.deployment,
             language=language,
             fixed_terms=fixed_terms or found.fixed_terms,

@@ -10,13 +10,18 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.operator.rounds import open_published, signed_result
+from croupier.deploy.operator.surveys import round_of
 from croupier.net.transport import Transport
+from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.manifest import parse_terms
+from croupier.protocol.surveys import Survey, SurveyWording
 from croupier.show.published import publication_json
 from croupier.show.report import ReportRound
+from croupier.show.surveys import LEFT_OUT_TEXTS
+from croupier.show.views import ResultView
 
 __all__ = ["Collected", "check_report_file", "collect", "print_page", "write_report"]
 
@@ -32,12 +37,68 @@ class Collected:
     Attributes:
         rounds: in the order that was asked for.
         deployment: the name of the deployment whose keys every signature was verified with; "" if one is from a file.
-        fixed_terms: all of them are one demonstration, whose questions are asked before the first result.
+        fixed_terms: they are one survey or one demonstration, whose terms were fixed before the first result.
+        survey: the only survey among them, if there is nothing else.
     """
 
     rounds: tuple[ReportRound, ...]
     deployment: str
     fixed_terms: bool
+    survey: Survey | None
+
+    def title(self, language: str) -> str:
+        """Returns the survey's title in a language, or a general one."""
+        return "What people answered" if self.survey is None else _wording(self.survey, language).title
+
+    def introduction(self, language: str) -> list[str]:
+        """Returns the survey's introduction in a language, and what questions mean that people left out."""
+        if self.survey is None:
+            return []
+        about = _wording(self.survey, language).introduction
+        return [*([about] if about else []), LEFT_OUT_TEXTS[self.survey.left_out]]
+
+
+def _wording(survey: Survey, language: str) -> SurveyWording:
+    return next((one for one in survey.wordings if one.language.lower() == language.lower()), survey.wordings[0])
+
+
+@dataclass(frozen=True)
+class _Deployment:
+    """Where results come from: as `signed_result` takes it, and the key that opens sealed ones."""
+
+    directory: Path
+    patience_s: float
+    transport: Transport
+    collector_key: Path | None
+    tell: Callable[[str], None]
+
+    async def round(self, round_id: str, group: str) -> tuple[ReportRound, Survey | None]:
+        """Returns a verified round and the survey that it belongs to."""
+        signed, publication, certificate = await signed_result(
+            self.directory, round_id, self.patience_s, self.transport, self.tell
+        )
+        survey = parse_terms(publication.manifest.payload).survey if publication.manifest.payload else None
+        if publication.sealed_result and self.collector_key is not None:
+            publication = open_published(publication, self.collector_key)
+        return ReportRound(publication_json(publication, certificate), group, signed), survey
+
+    async def rounds(self, name: str, group: str) -> tuple[list[ReportRound], Survey | None]:
+        """Returns the round of this name; or if there is none, all rounds of the survey of this name."""
+        try:
+            found, _ = await self.round(name, group)
+            return [found], None
+        except Refusal as refusal:
+            if refusal.code is not Code.UNKNOWN_ROUND:
+                raise
+            unknown = refusal
+        try:
+            first, survey = await self.round(round_of(name, 1), group)
+        except Refusal as refusal:
+            raise unknown if refusal.code is Code.UNKNOWN_ROUND else refusal from refusal
+        if survey is None or survey.survey_id != name:
+            raise unknown
+        others = [(await self.round(one.round_id, group))[0] for one in survey.rounds[1:]]
+        return [first, *others], survey
 
 
 async def collect(
@@ -51,7 +112,7 @@ async def collect(
     """Returns the rounds of a report.
 
     Args:
-        asked: each a round of the deployment or a JSON file, with GROUP= before it or not.
+        asked: each a survey or a round of the deployment, or a JSON file; with GROUP= before it or not.
         directory: of the deployment; not read if there are only files.
         patience_s: how long to wait for each result.
         transport: how the analyzer is reached.
@@ -62,22 +123,24 @@ async def collect(
         ValueError: a file that is not a result, or nothing is asked for.
         Refusal, SignatureError: as `published_result`.
     """
+    source = _Deployment(directory, patience_s, transport, collector_key, tell)
     rounds: list[ReportRound] = []
-    names, demonstrations = set(), 0
+    survey, is_demonstration = None, False
+    from_files = False
     for group, name, file in map(_split, asked):
         if file is not None:
             found, is_demonstration = _read(file, group)
-            rounds += found
-            demonstrations += is_demonstration
-            names.add("")
-            continue
-        signed, publication, certificate = await signed_result(directory, name, patience_s, transport, tell)
-        if publication.sealed_result and collector_key is not None:
-            publication = open_published(publication, collector_key)
-        rounds.append(ReportRound(publication_json(publication, certificate), group, signed))
-        names.add(read_deployment(directory).name)
-    (only,) = names if len(names) == 1 else ("",)
-    return Collected(tuple(rounds), only, demonstrations == len(asked) == 1)
+            from_files = True
+        else:
+            found, survey = await source.rounds(name, group)
+        rounds += found
+    alone = len(asked) == 1
+    return Collected(
+        tuple(rounds),
+        "" if from_files else read_deployment(directory).name,
+        alone and (is_demonstration or survey is not None),
+        survey if alone else None,
+    )
 
 
 def _split(text: str) -> tuple[str, str, Path | None]:
@@ -96,7 +159,7 @@ def _read(file: Path, group: str) -> tuple[list[ReportRound], bool]:
     except ValueError as error:
         raise ValueError(f"{file} cannot be read ({error}); {_READABLE}") from error
     several = document.get("questions") if isinstance(document, dict) else None
-    results: list[Any] = several if isinstance(several, list) else [document]
+    results: list[ResultView] = several if isinstance(several, list) else [document]
     for one in results:
         if not (isinstance(one, dict) and isinstance(one.get("certificate"), dict) and "granted" in one["certificate"]):
             raise ValueError(f"{file} is not a result; {_READABLE}")

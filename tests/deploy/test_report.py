@@ -17,8 +17,12 @@ import pytest
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import async_playwright
 
-from croupier.deploy.operator.reports import check_report_file
+from croupier.client.surveys import fetch_survey
+from croupier.deploy.operator.reports import check_report_file, collect
 from croupier.deploy.operator.rounds import kept_result
+from croupier.deploy.operator.survey_file import read_survey_file
+from croupier.deploy.operator.surveys import close_survey, open_survey
+from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.mechanisms import KaryResponse, OneBit, RandomizedResponse
 from croupier.protocol.questions import Question
 from croupier.protocol.wordings import Wording
@@ -26,6 +30,7 @@ from croupier.show.report import ReportRound, report_of
 from tests.support import in_process
 from tests.support.command_line import answer, croupier, refused
 from tests.support.results import result_of
+from tests.support.rounds import people, table
 
 SMOKES = Question("smokes", RandomizedResponse(), (Wording("en", "Do you smoke?", choices=("no", "yes")),))
 MOOD = Question("mood", KaryResponse(3, ("low", "fair", "high")))
@@ -74,7 +79,7 @@ def test_every_number_has_its_sentence_and_the_page_its_parts() -> None:
         ReportRound(result_of(SMOKES, SHARE)),
         ReportRound(result_of(MOOD, SHARES, round_id="r2")),
         ReportRound(result_of(YEARS, [(9.0, (8.0, 10.0), (7.9, 10.1))], round_id="r3")),
-        introduction="Two departments were asked.",
+        introduction=["Two departments were asked."],
     )
     for said in (
         "Two departments were asked.",
@@ -105,7 +110,7 @@ def test_nothing_that_others_wrote_becomes_markup_and_nothing_is_loaded_or_run()
     for key in ("question", "title", "help_text"):
         asked["wordings"][0][key] = EVIL
     asked["wordings"][0]["choices"] = [EVIL, EVIL]
-    html = report_of(EVIL, [ReportRound(result)], introduction=EVIL, verified=EVIL, language="en")
+    html = report_of(EVIL, [ReportRound(result)], introduction=[EVIL], verified=EVIL, language="en")
     page = Page(html)
     assert {tag for tag, _ in page.tags} <= {tag for tag, _ in plain.tags} | {"p"}
     assert not re.search(r"<(script|img|iframe|object|form|base|link)\b", html)
@@ -188,6 +193,66 @@ async def test_a_report_on_a_deployment_is_verified_and_one_on_files_says_it_is_
     text = Page(out.read_text(encoding="utf-8")).words
     assert "made from files, whose signatures were not checked" in text
     assert "verified with the keys" not in text
+
+
+SURVEY = """\
+name = "work-2026"
+title = "How we work"
+introduction = "The works council asks."
+consent = "I answer for myself."
+budgets = [1, 2, 6]
+min_batch_size = 3
+epsilon_max = 6
+delta = 1e-4
+left_out = "random"
+
+[[questions]]
+name = "mood"
+question = "How satisfied are you?"
+choices = ["very", "quite", "not at all"]
+
+[[questions]]
+name = "remote"
+question = "Do you work from home?"
+
+[translations.de]
+title = "Wie wir arbeiten"
+consent = "Ich antworte für mich."
+questions.mood = {question = "Wie zufrieden sind Sie?", choices = ["sehr", "ziemlich", "gar nicht"]}
+questions.remote = {question = "Arbeiten Sie zu Hause?"}
+"""
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_a_report_on_a_survey_has_all_its_questions_and_its_words(tmp_path: Path) -> None:
+    (file := tmp_path / "survey.toml").write_text(SURVEY)
+    async with table(tmp_path, 1) as at:
+        where, how = at.inside.directory, at.inside.transport
+        survey = await open_survey(where, read_survey_file(file), how)
+        async with at.operator.client(tmp_path / "client") as client:
+            for one in await fetch_survey(client):
+                await at.submit(one.terms, people(one.terms.question, 30, 1))
+        await close_survey(where, survey, how)
+        said: list[str] = []
+        found = await collect(["work-2026"], where, 60.0, how, None, said.append)
+        several = await collect(["North=work-2026-1", "work-2026-2"], where, 60.0, how, None, said.append)
+        with pytest.raises(Refusal) as refusal:
+            await collect(["nothing"], where, 60.0, how, None, said.append)
+        assert refusal.value.code is Code.UNKNOWN_ROUND
+    assert (found.survey, found.fixed_terms, found.deployment) == (survey, True, "local")
+    assert found.title("de") == "Wie wir arbeiten"
+    assert (several.survey, several.fixed_terms) == (None, False)
+    page = page_of(*found.rounds, introduction=found.introduction("de"), language="de", fixed_terms=found.fixed_terms)
+    for text in (
+        "The works council asks.",
+        "Wie zufrieden sind Sie?",
+        "answered “gar nicht”",
+        "Arbeiten Sie zu Hause?",
+    ):
+        assert (text in page.words) != (text == "The works council asks.")
+    assert "their device sent an answer that it had drawn uniformly" in page.words
+    assert "All 2 questions together, for a person who answered each of them: right at most" in page.words
 
 
 def test_what_cannot_be_reported_on_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
