@@ -82,7 +82,7 @@ def test_a_file_states_questions_budgets_and_texts(tmp_path: Path) -> None:
     assert file.grids() == ((0.25, 0.5, 1.5), (0.25, 0.5, 1.5), (0.5, 1.0, 3.0))
     assert [one.title for one in file.wordings()] == ["How we work", "Wie wir arbeiten"]
     thirds = read(tmp_path, SURVEY.replace("share = 2\n", ""))
-    assert thirds.grids() == ((0.3333, 0.6666, 2.0),) * 3  # rounded down: they add up to no more than is chosen
+    assert thirds.grids() == ((0.3333, 0.6666, 2.0), (0.3333, 0.6666, 2.0), (0.3334, 0.6668, 2.0))
 
 
 @pytest.mark.parametrize(
