@@ -47,7 +47,7 @@ from croupier.protocol.errors import Code, NotIncludedError, Refusal, Unreachabl
 from croupier.protocol.invitations import Invitation
 from croupier.protocol.manifest import RoundTerms, state_name
 
-__all__ = ["AsyncClient", "AsyncClientRound"]
+__all__ = ["AsyncClient", "AsyncClientRound", "VerifiedRound"]
 
 
 class AsyncClient:
@@ -134,7 +134,7 @@ class AsyncClient:
         """
         with _typed_errors():
             terms, state = await fetch_round(self.shuffler, self.deployment, round_id, self.patience_s)
-        return AsyncClientRound(self, terms, state_name(state))
+        return AsyncClientRound(terms, state_name(state), self)
 
     @property
     def limits(self) -> Limits:
@@ -210,21 +210,19 @@ class AsyncClient:
 
 
 @dataclass(frozen=True)
-class AsyncClientRound:
-    """One round, with terms that were verified.
+class VerifiedRound:
+    """A round whose terms were verified.
 
     Attributes:
-        client: that it was got from.
         terms: everything that the services have signed.
         state: as hop 1 said when it was asked, OPEN for instance.
     """
 
-    client: AsyncClient
     terms: RoundTerms
     state: str
 
     def __repr__(self) -> str:
-        return f"AsyncClientRound({self.id!r}, {self.question!r}, {self.state})"
+        return f"{type(self).__name__}({self.id!r}, {self.question!r}, {self.state})"
 
     @property
     def id(self) -> str:
@@ -251,6 +249,13 @@ class AsyncClientRound:
         """When the round closes by itself; None where its operator closes it."""
         deadline = self.terms.manifest.close_deadline_unix_s
         return datetime.fromtimestamp(deadline, UTC) if deadline else None
+
+
+@dataclass(frozen=True, repr=False)
+class AsyncClientRound(VerifiedRound):
+    """One round, and the client that answers it."""
+
+    client: AsyncClient
 
     async def submit(
         self,

@@ -884,6 +884,11 @@ class AccountantStub(object):
         Args:
             channel: A grpc.Channel.
         """
+        self.Forecast = channel.unary_unary(
+                '/croupier.protocol.v1.Accountant/Forecast',
+                request_serializer=protocol_dot_v1_dot_services__pb2.ForecastRequest.SerializeToString,
+                response_deserializer=protocol_dot_v1_dot_services__pb2.ForecastResponse.FromString,
+                _registered_method=True)
         self.GetCertificate = channel.unary_unary(
                 '/croupier.protocol.v1.Accountant/GetCertificate',
                 request_serializer=protocol_dot_v1_dot_services__pb2.GetCertificateRequest.SerializeToString,
@@ -909,6 +914,13 @@ class AccountantStub(object):
 class AccountantServicer(object):
     """Certifies a round from its shuffled budgets, then releases it.
     """
+
+    def Forecast(self, request, context):
+        """Operator and hop 1 only.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
 
     def GetCertificate(self, request, context):
         """Missing associated documentation comment in .proto file."""
@@ -940,6 +952,11 @@ class AccountantServicer(object):
 
 def add_AccountantServicer_to_server(servicer, server):
     rpc_method_handlers = {
+            'Forecast': grpc.unary_unary_rpc_method_handler(
+                    servicer.Forecast,
+                    request_deserializer=protocol_dot_v1_dot_services__pb2.ForecastRequest.FromString,
+                    response_serializer=protocol_dot_v1_dot_services__pb2.ForecastResponse.SerializeToString,
+            ),
             'GetCertificate': grpc.unary_unary_rpc_method_handler(
                     servicer.GetCertificate,
                     request_deserializer=protocol_dot_v1_dot_services__pb2.GetCertificateRequest.FromString,
@@ -971,6 +988,33 @@ def add_AccountantServicer_to_server(servicer, server):
 class Accountant(object):
     """Certifies a round from its shuffled budgets, then releases it.
     """
+
+    @staticmethod
+    def Forecast(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/croupier.protocol.v1.Accountant/Forecast',
+            protocol_dot_v1_dot_services__pb2.ForecastRequest.SerializeToString,
+            protocol_dot_v1_dot_services__pb2.ForecastResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
 
     @staticmethod
     def GetCertificate(request,

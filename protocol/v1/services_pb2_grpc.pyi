@@ -303,6 +303,8 @@ class AccountantStub:
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> AccountantAsyncStub: ...
+    Forecast: _grpc.UnaryUnaryMultiCallable[_services_pb2.ForecastRequest, _services_pb2.ForecastResponse]
+    """Operator and hop 1 only."""
     GetCertificate: _grpc.UnaryUnaryMultiCallable[_services_pb2.GetCertificateRequest, _services_pb2.GetCertificateResponse]
     GetTickets: _grpc.UnaryUnaryMultiCallable[_messages_pb2.GetTicketsRequest, _messages_pb2.GetTicketsResponse]
     """For clients: a ticket for each lane. The same request again is answered with the same tickets."""
@@ -316,6 +318,8 @@ class AccountantAsyncStub(AccountantStub):
     """Certifies a round from its shuffled budgets, then releases it."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
+    Forecast: _aio.UnaryUnaryMultiCallable[_services_pb2.ForecastRequest, _services_pb2.ForecastResponse]  # type: ignore[assignment]
+    """Operator and hop 1 only."""
     GetCertificate: _aio.UnaryUnaryMultiCallable[_services_pb2.GetCertificateRequest, _services_pb2.GetCertificateResponse]  # type: ignore[assignment]
     GetTickets: _aio.UnaryUnaryMultiCallable[_messages_pb2.GetTicketsRequest, _messages_pb2.GetTicketsResponse]  # type: ignore[assignment]
     """For clients: a ticket for each lane. The same request again is answered with the same tickets."""
@@ -326,6 +330,14 @@ class AccountantAsyncStub(AccountantStub):
 
 class AccountantServicer(metaclass=_abc_1.ABCMeta):
     """Certifies a round from its shuffled budgets, then releases it."""
+
+    @_abc_1.abstractmethod
+    def Forecast(
+        self,
+        request: _services_pb2.ForecastRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_services_pb2.ForecastResponse, _abc.Awaitable[_services_pb2.ForecastResponse]]:
+        """Operator and hop 1 only."""
 
     @_abc_1.abstractmethod
     def GetCertificate(
