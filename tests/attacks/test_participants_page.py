@@ -58,10 +58,10 @@ def forged(here: Place, change: Callable[[pb.Manifest], None], *, own_keys: bool
         manifest = pb.Manifest.FromString(answer.manifest.payload)
         change(manifest)
         answer.manifest.payload = canonical(manifest)
-        for one in answer.manifest.signatures:
-            secrets = load_secrets(here.at.inside.directory / one.signer)
+        for signature in answer.manifest.signatures:
+            secrets = load_secrets(here.at.inside.directory / signature.signer)
             key = os.urandom(32) if own_keys else secrets.identity_key
-            one.CopyFrom(Identity(one.signer, key).sign(Kind.MANIFEST, answer.manifest.payload))
+            signature.CopyFrom(Identity(signature.signer, key).sign(Kind.MANIFEST, answer.manifest.payload))
         return answer.SerializeToString()
 
     return instead

@@ -29,7 +29,7 @@ from croupier.protocol.wordings import Wording
 from croupier.show.report import ReportRound, report_of
 from tests.support import in_process
 from tests.support.command_line import answer, croupier, refused
-from tests.support.results import result_of
+from tests.support.published_results import result_of
 from tests.support.rounds import people, table
 
 SMOKES = Question("smokes", RandomizedResponse(), (Wording("en", "Do you smoke?", choices=("no", "yes")),))
@@ -141,9 +141,11 @@ def test_what_is_too_noisy_refused_or_sealed_is_said_first() -> None:
     noisy = result_of(SMOKES, [(0.5, (0.1, 0.9), (0.0, 1.0))]) | {"precision": "covers range"}
     refused_one, sealed = result_of(MOOD, SHARES, round_id="r2"), result_of(YEARS, [(9.0, (8.0, 9.9), (7.0, 11.0))])
     columns = ("estimate", "projected", "standard_error", "confidence_interval", "population_interval", "labels")
-    refused_one |= dict.fromkeys(columns)
-    refused_one["certificate"] |= {"granted": False, "refusals": [{"text": "ε is above the limit"}]}
-    sealed |= dict.fromkeys(columns) | {"sealed": True, "precision": None}
+    hidden: Any = dict.fromkeys(columns)
+    refusal: Any = {"text": "ε is above the limit"}
+    refused_one |= hidden
+    refused_one["certificate"] |= {"granted": False, "refusals": [refusal]}
+    sealed |= hidden | {"sealed": True, "precision": None}
     page = page_of(*map(ReportRound, (noisy, refused_one, sealed)))
     assert "TOO NOISY TO USE: the 95 % interval is longer than half of the possible range" in page.words
     assert "The accountant refused to certify this round, so that nothing was read: ε is above the limit" in page.words

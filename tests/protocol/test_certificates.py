@@ -24,6 +24,7 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.show.published import publication_json
 from tests.support import BIT
 from tests.support import settings as round_settings
+from tests.support.accounting import draw_points_only
 from tests.support.rounds import people, table
 from tests.support.statements import codes, statements
 
@@ -70,6 +71,9 @@ SIGNED = st.builds(
         lambda found: [pb.Signature(signer=signer, signature=signature) for signer, signature in found.items()]
     ),
 )
+GUARANTEES = st.builds(
+    pb.Guarantee, epsilon=NUMBERS, delta=NUMBERS, method=stated(Method), assumptions=stated(Assumption)
+)
 ATTACKS = st.none() | st.tuples(NUMBERS, NUMBERS, st.text(min_size=1, max_size=6))
 LIBRARY: dict[str, st.SearchStrategy[Any]] = {
     "schema": st.just(1),
@@ -90,6 +94,7 @@ LIBRARY: dict[str, st.SearchStrategy[Any]] = {
     "randomizer": WORDS,
     "linkage": st.sampled_from(["separate", "stratified"]),
     "rounds": COUNTS,
+    "one_honest_hop": st.none() | GUARANTEES,
 }
 OF_A_ROUND: dict[str, st.SearchStrategy[Any]] = {
     "epsilon": NUMBERS | st.just(math.inf),
@@ -234,7 +239,10 @@ def test_other_versions_documents_are_refused_with_what_to_do() -> None:
     ],
     ids=lambda arguments: str(arguments[0]),
 )
-def test_what_commands_print_is_as_the_schema_says(arguments: tuple[str, ...], tmp_path: Path) -> None:
+def test_what_commands_print_is_as_the_schema_says(
+    arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw_points_only(monkeypatch)
     budgets = tmp_path / "budgets.csv"
     budgets.write_text("epsilon,count\n0.5,540\n1.0,90\n")
     command, *options = arguments

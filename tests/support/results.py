@@ -9,13 +9,14 @@ from croupier import Budgets, certify
 from croupier.protocol.certificates import round_certificate_json
 from croupier.protocol.questions import Question
 from croupier.show.question import question_json
+from croupier.show.views import ResultView
 
 __all__ = ["result_of"]
 
 Numbers = Sequence[tuple[float, tuple[float, float], tuple[float, float]]]
 
 
-def result_of(question: Question, numbers: Numbers, people: int = 1000, round_id: str = "round-1") -> Any:
+def result_of(question: Question, numbers: Numbers, people: int = 1000, round_id: str = "round-1") -> ResultView:
     """Returns a document: each number is an estimate, its interval for the people, and that for their population."""
     kind = question.mechanism.kind
     name = f"krr(k={len(question.mechanism.categories)})" if kind == "krr" else kind
