@@ -29,7 +29,7 @@ from croupier.protocol.wordings import Wording
 from croupier.show.report import ReportRound, report_of
 from tests.support import in_process
 from tests.support.command_line import answer, croupier, refused
-from tests.support.published_results import result_of
+from tests.support.results import result_of
 from tests.support.rounds import people, table
 
 SMOKES = Question("smokes", RandomizedResponse(), (Wording("en", "Do you smoke?", choices=("no", "yes")),))

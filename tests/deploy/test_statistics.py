@@ -16,7 +16,7 @@ from croupier.protocol.questions import Question
 from croupier.protocol.wordings import Wording
 from croupier.show.question import question_json
 from croupier.show.statistics import Number, differences, halving_lines, statistic
-from tests.support.published_results import result_of
+from tests.support.results import result_of
 
 
 def test_a_share_has_a_sentence_with_both_intervals() -> None:
@@ -82,21 +82,12 @@ def test_intervals_of_differences_cover_the_truth() -> None:
     sides, truths = [], []
     for people, ones, epsilon in ((300, 15, 2.0), (900, 360, 1.0)):
         other = 1 / (1 + math.exp(epsilon))
-<<<<<<< HEAD
-        sums = source.binomial(ones, 1 - other, repeats) + source.binomial(people - ones, other, repeats)
-        law = _count_laws(
-            sums.astype(float), 2, np.array([epsilon]), np.array([float(people)]), rounded=False
-        ).participants
-        estimates = np.clip(law.estimate(sums.astype(float)), 0, 1)
-        low, high = law.interval(sums.astype(float), 0.95)
-=======
         sums = (source.binomial(ones, 1 - other, repeats) + source.binomial(people - ones, other, repeats)).astype(
             float
         )
         law = _count_laws(sums, 2, np.array([epsilon]), np.array([float(people)]), rounded=False).participants
         estimates = np.clip(law.estimate(sums), 0, 1)
         low, high = law.interval(sums, 0.95)
->>>>>>> main
         found = statistic(result_of(asked, [(0.3, (0.2, 0.4), (0.1, 0.5))]))
         numbers = zip(estimates, np.minimum(low, estimates), np.maximum(high, estimates), strict=True)
         sides.append([replace(found, numbers=(Number("", e, None, (a, b), (a, b)),)) for e, a, b in numbers])
