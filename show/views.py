@@ -27,6 +27,7 @@ __all__ = [
     "FleetOutcomeView",
     "FleetView",
     "KeysView",
+    "LedgerView",
     "LimitView",
     "LineView",
     "MechanismCostView",
@@ -111,7 +112,7 @@ class QuestionView(TypedDict):
 
 
 class TermsView(QuestionView):
-    """The terms of a round. "parameters" are the mechanism's; "state" is the round's state at hop 1."""
+    """The terms of a round. "parameters" are the mechanism's; "state" is that at hop 1; the operator sees "ledger"."""
 
     round_id: str
     deployment: str
@@ -134,6 +135,7 @@ class TermsView(QuestionView):
     state: NotRequired[str]
     granted: NotRequired[bool | None]
     refusals: NotRequired[list[StatementView]]
+    ledger: NotRequired[LedgerView | None]
 
 
 class CostView(TypedDict):
@@ -202,11 +204,23 @@ class RoundView(TypedDict):
     left: NotRequired[list[str]]
 
 
+class LedgerView(TypedDict):
+    """What is left of the most that a person may lose over all rounds; spent_epsilon is None where none is proved."""
+
+    total_epsilon: float
+    total_delta: float
+    spent_epsilon: float | None
+    remaining_epsilon: float
+    rounds: int
+    remaining_rounds: int | None
+
+
 class OverviewView(TypedDict):
-    """The services of a deployment, and its newest rounds, newest first."""
+    """The services of a deployment, its newest rounds, newest first, and what its ledger has left of a limit."""
 
     services: list[ServiceView]
     rounds: list[RoundView]
+    ledger: NotRequired[LedgerView | None]
 
 
 class TierSpentView(TypedDict):

@@ -43,6 +43,7 @@ from croupier.show.csv_file import result_csv
 from croupier.show.documents import spent_json
 from croupier.show.estimates import clamping_line, merging_line, notes_of, precision_line
 from croupier.show.explanation import explain, profile_around
+from croupier.show.forecasts import ledger_line
 from croupier.show.ledger import spent_rests_on
 from croupier.show.rounds import describe_device_step, right_at_most_line, terms_sections, values_of
 from croupier.show.statistics import halving_lines
@@ -122,6 +123,7 @@ class _Pages:
             "may_answer": where.on_loopback,
             "values_of": values_of,
             "describe_device_step": describe_device_step,
+            "ledger_line": ledger_line,
             "right_at_most_line": right_at_most_line,
         }
 

@@ -50,6 +50,7 @@ __all__ = [
     "RoundSettings",
     "check_settings",
     "draft_manifest",
+    "is_operators",
     "kept_result",
     "open_published",
     "published_result",
@@ -106,6 +107,11 @@ class RoundSettings:
     survey: Survey | None = None
 
 
+def is_operators(directory: Path) -> bool:
+    """Whether the operator's keys are in a deployment's directory."""
+    return (directory / OPERATOR / "identity.key").exists()
+
+
 class Operator:
     """Calls all services with the operator's certificate. Use as an async context manager."""
 
@@ -118,7 +124,7 @@ class Operator:
         self.deployment = read_deployment(directory)
         self._transport = transport
         own = directory / OPERATOR
-        if not (own / "identity.key").exists():
+        if not is_operators(directory):
             raise ValueError(f"{own} has no keys; this needs the operator's, and can only be done where they are")
         self._secrets = load_secrets(own)
 
