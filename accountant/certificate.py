@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Self
+from typing import Any, Self, TypedDict
 
 from croupier.accountant.guessing import right_at_most
 from croupier.accountant.privacy_curve import Proof
@@ -21,8 +21,21 @@ from croupier.protocol.codes import Assumption, Method, Note
 from croupier.protocol.rounding import percent, round_up
 from croupier.protocol.statements import SCHEMA, Statement, joined, messages_of, read_messages, written_json
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.views import CertificateView
 
-__all__ = ["Certificate"]
+__all__ = ["Certificate", "TierRow"]
+
+
+class TierRow(TypedDict):
+    """A tier as a row of a table."""
+
+    local_epsilon: float
+    local_delta: float
+    count: int
+    epsilon: float
+    delta: float
+    grade: str
+    right_at_most: float
 
 
 @dataclass(frozen=True)
@@ -161,7 +174,7 @@ class Certificate:
             axes,
         )
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[TierRow]:
         """One dictionary for each tier, CERTIFIED: what `pandas.DataFrame` and `polars.DataFrame` take."""
         return [
             {
@@ -193,7 +206,7 @@ class Certificate:
             html_table(str(self), rows) + paragraph(attack) + folded_list("This holds if", map(str, self.assumptions))
         )
 
-    def to_json(self, *, steps: bool = False) -> dict[str, Any]:
+    def to_json(self, *, steps: bool = False) -> CertificateView:
         """Returns the document that other programs read, of plain JSON values; `from_json` reads it back.
 
         steps: with the steps of every tier, which `from_json` does not read.
@@ -228,6 +241,8 @@ class Certificate:
 
     def to_message(self) -> pb.Certificate:
         """Returns the message of the wire, without the fields of a round; steps and curves are not in it."""
+        from croupier.protocol.certificates import comparison_messages
+
         lower, alone = self.lower_bound, self.everyone_else_colludes
         return pb.Certificate(
             schema=SCHEMA,
@@ -255,17 +270,7 @@ class Certificate:
             everyone_else_colludes_method=messages_of(alone.method),
             everyone_else_colludes_assumptions=messages_of(alone.assumptions),
             one_honest_hop=None if self.one_honest_hop is None else _guarantee_message(self.one_honest_hop),
-            comparison=[
-                pb.ComparedBound(
-                    name=one.name,
-                    epsilon=one.epsilon,
-                    grade=one.grade,
-                    status=one.status,
-                    reference=one.reference,
-                    notes=messages_of(one.notes),
-                )
-                for one in self.comparison
-            ],
+            comparison=comparison_messages(self.comparison),
             lower_bound_epsilon=None if lower is None else lower.epsilon,
             lower_bound_delta=None if lower is None else lower.delta,
             lower_bound_attack="" if lower is None else lower.attack,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from io import StringIO
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from croupier.accountant.budgets import AnyBudgets, as_budgets
 from croupier.accountant.certificate import Certificate
@@ -28,7 +28,15 @@ from croupier.protocol.codes import Assumption
 from croupier.protocol.rounding import round_down, round_up
 from croupier.protocol.statements import Statement
 
-__all__ = ["CertifiedProfile", "CurveSpan", "ProfilePoint", "certified_line", "privacy_profile", "profile_at"]
+__all__ = [
+    "CertifiedProfile",
+    "CurveSpan",
+    "PointRow",
+    "ProfilePoint",
+    "certified_line",
+    "privacy_profile",
+    "profile_at",
+]
 
 Node = tuple[float, float]
 DRAWN = 4
@@ -40,6 +48,15 @@ MOST_BETWEEN = 300
 LARGEST_EXPONENT = 700.0
 """Up to here e^x is a float."""
 DELTAS = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10)
+
+
+class PointRow(TypedDict):
+    """A point of the curve as a row of a table; lower_bound is the attack's epsilon, None where none is known."""
+
+    delta: float
+    epsilon: float
+    grade: str
+    lower_bound: float | None
 
 
 @dataclass(frozen=True)
@@ -167,7 +184,7 @@ class CertifiedProfile:
         line = certified_line(self) if self.between else []
         return draw_curve(self.randomizer, certified, line, attacks, axes)
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[PointRow]:
         """One dictionary for each point: what `pandas.DataFrame` and `polars.DataFrame` take."""
         return [
             {
@@ -282,16 +299,19 @@ def profile_at(
     multiset = as_budgets(budgets)
     family = as_randomizer(randomizer)
 
-    setting: dict[str, Any] = {
-        "dishonest": dishonest,
-        "linkage": linkage,
-        "rounds": rounds,
-        "hop_noise": hop_noise,
-        "hops": hops,
-    }
-
     def certified(delta: float, *, alone: bool = False) -> Certificate:
-        return certify(multiset, family, delta=delta, attack=not alone, compare_all=not alone, **setting)
+        return certify(
+            multiset,
+            family,
+            delta=delta,
+            dishonest=dishonest,
+            linkage=linkage,
+            rounds=rounds,
+            hop_noise=hop_noise,
+            hops=hops,
+            attack=not alone,
+            compare_all=not alone,
+        )
 
     points = []
     for delta in sorted(deltas, reverse=True):

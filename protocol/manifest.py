@@ -22,6 +22,7 @@ from croupier.protocol.mechanisms import MECHANISMS, Mechanism
 from croupier.protocol.names import Digest, RoundId
 from croupier.protocol.questions import Question
 from croupier.protocol.shown import check_shown
+from croupier.protocol.surveys import Survey, check_survey_of
 from croupier.protocol.tickets import TICKET_KEY_BYTES
 from croupier.protocol.v1 import messages_pb2 as pb
 
@@ -76,11 +77,13 @@ class RoundTerms:
         payload: the canonical bytes that services sign.
         manifest: the message they encode.
         question: what is asked.
+        survey: the survey that the round belongs to; None for a round by itself.
     """
 
     payload: bytes
     manifest: pb.Manifest
     question: Question
+    survey: Survey | None = None
 
     @cached_property
     def hash(self) -> Digest:
@@ -283,7 +286,7 @@ def parse_terms(payload: bytes) -> RoundTerms:
     try:
         question = Question.read(manifest.question)
         _check(manifest, question)
-        return RoundTerms(payload, manifest, question)
+        return RoundTerms(payload, manifest, question, check_survey_of(manifest))
     except ValueError as error:
         raise Refusal(Code.BAD_MANIFEST, str(error)) from error
 

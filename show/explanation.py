@@ -28,6 +28,7 @@ from croupier.protocol.hop_noise import MIN_EPSILON, HopNoise
 from croupier.protocol.rounding import percent, round_down, round_up
 from croupier.protocol.statements import joined, plain, read_json, secret
 from croupier.show.text import delta_too_large
+from croupier.show.views import ExplanationView, PromiseView
 
 __all__ = ["Explanation", "Promise", "Section", "explain", "profile_around"]
 
@@ -54,7 +55,7 @@ class Promise:
         """What it is about, the percentage, and the epsilon with its grade."""
         return f"{self.about}: right at most {percent(self.right_at_most)} (ε = {round_up(self.epsilon)} {self.grade})"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> PromiseView:
         """Returns plain JSON values."""
         return {
             "about": self.about,
@@ -98,7 +99,7 @@ class Explanation:
             "\n".join((one.title, *one.paragraphs, *(f"  · {point}" for point in one.points))) for one in self.sections
         )
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> ExplanationView:
         """Returns plain JSON values."""
         return {
             "certified": self.certified.to_json(),

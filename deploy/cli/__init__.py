@@ -26,6 +26,7 @@ from croupier.deploy.cli import (
     hosts,
     participants,
     rounds,
+    surveys,
     training,
     web,
 )
@@ -69,6 +70,7 @@ for room in (
     accounting,
     clients,
     rounds,
+    surveys,
     deployment,
     participants,
     web,

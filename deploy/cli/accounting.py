@@ -13,6 +13,7 @@ from croupier.accountant.ranges import DEFAULT_DELTA, check_bounds, check_linkag
 from croupier.deploy.cli.console import MATHEMATICS, Json, plain_errors, progress_bar, show
 from croupier.deploy.cli.option_groups import with_option_groups
 from croupier.protocol.rounding import round_down, round_up
+from croupier.protocol.views import CertificateView
 from croupier.show.text import delta_too_large
 
 if TYPE_CHECKING:
@@ -221,7 +222,7 @@ def certify(
         show(as_json, document, *([] if as_json else _certificate_tables(result, document, compare, explain)))
 
 
-def _certificate_tables(result: Certificate, document: dict[str, Any], compare: bool, explain: bool) -> list[Any]:
+def _certificate_tables(result: Certificate, document: CertificateView, compare: bool, explain: bool) -> list[Any]:
     from croupier.accountant.mechanism_choice import REMARKS
     from croupier.protocol.codes import Method
     from croupier.show.tables import certificate_table, comparison_notes, steps_table, why_not_smaller

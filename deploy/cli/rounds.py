@@ -6,7 +6,7 @@ import math
 import time
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -27,6 +27,7 @@ from croupier.deploy.cli.console import (
     show,
 )
 from croupier.deploy.cli.option_groups import with_option_groups
+from croupier.protocol.views import JsonObject
 
 if TYPE_CHECKING:
     from croupier.accountant import Randomizer
@@ -245,7 +246,10 @@ def round_open(
             delta=certificate.delta,
             epsilon_max=certificate.epsilon_max,
             epsilon_max_of=limits,
-            **counts,
+            dishonest=certificate.dishonest,
+            min_batch_size=batch.min_batch_size,
+            max_batch_size=batch.max_batch_size,
+            min_tier_size=batch.min_tier_size,
             small_tiers=_one_of("small_tiers", batch.small_tiers, ("refuse", "merge")),
             short_batch_policy=_one_of("short_batch", batch.short_batch, ("hold", "dispose")),
             hpke_suite=suite,
@@ -409,7 +413,7 @@ def round_result(
     show(as_json, result, *tables, certificate_table(result["certificate"]), *lines)
 
 
-def _written_in(randomizer: Randomizer) -> dict[str, Any]:
+def _written_in(randomizer: Randomizer) -> JsonObject:
     """Returns the parameters that a randomizer was given in its name, as in krr(k=5)."""
     values = {field.name: (getattr(randomizer, field.name), field.default) for field in fields(randomizer)}
     return {name: value for name, (value, default) in values.items() if value != default}

@@ -22,12 +22,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.operator.keys import deployment_text, write_deployment, write_keys
 from croupier.deploy.render.kubernetes import rotated
 from croupier.protocol.deployment import Deployment, RetiredIdentity, ServiceEntry
+from croupier.protocol.views import JsonObject
 from croupier.runtime.service_directory import load_secrets
 
 __all__ = ["activate", "manifests_of", "mark_compromised", "rotate"]
@@ -97,7 +97,7 @@ def mark_compromised(directory: Path, name: str, *, in_pod: bool = False) -> Dep
     return _put(directory, entry, in_pod, retired_identities=(*before, marked))
 
 
-def manifests_of(directory: Path, name: str, deployment: Deployment) -> dict[str, Any]:
+def manifests_of(directory: Path, name: str, deployment: Deployment) -> JsonObject:
     """Returns the manifests that bring a step, taken with `in_pod`, to the cluster.
 
     Raises:

@@ -33,12 +33,21 @@ from croupier.protocol.errors import Code, EnvelopeError, Refusal, refusal_of
 from croupier.protocol.identity import Kind, read_signed
 from croupier.protocol.manifest import RoundTerms, canonical, parse_terms, state_name
 from croupier.protocol.questions import Question
+from croupier.protocol.surveys import Survey
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.service_directory import load_secrets
 
-__all__ = ["Operator", "RoundSettings", "check_settings", "kept_result", "open_published", "published_result"]
+__all__ = [
+    "Operator",
+    "RoundSettings",
+    "check_settings",
+    "draft_manifest",
+    "kept_result",
+    "open_published",
+    "published_result",
+]
 
 _PATIENCE_S = 20.0
 _PER_CALL = 50_000
@@ -70,6 +79,7 @@ class RoundSettings:
             round waits for those that have them. 0: only the operator closes it.
         hpke_suite: of all envelopes.
         collector_public_key: of that suite: the result is published sealed to it; empty: the result is public.
+        survey: the survey that the round is a question of; see `deploy.operator.surveys`.
     """
 
     question: Question
@@ -86,6 +96,7 @@ class RoundSettings:
     close_deadline_unix_s: int = 0
     hpke_suite: SuiteName = "x25519-sha256-chacha20poly1305"
     collector_public_key: bytes = b""
+    survey: Survey | None = None
 
 
 class Operator:
@@ -155,6 +166,16 @@ class Operator:
             raise
 
     async def _open_round(self, settings: RoundSettings, round_id: str) -> RoundTerms:
+        return await self.open_signed(await self.sign_round(settings, round_id))
+
+    async def sign_round(self, settings: RoundSettings, round_id: str) -> pb.Signed:
+        """Collects round keys, and returns the manifest with the signature of every service; nothing is open then.
+
+        The same call again, also after a failure, gives the same manifest until the round is open somewhere.
+
+        Raises:
+            Refusal, grpc.aio.AioRpcError: see `open_round`.
+        """
         chain = self.deployment.chain
         # None is under way any more when the failure of one is heard of.
         preparing = (self._prepare(name, round_id, settings) for name in chain)
@@ -166,8 +187,17 @@ class Operator:
         payload = _manifest(settings, round_id, keys, self.deployment)
         parse_terms(payload)
         signatures = await asyncio.gather(*(self._sign(name, payload) for name in chain))
-        document = pb.Signed(payload=payload, signatures=signatures)
-        for name in reversed(chain):  # hop 1 last: when it admits clients, all services behind it are ready
+        return pb.Signed(payload=payload, signatures=signatures)
+
+    async def open_signed(self, document: pb.Signed) -> RoundTerms:
+        """Opens a round whose manifest every service has signed; the same call again is harmless.
+
+        Raises:
+            Refusal, grpc.aio.AioRpcError: see `open_round`; then the round may be open at some services.
+        """
+        for name in reversed(
+            self.deployment.chain
+        ):  # hop 1 last: when it admits clients, all services behind it are ready
             control, request = self._control(name), rpc.OpenRequest(manifest=document)
             await retrying(lambda: control.Open(request, timeout=20.0), give_up_after_s=_PATIENCE_S)  # noqa: B023
         return accept_manifest(document, self.deployment)
@@ -296,8 +326,15 @@ def check_settings(settings: RoundSettings, deployment: Deployment | None = None
     Raises:
         ValueError: naming the term, its value and what it must be.
     """
+    try:
+        parse_terms(draft_manifest(settings, deployment, round_id))
+    except Refusal as refusal:
+        raise ValueError(refusal.hint) from refusal
+
+
+def draft_manifest(settings: RoundSettings, deployment: Deployment | None, round_id: str) -> bytes:
+    """Returns the manifest that these settings would give, with keys that no service has made."""
     chain = deployment.chain if deployment else _ANY_CHAIN
-    # Keys that no service has made stand in for theirs.
     keys = {
         name: pb.RoundKeys(
             round_id=round_id,
@@ -309,10 +346,7 @@ def check_settings(settings: RoundSettings, deployment: Deployment | None = None
         )
         for name in chain
     }
-    try:
-        parse_terms(_manifest(settings, round_id, keys, deployment))
-    except Refusal as refusal:
-        raise ValueError(refusal.hint) from refusal
+    return _manifest(settings, round_id, keys, deployment)
 
 
 def _manifest(
@@ -348,6 +382,7 @@ def _manifest(
         merge_small_tiers=settings.small_tiers == "merge",
         collector_public_key=settings.collector_public_key,
         privacy_limit=None if limit is None else pb.PrivacyLimit(**limit.model_dump()),
+        survey=None if settings.survey is None else settings.survey.message(),
     )
     return canonical(manifest)
 

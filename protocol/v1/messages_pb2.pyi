@@ -25,6 +25,32 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _LeftOut:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _LeftOutEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_LeftOut.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    LEFT_OUT_UNSPECIFIED: _LeftOut.ValueType  # 0
+    LEFT_OUT_MISSING: _LeftOut.ValueType  # 1
+    """Nothing: the question's round counts fewer people, and hop 1, the accountant and a gateway see whose key is missing."""
+    LEFT_OUT_RANDOM: _LeftOut.ValueType  # 2
+    """An answer drawn uniformly, which goes through the same randomizer: nobody sees that the question was left out. The
+    result is about these answers, too.
+    """
+
+class LeftOut(_LeftOut, metaclass=_LeftOutEnumTypeWrapper):
+    """What a client sends for a question that a person has left out."""
+
+LEFT_OUT_UNSPECIFIED: LeftOut.ValueType  # 0
+LEFT_OUT_MISSING: LeftOut.ValueType  # 1
+"""Nothing: the question's round counts fewer people, and hop 1, the accountant and a gateway see whose key is missing."""
+LEFT_OUT_RANDOM: LeftOut.ValueType  # 2
+"""An answer drawn uniformly, which goes through the same randomizer: nobody sees that the question was left out. The
+result is about these answers, too.
+"""
+Global___LeftOut: _TypeAlias = LeftOut  # noqa: Y015
+
 class _ShortBatchPolicy:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -671,6 +697,108 @@ class LocalBudget(_message.Message):
 Global___LocalBudget: _TypeAlias = LocalBudget  # noqa: Y015
 
 @_typing.final
+class SurveyWording(_message.Message):
+    """---------------------------------------------------------------- surveys
+
+    How a survey is put to people, in one language. Its texts keep to the rules of Wording.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LANGUAGE_FIELD_NUMBER: _builtins.int
+    TITLE_FIELD_NUMBER: _builtins.int
+    INTRODUCTION_FIELD_NUMBER: _builtins.int
+    CONSENT_FIELD_NUMBER: _builtins.int
+    language: _builtins.str
+    """A language tag (BCP 47); each at most once."""
+    title: _builtins.str
+    """A heading: 1 .. 200 bytes."""
+    introduction: _builtins.str
+    """Empty, or who asks and what for: at most 4000 bytes."""
+    consent: _builtins.str
+    """What a person agrees to who answers: 1 .. 4000 bytes."""
+    def __init__(
+        self,
+        *,
+        language: _builtins.str = ...,
+        title: _builtins.str = ...,
+        introduction: _builtins.str = ...,
+        consent: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["consent", b"consent", "introduction", b"introduction", "language", b"language", "title", b"title"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SurveyWording: _TypeAlias = SurveyWording  # noqa: Y015
+
+@_typing.final
+class SurveyRound(_message.Message):
+    """One question of a survey."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROUND_ID_FIELD_NUMBER: _builtins.int
+    TERMS_HASH_FIELD_NUMBER: _builtins.int
+    round_id: _builtins.str
+    terms_hash: _builtins.bytes
+    """SHA-256 of "croupier/v1/survey-round" + 0x00 + the round's manifest without hops, accountant, analyzer and survey."""
+    def __init__(
+        self,
+        *,
+        round_id: _builtins.str = ...,
+        terms_hash: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["round_id", b"round_id", "terms_hash", b"terms_hash"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SurveyRound: _TypeAlias = SurveyRound  # noqa: Y015
+
+@_typing.final
+class Survey(_message.Message):
+    """Rounds that are opened and closed together. A person consents once and chooses one budget for all of them: the first
+    of each round's grid, or the second of each, and so on. The same in the manifest of every round of the survey, so that
+    each of them fixes the terms of all before the first is opened.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SURVEY_ID_FIELD_NUMBER: _builtins.int
+    WORDINGS_FIELD_NUMBER: _builtins.int
+    ROUNDS_FIELD_NUMBER: _builtins.int
+    LEFT_OUT_FIELD_NUMBER: _builtins.int
+    survey_id: _builtins.str
+    """Unique within the deployment: 1 .. 64 of A-Z, a-z, 0-9, '-' and '_'."""
+    left_out: Global___LeftOut.ValueType
+    @_builtins.property
+    def wordings(self) -> _containers.RepeatedCompositeFieldContainer[Global___SurveyWording]:
+        """1 .. 32, of 65536 bytes together. The first is shown to people who read none of the languages."""
+
+    @_builtins.property
+    def rounds(self) -> _containers.RepeatedCompositeFieldContainer[Global___SurveyRound]:
+        """1 .. 64 different rounds, in the order of the questions. All have the same number of budgets and the same deadline."""
+
+    def __init__(
+        self,
+        *,
+        survey_id: _builtins.str = ...,
+        wordings: _abc.Iterable[Global___SurveyWording] | None = ...,
+        rounds: _abc.Iterable[Global___SurveyRound] | None = ...,
+        left_out: Global___LeftOut.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["left_out", b"left_out", "rounds", b"rounds", "survey_id", b"survey_id", "wordings", b"wordings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Survey: _TypeAlias = Survey  # noqa: Y015
+
+@_typing.final
 class RoundKeys(_message.Message):
     """---------------------------------------------------------------- the manifest
 
@@ -784,6 +912,7 @@ class Manifest(_message.Message):
     MIN_TIER_SIZE_FIELD_NUMBER: _builtins.int
     COLLECTOR_PUBLIC_KEY_FIELD_NUMBER: _builtins.int
     MERGE_SMALL_TIERS_FIELD_NUMBER: _builtins.int
+    SURVEY_FIELD_NUMBER: _builtins.int
     protocol_version: _builtins.int
     deployment: _builtins.str
     round_id: _builtins.str
@@ -841,6 +970,10 @@ class Manifest(_message.Message):
         Absent: the ledger records and refuses nothing. The same as in the deployment file.
         """
 
+    @_builtins.property
+    def survey(self) -> Global___Survey:
+        """The survey that the round belongs to, where it belongs to one."""
+
     def __init__(
         self,
         *,
@@ -864,10 +997,11 @@ class Manifest(_message.Message):
         min_tier_size: _builtins.int = ...,
         collector_public_key: _builtins.bytes = ...,
         merge_small_tiers: _builtins.bool = ...,
+        survey: Global___Survey | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["accountant", b"accountant", "analyzer", b"analyzer", "privacy_limit", b"privacy_limit", "question", b"question"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["accountant", b"accountant", "analyzer", b"analyzer", "privacy_limit", b"privacy_limit", "question", b"question", "survey", b"survey"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accountant", b"accountant", "analyzer", b"analyzer", "budget_grid", b"budget_grid", "close_deadline_unix_s", b"close_deadline_unix_s", "collector_public_key", b"collector_public_key", "delta", b"delta", "deployment", b"deployment", "dishonest", b"dishonest", "epsilon_max", b"epsilon_max", "hops", b"hops", "hpke_suite", b"hpke_suite", "max_batch_size", b"max_batch_size", "merge_small_tiers", b"merge_small_tiers", "min_batch_size", b"min_batch_size", "min_tier_size", b"min_tier_size", "privacy_limit", b"privacy_limit", "protocol_version", b"protocol_version", "question", b"question", "round_id", b"round_id", "short_batch_policy", b"short_batch_policy"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accountant", b"accountant", "analyzer", b"analyzer", "budget_grid", b"budget_grid", "close_deadline_unix_s", b"close_deadline_unix_s", "collector_public_key", b"collector_public_key", "delta", b"delta", "deployment", b"deployment", "dishonest", b"dishonest", "epsilon_max", b"epsilon_max", "hops", b"hops", "hpke_suite", b"hpke_suite", "max_batch_size", b"max_batch_size", "merge_small_tiers", b"merge_small_tiers", "min_batch_size", b"min_batch_size", "min_tier_size", b"min_tier_size", "privacy_limit", b"privacy_limit", "protocol_version", b"protocol_version", "question", b"question", "round_id", b"round_id", "short_batch_policy", b"short_batch_policy", "survey", b"survey"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

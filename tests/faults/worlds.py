@@ -264,16 +264,19 @@ class InProcessWorld(World):
         running = life.running
         if running is None:
             return
-        running._store._thread.shutdown(wait=True)
+        store = running._store
+        assert isinstance(store, FaultyStore)
+        store._thread.shutdown(wait=True)
         home, image = self.site(life.name) / life.name, self.site(life.name) / "image"
         image.mkdir()
-        for file in _DATABASE:
-            if (home / file).exists():
-                shutil.copyfile(home / file, image / file)
+        with store.files:  # it may be stopping
+            for file in _DATABASE:
+                if (home / file).exists():
+                    shutil.copyfile(home / file, image / file)
         await running._server.stop(None)
         await running.service.stop()
         running._pool.close()
-        running._store._database.close()
+        store.close()
         for path in home.glob("rounds.db*"):
             path.unlink()
         for path in image.iterdir():

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from croupier.accountant import plan
 from croupier.protocol.calibration import unit_sigma
 from croupier.protocol.hop_noise import HopNoise
-from lab.experiments.figure import Point
+from lab.experiments.figure import Point, Row
 
 __all__ = ["LOCAL_EPSILON", "measure_hop_noise"]
 
@@ -16,7 +15,7 @@ LOCAL_EPSILON = 8.0
 """The local budget in rounds with both kinds of noise: the largest that a client agrees to unless its owner says so."""
 
 
-def measure_hop_noise(point: Point) -> dict[str, Any]:
+def measure_hop_noise(point: Point) -> Row:
     """Returns the standard error of the share of a rare category for each way of getting it, "error:<way>".
 
     "people:<way>" is the same as a number of people, and "fakes" the mean number of fake reports of two hops.
