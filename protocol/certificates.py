@@ -213,6 +213,7 @@ def round_certificate_json(message: pb.Certificate) -> RoundCertificateView:
         "unknown_budgets": message.unknown_budgets,
         "unknown_budget_epsilon": _optional(message, "unknown_budget_epsilon"),
         "merged_below": message.merged_below,
+        "fake_tickets": list(message.fake_tickets),
         "commitments": [
             {
                 "payload": signed.payload.hex(),
@@ -340,6 +341,8 @@ class _RoundCertificate(_Certificate):
     unknown_budgets: _Count
     unknown_budget_epsilon: float | None
     merged_below: Annotated[int, Field(ge=0, le=2**32 - 1)]
+    fake_tickets: list[_Count] = Field(default_factory=list)
+    """With hop noise: how many tickets for fake reports each hop was given."""
     commitments: list[_Commitment]
 
 
@@ -419,6 +422,7 @@ def _round_message(found: _RoundCertificate) -> pb.Certificate:
         unknown_budgets=found.unknown_budgets,
         unknown_budget_epsilon=found.unknown_budget_epsilon,
         merged_below=found.merged_below,
+        fake_tickets=found.fake_tickets,
         commitments=[
             pb.Signed(
                 payload=bytes.fromhex(one.payload),

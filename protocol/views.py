@@ -135,6 +135,7 @@ class RoundCertificateView(CertificateFields):
     granted: bool
     refusals: list[StatementView]
     num_tickets: int
+    fake_tickets: list[int]
     num_reports: int
     num_answers: int | None
     reports_digest: str
