@@ -24,6 +24,7 @@ from croupier.deploy.cli import (
     demonstration,
     deployment,
     hosts,
+    organisations,
     participants,
     rounds,
     surveys,
@@ -75,6 +76,7 @@ for room in (
     participants,
     web,
     hosts,
+    organisations,
     cluster,
     checkout,
 ):

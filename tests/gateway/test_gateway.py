@@ -34,7 +34,7 @@ from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.cluster import AUTHORITY_FILE, certificate_files
-from tests.support import settings
+from tests.support import settings, sign_again
 from tests.support.command_line import Said, running
 from tests.support.command_line import croupier as command
 from tests.support.gateways import Tampering, ask
@@ -97,6 +97,7 @@ async def test_a_participant_at_the_command_line_goes_through_the_gateway(tmp_pa
         deployment = read_deployment(here.inside.directory)
         nowhere = (one.model_copy(update={"public_address": "127.0.0.1:1"}) for one in deployment.services)
         write_deployment(device, deployment.model_copy(update={"services": tuple(nowhere)}))
+        sign_again(device, here.inside.directory)
         shown = (await run("round", "show")).stdout
         assert terms.round_id in shown
         assert shown.rstrip().endswith(f"  --gateway {url}")  # of the command to answer with
