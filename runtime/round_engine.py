@@ -199,6 +199,10 @@ class RoundEngine:
             await asyncio.sleep(wait_s)
             wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
 
+    def tell_waiting(self, round_id: str, why: str) -> None:
+        """Shows in the round's status why its step, which is under way, waits."""
+        self._wait(round_id, why)
+
     def _wait(self, round_id: str, why: str, error: Exception | None = None) -> None:
         """Keeps why a round does not move; logged once for each reason."""
         if self._waiting.get(round_id) != why:

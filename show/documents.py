@@ -22,6 +22,8 @@ from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.show.views import (
     BudgetView,
     LimitView,
+    PlannedBudgetView,
+    PlanView,
     RoundView,
     ServiceView,
     SpentView,
@@ -204,9 +206,9 @@ def spent_json(tiers: Sequence[Spent], delta: float, *, fixed_terms: bool) -> Sp
     return {"delta": delta, "assumptions": written_json(assumed if fixed_terms else ()), "spent": spent}
 
 
-def plan_json(plan: Plan) -> dict[str, Any]:
+def plan_json(plan: Plan) -> PlanView:
     """Returns the answer of a plan with its certificate; of very many budgets, the smallest."""
-    budgets = [
+    budgets: list[PlannedBudgetView] = [
         {"epsilon": tier.local_epsilon, "delta": tier.local_delta, "count": tier.count}
         for tier in plan.budgets.tiers[:_MOST_BUDGETS]
     ]

@@ -6,14 +6,15 @@ a terminal would not show as it is, is replaced.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
-from croupier.protocol.certificates import certificate_json
+from croupier.protocol.certificates import round_certificate_json
 from croupier.protocol.codes import Note
 from croupier.protocol.errors import ProtocolError
 from croupier.protocol.shown import sanitize_for_display
 from croupier.protocol.statements import read_messages, state, written_json
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.show.views import ClampingView, ResultView
 
 __all__ = ["publication_json"]
 
@@ -25,14 +26,14 @@ _PRECISIONS = {
 """Whether a result can be used, in its JSON document; `show.tables` says it in a sentence."""
 
 
-def publication_json(publication: pb.Publication, certificate: pb.Certificate) -> dict[str, Any]:
-    """Returns a published result: a number for a share or mean, a list for a histogram, None if sealed or refused.
+def publication_json(publication: pb.Publication, certificate: pb.Certificate) -> ResultView:
+    """Returns a published result as a JSON document.
 
     Raises:
         ProtocolError: certificate or result state what only a newer version knows.
     """
     try:
-        stated, notes = certificate_json(certificate), read_messages(Note, publication.notes)
+        stated, notes = round_certificate_json(certificate), read_messages(Note, publication.notes)
     except ValueError as error:
         raise ProtocolError(f"the result cannot be read: {sanitize_for_display(str(error))}") from error
     if not certificate.schema:
@@ -44,7 +45,7 @@ def publication_json(publication: pb.Publication, certificate: pb.Certificate) -
     def column(of: list[Any]) -> Any:
         return None if hidden else of if listed else of[0]
 
-    document: dict[str, Any] = {
+    document: ResultView = {
         "round_id": publication.round_id,
         "sealed": sealed,
         "labels": [value.label for value in values] if listed else None,
@@ -65,8 +66,7 @@ def publication_json(publication: pb.Publication, certificate: pb.Certificate) -
         "notes": written_json(notes),
         "certificate": stated,
     }
-    shown: dict[str, Any] = sanitize_for_display(document)
-    return shown
+    return cast(ResultView, sanitize_for_display(document))
 
 
 def _interval_json(value: pb.EstimatedValue) -> list[float] | None:
@@ -76,7 +76,7 @@ def _interval_json(value: pb.EstimatedValue) -> list[float] | None:
     return [value.population_interval.low, value.population_interval.high]
 
 
-def _clamping_json(clamping: pb.Clamping) -> dict[str, Any]:
+def _clamping_json(clamping: pb.Clamping) -> ClampingView:
     return {
         "low": clamping.low,
         "high": clamping.high,

@@ -40,6 +40,7 @@ from croupier.runtime.transaction import RoundRow, Transaction
 from croupier.shuffler.batch_mixer import BatchMixer
 from croupier.shuffler.inclusion import InclusionLists
 from croupier.shuffler.position import ChainPosition
+from croupier.shuffler.risk import is_at_risk
 from croupier.shuffler.sequential import SequentialHop
 from croupier.shuffler.sequential_order import new_order_key
 from croupier.shuffler.submissions import Submissions
@@ -82,7 +83,7 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
         self.sender = LaneSender(setup, self.engine)
         self.receiver = LaneReceiver(setup, self.peers, self.engine, self.opener, self.position)
         self.control = RoundControl(setup, self.peers, self.engine, withdrawable=_withdrawable)
-        self.submissions = Submissions(setup, self.engine, self.opener, self.position, lane_work)
+        self.submissions = Submissions(setup, self.engine, self.opener, self.position, lane_work, self.peers)
         self.admission = self.submissions.admission
         self.registration = Registration(self.admission, self.peers)
         self.retention = Retention(setup, self.engine, self.control, on_deletion=self.admission.reload_roster)
@@ -192,6 +193,10 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
         """See `Registration.revoke`."""
         return await self.registration.revoke(request, context)
 
+    async def CountAnswered(self, request: pb.CountAnsweredRequest, context: Context) -> pb.CountAnsweredResponse:  # noqa: N802
+        """See `Registration.count_answered`."""
+        return await self.registration.count_answered(request, context)
+
     # ------------------------------------------------------------- Delivery and RoundControl
 
     async def Relay(self, request: pb.RelayRequest, context: Context) -> pb.RelayResponse:  # noqa: N802
@@ -201,20 +206,25 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
     async def Close(self, request: rpc.CloseRequest, context: Context) -> rpc.CloseResponse:  # noqa: N802
         """Ends admission, and on request the asking of a sequential round; the same call again changes nothing.
 
+        With `hold_at_risk` the round stays open where some mixture of budgets would have it refused.
+
         Raises:
             Refusal: NOT_YOUR_CALL (not the operator, or not hop 1), UNKNOWN_ROUND, WRONG_STATE (the round is not open
-                yet, or deleted).
+                yet, or deleted), NOT_READY (the accountant does not answer, which knows the risk).
         """
         self.peers.require_caller(context, [OPERATOR])
         terms = await self.engine.terms(request.round_id)
         if self.position.hop(terms) != 1:
             raise Refusal(Code.NOT_YOUR_CALL, f"{terms.manifest.hops[0].service!r} closes this round")
+        forecast = await self.submissions.forecast(terms) if request.hold_at_risk else None
+        if forecast is not None and is_at_risk(forecast):
+            return rpc.CloseResponse(state=pb.ROUND_STATE_OPEN, num_clients=forecast.num_reports, forecast=forecast)
         state, count = await self.submissions.close(terms)
         if request.end_sequential:
             await self.sequential.end_asking(terms, state)
         if state != pb.ROUND_STATE_OPEN:
             self.engine.wake(terms.round_id)
-        return rpc.CloseResponse(state=state, num_clients=count)
+        return rpc.CloseResponse(state=state, num_clients=count, forecast=forecast)
 
 
 def _lane_work(

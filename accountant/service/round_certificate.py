@@ -18,6 +18,7 @@ from croupier.accountant.certification import certify
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.registry import randomizer_of
 from croupier.accountant.numerics.decimals import difference
+from croupier.accountant.ranges import Bounds
 from croupier.accountant.recorded_profile import PROFILE_POINTS, Profile, profile_of
 from croupier.accountant.results import Grade
 from croupier.accountant.service.ledger import Entry, Limit
@@ -157,8 +158,12 @@ def after_sequential(terms: RoundTerms, first: pb.Certificate, num_answers: int)
     return message, entries
 
 
-def certify_into(message: pb.Certificate, terms: RoundTerms, budgets: Sequence[tuple[float, int]]) -> list[Entry]:
+def certify_into(
+    message: pb.Certificate, terms: RoundTerms, budgets: Sequence[tuple[float, int]], *, as_forecast: bool = False
+) -> list[Entry]:
     """Writes the guarantee for (local epsilon, users) into a certificate, and every reason to refuse it.
+
+    as_forecast: by the blanket bound alone, without an attack and whatever the size of tiers; see `forecast`.
 
     The reasons depend on the budgets: see `refuse`. Returns what the round costs each tier, as the ledger keeps it.
     Where the manifest has small tiers merged, all of it is about the merged ones, and depends on the budgets in no
@@ -167,10 +172,10 @@ def certify_into(message: pb.Certificate, terms: RoundTerms, budgets: Sequence[t
     manifest, dishonest = terms.manifest, message.dishonest
     randomizer = randomizer_of(terms.question.mechanism)
     message.schema, message.randomizer = SCHEMA, randomizer.name
-    if manifest.merge_small_tiers:
+    if manifest.merge_small_tiers and not as_forecast:
         budgets = merge_small_tiers(budgets, terms.smallest_tier)
         message.merged_below = terms.smallest_tier
-    if min(count for _, count in budgets) < terms.smallest_tier:
+    if min(count for _, count in budgets) < terms.smallest_tier and not as_forecast:
         message.epsilon = math.inf
         _add_refusal(message, state(RefusalReason.RARE_BUDGET, least=terms.smallest_tier))
         return []
@@ -184,13 +189,16 @@ def certify_into(message: pb.Certificate, terms: RoundTerms, budgets: Sequence[t
         delta=manifest.delta,
         dishonest=dishonest,
         adaptive_order=adaptive_order,
+        bounds="blanket" if as_forecast else "all",
         seconds=SHARPER_SECONDS,
-        attack=not manifest.merge_small_tiers,  # on the exact budgets it might come to less
+        attack=not (as_forecast or manifest.merge_small_tiers),  # on the exact budgets it might come to less
     )
     _fill(message, certificate, multiset)
     entries = entries_of(multiset, randomizer, certificate, with_profiles=limit_of(terms) is not None)
     if message.unknown_budgets:
-        entries = _unknown_budgets_into(message, terms, multiset, randomizer, entries)
+        entries = _unknown_budgets_into(
+            message, terms, multiset, randomizer, entries, "blanket" if as_forecast else "all"
+        )
     central_delta = max([certificate.delta, *(entry.delta for entry in entries)])
     # Of the budgets that a client may have used, not of those that arrived: a shuffler can forge the latter.
     message.everyone_else_colludes_epsilon = terms.budget_grid[-1]
@@ -225,7 +233,12 @@ def _add_refusal(message: pb.Certificate, reason: Statement[RefusalReason]) -> N
 
 
 def _unknown_budgets_into(
-    message: pb.Certificate, terms: RoundTerms, known: Budgets, randomizer: Randomizer, entries: Sequence[Entry]
+    message: pb.Certificate,
+    terms: RoundTerms,
+    known: Budgets,
+    randomizer: Randomizer,
+    entries: Sequence[Entry],
+    bounds: Bounds,
 ) -> list[Entry]:
     """Writes the guarantee for clients whose budget is not known into a certificate; returns what it costs everybody.
 
@@ -247,6 +260,7 @@ def _unknown_budgets_into(
             delta=terms.manifest.delta,
             dishonest=message.dishonest,
             adaptive_order=terms.question.sequential is not None,
+            bounds=bounds,
             seconds=SHARPER_SECONDS,
         )
         (*_, extra) = entries_of(around, randomizer, certificate, with_profiles=limit_of(terms) is not None)

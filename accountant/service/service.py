@@ -17,9 +17,9 @@ from typing import Any, TypeVar
 from croupier.accountant.certification import certify
 from croupier.accountant.mechanisms.registry import randomizer_of
 from croupier.accountant.service.ledger import Entry, Ledger, Limit
+from croupier.accountant.service.outlook import Outlook
 from croupier.accountant.service.round_certificate import (
     after_sequential,
-    as_limit,
     certify_round,
     limit_of,
     refuse,
@@ -76,6 +76,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
     Attributes:
         desk: gives tickets.
         check: checks the tickets of both lanes.
+        outlook: says what rounds would come to, and what is left of the ledger's limit.
     """
 
     def __init__(self, setup: ServiceSetup) -> None:
@@ -109,7 +110,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
             put_public_keys=put_public_keys,
             withdrawable=_withdrawable,
         )
-        self.admission = Admission(setup.store, setup.pool, "tickets")
+        self.admission = Admission(setup.store, setup.pool, "tickets", now=setup.clock.now)
         self.registration = Registration(self.admission, self.peers)
         self.retention = Retention(
             setup,
@@ -120,11 +121,13 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         )
         self.desk = TicketDesk(setup, self.engine, self.admission)
         self.check = TicketCheck(setup, self.opener)
+        self.outlook = Outlook(setup, self.peers, self.engine, self.desk, self._search)
         self._ledger_turn = asyncio.Lock()
 
     async def start(self) -> None:
         """Loads the numeric libraries, which the bounds import when they are first needed, and drives rounds on."""
         await asyncio.to_thread(certify, [1.0] * 10, randomizer_of(KaryResponse(3)), delta=1e-3)
+        await self.outlook.ledger_changed()
         await super().start()
 
     def _stop_round(self, round_id: str) -> None:
@@ -164,6 +167,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         self.metrics.stage("certify", watch.read()[0])
         await self.store.shred()
         self.desk.stop_round(terms.round_id)
+        await self.outlook.ledger_changed()
         return True
 
     async def _search(self, work: Callable[..., T], *args: Any) -> T:
@@ -184,7 +188,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
 
         Returns the outcome, as `Metrics.certificate` names it.
         """
-        limits = self._limits(terms)
+        limits = self.outlook.limits(terms)
         full = [limit for limit in limits if not await self._may_show(terms, limit)]
         may_show = not full
         if full:
@@ -225,14 +229,6 @@ class AccountantService(RoundService, stubs.AccountantServicer):
 
         await self.store.run(StoreStep.ENTER_CERTIFICATE, keep)
         return "granted" if certificate.granted else "refused"
-
-    def _limits(self, terms: RoundTerms) -> list[Limit]:
-        """Returns the limit in the round's manifest, and that of the deployment if it is another one by now.
-
-        The people of later rounds have been promised the latter, over all rounds.
-        """
-        limits = [limit_of(terms), *([as_limit(now)] if (now := self.peers.deployment.privacy_limit) else [])]
-        return [limit for limit in dict.fromkeys(limits) if limit is not None]
 
     async def _may_show(self, terms: RoundTerms, limit: Limit) -> bool:
         return await self.store.run(
@@ -310,7 +306,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         shown = entries
         amends = report.num_answers > 0 and report.num_skipped == 0
         async with self._ledger_turn:
-            for limit in self._limits(terms) if amends else ():
+            for limit in self.outlook.limits(terms) if amends else ():
                 kept, refusal = await self.store.run(
                     StoreStep.ASK_LEDGER_AGAIN,
                     lambda tx: Ledger(tx.connection).amendment(terms.round_id, shown, limit),  # noqa: B023
@@ -326,6 +322,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
                 tx.put_document(terms.round_id, DocumentKind.LAST_CERTIFICATE, document)
 
             await self.store.run(StoreStep.AMEND_LEDGER, keep)
+            await self.outlook.ledger_changed()
         return document
 
     # ------------------------------------------------------------- Accountant
@@ -337,6 +334,17 @@ class AccountantService(RoundService, stubs.AccountantServicer):
     async def RevokeClients(self, request: pb.RevokeClientsRequest, context: Context) -> pb.RevokeClientsResponse:  # noqa: N802
         """See `Registration.revoke`."""
         return await self.registration.revoke(request, context)
+
+    async def Forecast(self, request: rpc.ForecastRequest, context: Context) -> rpc.ForecastResponse:  # noqa: N802
+        """See `Outlook.forecast`."""
+        return await self.outlook.forecast(request, context)
+
+    async def Status(self, request: rpc.StatusRequest, context: Context) -> rpc.StatusResponse:  # noqa: N802
+        """See `RoundControl.status`; with what is left of the ledger's limit."""
+        response = await super().Status(request, context)
+        if (left := await self.outlook.ledger()) is not None:
+            response.ledger.CopyFrom(left)
+        return response
 
     async def GetTickets(self, request: pb.GetTicketsRequest, context: Context) -> pb.GetTicketsResponse:  # noqa: N802
         """See `TicketDesk.give`."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -27,6 +27,7 @@ from croupier.deploy.cli.console import (
 from croupier.deploy.cli.option_groups import with_option_groups
 from croupier.deploy.cli.web import serve_page
 from croupier.deploy.local.budget_groups import GSPA_BUDGETS
+from croupier.show.views import ThroughputRowView
 
 if TYPE_CHECKING:
     from croupier.deploy.local.demo import PlannedRound
@@ -162,7 +163,7 @@ def bench(
         for row in rows:
             note(f"{row['users']:,} users: kept from {file}")
 
-        def keep(row: dict[str, Any]) -> None:
+        def keep(row: ThroughputRowView) -> None:
             rows.append(row)
             write_json(file, {**conditions(hops), "rows": rows})
             left = (

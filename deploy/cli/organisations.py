@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -68,11 +68,12 @@ def new(
         if role is Role.operator:
             stated = new_operator(directory)
         else:
+            name: Literal["shuffler", "accountant", "analyzer"] = role.value
             if not host:
                 raise ValueError("host is missing; give the name by which the others reach this machine, with --host")
             stated = new_service(
                 directory,
-                role.value,
+                name,
                 hop,
                 host,
                 Owner(organisation, administrator),
@@ -130,7 +131,8 @@ def assemble(
     with plain_errors():
         from croupier.deploy.operator.keys import write_deployment
         from croupier.deploy.operator.organisations import assemble as assemble_them
-        from croupier.deploy.operator.versions import PROPOSAL_FILE, newest
+        from croupier.deploy.operator.versions import PROPOSAL_FILE
+        from croupier.deploy.version_files import newest
         from croupier.protocol.versions import differences
 
         before = newest(directory)
@@ -190,7 +192,7 @@ def diff(
 def log(directory: Directory = HERE, as_json: Json = False) -> None:
     """Show all versions, what each changed, and whether it continues the one before with everybody's consent."""
     with plain_errors():
-        from croupier.deploy.operator.versions import kept_versions
+        from croupier.deploy.version_files import kept_versions
         from croupier.protocol.versions import check_continues, differences, without_consent
         from croupier.protocol.words import fingerprint_words
 
@@ -199,7 +201,7 @@ def log(directory: Directory = HERE, as_json: Json = False) -> None:
             raise ValueError(f"{directory} has no version of a deployment")
         entries, lines, before = [], [], None
         for version in versions:
-            changed = differences(before, version) if before else []
+            changed: list[str] = differences(before, version) if before else []
             objected: list[str] = []
             if before:
                 check_continues(version, before)

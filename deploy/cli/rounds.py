@@ -6,7 +6,7 @@ import math
 import time
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -27,6 +27,7 @@ from croupier.deploy.cli.console import (
     show,
 )
 from croupier.deploy.cli.option_groups import with_option_groups
+from croupier.protocol.views import JsonObject
 
 if TYPE_CHECKING:
     from croupier.accountant import Randomizer
@@ -200,6 +201,32 @@ class BatchOptions:
     ] = "hold"
 
 
+@dataclass(frozen=True)
+class EncryptionOptions:
+    """How reports are encrypted, and for whom the result is."""
+
+    suite: Annotated[str, typer.Option(help="HPKE suite.")] = "x25519-sha256-chacha20poly1305"
+    collector: Annotated[
+        Path | None,
+        typer.Option(help="Publish the result sealed to this public key (FILE.pub of 'keygen --collector')."),
+    ] = None
+
+    def collector_key(self) -> bytes:
+        """Returns the collector's public key, empty if there is none.
+
+        Raises:
+            ValueError: the file is not a collector's key, or the key is of another suite.
+        """
+        from croupier.protocol.collector import read_collector_key
+
+        if self.collector is None:
+            return b""
+        suite, key = read_collector_key(self.collector.read_text())
+        if suite != self.suite:
+            raise ValueError(f"the collector's key is of the suite {suite}, not {self.suite}; give --suite {suite}")
+        return key.public
+
+
 @with_option_groups
 def round_open(
     name: Annotated[str, typer.Argument(help="A short name for the question.")],
@@ -209,11 +236,7 @@ def round_open(
     question: QuestionOptions,
     certificate: CertificateOptions,
     batch: BatchOptions,
-    suite: Annotated[str, typer.Option(help="HPKE suite.")] = "x25519-sha256-chacha20poly1305",
-    collector: Annotated[
-        Path | None,
-        typer.Option(help="Publish the result sealed to this public key (FILE.pub of 'keygen --collector')."),
-    ] = None,
+    encryption: EncryptionOptions,
     close_after_s: Annotated[
         float, typer.Option(help="Close automatically after this many seconds; 0: only by command.")
     ] = 0.0,
@@ -228,28 +251,29 @@ def round_open(
 
         if not 0 <= close_after_s < math.inf:
             raise ValueError(f"close_after_s is {close_after_s:g}; it must be a finite number > 0, or 0 for by hand")
-        counts: dict[str, Any] = {
-            "dishonest": certificate.dishonest,
-            "min_batch_size": batch.min_batch_size,
-            "max_batch_size": batch.max_batch_size,
-            "min_tier_size": batch.min_tier_size,
-        }
-        for option, number in counts.items():
+        for option, number in (
+            ("dishonest", certificate.dishonest),
+            ("min_batch_size", batch.min_batch_size),
+            ("max_batch_size", batch.max_batch_size),
+            ("min_tier_size", batch.min_tier_size),
+        ):
             if not 0 <= number < 2**31:
                 raise ValueError(f"{option} is {number}; it must be in 0..{2**31 - 1}")
         budgets, limits = certificate.budgets()
-        suite = _one_of("suite", suite, SUITES)
         settings = RoundSettings(
             question.question(name, wording.wordings()),
             budgets,
             delta=certificate.delta,
             epsilon_max=certificate.epsilon_max,
             epsilon_max_of=limits,
-            **counts,
+            dishonest=certificate.dishonest,
+            min_batch_size=batch.min_batch_size,
+            max_batch_size=batch.max_batch_size,
+            min_tier_size=batch.min_tier_size,
             small_tiers=_one_of("small_tiers", batch.small_tiers, ("refuse", "merge")),
             short_batch_policy=_one_of("short_batch", batch.short_batch, ("hold", "dispose")),
-            hpke_suite=suite,
-            collector_public_key=_collector(collector, suite),
+            hpke_suite=_one_of("suite", encryption.suite, SUITES),
+            collector_public_key=encryption.collector_key(),
             close_deadline_unix_s=math.ceil(time.time() + close_after_s) if close_after_s else 0,
         )
 
@@ -409,21 +433,10 @@ def round_result(
     show(as_json, result, *tables, certificate_table(result["certificate"]), *lines)
 
 
-def _written_in(randomizer: Randomizer) -> dict[str, Any]:
+def _written_in(randomizer: Randomizer) -> JsonObject:
     """Returns the parameters that a randomizer was given in its name, as in krr(k=5)."""
     values = {field.name: (getattr(randomizer, field.name), field.default) for field in fields(randomizer)}
     return {name: value for name, (value, default) in values.items() if value != default}
-
-
-def _collector(file: Path | None, suite: str) -> bytes:
-    from croupier.protocol.collector import read_collector_key
-
-    if file is None:
-        return b""
-    theirs, key = read_collector_key(file.read_text())
-    if theirs != suite:
-        raise ValueError(f"the collector's key is of the suite {theirs}, not {suite}; give --suite {theirs}")
-    return key.public
 
 
 def _one_of(name: str, value: str, allowed: tuple[EnumT, ...]) -> EnumT:

@@ -38,6 +38,7 @@ from croupier.deploy.operator.roster import enrolling
 from croupier.net.retrying import why_unreachable
 from croupier.protocol.errors import Code, CroupierError, OtherPersonError, Refusal, UnreachableError
 from croupier.protocol.rounding import round_down, round_up
+from croupier.protocol.views import JsonObject
 from croupier.show.csv_file import result_csv
 from croupier.show.documents import spent_json
 from croupier.show.estimates import clamping_line, merging_line, notes_of, precision_line
@@ -45,7 +46,7 @@ from croupier.show.explanation import explain, profile_around
 from croupier.show.ledger import spent_rests_on
 from croupier.show.rounds import describe_device_step, right_at_most_line, terms_sections, values_of
 from croupier.show.tables import counted
-from croupier.show.views import OverviewView, TermsView
+from croupier.show.views import OverviewView, ResultView, TermsView
 
 __all__ = ["make_app"]
 
@@ -225,7 +226,7 @@ class _Pages:
         """The privacy profile, certified anew at several deltas; takes seconds."""
         return await self._computed(request, "profile", lambda result: curve(profile_around(result)))
 
-    async def _computed(self, request: Request, name: str, compute: Callable[[dict[str, Any]], Any]) -> Response:
+    async def _computed(self, request: Request, name: str, compute: Callable[[ResultView], Any]) -> Response:
         try:
             found, why_not = await self._source.computed(request.path_params["round_id"], name, compute), ""
         except ValueError as error:
@@ -361,7 +362,7 @@ async def _fields(request: Request) -> dict[str, str]:
         raise HTTPException(400, "the form cannot be read") from None
 
 
-def _shown(finished: FinishedRound, terms: TermsView | None) -> dict[str, Any]:
+def _shown(finished: FinishedRound, terms: TermsView | None) -> JsonObject:
     """What the page of a finished round shows, beside its terms."""
     result = finished.result
     certificate = result["certificate"]

@@ -27,7 +27,7 @@ from croupier.deploy.operator.rounds import Operator
 from croupier.net.transport import TLS, Transport
 from croupier.protocol.deployment import OPERATOR, ServiceEntry
 from croupier.show.published import publication_json
-from croupier.show.views import KeysView, OverviewView, RoundView, TermsView
+from croupier.show.views import KeysView, OverviewView, ResultView, RoundView, TermsView
 
 __all__ = ["EVERY_S", "FinishedRound", "Source"]
 
@@ -48,7 +48,7 @@ class FinishedRound:
     """
 
     signed: bytes
-    result: dict[str, Any]
+    result: ResultView
 
 
 class Source:
@@ -165,7 +165,7 @@ class Source:
             self._finished[round_id] = FinishedRound(signed.SerializeToString(), result)
         return self._finished[round_id]
 
-    async def computed(self, round_id: str, name: str, compute: Callable[[dict[str, Any]], Any]) -> Any:
+    async def computed(self, round_id: str, name: str, compute: Callable[[ResultView], Any]) -> Any:
         """Returns what a function makes of a finished round's result, in a thread, and once for all who ask.
 
         Raises:

@@ -13,13 +13,12 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from croupier.accountant.numerics.decimals import sum_above
 from croupier.accountant.results import Guarantee
 from croupier.deploy.local.budget_groups import BudgetGroup
 from croupier.deploy.local.csv_columns import CsvFile
-from croupier.deploy.local.fleet import Fleet, FleetOutcome, count_up_to, fleet_json, fleet_of
+from croupier.deploy.local.fleet import Fleet, FleetOutcome, count_up_to, fleet_of
 from croupier.deploy.local.population import (
     Participants,
     PopulationFile,
@@ -29,6 +28,7 @@ from croupier.deploy.local.population import (
     read_population,
 )
 from croupier.deploy.local.rounds import RoundOutcome, play_round
+from croupier.deploy.local.users import FleetReport
 from croupier.deploy.operator.ledger import spent_in
 from croupier.deploy.operator.rounds import Operator, RoundSettings, check_settings
 from croupier.protocol.certificates import refusals_of
@@ -37,8 +37,10 @@ from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms import IntervalMechanism, KaryResponse, OneBit, RandomizedResponse
 from croupier.protocol.questions import Question
 from croupier.protocol.statements import joined, written_json
+from croupier.protocol.views import BoundView
 from croupier.runtime.workers import WorkerPool
 from croupier.show.published import publication_json
+from croupier.show.views import DemoView, ResultView, TogetherView
 
 __all__ = [
     "SURVEY",
@@ -221,7 +223,7 @@ def plan_demo(
     return DemoPlan(tuple(rounds), delta)
 
 
-async def run_demo(directory: Path, plan: DemoPlan, watch: Watch = unwatched) -> dict[str, Any]:
+async def run_demo(directory: Path, plan: DemoPlan, watch: Watch = unwatched) -> DemoView:
     """Asks the questions one after the other, and returns the JSON document of `croupier demo`.
 
     Args:
@@ -242,10 +244,10 @@ async def run_demo(directory: Path, plan: DemoPlan, watch: Watch = unwatched) ->
                 if not outcome.certificate.granted:
                     raise RuntimeError(f"round refused: {joined(refusals_of(outcome.certificate))}")
                 answers.append(_AnsweredQuestion(planned.asked, planned.group, planned.population, outcome))
-    return _demo_json(answers) | {"together": _together(directory, answers, plan.delta)}
+    return _demo_json(answers, _together(directory, answers, plan.delta))
 
 
-async def submit_planned(fleet: Fleet, planned: PlannedRound, watch: Watch, terms: RoundTerms) -> dict[str, Any]:
+async def submit_planned(fleet: Fleet, planned: PlannedRound, watch: Watch, terms: RoundTerms) -> FleetReport:
     population = planned.population
     users = population.participants
     with watch(planned) as progress:
@@ -253,7 +255,7 @@ async def submit_planned(fleet: Fleet, planned: PlannedRound, watch: Watch, term
     if report.accepted < report.codes.total():
         summary = FleetOutcome(terms.round_id, report, population.rejected, len(population.clamped)).summary()
         raise RuntimeError(f"a service did not accept every answer: {summary}")
-    return fleet_json(report)
+    return report
 
 
 def _check_enough(file: Path, asked: DemoQuestion, group: Rows | None, population: Participants) -> None:
@@ -264,7 +266,7 @@ def _check_enough(file: Path, asked: DemoQuestion, group: Rows | None, populatio
         raise ValueError(f"{usable} rows of {file}{of_group} can be used for {asked.column!r}; 2 are needed{why}")
 
 
-def _together(directory: Path, answers: Sequence[_AnsweredQuestion], delta: float) -> dict[str, Any]:
+def _together(directory: Path, answers: Sequence[_AnsweredQuestion], delta: float) -> TogetherView:
     """Returns what all rounds that one person may be in cost together, and what all rounds do, as the ledger has it.
 
     Without groups a person may be in every round. With groups in those of one: of all groups the one counts that costs
@@ -286,7 +288,7 @@ def _together(directory: Path, answers: Sequence[_AnsweredQuestion], delta: floa
     }
 
 
-def _cost(guarantees: Sequence[Guarantee | None], delta: float) -> dict[str, Any]:
+def _cost(guarantees: Sequence[Guarantee | None], delta: float) -> BoundView:
     """Returns the largest of several guarantees; its epsilon is None where one of them proves nothing."""
     proved = [one for one in guarantees if one is not None]
     if len(proved) < len(guarantees):
@@ -309,14 +311,15 @@ def _listed_if_many(numbers: tuple[float, ...]) -> list[float] | float:
     return list(numbers) if len(numbers) > 1 else numbers[0]
 
 
-def published_at_random(outcome: RoundOutcome) -> dict[str, Any]:
+def published_at_random(outcome: RoundOutcome) -> ResultView:
     """Returns a published result without the note on budgets that depend on values: here they are drawn at random."""
     document = publication_json(outcome.publication, outcome.certificate)
-    return document | {"notes": [note for note in document["notes"] if note["code"] != Note.DEPENDENT_BUDGETS]}
+    document["notes"] = [note for note in document["notes"] if note["code"] != Note.DEPENDENT_BUDGETS]
+    return document
 
 
-def _demo_json(answers: Sequence[_AnsweredQuestion]) -> dict[str, Any]:
-    users = sum(answer.outcome.fleet["accepted"] for answer in answers)
+def _demo_json(answers: Sequence[_AnsweredQuestion], together: TogetherView) -> DemoView:
+    users = sum(answer.outcome.fleet.accepted for answer in answers)
     wall_s = sum(answer.outcome.wall_s for answer in answers)
     return {
         "questions": [
@@ -331,10 +334,11 @@ def _demo_json(answers: Sequence[_AnsweredQuestion]) -> dict[str, Any]:
                 "left_out": len(answer.population.rejected),
                 "data_notes": answer.notes(),
                 **published_at_random(answer.outcome),
-                "users_per_s": answer.outcome.fleet["accepted"] / answer.outcome.wall_s,
+                "users_per_s": answer.outcome.fleet.accepted / answer.outcome.wall_s,
                 "stages": {stage: {"wall_s": wall, "cpu_s": cpu} for stage, wall, cpu in answer.outcome.stages()},
             }
             for answer in answers
         ],
         "throughput_users_per_s": users / wall_s,
+        "together": together,
     }

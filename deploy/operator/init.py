@@ -17,12 +17,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from croupier.deploy.operator.keys import signed_by, write_deployment, write_keys, write_secret
+from croupier.deploy.operator.keys import signed_by, write_keys, write_secret
 from croupier.deploy.render.compose import COMPOSE_FILE, compose_file
 from croupier.deploy.render.gateway import GATEWAY, GATEWAY_UNIT_FILE, gateway_container, gateway_unit
 from croupier.deploy.render.layout import HOME, GatewayPlace, Layout, Place
 from croupier.deploy.render.settings import settings_of
 from croupier.deploy.render.systemd import UNIT_FILE, unit
+from croupier.deploy.version_files import write_deployment
 from croupier.protocol.deployment import DEPLOYMENT_FILE, OPERATOR, Deployment
 from croupier.protocol.envelope import MAX_HOPS
 from croupier.protocol.identity import Identity

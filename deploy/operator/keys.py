@@ -9,12 +9,11 @@ from __future__ import annotations
 import datetime
 import fcntl
 import ipaddress
-import json
 import os
 import re
 import secrets
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -25,6 +24,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.x509.oid import NameOID
 
 from croupier.client.key_file import PRIVATE, PUBLIC, key_text
+from croupier.deploy.version_files import give_to_owner, write_deployment
 from croupier.protocol.collector import collector_key_lines
 from croupier.protocol.deployment import DEPLOYMENT_FILE, OPERATOR, Deployment, FileSignature
 from croupier.protocol.envelope import MAX_HOPS
@@ -39,7 +39,6 @@ __all__ = [
     "alone",
     "check_hops",
     "free_addresses",
-    "give_to_owner",
     "make_client_key",
     "make_cluster_keys",
     "make_collector_key",
@@ -47,8 +46,6 @@ __all__ = [
     "replace_secret",
     "signed_by",
     "signed_here",
-    "toml_lines",
-    "write_deployment",
     "write_keys",
     "write_secret",
 ]
@@ -167,47 +164,6 @@ def signed_by(deployment: Deployment, signers: Sequence[Identity], before: Deplo
     return deployment.model_copy(update={"signatures": tuple(made[named] for named in sorted(made))})
 
 
-def write_deployment(directory: Path, deployment: Deployment, name: str = DEPLOYMENT_FILE) -> None:
-    """Writes the deployment file, in place of an older one in a single step; comments in that one are not kept."""
-    file = directory / name
-    fresh = file.with_suffix(".new")
-    with fresh.open("w", encoding="utf-8") as text:
-        text.write(deployment_text(deployment))
-        text.flush()
-        os.fsync(text.fileno())
-    give_to_owner(fresh)
-    fresh.replace(file)
-
-
-def deployment_text(deployment: Deployment) -> str:
-    """Returns what the deployment file holds."""
-    lines = toml_lines(deployment.model_dump(exclude={"services", "signatures"}, exclude_none=True))
-    for entry in deployment.services:
-        lines += ["", "[[services]]", *toml_lines(entry.model_dump(exclude_none=True))]
-    for signature in deployment.signatures:
-        lines += ["", "[[signatures]]", *toml_lines(signature.model_dump())]
-    return "\n".join(lines) + "\n"
-
-
-def toml_lines(table: Mapping[str, object]) -> list[str]:
-    """Returns the lines of a table of strings, numbers, times and lists of those; sub-tables are put inline."""
-    return [f"{key} = {_toml_value(value)}" for key, value in table.items() if value not in ((), "")]
-
-
-def _toml_value(value: object) -> str:
-    if isinstance(value, str):
-        return f"'''\n{value}'''" if "\n" in value else json.dumps(value)
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, datetime.datetime):
-        return value.isoformat().replace("+00:00", "Z")
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(toml_lines(value)) + "}"
-    if isinstance(value, tuple):
-        return "[" + ", ".join(_toml_value(one) for one in value) + "]"
-    return repr(value)
-
-
 def make_client_key(path: Path) -> str:
     """Writes one client's signing key, and its public half into FILE.pub; returns the latter, hexadecimal.
 
@@ -312,13 +268,6 @@ def alone(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(lock)
-
-
-def give_to_owner(path: Path) -> None:
-    """Has a file that root has made belong to the owner of its directory: services run as users of their own."""
-    if os.geteuid() == 0:
-        owner = path.parent.stat()
-        os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
 
 
 def _make_secrets(directory: Path, owner: str) -> tuple[str, str]:

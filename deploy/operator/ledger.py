@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import sqlalchemy as sa
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -19,7 +18,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from croupier.accountant.results import Guarantee
 from croupier.accountant.service.ledger import Entry, Ledger, Spent
 from croupier.deploy.directory import read_deployment, store_url
-from croupier.deploy.operator.keys import give_to_owner
+from croupier.deploy.version_files import give_to_owner
+from croupier.protocol.views import JsonObject
 from croupier.runtime.database import DEFAULT_TIMEOUTS, open_database
 from croupier.runtime.schema import bring_up_to_date
 from croupier.runtime.service_directory import load_settings
@@ -35,7 +35,7 @@ class _Round(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     round_id: str
     batch_digest: str
-    entries: tuple[dict[str, Any], ...]
+    entries: tuple[JsonObject, ...]
     one_record: bool = False
     merged: bool = False
     unknown: bool = False
@@ -159,12 +159,12 @@ def restore_ledger(directory: Path, file: Path) -> int:
             give_to_owner(made)  # the service has to open what root may have restored
 
 
-def _values(entry: Entry) -> dict[str, Any]:
+def _values(entry: Entry) -> JsonObject:
     """Returns the fields that the ledger keeps of an entry; the inverse of `_entry`."""
     return {name: value for name, value in asdict(entry).items() if name not in ("privacy_profile", "grouped", "steps")}
 
 
-def _entry(values: dict[str, Any]) -> Entry:
+def _entry(values: JsonObject) -> Entry:
     profile = tuple((float(epsilon), float(delta)) for epsilon, delta in values["profile"])
     return Entry(**(values | {"profile": profile}))
 

@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 from croupier.deploy.operator.keys import write_keys, write_secret
 from croupier.deploy.operator.public_file import PublicFile, public_file_path, read_public_file, write_public_file
-from croupier.deploy.operator.versions import newest
 from croupier.deploy.render.layout import Place, Resources, together
 from croupier.deploy.render.settings import settings_of
+from croupier.deploy.version_files import newest
 from croupier.protocol.deployment import OPERATOR, Deployment, RetiredIdentity, ServiceEntry, read_unchecked
 from croupier.protocol.versions import differences
 from croupier.runtime.service_directory import SETTINGS_FILE

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from pydantic import model_validator
 
-from croupier.deploy.operator.keys import replace_secret, toml_lines
+from croupier.deploy.operator.keys import replace_secret
+from croupier.deploy.version_files import toml_lines
 from croupier.protocol.deployment import (
     OPERATOR,
     FileSignature,

@@ -23,14 +23,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from croupier.deploy.directory import read_deployment
-from croupier.deploy.operator.keys import deployment_text, signed_here, write_keys
+from croupier.deploy.operator.keys import signed_here, write_keys
 from croupier.deploy.operator.public_file import PublicFile, public_file_of, write_public_file
 from croupier.deploy.operator.versions import propose
 from croupier.deploy.render.kubernetes import rotated
+from croupier.deploy.version_files import deployment_text
 from croupier.protocol.deployment import Deployment, RetiredIdentity, ServiceEntry
+from croupier.protocol.views import JsonObject
 from croupier.runtime.service_directory import PENDING, load_secrets
 
 __all__ = ["activate", "manifests_of", "mark_compromised", "rotate"]
@@ -112,7 +113,7 @@ def mark_compromised(directory: Path, name: str, *, in_pod: bool = False) -> Dep
     return _put(directory, entry, in_pod, retired_identities=(*before, marked))
 
 
-def manifests_of(directory: Path, name: str, deployment: Deployment) -> dict[str, Any]:
+def manifests_of(directory: Path, name: str, deployment: Deployment) -> JsonObject:
     """Returns the manifests that bring a step, taken with `in_pod`, to the cluster.
 
     Raises:

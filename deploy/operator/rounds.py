@@ -212,16 +212,20 @@ class Operator:
         answer = await retrying(lambda: self._control(name).Sign(request, timeout=20.0), give_up_after_s=_PATIENCE_S)
         return answer.signature
 
-    async def close_round(self, round_id: str, *, end_sequential: bool = False) -> rpc.CloseResponse:
+    async def close_round(
+        self, round_id: str, *, end_sequential: bool = False, hold_at_risk: bool = False
+    ) -> rpc.CloseResponse:
         """Ends admission at hop 1; the rest of the round runs without the operator.
 
         Args:
             round_id: of an open round, or of a sequential round in which clients are being asked.
             end_sequential: in a sequential round, ask no further client.
+            hold_at_risk: leave the round open where some mixture of budgets would have it refused; the answer has the
+                forecast.
         """
         control = self._control(self.deployment.shufflers[0].name)
-        request = rpc.CloseRequest(round_id=round_id, end_sequential=end_sequential)
-        return await retrying(lambda: control.Close(request, timeout=20.0), give_up_after_s=_PATIENCE_S)
+        request = rpc.CloseRequest(round_id=round_id, end_sequential=end_sequential, hold_at_risk=hold_at_risk)
+        return await retrying(lambda: control.Close(request, timeout=30.0), give_up_after_s=_PATIENCE_S)
 
     async def withdraw(self, round_id: str) -> dict[str, str]:
         """Has every service delete a round that is not certified; returns what each said, hop 1 first."""
@@ -239,6 +243,26 @@ class Operator:
     async def enrol(self, client_keys: Sequence[bytes]) -> None:
         """Registers clients' public keys with hop 1 and the accountant."""
         await self._register(pb.RegisterClientsRequest(client_keys=client_keys))
+
+    async def invite(self, client_keys: Sequence[bytes], survey_hash: bytes, valid_until_unix_s: int) -> None:
+        """Registers clients of one survey with hop 1 and the accountant; see `RegisterClientsRequest`."""
+        for start in range(0, len(client_keys), _PER_CALL):
+            request = pb.RegisterClientsRequest(
+                client_keys=client_keys[start : start + _PER_CALL],
+                survey_hash=survey_hash,
+                valid_until_unix_s=valid_until_unix_s,
+            )
+            await self._register(request)
+
+    async def count_answered(self, round_ids: Sequence[str], client_keys: Sequence[bytes]) -> int:
+        """Returns how many of these clients have answered at least one of these rounds, as hop 1 knows it."""
+        hop_1 = stubs.ShufflerStub(self._channels[self.deployment.shufflers[0].name])
+        answered = 0
+        for start in range(0, len(client_keys), _PER_CALL):
+            request = pb.CountAnsweredRequest(round_ids=round_ids, client_keys=client_keys[start : start + _PER_CALL])
+            answer = await retrying(partial(hop_1.CountAnswered, request, timeout=60.0), give_up_after_s=_PATIENCE_S)
+            answered += answer.answered
+        return answered
 
     async def issue_tokens(self, count: int) -> list[bytes]:
         """Returns fresh one-use tokens, each of which admits one client to one round.
@@ -315,8 +339,10 @@ class Operator:
         return await fetch_publication(self._analyzer, self.deployment, round_id, patience_s)
 
 
-def check_settings(settings: RoundSettings, deployment: Deployment | None = None, round_id: str = "checked") -> None:
-    """Checks the terms of a round before any service makes keys for it, or before there is a service.
+def check_settings(
+    settings: RoundSettings, deployment: Deployment | None = None, round_id: str = "checked"
+) -> RoundTerms:
+    """Returns the terms of a round, with keys of no service, before any makes its own, or before there is a service.
 
     Args:
         settings: to check.
@@ -327,7 +353,7 @@ def check_settings(settings: RoundSettings, deployment: Deployment | None = None
         ValueError: naming the term, its value and what it must be.
     """
     try:
-        parse_terms(draft_manifest(settings, deployment, round_id))
+        return parse_terms(draft_manifest(settings, deployment, round_id))
     except Refusal as refusal:
         raise ValueError(refusal.hint) from refusal
 

@@ -1,7 +1,5 @@
-"""Versions of the deployment file at one organisation: proposed, signed, installed, and kept.
+"""The next version of the deployment file at one organisation: proposed and signed; `deploy.version_files` keeps it.
 
-DIR/deployment.toml        the newest version that all have signed: what services and clients read
-DIR/versions/N.toml        every version that was installed here
 DIR/proposal.toml          the next version, until all have signed it
 DIR/NAME.public.toml       what this organisation states of its own service
 """
@@ -12,18 +10,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from croupier.deploy.directory import read_deployment
-from croupier.deploy.operator.keys import signed_here, write_deployment
+from croupier.deploy.operator.keys import signed_here
 from croupier.deploy.operator.public_file import public_file_of
-from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, ServiceEntry, load_deployment, read_unchecked
+from croupier.deploy.version_files import install, newest, write_deployment
+from croupier.protocol.deployment import Deployment, ServiceEntry, read_unchecked
 from croupier.protocol.identity import public_key_of
 from croupier.protocol.versions import check_continues, differences, without_consent
 from croupier.runtime.service_directory import identity_keys
 
-__all__ = ["PROPOSAL_FILE", "VERSIONS", "Signing", "install", "kept_versions", "newest", "propose", "sign"]
+__all__ = ["PROPOSAL_FILE", "Signing", "propose", "sign"]
 
 PROPOSAL_FILE = "proposal.toml"
-VERSIONS = "versions"
 
 
 @dataclass(frozen=True)
@@ -39,44 +36,6 @@ class Signing:
     deployment: Deployment
     missing: list[str]
     changed: list[str]
-
-
-def newest(directory: Path) -> Deployment | None:
-    """Returns the installed version; None before the first.
-
-    Raises:
-        ValueError: its file cannot be used.
-    """
-    return read_deployment(directory) if (directory / DEPLOYMENT_FILE).exists() else None
-
-
-def kept_versions(directory: Path, after: int = 0) -> list[Deployment]:
-    """Returns the versions after a number that lie in a directory, in their order.
-
-    Raises:
-        ValueError: a file cannot be used.
-    """
-    files = {int(file.stem): file for file in (directory / VERSIONS).glob("*.toml") if file.stem.isdecimal()}
-    found = {number: load_deployment(files[number]) for number in files if number > after}
-    current = newest(directory)
-    if current is not None and current.version > after:
-        found[current.version] = current
-    return [found[number] for number in sorted(found)]
-
-
-def install(directory: Path, deployment: Deployment) -> None:
-    """Puts a version that all have signed in the place of the one before, and keeps it.
-
-    Raises:
-        ValueError: a service has not signed it.
-        OSError: the directory cannot be written.
-    """
-    if missing := deployment.not_signed_by():
-        raise ValueError(f"version {deployment.version} is not signed by {', '.join(missing)}")
-    (directory / VERSIONS).mkdir(exist_ok=True)
-    for version in filter(None, (newest(directory), deployment)):
-        write_deployment(directory / VERSIONS, version, f"{version.version}.toml")
-    write_deployment(directory, deployment)
 
 
 def propose(directory: Path, proposal: Deployment, *, accept_loss: Sequence[str] = ()) -> Signing:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
+
+from croupier.protocol.views import JsonObject
 
 __all__ = ["ROWS", "Graph", "GraphRow", "dashboard"]
 
@@ -180,7 +182,7 @@ ROWS = (
 
 def dashboard() -> str:
     """Returns the dashboard as the JSON that Grafana imports."""
-    panels: list[dict[str, Any]] = []
+    panels: list[JsonObject] = []
     top = 0
     for row in ROWS:
         panels.append(
@@ -235,9 +237,9 @@ def dashboard() -> str:
     return json.dumps(found, indent=2, ensure_ascii=False) + "\n"
 
 
-def _panel(number: int, panel: Graph, place: dict[str, int]) -> dict[str, Any]:
-    shown: dict[str, Any] = {"unit": panel.unit, "min": 0}
-    options: dict[str, Any] = {}
+def _panel(number: int, panel: Graph, place: dict[str, int]) -> JsonObject:
+    shown: JsonObject = {"unit": panel.unit, "min": 0}
+    options: JsonObject = {}
     if panel.kind == "timeseries":
         options = {"legend": {"displayMode": "list", "placement": "bottom", "showLegend": True}}
     elif panel.kind == "stat":

@@ -5,13 +5,13 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping
 from string import Template
-from typing import Any
 
 from croupier.deploy.render.confinement import CONTAINER_OF_POD, POD, POLICY
 from croupier.deploy.render.gateway import GATEWAY_FILE, gateway_manifest
 from croupier.deploy.render.layout import FIRST_PORT, HOME, Layout, Place, called_by
 from croupier.deploy.render.settings import MOUNTED_STORAGE_KEY, container_settings
 from croupier.protocol.deployment import DEPLOYMENT_FILE
+from croupier.protocol.views import JsonObject
 
 __all__ = ["DEPLOYMENT_CONFIG", "manifests", "rotated"]
 
@@ -229,7 +229,7 @@ _WHAT = {
 }
 
 
-def rotated(name: str, deployment_text: str, keys: Mapping[str, bytes]) -> dict[str, Any]:
+def rotated(name: str, deployment_text: str, keys: Mapping[str, bytes]) -> JsonObject:
     """Returns what a step of a rotation changes in the cluster, for 'kubectl apply'; JSON is YAML, too.
 
     Args:
@@ -237,7 +237,7 @@ def rotated(name: str, deployment_text: str, keys: Mapping[str, bytes]) -> dict[
         deployment_text: the new deployment file.
         keys: the new files of the service's own secret, if the step changes these.
     """
-    items: list[dict[str, Any]] = [
+    items: list[JsonObject] = [
         {
             "apiVersion": "v1",
             "kind": "ConfigMap",

@@ -12,6 +12,7 @@ from croupier.accountant.certified_profile import DELTAS as DELTAS_OF_A_CURVE
 from croupier.accountant.certified_profile import CertifiedProfile, certified_line
 from croupier.protocol.rounding import round_up
 
+pytestmark = pytest.mark.xdist_group("certified profiles")  # the three that tests share are computed once
 DELTAS = [1e-2, 1e-4, 1e-6]
 BUDGETS = {0.5: 30, 1.0: 50}
 
@@ -171,7 +172,7 @@ def test_a_local_delta_that_is_not_amplified_is_that_of_the_point() -> None:
         assert row["delta"] == point.delta == point.certificate.delta >= 1e-3
         assert point.lower_bound is not None
         assert point.lower_bound.delta == point.delta
-        assert row["lower_bound"] <= row["epsilon"]
+        assert (row["lower_bound"] or 0.0) <= row["epsilon"]
     assert croupier.certify([(1.0, 1, 0.6)], "gaussian", delta=1e-6, rounds=2).delta == 1.0
 
 

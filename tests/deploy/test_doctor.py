@@ -16,7 +16,8 @@ import pytest
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.gateway.app import make_app
 from croupier.deploy.operator.doctor import CheckResult, examine
-from croupier.deploy.operator.keys import make_deployment, write_deployment, write_keys
+from croupier.deploy.operator.keys import make_deployment, write_keys
+from croupier.deploy.version_files import write_deployment
 from croupier.runtime.clock import Clock, SystemClock
 from tests.support import InProcess, in_memory, in_process, settings, sign_again
 from tests.support.command_line import answer, croupier
@@ -55,7 +56,7 @@ async def wrong(inside: InProcess, directory: Path | None = None, clock: Clock |
 
 
 def alike(findings: list[CheckResult]) -> set[tuple[str, str]]:
-    return {(one.check, one.service) for one in findings}
+    return {(finding.check, finding.service) for finding in findings}
 
 
 @asynccontextmanager

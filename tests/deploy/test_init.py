@@ -208,7 +208,7 @@ def test_a_deployment_that_cannot_be_is_refused() -> None:
 
 def test_the_calls_of_a_chain_of_three() -> None:
     places = Layout.of("local", ["a", "b", "c"], "d", "e").places
-    assert {one.service: [other.service for other in called_by(places, one)] for one in places} == {
+    assert {place.service: [other.service for other in called_by(places, place)] for place in places} == {
         "shuffler-1": ["shuffler-2", "shuffler-3", "accountant"],
         "shuffler-2": ["shuffler-3"],
         "shuffler-3": ["accountant", "analyzer"],

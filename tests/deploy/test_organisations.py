@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from croupier.deploy.directory import read_deployment
-from croupier.deploy.operator.keys import make_deployment, write_deployment
+from croupier.deploy.operator.keys import make_deployment
+from croupier.deploy.version_files import write_deployment
 from croupier.protocol import words
 from croupier.protocol.deployment import DEPLOYMENT_FILE, load_deployment, read_unchecked
 from croupier.protocol.names import Digest
@@ -193,7 +194,9 @@ def test_those_who_share_are_named_before_anybody_signs(tmp_path: Path) -> None:
     for role in ("shuffler", "accountant", "analyzer"):
         port = {"shuffler": 7100, "accountant": 7110, "analyzer": 7120}[role]
         host = "one.example" if role != "shuffler" else "two.example"
-        croupier("org", "new", "--role", role, "--host", host, "--port", port, "--administrator", "Ada", "--dir", home)
+        croupier(
+            "org", "new", "--role", role, "--host", host, "--port", f"{port}", "--administrator", "Ada", "--dir", home
+        )
     croupier("org", "new", "--role", "operator", "--dir", home)
     said = answer("deployment", "assemble", *sorted(home.glob("*.public.toml")), "--name", "s", "--dir", home)
     assert said["shared"] == [

@@ -13,8 +13,9 @@ import pytest
 from croupier.accountant.guessing import right_at_most
 from croupier.client.submission import Participant
 from croupier.deploy.console.source import Source
-from croupier.deploy.operator.keys import signed_by, signed_here, write_deployment
+from croupier.deploy.operator.keys import signed_by, signed_here
 from croupier.deploy.operator.overview import TermsCache, _why_unknown, overview, watch
+from croupier.deploy.version_files import write_deployment
 from croupier.protocol.certificates import refusals_of
 from croupier.protocol.errors import Code, Refusal, SignatureError
 from croupier.protocol.identity import Identity
@@ -332,7 +333,8 @@ async def test_terms_are_verified_before_they_are_shown(tmp_path: Path) -> None:
         other = stranger.public_key.hex()
         ours = at.operator.deployment
         entries = [
-            one.model_copy(update={"identity": other}) if one.role == "analyzer" else one for one in ours.services
+            service.model_copy(update={"identity": other}) if service.role == "analyzer" else service
+            for service in ours.services
         ]
         at.operator.deployment = ours.model_copy(update={"services": tuple(entries)})
         (one,) = (await overview(at.operator, known))["rounds"]

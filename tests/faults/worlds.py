@@ -27,7 +27,7 @@ from typing import Any, NoReturn
 
 from croupier.deploy.node.serve import RunningService
 from croupier.deploy.operator import rotation
-from croupier.deploy.operator.keys import write_deployment
+from croupier.deploy.version_files import write_deployment
 from croupier.net.transport import TLS, Transport
 from croupier.protocol.deployment import DEPLOYMENT_FILE, OPERATOR, Deployment, ServiceEntry, load_deployment
 from croupier.runtime.clock import Clock, SystemClock

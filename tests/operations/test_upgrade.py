@@ -154,8 +154,9 @@ def lay(directory: Path) -> None:
     file = directory / "deployment.toml"
     text = file.read_text()
     for entry in deployment.services:  # as the older version has written it: without dates
-        own = f'identity = "{entry.identity}"\n'
-        text = text.replace(own, f'{own}retired_identities = ["{TOLD["identities"][entry.name]}"]\n')
+        own = f'identity = "{entry.identity}"\ntls_certificate'
+        retired = f'retired_identities = ["{TOLD["identities"][entry.name]}"]\n'
+        text = text.replace(own, own.replace("tls_certificate", f"{retired}tls_certificate"))
     file.write_text(text + LIMIT)
     sign_again(directory)
     for name in NAMES:

@@ -21,8 +21,9 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 
 from croupier.deploy.node.serve import RunningService
-from croupier.deploy.operator.keys import make_deployment, signed_here, write_deployment
+from croupier.deploy.operator.keys import make_deployment, signed_here
 from croupier.deploy.operator.rounds import Operator, RoundSettings
+from croupier.deploy.version_files import write_deployment
 from croupier.net.transport import TLS, Transport
 from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, read_unchecked
 from croupier.protocol.envelope import PROTOCOL_VERSION, KeyPair, generate_key_pair
