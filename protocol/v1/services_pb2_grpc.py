@@ -321,6 +321,81 @@ class RoundControl(object):
             _registered_method=True)
 
 
+class VersionsStub(object):
+    """Offered by every service to everybody: the versions prove themselves.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.GetVersions = channel.unary_unary(
+                '/croupier.protocol.v1.Versions/GetVersions',
+                request_serializer=protocol_dot_v1_dot_services__pb2.GetVersionsRequest.SerializeToString,
+                response_deserializer=protocol_dot_v1_dot_services__pb2.GetVersionsResponse.FromString,
+                _registered_method=True)
+
+
+class VersionsServicer(object):
+    """Offered by every service to everybody: the versions prove themselves.
+    """
+
+    def GetVersions(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_VersionsServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'GetVersions': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetVersions,
+                    request_deserializer=protocol_dot_v1_dot_services__pb2.GetVersionsRequest.FromString,
+                    response_serializer=protocol_dot_v1_dot_services__pb2.GetVersionsResponse.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'croupier.protocol.v1.Versions', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('croupier.protocol.v1.Versions', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class Versions(object):
+    """Offered by every service to everybody: the versions prove themselves.
+    """
+
+    @staticmethod
+    def GetVersions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/croupier.protocol.v1.Versions/GetVersions',
+            protocol_dot_v1_dot_services__pb2.GetVersionsRequest.SerializeToString,
+            protocol_dot_v1_dot_services__pb2.GetVersionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+
 class DeliveryStub(object):
     """---------------------------------------------------------------- between neighbours
 

@@ -117,6 +117,34 @@ class RoundControlServicer(metaclass=_abc_1.ABCMeta):
 
 def add_RoundControlServicer_to_server(servicer: RoundControlServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 
+class VersionsStub:
+    """Offered by every service to everybody: the versions prove themselves."""
+
+    @_typing.overload
+    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
+    @_typing.overload
+    def __new__(cls, channel: _aio.Channel) -> VersionsAsyncStub: ...
+    GetVersions: _grpc.UnaryUnaryMultiCallable[_services_pb2.GetVersionsRequest, _services_pb2.GetVersionsResponse]
+
+@_typing.type_check_only
+class VersionsAsyncStub(VersionsStub):
+    """Offered by every service to everybody: the versions prove themselves."""
+
+    def __init__(self, channel: _aio.Channel) -> None: ...
+    GetVersions: _aio.UnaryUnaryMultiCallable[_services_pb2.GetVersionsRequest, _services_pb2.GetVersionsResponse]  # type: ignore[assignment]
+
+class VersionsServicer(metaclass=_abc_1.ABCMeta):
+    """Offered by every service to everybody: the versions prove themselves."""
+
+    @_abc_1.abstractmethod
+    def GetVersions(
+        self,
+        request: _services_pb2.GetVersionsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_services_pb2.GetVersionsResponse, _abc.Awaitable[_services_pb2.GetVersionsResponse]]: ...
+
+def add_VersionsServicer_to_server(servicer: VersionsServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
+
 class DeliveryStub:
     """---------------------------------------------------------------- between neighbours
 
