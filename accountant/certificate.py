@@ -43,7 +43,8 @@ class Certificate:
     """The accountant's answer: the largest central guarantee over all victims, and everything behind it.
 
     epsilon and delta hold for every user under `assumptions`: one secret order, and all but `dishonest` of the other
-    clients honest. `everyone_else_colludes` holds without that: it is the local budget. `numerical_slack` is the part
+    clients honest. `everyone_else_colludes` holds without that: it is the local budget. With hop noise `one_honest_hop`
+    is what its fake reports guarantee by themselves; None without. `numerical_slack` is the part
     of delta that was added for truncation and rounding (it is inside delta already: the reader adds nothing).
     """
 
@@ -62,6 +63,7 @@ class Certificate:
     randomizer: str
     linkage: Linkage
     rounds: int
+    one_honest_hop: Guarantee | None = None
 
     def __post_init__(self) -> None:
         """Raises ValueError for a field outside its range."""
@@ -86,6 +88,20 @@ class Certificate:
         ):
             if grade is not Grade.CERTIFIED:
                 raise outside(name, str(grade), f"{Grade.CERTIFIED} in a certificate")
+        self._check_hop_noise()
+
+    def _check_hop_noise(self) -> None:
+        """Raises ValueError where the certificate does not say which hop noise its own number rests on."""
+        hop = self.one_honest_hop
+        stated = [one for one in self.assumptions if one.code is Assumption.ONE_HONEST_HOP]
+        if stated and (hop is None or stated[0] not in hop.assumptions):
+            raise ValueError("one_honest_hop is missing; a certificate that rests on hop noise must state it")
+        if hop is None:
+            return
+        if hop.grade is not Grade.CERTIFIED:
+            raise outside("grade of one_honest_hop", str(hop.grade), f"{Grade.CERTIFIED} in a certificate")
+        if not any(one.code is Assumption.ONE_HONEST_HOP for one in hop.assumptions):
+            raise ValueError(f"one_honest_hop does not assume {Assumption.ONE_HONEST_HOP}; it must")
 
     def check_not_refuted(self) -> None:
         """Raises ValueError where the attack beside the certificate shows that what it says is not true.
@@ -135,6 +151,8 @@ class Certificate:
             text += f", of the others at most {self.dishonest:,} dishonest"
         if self.lower_bound is not None:
             text += f"; {Grade.LOWER_BOUND} {self.lower_bound.says(self.delta)}"
+        if self.one_honest_hop is not None:
+            text += f"; if one hop is honest ε = {round_up(self.one_honest_hop.epsilon)}"
         alone = round_up(self.everyone_else_colludes.epsilon)
         return f"{text}; if everyone else colludes ε = {alone} ({joined(self.method)})"
 
@@ -252,6 +270,7 @@ class Certificate:
             everyone_else_colludes_method=messages_of(alone.method),
             everyone_else_colludes_assumptions=messages_of(alone.assumptions),
             comparison=comparison_messages(self.comparison),
+            one_honest_hop=None if self.one_honest_hop is None else _guarantee_message(self.one_honest_hop),
             lower_bound_epsilon=None if lower is None else lower.epsilon,
             lower_bound_delta=None if lower is None else lower.delta,
             lower_bound_attack="" if lower is None else lower.attack,
@@ -313,7 +332,22 @@ class Certificate:
             randomizer=message.randomizer,
             linkage=check_linkage(message.linkage),
             rounds=message.rounds,
+            one_honest_hop=_read_guarantee(message.one_honest_hop) if message.HasField("one_honest_hop") else None,
         )
         found.check_not_refuted()
         found._check_local_budget()
         return found
+
+
+def _guarantee_message(guarantee: Guarantee) -> pb.Guarantee:
+    return pb.Guarantee(
+        epsilon=guarantee.epsilon,
+        delta=guarantee.delta,
+        method=messages_of(guarantee.method),
+        assumptions=messages_of(guarantee.assumptions),
+    )
+
+
+def _read_guarantee(message: pb.Guarantee) -> Guarantee:
+    method, assumptions = read_messages(Method, message.method), read_messages(Assumption, message.assumptions)
+    return Guarantee(message.epsilon, message.delta, Grade.CERTIFIED, method, assumptions)

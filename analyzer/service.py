@@ -37,7 +37,7 @@ from croupier.runtime.clock import Stopwatch
 from croupier.runtime.kinds import DocumentKind, KeyPurpose
 from croupier.runtime.lane_opener import LaneOpener
 from croupier.runtime.lane_receiver import BehindTheChain, LaneReceiver
-from croupier.runtime.lane_sender import LaneSender
+from croupier.runtime.lane_sender import LaneOutput, LaneSender
 from croupier.runtime.peers import Peers
 from croupier.runtime.retention import Retention
 from croupier.runtime.round_control import RoundControl, is_before_certificate
@@ -93,14 +93,14 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
         watch = Stopwatch()
         await self.opener.open_all(terms, pb.LANE_REPORT)
         items = [
-            ticket_item(one.content) if one.status == OPENED else UNOPENED
+            ticket_item(record.content) if record.status == OPENED else UNOPENED
             async for records in self.opener.records(terms, pb.LANE_REPORT)
-            for one in records
+            for record in records
         ]
         items.sort()
 
         def keep(tx: Transaction) -> None:
-            self.sender.put_output(tx, terms.round_id, pb.LANE_TICKET, items)
+            self.sender.put_output(tx, terms.round_id, LaneOutput(pb.LANE_TICKET, items))
             tx.update_round(terms.round_id, state=pb.ROUND_STATE_MIXED)
             tx.add_cost(terms.round_id, "analyze", *watch.read())
 

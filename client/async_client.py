@@ -44,9 +44,10 @@ from croupier.net.http_channel import NO_TOKENS, HttpChannel
 from croupier.net.retrying import why_unreachable
 from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, ServiceEntry, load_deployment
 from croupier.protocol.errors import Code, NotIncludedError, Refusal, UnreachableError
+from croupier.protocol.invitations import Invitation
 from croupier.protocol.manifest import RoundTerms, state_name
 
-__all__ = ["AsyncClient", "AsyncClientRound"]
+__all__ = ["AsyncClient", "AsyncClientRound", "VerifiedRound"]
 
 
 class AsyncClient:
@@ -133,7 +134,7 @@ class AsyncClient:
         """
         with _typed_errors():
             terms, state = await fetch_round(self.shuffler, self.deployment, round_id, self.patience_s)
-        return AsyncClientRound(self, terms, state_name(state))
+        return AsyncClientRound(terms, state_name(state), self)
 
     @property
     def limits(self) -> Limits:
@@ -209,21 +210,19 @@ class AsyncClient:
 
 
 @dataclass(frozen=True)
-class AsyncClientRound:
-    """One round, with terms that were verified.
+class VerifiedRound:
+    """A round whose terms were verified.
 
     Attributes:
-        client: that it was got from.
         terms: everything that the services have signed.
         state: as hop 1 said when it was asked, OPEN for instance.
     """
 
-    client: AsyncClient
     terms: RoundTerms
     state: str
 
     def __repr__(self) -> str:
-        return f"AsyncClientRound({self.id!r}, {self.question!r}, {self.state})"
+        return f"{type(self).__name__}({self.id!r}, {self.question!r}, {self.state})"
 
     @property
     def id(self) -> str:
@@ -251,6 +250,13 @@ class AsyncClientRound:
         deadline = self.terms.manifest.close_deadline_unix_s
         return datetime.fromtimestamp(deadline, UTC) if deadline else None
 
+
+@dataclass(frozen=True, repr=False)
+class AsyncClientRound(VerifiedRound):
+    """One round, and the client that answers it."""
+
+    client: AsyncClient
+
     async def submit(
         self,
         value: float | str,
@@ -259,6 +265,7 @@ class AsyncClientRound:
         person: str = "",
         key: bytes = b"",
         token: bytes = b"",
+        invitation: str = "",
     ) -> Receipt:
         """Randomizes, seals, stores and sends one person's answer, once; the value itself leaves nothing behind.
 
@@ -272,6 +279,7 @@ class AsyncClientRound:
                 The name never leaves this machine. "" is the one person whose device this is.
             key: an enrolled Ed25519 key, 32 bytes, in place of the client's own.
             token: a one-use token, 32 bytes; the answer is signed with a key made for it.
+            invitation: the link of an invitation to the survey that the round is of, from which a key follows.
 
         Raises:
             ValueError: value or budget cannot be used, a person with a name has neither key nor token, or a token
@@ -283,10 +291,22 @@ class AsyncClientRound:
             TicketError: the accountant's tickets cannot be trusted.
             ProtocolError: a service answered with what the protocol does not have.
         """
+        if invitation:
+            key = self.invited_key(invitation)
         done = await self.answer(value, max_local_epsilon, Respondent(person, key, token))
         if done.code not in ("ACCEPTED", ALREADY_ANSWERED):
             raise Refusal(Code[done.code])
         return Receipt(self.id, person, done.local_epsilon, done.local_delta, done.sealed_before)
+
+    def invited_key(self, link: str) -> bytes:
+        """Returns the key that an invitation to the survey of this round gives.
+
+        Raises:
+            ValueError: the link is not an invitation, or the round is not of a survey.
+        """
+        if self.terms.survey is None:
+            raise ValueError(f"round {self.id!r} is not of a survey, and takes no invitation; give a key or a token")
+        return Invitation.read(link).key(self.terms.survey.hash)
 
     async def answer(
         self, value: float | str, max_local_epsilon: float, respondent: Respondent, enrol: Enrol | None = None

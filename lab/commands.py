@@ -70,7 +70,7 @@ def sgd_results(
         parts = (part,) if part else tuple(PARTS)
         outcomes = write_page(page, out, load_dataset("mnist", data), note, epochs, parts)
         written = ", ".join(str(out / f"sgd-{name}.json") for name in parts)
-        show(as_json, {"rows": [one.document() for one in outcomes]}, f"{page}, {written}")
+        show(as_json, {"rows": [outcome.document() for outcome in outcomes]}, f"{page}, {written}")
 
 
 def bench_accountant(
@@ -217,7 +217,7 @@ def bench_report(
         write_json(out / "benchmarks.json", runs)
         lines, rows = comparison_lines(runs, last), compare(runs, last)
         (out / "benchmarks.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
-        ratios = [(one.name, one.ratio) for one in rows if one.ratio is not None]
+        ratios = [(row.name, row.ratio) for row in rows if row.ratio is not None]
         if ratios:
             plot_comparison(ratios, WORSE, out / "benchmarks.png")
         if keep:
@@ -227,10 +227,10 @@ def bench_report(
             for name in KEPT:
                 if (out / name).exists():
                     shutil.copyfile(out / name, kept / name)
-        for one in rows:
-            if one.ratio is not None and one.ratio >= WORSE:
-                note(f"worse: {one.name}: {one.now:,.4g} {one.unit}, {one.before:,.4g} before")
-        show(as_json, {**runs, "compared": [asdict(one) | {"ratio": one.ratio} for one in rows]}, "\n".join(lines))
+        for row in rows:
+            if row.ratio is not None and row.ratio >= WORSE:
+                note(f"worse: {row.name}: {row.now:,.4g} {row.unit}, {row.before:,.4g} before")
+        show(as_json, {**runs, "compared": [asdict(row) | {"ratio": row.ratio} for row in rows]}, "\n".join(lines))
 
 
 def capacity(

@@ -126,7 +126,7 @@ def certificate_json(message: pb.Certificate) -> CertificateView:
 
 
 def _fields(message: pb.Certificate) -> CertificateFields:
-    return {
+    fields: CertificateFields = {
         "delta": message.delta,
         "grade": message.grade,
         "method": written_json(method_of(message)),
@@ -172,6 +172,16 @@ def _fields(message: pb.Certificate) -> CertificateFields:
         "linkage": message.linkage,
         "rounds": message.rounds,
     }
+    if message.HasField("one_honest_hop"):
+        hop = message.one_honest_hop
+        fields["one_honest_hop"] = {
+            "epsilon": hop.epsilon,
+            "delta": hop.delta,
+            "grade": "CERTIFIED",
+            "method": written_json(read_messages(Method, hop.method)),
+            "assumptions": written_json(read_messages(Assumption, hop.assumptions)),
+        }
+    return fields
 
 
 def round_certificate_json(message: pb.Certificate) -> RoundCertificateView:
@@ -252,7 +262,7 @@ class _Tier(_Document):
     """How the number came about, where that was asked for."""
 
 
-class _Local(_Document):
+class _Guarantee(_Document):
     epsilon: float
     delta: float
     grade: Literal["CERTIFIED"]
@@ -294,12 +304,14 @@ class _Certificate(_Document):
     dishonest: _Count
     numerical_slack: float
     tiers: list[_Tier]
-    everyone_else_colludes: _Local
+    everyone_else_colludes: _Guarantee
     comparison: list[_Comparison]
     lower_bound: _Attack
     randomizer: str
     linkage: Literal["separate", "stratified"]
     rounds: _Count
+    one_honest_hop: _Guarantee | None = None
+    """What the fake reports of one honest hop guarantee; absent without hop noise."""
 
 
 class _Commitment(_Document):
@@ -375,6 +387,15 @@ def read_certificate(document: object) -> pb.Certificate:
         linkage=found.linkage,
         rounds=found.rounds,
     )
+    if (hop := found.one_honest_hop) is not None:
+        message.one_honest_hop.CopyFrom(
+            pb.Guarantee(
+                epsilon=hop.epsilon,
+                delta=hop.delta,
+                method=messages_of(hop.method),
+                assumptions=messages_of(hop.assumptions),
+            )
+        )
     if isinstance(found, _RoundCertificate):
         message.MergeFrom(_round_message(found))
     return message

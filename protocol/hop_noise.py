@@ -13,12 +13,23 @@ from decimal import Context, Decimal, localcontext
 from functools import lru_cache
 from typing import Any
 
-__all__ = ["MAX_DELTA", "MAX_EPSILON", "MIN_DELTA", "MIN_EPSILON", "FakeLaw", "HopNoise", "num_report_values"]
+__all__ = [
+    "MAX_DELTA",
+    "MAX_EPSILON",
+    "MAX_LOCAL_EPSILON",
+    "MIN_DELTA",
+    "MIN_EPSILON",
+    "FakeLaw",
+    "HopNoise",
+    "num_report_values",
+]
 
 MIN_EPSILON = 0.001
 MAX_EPSILON = 20.0
 MIN_DELTA = 1e-12
 MAX_DELTA = 1e-3
+MAX_LOCAL_EPSILON = 8.0
+"""The largest local budget with hop noise: it is all that protects a report if no hop is honest."""
 
 _DIGITS = 60
 _EXACT = Context(prec=_DIGITS, Emin=-999_999, Emax=999_999)

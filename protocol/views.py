@@ -16,8 +16,8 @@ __all__ = [
     "CertificateView",
     "CommitmentView",
     "ComparisonView",
+    "GuaranteeView",
     "JsonObject",
-    "LocalView",
     "LowerBoundView",
     "RoundCertificateView",
     "StatementView",
@@ -47,8 +47,8 @@ class BoundView(TypedDict):
     assumptions: list[StatementView]
 
 
-class LocalView(TypedDict):
-    """The guarantee where everyone else colludes: the local budget."""
+class GuaranteeView(TypedDict):
+    """A guarantee under another trust statement: everyone else colludes, or one hop is honest."""
 
     epsilon: float
     delta: float
@@ -99,7 +99,8 @@ class CertificateFields(TypedDict):
     dishonest: int
     numerical_slack: float
     tiers: list[TierView]
-    everyone_else_colludes: LocalView
+    everyone_else_colludes: GuaranteeView
+    one_honest_hop: NotRequired[GuaranteeView]
     comparison: list[ComparisonView]
     lower_bound: LowerBoundView
     randomizer: str

@@ -61,6 +61,7 @@ class StoreStep(StrEnum):
     READ_ROSTER = "read the roster"
     REGISTER_CLIENTS = "register clients"
     REVOKE_CLIENTS = "revoke clients"
+    COUNT_ANSWERED = "count the clients who have answered"
     READ_ADMITTED_CLIENTS = "read the admitted clients"
     ADMIT_SUBMISSIONS = "admit submissions"
 

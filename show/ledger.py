@@ -63,9 +63,9 @@ def spent_rests_on(*, fixed_terms: bool) -> str:
 def spent_table(document: SpentView) -> Table:
     """Returns what all rounds together have cost, by tier."""
     table = Table("participants with", "rounds", f"total ε at δ = {round_up(document['delta'])}, CERTIFIED")
-    for one in document["spent"]:
-        cost = "no bound" if one["epsilon"] is None else round_up(one["epsilon"], 4)
-        if one["enough_delta"] is not None:
-            cost += f"; --delta {round_up(one['enough_delta'], 3)} gives one"
-        table.add_row(one["tier"], f"{one['rounds']:,}", cost)
+    for tier in document["spent"]:
+        cost = "no bound" if tier["epsilon"] is None else round_up(tier["epsilon"], 4)
+        if tier["enough_delta"] is not None:
+            cost += f"; --delta {round_up(tier['enough_delta'], 3)} gives one"
+        table.add_row(tier["tier"], f"{tier['rounds']:,}", cost)
     return table

@@ -145,7 +145,7 @@ def describe_device_step(terms: TermsView, whose: str) -> str:
 def values_of(terms: TermsView) -> str:
     """Returns the values that an answer may have."""
     parameters, kind = terms["parameters"], terms["randomizer"]
-    captions = [one["choices"] for one in terms["wordings"] if one["choices"]]
+    captions = [wording["choices"] for wording in terms["wordings"] if wording["choices"]]
     no, yes = captions[0] if kind == "rr" and captions else ("no", "yes")
     labels = parameters.get("labels") or [*map(str, range(parameters.get("k", 0)))]
     shown = ", ".join(labels[:_MOST_LABELS]) + (f", … ({len(labels)} in all)" if len(labels) > _MOST_LABELS else "")
@@ -240,7 +240,8 @@ def _budgets_section(terms: TermsView) -> SectionView:
     points = []
     delta = f", δ {round_up(budgets[0]['delta'])}" if budgets[0]["delta"] else ""  # the same for all
     points += [
-        f"local ε {round_up(one['epsilon'])}{delta}: {right_at_most_line(one)}" for one in budgets[:_MOST_BUDGETS]
+        f"local ε {round_up(budget['epsilon'])}{delta}: {right_at_most_line(budget)}"
+        for budget in budgets[:_MOST_BUDGETS]
     ]
     if len(budgets) > _MOST_BUDGETS:
         points.append(f"{len(budgets) - _MOST_BUDGETS:,} more, all in --json")
@@ -258,7 +259,7 @@ def _budgets_section(terms: TermsView) -> SectionView:
 
 def _conditions(terms: TermsView, now: float) -> list[str]:
     """Returns until when people can answer, and the conditions for reading anything."""
-    least, limits = terms["min_batch_size"], sorted({one["epsilon_max"] for one in terms["budgets"]})
+    least, limits = terms["min_batch_size"], sorted({budget["epsilon_max"] for budget in terms["budgets"]})
     most = f" (and at most {terms['max_batch_size']:,})" if terms["max_batch_size"] else ""
     points = [f"Nothing is read before at least {least:,} people{most} have answered."]
     if terms["state"] == "OPEN":

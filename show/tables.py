@@ -72,6 +72,10 @@ def certificate_table(certificate: CertificateView | RoundCertificateView) -> Ta
         table.add_row(f"{clients} whose budget did not arrive", round_up(certificate["unknown_budget_epsilon"]), grade)
     table.add_section()
     table.add_row(_trust(certificate), epsilon, grade)
+    hop = certificate.get("one_honest_hop")
+    if hop is not None and (hop["epsilon"], hop["delta"]) != (certificate["epsilon"], certificate["delta"]):
+        at = "" if hop["delta"] == certificate["delta"] else f", at δ = {round_up(hop['delta'], 3)}"
+        table.add_row(f"one hop is honest, everyone else colludes{at}", round_up(hop["epsilon"]), hop["grade"])
     alone = certificate["everyone_else_colludes"]
     local_delta = f", at its local δ = {round_up(alone['delta'], 3)}" if alone["delta"] else ""
     # Which budgets a round's people have really used, the accountant says, who may collude, too.
@@ -103,12 +107,16 @@ def _trust(certificate: CertificateView | RoundCertificateView) -> str:
         return "what an earlier version of croupier has stated"
     if Assumption.RECORD_LEVEL in codes:
         return "one RECORD of one client, whatever order is known"
+    if Assumption.UNIFORM_ORDER not in codes and Assumption.ONE_HONEST_HOP in codes:
+        return "one honest hop, whatever everyone else does"
     first = Assumption.HONEST_FIRST_SHUFFLER in codes
     order = "an honest first shuffler" if first else "one shuffler's order secret"
     genuine = ", a genuine roster" if Assumption.GENUINE_ROSTER in codes else ""
     accountant = ", an honest accountant" if Assumption.HONEST_ACCOUNTANT in codes else ""
     dishonest = certificate["dishonest"]
     cheats = f"at most {counted(dishonest, 'dishonest client')}" if dishonest else "no dishonest client"
+    if Assumption.ONE_HONEST_HOP in codes:
+        order += " and its fake reports"
     return f"{order}{genuine}{accountant}, {cheats}"
 
 
@@ -154,6 +162,6 @@ def curve_lines(points: Sequence[CertificateView]) -> list[str]:
     """Returns what the epsilons of a curve rest on, and which deltas are no protection."""
     beware = any(delta_too_large(point["delta"], point["num_users"]) for point in points)
     return [
-        f"{assumptions_line(points[0])} ('croupier certify --explain' has all assumptions)",
+        f"{'; '.join(dict.fromkeys(map(assumptions_line, points)))} ('croupier certify --explain' has all assumptions)",
         *([f"Beware: {LARGE_DELTAS}."] if beware else []),
     ]

@@ -109,7 +109,7 @@ class Attendance:
         """Returns once this many of these clients of a round attend, or its asking has ended."""
 
         def enough() -> bool:
-            return self.has_ended(round_id) or sum((round_id, one) in self._place for one in clients) >= count
+            return self.has_ended(round_id) or sum((round_id, client) in self._place for client in clients) >= count
 
         async with self._changed:
             await self._changed.wait_for(enough)

@@ -219,9 +219,9 @@ class SequentialHop:
         terms = await self._engine.terms(stream.round_id)
 
         def check() -> list[bool]:
-            return [attendance_is_authentic(terms.hash, stream.challenge, one) for one in attendances]
+            return [attendance_is_authentic(terms.hash, stream.challenge, attendance) for attendance in attendances]
 
-        keys = [one.client_key for one in attendances]
+        keys = [attendance.client_key for attendance in attendances]
         known = await self._store.run(
             StoreStep.FIND_WHO_MAY_ATTEND, lambda tx: tx.submission_hashes(stream.round_id, keys)
         )

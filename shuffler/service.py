@@ -193,6 +193,10 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
         """See `Registration.revoke`."""
         return await self.registration.revoke(request, context)
 
+    async def CountAnswered(self, request: pb.CountAnsweredRequest, context: Context) -> pb.CountAnsweredResponse:  # noqa: N802
+        """See `Registration.count_answered`."""
+        return await self.registration.count_answered(request, context)
+
     # ------------------------------------------------------------- Delivery and RoundControl
 
     async def Relay(self, request: pb.RelayRequest, context: Context) -> pb.RelayResponse:  # noqa: N802

@@ -110,7 +110,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
             put_public_keys=put_public_keys,
             withdrawable=_withdrawable,
         )
-        self.admission = Admission(setup.store, setup.pool, "tickets")
+        self.admission = Admission(setup.store, setup.pool, "tickets", now=setup.clock.now)
         self.registration = Registration(self.admission, self.peers)
         self.retention = Retention(
             setup,

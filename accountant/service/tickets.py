@@ -231,9 +231,9 @@ class TicketCheck:
         num_items = unopened = 0
         async for records in self._opener.records(terms, pb.LANE_TICKET):
             num_items += len(records)
-            unopened += sum(one.status == DOES_NOT_OPEN for one in records)
-            good.update(one.content for one in records if one.status == OPENED)
-            bad.update(one.content for one in records if one.status == NO_TICKET)
+            unopened += sum(record.status == DOES_NOT_OPEN for record in records)
+            good.update(record.content for record in records if record.status == OPENED)
+            bad.update(record.content for record in records if record.status == NO_TICKET)
         bad -= good
         dropped = {
             _REASONS[DOES_NOT_OPEN]: unopened,

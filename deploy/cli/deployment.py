@@ -152,11 +152,11 @@ def enrol(
                 raise ValueError("--list shows who is enrolled, and takes no file and no --label")
             read_deployment(directory)
             roster = enrolled(directory)
-            texts = [one.line() for one in roster] or ["no client has been enrolled from here"]
+            texts = [entry.line() for entry in roster] or ["no client has been enrolled from here"]
             lines = [Text(text, no_wrap=True) for text in texts]
-            show(as_json, {"enrolled": [asdict(one) for one in roster]}, *lines)
+            show(as_json, {"enrolled": [asdict(entry) for entry in roster]}, *lines)
             return
-        keys = [one for file in files or [] for one in read_keys(text_of(file), file.name)]
+        keys = [key for file in files or [] for key in read_keys(text_of(file), file.name)]
         if label:
             if len(keys) != 1 or keys[0].label not in ("", label):
                 raise ValueError(
@@ -303,7 +303,7 @@ async def _watch(directory: Path, as_json: bool) -> None:
         if as_json:
             before = ""
             async for seen in watch(operator, ticks()):
-                services = [{name: one.get(name) for name in _WATCHED} for one in seen["services"]]
+                services = [{name: service.get(name) for name in _WATCHED} for service in seen["services"]]
                 line = json.dumps({"services": services, "rounds": seen["rounds"]})
                 if line != before:
                     typer.echo(line)

@@ -13,6 +13,7 @@ _EXTRAS_OF = {
     "psycopg": ("postgresql",),
     "matplotlib": ("plots", "demo"),
     "distributed": ("cluster",),
+    "segno": ("invitations",),
     "jinja2": ("console",),
     "starlette": ("console", "gateway"),
     "uvicorn": ("console", "gateway"),

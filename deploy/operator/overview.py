@@ -67,7 +67,7 @@ async def ledger_left(operator: Operator) -> LedgerView | None:
 
 
 def _why_unknown(first: str, there: pb.RoundStatus | None, *, is_away: bool) -> str:
-    """Returns why the terms of a round are not known; "" where that is no problem, because they are deleted."""
+    """Returns why the terms of a round are not known; "" where they are deleted, as they should be."""
     if is_away:
         return f"they are at {first}, which is out of reach"
     if there is None:

@@ -250,6 +250,26 @@ class Operator:
         """Registers clients' public keys with hop 1 and the accountant."""
         await self._register(pb.RegisterClientsRequest(client_keys=client_keys))
 
+    async def invite(self, client_keys: Sequence[bytes], survey_hash: bytes, valid_until_unix_s: int) -> None:
+        """Registers clients of one survey with hop 1 and the accountant; see `RegisterClientsRequest`."""
+        for start in range(0, len(client_keys), _PER_CALL):
+            request = pb.RegisterClientsRequest(
+                client_keys=client_keys[start : start + _PER_CALL],
+                survey_hash=survey_hash,
+                valid_until_unix_s=valid_until_unix_s,
+            )
+            await self._register(request)
+
+    async def count_answered(self, round_ids: Sequence[str], client_keys: Sequence[bytes]) -> int:
+        """Returns how many of these clients have answered at least one of these rounds, as hop 1 knows it."""
+        hop_1 = stubs.ShufflerStub(self._channels[self.deployment.shufflers[0].name])
+        answered = 0
+        for start in range(0, len(client_keys), _PER_CALL):
+            request = pb.CountAnsweredRequest(round_ids=round_ids, client_keys=client_keys[start : start + _PER_CALL])
+            answer = await retrying(partial(hop_1.CountAnswered, request, timeout=60.0), give_up_after_s=_PATIENCE_S)
+            answered += answer.answered
+        return answered
+
     async def issue_tokens(self, count: int) -> list[bytes]:
         """Returns fresh one-use tokens, each of which admits one client to one round.
 

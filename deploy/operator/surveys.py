@@ -37,10 +37,12 @@ __all__ = [
     "AnsweredQuestion",
     "SurveyResults",
     "close_survey",
+    "kept_rounds",
     "kept_survey",
     "open_survey",
     "plan_survey",
     "round_of",
+    "survey_folder",
     "survey_results",
     "withdraw_survey",
 ]
@@ -85,7 +87,8 @@ def plan_survey(file: SurveyFile, deployment: Deployment) -> tuple[Survey, dict[
     return survey, {round_id: replace(one, survey=survey) for round_id, one in settings.items()}
 
 
-def _folder(directory: Path, survey_id: str) -> Path:
+def survey_folder(directory: Path, survey_id: str) -> Path:
+    """Returns where the operator keeps what belongs to a survey."""
     return directory / OPERATOR / "surveys" / survey_id
 
 
@@ -96,13 +99,27 @@ def kept_survey(directory: Path, survey_id: str = "") -> Survey:
         ValueError: there is none.
     """
     if survey_id:
-        files = [_folder(directory, survey_id) / "survey"]
+        files = [survey_folder(directory, survey_id) / "survey"]
     else:
         files = sorted((directory / OPERATOR / "surveys").glob("*/survey"), key=lambda file: file.stat().st_mtime)
     if not files or not files[-1].exists():
         what = f"survey {survey_id!r}" if survey_id else "any survey"
         raise ValueError(f"{directory} has not opened {what}; 'croupier survey open survey.toml' does")
     return Survey.read(pb.Survey.FromString(bytes.fromhex(files[-1].read_text())))
+
+
+def kept_rounds(directory: Path, survey_id: str) -> list[RoundTerms]:
+    """Returns the terms of all rounds of a survey that was opened from this directory, in order.
+
+    Raises:
+        ValueError: it was not, or not completely.
+    """
+    survey, folder = kept_survey(directory, survey_id), survey_folder(directory, survey_id)
+    files = [folder / f"{one.round_id}.signed" for one in survey.rounds]
+    if missing := [file for file in files if not file.exists()]:
+        raise ValueError(f"{missing[0].stem!r} is not open yet; 'croupier survey open' with the survey's file goes on")
+    documents = [pb.Signed.FromString(bytes.fromhex(file.read_text())) for file in files]
+    return [parse_terms(one.payload) for one in documents]
 
 
 def _keep(file: Path, content: bytes) -> bytes:
@@ -127,7 +144,7 @@ async def open_survey(directory: Path, file: SurveyFile, transport: Transport = 
     """
     async with Operator(directory, transport) as operator:
         survey, settings = plan_survey(file, operator.deployment)
-        folder = _folder(directory, survey.survey_id)
+        folder = survey_folder(directory, survey.survey_id)
         described = survey.message().SerializeToString(deterministic=True)
         if _keep(folder / "survey", described) != described:
             raise ValueError(

@@ -234,8 +234,8 @@ def called_by(services: Sequence[AnyService], caller: AnyService) -> tuple[AnySe
         services: all, the shufflers in the order of the chain.
         caller: one of them.
     """
-    hops = [one for one in services if one.role == "shuffler"]
-    ends = [one for one in services if one.role != "shuffler"]
+    hops = [service for service in services if service.role == "shuffler"]
+    ends = [service for service in services if service.role != "shuffler"]
     if caller not in hops:
         return tuple(one for one in ends if one != caller)
     called = list(hops[1:]) if caller == hops[0] else hops[hops.index(caller) + 1 :][:1]

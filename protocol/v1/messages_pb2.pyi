@@ -1158,6 +1158,16 @@ class RegisterClientsRequest(_message.Message):
 
     CLIENT_KEYS_FIELD_NUMBER: _builtins.int
     TOKEN_HASHES_FIELD_NUMBER: _builtins.int
+    SURVEY_HASH_FIELD_NUMBER: _builtins.int
+    VALID_UNTIL_UNIX_S_FIELD_NUMBER: _builtins.int
+    survey_hash: _builtins.bytes
+    """Empty: the keys admit to every round. 32 bytes: only to rounds of the survey with this hash; there are no tokens
+    then.
+    """
+    valid_until_unix_s: _builtins.int
+    """With survey_hash: Unix seconds after which the accountant gives these keys no tickets that they did not have before.
+    0: never.
+    """
     @_builtins.property
     def client_keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """Ed25519 public keys, 32 bytes each."""
@@ -1171,10 +1181,12 @@ class RegisterClientsRequest(_message.Message):
         *,
         client_keys: _abc.Iterable[_builtins.bytes] | None = ...,
         token_hashes: _abc.Iterable[_builtins.bytes] | None = ...,
+        survey_hash: _builtins.bytes = ...,
+        valid_until_unix_s: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_keys", b"client_keys", "token_hashes", b"token_hashes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_keys", b"client_keys", "survey_hash", b"survey_hash", "token_hashes", b"token_hashes", "valid_until_unix_s", b"valid_until_unix_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1249,6 +1261,52 @@ class RevokeClientsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RevokeClientsResponse: _TypeAlias = RevokeClientsResponse  # noqa: Y015
+
+@_typing.final
+class CountAnsweredRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROUND_IDS_FIELD_NUMBER: _builtins.int
+    CLIENT_KEYS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def round_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def client_keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """Ed25519 public keys, 32 bytes each."""
+
+    def __init__(
+        self,
+        *,
+        round_ids: _abc.Iterable[_builtins.str] | None = ...,
+        client_keys: _abc.Iterable[_builtins.bytes] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_keys", b"client_keys", "round_ids", b"round_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CountAnsweredRequest: _TypeAlias = CountAnsweredRequest  # noqa: Y015
+
+@_typing.final
+class CountAnsweredResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ANSWERED_FIELD_NUMBER: _builtins.int
+    answered: _builtins.int
+    """How many of the keys have submitted in at least one of the rounds."""
+    def __init__(
+        self,
+        *,
+        answered: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CountAnsweredResponse: _TypeAlias = CountAnsweredResponse  # noqa: Y015
 
 @_typing.final
 class Drop(_message.Message):
@@ -1564,6 +1622,38 @@ class Tier(_message.Message):
 Global___Tier: _TypeAlias = Tier  # noqa: Y015
 
 @_typing.final
+class Guarantee(_message.Message):
+    """An epsilon and a delta, how they were proved, and what they rest on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EPSILON_FIELD_NUMBER: _builtins.int
+    DELTA_FIELD_NUMBER: _builtins.int
+    METHOD_FIELD_NUMBER: _builtins.int
+    ASSUMPTIONS_FIELD_NUMBER: _builtins.int
+    epsilon: _builtins.float
+    delta: _builtins.float
+    @_builtins.property
+    def method(self) -> _containers.RepeatedCompositeFieldContainer[Global___Statement]: ...
+    @_builtins.property
+    def assumptions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Statement]: ...
+    def __init__(
+        self,
+        *,
+        epsilon: _builtins.float = ...,
+        delta: _builtins.float = ...,
+        method: _abc.Iterable[Global___Statement] | None = ...,
+        assumptions: _abc.Iterable[Global___Statement] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assumptions", b"assumptions", "delta", b"delta", "epsilon", b"epsilon", "method", b"method"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Guarantee: _TypeAlias = Guarantee  # noqa: Y015
+
+@_typing.final
 class Certificate(_message.Message):
     """The accountant's word on one batch. `croupier certify` makes certificates without a round: then the fields that name
     a round, or count its messages, are empty. The JSON form has the same content (protocol/certificate.schema.json).
@@ -1608,6 +1698,7 @@ class Certificate(_message.Message):
     LOWER_BOUND_DELTA_FIELD_NUMBER: _builtins.int
     LINKAGE_FIELD_NUMBER: _builtins.int
     ROUNDS_FIELD_NUMBER: _builtins.int
+    ONE_HONEST_HOP_FIELD_NUMBER: _builtins.int
     round_id: _builtins.str
     manifest_hash: _builtins.bytes
     batch_digest: _builtins.bytes
@@ -1699,6 +1790,10 @@ class Certificate(_message.Message):
     def everyone_else_colludes_method(self) -> _containers.RepeatedCompositeFieldContainer[Global___Statement]: ...
     @_builtins.property
     def everyone_else_colludes_assumptions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Statement]: ...
+    @_builtins.property
+    def one_honest_hop(self) -> Global___Guarantee:
+        """What the fake reports of one honest hop guarantee, whatever everybody else does; absent without hop noise."""
+
     def __init__(
         self,
         *,
@@ -1739,10 +1834,11 @@ class Certificate(_message.Message):
         lower_bound_delta: _builtins.float | None = ...,
         linkage: _builtins.str = ...,
         rounds: _builtins.int = ...,
+        one_honest_hop: Global___Guarantee | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_lower_bound_delta", b"_lower_bound_delta", "_lower_bound_epsilon", b"_lower_bound_epsilon", "_num_answers", b"_num_answers", "_unknown_budget_epsilon", b"_unknown_budget_epsilon", "lower_bound_delta", b"lower_bound_delta", "lower_bound_epsilon", b"lower_bound_epsilon", "num_answers", b"num_answers", "unknown_budget_epsilon", b"unknown_budget_epsilon"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_lower_bound_delta", b"_lower_bound_delta", "_lower_bound_epsilon", b"_lower_bound_epsilon", "_num_answers", b"_num_answers", "_unknown_budget_epsilon", b"_unknown_budget_epsilon", "lower_bound_delta", b"lower_bound_delta", "lower_bound_epsilon", b"lower_bound_epsilon", "num_answers", b"num_answers", "one_honest_hop", b"one_honest_hop", "unknown_budget_epsilon", b"unknown_budget_epsilon"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lower_bound_delta", b"_lower_bound_delta", "_lower_bound_epsilon", b"_lower_bound_epsilon", "_num_answers", b"_num_answers", "_unknown_budget_epsilon", b"_unknown_budget_epsilon", "assumptions", b"assumptions", "batch_digest", b"batch_digest", "budget_drops", b"budget_drops", "commitments", b"commitments", "comparison", b"comparison", "delta", b"delta", "dishonest", b"dishonest", "epsilon", b"epsilon", "everyone_else_colludes_assumptions", b"everyone_else_colludes_assumptions", "everyone_else_colludes_delta", b"everyone_else_colludes_delta", "everyone_else_colludes_epsilon", b"everyone_else_colludes_epsilon", "everyone_else_colludes_method", b"everyone_else_colludes_method", "grade", b"grade", "granted", b"granted", "invalid_budgets", b"invalid_budgets", "linkage", b"linkage", "lower_bound_attack", b"lower_bound_attack", "lower_bound_delta", b"lower_bound_delta", "lower_bound_epsilon", b"lower_bound_epsilon", "manifest_hash", b"manifest_hash", "merged_below", b"merged_below", "method", b"method", "num_answers", b"num_answers", "num_reports", b"num_reports", "num_tickets", b"num_tickets", "num_users", b"num_users", "numerical_slack", b"numerical_slack", "randomizer", b"randomizer", "refusals", b"refusals", "report_drops", b"report_drops", "reports_digest", b"reports_digest", "round_id", b"round_id", "rounds", b"rounds", "schema", b"schema", "tiers", b"tiers", "unknown_budget_epsilon", b"unknown_budget_epsilon", "unknown_budgets", b"unknown_budgets"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lower_bound_delta", b"_lower_bound_delta", "_lower_bound_epsilon", b"_lower_bound_epsilon", "_num_answers", b"_num_answers", "_unknown_budget_epsilon", b"_unknown_budget_epsilon", "assumptions", b"assumptions", "batch_digest", b"batch_digest", "budget_drops", b"budget_drops", "commitments", b"commitments", "comparison", b"comparison", "delta", b"delta", "dishonest", b"dishonest", "epsilon", b"epsilon", "everyone_else_colludes_assumptions", b"everyone_else_colludes_assumptions", "everyone_else_colludes_delta", b"everyone_else_colludes_delta", "everyone_else_colludes_epsilon", b"everyone_else_colludes_epsilon", "everyone_else_colludes_method", b"everyone_else_colludes_method", "grade", b"grade", "granted", b"granted", "invalid_budgets", b"invalid_budgets", "linkage", b"linkage", "lower_bound_attack", b"lower_bound_attack", "lower_bound_delta", b"lower_bound_delta", "lower_bound_epsilon", b"lower_bound_epsilon", "manifest_hash", b"manifest_hash", "merged_below", b"merged_below", "method", b"method", "num_answers", b"num_answers", "num_reports", b"num_reports", "num_tickets", b"num_tickets", "num_users", b"num_users", "numerical_slack", b"numerical_slack", "one_honest_hop", b"one_honest_hop", "randomizer", b"randomizer", "refusals", b"refusals", "report_drops", b"report_drops", "reports_digest", b"reports_digest", "round_id", b"round_id", "rounds", b"rounds", "schema", b"schema", "tiers", b"tiers", "unknown_budget_epsilon", b"unknown_budget_epsilon", "unknown_budgets", b"unknown_budgets"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__lower_bound_delta: _TypeAlias = _typing.Literal["lower_bound_delta"]  # noqa: Y015
     _WhichOneofArgType__lower_bound_delta: _TypeAlias = _typing.Literal["_lower_bound_delta", b"_lower_bound_delta"]  # noqa: Y015

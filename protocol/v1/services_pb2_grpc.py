@@ -576,6 +576,11 @@ class ShufflerStub(object):
                 request_serializer=protocol_dot_v1_dot_messages__pb2.RevokeClientsRequest.SerializeToString,
                 response_deserializer=protocol_dot_v1_dot_messages__pb2.RevokeClientsResponse.FromString,
                 _registered_method=True)
+        self.CountAnswered = channel.unary_unary(
+                '/croupier.protocol.v1.Shuffler/CountAnswered',
+                request_serializer=protocol_dot_v1_dot_messages__pb2.CountAnsweredRequest.SerializeToString,
+                response_deserializer=protocol_dot_v1_dot_messages__pb2.CountAnsweredResponse.FromString,
+                _registered_method=True)
 
 
 class ShufflerServicer(object):
@@ -622,6 +627,13 @@ class ShufflerServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CountAnswered(self, request, context):
+        """Operator only, at hop 1: how many of these clients have answered.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ShufflerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -654,6 +666,11 @@ def add_ShufflerServicer_to_server(servicer, server):
                     servicer.RevokeClients,
                     request_deserializer=protocol_dot_v1_dot_messages__pb2.RevokeClientsRequest.FromString,
                     response_serializer=protocol_dot_v1_dot_messages__pb2.RevokeClientsResponse.SerializeToString,
+            ),
+            'CountAnswered': grpc.unary_unary_rpc_method_handler(
+                    servicer.CountAnswered,
+                    request_deserializer=protocol_dot_v1_dot_messages__pb2.CountAnsweredRequest.FromString,
+                    response_serializer=protocol_dot_v1_dot_messages__pb2.CountAnsweredResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -819,6 +836,33 @@ class Shuffler(object):
             '/croupier.protocol.v1.Shuffler/RevokeClients',
             protocol_dot_v1_dot_messages__pb2.RevokeClientsRequest.SerializeToString,
             protocol_dot_v1_dot_messages__pb2.RevokeClientsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CountAnswered(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/croupier.protocol.v1.Shuffler/CountAnswered',
+            protocol_dot_v1_dot_messages__pb2.CountAnsweredRequest.SerializeToString,
+            protocol_dot_v1_dot_messages__pb2.CountAnsweredResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -216,6 +216,8 @@ class ShufflerStub:
     """Operator only."""
     RevokeClients: _grpc.UnaryUnaryMultiCallable[_messages_pb2.RevokeClientsRequest, _messages_pb2.RevokeClientsResponse]
     """Operator only. Again: nothing changes."""
+    CountAnswered: _grpc.UnaryUnaryMultiCallable[_messages_pb2.CountAnsweredRequest, _messages_pb2.CountAnsweredResponse]
+    """Operator only, at hop 1: how many of these clients have answered."""
 
 @_typing.type_check_only
 class ShufflerAsyncStub(ShufflerStub):
@@ -232,6 +234,8 @@ class ShufflerAsyncStub(ShufflerStub):
     """Operator only."""
     RevokeClients: _aio.UnaryUnaryMultiCallable[_messages_pb2.RevokeClientsRequest, _messages_pb2.RevokeClientsResponse]  # type: ignore[assignment]
     """Operator only. Again: nothing changes."""
+    CountAnswered: _aio.UnaryUnaryMultiCallable[_messages_pb2.CountAnsweredRequest, _messages_pb2.CountAnsweredResponse]  # type: ignore[assignment]
+    """Operator only, at hop 1: how many of these clients have answered."""
 
 class ShufflerServicer(metaclass=_abc_1.ABCMeta):
     """A hop of the chain. Clients speak to hop 1 alone."""
@@ -281,6 +285,14 @@ class ShufflerServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_messages_pb2.RevokeClientsResponse, _abc.Awaitable[_messages_pb2.RevokeClientsResponse]]:
         """Operator only. Again: nothing changes."""
+
+    @_abc_1.abstractmethod
+    def CountAnswered(
+        self,
+        request: _messages_pb2.CountAnsweredRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_messages_pb2.CountAnsweredResponse, _abc.Awaitable[_messages_pb2.CountAnsweredResponse]]:
+        """Operator only, at hop 1: how many of these clients have answered."""
 
 def add_ShufflerServicer_to_server(servicer: ShufflerServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from croupier.protocol.errors import Code, Refusal
 from croupier.runtime.rows.base import TableRows
-from croupier.runtime.tables import CLIENTS, REVOKED, SUBMISSIONS, TOKENS
+from croupier.runtime.tables import CLIENTS, INVITED, REVOKED, SUBMISSIONS, TOKENS
 
 __all__ = ["RosterRows"]
 
@@ -28,6 +28,18 @@ class RosterRows(TableRows):
     def client_keys(self) -> set[bytes]:
         """Returns the public keys of all registered clients, revoked ones among them."""
         return set(self._db.execute(sa.select(CLIENTS.c.client_key)).scalars())
+
+    def add_invited(self, client_keys: Iterable[bytes], survey_hash: bytes, valid_until_unix_s: int) -> None:
+        """Registers clients for the rounds of one survey; 0: for good. None of them may be registered so already."""
+        scope = {"survey_hash": survey_hash, "valid_until_unix_s": valid_until_unix_s}
+        rows = [{"client_key": key, **scope} for key in client_keys]
+        if rows:
+            self._db.execute(INVITED.insert(), rows)
+
+    def invited(self) -> dict[bytes, tuple[bytes, int]]:
+        """Returns the clients of surveys by public key: the survey's hash, and when they expire (Unix s; 0: never)."""
+        rows = self._db.execute(sa.select(INVITED))
+        return {row.client_key: (row.survey_hash, row.valid_until_unix_s) for row in rows}
 
     def revoke(self, keys_and_hashes: Iterable[bytes]) -> None:
         """Adds client keys and hashes of tokens that are no longer admitted; none of them may be revoked already."""
@@ -84,6 +96,15 @@ class RosterRows(TableRows):
             )
             found |= {row.client_key: row.envelope_hash for row in rows}
         return found
+
+    def num_answered(self, round_ids: Sequence[str], client_keys: Sequence[bytes]) -> int:
+        """Returns how many of these clients have submitted in at least one of these rounds."""
+        answered: set[bytes] = set()
+        here = sa.select(SUBMISSIONS.c.client_key).where(SUBMISSIONS.c.round_id.in_(round_ids))
+        for start in range(0, len(client_keys), _KEYS_AT_ONCE):
+            keys = client_keys[start : start + _KEYS_AT_ONCE]
+            answered.update(self._db.execute(here.where(SUBMISSIONS.c.client_key.in_(keys))).scalars())
+        return len(answered)
 
     def num_submissions(self, round_id: str) -> int:
         """Returns how many clients have submitted in a round."""

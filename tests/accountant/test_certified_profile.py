@@ -12,6 +12,7 @@ from croupier.accountant.certified_profile import DELTAS as DELTAS_OF_A_CURVE
 from croupier.accountant.certified_profile import CertifiedProfile, certified_line
 from croupier.protocol.rounding import round_up
 
+pytestmark = pytest.mark.xdist_group("certified profiles")  # the three that tests share are computed once
 DELTAS = [1e-2, 1e-4, 1e-6]
 BUDGETS = {0.5: 30, 1.0: 50}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from typing import Any
 
 import pytest
 
@@ -27,7 +28,7 @@ MIXING = [RandomizedResponse(), KaryResponse(4), OneBit(0.0, 1.0)]
 NOISE = [Laplace(0.0, 1.0), Gaussian(low=0.0, high=1.0, lattice=100, local_delta=1e-7)]
 
 
-def terms_of(mechanism: Mechanism, grid: dict[float, float | None], **policy: object) -> RoundTerms:
+def terms_of(mechanism: Mechanism, grid: dict[float, float | None], **policy: Any) -> RoundTerms:
     manifest = make_kit(question=Question("q", mechanism)).manifest
     del manifest.budget_grid[:]
     for epsilon, limit in grid.items():

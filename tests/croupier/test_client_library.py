@@ -89,7 +89,7 @@ async def test_an_answer_from_submission_to_result(tmp_path: Path) -> None:
         assert 0 < result.guarantee.epsilon < 2
         assert result.guarantee.assumptions
         explained = croupier.explain(result.document["certificate"])
-        assert "30 people took part" in " ".join(line for one in explained.sections for line in one.paragraphs)
+        assert "30 people took part" in " ".join(line for section in explained.sections for line in section.paragraphs)
 
 
 async def test_the_same_call_again_sends_what_was_sealed(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ async def wrong(inside: InProcess, directory: Path | None = None, clock: Clock |
 
 
 def alike(findings: list[CheckResult]) -> set[tuple[str, str]]:
-    return {(one.check, one.service) for one in findings}
+    return {(finding.check, finding.service) for finding in findings}
 
 
 @asynccontextmanager

@@ -110,7 +110,7 @@ def test_the_commands_that_change_identities_are_complete(run_with: str, tmp_pat
                 croupier("rotate", name, *(machine / name if word == "/var/lib/croupier" else word for word in options))
         after = read_deployment(machine / name).service(name)
         assert after.identity != before
-        assert [(one.identity, one.compromised) for one in after.retired_identities] == [(before, True)]
+        assert [(identity.identity, identity.compromised) for identity in after.retired_identities] == [(before, True)]
     for name in ("shuffler", "accountant", "analyzer"):
         assert (f"Install `croupier[{name}]` there" in page) == (run_with == "systemd")
 
@@ -223,7 +223,7 @@ def test_a_deployment_that_cannot_be_is_refused() -> None:
 
 def test_the_calls_of_a_chain_of_three() -> None:
     places = Layout.of("local", ["a", "b", "c"], "d", "e").places
-    assert {one.service: [other.service for other in called_by(places, one)] for one in places} == {
+    assert {place.service: [other.service for other in called_by(places, place)] for place in places} == {
         "shuffler-1": ["shuffler-2", "shuffler-3", "accountant"],
         "shuffler-2": ["shuffler-3"],
         "shuffler-3": ["accountant", "analyzer"],

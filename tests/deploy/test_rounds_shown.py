@@ -329,7 +329,8 @@ async def test_terms_are_verified_before_they_are_shown(tmp_path: Path) -> None:
         other = Ed25519PrivateKey.generate().public_key().public_bytes_raw().hex()
         ours = at.operator.deployment
         entries = [
-            one.model_copy(update={"identity": other}) if one.role == "analyzer" else one for one in ours.services
+            service.model_copy(update={"identity": other}) if service.role == "analyzer" else service
+            for service in ours.services
         ]
         at.operator.deployment = ours.model_copy(update={"services": tuple(entries)})
         (one,) = (await overview(at.operator, known))["rounds"]

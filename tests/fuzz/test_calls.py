@@ -54,7 +54,17 @@ METHODS = {
 ALLOWED_CALLERS = {
     **{
         name: {OPERATOR}
-        for name in ("Prepare", "Sign", "Open", "Close", "Withdraw", "Status", "RegisterClients", "RevokeClients")
+        for name in (
+            "Prepare",
+            "Sign",
+            "Open",
+            "Close",
+            "Withdraw",
+            "Status",
+            "RegisterClients",
+            "RevokeClients",
+            "CountAnswered",
+        )
     },
     **{name: {"shuffler-1", "shuffler-2"} for name in ("HandOver", "Relay", "EndSequential")},
     "Deliver": {"shuffler-1", "shuffler-2", "analyzer"},  # the analyzer delivers tickets to the accountant
@@ -168,6 +178,7 @@ def seeds_of(at: Table, terms: RoundTerms, manifest: pb.Signed) -> dict[str, lis
         "Submit": [pb.SubmitRequest(round_id=here, submissions=[submission] * count) for count in (1, 3)],
         "GetInclusion": [rpc.GetInclusionRequest(round_id=here, offset=1)],
         "RegisterClients": [pb.RegisterClientsRequest(client_keys=[bytes(32), submission.client_key])],
+        "CountAnswered": [pb.CountAnsweredRequest(round_ids=["r"], client_keys=[b"\1" * 32])],
         "RevokeClients": [pb.RevokeClientsRequest(client_keys=[b"\1" * 32], token_hashes=[bytes(32)])],
         "GetTickets": [
             pb.GetTicketsRequest(round_id=here, requests=[asked] * count)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import grpc.aio
 import pytest
@@ -24,7 +25,7 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
 LIMIT = "[privacy_limit]\ntotal_epsilon = 0.5\ntotal_delta = 1e-3\n"
 
 
-def at_risk(deployment: Arena, *, due_s: float = 0.0, **changes: object) -> RoundSettings:
+def at_risk(deployment: Arena, *, due_s: float = 0.0, **changes: Any) -> RoundSettings:
     """Returns settings with which twenty people with 2 have no more than their own noise, and eighty meet the limit."""
     due = int(deployment.inside.clock.now() + due_s) if due_s else 0
     return replace(settings(epsilon_max=1.6), close_deadline_unix_s=due, **changes)

@@ -32,7 +32,7 @@ async def test_a_round_that_is_refused_leaves_nothing_on_any_service(tmp_path: P
 
         async def states() -> list[list[str]]:
             answers = [one for one in await operator.status() if isinstance(one, rpc.StatusResponse)]
-            return [[pb.RoundState.Name(row.state) for row in one.rounds] for one in answers]
+            return [[pb.RoundState.Name(row.state) for row in answer.rounds] for answer in answers]
 
         with pytest.raises(ValueError, match="a budget's epsilon is 50"):
             await operator.open_round(replace(settings(), budget_grid=(1.0, 50.0)))

@@ -58,7 +58,7 @@ async def test_every_kind_of_question_is_answered(tmp_path: Path) -> None:
 
 @pytest.mark.asyncio
 async def test_every_kind_of_question_is_answered_over_tls(tmp_path: Path) -> None:
-    """The same with a chain of hops, and all that is left out elsewhere: gRPC, TLS, worker processes, real time."""
+    """Plays every kind of question with three hops and what other tests replace: gRPC, TLS, processes, real time."""
     async with table(tmp_path, 3, over_tls=True) as at:
         await every_kind_of_question_is_answered(at, 3)
 

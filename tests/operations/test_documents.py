@@ -81,7 +81,7 @@ def test_every_command_that_is_written_down_exists_with_its_options(page: Path) 
         words = shlex.split(line)[1:]
         here = COMMAND
         while words and hasattr(here, "commands"):
-            name = words.pop(0)
+            name = words.pop(0) if words[0] in here.commands else getattr(here, "unnamed", words[0])
             assert name in here.commands, line
             here = here.commands[name]
         known = {option for parameter in here.params for option in parameter.opts}

@@ -70,6 +70,9 @@ SIGNED = st.builds(
         lambda found: [pb.Signature(signer=signer, signature=signature) for signer, signature in found.items()]
     ),
 )
+GUARANTEES = st.builds(
+    pb.Guarantee, epsilon=NUMBERS, delta=NUMBERS, method=stated(Method), assumptions=stated(Assumption)
+)
 ATTACKS = st.none() | st.tuples(NUMBERS, NUMBERS, st.text(min_size=1, max_size=6))
 LIBRARY: dict[str, st.SearchStrategy[Any]] = {
     "schema": st.just(1),
@@ -90,6 +93,7 @@ LIBRARY: dict[str, st.SearchStrategy[Any]] = {
     "randomizer": WORDS,
     "linkage": st.sampled_from(["separate", "stratified"]),
     "rounds": COUNTS,
+    "one_honest_hop": st.none() | GUARANTEES,
 }
 OF_A_ROUND: dict[str, st.SearchStrategy[Any]] = {
     "epsilon": NUMBERS | st.just(math.inf),

@@ -117,7 +117,7 @@ async def test_what_is_opened_with_its_signature_is_of_those_who_may_submit(stor
     ]
     ((envelopes, records),) = kept
     assert envelopes == [sent[0].envelope, sent[3].envelope]
-    assert records == [hashlib.sha256(one).digest() + bytes([OPENED]) + one[:2] for one in envelopes]
+    assert records == [hashlib.sha256(envelope).digest() + bytes([OPENED]) + envelope[:2] for envelope in envelopes]
     raw = [one.SerializeToString() for one in sent]
     may = [True, False, True, True, True]
     _, made = verify_and_open("submit", TERMS.hash, LaneWork(SIZE, 2, beginnings), may, raw)

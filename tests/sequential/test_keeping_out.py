@@ -116,7 +116,7 @@ async def test_the_traffic_shows_who_is_asked_and_the_certificate_says_so(
     seen, computed, really = list[tuple[int, set[bytes]]](), list[bytes](), Stream.push
 
     def watched(self: Stream, *responses: pb.AttendResponse) -> None:
-        seen.extend((one.ByteSize(), self.clients) for one in responses)
+        seen.extend((response.ByteSize(), self.clients) for response in responses)
         really(self, *responses)
 
     def person(key: bytes) -> Person:
@@ -263,7 +263,7 @@ async def test_no_client_answers_about_a_model_not_signed_by_the_analyzer(
         monkeypatch.setattr(Attendance, "ask", lie)
         with pytest.raises(SignatureError, match=r"model lacks the signature of analyzer|signed by"):
             await table.take(terms, group)
-        assert [one.asked for one in group.values()] == [[]] * 8
+        assert [person.asked for person in group.values()] == [[]] * 8
         assert not table.outbox.users(f"answers/{terms.round_id}")
 
 
@@ -283,7 +283,7 @@ async def test_no_client_answers_without_the_accountants_grant(tmp_path: Path, m
         monkeypatch.setattr(Attendance, "ask", lie)
         with pytest.raises(Refusal, match="has not granted the round"):
             await table.take(terms, group)
-        assert [one.asked for one in group.values()] == [[]] * 8
+        assert [person.asked for person in group.values()] == [[]] * 8
 
 
 async def test_who_is_asked_twice_says_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -305,7 +305,7 @@ async def test_who_is_asked_twice_says_the_same(tmp_path: Path, monkeypatch: pyt
         await table.take(terms, group)
         assert answers[0::2] == answers[1::2]
         assert len(set(answers)) == 8
-        assert [len(one.asked) for one in group.values()] == [1] * 8
+        assert [len(person.asked) for person in group.values()] == [1] * 8
 
 
 async def test_a_bad_attendance_is_refused(tmp_path: Path) -> None:
@@ -350,7 +350,7 @@ async def test_a_sequential_round_can_be_withdrawn(tmp_path: Path) -> None:
         assert await first.store.run("look", lambda tx: tx.keys(terms.round_id)) == {}
         with pytest.raises(Refusal, match="the round has ended without a result"):
             await taking
-        assert [one.asked for one in group.values()] == [[]] * 8
+        assert [person.asked for person in group.values()] == [[]] * 8
 
 
 @pytest.mark.parametrize("mechanism", ["hemisphere", "gaussian_vector", "sequential"])

@@ -122,7 +122,7 @@ async def tickets_for_all(accountant: RoundService, raw: bytes) -> bytes:
     asked = pb.GetTicketsRequest.FromString(raw)
     keys = await accountant.store.run("take the keys", lambda tx: tx.keys(asked.round_id))
     seeds: dict[pb.Lane.ValueType, bytes] = {lane: keys[purpose].private for lane, purpose in TICKET_KEYS.items()}
-    reports, budgets = evaluate_both(seeds, [one.envelope for one in asked.requests])
+    reports, budgets = evaluate_both(seeds, [request.envelope for request in asked.requests])
     return pb.GetTicketsResponse(
         codes=[pb.SUBMISSION_CODE_ACCEPTED] * len(asked.requests),
         report_evaluations=reports,
