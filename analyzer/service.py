@@ -27,7 +27,7 @@ from croupier.protocol.envelope import HOP_ANALYZER, KeyPair
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import Kind, read_signed
 from croupier.protocol.manifest import RoundTerms, canonical
-from croupier.protocol.names import PrivateKey, PublicKey
+from croupier.protocol.names import PrivateKey, PublicKey, RoundId
 from croupier.protocol.onion import UNOPENED, onion_of, ticket_item
 from croupier.protocol.statements import messages_of, state
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -83,7 +83,7 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
         self.held = HeldReports(setup, self.opener)
         self.learning = Learning(setup, self.peers, self.engine, self.position, self.held)
 
-    def _stop_round(self, round_id: str) -> None:
+    def _stop_round(self, round_id: RoundId) -> None:
         self.learning.stop_round(round_id)
 
     # ------------------------------------------------------------- the states of a round
@@ -213,8 +213,8 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
         """
 
         def read(tx: Transaction) -> bytes | None:
-            tx.round(request.round_id)
-            return tx.document(request.round_id, DocumentKind.PUBLICATION)
+            tx.round(RoundId(request.round_id))
+            return tx.document(RoundId(request.round_id), DocumentKind.PUBLICATION)
 
         document = await self.store.run(StoreStep.SHOW_RESULT, read)
         if document is None:

@@ -37,6 +37,7 @@ __all__ = [
     "PlanView",
     "PlannedBudgetView",
     "PromiseView",
+    "QuestionView",
     "ResultView",
     "RoundView",
     "SectionView",
@@ -101,16 +102,21 @@ class WordingView(TypedDict):
     high: str
 
 
-class TermsView(TypedDict):
+class QuestionView(TypedDict):
+    """A question: its name, how it is put to people, and the randomizer with its parameters."""
+
+    question: str
+    wordings: list[WordingView]
+    randomizer: str
+    parameters: JsonObject
+
+
+class TermsView(QuestionView):
     """The terms of a round. "parameters" are the mechanism's; "state" is that at hop 1; the operator sees "ledger"."""
 
     round_id: str
     deployment: str
     manifest_hash: str
-    question: str
-    wordings: list[WordingView]
-    randomizer: str
-    parameters: JsonObject
     budgets: list[BudgetView]
     delta: float
     dishonest: int
@@ -371,10 +377,12 @@ class ClampingView(TypedDict):
 class ResultView(TypedDict):
     """A published result: a number for a share or mean, a list for a histogram, None if sealed or refused.
 
-    A population interval is None in a result of an earlier version. "precision" says whether the result can be used.
+    "asked" and a population interval are None in a result of an earlier version. "precision" says whether the result
+    can be used.
     """
 
     round_id: str
+    asked: QuestionView | None
     sealed: bool
     labels: list[str] | None
     estimate: float | list[float] | None

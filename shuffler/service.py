@@ -17,6 +17,7 @@ from croupier.protocol.deployment import OPERATOR
 from croupier.protocol.envelope import KeyPair
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.names import RoundId
 from croupier.protocol.onion import onion_of
 from croupier.protocol.randomness import SystemRandom
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -91,7 +92,7 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
         self.inclusion = InclusionLists(setup, self.peers, self.engine, self.position)
         self.sequential = SequentialHop(setup, self.peers, self.engine, self.position)
 
-    def _stop_round(self, round_id: str) -> None:
+    def _stop_round(self, round_id: RoundId) -> None:
         self.submissions.stop_round(round_id)
         self.sequential.stop_round(round_id)
 
@@ -159,7 +160,7 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
 
         def find(tx: Transaction) -> RoundRow:
             if request.round_id:
-                return tx.round(request.round_id)
+                return tx.round(RoundId(request.round_id))
             newest = tx.newest_open_round()
             if newest is None:
                 raise Refusal(Code.NO_OPEN_ROUND)

@@ -41,6 +41,7 @@ from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import Kind
 from croupier.protocol.manifest import RoundTerms, canonical
 from croupier.protocol.mechanisms import KaryResponse
+from croupier.protocol.names import RoundId
 from croupier.protocol.statements import messages_of, state
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
@@ -130,7 +131,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         await self.outlook.ledger_changed()
         await super().start()
 
-    def _stop_round(self, round_id: str) -> None:
+    def _stop_round(self, round_id: RoundId) -> None:
         self.desk.stop_round(round_id)
 
     @property
@@ -360,9 +361,9 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         """
 
         def read(tx: Transaction) -> bytes | None:
-            tx.round(request.round_id)
-            return tx.document(request.round_id, DocumentKind.LAST_CERTIFICATE) or tx.document(
-                request.round_id, DocumentKind.CERTIFICATE
+            tx.round(RoundId(request.round_id))
+            return tx.document(RoundId(request.round_id), DocumentKind.LAST_CERTIFICATE) or tx.document(
+                RoundId(request.round_id), DocumentKind.CERTIFICATE
             )
 
         document = await self.store.run(StoreStep.SHOW_CERTIFICATE, read)
@@ -376,7 +377,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         """See `LaneReceiver.deliver`; the round goes on when both lanes are here."""
         response = await super().Deliver(request, context)
         if request.lane == pb.LANE_TICKET:
-            self.engine.wake(request.round_id)
+            self.engine.wake(RoundId(request.round_id))
         return response
 
 

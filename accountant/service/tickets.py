@@ -18,7 +18,7 @@ from croupier.protocol.batches import digest_of_hashes
 from croupier.protocol.envelope import HOP_ACCOUNTANT, KeyPair, generate_key_pair
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
-from croupier.protocol.names import PrivateKey
+from croupier.protocol.names import PrivateKey, RoundId
 from croupier.protocol.onion import BUDGET_BYTES, BUDGET_RECORD_BYTES, UNOPENED, decode_budget, onion_of
 from croupier.protocol.randomness import SystemRandom
 from croupier.protocol.tickets import BLINDED_BYTES, TicketIssuer
@@ -131,11 +131,11 @@ class TicketDesk:
         self._admission = admission
         self._costs: dict[str, tuple[float, float]] = {}  # wall and CPU seconds, stored with the certificate
 
-    def cost(self, round_id: str) -> tuple[float, float]:
+    def cost(self, round_id: RoundId) -> tuple[float, float]:
         """Returns the wall and CPU seconds that the tickets of a round have cost."""
         return self._costs.get(round_id, (0.0, 0.0))
 
-    def stop_round(self, round_id: str) -> None:
+    def stop_round(self, round_id: RoundId) -> None:
         """Deletes from memory what a round needs while tickets are given."""
         self._costs.pop(round_id, None)
         self._admission.stop_round(round_id)

@@ -98,6 +98,7 @@ def demo(
         from croupier.show.demonstration import composition_lines, privacy_cost_table, stage_seconds_table
         from croupier.show.estimates import answers_table, remarks
         from croupier.show.plots import check_plot_file, plot_answers
+        from croupier.show.statistics import halving_remarks
         from croupier.show.tables import counted
 
         if open_page:
@@ -126,7 +127,7 @@ def demo(
             async def play() -> None:
                 result = await (run_demo(local.directory, plan) if as_json else run_demo(local.directory, plan, watch))
                 plot_answers(result, plot)
-                learned = (answers_table(result), *remarks(result))
+                learned = (answers_table(result), *remarks(result), *halving_remarks(result["questions"]))
                 cost = (privacy_cost_table(result, verbose=verbose), *composition_lines(result))
                 times = [stage_seconds_table(result)] if verbose else []
                 show(as_json, result, *learned, *cost, _WORTH, *times, f"plot: {plot}")

@@ -285,6 +285,7 @@ def round_result(
         from croupier.protocol.statements import joined
         from croupier.show.estimates import estimates_table, result_remarks
         from croupier.show.published import publication_json
+        from croupier.show.statistics import halving_lines
         from croupier.show.tables import certificate_table
 
         if document is not None:
@@ -302,7 +303,7 @@ def round_result(
         if collector_key is not None:
             publication = open_published(publication, collector_key)
         result = publication_json(publication, certificate)
-    lines = result_remarks(result)
+    lines = [*result_remarks(result), *halving_lines(result)]
     if result["sealed"]:
         lines.append("the result is sealed to its collector; --collector-key opens it")
     tables = [] if result["sealed"] else [estimates_table(result)]

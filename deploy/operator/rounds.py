@@ -22,7 +22,13 @@ from google.protobuf.message import DecodeError
 
 from croupier.accountant.ranges import DEFAULT_DELTA
 from croupier.client.async_client import AsyncClient
-from croupier.client.rounds import accept_manifest, fetch_publication, fetch_round, read_publication
+from croupier.client.rounds import (
+    accept_manifest,
+    fetch_publication,
+    fetch_round,
+    fetch_signed_result,
+    read_publication,
+)
 from croupier.deploy.directory import read_deployment
 from croupier.net.retrying import retrying
 from croupier.net.transport import TLS, Transport
@@ -48,6 +54,7 @@ __all__ = [
     "kept_result",
     "open_published",
     "published_result",
+    "signed_result",
 ]
 
 _PATIENCE_S = 20.0
@@ -461,7 +468,27 @@ async def published_result(
     transport: Transport = TLS,
     tell: Callable[[str], None] = lambda _: None,
 ) -> tuple[pb.Publication, pb.Certificate]:
-    """Returns the verified publication and certificate of a round; needs the public deployment file only.
+    """Returns the verified publication and certificate of a round; see `signed_result`."""
+    _, publication, certificate = await signed_result(directory, round_id, patience_s, transport, tell)
+    return publication, certificate
+
+
+def _verified(
+    document: pb.Signed, deployment: Deployment, round_id: str
+) -> tuple[bytes, pb.Publication, pb.Certificate]:
+    return document.SerializeToString(), *read_publication(document, deployment, round_id)
+
+
+async def signed_result(
+    directory: Path,
+    round_id: str,
+    patience_s: float,
+    transport: Transport = TLS,
+    tell: Callable[[str], None] = lambda _: None,
+) -> tuple[bytes, pb.Publication, pb.Certificate]:
+    """Returns the result of a round: the document as the analyzer signed it, and what is in it, verified.
+
+    It needs the public deployment file only.
 
     Args:
         directory: of the deployment.
@@ -487,7 +514,7 @@ async def published_result(
 
     async with transport.public_channel(deployment.analyzer) as channel:
         try:
-            return await fetch_publication(channel, deployment, round_id, 0.0)
+            return _verified(await fetch_signed_result(channel, round_id, 0.0), deployment, round_id)
         except Refusal as refusal:
             if refusal.code is not Code.NOT_READY:
                 raise
@@ -495,7 +522,7 @@ async def published_result(
             pass  # it is tried again for as long as the caller waits
         async with transport.public_channel(deployment.shufflers[0]) as first:
             await _check_closed(first, deployment, round_id, patience_s)
-        return await fetch_publication(channel, deployment, round_id, patience_s, wait)
+        return _verified(await fetch_signed_result(channel, round_id, patience_s, wait), deployment, round_id)
 
 
 async def _check_closed(first: grpc.aio.Channel, deployment: Deployment, round_id: str, patience_s: float) -> None:

@@ -16,12 +16,12 @@ from croupier.accountant.certificate import Certificate
 from croupier.accountant.composed_certificates import compose
 from croupier.accountant.numerics.decimals import sum_above
 from croupier.accountant.results import Guarantee
+from croupier.deploy.operator.forecasts import Fitted, fit
 from croupier.deploy.operator.keys import write_secret
 from croupier.deploy.operator.rounds import (
     Operator,
     RoundSettings,
     check_settings,
-    draft_manifest,
     published_result,
 )
 from croupier.deploy.operator.survey_file import SurveyFile
@@ -62,6 +62,7 @@ def plan_survey(file: SurveyFile, deployment: Deployment) -> tuple[Survey, dict[
         ValueError: the terms of a round cannot be, with the question's name.
     """
     settings: dict[RoundId, RoundSettings] = {}
+    rounds: list[SurveyRound] = []
     for number, (question, grid) in enumerate(zip(file.asked(), file.grids(), strict=True), start=1):
         one = RoundSettings(
             question,
@@ -73,18 +74,29 @@ def plan_survey(file: SurveyFile, deployment: Deployment) -> tuple[Survey, dict[
             max_batch_size=file.max_batch_size,
             close_deadline_unix_s=file.deadline,
         )
+        round_id = round_of(file.name, number)
         try:
-            check_settings(one, deployment, round_of(file.name, number))
+            terms = check_settings(one, deployment, round_id)
+            fitted = fit(one, deployment)
         except ValueError as error:
             raise ValueError(f"question {question.name!r}: {error}") from error
-        settings[round_of(file.name, number)] = one
-    drafts = {
-        round_id: pb.Manifest.FromString(draft_manifest(one, deployment, round_id))
-        for round_id, one in settings.items()
-    }
-    rounds = tuple(SurveyRound(round_id, stated_terms_hash(draft)) for round_id, draft in drafts.items())
-    survey = Survey(file.name, file.wordings(), rounds, file.left_out)
+        if fitted.left_out:
+            raise ValueError(_too_large(question.name, one, fitted))
+        settings[round_id] = one
+        rounds.append(SurveyRound(round_id, stated_terms_hash(terms.manifest)))
+    survey = Survey(file.name, file.wordings(), tuple(rounds), file.left_out)
     return survey, {round_id: replace(one, survey=survey) for round_id, one in settings.items()}
+
+
+def _too_large(name: str, settings: RoundSettings, fitted: Fitted) -> str:
+    """Returns what is wrong with budgets of which some choice would have a round refused, and all answers destroyed."""
+    budgets = " and ".join(f"{budget:g}" for budget in fitted.left_out)
+    most = "no budget" if fitted.largest is None else f"a local ε of at most {fitted.largest:g}"
+    return (
+        f"question {name!r} has the budgets {budgets}: with {settings.min_batch_size:,} people, the minimum, some choice "
+        f"of budgets would have it refused and every answer destroyed; {most} is without that risk. Choose smaller "
+        "budgets, a smaller share, a larger epsilon_max or a larger min_batch_size"
+    )
 
 
 def survey_folder(directory: Path, survey_id: str) -> Path:

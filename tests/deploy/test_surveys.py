@@ -38,7 +38,7 @@ introduction = "The works council asks."
 consent = "I answer for myself, of my own free will."
 budgets = [1, 2, 6]
 min_batch_size = 3
-epsilon_max = 2.5
+epsilon_max = 3
 delta = 1e-4
 
 [[questions]]
@@ -82,7 +82,7 @@ def test_a_file_states_questions_budgets_and_texts(tmp_path: Path) -> None:
     assert file.grids() == ((0.25, 0.5, 1.5), (0.25, 0.5, 1.5), (0.5, 1.0, 3.0))
     assert [one.title for one in file.wordings()] == ["How we work", "Wie wir arbeiten"]
     thirds = read(tmp_path, SURVEY.replace("share = 2\n", ""))
-    assert thirds.grids() == ((0.3333, 0.6666, 2.0),) * 3  # rounded down: they add up to no more than is chosen
+    assert thirds.grids() == ((0.3333, 0.6666, 2.0), (0.3333, 0.6666, 2.0), (0.3334, 0.6668, 2.0))
 
 
 @pytest.mark.parametrize(
@@ -118,6 +118,18 @@ def test_a_question_that_no_round_can_ask_is_named(tmp_path: Path) -> None:
     assert read(tmp_path, own).grids() == ((1.0, 2.0), (2.0, 3.0), (3.0, 4.0))
     with pytest.raises(ValueError, match="different numbers of budgets"):
         read(tmp_path, own.replace("budgets = [1, 2]", "budgets = [1]"))
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_budgets_that_could_sink_a_question_are_refused(at: Table, tmp_path: Path) -> None:
+    """At the minimum of people, by the choice of one of them; nothing is opened or kept then."""
+    where, how = at.inside.directory, at.inside.transport
+    file = read(tmp_path, SURVEY.replace("epsilon_max = 3", "epsilon_max = 2.9"))
+    with pytest.raises(ValueError, match=r"question 'sleep' has the budgets 3: with 3 people.*at most 2\.9 is without"):
+        await open_survey(where, file, how)
+    with pytest.raises(ValueError, match="has not opened any survey"):
+        kept_survey(where)
 
 
 @pytest_asyncio.fixture
