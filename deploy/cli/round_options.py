@@ -226,13 +226,12 @@ def settings_of(
 
     if not 0 <= close_after_s < math.inf:
         raise ValueError(f"close_after_s is {close_after_s:g}; it must be a finite number > 0, or 0 for by hand")
-    counts = {
-        "dishonest": certificate.dishonest,
-        "min_batch_size": batch.min_batch_size,
-        "max_batch_size": batch.max_batch_size,
-        "min_tier_size": batch.min_tier_size,
-    }
-    for option, number in counts.items():
+    for option, number in (
+        ("dishonest", certificate.dishonest),
+        ("min_batch_size", batch.min_batch_size),
+        ("max_batch_size", batch.max_batch_size),
+        ("min_tier_size", batch.min_tier_size),
+    ):
         if not 0 <= number < 2**31:
             raise ValueError(f"{option} is {number}; it must be in 0..{2**31 - 1}")
     budgets, limits = certificate.budgets()
