@@ -100,6 +100,15 @@ class WordingView(TypedDict):
     high: str
 
 
+class HopNoiseView(TypedDict):
+    """What the fake reports of one honest hop guarantee to anyone, and how many fakes a hop adds on average."""
+
+    epsilon: float
+    delta: float
+    right_at_most: float
+    fakes: int
+
+
 class TermsView(TypedDict):
     """The terms of a round. "parameters" are the mechanism's; "state" is the round's state at hop 1."""
 
@@ -118,6 +127,7 @@ class TermsView(TypedDict):
     short_batch: str
     min_tier_size: int
     small_tiers: str
+    hop_noise: HopNoiseView | None
     close_deadline_unix_s: int | None
     privacy_limit: LimitView | None
     sealed_to_collector: bool
@@ -374,6 +384,7 @@ class ResultView(TypedDict):
     num_reports: int
     clamping: ClampingView | None
     merging_bias: float | None
+    hop_influence: float | None
     drops: dict[str, int]
     notes: list[StatementView]
     certificate: RoundCertificateView

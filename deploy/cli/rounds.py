@@ -201,6 +201,22 @@ class BatchOptions:
     ] = "hold"
 
 
+@dataclass(frozen=True)
+class HopNoiseOptions:
+    """The fake reports that every hop adds."""
+
+    hop_noise: Annotated[
+        float | None,
+        typer.Option(
+            help="Every hop adds fake reports: the epsilon that one honest hop then guarantees, 0.001 to 20 "
+            "(rr, onebit and krr, local epsilons up to 8); none: no fakes."
+        ),
+    ] = None
+    hop_noise_delta: Annotated[
+        float | None, typer.Option(help="The delta of the fakes, at most --delta; default: --delta.")
+    ] = None
+
+
 @with_option_groups
 def round_open(
     name: Annotated[str, typer.Argument(help="A short name for the question.")],
@@ -210,6 +226,7 @@ def round_open(
     question: QuestionOptions,
     certificate: CertificateOptions,
     batch: BatchOptions,
+    noise: HopNoiseOptions,
     suite: Annotated[str, typer.Option(help="HPKE suite.")] = "x25519-sha256-chacha20poly1305",
     collector: Annotated[
         Path | None,
@@ -255,6 +272,8 @@ def round_open(
             hpke_suite=suite,
             collector_public_key=_collector(collector, suite),
             close_deadline_unix_s=math.ceil(time.time() + close_after_s) if close_after_s else 0,
+            hop_noise=noise.hop_noise,
+            hop_noise_delta=noise.hop_noise_delta,
         )
 
         async def open_it() -> str:
