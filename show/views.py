@@ -27,6 +27,7 @@ __all__ = [
     "FleetOutcomeView",
     "FleetView",
     "KeysView",
+    "LedgerView",
     "LimitView",
     "LineView",
     "MechanismCostView",
@@ -101,6 +102,15 @@ class WordingView(TypedDict):
     high: str
 
 
+class HopNoiseView(TypedDict):
+    """What the fake reports of one honest hop guarantee to anyone, and how many fakes a hop adds on average."""
+
+    epsilon: float
+    delta: float
+    right_at_most: float
+    fakes: int
+
+
 class QuestionView(TypedDict):
     """A question: its name, how it is put to people, and the randomizer with its parameters."""
 
@@ -111,7 +121,7 @@ class QuestionView(TypedDict):
 
 
 class TermsView(QuestionView):
-    """The terms of a round. "parameters" are the mechanism's; "state" is the round's state at hop 1."""
+    """The terms of a round. "parameters" are the mechanism's; "state" is that at hop 1; the operator sees "ledger"."""
 
     round_id: str
     deployment: str
@@ -124,6 +134,7 @@ class TermsView(QuestionView):
     short_batch: str
     min_tier_size: int
     small_tiers: str
+    hop_noise: HopNoiseView | None
     close_deadline_unix_s: int | None
     privacy_limit: LimitView | None
     sealed_to_collector: bool
@@ -134,6 +145,7 @@ class TermsView(QuestionView):
     state: NotRequired[str]
     granted: NotRequired[bool | None]
     refusals: NotRequired[list[StatementView]]
+    ledger: NotRequired[LedgerView | None]
 
 
 class CostView(TypedDict):
@@ -202,11 +214,23 @@ class RoundView(TypedDict):
     left: NotRequired[list[str]]
 
 
+class LedgerView(TypedDict):
+    """What is left of the most that a person may lose over all rounds; spent_epsilon is None where none is proved."""
+
+    total_epsilon: float
+    total_delta: float
+    spent_epsilon: float | None
+    remaining_epsilon: float
+    rounds: int
+    remaining_rounds: int | None
+
+
 class OverviewView(TypedDict):
-    """The services of a deployment, and its newest rounds, newest first."""
+    """The services of a deployment, its newest rounds, newest first, and what its ledger has left of a limit."""
 
     services: list[ServiceView]
     rounds: list[RoundView]
+    ledger: NotRequired[LedgerView | None]
 
 
 class TierSpentView(TypedDict):
@@ -382,6 +406,7 @@ class ResultView(TypedDict):
     num_reports: int
     clamping: ClampingView | None
     merging_bias: float | None
+    hop_influence: float | None
     drops: dict[str, int]
     notes: list[StatementView]
     certificate: RoundCertificateView

@@ -39,6 +39,7 @@ from croupier.runtime.steps import StoreStep
 from croupier.runtime.tasks import LaneWork, open_layer
 from croupier.runtime.transaction import RoundRow, Transaction
 from croupier.shuffler.batch_mixer import BatchMixer
+from croupier.shuffler.fake_reports import FakeReports
 from croupier.shuffler.inclusion import InclusionLists
 from croupier.shuffler.position import ChainPosition
 from croupier.shuffler.risk import is_at_risk
@@ -55,6 +56,7 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
     Attributes:
         position: of this hop in the chain of each round.
         submissions: at hop 1, admits clients.
+        fakes: makes this hop's fake reports in rounds with hop noise.
         mixer: mixes complete batches.
         inclusion: shows clients what was passed on.
         sequential: asks clients one after the other, or passes their answers on.
@@ -76,7 +78,7 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
                 pb.ROUND_STATE_MIXED: self._deliver,
                 pb.ROUND_STATE_SEQUENTIAL: self._ask_clients,
             },
-            ephemeral_documents=(DocumentKind.SEQUENTIAL_PROGRESS,),
+            ephemeral_documents=(DocumentKind.SEQUENTIAL_PROGRESS, DocumentKind.FAKES),
             on_end=self._stop_round,
         )
         lane_work = partial(_lane_work, self.position)
@@ -88,7 +90,8 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
         self.admission = self.submissions.admission
         self.registration = Registration(self.admission, self.peers)
         self.retention = Retention(setup, self.engine, self.control, on_deletion=self.admission.reload_roster)
-        self.mixer = BatchMixer(setup, self.peers, self.opener, self.sender, self.position)
+        self.fakes = FakeReports(setup, self.peers, self.engine, self.position)
+        self.mixer = BatchMixer(setup, self.peers, self.opener, self.sender, self.position, self.fakes)
         self.inclusion = InclusionLists(setup, self.peers, self.engine, self.position)
         self.sequential = SequentialHop(setup, self.peers, self.engine, self.position)
 

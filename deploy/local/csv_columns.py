@@ -91,7 +91,7 @@ class CsvFile(Columns):
         return best
 
     @contextmanager
-    def _records(self, separator: str) -> Iterator[csv._reader]:
+    def _records(self, separator: str) -> Iterator[Iterator[list[str]]]:
         try:
             with self.path.open(newline="", encoding=self._encoding) as file:
                 yield csv.reader(file, delimiter=separator)

@@ -50,6 +50,7 @@ __all__ = [
     "RoundSettings",
     "check_settings",
     "draft_manifest",
+    "is_operators",
     "kept_result",
     "open_published",
     "published_result",
@@ -87,6 +88,8 @@ class RoundSettings:
         hpke_suite: of all envelopes.
         collector_public_key: of that suite: the result is published sealed to it; empty: the result is public.
         survey: the survey that the round is a question of; see `deploy.operator.surveys`.
+        hop_noise: the epsilon that the fake reports of one honest hop guarantee; None: hops add no reports.
+        hop_noise_delta: its delta; None: `delta`.
     """
 
     question: Question
@@ -104,6 +107,13 @@ class RoundSettings:
     hpke_suite: SuiteName = "x25519-sha256-chacha20poly1305"
     collector_public_key: bytes = b""
     survey: Survey | None = None
+    hop_noise: float | None = None
+    hop_noise_delta: float | None = None
+
+
+def is_operators(directory: Path) -> bool:
+    """Whether the operator's keys are in a deployment's directory."""
+    return (directory / OPERATOR / "identity.key").exists()
 
 
 class Operator:
@@ -118,7 +128,7 @@ class Operator:
         self.deployment = read_deployment(directory)
         self._transport = transport
         own = directory / OPERATOR
-        if not (own / "identity.key").exists():
+        if not is_operators(directory):
             raise ValueError(f"{own} has no keys; this needs the operator's, and can only be done where they are")
         self._secrets = load_secrets(own)
 
@@ -416,8 +426,18 @@ def _manifest(
         collector_public_key=settings.collector_public_key,
         privacy_limit=None if limit is None else pb.PrivacyLimit(**limit.model_dump()),
         survey=None if settings.survey is None else settings.survey.message(),
+        hop_noise=_hop_noise(settings),
     )
     return canonical(manifest)
+
+
+def _hop_noise(settings: RoundSettings) -> pb.HopNoise | None:
+    if settings.hop_noise is None:
+        if settings.hop_noise_delta is not None:
+            raise ValueError(f"hop_noise_delta is {settings.hop_noise_delta:g} without hop_noise; give both")
+        return None
+    delta = settings.delta if settings.hop_noise_delta is None else settings.hop_noise_delta
+    return pb.HopNoise(epsilon=settings.hop_noise, delta=delta)
 
 
 def open_published(publication: pb.Publication, key_file: Path) -> pb.Publication:
