@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from croupier.deploy.local.columns import Columns, Rows
 
@@ -91,7 +92,7 @@ class CsvFile(Columns):
         return best
 
     @contextmanager
-    def _records(self, separator: str) -> Iterator[Iterator[list[str]]]:
+    def _records(self, separator: str) -> Iterator[Any]:
         try:
             with self.path.open(newline="", encoding=self._encoding) as file:
                 yield csv.reader(file, delimiter=separator)
