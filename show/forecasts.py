@@ -10,8 +10,9 @@ from rich.table import Table
 
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.rounding import round_down, round_up
-from croupier.protocol.statements import StatementView, read_messages, written_json
+from croupier.protocol.statements import read_messages, written_json
 from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.protocol.views import StatementView
 from croupier.show.tables import counted
 from croupier.show.views import LedgerView
 
