@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from croupier.analyzer.estimates import Fakes
 from croupier.analyzer.estimators import Merged, estimate
 from croupier.analyzer.held_reports import HeldReports
 from croupier.analyzer.learning import Learning
@@ -255,13 +256,24 @@ def _answer(
     publication: pb.Publication, terms: RoundTerms, reports: Sequence[Any], certificate: pb.Certificate
 ) -> None:
     """Writes the estimate into the publication; there is none from fewer reports than may be mixed."""
-    needed = terms.manifest.min_batch_size
-    publication.num_reports = len(reports)
-    if len(reports) < needed:
-        note = state(Note.TOO_FEW_TO_ESTIMATE, reports=len(reports), least=needed)
+    needed, fakes = terms.manifest.min_batch_size, _fakes(terms, certificate)
+    num_reports = len(reports) - (0 if fakes is None else fakes.total)
+    publication.num_reports = max(0, num_reports)
+    if num_reports < needed:
+        note = state(Note.TOO_FEW_TO_ESTIMATE, reports=publication.num_reports, least=needed)
         publication.notes.extend(messages_of([note]))
         return
     tiers = [(tier.local_epsilon, tier.count) for tier in certificate.tiers]
     merged = Merged(terms.budget_grid, terms.smallest_tier) if terms.manifest.merge_small_tiers else None
-    found = estimate(terms.question, reports, tiers, least_epsilon=terms.budget_grid[0], merged=merged)
+    found = estimate(terms.question, reports, tiers, least_epsilon=terms.budget_grid[0], merged=merged, fakes=fakes)
     found.publish(publication)
+
+
+def _fakes(terms: RoundTerms, certificate: pb.Certificate) -> Fakes | None:
+    """Returns the fake reports among those of a round, as the commitments in its certificate state them."""
+    law = terms.fake_law
+    if law is None:
+        return None
+    stated = [pb.Commitment.FromString(one.payload) for one in certificate.commitments]
+    total = sum(commitment.num_fakes for commitment in stated if commitment.lane == pb.LANE_REPORT)
+    return Fakes(law, terms.num_hops, total, max([0, *(given - law.most for given in certificate.fake_tickets)]))

@@ -39,6 +39,7 @@ from croupier.runtime.steps import StoreStep
 from croupier.runtime.tasks import LaneWork, open_layer
 from croupier.runtime.transaction import RoundRow, Transaction
 from croupier.shuffler.batch_mixer import BatchMixer
+from croupier.shuffler.fake_reports import FakeReports
 from croupier.shuffler.inclusion import InclusionLists
 from croupier.shuffler.position import ChainPosition
 from croupier.shuffler.risk import is_at_risk
@@ -76,7 +77,7 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
                 pb.ROUND_STATE_MIXED: self._deliver,
                 pb.ROUND_STATE_SEQUENTIAL: self._ask_clients,
             },
-            ephemeral_documents=(DocumentKind.SEQUENTIAL_PROGRESS,),
+            ephemeral_documents=(DocumentKind.SEQUENTIAL_PROGRESS, DocumentKind.FAKES),
             on_end=self._stop_round,
         )
         lane_work = partial(_lane_work, self.position)
@@ -88,7 +89,8 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
         self.admission = self.submissions.admission
         self.registration = Registration(self.admission, self.peers)
         self.retention = Retention(setup, self.engine, self.control, on_deletion=self.admission.reload_roster)
-        self.mixer = BatchMixer(setup, self.peers, self.opener, self.sender, self.position)
+        fakes = FakeReports(setup, self.peers, self.engine, self.position)
+        self.mixer = BatchMixer(setup, self.peers, self.opener, self.sender, self.position, fakes)
         self.inclusion = InclusionLists(setup, self.peers, self.engine, self.position)
         self.sequential = SequentialHop(setup, self.peers, self.engine, self.position)
 

@@ -155,7 +155,10 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         chain = read_commitments(signed, terms, self.peers.pinned_at(terms), terms.num_hops)
         budgets = await self.check.budgets_with_tickets(terms)
         num_tickets = await self.desk.num_tickets(terms)
-        certificate, entries = await self._search(certify_round, terms, chain, budgets, reports, num_tickets)
+        fake_tickets = await self.desk.fake_tickets(terms)
+        certificate, entries = await self._search(
+            certify_round, terms, chain, budgets, reports, num_tickets, fake_tickets
+        )
         if terms.question.sequential is not None and certificate.granted:
             entries = await self._search(reserved, terms, certificate)
         certificate.commitments.extend(signed)
@@ -350,6 +353,18 @@ class AccountantService(RoundService, stubs.AccountantServicer):
     async def GetTickets(self, request: pb.GetTicketsRequest, context: Context) -> pb.GetTicketsResponse:  # noqa: N802
         """See `TicketDesk.give`."""
         return await self.desk.give(request)
+
+    async def GetFakeTickets(  # noqa: N802
+        self, request: pb.GetFakeTicketsRequest, context: Context
+    ) -> pb.GetFakeTicketsResponse:
+        """Gives a hop of a round with hop noise tickets for its fake reports; see `TicketDesk.give_fakes`.
+
+        Raises:
+            Refusal: NOT_YOUR_CALL (not a hop of the round), UNKNOWN_ROUND, and those of `TicketDesk.give_fakes`.
+        """
+        terms = await self.engine.terms(request.round_id)
+        hops = [keys.service for keys in terms.manifest.hops]
+        return await self.desk.give_fakes(terms, self.peers.require_caller(context, hops), request.blinded)
 
     async def GetCertificate(  # noqa: N802
         self, request: rpc.GetCertificateRequest, context: Context

@@ -24,6 +24,7 @@ from croupier.deploy.cli import (
     demonstration,
     deployment,
     hosts,
+    organisations,
     participants,
     report,
     rounds,
@@ -77,6 +78,7 @@ for room in (
     report,
     web,
     hosts,
+    organisations,
     cluster,
     checkout,
 ):

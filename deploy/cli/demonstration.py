@@ -52,7 +52,9 @@ def add_commands(app: typer.Typer) -> None:
 class AskedFile:
     """Options of 'demo': which file, and what is asked about it."""
 
-    csv: Annotated[Path | None, typer.Option(help="A file of your own, one participant a row.")] = None
+    csv: Annotated[
+        Path | None, typer.Option(help="A file of your own, one participant a row: CSV, or Excel (.xlsx).")
+    ] = None
     value_column: Annotated[
         list[str] | None,
         typer.Option(help="A column to ask about; for a mean also COLUMN:LOW:HIGH. May be repeated: a round for each."),
@@ -68,6 +70,13 @@ class AskedFile:
             "--drop-outside", help="Leave out values outside LOW..HIGH, instead of counting them as the nearer end."
         ),
     ] = False
+    ordered: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="The order of categories, such as 'never;sometimes;often', for each column that has only these. Usual "
+            "scales are recognised. May be repeated."
+        ),
+    ] = None
     users: Annotated[int | None, typer.Option(help="How many rows to use, from the first; all if not given.")] = None
 
 
@@ -105,7 +114,9 @@ def demo(
             import croupier.deploy.console.server  # noqa: F401 (an extra that is missing is missed before anything starts)
         check_hops(hops)
         check_plot_file(plot)
-        file, questions = ask_about(asked.csv, asked.value_column or (), asked.low, asked.high, asked.users)
+        file, questions = ask_about(
+            asked.csv, asked.value_column or (), asked.low, asked.high, asked.users, asked.ordered or ()
+        )
         plan = plan_demo(
             file,
             questions,
@@ -114,6 +125,8 @@ def demo(
             delta=delta,
             clamp=not asked.drop_outside,
         )
+        if file.assumed:
+            note(file.assumed)
         started = f"starting {counted(hops, 'shuffler')}, the accountant and the analyzer"
         note(f"{started}, each in its own process, over TLS …")
         with temporary_deployment(hops) as local:

@@ -20,7 +20,7 @@ from croupier.accountant.service.ledger import Entry, Ledger, Spent
 from croupier.accountant.service.outlook import Account
 from croupier.accountant.service.round_certificate import as_limit
 from croupier.deploy.directory import read_deployment, store_url
-from croupier.deploy.operator.keys import give_to_owner
+from croupier.deploy.version_files import give_to_owner
 from croupier.protocol.views import JsonObject
 from croupier.runtime.database import DEFAULT_TIMEOUTS, open_database
 from croupier.runtime.schema import bring_up_to_date

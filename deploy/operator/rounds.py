@@ -88,6 +88,9 @@ class RoundSettings:
         hpke_suite: of all envelopes.
         collector_public_key: of that suite: the result is published sealed to it; empty: the result is public.
         survey: the survey that the round is a question of; see `deploy.operator.surveys`.
+        hop_noise: the epsilon that the fake reports of one honest hop guarantee, at `hop_noise_delta`; None: hops add
+            no reports.
+        hop_noise_delta: 0 for `delta`.
     """
 
     question: Question
@@ -105,6 +108,8 @@ class RoundSettings:
     hpke_suite: SuiteName = "x25519-sha256-chacha20poly1305"
     collector_public_key: bytes = b""
     survey: Survey | None = None
+    hop_noise: float | None = None
+    hop_noise_delta: float = 0.0
 
 
 def is_operators(directory: Path) -> bool:
@@ -422,6 +427,9 @@ def _manifest(
         collector_public_key=settings.collector_public_key,
         privacy_limit=None if limit is None else pb.PrivacyLimit(**limit.model_dump()),
         survey=None if settings.survey is None else settings.survey.message(),
+        hop_noise=None
+        if settings.hop_noise is None
+        else pb.HopNoise(epsilon=settings.hop_noise, delta=settings.hop_noise_delta or settings.delta),
     )
     return canonical(manifest)
 

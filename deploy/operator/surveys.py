@@ -93,8 +93,8 @@ def _too_large(name: str, settings: RoundSettings, fitted: Fitted) -> str:
     budgets = " and ".join(f"{budget:g}" for budget in fitted.left_out)
     most = "no budget" if fitted.largest is None else f"a local ε of at most {fitted.largest:g}"
     return (
-        f"question {name!r} has the budgets {budgets}: with {settings.min_batch_size:,} people, the minimum, some "
-        f"choice of budgets would have it refused and every answer destroyed; {most} is without that risk. Choose "
+        f"question {name!r} has the budgets {budgets}: with {settings.min_batch_size:,} people, the minimum, "
+        f"some choice of budgets would have it refused and every answer destroyed; {most} is without that risk. Choose "
         "smaller budgets, a smaller share, a larger epsilon_max or a larger min_batch_size"
     )
 

@@ -31,6 +31,13 @@ class DocumentRows(TableRows):
         content: bytes | None = self._db.execute(sa.select(DOCUMENTS.c.content).where(here)).scalar_one_or_none()
         return content
 
+    def documents(self, round_id: RoundId, kind: DocumentKind) -> dict[str, bytes]:
+        """Returns the documents of a kind that has parts, by part."""
+        is_part = DOCUMENTS.c.kind.startswith(f"{kind}-", autoescape=True)
+        here = (DOCUMENTS.c.round_id == round_id) & is_part
+        rows = self._db.execute(sa.select(DOCUMENTS.c.kind, DOCUMENTS.c.content).where(here))
+        return {row.kind.removeprefix(f"{kind}-"): row.content for row in rows}
+
     def replace_document(self, round_id: RoundId, kind: DocumentKind, content: bytes) -> None:
         """Writes a document that changes in the course of a round."""
         mark_for_shredding(self._db, round_id, "documents")

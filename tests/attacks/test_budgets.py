@@ -30,7 +30,7 @@ from croupier.runtime.kinds import KeyPurpose
 from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.workers import WorkerPool
 from tests.attacks import cheaters
-from tests.support import BIT, make_kit, settings
+from tests.support import BIT, make_kit, settings, sign_again
 from tests.support.arena import Arena, arena
 from tests.support.clients import crafted, seal_prepared, stranger, submissions_of, without_tickets
 from tests.support.lanes import lane_in
@@ -161,6 +161,7 @@ async def test_a_round_from_before_a_lower_limit_keeps_to_it(tmp_path: Path) -> 
         await at.admit(before, await at.seal(before, 150))
         file = at.inside.directory / "deployment.toml"
         file.write_text(file.read_text().replace("total_epsilon = 5.0", "total_epsilon = 0.25"))
+        sign_again(at.inside.directory)
         names = list(at.inside.running)
         await at.inside.stop(*names)
         await at.inside.start(*names)

@@ -116,7 +116,7 @@ async def test_rounds_at_risk_and_a_ledger_on_the_command_line(tmp_path: Path) -
     async with in_process(place, 1, limit) as inside, inside.operator() as operator:
         seen: list[tuple[float, float]] = []
         accountant: Any = inside.running["accountant"].service
-        accountant.metrics.ledger = lambda most, left: seen.append((most, left))
+        accountant.metrics.ledger = lambda most, remaining: seen.append((most, remaining))
         terms_of = ("--min-batch-size", "20", "--delta", "1e-4", "--epsilon-max", "1")
         opened = await ask("round", "open", "bit", "--grid", "0.5,1,2", "--at-risk", "--expected", "300", *terms_of)
         assert (opened["grid"], opened["at_risk"]) == ([0.5, 1.0, 2.0], True)
@@ -143,8 +143,7 @@ async def test_rounds_at_risk_and_a_ledger_on_the_command_line(tmp_path: Path) -
         assert left["ledger"]["remaining_rounds"] == 3
         (more,) = left["more_rounds"]
         assert (more["like"], more["rounds"]) == (round_id, 3)
-        assert seen[-1][0] == 1.5
-        assert seen[-1][1] == pytest.approx(left["ledger"]["remaining_epsilon"])
+        assert seen[-1] == pytest.approx((1.5, left["ledger"]["remaining_epsilon"]))
         (listed,) = (await ask("status"))["rounds"]
         assert listed["round_id"] == round_id
         said = await say(

@@ -19,7 +19,7 @@ from croupier.client.outbox import Outbox
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.local.users import run_fleet
 from croupier.deploy.node.serve import RunningService
-from croupier.deploy.operator.keys import make_deployment, write_deployment
+from croupier.deploy.operator.keys import make_deployment
 from croupier.deploy.operator.ledger import backup_ledger, restore_ledger, spent
 from croupier.protocol.codes import Assumption, RefusalReason
 from croupier.protocol.names import RoundId
@@ -29,7 +29,7 @@ from croupier.runtime.kinds import DocumentKind
 from croupier.runtime.schema import STORE_VERSION
 from croupier.runtime.store import Store
 from croupier.show.published import publication_json
-from tests.support import BIT, InProcess, Threads, settings
+from tests.support import BIT, InProcess, Threads, settings, sign_again
 from tests.support.in_memory import Network
 from tests.support.postgresql import Server
 from tests.support.rounds import people
@@ -152,13 +152,14 @@ def test_neither_a_service_nor_a_restore_takes_a_newer_store(tmp_path: Path) -> 
 def lay(directory: Path) -> None:
     """A deployment that has been the old one: its stores, and trust in what its services have signed."""
     deployment = make_deployment(directory, "local", 1)
-    write_deployment(directory, deployment)
     file = directory / "deployment.toml"
     text = file.read_text()
     for entry in deployment.services:  # as the older version has written it: without dates
-        own = f'identity = "{entry.identity}"\n'
-        text = text.replace(own, f'{own}retired_identities = ["{TOLD["identities"][entry.name]}"]\n')
+        own = f'identity = "{entry.identity}"\ntls_certificate'
+        retired = f'retired_identities = ["{TOLD["identities"][entry.name]}"]\n'
+        text = text.replace(own, own.replace("tls_certificate", f"{retired}tls_certificate"))
     file.write_text(text + LIMIT)
+    sign_again(directory)
     for name in NAMES:
         write_old(directory / name / "rounds.db", name)
 
