@@ -236,11 +236,12 @@ def _show_results(document: dict[str, Any]) -> None:
     from croupier.show.estimates import estimates_table, result_remarks
     from croupier.show.statistics import halving_lines
     from croupier.show.surveys import LEFT_OUT_TEXTS
+    from croupier.show.tables import counted
 
     show(False, {}, document["wordings"][0]["title"])
     for number, one in enumerate(document["questions"], start=1):
         wording, result = one["wordings"][0], one["result"]
-        show(False, {}, "", f"{number}. {wording['question']}")
+        show(False, {}, "", f"{number}. {wording['question']} ({counted(result['num_reports'], 'answer')})")
         if not result["certificate"]["granted"]:
             show(False, {}, "refused by the accountant: nothing was read")
         elif result["sealed"]:

@@ -30,6 +30,7 @@ from croupier.protocol.deployment import OPERATOR, Deployment
 from croupier.protocol.errors import CroupierError
 from croupier.protocol.manifest import RoundTerms, parse_terms, state_name
 from croupier.protocol.names import RoundId
+from croupier.protocol.rounding import round_down
 from croupier.protocol.surveys import Survey, SurveyRound, rounds_together, stated_terms_hash
 from croupier.protocol.v1 import messages_pb2 as pb
 
@@ -81,21 +82,23 @@ def plan_survey(file: SurveyFile, deployment: Deployment) -> tuple[Survey, dict[
         except ValueError as error:
             raise ValueError(f"question {question.name!r}: {error}") from error
         if fitted.left_out:
-            raise ValueError(_too_large(question.name, one, fitted))
+            raise ValueError(_too_large(file, question.name, fitted))
         settings[round_id] = one
         rounds.append(SurveyRound(round_id, stated_terms_hash(terms.manifest)))
     survey = Survey(file.name, file.wordings(), tuple(rounds), file.left_out)
     return survey, {round_id: replace(one, survey=survey) for round_id, one in settings.items()}
 
 
-def _too_large(name: str, settings: RoundSettings, fitted: Fitted) -> str:
+def _too_large(file: SurveyFile, name: str, fitted: Fitted) -> str:
     """Returns what is wrong with budgets of which some choice would have a round refused, and all answers destroyed."""
-    budgets = " and ".join(f"{budget:g}" for budget in fitted.left_out)
-    most = "no budget" if fitted.largest is None else f"a local ε of at most {fitted.largest:g}"
+    budgets, most = " and ".join(f"{budget:g}" for budget in fitted.left_out), "no budget"
+    if fitted.largest is not None:
+        whole = file.whole_budget(name, fitted.largest)
+        most = f"a local ε of at most {fitted.largest:g}" + (f" ({round_down(whole)} of the survey's)" if whole else "")
     return (
-        f"question {name!r} has the budgets {budgets}: with {settings.min_batch_size:,} people, the minimum, "
-        f"some choice of budgets would have it refused and every answer destroyed; {most} is without that risk. Choose "
-        "smaller budgets, a smaller share, a larger epsilon_max or a larger min_batch_size"
+        f"question {name!r} has the local budgets {budgets}: with {file.min_batch_size:,} people, the minimum, some "
+        f"choice of budgets would have it refused and every answer destroyed; {most} is without that risk. Choose "
+        "smaller budgets, a larger epsilon_max or a larger min_batch_size"
     )
 
 

@@ -126,7 +126,10 @@ async def test_budgets_that_could_sink_a_question_are_refused(at: Table, tmp_pat
     """At the minimum of people, by the choice of one of them; nothing is opened or kept then."""
     where, how = at.inside.directory, at.inside.transport
     file = read(tmp_path, SURVEY.replace("epsilon_max = 3", "epsilon_max = 2.9"))
-    with pytest.raises(ValueError, match=r"question 'sleep' has the budgets 3: with 3 people.*at most 2\.9 is without"):
+    with pytest.raises(
+        ValueError,
+        match=r"question 'sleep' has the local budgets 3: with 3 .*at most 2\.9 \(5\.8 of the survey's\) is",
+    ):
         await open_survey(where, file, how)
     with pytest.raises(ValueError, match="has not opened any survey"):
         kept_survey(where)
@@ -241,6 +244,6 @@ async def test_a_survey_from_the_command_line(tmp_path: Path) -> None:
         assert [one["result"]["num_reports"] for one in results["questions"]] == [3, 3]
         assert 3.9 < results["together"]["epsilon"] <= 4.0
         plain = await asyncio.to_thread(croupier, "survey", "results", "how-we-work", "--dir", place)
-        assert "1. How satisfied are you?" in plain.stdout
+        assert "1. How satisfied are you? (3 answers)" in plain.stdout
         assert "All questions together" in plain.stdout
         assert json.loads(json.dumps(results)) == results
