@@ -24,6 +24,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from croupier.protocol.names import RoundId
 from croupier.runtime.sqlite_log import overwrite_log
 
 __all__ = [
@@ -93,7 +94,7 @@ def _divide(table: sa.Table, connection: sa.Connection, **_: object) -> None:
         table.dialect_options["postgresql"]["partition_by"] = "HASH (round_id)"
 
 
-def mark_for_shredding(connection: sa.Connection, round_id: str, *tables: str) -> None:
+def mark_for_shredding(connection: sa.Connection, round_id: RoundId, *tables: str) -> None:
     """Marks tables from which rows of a round are deleted: `Database.shred` has to remove them from the files."""
     marked: set[tuple[str, str]] | None = connection.get_execution_options().get("marked")
     if marked is not None:

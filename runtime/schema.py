@@ -69,7 +69,7 @@ def _tables_got_parts(connection: sa.Connection, _shown: str) -> None:
         has_parts = connection.execute(kind, {"name": table.name}).scalar_one()
         if has_parts or IN_PARTS not in table.info:
             continue
-        before = sa.Table(f"{table.name}_before", sa.MetaData(), *(sa.Column(one.name) for one in table.columns))
+        before = sa.Table(f"{table.name}_before", sa.MetaData(), *(sa.Column(column.name) for column in table.columns))
         connection.exec_driver_sql(f"CREATE TABLE {before.name} AS TABLE {table.name}")
         table.drop(connection)
         table.create(connection)

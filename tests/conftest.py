@@ -48,7 +48,7 @@ HUNTED = (
     "tests/accountant/test_hunt.py::test_very_many_tiers_of_bits_on_both_sides_of_the_thresholds",
     "tests/accountant/test_planner.py::test_all_tiers_are_certified_once[krr(k=5)-30",
 )
-"""Long numerical tests that only `make hunt` runs, and whoever names their file: others test the same code quicker."""
+"""Long numerical tests that run in `make hunt`, or when their file is named: quicker tests cover the same code."""
 
 
 class Durations:

@@ -22,6 +22,7 @@ import grpc.aio
 from croupier.deploy.directory import read_deployment, store_url
 from croupier.deploy.node.extras import missing_library
 from croupier.deploy.node.reload import FileWatch
+from croupier.deploy.node.versions import VersionLog, VersionWatch
 from croupier.net.connections import ConnectionWatch
 from croupier.net.tls import ServerTls
 from croupier.net.transport import TLS, Transport
@@ -155,6 +156,9 @@ class RunningService:
                 stubs.add_AccountantServicer_to_server(self.service, self._server)
             if isinstance(self.service, stubs.AnalyzerServicer):
                 stubs.add_AnalyzerServicer_to_server(self.service, self._server)
+            self._versions = VersionLog(directory, deployment)
+            stubs.add_VersionsServicer_to_server(self._versions, self._server)
+            self._newer = VersionWatch(directory, name, transport, self._replace)
             self._readiness.add_to(self._server)
             transport.add_ports(self._server, entry, self._tls, settings)
             self._connections = ConnectionWatch(_ports(entry, settings), settings.max_connections_per_address)
@@ -175,17 +179,20 @@ class RunningService:
         await self.service.start()
         await self._readiness.start()
         self._files.start()
+        self._newer.start(lambda: (self.service.peers.deployment, self.service.peers.secrets))
         self._connections.start()
 
     def _replace(self, deployment: Deployment, secrets: Secrets) -> None:
         warn_of_unpinned(deployment.service(self._name), secrets)
         self._tls.replace(deployment, secrets)
         self.service.replace(deployment, secrets)
+        self._versions.replace(deployment)
         self._metrics.certificate_of(secrets.tls_certificate)
 
     async def stop(self) -> None:
         """Not ready, no new calls, those under way finished, then the drivers; the admin ports answer to the end."""
         self._files.stop()
+        self._newer.stop()
         self._connections.stop()
         await self._readiness.stop()
         self.service.close_streams()

@@ -143,7 +143,7 @@ async def test_a_client_keeps_to_its_limits_of_delta(tmp_path: Path) -> None:
             with pytest.raises(croupier.LimitError, match=r"spend a local δ of 2e-05; your own limit is at most 1e-05"):
                 await answer(2e-5)
             receipts = [await answer(4e-6) for _ in range(2)]
-            assert [(one.local_epsilon, one.local_delta) for one in receipts] == [(1.0, 4e-6)] * 2
+            assert [(receipt.local_epsilon, receipt.local_delta) for receipt in receipts] == [(1.0, 4e-6)] * 2
             with pytest.raises(
                 croupier.LimitError, match=r"after 8e-06 in 2 other rounds, the local δ would add up to"
             ):

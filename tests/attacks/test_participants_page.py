@@ -51,17 +51,17 @@ async def stops(page: Page) -> None:
 
 
 def forged(here: Place, change: Callable[[pb.Manifest], None], *, own_keys: bool) -> Callable[..., object]:
-    """Another manifest in the place of the signed one: signed by the services themselves, or with keys of one's own."""
+    """Replaces the signed manifest by another one, signed by the services themselves or with the attacker's keys."""
 
     async def instead(raw: bytes, pass_on: PassOn) -> bytes:
         answer = rpc.GetRoundResponse.FromString(await pass_on(raw))
         manifest = pb.Manifest.FromString(answer.manifest.payload)
         change(manifest)
         answer.manifest.payload = canonical(manifest)
-        for one in answer.manifest.signatures:
-            secrets = load_secrets(here.at.inside.directory / one.signer)
+        for signature in answer.manifest.signatures:
+            secrets = load_secrets(here.at.inside.directory / signature.signer)
             key = os.urandom(32) if own_keys else secrets.identity_key
-            one.CopyFrom(Identity(one.signer, key).sign(Kind.MANIFEST, answer.manifest.payload))
+            signature.CopyFrom(Identity(signature.signer, key).sign(Kind.MANIFEST, answer.manifest.payload))
         return answer.SerializeToString()
 
     return instead
@@ -143,7 +143,7 @@ async def test_a_dishonest_accountant_gets_one_randomization_from_two_tabs(here:
 
 @pytest.mark.parametrize("renamed", [False, True])
 async def test_the_page_notices_other_keys_than_before(here: Place, terms: RoundTerms, renamed: bool) -> None:
-    """Another deployment in the place of the one of the invitation, or of the last visit; under another name, too."""
+    """Another deployment than that of the invitation or of the last visit, with the same name or another one."""
     other = json.loads(deployment_document(here.at.deployment))
     other["services"][0]["identities"].append(os.urandom(32).hex())
     if renamed:

@@ -45,7 +45,7 @@ class TagsAVictim(cheaters.CheatingShuffler):
     async def GetRound(self, request: rpc.GetRoundRequest, context: cheaters.Context) -> rpc.GetRoundResponse:  # noqa: N802
         answer = await super().GetRound(request, context)
         answer.manifest.payload = self.altered(await self.engine.terms(request.round_id))
-        kept = [one for one in answer.manifest.signatures if one.signer != self.peers.name]
+        kept = [signature for signature in answer.manifest.signatures if signature.signer != self.peers.name]
         del answer.manifest.signatures[:]
         answer.manifest.signatures.extend([self.peers.identity.sign(Kind.MANIFEST, answer.manifest.payload), *kept])
         return answer

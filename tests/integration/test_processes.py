@@ -128,7 +128,11 @@ def test_kill_minus_nine_of_each_service_loses_nothing(up: Path, survey: Path) -
         while name in local.pids():
             pass
         address = read_deployment(up).service(name).address
-        (problem,) = (one["problem"] for one in answer("status", "--dir", up, expect=4)["services"] if "problem" in one)
+        (problem,) = (
+            service["problem"]
+            for service in answer("status", "--dir", up, expect=4)["services"]
+            if "problem" in service
+        )
         assert problem == f"connection refused at {address}"
         shown = croupier("status", "--dir", up, expect=4).stdout
         assert f"{name}  out of reach: {problem}\n" in re.sub("  +", "  ", shown)

@@ -22,10 +22,11 @@ import pytest
 import sqlalchemy as sa
 
 from croupier.deploy.node.serve import RunningService
-from croupier.deploy.operator.keys import make_deployment
+from croupier.deploy.operator.keys import make_deployment, signed_here
 from croupier.deploy.operator.rounds import Operator, RoundSettings
+from croupier.deploy.version_files import write_deployment
 from croupier.net.transport import TLS, Transport
-from croupier.protocol.deployment import DEPLOYMENT_FILE
+from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, read_unchecked
 from croupier.protocol.envelope import PROTOCOL_VERSION, KeyPair, generate_key_pair
 from croupier.protocol.manifest import RoundTerms, canonical, parse_terms
 from croupier.protocol.mechanisms import RandomizedResponse
@@ -188,6 +189,13 @@ class InProcess:
         return Operator(self.directory, self.transport)
 
 
+def sign_again(directory: Path, *homes: Path) -> Deployment:
+    """Has the services sign a deployment file that a test has changed, with the keys in it or in other directories."""
+    signed = signed_here(read_unchecked(directory / DEPLOYMENT_FILE), homes or [directory])
+    write_deployment(directory, signed)
+    return signed
+
+
 @asynccontextmanager
 async def in_process(
     directory: Path,
@@ -209,8 +217,10 @@ async def in_process(
         deployment = make_deployment(directory, "local", hops)
     for name in deployment.chain:
         (directory / name / SETTINGS_FILE).write_text(settings_of(name), encoding="utf-8")
-    with (directory / DEPLOYMENT_FILE).open("a", encoding="utf-8") as file:
-        file.write(more)
+    if more:
+        file = directory / DEPLOYMENT_FILE
+        file.write_text(file.read_text(encoding="utf-8") + more, encoding="utf-8")
+        sign_again(directory)
     inside = InProcess(directory, transport, make_pool, clock or SystemClock())
     await inside.start(*deployment.chain)
     try:
