@@ -94,6 +94,8 @@ class Fakes:
     law: FakeLaw
     hops: int
     total: int
+    spare: int = 0
+    """How many more tickets than fakes a hop was given, at most, because it asked again after a crash."""
 
     @property
     def mean(self) -> float:
@@ -114,7 +116,7 @@ class Fakes:
     @property
     def influence(self) -> float:
         """By how many reports one dishonest hop can move a count by choosing its fakes, beyond its noise."""
-        return self.law.influence
+        return self.law.influence + self.spare
 
 
 @dataclass(frozen=True)
@@ -155,6 +157,7 @@ class Estimate:
         publication.confidence_level = self.confidence_level
         publication.notes.extend(messages_of(self.notes))
         publication.merging_bias = self.merging_bias
+        publication.hop_influence = self.hop_influence
         publication.precision = pb.Precision.ValueType(self.precision)
         if self.clamping is not None:
             publication.clamping.CopyFrom(pb.Clamping(**asdict(self.clamping)))

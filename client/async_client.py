@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -39,11 +39,12 @@ from croupier.client.own_key import read_or_make_key
 from croupier.client.results import Inclusion, Receipt, RoundResult
 from croupier.client.rounds import fetch_publication, fetch_round
 from croupier.client.submission import Participant, new_client_key
+from croupier.client.versions import newer_versions
 from croupier.net.channels import ClientTransport, public_channel
 from croupier.net.http_channel import NO_TOKENS, HttpChannel
 from croupier.net.retrying import why_unreachable
 from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, ServiceEntry, load_deployment
-from croupier.protocol.errors import Code, NotIncludedError, Refusal, UnreachableError
+from croupier.protocol.errors import Code, NotIncludedError, Refusal, SignatureError, UnreachableError
 from croupier.protocol.invitations import Invitation
 from croupier.protocol.manifest import RoundTerms, state_name
 
@@ -86,6 +87,7 @@ class AsyncClient:
             ValueError: the deployment file does not exist or cannot be used, a directory is needed and not given, or
                 the gateway's URL is not valid.
         """
+        self._file: Path | None = None
         if isinstance(deployment, Deployment):
             self.deployment = deployment
             if directory is None:
@@ -94,6 +96,7 @@ class AsyncClient:
             file = Path(deployment)
             file = file / DEPLOYMENT_FILE if file.is_dir() else file
             self.deployment = load_deployment(file)
+            self._file = file
             directory = directory or file.parent / "client"
         self.directory = Path(directory)
         self.patience_s = patience_s
@@ -133,8 +136,40 @@ class AsyncClient:
             UnreachableError: hop 1 does not answer.
         """
         with _typed_errors():
-            terms, state = await fetch_round(self.shuffler, self.deployment, round_id, self.patience_s)
+            try:
+                terms, state = await fetch_round(self.shuffler, self.deployment, round_id, self.patience_s)
+            except (SignatureError, Refusal, grpc.aio.AioRpcError) as error:
+                explained = not isinstance(error, Refusal) or error.code is Code.BAD_MANIFEST
+                if not explained or not await self.follow_versions():
+                    raise
+                terms, state = await fetch_round(self.shuffler, self.deployment, round_id, self.patience_s)
         return AsyncClientRound(terms, state_name(state), self)
+
+    async def follow_versions(self) -> bool:
+        """Goes on with the newest version of the deployment to which all services have agreed; returns if it is newer.
+
+        The version replaces the deployment file that this client has read, where it may be written. `round` calls this
+        where a round is not what the version in hand says, or where hop 1 does not answer.
+
+        Raises:
+            ValueError: a service shows a version that one of the others has not signed.
+        """
+        for entry in (self.deployment.shufflers[0], self.deployment.accountant, self.deployment.analyzer):
+            with suppress(grpc.aio.AioRpcError):
+                if versions := await newer_versions(self._channel(entry), self.deployment):
+                    break
+        else:
+            return False
+        for channel in self._channels.values():
+            await channel.close()
+        self._channels = {}
+        (*_, (raw, self.deployment)) = versions.items()
+        if self._file is not None:
+            with suppress(OSError):
+                fresh = self._file.with_suffix(".new")
+                fresh.write_bytes(raw)
+                fresh.replace(self._file)
+        return True
 
     @property
     def limits(self) -> Limits:

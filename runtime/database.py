@@ -24,6 +24,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from croupier.protocol.names import RoundId
 from croupier.runtime.sqlite_log import overwrite_log
 
 __all__ = [
@@ -83,7 +84,7 @@ def has_parts(table: sa.Table) -> None:
         sa.event.listen(table, "after_create", make.execute_if(dialect="postgresql"))
 
 
-def mark_for_shredding(connection: sa.Connection, round_id: str, *tables: str) -> None:
+def mark_for_shredding(connection: sa.Connection, round_id: RoundId, *tables: str) -> None:
     """Marks tables from which rows of a round are deleted: `Database.shred` has to remove them from the files."""
     marked: set[tuple[str, str]] | None = connection.get_execution_options().get("marked")
     if marked is not None:

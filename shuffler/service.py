@@ -17,6 +17,7 @@ from croupier.protocol.deployment import OPERATOR
 from croupier.protocol.envelope import KeyPair
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.names import RoundId
 from croupier.protocol.onion import onion_of
 from croupier.protocol.randomness import SystemRandom
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -38,6 +39,7 @@ from croupier.runtime.steps import StoreStep
 from croupier.runtime.tasks import LaneWork, open_layer
 from croupier.runtime.transaction import RoundRow, Transaction
 from croupier.shuffler.batch_mixer import BatchMixer
+from croupier.shuffler.fake_reports import FakeReports
 from croupier.shuffler.inclusion import InclusionLists
 from croupier.shuffler.position import ChainPosition
 from croupier.shuffler.risk import is_at_risk
@@ -75,7 +77,7 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
                 pb.ROUND_STATE_MIXED: self._deliver,
                 pb.ROUND_STATE_SEQUENTIAL: self._ask_clients,
             },
-            ephemeral_documents=(DocumentKind.SEQUENTIAL_PROGRESS,),
+            ephemeral_documents=(DocumentKind.SEQUENTIAL_PROGRESS, DocumentKind.FAKES),
             on_end=self._stop_round,
         )
         lane_work = partial(_lane_work, self.position)
@@ -87,11 +89,12 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
         self.admission = self.submissions.admission
         self.registration = Registration(self.admission, self.peers)
         self.retention = Retention(setup, self.engine, self.control, on_deletion=self.admission.reload_roster)
-        self.mixer = BatchMixer(setup, self.peers, self.opener, self.sender, self.position)
+        fakes = FakeReports(setup, self.peers, self.engine, self.position)
+        self.mixer = BatchMixer(setup, self.peers, self.opener, self.sender, self.position, fakes)
         self.inclusion = InclusionLists(setup, self.peers, self.engine, self.position)
         self.sequential = SequentialHop(setup, self.peers, self.engine, self.position)
 
-    def _stop_round(self, round_id: str) -> None:
+    def _stop_round(self, round_id: RoundId) -> None:
         self.submissions.stop_round(round_id)
         self.sequential.stop_round(round_id)
 
@@ -159,7 +162,7 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
 
         def find(tx: Transaction) -> RoundRow:
             if request.round_id:
-                return tx.round(request.round_id)
+                return tx.round(RoundId(request.round_id))
             newest = tx.newest_open_round()
             if newest is None:
                 raise Refusal(Code.NO_OPEN_ROUND)

@@ -22,7 +22,13 @@ from google.protobuf.message import DecodeError
 
 from croupier.accountant.ranges import DEFAULT_DELTA
 from croupier.client.async_client import AsyncClient
-from croupier.client.rounds import accept_manifest, fetch_publication, fetch_round, read_publication
+from croupier.client.rounds import (
+    accept_manifest,
+    fetch_publication,
+    fetch_round,
+    fetch_signed_result,
+    read_publication,
+)
 from croupier.deploy.directory import read_deployment
 from croupier.net.retrying import retrying
 from croupier.net.transport import TLS, Transport
@@ -44,9 +50,11 @@ __all__ = [
     "RoundSettings",
     "check_settings",
     "draft_manifest",
+    "is_operators",
     "kept_result",
     "open_published",
     "published_result",
+    "signed_result",
 ]
 
 _PATIENCE_S = 20.0
@@ -80,6 +88,9 @@ class RoundSettings:
         hpke_suite: of all envelopes.
         collector_public_key: of that suite: the result is published sealed to it; empty: the result is public.
         survey: the survey that the round is a question of; see `deploy.operator.surveys`.
+        hop_noise: the epsilon that the fake reports of one honest hop guarantee, at `hop_noise_delta`; None: hops add
+            no reports.
+        hop_noise_delta: 0 for `delta`.
     """
 
     question: Question
@@ -97,6 +108,13 @@ class RoundSettings:
     hpke_suite: SuiteName = "x25519-sha256-chacha20poly1305"
     collector_public_key: bytes = b""
     survey: Survey | None = None
+    hop_noise: float | None = None
+    hop_noise_delta: float = 0.0
+
+
+def is_operators(directory: Path) -> bool:
+    """Whether the operator's keys are in a deployment's directory."""
+    return (directory / OPERATOR / "identity.key").exists()
 
 
 class Operator:
@@ -111,7 +129,7 @@ class Operator:
         self.deployment = read_deployment(directory)
         self._transport = transport
         own = directory / OPERATOR
-        if not (own / "identity.key").exists():
+        if not is_operators(directory):
             raise ValueError(f"{own} has no keys; this needs the operator's, and can only be done where they are")
         self._secrets = load_secrets(own)
 
@@ -409,6 +427,9 @@ def _manifest(
         collector_public_key=settings.collector_public_key,
         privacy_limit=None if limit is None else pb.PrivacyLimit(**limit.model_dump()),
         survey=None if settings.survey is None else settings.survey.message(),
+        hop_noise=None
+        if settings.hop_noise is None
+        else pb.HopNoise(epsilon=settings.hop_noise, delta=settings.hop_noise_delta or settings.delta),
     )
     return canonical(manifest)
 
@@ -455,7 +476,27 @@ async def published_result(
     transport: Transport = TLS,
     tell: Callable[[str], None] = lambda _: None,
 ) -> tuple[pb.Publication, pb.Certificate]:
-    """Returns the verified publication and certificate of a round; needs the public deployment file only.
+    """Returns the verified publication and certificate of a round; see `signed_result`."""
+    _, publication, certificate = await signed_result(directory, round_id, patience_s, transport, tell)
+    return publication, certificate
+
+
+def _verified(
+    document: pb.Signed, deployment: Deployment, round_id: str
+) -> tuple[bytes, pb.Publication, pb.Certificate]:
+    return document.SerializeToString(), *read_publication(document, deployment, round_id)
+
+
+async def signed_result(
+    directory: Path,
+    round_id: str,
+    patience_s: float,
+    transport: Transport = TLS,
+    tell: Callable[[str], None] = lambda _: None,
+) -> tuple[bytes, pb.Publication, pb.Certificate]:
+    """Returns the result of a round: the document as the analyzer signed it, and what is in it, verified.
+
+    It needs the public deployment file only.
 
     Args:
         directory: of the deployment.
@@ -481,7 +522,7 @@ async def published_result(
 
     async with transport.public_channel(deployment.analyzer) as channel:
         try:
-            return await fetch_publication(channel, deployment, round_id, 0.0)
+            return _verified(await fetch_signed_result(channel, round_id, 0.0), deployment, round_id)
         except Refusal as refusal:
             if refusal.code is not Code.NOT_READY:
                 raise
@@ -489,7 +530,7 @@ async def published_result(
             pass  # it is tried again for as long as the caller waits
         async with transport.public_channel(deployment.shufflers[0]) as first:
             await _check_closed(first, deployment, round_id, patience_s)
-        return await fetch_publication(channel, deployment, round_id, patience_s, wait)
+        return _verified(await fetch_signed_result(channel, round_id, patience_s, wait), deployment, round_id)
 
 
 async def _check_closed(first: grpc.aio.Channel, deployment: Deployment, round_id: str, patience_s: float) -> None:

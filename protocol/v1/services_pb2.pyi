@@ -346,6 +346,50 @@ class StatusResponse(_message.Message):
 Global___StatusResponse: _TypeAlias = StatusResponse  # noqa: Y015
 
 @_typing.final
+class GetVersionsRequest(_message.Message):
+    """---------------------------------------------------------------- versions of the deployment file"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AFTER_FIELD_NUMBER: _builtins.int
+    after: _builtins.int
+    """The version that the caller has; those after it are wanted."""
+    def __init__(
+        self,
+        *,
+        after: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetVersionsRequest: _TypeAlias = GetVersionsRequest  # noqa: Y015
+
+@_typing.final
+class GetVersionsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def versions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """Deployment files, one after the other, as many as fit into an answer: TOML in UTF-8, signed by all services."""
+
+    def __init__(
+        self,
+        *,
+        versions: _abc.Iterable[_builtins.bytes] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["versions", b"versions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetVersionsResponse: _TypeAlias = GetVersionsResponse  # noqa: Y015
+
+@_typing.final
 class GetRoundRequest(_message.Message):
     """---------------------------------------------------------------- the roles"""
 

@@ -321,6 +321,81 @@ class RoundControl(object):
             _registered_method=True)
 
 
+class VersionsStub(object):
+    """Offered by every service to everybody: the versions prove themselves.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.GetVersions = channel.unary_unary(
+                '/croupier.protocol.v1.Versions/GetVersions',
+                request_serializer=protocol_dot_v1_dot_services__pb2.GetVersionsRequest.SerializeToString,
+                response_deserializer=protocol_dot_v1_dot_services__pb2.GetVersionsResponse.FromString,
+                _registered_method=True)
+
+
+class VersionsServicer(object):
+    """Offered by every service to everybody: the versions prove themselves.
+    """
+
+    def GetVersions(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_VersionsServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'GetVersions': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetVersions,
+                    request_deserializer=protocol_dot_v1_dot_services__pb2.GetVersionsRequest.FromString,
+                    response_serializer=protocol_dot_v1_dot_services__pb2.GetVersionsResponse.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'croupier.protocol.v1.Versions', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('croupier.protocol.v1.Versions', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class Versions(object):
+    """Offered by every service to everybody: the versions prove themselves.
+    """
+
+    @staticmethod
+    def GetVersions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/croupier.protocol.v1.Versions/GetVersions',
+            protocol_dot_v1_dot_services__pb2.GetVersionsRequest.SerializeToString,
+            protocol_dot_v1_dot_services__pb2.GetVersionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+
 class DeliveryStub(object):
     """---------------------------------------------------------------- between neighbours
 
@@ -899,6 +974,11 @@ class AccountantStub(object):
                 request_serializer=protocol_dot_v1_dot_messages__pb2.GetTicketsRequest.SerializeToString,
                 response_deserializer=protocol_dot_v1_dot_messages__pb2.GetTicketsResponse.FromString,
                 _registered_method=True)
+        self.GetFakeTickets = channel.unary_unary(
+                '/croupier.protocol.v1.Accountant/GetFakeTickets',
+                request_serializer=protocol_dot_v1_dot_messages__pb2.GetFakeTicketsRequest.SerializeToString,
+                response_deserializer=protocol_dot_v1_dot_messages__pb2.GetFakeTicketsResponse.FromString,
+                _registered_method=True)
         self.RegisterClients = channel.unary_unary(
                 '/croupier.protocol.v1.Accountant/RegisterClients',
                 request_serializer=protocol_dot_v1_dot_messages__pb2.RegisterClientsRequest.SerializeToString,
@@ -935,6 +1015,13 @@ class AccountantServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetFakeTickets(self, request, context):
+        """For the hops of a round with hop noise: tickets for their fake reports, a limited number for each hop.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def RegisterClients(self, request, context):
         """Operator only: the same clients and tokens as at hop 1.
         """
@@ -966,6 +1053,11 @@ def add_AccountantServicer_to_server(servicer, server):
                     servicer.GetTickets,
                     request_deserializer=protocol_dot_v1_dot_messages__pb2.GetTicketsRequest.FromString,
                     response_serializer=protocol_dot_v1_dot_messages__pb2.GetTicketsResponse.SerializeToString,
+            ),
+            'GetFakeTickets': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetFakeTickets,
+                    request_deserializer=protocol_dot_v1_dot_messages__pb2.GetFakeTicketsRequest.FromString,
+                    response_serializer=protocol_dot_v1_dot_messages__pb2.GetFakeTicketsResponse.SerializeToString,
             ),
             'RegisterClients': grpc.unary_unary_rpc_method_handler(
                     servicer.RegisterClients,
@@ -1060,6 +1152,33 @@ class Accountant(object):
             '/croupier.protocol.v1.Accountant/GetTickets',
             protocol_dot_v1_dot_messages__pb2.GetTicketsRequest.SerializeToString,
             protocol_dot_v1_dot_messages__pb2.GetTicketsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetFakeTickets(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/croupier.protocol.v1.Accountant/GetFakeTickets',
+            protocol_dot_v1_dot_messages__pb2.GetFakeTicketsRequest.SerializeToString,
+            protocol_dot_v1_dot_messages__pb2.GetFakeTicketsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -61,7 +61,7 @@ def test_the_names_of_commands_are_an_interface() -> None:
         "experiment",
         "lab",
     }
-    assert set(command("round").commands) == {"open", "list", "show", "close", "withdraw", "result"}
+    assert set(command("round").commands) == {"forecast", "open", "list", "show", "close", "withdraw", "result"}
     assert set(command("survey").commands) == {"new", "open", "show", "close", "results"}
     assert set(command("experiment").commands) == {"all", "list", "run"}
     assert set(command("cluster").commands) == {"keys", "scheduler", "worker"}

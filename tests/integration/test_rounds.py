@@ -27,6 +27,7 @@ from croupier.protocol.deployment import OPERATOR
 from croupier.protocol.errors import Code, Refusal, SignatureError
 from croupier.protocol.identity import sign_submission
 from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.names import RoundId
 from croupier.protocol.onion import Onion
 from croupier.protocol.questions import Question
 from croupier.protocol.tickets import BLINDED_BYTES, TicketRequest
@@ -190,7 +191,7 @@ async def test_the_ledger_refuses_the_round_that_would_exceed_the_limit(tmp_path
         assert spent[-1].rounds == sum(granted)
         assert spent[-1].guarantee is not None
         assert 0.3 < spent[-1].guarantee.epsilon <= 0.8
-        assert await accountant.run("look", lambda tx: tx.keys("round-3")) == {}
+        assert await accountant.run("look", lambda tx: tx.keys(RoundId("round-3"))) == {}
 
 
 @pytest.mark.asyncio
@@ -277,7 +278,7 @@ async def test_a_round_that_is_withdrawn_while_it_is_opened_stays_so(
         monkeypatch.setattr(hop.store, "run", with_a_second_operator)
         with pytest.raises(Refusal, match="round 'twice' has ended here"):
             await at.operator.open_round(settings(), "twice")
-        assert (await honest("look", lambda tx: tx.round("twice"))).state == pb.ROUND_STATE_DISPOSED
+        assert (await honest("look", lambda tx: tx.round(RoundId("twice")))).state == pb.ROUND_STATE_DISPOSED
 
 
 @pytest.mark.asyncio
@@ -524,7 +525,7 @@ async def test_one_manifest_a_round_and_only_with_all_signatures(tmp_path: Path)
         assert (await fetch_terms(at.channel, at.deployment)).round_id == "once"
         with pytest.raises(Refusal, match="no such round"):
             await fetch_terms(at.channel, at.deployment, "never")
-        row = await at.inside.running["shuffler-1"].service.store.run("look", lambda tx: tx.round("once"))
+        row = await at.inside.running["shuffler-1"].service.store.run("look", lambda tx: tx.round(RoundId("once")))
         document = pb.Signed.FromString(row.manifest)
         del document.signatures[2]
         with pytest.raises(grpc.aio.AioRpcError, match="lacks the signature of accountant"):

@@ -28,6 +28,7 @@ from croupier.protocol.deployment import DEPLOYMENT_FILE, load_deployment
 from croupier.protocol.rounding import round_up
 from croupier.runtime.prometheus_metrics import PrometheusMetrics
 from croupier.runtime.service_directory import SETTINGS_FILE, ServiceSettings, load_settings
+from tests.support import sign_again
 
 ROOT = Path(__file__).parents[2]
 OPERATIONS = ROOT / "docs" / "operations.md"
@@ -64,6 +65,7 @@ def test_every_toml_sample_is_read_by_the_real_loader(page: Path, sample: str, t
         make_deployment(tmp_path / "d", "clinic", 1)
         with (tmp_path / "d" / DEPLOYMENT_FILE).open("a") as file:
             file.write(sample)
+        sign_again(tmp_path / "d")
         assert load_deployment(tmp_path / "d" / DEPLOYMENT_FILE).privacy_limit is not None
 
 

@@ -1,0 +1,65 @@
+"""Whole rounds with hop noise: every hop adds its fakes, and certificate, result and counts say so."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from croupier.client.submission import Participant
+from croupier.deploy.operator.rounds import RoundSettings
+from croupier.protocol.codes import Assumption
+from croupier.protocol.mechanisms import KaryResponse, OneBit
+from croupier.protocol.questions import Question
+from croupier.protocol.v1 import messages_pb2 as pb
+from tests.support import BIT
+from tests.support.rounds import table
+from tests.support.statements import codes
+
+NOISE = 1.0
+GRID = (2.0, 4.0)
+
+
+def settings(question: Question, people: int) -> RoundSettings:
+    return RoundSettings(question, GRID, hop_noise=NOISE, min_batch_size=people, epsilon_max=1.0)
+
+
+def report_commitments(certificate: pb.Certificate) -> list[pb.Commitment]:
+    read = [pb.Commitment.FromString(one.payload) for one in certificate.commitments]
+    return [one for one in read if one.lane == pb.LANE_REPORT]
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+@pytest.mark.parametrize(
+    ("question", "hops"),
+    [(BIT, 1), (BIT, 2), (BIT, 3), (Question("letter", KaryResponse(k=4)), 2), (Question("mean", OneBit(0.0, 1.0)), 2)],
+    ids=["rr-1", "rr-2", "rr-3", "krr-2", "onebit-2"],
+)
+async def test_a_round_with_hop_noise_is_certified_and_estimated(tmp_path: Path, question: Question, hops: int) -> None:
+    people = 40
+    async with table(tmp_path, hops) as at:
+        terms = await at.operator.open_round(settings(question, people))
+        users = [
+            Participant(value, epsilon) for value, epsilon in zip([0, 1] * 20, [2.0] * 20 + [4.0] * 20, strict=True)
+        ]
+        await at.submit(terms, users)
+        publication, certificate = await at.finish(terms)
+    law = terms.fake_law
+    assert law is not None
+    assert certificate.granted
+    assert certificate.epsilon < NOISE
+    assert codes(certificate.assumptions)[-1] == Assumption.ONE_HONEST_HOP
+    assert Assumption.HONEST_ACCOUNTANT not in codes(certificate.assumptions)
+    fakes = [one.num_fakes for one in report_commitments(certificate)]
+    assert list(certificate.fake_tickets) == fakes
+    assert all(0 < count <= law.most for count in fakes)
+    assert all(count == law.most for count in fakes) or not law.is_paired
+    assert (certificate.num_reports, certificate.num_users, certificate.num_tickets) == (people, people, people)
+    assert (certificate.dishonest, certificate.unknown_budgets) == (0, 0)
+    assert publication.num_reports == people
+    error = publication.values[0].standard_error
+    gain = sum(-math.expm1(-e) / (1 + (law.num_values - 1) * math.exp(-e)) for e in [2.0, 4.0]) * 20
+    assert error * gain > math.sqrt(hops * law.variance * (1 if law.is_paired else 1 - 1 / law.num_values))
+    assert publication.hop_influence == pytest.approx(law.influence / gain)
