@@ -21,6 +21,7 @@ from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.show.question import question_json
 from croupier.show.views import (
     BudgetView,
+    HopNoiseView,
     LimitView,
     PlannedBudgetView,
     PlanView,
@@ -152,6 +153,7 @@ def terms_json(terms: RoundTerms) -> TermsView:
         "short_batch": "hold" if manifest.short_batch_policy == pb.SHORT_BATCH_POLICY_HOLD else "dispose",
         "min_tier_size": manifest.min_tier_size,
         "small_tiers": "merge" if manifest.merge_small_tiers else "refuse",
+        "hop_noise": _hop_noise_json(terms),
         "close_deadline_unix_s": manifest.close_deadline_unix_s or None,
         "privacy_limit": None if limit is None else _limit_json(limit),
         "sealed_to_collector": bool(manifest.collector_public_key),
@@ -160,6 +162,14 @@ def terms_json(terms: RoundTerms) -> TermsView:
         "analyzer": manifest.analyzer.service,
         "hpke_suite": terms.suite,
     }
+
+
+def _hop_noise_json(terms: RoundTerms) -> HopNoiseView | None:
+    noise, law = terms.hop_noise, terms.fake_law
+    if noise is None or law is None:
+        return None
+    right = right_at_most(noise.epsilon, noise.delta)
+    return {"epsilon": noise.epsilon, "delta": noise.delta, "right_at_most": right, "fakes": law.mean_total}
 
 
 def _limit_json(limit: PrivacyLimit) -> LimitView:

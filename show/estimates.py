@@ -17,6 +17,7 @@ __all__ = [
     "answers_table",
     "clamping_line",
     "estimates_table",
+    "hop_line",
     "merging_line",
     "notes_of",
     "precision_line",
@@ -105,7 +106,14 @@ def result_remarks(result: ResultView) -> list[str]:
     """Returns what has to be said about a published result beside its numbers, a line each."""
     certificate = result["certificate"]
     beware = delta_too_large(certificate["delta"], certificate["num_users"])
-    lines = (precision_line(result), beware, clamping_line(result), merging_line(result), *notes_of(result))
+    lines = (
+        precision_line(result),
+        beware,
+        clamping_line(result),
+        merging_line(result),
+        hop_line(result),
+        *notes_of(result),
+    )
     return [line for line in lines if line]
 
 
@@ -157,4 +165,14 @@ def merging_line(result: ResultView) -> str:
     return (
         f"budgets used by fewer than {result['certificate']['merged_below']:,} clients are counted with larger ones; "
         f"this moves an estimate by at most {round_up(result['merging_bias'], 3)}, which intervals allow for"
+    )
+
+
+def hop_line(result: ResultView) -> str:
+    """Returns what one dishonest hop can have done to an estimate by its fake reports; "" without hop noise."""
+    if not result["hop_influence"]:
+        return ""
+    return (
+        "every hop has added fake reports, which are subtracted on average, and which intervals allow for; one "
+        f"dishonest hop can have moved an estimate by at most {round_up(result['hop_influence'], 3)} with its own"
     )

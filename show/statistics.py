@@ -101,7 +101,7 @@ class Statistic:
 
     def _digits(self, value: float, length: float, direction: str) -> str:
         factor = 100 if self.is_share else 1
-        step = factor * length / 4
+        step = factor * length / 10
         digits = min(_MOST_DIGITS, max(0, math.ceil(-math.log10(step)))) if step > 0 else _MOST_DIGITS
         exact = (Decimal(repr(float(value))) * factor).quantize(Decimal(1).scaleb(-digits), rounding=direction)
         return f"{exact + 0:,}".replace("-", "−")

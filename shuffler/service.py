@@ -56,6 +56,7 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
     Attributes:
         position: of this hop in the chain of each round.
         submissions: at hop 1, admits clients.
+        fakes: makes this hop's fake reports in rounds with hop noise.
         mixer: mixes complete batches.
         inclusion: shows clients what was passed on.
         sequential: asks clients one after the other, or passes their answers on.
@@ -89,8 +90,8 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
         self.admission = self.submissions.admission
         self.registration = Registration(self.admission, self.peers)
         self.retention = Retention(setup, self.engine, self.control, on_deletion=self.admission.reload_roster)
-        fakes = FakeReports(setup, self.peers, self.engine, self.position)
-        self.mixer = BatchMixer(setup, self.peers, self.opener, self.sender, self.position, fakes)
+        self.fakes = FakeReports(setup, self.peers, self.engine, self.position)
+        self.mixer = BatchMixer(setup, self.peers, self.opener, self.sender, self.position, self.fakes)
         self.inclusion = InclusionLists(setup, self.peers, self.engine, self.position)
         self.sequential = SequentialHop(setup, self.peers, self.engine, self.position)
 

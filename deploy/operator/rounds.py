@@ -88,9 +88,8 @@ class RoundSettings:
         hpke_suite: of all envelopes.
         collector_public_key: of that suite: the result is published sealed to it; empty: the result is public.
         survey: the survey that the round is a question of; see `deploy.operator.surveys`.
-        hop_noise: the epsilon that the fake reports of one honest hop guarantee, at `hop_noise_delta`; None: hops add
-            no reports.
-        hop_noise_delta: 0 for `delta`.
+        hop_noise: the epsilon that the fake reports of one honest hop guarantee; None: hops add no reports.
+        hop_noise_delta: its delta; None: `delta`.
     """
 
     question: Question
@@ -109,7 +108,7 @@ class RoundSettings:
     collector_public_key: bytes = b""
     survey: Survey | None = None
     hop_noise: float | None = None
-    hop_noise_delta: float = 0.0
+    hop_noise_delta: float | None = None
 
 
 def is_operators(directory: Path) -> bool:
@@ -427,11 +426,18 @@ def _manifest(
         collector_public_key=settings.collector_public_key,
         privacy_limit=None if limit is None else pb.PrivacyLimit(**limit.model_dump()),
         survey=None if settings.survey is None else settings.survey.message(),
-        hop_noise=None
-        if settings.hop_noise is None
-        else pb.HopNoise(epsilon=settings.hop_noise, delta=settings.hop_noise_delta or settings.delta),
+        hop_noise=_hop_noise(settings),
     )
     return canonical(manifest)
+
+
+def _hop_noise(settings: RoundSettings) -> pb.HopNoise | None:
+    if settings.hop_noise is None:
+        if settings.hop_noise_delta is not None:
+            raise ValueError(f"hop_noise_delta is {settings.hop_noise_delta:g} without hop_noise; give both")
+        return None
+    delta = settings.delta if settings.hop_noise_delta is None else settings.hop_noise_delta
+    return pb.HopNoise(epsilon=settings.hop_noise, delta=delta)
 
 
 def open_published(publication: pb.Publication, key_file: Path) -> pb.Publication:

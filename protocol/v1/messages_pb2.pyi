@@ -1810,7 +1810,7 @@ class Certificate(_message.Message):
     num_tickets: _builtins.int
     """Clients that were given tickets, one for each lane; nothing else can be in a lane."""
     num_reports: _builtins.int
-    """Reports with a ticket: those that may be opened."""
+    """Reports with a ticket: those that may be opened. With hop noise without as many as the commitments state to be fake."""
     reports_digest: _builtins.bytes
     """SHA-256 over the sorted SHA-256 hashes of their ciphertexts under the release key."""
     unknown_budgets: _builtins.int
@@ -1875,8 +1875,8 @@ class Certificate(_message.Message):
 
     @_builtins.property
     def fake_tickets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """With hop noise: how many tickets for fake reports each hop was given, in hop order. Of num_reports at most so many
-        are not from clients.
+        """With hop noise: how many tickets for fake reports each hop was given, in hop order: as many as it added, or more if
+        it crashed. What it did not use counts in `dishonest`, because as many lost reports of clients can hide behind it.
         """
 
     def __init__(

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from croupier.client.submission import Participant
 from croupier.deploy.operator.rounds import RoundSettings
 from croupier.protocol.codes import Assumption
+from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.hop_noise import FakeLaw
 from croupier.protocol.mechanisms import KaryResponse, OneBit
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.runtime.steps import StoreStep
+from croupier.runtime.transaction import Transaction
+from croupier.shuffler.fakes import draw_fakes
 from tests.support import BIT
 from tests.support.rounds import table
 from tests.support.statements import codes
@@ -63,3 +70,44 @@ async def test_a_round_with_hop_noise_is_certified_and_estimated(tmp_path: Path,
     gain = sum(-math.expm1(-e) / (1 + (law.num_values - 1) * math.exp(-e)) for e in [2.0, 4.0]) * 20
     assert error * gain > math.sqrt(hops * law.variance * (1 if law.is_paired else 1 - 1 / law.num_values))
     assert publication.hop_influence == pytest.approx(law.influence / gain)
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("crash", [StoreStep.KEEP_FAKES, StoreStep.KEEP_MIXED_PART, StoreStep.KEEP_MIXED_BATCH])
+async def test_a_hop_that_crashes_while_it_mixes_draws_its_fakes_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, crash: StoreStep
+) -> None:
+    """The store dies around a commit, five times before it and five times behind it."""
+    drawn: list[list[int]] = []
+
+    def draw(law: FakeLaw) -> list[int]:
+        drawn.append(draw_fakes(law))
+        return drawn[-1]
+
+    monkeypatch.setattr("croupier.shuffler.fake_reports.draw_fakes", draw)
+    async with table(tmp_path, 1) as at:
+        terms = await at.operator.open_round(settings(BIT, 20))
+        await at.submit(terms, [Participant(1, 4.0)] * 20)
+        store = at.inside.running["shuffler-1"].service.store
+        run, left = store.run, [10]
+
+        async def failing(name: str, work: Callable[[Transaction], Any]) -> Any:
+            if name != crash or not left[0]:
+                return await run(name, work)
+            left[0] -= 1
+            if left[0] % 2 == 0:
+                await run(name, work)
+            raise Refusal(Code.STORE_FAILED)
+
+        monkeypatch.setattr(store, "run", failing)
+        _, certificate = await at.finish(terms)
+    law = terms.fake_law
+    assert law is not None
+    assert certificate.granted
+    assert not left[0] or crash is not StoreStep.KEEP_MIXED_PART
+    asked = 2 if crash is StoreStep.KEEP_FAKES else 1
+    assert len(drawn) == asked
+    assert list(certificate.fake_tickets) == [asked * law.most]
+    # The tickets of the first draw were not used, and could have been: 28 is more than all 20 people.
+    assert (certificate.num_reports, certificate.dishonest) == (20, 20 if asked == 2 else 0)
