@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from croupier.protocol.v1 import messages_pb2 as protocol_dot_v1_dot_messages__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aprotocol/v1/services.proto\x12\x14\x63roupier.protocol.v1\x1a\x1aprotocol/v1/messages.proto\"6\n\x0ePrepareRequest\x12\x10\n\x08round_id\x18\x01 \x01(\t\x12\x12\n\nhpke_suite\x18\x02 \x01(\t\"C\n\x0fPrepareResponse\x12\x30\n\nround_keys\x18\x01 \x01(\x0b\x32\x1c.croupier.protocol.v1.Signed\"\x1f\n\x0bSignRequest\x12\x10\n\x08manifest\x18\x01 \x01(\x0c\"B\n\x0cSignResponse\x12\x32\n\tsignature\x18\x01 \x01(\x0b\x32\x1f.croupier.protocol.v1.Signature\"=\n\x0bOpenRequest\x12.\n\x08manifest\x18\x01 \x01(\x0b\x32\x1c.croupier.protocol.v1.Signed\"\x0e\n\x0cOpenResponse\"8\n\x0c\x43loseRequest\x12\x10\n\x08round_id\x18\x01 \x01(\t\x12\x16\n\x0e\x65nd_sequential\x18\x02 \x01(\x08\"U\n\rCloseResponse\x12/\n\x05state\x18\x01 \x01(\x0e\x32 .croupier.protocol.v1.RoundState\x12\x13\n\x0bnum_clients\x18\x02 \x01(\x04\"#\n\x0fWithdrawRequest\x12\x10\n\x08round_id\x18\x01 \x01(\t\"C\n\x10WithdrawResponse\x12/\n\x05state\x18\x01 \x01(\x0e\x32 .croupier.protocol.v1.RoundState\"!\n\rStatusRequest\x12\x10\n\x08round_id\x18\x01 \x01(\t\"\xfe\x02\n\x0eStatusResponse\x12\x0f\n\x07service\x18\x01 \x01(\t\x12\x0b\n\x03pid\x18\x02 \x01(\r\x12\x19\n\x11peak_memory_bytes\x18\x03 \x01(\x04\x12\x31\n\x06rounds\x18\x04 \x03(\x0b\x32!.croupier.protocol.v1.RoundStatus\x12\x11\n\tkeep_days\x18\x05 \x01(\r\x12S\n\x11kept_until_unix_s\x18\x06 \x03(\x0b\x32\x38.croupier.protocol.v1.StatusResponse.KeptUntilUnixSEntry\x12\x13\n\x0bnum_revoked\x18\x07 \x01(\x04\x12\x0f\n\x07version\x18\x08 \x01(\t\x12\x13\n\x0bnow_unix_ms\x18\t \x01(\x04\x12\x17\n\nfree_bytes\x18\n \x01(\x04H\x00\x88\x01\x01\x1a\x35\n\x13KeptUntilUnixSEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\x42\r\n\x0b_free_bytes\"#\n\x0fGetRoundRequest\x12\x10\n\x08round_id\x18\x01 \x01(\t\"s\n\x10GetRoundResponse\x12.\n\x08manifest\x18\x01 \x01(\x0b\x32\x1c.croupier.protocol.v1.Signed\x12/\n\x05state\x18\x02 \x01(\x0e\x32 .croupier.protocol.v1.RoundState\"n\n\x13GetInclusionRequest\x12\x10\n\x08round_id\x18\x01 \x01(\t\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12(\n\x04lane\x18\x03 \x01(\x0e\x32\x1a.croupier.protocol.v1.Lane\x12\x0b\n\x03hop\x18\x04 \x01(\r\"5\n\x14GetInclusionResponse\x12\x0e\n\x06hashes\x18\x01 \x01(\x0c\x12\r\n\x05total\x18\x02 \x01(\x04\")\n\x15GetCertificateRequest\x12\x10\n\x08round_id\x18\x01 \x01(\t\"K\n\x16GetCertificateResponse\x12\x31\n\x0b\x63\x65rtificate\x18\x01 \x01(\x0b\x32\x1c.croupier.protocol.v1.Signed\"$\n\x10GetResultRequest\x12\x10\n\x08round_id\x18\x01 \x01(\t\"F\n\x11GetResultResponse\x12\x31\n\x0bpublication\x18\x01 \x01(\x0b\x32\x1c.croupier.protocol.v1.Signed2\x86\x04\n\x0cRoundControl\x12V\n\x07Prepare\x12$.croupier.protocol.v1.PrepareRequest\x1a%.croupier.protocol.v1.PrepareResponse\x12M\n\x04Sign\x12!.croupier.protocol.v1.SignRequest\x1a\".croupier.protocol.v1.SignResponse\x12M\n\x04Open\x12!.croupier.protocol.v1.OpenRequest\x1a\".croupier.protocol.v1.OpenResponse\x12P\n\x05\x43lose\x12\".croupier.protocol.v1.CloseRequest\x1a#.croupier.protocol.v1.CloseResponse\x12Y\n\x08Withdraw\x12%.croupier.protocol.v1.WithdrawRequest\x1a&.croupier.protocol.v1.WithdrawResponse\x12S\n\x06Status\x12#.croupier.protocol.v1.StatusRequest\x1a$.croupier.protocol.v1.StatusResponse2\xf9\x02\n\x08\x44\x65livery\x12V\n\x07\x44\x65liver\x12$.croupier.protocol.v1.DeliverRequest\x1a%.croupier.protocol.v1.DeliverResponse\x12Y\n\x08HandOver\x12%.croupier.protocol.v1.HandOverRequest\x1a&.croupier.protocol.v1.HandOverResponse\x12P\n\x05Relay\x12\".croupier.protocol.v1.RelayRequest\x1a#.croupier.protocol.v1.RelayResponse\x12h\n\rEndSequential\x12*.croupier.protocol.v1.EndSequentialRequest\x1a+.croupier.protocol.v1.EndSequentialResponse2\xd4\x04\n\x08Shuffler\x12Y\n\x08GetRound\x12%.croupier.protocol.v1.GetRoundRequest\x1a&.croupier.protocol.v1.GetRoundResponse\x12S\n\x06Submit\x12#.croupier.protocol.v1.SubmitRequest\x1a$.croupier.protocol.v1.SubmitResponse\x12\x65\n\x0cGetInclusion\x12).croupier.protocol.v1.GetInclusionRequest\x1a*.croupier.protocol.v1.GetInclusionResponse\x12W\n\x06\x41ttend\x12#.croupier.protocol.v1.AttendRequest\x1a$.croupier.protocol.v1.AttendResponse(\x01\x30\x01\x12n\n\x0fRegisterClients\x12,.croupier.protocol.v1.RegisterClientsRequest\x1a-.croupier.protocol.v1.RegisterClientsResponse\x12h\n\rRevokeClients\x12*.croupier.protocol.v1.RevokeClientsRequest\x1a+.croupier.protocol.v1.RevokeClientsResponse2\xa1\x04\n\nAccountant\x12k\n\x0eGetCertificate\x12+.croupier.protocol.v1.GetCertificateRequest\x1a,.croupier.protocol.v1.GetCertificateResponse\x12_\n\nGetTickets\x12\'.croupier.protocol.v1.GetTicketsRequest\x1a(.croupier.protocol.v1.GetTicketsResponse\x12k\n\x0eGetFakeTickets\x12+.croupier.protocol.v1.GetFakeTicketsRequest\x1a,.croupier.protocol.v1.GetFakeTicketsResponse\x12n\n\x0fRegisterClients\x12,.croupier.protocol.v1.RegisterClientsRequest\x1a-.croupier.protocol.v1.RegisterClientsResponse\x12h\n\rRevokeClients\x12*.croupier.protocol.v1.RevokeClientsRequest\x1a+.croupier.protocol.v1.RevokeClientsResponse2\xba\x01\n\x08\x41nalyzer\x12P\n\x05Grant\x12\".croupier.protocol.v1.GrantRequest\x1a#.croupier.protocol.v1.GrantResponse\x12\\\n\tGetResult\x12&.croupier.protocol.v1.GetResultRequest\x1a\'.croupier.protocol.v1.GetResultResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aprotocol/v1/services.proto\x12\x14\x63roupier.protocol.v1\x1a\x1aprotocol/v1/messages.proto\"6\n\x0ePrepareRequest\x12\x10\n\x08round_id\x18\x01 \x01(\t\x12\x12\n\nhpke_suite\x18\x02 \x01(\t\"C\n\x0fPrepareResponse\x12\x30\n\nround_keys\x18\x01 \x01(\x0b\x32\x1c.croupier.protocol.v1.Signed\"\x1f\n\x0bSignRequest\x12\x10\n\x08manifest\x18\x01 \x01(\x0c\"B\n\x0cSignResponse\x12\x32\n\tsignature\x18\x01 \x01(\x0b\x32\x1f.croupier.protocol.v1.Signature\"=\n\x0bOpenRequest\x12.\n\x08manifest\x18\x01 \x01(\x0b\x32\x1c.croupier.protocol.v1.Signed\"\x0e\n\x0cOpenResponse\"8\n\x0c\x43loseRequest\x12\x10\n\x08round_id\x18\x01 \x01(\t\x12\x16\n\x0e\x65nd_sequential\x18\x02 \x01(\x08\"U\n\rCloseResponse\x12/\n\x05state\x18\x01 \x01(\x0e\x32 .croupier.protocol.v1.RoundState\x12\x13\n\x0bnum_clients\x18\x02 \x01(\x04\"#\n\x0fWithdrawRequest\x12\x10\n\x08round_id\x18\x01 \x01(\t\"C\n\x10WithdrawResponse\x12/\n\x05state\x18\x01 \x01(\x0e\x32 .croupier.protocol.v1.RoundState\"!\n\rStatusRequest\x12\x10\n\x08round_id\x18\x01 \x01(\t\"\x90\x01\n\nNoiseSpent\x12\x0f\n\x07\x65psilon\x18\x01 \x01(\x01\x12\r\n\x05\x64\x65lta\x18\x02 \x01(\x01\x12\x0e\n\x06rounds\x18\x03 \x01(\x04\x12\x19\n\x0cmost_epsilon\x18\x04 \x01(\x01H\x00\x88\x01\x01\x12\x17\n\nmost_delta\x18\x05 \x01(\x01H\x01\x88\x01\x01\x42\x0f\n\r_most_epsilonB\r\n\x0b_most_delta\"\xb5\x03\n\x0eStatusResponse\x12\x0f\n\x07service\x18\x01 \x01(\t\x12\x0b\n\x03pid\x18\x02 \x01(\r\x12\x19\n\x11peak_memory_bytes\x18\x03 \x01(\x04\x12\x31\n\x06rounds\x18\x04 \x03(\x0b\x32!.croupier.protocol.v1.RoundStatus\x12\x11\n\tkeep_days\x18\x05 \x01(\r\x12S\n\x11kept_until_unix_s\x18\x06 \x03(\x0b\x32\x38.croupier.protocol.v1.StatusResponse.KeptUntilUnixSEntry\x12\x13\n\x0bnum_revoked\x18\x07 \x01(\x04\x12\x0f\n\x07version\x18\x08 \x01(\t\x12\x13\n\x0bnow_unix_ms\x18\t \x01(\x04\x12\x17\n\nfree_bytes\x18\n \x01(\x04H\x00\x88\x01\x01\x12\x35\n\x0bnoise_spent\x18\x0b \x01(\x0b\x32 .croupier.protocol.v1.NoiseSpent\x1a\x35\n\x13KeptUntilUnixSEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\x42\r\n\x0b_free_bytes\"#\n\x0fGetRoundRequest\x12\x10\n\x08round_id\x18\x01 \x01(\t\"s\n\x10GetRoundResponse\x12.\n\x08manifest\x18\x01 \x01(\x0b\x32\x1c.croupier.protocol.v1.Signed\x12/\n\x05state\x18\x02 \x01(\x0e\x32 .croupier.protocol.v1.RoundState\"n\n\x13GetInclusionRequest\x12\x10\n\x08round_id\x18\x01 \x01(\t\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12(\n\x04lane\x18\x03 \x01(\x0e\x32\x1a.croupier.protocol.v1.Lane\x12\x0b\n\x03hop\x18\x04 \x01(\r\"5\n\x14GetInclusionResponse\x12\x0e\n\x06hashes\x18\x01 \x01(\x0c\x12\r\n\x05total\x18\x02 \x01(\x04\")\n\x15GetCertificateRequest\x12\x10\n\x08round_id\x18\x01 \x01(\t\"K\n\x16GetCertificateResponse\x12\x31\n\x0b\x63\x65rtificate\x18\x01 \x01(\x0b\x32\x1c.croupier.protocol.v1.Signed\"$\n\x10GetResultRequest\x12\x10\n\x08round_id\x18\x01 \x01(\t\"F\n\x11GetResultResponse\x12\x31\n\x0bpublication\x18\x01 \x01(\x0b\x32\x1c.croupier.protocol.v1.Signed2\x86\x04\n\x0cRoundControl\x12V\n\x07Prepare\x12$.croupier.protocol.v1.PrepareRequest\x1a%.croupier.protocol.v1.PrepareResponse\x12M\n\x04Sign\x12!.croupier.protocol.v1.SignRequest\x1a\".croupier.protocol.v1.SignResponse\x12M\n\x04Open\x12!.croupier.protocol.v1.OpenRequest\x1a\".croupier.protocol.v1.OpenResponse\x12P\n\x05\x43lose\x12\".croupier.protocol.v1.CloseRequest\x1a#.croupier.protocol.v1.CloseResponse\x12Y\n\x08Withdraw\x12%.croupier.protocol.v1.WithdrawRequest\x1a&.croupier.protocol.v1.WithdrawResponse\x12S\n\x06Status\x12#.croupier.protocol.v1.StatusRequest\x1a$.croupier.protocol.v1.StatusResponse2\xf9\x02\n\x08\x44\x65livery\x12V\n\x07\x44\x65liver\x12$.croupier.protocol.v1.DeliverRequest\x1a%.croupier.protocol.v1.DeliverResponse\x12Y\n\x08HandOver\x12%.croupier.protocol.v1.HandOverRequest\x1a&.croupier.protocol.v1.HandOverResponse\x12P\n\x05Relay\x12\".croupier.protocol.v1.RelayRequest\x1a#.croupier.protocol.v1.RelayResponse\x12h\n\rEndSequential\x12*.croupier.protocol.v1.EndSequentialRequest\x1a+.croupier.protocol.v1.EndSequentialResponse2\xd4\x04\n\x08Shuffler\x12Y\n\x08GetRound\x12%.croupier.protocol.v1.GetRoundRequest\x1a&.croupier.protocol.v1.GetRoundResponse\x12S\n\x06Submit\x12#.croupier.protocol.v1.SubmitRequest\x1a$.croupier.protocol.v1.SubmitResponse\x12\x65\n\x0cGetInclusion\x12).croupier.protocol.v1.GetInclusionRequest\x1a*.croupier.protocol.v1.GetInclusionResponse\x12W\n\x06\x41ttend\x12#.croupier.protocol.v1.AttendRequest\x1a$.croupier.protocol.v1.AttendResponse(\x01\x30\x01\x12n\n\x0fRegisterClients\x12,.croupier.protocol.v1.RegisterClientsRequest\x1a-.croupier.protocol.v1.RegisterClientsResponse\x12h\n\rRevokeClients\x12*.croupier.protocol.v1.RevokeClientsRequest\x1a+.croupier.protocol.v1.RevokeClientsResponse2\xa1\x04\n\nAccountant\x12k\n\x0eGetCertificate\x12+.croupier.protocol.v1.GetCertificateRequest\x1a,.croupier.protocol.v1.GetCertificateResponse\x12_\n\nGetTickets\x12\'.croupier.protocol.v1.GetTicketsRequest\x1a(.croupier.protocol.v1.GetTicketsResponse\x12k\n\x0eGetFakeTickets\x12+.croupier.protocol.v1.GetFakeTicketsRequest\x1a,.croupier.protocol.v1.GetFakeTicketsResponse\x12n\n\x0fRegisterClients\x12,.croupier.protocol.v1.RegisterClientsRequest\x1a-.croupier.protocol.v1.RegisterClientsResponse\x12h\n\rRevokeClients\x12*.croupier.protocol.v1.RevokeClientsRequest\x1a+.croupier.protocol.v1.RevokeClientsResponse2\xba\x01\n\x08\x41nalyzer\x12P\n\x05Grant\x12\".croupier.protocol.v1.GrantRequest\x1a#.croupier.protocol.v1.GrantResponse\x12\\\n\tGetResult\x12&.croupier.protocol.v1.GetResultRequest\x1a\'.croupier.protocol.v1.GetResultResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -56,34 +56,36 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_WITHDRAWRESPONSE']._serialized_end=634
   _globals['_STATUSREQUEST']._serialized_start=636
   _globals['_STATUSREQUEST']._serialized_end=669
-  _globals['_STATUSRESPONSE']._serialized_start=672
-  _globals['_STATUSRESPONSE']._serialized_end=1054
-  _globals['_STATUSRESPONSE_KEPTUNTILUNIXSENTRY']._serialized_start=986
-  _globals['_STATUSRESPONSE_KEPTUNTILUNIXSENTRY']._serialized_end=1039
-  _globals['_GETROUNDREQUEST']._serialized_start=1056
-  _globals['_GETROUNDREQUEST']._serialized_end=1091
-  _globals['_GETROUNDRESPONSE']._serialized_start=1093
-  _globals['_GETROUNDRESPONSE']._serialized_end=1208
-  _globals['_GETINCLUSIONREQUEST']._serialized_start=1210
-  _globals['_GETINCLUSIONREQUEST']._serialized_end=1320
-  _globals['_GETINCLUSIONRESPONSE']._serialized_start=1322
-  _globals['_GETINCLUSIONRESPONSE']._serialized_end=1375
-  _globals['_GETCERTIFICATEREQUEST']._serialized_start=1377
-  _globals['_GETCERTIFICATEREQUEST']._serialized_end=1418
-  _globals['_GETCERTIFICATERESPONSE']._serialized_start=1420
-  _globals['_GETCERTIFICATERESPONSE']._serialized_end=1495
-  _globals['_GETRESULTREQUEST']._serialized_start=1497
-  _globals['_GETRESULTREQUEST']._serialized_end=1533
-  _globals['_GETRESULTRESPONSE']._serialized_start=1535
-  _globals['_GETRESULTRESPONSE']._serialized_end=1605
-  _globals['_ROUNDCONTROL']._serialized_start=1608
-  _globals['_ROUNDCONTROL']._serialized_end=2126
-  _globals['_DELIVERY']._serialized_start=2129
-  _globals['_DELIVERY']._serialized_end=2506
-  _globals['_SHUFFLER']._serialized_start=2509
-  _globals['_SHUFFLER']._serialized_end=3105
-  _globals['_ACCOUNTANT']._serialized_start=3108
-  _globals['_ACCOUNTANT']._serialized_end=3653
-  _globals['_ANALYZER']._serialized_start=3656
-  _globals['_ANALYZER']._serialized_end=3842
+  _globals['_NOISESPENT']._serialized_start=672
+  _globals['_NOISESPENT']._serialized_end=816
+  _globals['_STATUSRESPONSE']._serialized_start=819
+  _globals['_STATUSRESPONSE']._serialized_end=1256
+  _globals['_STATUSRESPONSE_KEPTUNTILUNIXSENTRY']._serialized_start=1188
+  _globals['_STATUSRESPONSE_KEPTUNTILUNIXSENTRY']._serialized_end=1241
+  _globals['_GETROUNDREQUEST']._serialized_start=1258
+  _globals['_GETROUNDREQUEST']._serialized_end=1293
+  _globals['_GETROUNDRESPONSE']._serialized_start=1295
+  _globals['_GETROUNDRESPONSE']._serialized_end=1410
+  _globals['_GETINCLUSIONREQUEST']._serialized_start=1412
+  _globals['_GETINCLUSIONREQUEST']._serialized_end=1522
+  _globals['_GETINCLUSIONRESPONSE']._serialized_start=1524
+  _globals['_GETINCLUSIONRESPONSE']._serialized_end=1577
+  _globals['_GETCERTIFICATEREQUEST']._serialized_start=1579
+  _globals['_GETCERTIFICATEREQUEST']._serialized_end=1620
+  _globals['_GETCERTIFICATERESPONSE']._serialized_start=1622
+  _globals['_GETCERTIFICATERESPONSE']._serialized_end=1697
+  _globals['_GETRESULTREQUEST']._serialized_start=1699
+  _globals['_GETRESULTREQUEST']._serialized_end=1735
+  _globals['_GETRESULTRESPONSE']._serialized_start=1737
+  _globals['_GETRESULTRESPONSE']._serialized_end=1807
+  _globals['_ROUNDCONTROL']._serialized_start=1810
+  _globals['_ROUNDCONTROL']._serialized_end=2328
+  _globals['_DELIVERY']._serialized_start=2331
+  _globals['_DELIVERY']._serialized_end=2708
+  _globals['_SHUFFLER']._serialized_start=2711
+  _globals['_SHUFFLER']._serialized_end=3307
+  _globals['_ACCOUNTANT']._serialized_start=3310
+  _globals['_ACCOUNTANT']._serialized_end=3855
+  _globals['_ANALYZER']._serialized_start=3858
+  _globals['_ANALYZER']._serialized_end=4044
 # @@protoc_insertion_point(module_scope)
