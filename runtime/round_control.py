@@ -242,10 +242,12 @@ class RoundControl:
     async def status(self, request: rpc.StatusRequest, context: Context) -> rpc.StatusResponse:
         """Returns the state, the costs and the problem of one round, or of the 20 newest.
 
+        The other services may ask, too: the person on call at an organisation has its service's key alone.
+
         Raises:
-            Refusal: NOT_YOUR_CALL (only the operator may), UNKNOWN_ROUND.
+            Refusal: NOT_YOUR_CALL (only the operator and services may), UNKNOWN_ROUND.
         """
-        self._peers.require_caller(context, [OPERATOR])
+        self._peers.require_caller(context, [OPERATOR, *self._peers.deployment.chain])
 
         def problems(row: RoundRow, shredding: set[str]) -> tuple[str, str]:
             waiting = self._engine.why_waiting(row.round_id)

@@ -38,6 +38,7 @@ __all__ = [
     "load_settings",
     "not_pinned",
     "seal_key",
+    "storage_key_of",
 ]
 
 SETTINGS_FILE = "service.toml"
@@ -168,6 +169,18 @@ def _storage_key(directory: Path, source: str, environment: Mapping[str, str]) -
     return key
 
 
+def storage_key_of(directory: Path, environment: Mapping[str, str] = os.environ) -> bytes:
+    """Returns the storage key of a service.
+
+    Raises:
+        ValueError: it is missing, or is not a key.
+    """
+    try:
+        return _storage_key(directory, load_settings(directory).storage_key, environment)
+    except FileNotFoundError as error:
+        raise ValueError(f"{error.filename} is missing; without it the keys in {directory} do not open") from error
+
+
 def load_secrets(directory: Path, environment: Mapping[str, str] = os.environ) -> Secrets:
     """Reads and decrypts the secrets of one service from its directory.
 
@@ -206,10 +219,7 @@ def identity_keys(directory: Path, storage_key: bytes = b"") -> list[bytes]:
     Raises:
         ValueError: a key does not open with the storage key, or that is missing.
     """
-    try:
-        opening = storage_key or _storage_key(directory, load_settings(directory).storage_key, os.environ)
-    except FileNotFoundError as error:
-        raise ValueError(f"{error.filename} is missing; without it the keys in {directory} do not open") from error
+    opening = storage_key or storage_key_of(directory)
     files = (directory / f"{prefix}identity.key" for prefix in ("", PENDING))
     keys = [_open_key(file, opening) for file in files if file.exists()]
     return [key.private_bytes_raw() for key in keys if isinstance(key, Ed25519PrivateKey)]

@@ -149,7 +149,7 @@ class RunningService:
             self.service = _role(setup)
             metrics.ask(lambda: self.service.num_waiting_submissions, lambda: self.service.engine.num_waiting_rounds)
             self._readiness = Readiness(self._store, metrics, probe_every_s)
-            self._tls = ServerTls(entry, deployment, secrets)
+            self._tls = ServerTls(deployment, secrets)
             self._server = transport.make_server(settings.max_concurrent_calls, metrics, self._tls)
             stubs.add_RoundControlServicer_to_server(self.service, self._server)
             stubs.add_DeliveryServicer_to_server(self.service, self._server)
