@@ -121,8 +121,8 @@ def remarks(result: DemoView) -> list[str]:
     """Returns what has to be said about the answers of a demonstration, each remark once."""
     about: dict[str, list[str]] = {}
     for question in result["questions"]:
-        noisy = precision_line(question)
-        for line in (*([noisy] if noisy else []), *notes_of(question), *question["data_notes"]):
+        limits = filter(None, (precision_line(question), hop_line(question)))
+        for line in (*limits, *notes_of(question), *question["data_notes"]):
             about.setdefault(line, []).append(question["name"])
     every = len(result["questions"]) if len(result["questions"]) > _FEW_ROUNDS else 0
     return [f"{'every round' if len(names) == every else '; '.join(names)}: {line}" for line, names in about.items()]

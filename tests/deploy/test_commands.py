@@ -44,7 +44,7 @@ def test_the_names_of_commands_are_an_interface() -> None:
         "doctor",
         "ledger",
     }
-    operator |= {"canary", "round", "survey"}
+    operator |= {"canary", "round", "survey", "org", "deployment"}
     accountant = {"certify", "explain", "curve", "audit", "plan"}
     assert set(command().commands) == operator | accountant | {
         "cluster",
