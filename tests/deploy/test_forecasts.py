@@ -70,7 +70,7 @@ def test_a_round_that_cannot_be_granted_is_refused_before_it_opens() -> None:
     # With enough people it can be granted, and the operator may wait for them.
     assert fit(hopeless, at_risk=True, expected=5000).settings.budget_grid == (2.0, 4.0)
     said = refused(*FEW, "--grid", "2,4", "--epsilon-max", "0.5")
-    assert "certified epsilon is 1.99999; it must be at most 0.5" in said
+    assert "certified epsilon is 2; it must be at most 0.5" in said
     assert "the largest budget that can be offered is 0.51" in said
     assert "expected is -1; it must be in 0.." in refused(*FEW, "--expected", "-1")
 
