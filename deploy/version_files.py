@@ -61,8 +61,11 @@ def install(directory: Path, deployment: Deployment) -> None:
     """
     if missing := deployment.not_signed_by():
         raise ValueError(f"version {deployment.version} is not signed by {', '.join(missing)}")
+    before = newest(directory)
+    if before == deployment:
+        return  # readers wait until a file has stopped changing
     (directory / VERSIONS).mkdir(exist_ok=True)
-    for version in filter(None, (newest(directory), deployment)):
+    for version in filter(None, (before, deployment)):
         write_deployment(directory / VERSIONS, version, f"{version.version}.toml")
     write_deployment(directory, deployment)
 

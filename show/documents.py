@@ -21,7 +21,9 @@ from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.show.question import question_json
 from croupier.show.views import (
     BudgetView,
+    HopNoiseView,
     LimitView,
+    NoiseSpentView,
     PlannedBudgetView,
     PlanView,
     RoundView,
@@ -55,7 +57,17 @@ _MOST_BUDGETS = 1000
 
 def status_json(answer: rpc.StatusResponse) -> ServiceView:
     """Returns one service's state."""
-    return {
+    noise: NoiseSpentView | None = None
+    if answer.HasField("noise_spent"):
+        spent = answer.noise_spent
+        noise = {
+            "epsilon": spent.epsilon,
+            "delta": spent.delta,
+            "rounds": spent.rounds,
+            "most_epsilon": spent.most_epsilon if spent.HasField("most_epsilon") else None,
+            "most_delta": spent.most_delta if spent.HasField("most_delta") else None,
+        }
+    found: ServiceView = {
         "service": answer.service,
         "version": answer.version,
         "pid": answer.pid,
@@ -75,6 +87,9 @@ def status_json(answer: rpc.StatusResponse) -> ServiceView:
             for one in answer.rounds
         ],
     }
+    if noise is not None:
+        found["noise_spent"] = noise
+    return found
 
 
 def services_json(
@@ -152,6 +167,7 @@ def terms_json(terms: RoundTerms) -> TermsView:
         "short_batch": "hold" if manifest.short_batch_policy == pb.SHORT_BATCH_POLICY_HOLD else "dispose",
         "min_tier_size": manifest.min_tier_size,
         "small_tiers": "merge" if manifest.merge_small_tiers else "refuse",
+        "hop_noise": _hop_noise_json(terms),
         "close_deadline_unix_s": manifest.close_deadline_unix_s or None,
         "privacy_limit": None if limit is None else _limit_json(limit),
         "sealed_to_collector": bool(manifest.collector_public_key),
@@ -160,6 +176,14 @@ def terms_json(terms: RoundTerms) -> TermsView:
         "analyzer": manifest.analyzer.service,
         "hpke_suite": terms.suite,
     }
+
+
+def _hop_noise_json(terms: RoundTerms) -> HopNoiseView | None:
+    noise, law = terms.hop_noise, terms.fake_law
+    if noise is None or law is None:
+        return None
+    right = right_at_most(noise.epsilon, noise.delta)
+    return {"epsilon": noise.epsilon, "delta": noise.delta, "right_at_most": right, "fakes": law.mean_total}
 
 
 def _limit_json(limit: PrivacyLimit) -> LimitView:

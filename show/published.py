@@ -67,6 +67,7 @@ def publication_json(publication: pb.Publication, certificate: pb.Certificate) -
         "num_reports": publication.num_reports,
         "clamping": _clamping_json(publication.clamping) if publication.HasField("clamping") else None,
         "merging_bias": publication.merging_bias if certificate.merged_below and not sealed else None,
+        "hop_influence": publication.hop_influence if certificate.fake_tickets and not hidden else None,
         "drops": {drop.reason: drop.count for drop in publication.drops},
         "notes": written_json(notes),
         "certificate": stated,

@@ -27,7 +27,7 @@ from croupier.protocol.shown import sanitize_for_display
 from croupier.protocol.statements import plain
 from croupier.protocol.texts import device_does
 from croupier.show.csv_file import result_csv
-from croupier.show.estimates import result_remarks
+from croupier.show.estimates import precision_line, result_remarks
 from croupier.show.statistics import Number, Statistic, differences, halving_lines, statistic
 from croupier.show.views import ResultView
 
@@ -135,6 +135,12 @@ def report_of(
     """
     if not rounds:
         raise ValueError("the report has no round; name at least one")
+    ids = [one.result["round_id"] for one in rounds]
+    if len(set(ids)) < len(ids):
+        twice = next(one for one in ids if ids.count(one) > 1)
+        raise ValueError(
+            f"round {twice!r} is named twice; each is reported once, and groups must hold different people"
+        )
     clean = [
         ReportRound(sanitize_for_display(one.result), sanitize_for_display(one.group), one.signed) for one in rounds
     ]
@@ -145,6 +151,10 @@ def report_of(
         key = (found.name, found.question, found.about, *(n.label for n in found.numbers)) if one.group else place
         questions.setdefault(key, []).append((one, found))
     certified = [(one, found, _certificate(one.result)) for one, found in read if one.result["certificate"]["granted"]]
+    views = [_question(group) for group in questions.values()]
+    common = [line for line in views[0]["remarks"] if len(views) > 1 and all(line in one["remarks"] for one in views)]
+    for view in views:
+        view["remarks"] = [line for line in view["remarks"] if line not in common]
     style = (_TEMPLATES / "report.css").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     return _template().render(
@@ -154,7 +164,8 @@ def report_of(
         style=style,
         style_digest=digest,
         level=next((f"{100 * found.level:g} %" for _, found in read if found.level), "95 %"),
-        questions=[_question(group) for group in questions.values()],
+        questions=views,
+        remarks=common,
         devices=list(dict.fromkeys(_device(one.result) for one, _, _ in certified)),
         costs=[_cost(one, found, certificate) for one, found, certificate in certified],
         together=_together([(one.group, certificate) for one, _, certificate in certified], fixed_terms),
@@ -201,7 +212,8 @@ def _question(group: list[tuple[ReportRound, Statistic]]) -> _QuestionView:
             remarks.append(f"{name}the result is sealed to its collector, whose key opens it.")
             continue
         for line in result_remarks(result):
-            (verdicts if result["precision"] != "usable" and not verdicts else remarks).append(f"{name}{line}")
+            is_verdict = line == precision_line(result)
+            (verdicts if is_verdict else remarks).append(f"{name}{_as_sentence(line)}")
         for line in halving_lines(result):
             halved.setdefault(line, []).append(name.removesuffix(": "))
     compared = differences([(one.group, found) for one, found in group]) if several else []
@@ -221,6 +233,10 @@ def _question(group: list[tuple[ReportRound, Statistic]]) -> _QuestionView:
         "halving": [f"{', '.join(names)}: {line}" if several else line for line, names in halved.items()],
         "refusals": refusals,
     }
+
+
+def _as_sentence(remark: str) -> str:
+    return f"{remark[:1].upper()}{remark[1:].rstrip('.')}."
 
 
 def _ends(found: Sequence[Statistic]) -> tuple[float, float]:
@@ -244,7 +260,7 @@ def _row(of: Statistic, number: Number, label: str, ends: tuple[float, float], n
     return {
         "label": label or "mean",
         "estimate": of.estimate(number),
-        "sentence": f"{name}{of.sentence(number)}",
+        "sentence": f"{name}{of.sentence(number)}".replace(" %", "\N{NO-BREAK SPACE}%"),
         "at": place(number.estimate),
         "participants": both(number.participants),
         "population": None if number.population is None else both(number.population),
@@ -284,7 +300,7 @@ def _together(certified: Sequence[tuple[str, Certificate]], fixed_terms: bool) -
     """Returns what all rounds cost a person who is in one group and answered everything; None for one round each."""
     groups = sorted({group for group, _ in certified if group}) or [""]
     found: list[Guarantee] = []
-    counts: list[int] = []
+    of_groups: list[list[Certificate]] = []
     for name in groups:
         mine = [certificate for group, certificate in certified if group in ("", name)]
         if len(mine) < 2:
@@ -294,19 +310,29 @@ def _together(certified: Sequence[tuple[str, Certificate]], fixed_terms: bool) -
             deltas = [one.delta for one in mine for _ in range(1 if fixed_terms else int(1 / BASIC_SHARE))]
             found.append(compose(mine, delta=sum_above(deltas), fixed_terms=fixed_terms))
         except ValueError:  # more is lost with certainty than this delta allows
-            return {"rounds": len(mine), "epsilon": "", "assumptions": []}
-        counts.append(len(mine))
+            return {"rounds": len(mine), "epsilon": ""}
+        of_groups.append(mine)
     if not found:
         return None
     worst = max(found, key=lambda one: one.epsilon)
+    alone, lost = max((_alone(mine) for mine in of_groups), key=lambda one: one[0])
     return {
-        "rounds": max(counts),
+        "rounds": max(map(len, of_groups)),
         "epsilon": round_up(worst.epsilon, 4),
         "delta": round_up(worst.delta, 3),
         "grade": str(worst.grade),
         "right": percent(right_at_most(worst.epsilon, worst.delta)),
+        "alone_epsilon": round_up(alone, 4),
+        "alone_delta": round_up(lost, 3) if lost else "",
+        "alone_right": percent(right_at_most(alone, lost)),
         "assumptions": [plain(line) for line in worst.assumptions[-1:]],
     }
+
+
+def _alone(certificates: Sequence[Certificate]) -> tuple[float, float]:
+    """Returns the sums of the local budgets: what a person's own noise promises over all rounds, whatever others do."""
+    alone = [one.everyone_else_colludes for one in certificates]
+    return sum_above([one.epsilon for one in alone]), sum_above([one.delta for one in alone])
 
 
 def _round(one: ReportRound) -> dict[str, Any]:

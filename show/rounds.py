@@ -281,6 +281,16 @@ def _conditions(terms: TermsView, now: float) -> list[str]:
     if smallest_tier := _smallest_tier(terms):
         then = "counted with the next larger one" if terms["small_tiers"] == "merge" else "enough to refuse the round"
         points.append(f"A budget that fewer than {smallest_tier:,} people use is {then}.")
+    if (noise := terms["hop_noise"]) is not None:
+        others = (
+            f"one of {len(terms['shufflers']):,} shufflers is" if len(terms["shufflers"]) > 1 else "the shuffler is"
+        )
+        points.append(
+            f"Every shuffler adds about {noise['fakes']:,} made-up reports. If {others} honest, nobody can tell your "
+            f"answer with more than {percent(noise['right_at_most'])} certainty (ε = {round_up(noise['epsilon'])} at "
+            f"δ = {round_up(noise['delta'])}), whatever all other servers and people do. If none is, your own noise is "
+            "left."
+        )
     limit = terms["privacy_limit"]
     if limit is None:
         points.append("There is no limit to what all rounds of this deployment together may cost a person.")

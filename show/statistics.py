@@ -101,7 +101,7 @@ class Statistic:
 
     def _digits(self, value: float, length: float, direction: str) -> str:
         factor = 100 if self.is_share else 1
-        step = factor * length / 4
+        step = factor * length / 10
         digits = min(_MOST_DIGITS, max(0, math.ceil(-math.log10(step)))) if step > 0 else _MOST_DIGITS
         exact = (Decimal(repr(float(value))) * factor).quantize(Decimal(1).scaleb(-digits), rounding=direction)
         return f"{exact + 0:,}".replace("-", "−")
@@ -300,6 +300,8 @@ def halving_lines(result: Mapping[str, Any]) -> list[str]:
     """Returns what would halve the error of a result, by its certificate's budgets; nothing where it is unknown."""
     document = result["certificate"]
     if not document.get("granted", True) or result["estimate"] is None:
+        return []
+    if result.get("hop_influence") is not None:  # larger local budgets leave the noise of the hops as it is
         return []
     try:
         certificate = Certificate.from_json(document)

@@ -102,6 +102,15 @@ class WordingView(TypedDict):
     high: str
 
 
+class HopNoiseView(TypedDict):
+    """What the fake reports of one honest hop guarantee to anyone, and how many fakes a hop adds on average."""
+
+    epsilon: float
+    delta: float
+    right_at_most: float
+    fakes: int
+
+
 class QuestionView(TypedDict):
     """A question: its name, how it is put to people, and the randomizer with its parameters."""
 
@@ -125,6 +134,7 @@ class TermsView(QuestionView):
     short_batch: str
     min_tier_size: int
     small_tiers: str
+    hop_noise: HopNoiseView | None
     close_deadline_unix_s: int | None
     privacy_limit: LimitView | None
     sealed_to_collector: bool
@@ -166,6 +176,16 @@ class KeysView(TypedDict):
     retired: int
 
 
+class NoiseSpentView(TypedDict):
+    """What a hop's own ledger comes to, and its limit."""
+
+    epsilon: float
+    delta: float
+    rounds: int
+    most_epsilon: float | None
+    most_delta: float | None
+
+
 class ServiceView(TypedDict):
     """A service; one that is out of reach has a problem, no rounds, and nothing else."""
 
@@ -178,6 +198,7 @@ class ServiceView(TypedDict):
     peak_memory_bytes: NotRequired[int]
     keep_days: NotRequired[int]
     revoked: NotRequired[int]
+    noise_spent: NotRequired[NoiseSpentView]
     keys: NotRequired[KeysView]
 
 
@@ -396,6 +417,7 @@ class ResultView(TypedDict):
     num_reports: int
     clamping: ClampingView | None
     merging_bias: float | None
+    hop_influence: float | None
     drops: dict[str, int]
     notes: list[StatementView]
     certificate: RoundCertificateView

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from croupier.protocol.batches import unpack
 from croupier.protocol.envelope import HOP_ANALYZER
-from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.errors import Code, Refusal, TicketError
 from croupier.protocol.manifest import RoundTerms, parse_terms
 from croupier.protocol.names import RoundId
 from croupier.protocol.onion import onion_of, report_message
@@ -57,8 +57,8 @@ class FakeReports:
         but blinded messages.
 
         Raises:
-            Refusal: the accountant gives no tickets, or the round has ended here.
-            TicketError: its answer does not verify under the key of the manifest.
+            Refusal: the accountant gives no tickets, or its answer does not verify under the key of the manifest; or
+                the round has ended here.
         """
         if terms.fake_law is None:
             return []
@@ -103,9 +103,12 @@ class FakeReports:
                     round_id=terms.round_id, blinded=b"".join(request.blinded for request in requests)
                 ),
             )
-            tickets += await asyncio.to_thread(
-                collect_tickets, requests, answer.evaluations, accountant.report_ticket_key
-            )
+            try:
+                tickets += await asyncio.to_thread(
+                    collect_tickets, requests, answer.evaluations, accountant.report_ticket_key
+                )
+            except TicketError as error:  # a key of its own would tell fakes from clients' reports
+                raise Refusal(Code.BAD_SIGNATURE, str(error)) from error
         return tickets
 
 

@@ -24,7 +24,7 @@ from croupier.accountant.results import Grade, Guarantee
 from croupier.accountant.service.ledger import Entry, Limit
 from croupier.accountant.service.small_tiers import merge_small_tiers
 from croupier.accountant.service.tickets import BudgetsFound, ReportsFound
-from croupier.protocol.batches import drop_counts
+from croupier.protocol.batches import drop_counts, num_fakes
 from croupier.protocol.codes import Assumption, RefusalReason
 from croupier.protocol.deployment import PrivacyLimit
 from croupier.protocol.errors import Code, Refusal
@@ -72,17 +72,18 @@ def certify_round(
 ) -> tuple[pb.Certificate, list[Entry]]:
     """Returns the certificate of a released batch, and what it costs each tier.
 
-    Of the reports that have a ticket all but as many as hops were given tickets for their fakes are from clients.
+    Of the reports that have a ticket all but as many as hops were given tickets for their fakes are from clients; a hop
+    that crashed was given more of them than it used.
     Why these counts cover whatever hops drop, replace, add or repeat: docs/accounting.md, 7.
     """
-    manifest, num_reports = terms.manifest, max(0, reports.number - sum(fake_tickets))
+    manifest, num_reports = terms.manifest, max(0, reports.number - num_fakes(chain))
     last = chain[pb.LANE_REPORT][-1]
     num_budgets = budgets.counts.total() + budgets.off_grid
     if reports.num_items != last.num_out:
         raise Refusal(Code.BAD_BATCH, f"the analyzer has handed in {reports.num_items:,} of {last.num_out:,} reports")
-    if max(num_reports, num_budgets) > num_tickets:
+    released = max(0, reports.number - sum(fake_tickets))  # of clients, for certain
+    if max(released, num_budgets) > num_tickets:
         raise Refusal(Code.BAD_BATCH, "more messages have a ticket than tickets were given")
-    released = num_reports
     if terms.question.sequential is not None:  # only as many need to answer
         released = min(num_reports, manifest.min_batch_size)
     message = pb.Certificate(

@@ -26,6 +26,7 @@ __all__ = [
     "BatchOptions",
     "CertificateOptions",
     "EncryptionOptions",
+    "HopNoiseOptions",
     "QuestionOptions",
     "WordingOptions",
     "settings_of",
@@ -207,12 +208,29 @@ class EncryptionOptions:
         return key.public
 
 
+@dataclass(frozen=True)
+class HopNoiseOptions:
+    """The fake reports that every hop adds."""
+
+    hop_noise: Annotated[
+        float | None,
+        typer.Option(
+            help="Every hop adds fake reports: the epsilon that one honest hop then guarantees, 0.001 to 20 "
+            "(rr, onebit and krr, local epsilons up to 8); none: no fakes."
+        ),
+    ] = None
+    hop_noise_delta: Annotated[
+        float | None, typer.Option(help="The delta of the fakes, at most --delta; default: --delta.")
+    ] = None
+
+
 def settings_of(
     name: str,
     wording: WordingOptions,
     question: QuestionOptions,
     certificate: CertificateOptions,
     batch: BatchOptions,
+    noise: HopNoiseOptions,
     encryption: EncryptionOptions,
     close_after_s: float,
 ) -> RoundSettings:
@@ -250,6 +268,8 @@ def settings_of(
         hpke_suite=_one_of("suite", encryption.suite, SUITES),
         collector_public_key=encryption.collector_key(),
         close_deadline_unix_s=math.ceil(time.time() + close_after_s) if close_after_s else 0,
+        hop_noise=noise.hop_noise,
+        hop_noise_delta=noise.hop_noise_delta,
     )
 
 

@@ -28,6 +28,7 @@ from croupier.deploy.cli.round_options import (
     BatchOptions,
     CertificateOptions,
     EncryptionOptions,
+    HopNoiseOptions,
     QuestionOptions,
     WordingOptions,
     settings_of,
@@ -66,6 +67,7 @@ def round_open(
     question: QuestionOptions,
     certificate: CertificateOptions,
     batch: BatchOptions,
+    noise: HopNoiseOptions,
     forecasting: ForecastOptions,
     encryption: EncryptionOptions,
     close_after_s: Annotated[
@@ -80,7 +82,7 @@ def round_open(
         from croupier.deploy.operator.rounds import Operator
         from croupier.show.forecasts import forecast_table
 
-        settings = settings_of(name, wording, question, certificate, batch, encryption, close_after_s)
+        settings = settings_of(name, wording, question, certificate, batch, noise, encryption, close_after_s)
 
         async def open_it() -> tuple[str, Fitted, list[ForecastView]]:
             async with Operator(directory) as operator:
@@ -100,6 +102,7 @@ def round_forecast(
     question: QuestionOptions,
     certificate: CertificateOptions,
     batch: BatchOptions,
+    noise: HopNoiseOptions,
     forecasting: ForecastOptions,
     as_json: Json = False,
 ) -> None:
@@ -113,7 +116,9 @@ def round_forecast(
         from croupier.deploy.operator.rounds import Operator, is_operators
         from croupier.show.forecasts import forecast_table
 
-        settings = settings_of("forecast", WordingOptions(), question, certificate, batch, EncryptionOptions(), 0.0)
+        settings = settings_of(
+            "forecast", WordingOptions(), question, certificate, batch, noise, EncryptionOptions(), 0.0
+        )
         deployment = deployment_in(directory)
         fitted = forecasting.fitted(settings, deployment)
 
@@ -138,7 +143,7 @@ def round_list(directory: Directory = HERE, as_json: Json = False) -> None:
         from croupier.show.rounds import rounds_text
 
         async def ask() -> OverviewView:
-            async with Operator(directory) as operator:
+            async with Operator(directory, only_reads=True) as operator:
                 return await overview(operator, {})
 
         seen = asyncio.run(ask())

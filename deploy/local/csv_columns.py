@@ -14,8 +14,12 @@ from contextlib import contextmanager
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from croupier.deploy.local.columns import Columns, Rows
+
+if TYPE_CHECKING:
+    from _csv import Reader
 
 __all__ = ["CsvFile"]
 
@@ -91,7 +95,7 @@ class CsvFile(Columns):
         return best
 
     @contextmanager
-    def _records(self, separator: str) -> Iterator[csv._reader]:
+    def _records(self, separator: str) -> Iterator[Reader]:
         try:
             with self.path.open(newline="", encoding=self._encoding) as file:
                 yield csv.reader(file, delimiter=separator)

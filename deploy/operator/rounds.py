@@ -88,9 +88,8 @@ class RoundSettings:
         hpke_suite: of all envelopes.
         collector_public_key: of that suite: the result is published sealed to it; empty: the result is public.
         survey: the survey that the round is a question of; see `deploy.operator.surveys`.
-        hop_noise: the epsilon that the fake reports of one honest hop guarantee, at `hop_noise_delta`; None: hops add
-            no reports.
-        hop_noise_delta: 0 for `delta`.
+        hop_noise: the epsilon that the fake reports of one honest hop guarantee; None: hops add no reports.
+        hop_noise_delta: its delta; None: `delta`.
     """
 
     question: Question
@@ -109,7 +108,7 @@ class RoundSettings:
     collector_public_key: bytes = b""
     survey: Survey | None = None
     hop_noise: float | None = None
-    hop_noise_delta: float = 0.0
+    hop_noise_delta: float | None = None
 
 
 def is_operators(directory: Path) -> bool:
@@ -120,8 +119,14 @@ def is_operators(directory: Path) -> bool:
 class Operator:
     """Calls all services with the operator's certificate. Use as an async context manager."""
 
-    def __init__(self, directory: Path, transport: Transport = TLS) -> None:
+    def __init__(self, directory: Path, transport: Transport = TLS, *, only_reads: bool = False) -> None:
         """Reads the deployment and the operator's secrets from the deployment's directory.
+
+        Args:
+            directory: of the deployment.
+            transport: how services are reached.
+            only_reads: whether the keys of a service that are here will do: with them one sees the state of all
+                services, and changes nothing.
 
         Raises:
             ValueError: one of them is missing or cannot be used.
@@ -130,7 +135,12 @@ class Operator:
         self._transport = transport
         own = directory / OPERATOR
         if not is_operators(directory):
-            raise ValueError(f"{own} has no keys; this needs the operator's, and can only be done where they are")
+            services = (directory / name for name in self.deployment.chain)
+            here = next((home for home in services if only_reads and (home / "identity.key").exists()), None)
+            if here is None:
+                needed = "the operator's or those of a service" if only_reads else "the operator's"
+                raise ValueError(f"{own} has no keys; this needs {needed}, and can only be done where they are")
+            own = here
         self._secrets = load_secrets(own)
 
     async def __aenter__(self) -> Operator:
@@ -427,11 +437,18 @@ def _manifest(
         collector_public_key=settings.collector_public_key,
         privacy_limit=None if limit is None else pb.PrivacyLimit(**limit.model_dump()),
         survey=None if settings.survey is None else settings.survey.message(),
-        hop_noise=None
-        if settings.hop_noise is None
-        else pb.HopNoise(epsilon=settings.hop_noise, delta=settings.hop_noise_delta or settings.delta),
+        hop_noise=_hop_noise(settings),
     )
     return canonical(manifest)
+
+
+def _hop_noise(settings: RoundSettings) -> pb.HopNoise | None:
+    if settings.hop_noise is None:
+        if settings.hop_noise_delta is not None:
+            raise ValueError(f"hop_noise_delta is {settings.hop_noise_delta:g} without hop_noise; give both")
+        return None
+    delta = settings.delta if settings.hop_noise_delta is None else settings.hop_noise_delta
+    return pb.HopNoise(epsilon=settings.hop_noise, delta=delta)
 
 
 def open_published(publication: pb.Publication, key_file: Path) -> pb.Publication:

@@ -163,6 +163,11 @@ class SurveyFile(_Strict):
         shares = [Decimal(str(one.share)) for one in self.questions]
         return tuple(zip(*(_split(Decimal(str(total)), shares) for total in self.budgets), strict=True))
 
+    def whole_budget(self, name: str, part: float) -> float | None:
+        """Returns the budget of the survey of which a question gets this part; None where it has budgets of its own."""
+        shares = {one.name: one.share for one in self.questions}
+        return part * sum(shares.values()) / shares[name] if self.budgets else None
+
     @property
     def deadline(self) -> int:
         """When the rounds close, Unix seconds; 0: by command."""

@@ -170,7 +170,9 @@ class _PrecisionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Precision.V
     PRECISION_COVERS_RANGE: _Precision.ValueType  # 2
     """A share or mean: the confidence interval is longer than half of the possible range."""
     PRECISION_HIDES_SHARES: _Precision.ValueType  # 3
-    """A histogram: twice the standard error is more than the largest share, so that no share can be told from 0."""
+    """A histogram: twice the standard error is more than the largest share, or every interval includes 0: no share can be
+    told from 0.
+    """
 
 class Precision(_Precision, metaclass=_PrecisionEnumTypeWrapper):
     """Whether a result can be used. Whoever shows it says so in words."""
@@ -181,7 +183,9 @@ PRECISION_USABLE: Precision.ValueType  # 1
 PRECISION_COVERS_RANGE: Precision.ValueType  # 2
 """A share or mean: the confidence interval is longer than half of the possible range."""
 PRECISION_HIDES_SHARES: Precision.ValueType  # 3
-"""A histogram: twice the standard error is more than the largest share, so that no share can be told from 0."""
+"""A histogram: twice the standard error is more than the largest share, or every interval includes 0: no share can be
+told from 0.
+"""
 Global___Precision: _TypeAlias = Precision  # noqa: Y015
 
 class _RoundState:
@@ -1810,7 +1814,7 @@ class Certificate(_message.Message):
     num_tickets: _builtins.int
     """Clients that were given tickets, one for each lane; nothing else can be in a lane."""
     num_reports: _builtins.int
-    """Reports with a ticket: those that may be opened."""
+    """Reports with a ticket: those that may be opened. With hop noise without as many as the commitments state to be fake."""
     reports_digest: _builtins.bytes
     """SHA-256 over the sorted SHA-256 hashes of their ciphertexts under the release key."""
     unknown_budgets: _builtins.int
@@ -1875,8 +1879,8 @@ class Certificate(_message.Message):
 
     @_builtins.property
     def fake_tickets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """With hop noise: how many tickets for fake reports each hop was given, in hop order. Of num_reports at most so many
-        are not from clients.
+        """With hop noise: how many tickets for fake reports each hop was given, in hop order: as many as it added, or more if
+        it crashed. What it did not use counts in `dishonest`, because as many lost reports of clients can hide behind it.
         """
 
     def __init__(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from croupier import Budgets, margins, plan_for_error
 from croupier.accountant.accuracy import halving
 from croupier.analyzer.estimators import ESTIMATORS
 from croupier.protocol.mechanisms import KaryResponse, Laplace, Mechanism, OneBit, RandomizedResponse
+from croupier.protocol.rounding import round_down
 from tests.support.accounting import certify_without_attack as certify
 from tests.support.command_line import answer, croupier, refused
 
@@ -59,6 +62,13 @@ def test_the_fewest_people_for_a_margin_and_an_epsilon(name: str) -> None:
     assert fewer.certificate.epsilon > 0.5
     again = certify([tier.local_epsilon] * tier.count, name, delta=1e-6)
     assert again.epsilon == pytest.approx(found.certificate.epsilon)
+
+
+def test_the_documentation_states_what_the_planner_answers() -> None:
+    found = plan_for_error("rr", 0.05, epsilon=0.5).budgets
+    page = (Path(__file__).parents[2] / "docs" / "own-data.md").read_text(encoding="utf-8")
+    local = round_down(float(found.local_epsilon[0]), 3)
+    assert f"± 5 points at ε ≤ 0.5 and δ = 10⁻⁶ that is {found.num_users:,} people with a local ε of {local}." in page
 
 
 def test_given_people_or_given_budgets() -> None:

@@ -83,12 +83,13 @@ def test_every_number_has_its_sentence_and_the_page_its_parts() -> None:
     )
     for said in (
         "Two departments were asked.",
-        "An estimated 31 % answered “yes”: 28 to 34 % of the 1,000 people who took part",
+        "An estimated 31.0 % answered “yes”: 28.0 to 34.0 % of the 1,000 people who took part",
         "An estimated 50 % answered “fair”: 40 to 60 % of the 1,000 people",
         "The estimated mean is 9.0 years: 8.0 to 10.0 years for the 1,000 people",
         "To halve the error: ask four times as many people, 4,000",
         "What participants were promised",
         "All 3 questions together, for a person who answered each of them: right at most",
+        "95.26 % even if all others conspire (ε = 3)",
         "At least one of the servers that shuffle keeps secret in which order",
         "croupier verify r2 --dir DIR",
     ):
@@ -101,7 +102,7 @@ def test_every_number_has_its_sentence_and_the_page_its_parts() -> None:
     assert json.loads(base64.b64decode(content)) == json.loads(json.dumps(result_of(MOOD, SHARES, round_id="r2")))
 
 
-def test_nothing_that_others_wrote_becomes_markup_and_nothing_is_loaded_or_run() -> None:
+def test_no_text_becomes_markup_and_nothing_is_loaded_or_run() -> None:
     result = result_of(SMOKES, SHARE)
     plain = page_of(ReportRound(result_of(SMOKES, SHARE)))
     result["round_id"] = EVIL
@@ -129,7 +130,9 @@ def test_nothing_that_others_wrote_becomes_markup_and_nothing_is_loaded_or_run()
 def test_groups_that_were_asked_the_same_are_compared() -> None:
     north, south = result_of(SMOKES, [(0.6, (0.55, 0.65), (0.5, 0.7))], round_id="n"), result_of(SMOKES, SHARE)
     page = page_of(
-        ReportRound(north, "North"), ReportRound(south, "South"), ReportRound(result_of(MOOD, SHARES), "South")
+        ReportRound(north, "North"),
+        ReportRound(south, "South"),
+        ReportRound(result_of(MOOD, SHARES, round_id="m"), "South"),
     )
     assert [one["id"] for one in page.all_of("h2") if str(one["id"]).startswith("q")] == ["q1", "q2"]
     assert "“yes”: North is higher than South by an estimated 29 points: North minus South is" in page.words
@@ -139,7 +142,10 @@ def test_groups_that_were_asked_the_same_are_compared() -> None:
 
 def test_what_is_too_noisy_refused_or_sealed_is_said_first() -> None:
     noisy = result_of(SMOKES, [(0.5, (0.1, 0.9), (0.0, 1.0))]) | {"precision": "covers range"}
-    refused_one, sealed = result_of(MOOD, SHARES, round_id="r2"), result_of(YEARS, [(9.0, (8.0, 9.9), (7.0, 11.0))])
+    refused_one, sealed = (
+        result_of(MOOD, SHARES, round_id="r2"),
+        result_of(YEARS, [(9.0, (8.0, 9.9), (7.0, 11.0))], round_id="r3"),
+    )
     columns = ("estimate", "projected", "standard_error", "confidence_interval", "population_interval", "labels")
     hidden: Any = dict.fromkeys(columns)
     refusal: Any = {"text": "ε is above the limit"}
@@ -151,13 +157,15 @@ def test_what_is_too_noisy_refused_or_sealed_is_said_first() -> None:
     assert "The accountant refused to certify this round, so that nothing was read: ε is above the limit" in page.words
     assert "the result is sealed to its collector" in page.words
     downloads = [one["download"] for one in page.all_of("a")]
-    assert downloads == ["round-1.json", "round-1.csv", "r2.json", "round-1.json"]
+    assert downloads == ["round-1.json", "round-1.csv", "r2.json", "r3.json"]
     with pytest.raises(ValueError, match="has no round"):
         report_of("Report", [])
+    with pytest.raises(ValueError, match="'r2' is named twice; each is reported once"):
+        page_of(ReportRound(refused_one, "North"), ReportRound(refused_one, "South"))
 
 
 @pytest.mark.asyncio
-async def test_a_report_on_a_deployment_is_verified_and_one_on_files_says_it_is_not(tmp_path: Path) -> None:
+async def test_a_report_says_whether_its_results_were_verified(tmp_path: Path) -> None:
     """A real deployment, because the report's signed documents have to be those that the analyzer gives away."""
     place, out = tmp_path / "d", tmp_path / "new" / "report.html"
 

@@ -23,6 +23,7 @@ from croupier.deploy.operator.surveys import (
 )
 from croupier.protocol.codes import Assumption
 from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.manifest import state_name
 from croupier.protocol.mechanisms import KaryResponse, OneBit, RandomizedResponse
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
@@ -126,7 +127,10 @@ async def test_budgets_that_could_sink_a_question_are_refused(at: Table, tmp_pat
     """At the minimum of people, by the choice of one of them; nothing is opened or kept then."""
     where, how = at.inside.directory, at.inside.transport
     file = read(tmp_path, SURVEY.replace("epsilon_max = 3", "epsilon_max = 2.9"))
-    with pytest.raises(ValueError, match=r"question 'sleep' has the budgets 3: with 3 people.*at most 2\.9 is without"):
+    with pytest.raises(
+        ValueError,
+        match=r"question 'sleep' has the local budgets 3: with 3 .*at most 2\.9 \(5\.8 of the survey's\) is",
+    ):
         await open_survey(where, file, how)
     with pytest.raises(ValueError, match="has not opened any survey"):
         kept_survey(where)
@@ -188,7 +192,7 @@ async def test_what_all_questions_together_cost_is_the_sum(at: Table, tmp_path: 
         for one in await fetch_survey(client):
             await at.submit(one.terms, people(one.terms.question, 40, 1))
     closed = await close_survey(where, survey, how)
-    assert set(closed.values()) == {("CLOSED", 40)}
+    assert {(state_name(one.state), one.num_clients) for one in closed.values()} == {("CLOSED", 40)}
     assert closed.keys() == (await close_survey(where, survey, how)).keys()
     results = await survey_results(where, "work-2026", 60.0, how)
     assert results.survey == survey
@@ -225,6 +229,10 @@ async def test_a_survey_from_the_command_line(tmp_path: Path) -> None:
         return await asyncio.to_thread(answer, *arguments, "--dir", place, expect=expect)
 
     async with in_process(place, 1):
+        forecast = await ask("survey", "forecast", file, "--expected", "30")
+        assert [one["forecast"]["num_reports"] for one in forecast["questions"]] == [30, 30]
+        said = await asyncio.to_thread(croupier, "survey", "forecast", file, "--dir", place)
+        assert "mood: standard error" in said.stdout
         opened = await ask("survey", "open", file)
         assert opened["round_ids"] == ["how-we-work-1", "how-we-work-2"]
         shown = await ask("survey", "show", "how-we-work")
@@ -241,6 +249,6 @@ async def test_a_survey_from_the_command_line(tmp_path: Path) -> None:
         assert [one["result"]["num_reports"] for one in results["questions"]] == [3, 3]
         assert 3.9 < results["together"]["epsilon"] <= 4.0
         plain = await asyncio.to_thread(croupier, "survey", "results", "how-we-work", "--dir", place)
-        assert "1. How satisfied are you?" in plain.stdout
+        assert "1. How satisfied are you? (3 answers)" in plain.stdout
         assert "All questions together" in plain.stdout
         assert json.loads(json.dumps(results)) == results

@@ -144,8 +144,9 @@ async def test_the_certificate_is_the_accountants_and_the_answer_never_changes(t
         assert certificate.epsilon == expected.epsilon
         assert certificate.comparison[0].name == "GSPA Thm 2"
         assert certificate.comparison[0].grade == "ASYMPTOTIC"
-        stub = stubs.AnalyzerStub(at.operator._analyzer)
-        again = [await stub.GetResult(rpc.GetResultRequest(round_id=terms.round_id)) for _ in range(2)]
+        async with at.operator.client_channel(at.deployment.analyzer.name) as channel:
+            stub = stubs.AnalyzerStub(channel)
+            again = [await stub.GetResult(rpc.GetResultRequest(round_id=terms.round_id)) for _ in range(2)]
         assert again[0].publication == again[1].publication
         assert read_publication(again[0].publication, at.deployment)[0] == publication
         forged = pb.Signed.FromString(again[0].publication.SerializeToString())
@@ -504,11 +505,11 @@ async def test_strangers_cannot_call_what_is_not_theirs(tmp_path: Path) -> None:
                 lambda: stubs.ShufflerStub(at.channel).RegisterClients(register),
                 lambda: stubs.DeliveryStub(at.channel).Deliver(deliver),
                 lambda: stubs.DeliveryStub(analyzer).Deliver(deliver),
-                lambda: stubs.DeliveryStub(at.operator._channels["shuffler-2"]).Deliver(deliver),
-                lambda: stubs.DeliveryStub(at.operator._channels["analyzer"]).Deliver(deliver),
+                lambda: stubs.DeliveryStub(at.operator.channel_to("shuffler-2")).Deliver(deliver),
+                lambda: stubs.DeliveryStub(at.operator.channel_to("analyzer")).Deliver(deliver),
                 lambda: stubs.AnalyzerStub(analyzer).Grant(grant),
-                lambda: stubs.AnalyzerStub(at.operator._channels["analyzer"]).Grant(grant),
-                lambda: stubs.RoundControlStub(at.operator._channels["analyzer"]).Close(rpc.CloseRequest()),
+                lambda: stubs.AnalyzerStub(at.operator.channel_to("analyzer")).Grant(grant),
+                lambda: stubs.RoundControlStub(at.operator.channel_to("analyzer")).Close(rpc.CloseRequest()),
             ):
                 with pytest.raises(grpc.aio.AioRpcError) as refused:
                     await call()
@@ -529,12 +530,12 @@ async def test_one_manifest_a_round_and_only_with_all_signatures(tmp_path: Path)
         document = pb.Signed.FromString(row.manifest)
         del document.signatures[2]
         with pytest.raises(grpc.aio.AioRpcError, match="lacks the signature of accountant"):
-            await at.operator._control("analyzer").Open(rpc.OpenRequest(manifest=document))
+            await stubs.RoundControlStub(at.operator.channel_to("analyzer")).Open(rpc.OpenRequest(manifest=document))
         altered = pb.Manifest.FromString(terms.payload)
         altered.epsilon_max = 10.0
         sign = rpc.SignRequest(manifest=altered.SerializeToString(deterministic=True))
         with pytest.raises(grpc.aio.AioRpcError, match=r"not those that it made|different content"):
-            await at.operator._control("accountant").Sign(sign)
+            await stubs.RoundControlStub(at.operator.channel_to("accountant")).Sign(sign)
         with pytest.raises(ValueError, match=r"delta is 0.9"):
             await at.operator.open_round(type(settings())(BIT, (1.0,), delta=0.9))
 

@@ -44,6 +44,7 @@ def result_of(question: Question, numbers: Numbers, people: int = 1000, round_id
         "num_reports": people,
         "clamping": None,
         "merging_bias": None,
+        "hop_influence": None,
         "drops": {},
         "notes": [],
         "certificate": round_certificate_json(message),

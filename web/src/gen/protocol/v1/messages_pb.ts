@@ -1786,7 +1786,7 @@ export type Certificate = Message<"croupier.protocol.v1.Certificate"> & {
   numTickets: bigint;
 
   /**
-   * Reports with a ticket: those that may be opened.
+   * Reports with a ticket: those that may be opened. With hop noise without as many as the commitments state to be fake.
    *
    * @generated from field: uint64 num_reports = 23;
    */
@@ -1916,8 +1916,8 @@ export type Certificate = Message<"croupier.protocol.v1.Certificate"> & {
   oneHonestHop?: Guarantee | undefined;
 
   /**
-   * With hop noise: how many tickets for fake reports each hop was given, in hop order. Of num_reports at most so many
-   * are not from clients.
+   * With hop noise: how many tickets for fake reports each hop was given, in hop order: as many as it added, or more if
+   * it crashed. What it did not use counts in `dishonest`, because as many lost reports of clients can hide behind it.
    *
    * @generated from field: repeated uint64 fake_tickets = 42;
    */
@@ -2919,7 +2919,8 @@ export enum Precision {
   COVERS_RANGE = 2,
 
   /**
-   * A histogram: twice the standard error is more than the largest share, so that no share can be told from 0.
+   * A histogram: twice the standard error is more than the largest share, or every interval includes 0: no share can be
+   * told from 0.
    *
    * @generated from enum value: PRECISION_HIDES_SHARES = 3;
    */
