@@ -46,6 +46,8 @@ __all__ = [
 
 _MAX_REJECTED = 100_000
 """Hashes of reports without a ticket that fit into the message with the grant."""
+SEARCHES_DIFFER = 1 + 1e-6
+"""A forecast is above the blanket bound by this factor: what two bounds find at one delta has differed by 2e-9."""
 SHARPER_SECONDS = 10.0
 """After so many a round's tiers that are left keep the blanket bound: a round waits for its certificate."""
 
@@ -215,6 +217,8 @@ def certify_into(
         _add_refusal(message, state(RefusalReason.NOT_CERTIFIED, grade=str(certificate.grade)))
     if not central_delta <= manifest.delta:
         _add_refusal(message, state(RefusalReason.DELTA_ABOVE_LIMIT, delta=central_delta, most=manifest.delta))
+    if as_forecast:
+        _raise_slightly(message, terms.budget_grid[-1])
     limits = [terms.epsilon_max_of.get(tier.local_epsilon, manifest.epsilon_max) for tier in message.tiers]
     reached = [(tier.local_epsilon, tier.epsilon, limit) for tier, limit in zip(message.tiers, limits, strict=True)]
     if message.unknown_budgets:  # of which each may be any
@@ -266,6 +270,17 @@ def _rests_on_shuffle(assumptions: Sequence[Statement[Assumption]]) -> bool:
     return all(one.code is not Assumption.ONE_HONEST_HOP for one in assumptions) or any(
         one.code is Assumption.UNIFORM_ORDER for one in assumptions
     )
+
+
+def _raise_slightly(message: pb.Certificate, largest: float) -> None:
+    """Raises a forecast above what the searches for an epsilon may differ by; a local budget needs no search."""
+    for tier in message.tiers:
+        tier.epsilon = min(tier.local_epsilon, tier.epsilon * SEARCHES_DIFFER)
+    reached = [tier.epsilon for tier in message.tiers]
+    if message.unknown_budgets:
+        message.unknown_budget_epsilon = min(largest, message.unknown_budget_epsilon * SEARCHES_DIFFER)
+        reached.append(message.unknown_budget_epsilon)
+    message.epsilon = max(reached)
 
 
 def _add_refusal(message: pb.Certificate, reason: Statement[RefusalReason]) -> None:
