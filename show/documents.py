@@ -23,6 +23,7 @@ from croupier.show.views import (
     BudgetView,
     HopNoiseView,
     LimitView,
+    NoiseSpentView,
     PlannedBudgetView,
     PlanView,
     RoundView,
@@ -56,7 +57,17 @@ _MOST_BUDGETS = 1000
 
 def status_json(answer: rpc.StatusResponse) -> ServiceView:
     """Returns one service's state."""
-    return {
+    noise: NoiseSpentView | None = None
+    if answer.HasField("noise_spent"):
+        spent = answer.noise_spent
+        noise = {
+            "epsilon": spent.epsilon,
+            "delta": spent.delta,
+            "rounds": spent.rounds,
+            "most_epsilon": spent.most_epsilon if spent.HasField("most_epsilon") else None,
+            "most_delta": spent.most_delta if spent.HasField("most_delta") else None,
+        }
+    found: ServiceView = {
         "service": answer.service,
         "version": answer.version,
         "pid": answer.pid,
@@ -76,6 +87,9 @@ def status_json(answer: rpc.StatusResponse) -> ServiceView:
             for one in answer.rounds
         ],
     }
+    if noise is not None:
+        found["noise_spent"] = noise
+    return found
 
 
 def services_json(

@@ -121,8 +121,8 @@ def remarks(result: DemoView) -> list[str]:
     """Returns what has to be said about the answers of a demonstration, each remark once."""
     about: dict[str, list[str]] = {}
     for question in result["questions"]:
-        noisy = precision_line(question)
-        for line in (*([noisy] if noisy else []), *notes_of(question), *question["data_notes"]):
+        limits = filter(None, (precision_line(question), hop_line(question)))
+        for line in (*limits, *notes_of(question), *question["data_notes"]):
             about.setdefault(line, []).append(question["name"])
     every = len(result["questions"]) if len(result["questions"]) > _FEW_ROUNDS else 0
     return [f"{'every round' if len(names) == every else '; '.join(names)}: {line}" for line, names in about.items()]
@@ -139,9 +139,8 @@ def precision_line(result: ResultView) -> str:
         numbers = numbers_of(result)
         error, share = max(number.standard_error for number in numbers), max(number.projected for number in numbers)
         return (
-            f"TOO NOISY TO USE: twice the standard error, {2 * error:.2g}, is more than the largest share, "
-            f"{share:.2g}, so that no category can be told from an absent one; ask more people or about fewer "
-            "categories, or allow larger budgets"
+            f"TOO NOISY TO USE: no category can be told from an absent one: the largest share is {share:.2g}, and the "
+            f"standard error up to {error:.2g}; ask more people or about fewer categories, or allow larger budgets"
         )
     return ""
 

@@ -33,6 +33,15 @@ _ASSUMED = (
 )
 
 
+_IN_SHORT = {
+    str(RefusalReason.EPSILON_ABOVE_LIMIT): "ε above the limit",
+    str(RefusalReason.BUDGET_ABOVE_LIMIT): "ε above the limit",
+    str(RefusalReason.LEDGER_EXCEEDED): "the ledger",
+    str(RefusalReason.LEDGER_UNBOUNDED): "the ledger",
+    str(RefusalReason.ROUNDS_SHOWN): "no round left",
+}
+
+
 class CountView(TypedDict):
     """How many people use a budget."""
 
@@ -122,6 +131,12 @@ def _budgets_of(outcome: OutcomeView) -> str:
     return f"{counted(few['count'], 'person')} {round_down(few['epsilon'])}, the others {round_down(many['epsilon'])}"
 
 
+def _granted(outcome: OutcomeView) -> str:
+    """Returns yes, or what the round would be refused for; the sentences are in --json."""
+    why = dict.fromkeys(_IN_SHORT.get(one["code"], one["text"]) for one in outcome["refusals"])
+    return f"no: {', '.join(why)}" if why else "yes"
+
+
 def forecast_table(forecasts: Sequence[ForecastView]) -> Table:
     """Returns a row for every number of people and choice of budgets."""
     table = Table("people", "local ε", "certified ε ≤", "error", "granted", title="Forecast", caption=_ASSUMED)
@@ -137,7 +152,7 @@ def forecast_table(forecasts: Sequence[ForecastView]) -> Table:
                 _budgets_of(one),
                 "none" if one["epsilon"] is None else round_up(one["epsilon"], 4),
                 "unknown" if error is None else f"{most}{error:.3g}",
-                "yes" if one["granted"] else "no: " + "; ".join(why["text"] for why in one["refusals"]),
+                _granted(one),
             ]
             table.add_row(*row, *(["unknown" if left is None else round_down(left, 4)] if with_ledger else []))
     return table
@@ -163,10 +178,11 @@ def closing_lines(forecast: ForecastView, round_id: str) -> list[str]:
         f"({_budgets_of(worst)}: {why}).",
         "Nobody knows yet which budgets were used, and no report can be left out for its budget: reports and budgets "
         "are shuffled apart.",
-        "Wait for more people"
-        + (", or for those who have tickets" if stragglers else "")
-        + f"; or have it certified as it is: 'croupier round close {round_id} --at-risk'. If the accountant refuses it "
-        f"then, every answer is destroyed. 'croupier round withdraw {round_id}' destroys them now.",
+        f"Wait for more people{', or for those who have tickets' if stragglers else ''}; or decide otherwise:",
+        f"  croupier round close {round_id} --at-risk",
+        "    has it certified as it is; if the accountant refuses it then, every answer is destroyed",
+        f"  croupier round withdraw {round_id}",
+        "    destroys every answer now",
     ]
     return lines
 

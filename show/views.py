@@ -176,6 +176,16 @@ class KeysView(TypedDict):
     retired: int
 
 
+class NoiseSpentView(TypedDict):
+    """What a hop's own ledger comes to, and its limit."""
+
+    epsilon: float
+    delta: float
+    rounds: int
+    most_epsilon: float | None
+    most_delta: float | None
+
+
 class ServiceView(TypedDict):
     """A service; one that is out of reach has a problem, no rounds, and nothing else."""
 
@@ -188,6 +198,7 @@ class ServiceView(TypedDict):
     peak_memory_bytes: NotRequired[int]
     keep_days: NotRequired[int]
     revoked: NotRequired[int]
+    noise_spent: NotRequired[NoiseSpentView]
     keys: NotRequired[KeysView]
 
 

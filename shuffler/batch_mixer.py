@@ -28,6 +28,7 @@ from croupier.runtime.transaction import Transaction
 from croupier.shuffler.fake_reports import FakeReports
 from croupier.shuffler.inclusion import put_inclusion_list
 from croupier.shuffler.mixing import BatchSurvey, OrderWindow, PageCache, draw_orders
+from croupier.shuffler.noise_ledger import NoiseLedger
 from croupier.shuffler.position import LANES, ChainPosition
 
 __all__ = ["BatchMixer"]
@@ -99,6 +100,7 @@ class BatchMixer:
                 terms.round_id, DocumentKind.COMMITMENTS_OUT, handover.SerializeToString(deterministic=True)
             )
             tx.update_round(terms.round_id, state=pb.ROUND_STATE_MIXED)
+            NoiseLedger(tx).leave(terms.round_id)
             if terms.fake_law is not None:
                 self._fakes.delete(tx, terms.round_id)
             tx.add_cost(terms.round_id, "mix", *watch.read())

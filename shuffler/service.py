@@ -41,6 +41,7 @@ from croupier.runtime.transaction import RoundRow, Transaction
 from croupier.shuffler.batch_mixer import BatchMixer
 from croupier.shuffler.fake_reports import FakeReports
 from croupier.shuffler.inclusion import InclusionLists
+from croupier.shuffler.noise_ledger import NoiseLedger
 from croupier.shuffler.position import ChainPosition
 from croupier.shuffler.risk import is_at_risk
 from croupier.shuffler.sequential import SequentialHop
@@ -85,7 +86,15 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
         self.opener = LaneOpener(setup, lane_work, early=(pb.LANE_JOINT, *self.position.lanes))
         self.sender = LaneSender(setup, self.engine)
         self.receiver = LaneReceiver(setup, self.peers, self.engine, self.opener, self.position)
-        self.control = RoundControl(setup, self.peers, self.engine, withdrawable=_withdrawable)
+        limit = setup.noise_limit
+        self.control = RoundControl(
+            setup,
+            self.peers,
+            self.engine,
+            withdrawable=_withdrawable,
+            before_signing=lambda tx, terms: NoiseLedger(tx).sign(terms, limit),
+            noise_spent=lambda tx: NoiseLedger(tx).stated(limit),
+        )
         self.submissions = Submissions(setup, self.engine, self.opener, self.position, lane_work, self.peers)
         self.admission = self.submissions.admission
         self.registration = Registration(self.admission, self.peers)

@@ -97,7 +97,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 def methods() -> dict[tuple[str, str], list[tuple[str, Function]]]:
     """Every method of the services, with its file, by the names of its class and of itself."""
     found: dict[tuple[str, str], list[tuple[str, Function]]] = {}
-    for package in ("net", "runtime", "shuffler", "accountant", "analyzer"):
+    for package in ("net", "runtime", "shuffler", "accountant", "analyzer", "deploy/node"):
         for file in (ROOT / package).rglob("*.py"):
             walked = ast.walk(ast.parse(file.read_text(encoding="utf-8")))
             for one in (node for node in walked if isinstance(node, ast.ClassDef)):

@@ -26,7 +26,6 @@ __all__ = ["add_commands", "randomizer_of"]
 _NOT_VERIFIED = "\nThis explains what was read. It does not check who made it, or what was changed."
 """Of a document, which anyone can write; under what `explain` says of it."""
 
-_NO_ROUNDS_YET = "Rounds with hop noise cannot be opened yet: this is what such rounds would be certified."
 BudgetFile = Annotated[
     Path,
     typer.Argument(
@@ -231,8 +230,6 @@ def _certificate_tables(result: Certificate, document: CertificateView, compare:
     tables: list[Any] = [certificate_table(document)]
     if result.method[0].code is Method.LOCAL_BUDGET:
         tables.append(why_not_smaller(result))
-    if result.one_honest_hop is not None:
-        tables.append(_NO_ROUNDS_YET)
     if too_large := delta_too_large(result.delta, result.num_users):
         tables.append(too_large)
     tables += [f"Remark: {step}." for step in result.tiers[-1].steps if step.code in REMARKS]
@@ -317,8 +314,7 @@ def curve(
         points = [certificate.to_json() for certificate in certified.values()]
         plot_privacy_curve(found.randomizer, points, certified_line(found), out)
         document = {"randomizer": found.randomizer, "points": points, "plot": str(out)}
-        not_yet = [] if noise.hop_noise is None else [_NO_ROUNDS_YET]
-        show(as_json, document, privacy_curve_table(points), *curve_lines(points), *not_yet, f"drawn in {out}")
+        show(as_json, document, privacy_curve_table(points), *curve_lines(points), f"drawn in {out}")
 
 
 @with_option_groups
@@ -426,5 +422,4 @@ def plan(
         beware = [said] if (said := delta_too_large(certified.delta, certified.num_users)) else []
         both = [f"for a mean with these budgets: {'; '.join(map(str, found.for_a_mean))}"] if found.for_a_mean else []
         both += [line] if (line := halving_line(found.budgets, family)) else []
-        not_yet = [_NO_ROUNDS_YET] if certified.one_honest_hop is not None else []
-        show(as_json, document, str(found), certificate_table(document["certificate"]), *both, *not_yet, *beware)
+        show(as_json, document, str(found), certificate_table(document["certificate"]), *both, *beware)

@@ -14,7 +14,6 @@ import typer
 from croupier.accountant.ranges import DEFAULT_DELTA
 from croupier.deploy.cli.console import (
     DEMONSTRATE,
-    BudgetGroups,
     Hops,
     Json,
     note,
@@ -26,7 +25,7 @@ from croupier.deploy.cli.console import (
 )
 from croupier.deploy.cli.option_groups import with_option_groups
 from croupier.deploy.cli.web import serve_page
-from croupier.deploy.local.budget_groups import GSPA_BUDGETS
+from croupier.deploy.local.budget_groups import GSPA_BUDGETS, HOP_NOISE_BUDGETS
 from croupier.show.views import ThroughputRowView
 
 if TYPE_CHECKING:
@@ -82,8 +81,21 @@ class AskedFile:
 
 def demo(
     asked: AskedFile,
-    budgets: BudgetGroups = GSPA_BUDGETS,
+    budgets: Annotated[
+        str | None,
+        typer.Option(
+            help="Groups epsilon:share that the participants' budgets are drawn from; shares are relative. Default: "
+            f"{GSPA_BUDGETS}, with --hop-noise {HOP_NOISE_BUDGETS}."
+        ),
+    ] = None,
     hops: Hops = 2,
+    hop_noise: Annotated[
+        float | None,
+        typer.Option(
+            help="Every hop adds fake reports: the epsilon that one honest hop then guarantees in each round, 0.001 to "
+            "20; none: no fakes. Not for means by laplace."
+        ),
+    ] = None,
     delta: Annotated[float, typer.Option(help="The central delta to certify at, 0 < delta <= 0.1.")] = DEFAULT_DELTA,
     plot: Annotated[Path, typer.Option(help="Where to save the plot (PNG, SVG or PDF); its directory is made.")] = Path(
         "out/demo.png"
@@ -120,10 +132,11 @@ def demo(
         plan = plan_demo(
             file,
             questions,
-            parse_budget_groups(budgets),
+            parse_budget_groups(budgets or (GSPA_BUDGETS if hop_noise is None else HOP_NOISE_BUDGETS)),
             group_by=asked.group_by,
             delta=delta,
             clamp=not asked.drop_outside,
+            hop_noise=hop_noise,
         )
         if file.assumed:
             note(file.assumed)

@@ -81,6 +81,10 @@ def rotate(
             "believed any more, results of its time included.",
         ),
     ] = False,
+    storage_key: Annotated[
+        bool,
+        typer.Option("--storage-key", help="Instead: change the storage key of the service, which is stopped."),
+    ] = False,
     host: Annotated[str, typer.Option(help="In the first step: the host that the service moves to.")] = "",
     kubernetes: Annotated[
         bool, typer.Option("--kubernetes", help="In a pod: print the step as manifests for 'kubectl apply'.")
@@ -94,6 +98,11 @@ def rotate(
 
         if activate and compromised:
             raise ValueError("activate and compromised are two steps; give one at a time")
+        if storage_key:
+            if activate or compromised or host or kubernetes:
+                raise ValueError("storage-key is a change of its own; give it alone")
+            _rotate_storage_key(directory, name, as_json)
+            return
         if activate or compromised:
             if host:
                 raise ValueError("host belongs to the first step, which makes the certificate for it")
@@ -131,6 +140,17 @@ def rotate(
         if compromised:
             lines.append("rounds and results that only this identity has signed are not believed any more")
         show(as_json, document, *lines)
+
+
+def _rotate_storage_key(directory: Path, name: str, as_json: bool) -> None:
+    from croupier.deploy.operator.storage_key import rotate_storage_key
+
+    file = rotate_storage_key(directory, name)
+    if file is None:
+        said = f"{name} has a new storage key; start it, and destroy every copy of the old one"
+    else:
+        said = f"put {file} where the settings of {name} take the storage key, delete it here, and start {name}"
+    show(as_json, {"service": name, "file": str(file) if file else None}, said)
 
 
 def enrol(
@@ -286,7 +306,7 @@ def status(
             return
 
         async def ask() -> OverviewView:
-            async with Operator(directory) as operator:
+            async with Operator(directory, only_reads=True) as operator:
                 return await overview(operator, {})
 
         seen = asyncio.run(ask())
@@ -311,7 +331,7 @@ async def _watch(directory: Path, as_json: bool) -> None:
     from croupier.deploy.operator.overview import watch
     from croupier.deploy.operator.rounds import Operator
 
-    async with Operator(directory) as operator:
+    async with Operator(directory, only_reads=True) as operator:
         if as_json:
             before = ""
             async for seen in watch(operator, ticks()):

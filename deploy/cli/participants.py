@@ -144,8 +144,8 @@ def invite_status(
             "answered": asyncio.run(num_answered(directory, survey_id)),
         }
         lines = [
-            "{made:,} invitations made, {good:,} of them good, {revoked:,} revoked; {answered:,} people have answered "
-            "at least one question".format(**document)
+            "{made:,} invitations made, {good:,} of them good, {revoked:,} revoked; at least one question "
+            "was answered with {answered:,} of them".format(**document)
         ]
         if remind:
             document["remind"] = asyncio.run(who_has_not_answered(directory, survey_id))

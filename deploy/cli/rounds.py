@@ -143,7 +143,7 @@ def round_list(directory: Directory = HERE, as_json: Json = False) -> None:
         from croupier.show.rounds import rounds_text
 
         async def ask() -> OverviewView:
-            async with Operator(directory) as operator:
+            async with Operator(directory, only_reads=True) as operator:
                 return await overview(operator, {})
 
         seen = asyncio.run(ask())

@@ -223,6 +223,7 @@ def plan_demo(
     group_by: str | None = None,
     delta: float,
     clamp: bool,
+    hop_noise: float | None = None,
 ) -> DemoPlan:
     """Returns the rounds of a demonstration, before anything is started for them.
 
@@ -233,6 +234,7 @@ def plan_demo(
         group_by: a column: every question is asked in a round for each of its values.
         delta: the central delta to certify at.
         clamp: numbers outside a question's interval count as its nearer end; else their rows are left out.
+        hop_noise: the epsilon that the fakes of one honest hop guarantee in every round; None: hops add none.
 
     Raises:
         ValueError: the file, a budget or the delta cannot be used.
@@ -246,7 +248,14 @@ def plan_demo(
             population = read_population(rows, asked.question, grid)
             _check_enough(file.name, asked, group, population)
             smallest = max(2, min(100, len(population.participants)))
-            settings = RoundSettings(asked.question, grid, delta=delta, epsilon_max=max(grid), min_batch_size=smallest)
+            settings = RoundSettings(
+                asked.question,
+                grid,
+                delta=delta,
+                epsilon_max=max(grid),
+                min_batch_size=smallest,
+                hop_noise=hop_noise,
+            )
             check_settings(settings)
             rounds.append(PlannedRound(asked, group, population, settings))
     file.forget()

@@ -1,7 +1,7 @@
 """A simulation: what a round about a table of people would estimate and certify, computed here without any server.
 
 The people's values are randomized with the clients' own randomizers, estimated as the analyzer does and certified as
-the accountant does. Nobody is protected by it: whoever runs it has the table.
+the accountant does. Nobody is protected by it: the person who runs it has the table.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Simulation:
 
     def report(self, title: str = "A simulation") -> str:
         """Returns the simulation as an HTML page; see `croupier report`."""
-        said = ["This is a simulation: real people have not been asked, and whoever made it had all their values."]
+        said = ["This is a simulation: real people have not been asked, and its author had all values."]
         rounds = [ReportRound(one.result, one.group) for one in self.questions]
         return report_of(
             title, rounds, introduction=[*said, *([self.assumed] if self.assumed else [])], fixed_terms=True

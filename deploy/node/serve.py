@@ -131,6 +131,8 @@ class RunningService:
             self._metrics = metrics = PrometheusMetrics()
             metrics.certificate_of(secrets.tls_certificate)
             clock = clock or SystemClock()
+            if settings.noise_limit is not None and entry.role != "shuffler":
+                raise ValueError(f"{name} has a noise_limit, and is no shuffler; only shufflers add noise: remove it")
             setup = ServiceSetup(
                 entry,
                 deployment,
@@ -142,11 +144,12 @@ class RunningService:
                 transport,
                 settings.keep_days,
                 self._cluster,
+                settings.noise_limit,
             )
             self.service = _role(setup)
             metrics.ask(lambda: self.service.num_waiting_submissions, lambda: self.service.engine.num_waiting_rounds)
             self._readiness = Readiness(self._store, metrics, probe_every_s)
-            self._tls = ServerTls(entry, deployment, secrets)
+            self._tls = ServerTls(deployment, secrets)
             self._server = transport.make_server(settings.max_concurrent_calls, metrics, self._tls)
             stubs.add_RoundControlServicer_to_server(self.service, self._server)
             stubs.add_DeliveryServicer_to_server(self.service, self._server)

@@ -43,7 +43,11 @@ class VersionLog(stubs.VersionsServicer):
         self._files = {number: deployment_text(versions[number]).encode() for number in sorted(versions)}
 
     async def GetVersions(self, request: rpc.GetVersionsRequest, context: Context) -> rpc.GetVersionsResponse:  # noqa: N802
-        """Returns the next versions after the one that the caller has, as many as fit; none is missing among them."""
+        """Returns the next versions after the one that the caller has, as many as fit; none is missing among them.
+
+        Raises:
+            Refusal: OVERLOADED alone, as any call.
+        """
         found: list[bytes] = []
         while file := self._files.get(request.after + 1 + len(found)):
             if found and sum(map(len, found)) + len(file) > _ANSWER_BYTES:

@@ -119,8 +119,14 @@ def is_operators(directory: Path) -> bool:
 class Operator:
     """Calls all services with the operator's certificate. Use as an async context manager."""
 
-    def __init__(self, directory: Path, transport: Transport = TLS) -> None:
+    def __init__(self, directory: Path, transport: Transport = TLS, *, only_reads: bool = False) -> None:
         """Reads the deployment and the operator's secrets from the deployment's directory.
+
+        Args:
+            directory: of the deployment.
+            transport: how services are reached.
+            only_reads: whether the keys of a service that are here will do: with them one sees the state of all
+                services, and changes nothing.
 
         Raises:
             ValueError: one of them is missing or cannot be used.
@@ -129,7 +135,12 @@ class Operator:
         self._transport = transport
         own = directory / OPERATOR
         if not is_operators(directory):
-            raise ValueError(f"{own} has no keys; this needs the operator's, and can only be done where they are")
+            services = (directory / name for name in self.deployment.chain)
+            here = next((home for home in services if only_reads and (home / "identity.key").exists()), None)
+            if here is None:
+                needed = "the operator's or those of a service" if only_reads else "the operator's"
+                raise ValueError(f"{own} has no keys; this needs {needed}, and can only be done where they are")
+            own = here
         self._secrets = load_secrets(own)
 
     async def __aenter__(self) -> Operator:

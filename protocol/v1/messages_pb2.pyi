@@ -170,7 +170,9 @@ class _PrecisionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Precision.V
     PRECISION_COVERS_RANGE: _Precision.ValueType  # 2
     """A share or mean: the confidence interval is longer than half of the possible range."""
     PRECISION_HIDES_SHARES: _Precision.ValueType  # 3
-    """A histogram: twice the standard error is more than the largest share, so that no share can be told from 0."""
+    """A histogram: twice the standard error is more than the largest share, or every interval includes 0: no share can be
+    told from 0.
+    """
 
 class Precision(_Precision, metaclass=_PrecisionEnumTypeWrapper):
     """Whether a result can be used. Whoever shows it says so in words."""
@@ -181,7 +183,9 @@ PRECISION_USABLE: Precision.ValueType  # 1
 PRECISION_COVERS_RANGE: Precision.ValueType  # 2
 """A share or mean: the confidence interval is longer than half of the possible range."""
 PRECISION_HIDES_SHARES: Precision.ValueType  # 3
-"""A histogram: twice the standard error is more than the largest share, so that no share can be told from 0."""
+"""A histogram: twice the standard error is more than the largest share, or every interval includes 0: no share can be
+told from 0.
+"""
 Global___Precision: _TypeAlias = Precision  # noqa: Y015
 
 class _RoundState:

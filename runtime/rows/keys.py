@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 
 import sqlalchemy as sa
+from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from croupier.protocol.envelope import KeyPair
@@ -40,6 +42,28 @@ class KeyRows(TableRows):
             private = self._cipher.decrypt(nonce, body, f"{round_id}\0{row.purpose}".encode())
             pairs[KeyPurpose(row.purpose)] = KeyPair(PublicKey(row.public), PrivateKey(private))
         return pairs
+
+    def wrap_again(self, wrapping_key: bytes) -> None:
+        """Wraps all private halves with another storage key; those that are already stay as they are.
+
+        Raises:
+            ValueError: a private half is wrapped with neither key.
+        """
+        cipher = ChaCha20Poly1305(wrapping_key)
+        for row in self._db.execute(sa.select(KEYS)).all():
+            nonce, body = row.wrapped_private[:12], row.wrapped_private[12:]
+            label = f"{row.round_id}\0{row.purpose}".encode()
+            with suppress(InvalidTag):
+                cipher.decrypt(nonce, body, label)
+                continue
+            try:
+                private = self._cipher.decrypt(nonce, body, label)
+            except InvalidTag:
+                raise ValueError(f"a key of round {row.round_id!r} is wrapped with another storage key") from None
+            nonce = os.urandom(12)
+            wrapped = nonce + cipher.encrypt(nonce, private, label)
+            this = (KEYS.c.round_id == row.round_id) & (KEYS.c.purpose == row.purpose)
+            self._db.execute(KEYS.update().where(this).values(wrapped_private=wrapped))
 
     def shred_keys(self, round_id: RoundId) -> None:
         """Shreds the private keys of a round."""

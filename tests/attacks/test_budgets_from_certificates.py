@@ -194,7 +194,7 @@ async def test_what_is_said_of_a_held_round_depends_on_no_budget(tmp_path: Path)
             await at.operator.close_round(terms.round_id)
             await at.operator.result(terms.round_id, 60.0)
             stub = stubs.AccountantStub(hop.peers.channel_to("accountant"))
-            requests = [rpc.ForecastRequest(round_id=terms.round_id, num_reports=number) for number in (1, 20, 500)]
-            said += [await stub.Forecast(request) for request in requests]
+            asked = [rpc.ForecastRequest(round_id=terms.round_id, num_reports=number) for number in (1, 20, 500)]
+            said += [await stub.Forecast(one) for one in asked]
             told.append([one.SerializeToString(deterministic=True) for one in said])
         assert told[0] == told[1] == told[2]

@@ -44,7 +44,7 @@ def test_the_names_of_commands_are_an_interface() -> None:
         "doctor",
         "ledger",
     }
-    operator |= {"canary", "round", "survey"}
+    operator |= {"canary", "round", "survey", "org", "deployment"}
     accountant = {"certify", "explain", "curve", "audit", "plan"}
     assert set(command().commands) == operator | accountant | {
         "cluster",
@@ -62,7 +62,7 @@ def test_the_names_of_commands_are_an_interface() -> None:
         "lab",
     }
     assert set(command("round").commands) == {"forecast", "open", "list", "show", "close", "withdraw", "result"}
-    assert set(command("survey").commands) == {"new", "open", "show", "close", "results"}
+    assert set(command("survey").commands) == {"new", "forecast", "open", "show", "close", "results"}
     assert set(command("experiment").commands) == {"all", "list", "run"}
     assert set(command("cluster").commands) == {"keys", "scheduler", "worker"}
     benches = {f"bench-{what}" for what in ("accountant", "cluster", "load", "report", "stores", "survey", "training")}

@@ -125,6 +125,7 @@ def test_half_of_the_error_is_said_beside_every_result() -> None:
     )
     assert "instead of 1)" in line
     assert halving_lines(document | {"estimate": None}) == []
+    assert halving_lines(document | {"hop_influence": 0.001}) == []
     refused = document["certificate"] | {"granted": False}
     assert halving_lines(document | {"certificate": refused}) == []
 

@@ -23,6 +23,7 @@ from croupier.deploy.operator.surveys import (
 )
 from croupier.protocol.codes import Assumption
 from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.manifest import state_name
 from croupier.protocol.mechanisms import KaryResponse, OneBit, RandomizedResponse
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
@@ -191,7 +192,7 @@ async def test_what_all_questions_together_cost_is_the_sum(at: Table, tmp_path: 
         for one in await fetch_survey(client):
             await at.submit(one.terms, people(one.terms.question, 40, 1))
     closed = await close_survey(where, survey, how)
-    assert set(closed.values()) == {("CLOSED", 40)}
+    assert {(state_name(one.state), one.num_clients) for one in closed.values()} == {("CLOSED", 40)}
     assert closed.keys() == (await close_survey(where, survey, how)).keys()
     results = await survey_results(where, "work-2026", 60.0, how)
     assert results.survey == survey
@@ -228,6 +229,10 @@ async def test_a_survey_from_the_command_line(tmp_path: Path) -> None:
         return await asyncio.to_thread(answer, *arguments, "--dir", place, expect=expect)
 
     async with in_process(place, 1):
+        forecast = await ask("survey", "forecast", file, "--expected", "30")
+        assert [one["forecast"]["num_reports"] for one in forecast["questions"]] == [30, 30]
+        said = await asyncio.to_thread(croupier, "survey", "forecast", file, "--dir", place)
+        assert "mood: standard error" in said.stdout
         opened = await ask("survey", "open", file)
         assert opened["round_ids"] == ["how-we-work-1", "how-we-work-2"]
         shown = await ask("survey", "show", "how-we-work")

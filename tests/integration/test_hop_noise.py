@@ -17,8 +17,10 @@ from croupier.protocol.hop_noise import FakeLaw
 from croupier.protocol.mechanisms import KaryResponse, OneBit
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.runtime.service_directory import load_settings
 from croupier.runtime.steps import StoreStep
 from croupier.runtime.transaction import Transaction
+from croupier.show.documents import status_json
 from croupier.shuffler.fakes import draw_fakes
 from tests.support import BIT
 from tests.support.rounds import table
@@ -30,6 +32,10 @@ GRID = (2.0, 4.0)
 
 def settings(question: Question, people: int) -> RoundSettings:
     return RoundSettings(question, GRID, hop_noise=NOISE, min_batch_size=people, epsilon_max=1.0)
+
+
+def plain(question: Question) -> RoundSettings:
+    return RoundSettings(question, (0.25, 0.5), min_batch_size=2)
 
 
 def report_commitments(certificate: pb.Certificate) -> list[pb.Commitment]:
@@ -111,3 +117,43 @@ async def test_a_hop_that_crashes_while_it_mixes_draws_its_fakes_once(
     assert list(certificate.fake_tickets) == [asked * law.most]
     # The tickets of the first draw were not used, and could have been: 28 is more than all 20 people.
     assert (certificate.num_reports, certificate.dishonest) == (20, 20 if asked == 2 else 0)
+
+
+LIMIT = "[noise_limit]\nepsilon = 2.0\ndelta = 1e-5\n"
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_a_hop_signs_no_round_beyond_its_own_noise_limit(tmp_path: Path) -> None:
+    """Whatever operator and accountant want: one hop keeps it, and the accountant has no limit at all."""
+    async with table(tmp_path, 2, settings_of=lambda name: LIMIT if name == "shuffler-2" else "") as at:
+        noisy = settings(BIT, 2)
+        withdrawn = await at.operator.open_round(noisy)
+        assert await at.operator.withdraw(withdrawn.round_id)  # nothing has left: it does not count
+        for _ in range(2):
+            terms = await at.operator.open_round(noisy)
+            await at.submit(terms, [Participant(1, 2.0), Participant(0, 2.0)])
+            assert (await at.finish(terms))[1].granted
+        with pytest.raises(Refusal) as refused:
+            await at.operator.open_round(noisy)
+        assert refused.value.code is Code.BAD_MANIFEST
+        assert "noise_limit is epsilon 2: requested 1, spent 2 in 2 rounds" in str(refused.value)
+        with pytest.raises(Refusal, match=r"requested 0\.5"):  # without hop noise the local budget counts
+            await at.operator.open_round(plain(BIT))
+        await at.inside.stop("shuffler-2")
+        await at.inside.start("shuffler-2")
+        first, second, accountant, _ = [status_json(one) for one in await at.operator.status()]  # type: ignore[arg-type]
+        assert "noise_spent" not in accountant
+        spent = {"epsilon": 2.0, "delta": 2e-6, "rounds": 2}
+        assert second["noise_spent"] == {**spent, "most_epsilon": 2.0, "most_delta": 1e-5}
+        assert first["noise_spent"]["rounds"] >= 2
+        assert first["noise_spent"]["most_epsilon"] is None
+        with pytest.raises(Refusal, match="spent 2 in 2 rounds"):
+            await at.operator.open_round(noisy)
+
+
+def test_a_noise_limit_is_a_shufflers(tmp_path: Path) -> None:
+    for wrong in ("epsilon = 0\ndelta = 0.1", "epsilon = 1.0\ndelta = 1", "epsilon = 1.0"):
+        (tmp_path / "service.toml").write_text(f"[noise_limit]\n{wrong}\n")
+        with pytest.raises(ValueError, match="noise_limit"):
+            load_settings(tmp_path)

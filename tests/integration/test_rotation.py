@@ -123,10 +123,10 @@ async def test_a_connection_of_before_the_change_of_keys_is_told_to_come_again(t
     async with table(tmp_path, 1, over_tls=True) as at:
         directory = at.inside.directory
         async with at.peer_channel("analyzer", "accountant") as channel:
-            stub, request = stubs.RoundControlStub(channel), rpc.StatusRequest()
+            stub, request = stubs.RoundControlStub(channel), rpc.WithdrawRequest(round_id="r")
             for before in (True, False):
                 with pytest.raises(grpc.aio.AioRpcError) as refused:
-                    await stub.Status(request, timeout=20)
+                    await stub.Withdraw(request, timeout=20)
                 refusal = refusal_of(refused.value)
                 assert refusal is not None
                 assert refusal.code is (Code.NOT_YOUR_CALL if before else Code.NOT_READY)

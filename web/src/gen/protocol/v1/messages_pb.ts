@@ -2919,7 +2919,8 @@ export enum Precision {
   COVERS_RANGE = 2,
 
   /**
-   * A histogram: twice the standard error is more than the largest share, so that no share can be told from 0.
+   * A histogram: twice the standard error is more than the largest share, or every interval includes 0: no share can be
+   * told from 0.
    *
    * @generated from enum value: PRECISION_HIDES_SHARES = 3;
    */
