@@ -16,6 +16,7 @@ import numpy as np
 
 from croupier.accountant.bounds.least import least_of
 from croupier.accountant.bounds.profile import Curve, NoAmplification, PrivacyProfile, Victim, smallest_epsilon
+from croupier.accountant.hop_fakes import HopFakes
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.privacy_curve import Proof
 from croupier.accountant.results import TierCertificate
@@ -62,6 +63,13 @@ class Answer:
     """What was asked for, epsilon or delta, in one round."""
     slack: float
     method: Proof
+    one_honest_hop: Answer | None = None
+    """What one honest hop guarantees by its fakes; None without hop noise."""
+
+    @property
+    def rests_on_one_hop(self) -> bool:
+        """Whether the answer needs one honest hop and nothing else: no bound of the shuffle is in it."""
+        return self.one_honest_hop is not None and self.tier is self.one_honest_hop.tier
 
 
 @dataclass(frozen=True)
@@ -85,6 +93,8 @@ class Choice:
     composed_only: bool = False
     """Several rounds are composed, and what one of them comes to is not looked for on slow bounds: the result may be
     larger, and is only a step towards one."""
+    fakes: HopFakes | None = None
+    """Of hops with hop noise."""
 
 
 def answer_of(
@@ -99,8 +109,54 @@ def answer_of(
 ) -> Answer:
     """What a group is certified: epsilon at delta, or delta at epsilon, for which the delta of a round is `about`.
 
+    It is the least of the local budget, the bounds of the shuffle and, with hop noise, what one honest hop guarantees;
+    where the last two are equal it is the last, which rests on less. The curve is that of the bound that was taken.
     enough: what another group has in one round; where budgets are many, no slow bound is tried for less.
     """
+    shuffled = _shuffled(group, randomizer, delta, epsilon, rounds, choice, enough, about)
+    if choice.fakes is None:
+        return shuffled
+    hop = _one_honest_hop(group, randomizer, delta, epsilon, rounds, choice.fakes)
+    steps = (choice.fakes.hides_losses, *shuffled.tier.steps, *hop.tier.steps)
+    if (hop.tier.epsilon, hop.tier.delta) <= (shuffled.tier.epsilon, shuffled.tier.delta):
+        hop = replace(hop, tier=replace(hop.tier, steps=steps))
+        return replace(hop, one_honest_hop=hop)
+    return replace(shuffled, tier=replace(shuffled.tier, steps=steps), one_honest_hop=hop)
+
+
+def _one_honest_hop(
+    group: Group,
+    randomizer: Randomizer,
+    delta: float | None,
+    epsilon: float | None,
+    rounds: int,
+    fakes: HopFakes,
+) -> Answer:
+    """What a group is certified if one hop is honest and everybody else is not: docs/hop-noise.md."""
+    started = time.perf_counter()
+    victim = replace(group.victim, local_epsilon=randomizer.shown(group.victim.local_epsilon))
+    per_round = None if delta is None else _share(delta, rounds)
+    at = _share(epsilon or 0.0, rounds)
+    found, curve = _local(victim, per_round, at, randomizer.spends_local_delta), fakes.curve(victim.local_epsilon)
+    better = _better(curve, found, delta=per_round, epsilon=at, floor=0.0)
+    if better is None:
+        found = replace(found, steps=(state(Step.NO_LESS, bound=curve.title),))
+    else:
+        found = replace(better, steps=(*better.steps, _found(curve.title, better, delta, started)))
+    return _over_rounds(group, victim, found, curve, delta, epsilon, rounds)
+
+
+def _shuffled(
+    group: Group,
+    randomizer: Randomizer,
+    delta: float | None,
+    epsilon: float | None,
+    rounds: int,
+    choice: Choice,
+    enough: float,
+    about: float | None,
+) -> Answer:
+    """What a group is certified by its local budget and the bounds of the shuffle; arguments as for `answer_of`."""
     victim = replace(group.victim, local_epsilon=randomizer.shown(group.victim.local_epsilon))
     per_round = None if delta is None else _share(delta, rounds)
     at = _share(epsilon or 0.0, rounds)
@@ -140,24 +196,15 @@ def answer_of(
         if found.method == LOCAL and not any(one.code in NOT_AMPLIFIED for one in tried):
             tried.append(state(Step.LOCAL_IS_LEAST))
         found = replace(found, steps=(*found.steps, *tried))
-    alone = found.delta if per_round is None else found.epsilon
-    to_compose = _least_to_compose(curves, group, per_round or _target(about or found.delta))
-    found = _basic(found, rounds)
-    found = replace(found, epsilon=max(found.epsilon, epsilon or 0.0), delta=max(found.delta, delta or 0.0))
-    if rounds > 1 and to_compose is not None:
-        other = _composed(to_compose, victim, delta, epsilon, rounds, found)
-        found = min(found, other, key=lambda reached: reached.delta if delta is None else reached.epsilon)
-    tier = TierCertificate(
-        local_epsilon=group.victim.local_epsilon,
-        local_delta=victim.local_delta,
-        count=group.count,
-        epsilon=found.epsilon,
-        delta=found.delta,
-        grouped=group.several,
-        privacy_profile=to_compose,
-        steps=found.steps,
+    return _over_rounds(
+        group,
+        victim,
+        found,
+        _least_to_compose(curves, group, per_round or _target(about or found.delta)),
+        delta,
+        epsilon,
+        rounds,
     )
-    return Answer(tier, alone, found.slack, found.method)
 
 
 Make = Callable[[float | None], Curve | NoAmplification]
@@ -205,6 +252,35 @@ def _least_to_compose(curves: list[Curve], group: Group, delta: float) -> Curve 
     slow = titles.get("worst case") or (titles.get("exchange") if few else None)
     sharper = None if slow is None else slow.to_compose(delta, most)
     return least_of([curve for curve in (sharper, quick) if curve is not None])
+
+
+def _over_rounds(
+    group: Group,
+    victim: Victim,
+    found: _Reached,
+    to_compose: Curve | None,
+    delta: float | None,
+    epsilon: float | None,
+    rounds: int,
+) -> Answer:
+    """What a group has over all rounds: what was found for one of them, added up, or the curve composed."""
+    alone = found.delta if delta is None else found.epsilon
+    found = _basic(found, rounds)
+    found = replace(found, epsilon=max(found.epsilon, epsilon or 0.0), delta=max(found.delta, delta or 0.0))
+    if rounds > 1 and to_compose is not None:
+        other = _composed(to_compose, victim, delta, epsilon, rounds, found)
+        found = min(found, other, key=lambda reached: reached.delta if delta is None else reached.epsilon)
+    tier = TierCertificate(
+        local_epsilon=group.victim.local_epsilon,
+        local_delta=victim.local_delta,
+        count=group.count,
+        epsilon=found.epsilon,
+        delta=found.delta,
+        grouped=group.several,
+        privacy_profile=to_compose,
+        steps=found.steps,
+    )
+    return Answer(tier, alone, found.slack, found.method)
 
 
 def _local(victim: Victim, delta: float | None, epsilon: float, spends: bool) -> _Reached:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
 from croupier.accountant.attacks.lower_bound import lower_bound
 from croupier.accountant.budgets import Budgets
@@ -17,11 +17,20 @@ from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.ranges import Linkage
 from croupier.accountant.results import LowerBound
 from croupier.protocol.statements import written_json
+from croupier.protocol.views import BoundView, LowerBoundView
 
-__all__ = ["Audit", "audit"]
+__all__ = ["Audit", "AuditView", "audit"]
 
 _ROUNDING = 1e-9
 """Relative; both epsilons are found by bisection."""
+
+
+class AuditView(TypedDict):
+    """The JSON document of `croupier audit`; "ratio" is None where the attack reaches nothing."""
+
+    lower_bound: LowerBoundView
+    certificate: BoundView
+    ratio: float | None
 
 
 @dataclass(frozen=True)
@@ -36,7 +45,7 @@ class Audit:
         """The certified epsilon over the attack's, at least 1; None where the attack reaches nothing."""
         return self.certificate.epsilon / self.attack.epsilon if self.attack.epsilon > 0 else None
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> AuditView:
         """Returns the JSON document of `croupier audit`."""
         attack, certificate = self.attack, self.certificate
         return {

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Self
+from typing import Any, Self, TypedDict
 
 from croupier.accountant.guessing import right_at_most
 from croupier.accountant.privacy_curve import Proof
@@ -21,8 +21,21 @@ from croupier.protocol.codes import Assumption, Method, Note
 from croupier.protocol.rounding import percent, round_up
 from croupier.protocol.statements import SCHEMA, Statement, joined, messages_of, read_messages, written_json
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.views import CertificateView
 
-__all__ = ["Certificate"]
+__all__ = ["Certificate", "TierRow"]
+
+
+class TierRow(TypedDict):
+    """A tier as a row of a table."""
+
+    local_epsilon: float
+    local_delta: float
+    count: int
+    epsilon: float
+    delta: float
+    grade: str
+    right_at_most: float
 
 
 @dataclass(frozen=True)
@@ -30,7 +43,8 @@ class Certificate:
     """The accountant's answer: the largest central guarantee over all victims, and everything behind it.
 
     epsilon and delta hold for every user under `assumptions`: one secret order, and all but `dishonest` of the other
-    clients honest. `everyone_else_colludes` holds without that: it is the local budget. `numerical_slack` is the part
+    clients honest. `everyone_else_colludes` holds without that: it is the local budget. With hop noise `one_honest_hop`
+    is what its fake reports guarantee by themselves; None without. `numerical_slack` is the part
     of delta that was added for truncation and rounding (it is inside delta already: the reader adds nothing).
     """
 
@@ -49,6 +63,7 @@ class Certificate:
     randomizer: str
     linkage: Linkage
     rounds: int
+    one_honest_hop: Guarantee | None = None
 
     def __post_init__(self) -> None:
         """Raises ValueError for a field outside its range."""
@@ -73,6 +88,20 @@ class Certificate:
         ):
             if grade is not Grade.CERTIFIED:
                 raise outside(name, str(grade), f"{Grade.CERTIFIED} in a certificate")
+        self._check_hop_noise()
+
+    def _check_hop_noise(self) -> None:
+        """Raises ValueError where the certificate does not say which hop noise its own number rests on."""
+        hop = self.one_honest_hop
+        stated = [one for one in self.assumptions if one.code is Assumption.ONE_HONEST_HOP]
+        if stated and (hop is None or stated[0] not in hop.assumptions):
+            raise ValueError("one_honest_hop is missing; a certificate that rests on hop noise must state it")
+        if hop is None:
+            return
+        if hop.grade is not Grade.CERTIFIED:
+            raise outside("grade of one_honest_hop", str(hop.grade), f"{Grade.CERTIFIED} in a certificate")
+        if not any(one.code is Assumption.ONE_HONEST_HOP for one in hop.assumptions):
+            raise ValueError(f"one_honest_hop does not assume {Assumption.ONE_HONEST_HOP}; it must")
 
     def check_not_refuted(self) -> None:
         """Raises ValueError where the attack beside the certificate shows that what it says is not true.
@@ -122,6 +151,8 @@ class Certificate:
             text += f", of the others at most {self.dishonest:,} dishonest"
         if self.lower_bound is not None:
             text += f"; {Grade.LOWER_BOUND} {self.lower_bound.says(self.delta)}"
+        if self.one_honest_hop is not None:
+            text += f"; if one hop is honest ε = {round_up(self.one_honest_hop.epsilon)}"
         alone = round_up(self.everyone_else_colludes.epsilon)
         return f"{text}; if everyone else colludes ε = {alone} ({joined(self.method)})"
 
@@ -143,7 +174,7 @@ class Certificate:
             axes,
         )
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[TierRow]:
         """One dictionary for each tier, CERTIFIED: what `pandas.DataFrame` and `polars.DataFrame` take."""
         return [
             {
@@ -175,7 +206,7 @@ class Certificate:
             html_table(str(self), rows) + paragraph(attack) + folded_list("This holds if", map(str, self.assumptions))
         )
 
-    def to_json(self, *, steps: bool = False) -> dict[str, Any]:
+    def to_json(self, *, steps: bool = False) -> CertificateView:
         """Returns the document that other programs read, of plain JSON values; `from_json` reads it back.
 
         steps: with the steps of every tier, which `from_json` does not read.
@@ -210,6 +241,8 @@ class Certificate:
 
     def to_message(self) -> pb.Certificate:
         """Returns the message of the wire, without the fields of a round; steps and curves are not in it."""
+        from croupier.protocol.certificates import comparison_messages
+
         lower, alone = self.lower_bound, self.everyone_else_colludes
         return pb.Certificate(
             schema=SCHEMA,
@@ -236,17 +269,8 @@ class Certificate:
             everyone_else_colludes_delta=alone.delta,
             everyone_else_colludes_method=messages_of(alone.method),
             everyone_else_colludes_assumptions=messages_of(alone.assumptions),
-            comparison=[
-                pb.ComparedBound(
-                    name=one.name,
-                    epsilon=one.epsilon,
-                    grade=one.grade,
-                    status=one.status,
-                    reference=one.reference,
-                    notes=messages_of(one.notes),
-                )
-                for one in self.comparison
-            ],
+            one_honest_hop=None if self.one_honest_hop is None else _guarantee_message(self.one_honest_hop),
+            comparison=comparison_messages(self.comparison),
             lower_bound_epsilon=None if lower is None else lower.epsilon,
             lower_bound_delta=None if lower is None else lower.delta,
             lower_bound_attack="" if lower is None else lower.attack,
@@ -308,7 +332,22 @@ class Certificate:
             randomizer=message.randomizer,
             linkage=check_linkage(message.linkage),
             rounds=message.rounds,
+            one_honest_hop=_read_guarantee(message.one_honest_hop) if message.HasField("one_honest_hop") else None,
         )
         found.check_not_refuted()
         found._check_local_budget()
         return found
+
+
+def _guarantee_message(guarantee: Guarantee) -> pb.Guarantee:
+    return pb.Guarantee(
+        epsilon=guarantee.epsilon,
+        delta=guarantee.delta,
+        method=messages_of(guarantee.method),
+        assumptions=messages_of(guarantee.assumptions),
+    )
+
+
+def _read_guarantee(message: pb.Guarantee) -> Guarantee:
+    method, assumptions = read_messages(Method, message.method), read_messages(Assumption, message.assumptions)
+    return Guarantee(message.epsilon, message.delta, Grade.CERTIFIED, method, assumptions)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -18,6 +18,7 @@ from croupier.accountant.answers import LOCAL, Answer, Choice, answer_of, compos
 from croupier.accountant.bounds.profile import PrivacyProfile, Victim
 from croupier.accountant.budgets import AnyBudgets, Budgets, as_budgets
 from croupier.accountant.certificate import Certificate
+from croupier.accountant.hop_fakes import AnyHopNoise, HopFakes
 from croupier.accountant.mechanism_choice import MeanCost, other_for_a_mean, remark, standard_error, worth_trying
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.registry import as_randomizer
@@ -53,6 +54,8 @@ def certify(
     compare_all: bool = False,
     bounds: Bounds = "all",
     adaptive_order: bool = False,
+    hop_noise: AnyHopNoise = None,
+    hops: int = 2,
     seconds: float | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Certificate:
@@ -75,6 +78,10 @@ def certify(
             enumerated, the exact worst case) or "blanket" (the local budget and the blanket bound).
         adaptive_order: the clients answer one after the other in a secret uniform order, and what a client is asked may
             depend on the answers before it. Only the blanket bound holds then, and only for bits and half spheres.
+        hop_noise: the epsilon and delta of the fake reports that every hop adds in every round; None: hops add none.
+            Every tier then has the least of three bounds (docs/hop-noise.md), and the certificate states beside its
+            own number what one honest hop guarantees.
+        hops: how many hops there are, >= 1; without hop noise it changes nothing.
         seconds: after this time no slower bound is begun, tiers that are left keep the blanket's, and nothing is
             remarked. None: no limit.
         progress: called with the number of tiers that are done, and of all.
@@ -93,8 +100,10 @@ def certify(
     if seconds is not None and not (is_number(seconds) and seconds >= 0):
         raise outside("seconds", seconds, "a finite number >= 0, or None")
     deadline = math.inf if seconds is None else time.monotonic() + seconds
-    choice = Choice(adaptive_order or bounds == "blanket", deadline)
-    groups = groups_of_victims(budgets, randomizer, dishonest, linkage)
+    fakes = HopFakes.of(hop_noise, hops, randomizer, linkage, adaptive_order=adaptive_order)
+    choice = Choice(adaptive_order or bounds == "blanket", deadline, fakes=fakes)
+    colluding = dishonest + (0 if fakes is None else fakes.most)  # behind its fakes a hop can hide lost reports
+    groups = groups_of_victims(budgets, randomizer, colluding, linkage)
     answers: list[Answer] = []
     for group in reversed(groups):  # the largest budgets first: they nearly always decide
         enough = max((answer.alone for answer in answers), default=0.0)
@@ -108,13 +117,23 @@ def certify(
     answers.sort(key=lambda answer: (answer.tier.local_epsilon, answer.tier.local_delta))
     worst = max(answers, key=lambda answer: (answer.tier.epsilon, answer.tier.delta))
     local = _local(budgets, randomizer, rounds)
-    assumptions = _assumptions(randomizer, dishonest, linkage, rounds, budgets, adaptive_order)
+    local_deltas = bool((budgets.local_delta > 0).any()) and not randomizer.spends_local_delta
+    of_shuffle = _assumptions(randomizer, dishonest, linkage, rounds, local_deltas, adaptive_order)
+    of_one_hop = () if fakes is None else _assumptions_of_one_hop(fakes, rounds, local_deltas)
+    resting = {answer.rests_on_one_hop for answer in answers}
+    assumptions = tuple(
+        dict.fromkeys([*(of_shuffle if False in resting else ()), *(of_one_hop if True in resting else ())])
+    )
     reached = max(answer.tier.delta for answer in answers)
     # At the delta that is certified, which may be a local one and larger than what was asked for.
     at = None if delta is None else reached
-    lower = _lower_bound(budgets, randomizer, at, epsilon, dishonest, linkage, rounds) if attack else None
+    lower = None
+    if attack and resting == {False}:
+        lower = _lower_bound(budgets, randomizer, at, epsilon, dishonest, linkage, rounds)
+    elif attack and resting == {True} and fakes is not None:
+        lower = _attack_on_one_hop(fakes, float(budgets.local_epsilon[-1]), at, epsilon, rounds)
     remarks: tuple[Statement[Step], ...] = ()
-    remarked = attack and delta is not None and not adaptive_order and seconds is None
+    remarked = attack and delta is not None and not adaptive_order and seconds is None and fakes is None
     other = other_for_a_mean(randomizer) if remarked else None
     if other is not None and worth_trying(budgets, randomizer, other):
         found = certify(
@@ -141,11 +160,12 @@ def certify(
         numerical_slack=max(answer.slack for answer in answers),
         tiers=(*tiers[:-1], replace(tiers[-1], steps=(*tiers[-1].steps, *remarks))),
         everyone_else_colludes=local,
+        one_honest_hop=None if fakes is None else _one_honest_hop(answers, of_one_hop),
         comparison=()
         if rounds > 1
         else tuple(
-            _in_this_deployment(row, dishonest, linkage)
-            for row in _comparison(budgets, randomizer, reached, at, lower, compare_all)
+            _in_this_deployment(row, colluding, linkage)
+            for row in _comparison(budgets, randomizer, reached, at, lower if fakes is None else None, compare_all)
         ),
         lower_bound=lower,
         randomizer=randomizer.name,
@@ -231,8 +251,25 @@ def _of_unit(method: Proof, randomizer: Randomizer) -> Proof:
     return method if randomizer.unit == "user" else (*method, state(Method.ONE_RECORD))
 
 
+def _one_honest_hop(answers: Sequence[Answer], assumptions: tuple[Statement[Assumption], ...]) -> Guarantee:
+    """What the fakes of one honest hop guarantee to the user of every tier."""
+    known = [answer.one_honest_hop for answer in answers if answer.one_honest_hop is not None]
+    worst = max(known, key=lambda answer: (answer.tier.epsilon, answer.tier.delta))
+    largest = max(answer.tier.delta for answer in known)
+    return Guarantee(worst.tier.epsilon, largest, Grade.CERTIFIED, worst.method, assumptions)
+
+
+def _assumptions_of_one_hop(fakes: HopFakes, rounds: int, local_deltas: bool) -> tuple[Statement[Assumption], ...]:
+    found = [state(Assumption.REPLACE_ONE), fakes.randomizer.statement, fakes.assumption]
+    if rounds > 1:
+        found += [state(Assumption.FRESH_NOISE, rounds=rounds), state(Assumption.FIXED_TERMS)]
+    if local_deltas:
+        found.append(state(Assumption.LOCAL_DELTAS_UNSPENT))
+    return tuple(found)
+
+
 def _assumptions(
-    randomizer: Randomizer, dishonest: int, linkage: Linkage, rounds: int, budgets: Budgets, adaptive_order: bool
+    randomizer: Randomizer, dishonest: int, linkage: Linkage, rounds: int, local_deltas: bool, adaptive_order: bool
 ) -> tuple[Statement[Assumption], ...]:
     fixed = state(Assumption.FIXED_TERMS)
     if randomizer.local_assumptions:
@@ -249,7 +286,7 @@ def _assumptions(
     ]
     if rounds > 1:
         found += [state(Assumption.FRESH_SHUFFLES, rounds=rounds), fixed]
-    if bool((budgets.local_delta > 0).any()) and not randomizer.spends_local_delta:
+    if local_deltas:
         found.append(state(Assumption.LOCAL_DELTAS_UNSPENT))
     return tuple(found)
 
@@ -268,6 +305,18 @@ def _lower_bound(
     if not is_attackable(randomizer) or (delta is not None and delta >= 1):
         return None
     found = lower_bound(budgets, randomizer, delta=delta, epsilon=epsilon, dishonest=dishonest, linkage=linkage)
+    return found if rounds == 1 else replace(found, attack=f"in one of {rounds} rounds: {found.attack}")
+
+
+def _attack_on_one_hop(
+    fakes: HopFakes, local_epsilon: float, delta: float | None, epsilon: float | None, rounds: int
+) -> LowerBound | None:
+    from croupier.accountant.attacks.hop_noise import attack_on_hop_noise
+
+    if fakes.randomizer.kind not in ("rr", "onebit", "krr") or (delta is not None and delta >= 1):
+        return None
+    variation = fakes.randomizer.total_variation(local_epsilon)
+    found = attack_on_hop_noise(fakes.law, variation, delta=delta, epsilon=epsilon)
     return found if rounds == 1 else replace(found, attack=f"in one of {rounds} rounds: {found.attack}")
 
 

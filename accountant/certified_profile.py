@@ -8,14 +8,15 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from io import StringIO
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from croupier.accountant.budgets import AnyBudgets, as_budgets
 from croupier.accountant.certificate import Certificate
 from croupier.accountant.certification import certify
+from croupier.accountant.hop_fakes import AnyHopNoise
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.registry import as_randomizer
 from croupier.accountant.numerics.binomial import UNIT
@@ -23,9 +24,19 @@ from croupier.accountant.numerics.chords import Chords, crossing
 from croupier.accountant.ranges import Linkage, check_delta, check_epsilon, outside
 from croupier.accountant.results import Grade, LowerBound
 from croupier.accountant.rich_display import folded_list, html_table
+from croupier.protocol.codes import Assumption
 from croupier.protocol.rounding import round_down, round_up
+from croupier.protocol.statements import Statement
 
-__all__ = ["CertifiedProfile", "CurveSpan", "ProfilePoint", "certified_line", "privacy_profile", "profile_at"]
+__all__ = [
+    "CertifiedProfile",
+    "CurveSpan",
+    "PointRow",
+    "ProfilePoint",
+    "certified_line",
+    "privacy_profile",
+    "profile_at",
+]
 
 Node = tuple[float, float]
 DRAWN = 4
@@ -37,6 +48,15 @@ MOST_BETWEEN = 300
 LARGEST_EXPONENT = 700.0
 """Up to here e^x is a float."""
 DELTAS = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10)
+
+
+class PointRow(TypedDict):
+    """A point of the curve as a row of a table; lower_bound is the attack's epsilon, None where none is known."""
+
+    delta: float
+    epsilon: float
+    grade: str
+    lower_bound: float | None
 
 
 @dataclass(frozen=True)
@@ -88,6 +108,11 @@ class CertifiedProfile:
     randomizer: str
     points: tuple[ProfilePoint, ...]
     between: tuple[Node, ...] = field(default=(), repr=False)
+
+    @property
+    def assumptions(self) -> tuple[Statement[Assumption], ...]:
+        """What the curve rests on: the assumptions of every point. With hop noise one point may need fewer."""
+        return tuple(dict.fromkeys(line for one in self.points for line in one.certificate.assumptions))
 
     def __call__(self, epsilon: float) -> float:
         """The certified delta at an epsilon >= 0, rounded up. Raises ValueError for one outside that range."""
@@ -159,7 +184,7 @@ class CertifiedProfile:
         line = certified_line(self) if self.between else []
         return draw_curve(self.randomizer, certified, line, attacks, axes)
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[PointRow]:
         """One dictionary for each point: what `pandas.DataFrame` and `polars.DataFrame` take."""
         return [
             {
@@ -182,7 +207,7 @@ class CertifiedProfile:
             for one in self.points
         ]
         table = html_table(f"{self.randomizer}: what the shuffled batch reveals", rows)
-        table += folded_list("This holds if", map(str, self.points[0].certificate.assumptions))
+        table += folded_list("This holds if", map(str, self.assumptions))
         try:
             figure = self.plot().figure
         except ImportError:
@@ -241,6 +266,8 @@ def privacy_profile(
     dishonest: int = 0,
     linkage: Linkage = "separate",
     rounds: int = 1,
+    hop_noise: AnyHopNoise = None,
+    hops: int = 2,
 ) -> CertifiedProfile:
     """Returns the certificate at every one of `deltas`, or at the one; all other arguments are those of `certify`.
 
@@ -253,7 +280,7 @@ def privacy_profile(
     given = DELTAS if deltas is None else [float(deltas)] if isinstance(deltas, float | int) else list(deltas)
     if not given:
         raise ValueError("deltas is empty; it must hold at least one number in (0, 1)")
-    return profile_at(given, budgets, randomizer, dishonest, linkage, rounds, refine=deltas is None)
+    return profile_at(given, budgets, randomizer, dishonest, linkage, rounds, hop_noise, hops, refine=deltas is None)
 
 
 def profile_at(
@@ -263,6 +290,8 @@ def profile_at(
     dishonest: int,
     linkage: Linkage,
     rounds: int,
+    hop_noise: AnyHopNoise = None,
+    hops: int = 2,
     *,
     refine: bool,
 ) -> CertifiedProfile:
@@ -270,10 +299,19 @@ def profile_at(
     multiset = as_budgets(budgets)
     family = as_randomizer(randomizer)
 
-    setting: dict[str, Any] = {"dishonest": dishonest, "linkage": linkage, "rounds": rounds}
-
     def certified(delta: float, *, alone: bool = False) -> Certificate:
-        return certify(multiset, family, delta=delta, attack=not alone, compare_all=not alone, **setting)
+        return certify(
+            multiset,
+            family,
+            delta=delta,
+            dishonest=dishonest,
+            linkage=linkage,
+            rounds=rounds,
+            hop_noise=hop_noise,
+            hops=hops,
+            attack=not alone,
+            compare_all=not alone,
+        )
 
     points = []
     for delta in sorted(deltas, reverse=True):
@@ -281,12 +319,23 @@ def profile_at(
         points.append(ProfilePoint(max(delta, found.delta), found))
     local = points[0].certificate.everyone_else_colludes
     nodes = [(point.epsilon, point.certificate.delta) for point in points]
-    between = _between(nodes, (local.epsilon, local.delta), partial(certified, alone=True)) if refine else []
-    return CertifiedProfile(family.name, tuple(points), tuple(between))
+    whole = CertifiedProfile(family.name, tuple(points))
+    if not refine:
+        return whole
+    between = _between(nodes, (local.epsilon, local.delta), partial(certified, alone=True), {*whole.assumptions})
+    return replace(whole, between=tuple(between))
 
 
-def _between(nodes: list[Node], local: Node, certified: Callable[[float], Certificate]) -> list[Node]:
-    """Returns certified points between the first node and the last, until no chord is far above the divergence."""
+def _between(
+    nodes: list[Node],
+    local: Node,
+    certified: Callable[[float], Certificate],
+    assumptions: set[Statement[Assumption]],
+) -> list[Node]:
+    """Returns certified points between the first node and the last, until no chord is far above the divergence.
+
+    None of them rests on more than these assumptions.
+    """
     found: list[Node] = []
     whole: set[tuple[Node, Node]] = set()
     while len(found) < MOST_BETWEEN:
@@ -301,9 +350,10 @@ def _between(nodes: list[Node], local: Node, certified: Callable[[float], Certif
             break
         for left, right in sorted(far - whole):
             one = certified(math.sqrt(left[1] * right[1]))
-            if left[0] < one.epsilon < right[0] and right[1] < one.delta < left[1]:
+            inside = left[0] < one.epsilon < right[0] and right[1] < one.delta < left[1]
+            if inside and assumptions.issuperset(one.assumptions):
                 found.append((one.epsilon, one.delta))
-            else:  # epsilon is the same on both sides, or a local delta is not amplified
+            else:  # epsilon is the same on both sides, a local delta is not amplified, or more is assumed
                 whole.add((left, right))
     return found
 

@@ -45,14 +45,19 @@ class MeanCost:
         return f"{self.randomizer.name}: ε {round_up(self.epsilon)}, standard error {self.standard_error:.3g}"
 
 
-def standard_error(budgets: Budgets, randomizer: Randomizer) -> float:
-    """Returns that of an estimated mean (range 1) or share, from the randomizers' noise alone.
+def standard_error(budgets: Budgets, randomizer: Randomizer, variance_of_fakes: float = 0.0) -> float:
+    """Returns that of an estimated mean (range 1) or share, from the noise of the randomizers and of hops alone.
+
+    Args:
+        budgets: of all users.
+        randomizer: what they run.
+        variance_of_fakes: what hop noise adds to the variance of a count of reports.
 
     Raises:
         ValueError: the randomizer is a table, which does not say how it is read.
     """
     gain, variance = randomizer.signal(budgets.local_epsilon, budgets.local_delta)
-    return math.sqrt(float(variance @ budgets.count)) / float(gain @ budgets.count)
+    return math.sqrt(float(variance @ budgets.count) + variance_of_fakes) / float(gain @ budgets.count)
 
 
 def other_for_a_mean(randomizer: Randomizer) -> Randomizer | None:

@@ -19,6 +19,7 @@ from croupier.accountant.answers import Choice, answer_of
 from croupier.accountant.budgets import AnyBudgets, Budgets, as_budgets
 from croupier.accountant.certificate import Certificate
 from croupier.accountant.certification import certify, check_setting
+from croupier.accountant.hop_fakes import AnyHopNoise, HopFakes
 from croupier.accountant.mechanism_choice import MeanCost, other_for_a_mean, standard_error
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.registry import as_randomizer
@@ -28,6 +29,7 @@ from croupier.accountant.numerics.roots import root_between
 from croupier.accountant.ranges import DEFAULT_DELTA, Bounds, Linkage, check_count, is_number, outside
 from croupier.accountant.results import TierCertificate
 from croupier.accountant.victims import groups_of_victims
+from croupier.protocol.hop_noise import MAX_LOCAL_EPSILON
 from croupier.protocol.rounding import round_down, round_up
 
 __all__ = ["Goal", "Plan", "plan", "resized", "standard_error"]
@@ -76,6 +78,8 @@ class Plan:
     target_epsilon: float | None
     for_a_mean: tuple[MeanCost, ...] = ()
     """laplace and onebit with these budgets, the one that was asked for first; empty for other randomizers."""
+    most_local: float = MOST_LOCAL_EPSILON
+    """The largest local budget that a client accepts."""
 
     def __str__(self) -> str:
         """The answer in one line: "number of users: 3,534 users with local ε 0.5 to 2; …"."""
@@ -83,14 +87,14 @@ class Plan:
         spread = low if low == high else f"{low} to {high}"
         error = "unknown" if self.standard_error is None else f"{self.standard_error:.3g} of the range"
         users = f"{self.budgets.num_users:,} users with local ε {spread}"
-        capped = f" ({MOST_LOCAL_EPSILON:g} is the most that a client accepts)" if self.capped else ""
+        capped = f" ({self.most_local:g} is the most that a client accepts)" if self.capped else ""
         return f"{self.goal}: {users}{capped}; standard error from the noise {error}"
 
     @property
     def capped(self) -> bool:
         """The target would allow larger local budgets, and no client accepts them."""
         largest = float(self.budgets.local_epsilon[-1])
-        return self.goal is Goal.LOCAL_BUDGETS and largest >= MOST_LOCAL_EPSILON * (1 - 1e-9)
+        return self.goal is Goal.LOCAL_BUDGETS and largest >= self.most_local * (1 - 1e-9)
 
 
 def plan(
@@ -105,14 +109,16 @@ def plan(
     linkage: Linkage = "separate",
     bounds: Bounds = "all",
     adaptive_order: bool = False,
+    hop_noise: AnyHopNoise = None,
+    hops: int = 2,
     progress: Callable[[int, int], None] | None = None,
 ) -> Plan:
     """Answers what is left open, for a total target (epsilon, delta) over all rounds.
 
     * num_users and epsilon: the largest local budget that all of num_users can have, up to 20, the most that a client
-      accepts.
+      accepts; with hop noise up to 8.
     * num_users, budgets and epsilon: the shape of budgets, for num_users people: the largest factor on the budgets,
-      which leaves none above 20.
+      which leaves none above 20, or 8.
     * budgets and epsilon: the least number of users of these proportions.
     * budgets (with or without num_users) and no epsilon: the certificate, and the accuracy to expect.
 
@@ -127,6 +133,8 @@ def plan(
         linkage: as for `certify`.
         bounds: as for `certify`.
         adaptive_order: as for `certify`.
+        hop_noise: as for `certify`, in every round; the standard error then includes it.
+        hops: as for `certify`.
         progress: called with the number of candidates that have been tried, and about how many there will be.
 
     Returns:
@@ -143,14 +151,14 @@ def plan(
         check_count(num_users, "num_users", 1)
     check_setting(randomizer, delta, dishonest, linkage, rounds, bounds, adaptive_order)
 
-    asked = _Asked(
-        randomizer, delta, dishonest, linkage, rounds, bounds, adaptive_order, progress or (lambda tried, about: None)
-    )
+    fakes = HopFakes.of(hop_noise, hops, randomizer, linkage, adaptive_order=adaptive_order)
+    tell = progress or (lambda tried, about: None)
+    asked = _Asked(randomizer, delta, dishonest, linkage, rounds, bounds, adaptive_order, fakes, tell)
     if epsilon is None:
         if shape is None:
             raise ValueError("neither epsilon nor budgets is given; give a target, or budgets whose accuracy to tell")
         given = shape if num_users is None else resized(shape, num_users)
-        found = _answer(Goal.ACCURACY, given, randomizer, asked.certificate(given), None)
+        found = _answer(Goal.ACCURACY, given, asked, asked.certificate(given), None)
         return _with_costs_of_a_mean(found, asked)
     if not (is_number(epsilon) and epsilon > 0):
         raise outside("epsilon", epsilon, "a finite number > 0")
@@ -159,7 +167,9 @@ def plan(
             raise ValueError("neither num_users nor budgets is given; one of them is needed")
         return _with_costs_of_a_mean(_found(Goal.NUM_USERS, asked, _Users(shape, dishonest), epsilon), asked)
     even = Budgets.from_tiers([(1.0, num_users)]) if shape is None else resized(shape, num_users)
-    return _with_costs_of_a_mean(_found(Goal.LOCAL_BUDGETS, asked, _Factors(even, epsilon, rounds), epsilon), asked)
+    return _with_costs_of_a_mean(
+        _found(Goal.LOCAL_BUDGETS, asked, _Factors(even, epsilon, rounds, asked.most_local), epsilon), asked
+    )
 
 
 @dataclass
@@ -173,10 +183,16 @@ class _Asked:
     rounds: int
     bounds: Bounds
     adaptive_order: bool
+    fakes: HopFakes | None
     progress: Callable[[int, int], None]
     tried: int = field(default=0, init=False)
     exactly: bool = field(default=False, init=False)
     """Of one tier, too, what `certify` says, and nothing that is about the same and quicker."""
+
+    @property
+    def most_local(self) -> float:
+        """The largest local budget that a client accepts."""
+        return MOST_LOCAL_EPSILON if self.fakes is None else MAX_LOCAL_EPSILON
 
     def certificate(self, budgets: Budgets, bounds: Bounds | None = None, rounds: int | None = None) -> Certificate:
         """The candidate's; with an attack, unless it is one of a quick bound or of fewer rounds."""
@@ -190,6 +206,8 @@ class _Asked:
             attack=bounds is None and rounds is None,
             bounds=bounds or self.bounds,
             adaptive_order=self.adaptive_order,
+            hop_noise=None if self.fakes is None else self.fakes.noise,
+            hops=1 if self.fakes is None else self.fakes.hops,
         )
         self._count()
         return found
@@ -203,7 +221,7 @@ class _Asked:
             every = self.certificate(budgets, "blanket", 1)
             tier, epsilon, delta = _worst_tier(every, self.delta), every.epsilon, every.delta
         else:
-            one = self._answer(budgets, tier, Choice(blanket_only=True), delta=self.delta, rounds=1)
+            one = self._answer(budgets, tier, Choice(blanket_only=True, fakes=self.fakes), delta=self.delta, rounds=1)
             epsilon, delta = one.epsilon, one.delta
         if delta > self.delta:
             return math.inf, tier
@@ -220,11 +238,11 @@ class _Asked:
         """
         blanket_only = self.adaptive_order or self.bounds == "blanket" or not (few or self.exactly)
         if self.rounds == 1 and not (self.exactly or blanket_only or self.randomizer.clones_are_fair_bits):
-            lost = self._answer(budgets, tier, Choice(), epsilon=target, rounds=1).delta
+            lost = self._answer(budgets, tier, Choice(fakes=self.fakes), epsilon=target, rounds=1).delta
             if not 0 < lost < 1:
                 return 0.0 if lost <= 0 else math.inf
             return _as_if_gaussian(target, lost, self.delta) * INVERTED
-        choice = Choice(blanket_only, composed_only=self.rounds > FEW_ROUNDS and not self.exactly)
+        choice = Choice(blanket_only, composed_only=self.rounds > FEW_ROUNDS and not self.exactly, fakes=self.fakes)
         found = self._answer(budgets, tier, choice, delta=self.delta, rounds=self.rounds)
         return found.epsilon if found.delta <= self.delta else math.inf
 
@@ -238,7 +256,8 @@ class _Asked:
         delta: float | None = None,
         epsilon: float | None = None,
     ) -> TierCertificate:
-        groups = groups_of_victims(budgets, self.randomizer, self.dishonest, self.linkage)
+        colluding = self.dishonest + (0 if self.fakes is None else self.fakes.most)
+        groups = groups_of_victims(budgets, self.randomizer, colluding, self.linkage)
         groups.sort(key=lambda group: (group.victim.local_epsilon, group.victim.local_delta), reverse=True)
         group = groups[min(tier, len(groups) - 1)]
         self._count()
@@ -297,7 +316,7 @@ def _found(goal: Goal, asked: _Asked, among: _Factors | _Users, epsilon: float) 
         budgets = among.budgets(start.point)
         certificate = asked.certificate(budgets)
         if certificate.epsilon <= epsilon and certificate.delta <= asked.delta:
-            return _answer(goal, budgets, randomizer, certificate, epsilon)
+            return _answer(goal, budgets, asked, certificate, epsilon)
         worst = _worst_tier(certificate, asked.delta)
         if worst in deciding:
             asked.exactly = True
@@ -306,20 +325,18 @@ def _found(goal: Goal, asked: _Asked, among: _Factors | _Users, epsilon: float) 
         known[start.point, worst] = certificate.epsilon if certificate.delta <= asked.delta else math.inf
 
 
-def _answer(
-    goal: Goal, budgets: Budgets, randomizer: Randomizer, certificate: Certificate, target: float | None
-) -> Plan:
+def _answer(goal: Goal, budgets: Budgets, asked: _Asked, certificate: Certificate, target: float | None) -> Plan:
     try:
-        error = standard_error(budgets, randomizer)
+        error = standard_error(budgets, asked.randomizer, 0.0 if asked.fakes is None else asked.fakes.variance)
     except ValueError:
         error = None
-    return Plan(goal, budgets, certificate, error, target)
+    return Plan(goal, budgets, certificate, error, target, most_local=asked.most_local)
 
 
 def _with_costs_of_a_mean(found: Plan, asked: _Asked) -> Plan:
     """The same with what laplace and onebit cost, if it is one of them: not for the sequential order."""
     other = other_for_a_mean(asked.randomizer)
-    if other is None or asked.adaptive_order:
+    if other is None or asked.adaptive_order or asked.fakes is not None:
         return found
     alike = certify(
         found.budgets,
@@ -367,13 +384,14 @@ class _Factors:
     shape: Budgets
     epsilon: float
     rounds: int
+    most_local: float
     slope: float = 1.0
     """d ln epsilon / d ln factor, about."""
 
     @property
     def most(self) -> float:
-        """That which leaves no budget above what a client accepts."""
-        return MOST_LOCAL_EPSILON / float(self.shape.local_epsilon[-1])
+        """The factor that makes the largest budget the most that a client accepts."""
+        return self.most_local / float(self.shape.local_epsilon[-1])
 
     @property
     def least(self) -> float:

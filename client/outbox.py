@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing, suppress
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
@@ -27,6 +27,8 @@ from croupier.protocol.errors import OtherPersonError
 from croupier.runtime.sqlite_log import overwrite_log
 
 __all__ = ["KEPT_DAYS", "OLD_MAX_DELTA", "Outbox", "other_person"]
+
+Stored = TypeVar("Stored")
 
 _metadata = sa.MetaData()
 _submissions = sa.Table(
@@ -127,11 +129,13 @@ class Outbox:
 
     def pending(self, round_id: str) -> dict[str, bytes]:
         """Returns the submissions that have not been acknowledged, by user."""
-        return self._read(round_id, ~_submissions.c.acknowledged & (_submissions.c.submission != b""))
+        return self._read(
+            round_id, ~_submissions.c.acknowledged & (_submissions.c.submission != b""), _submissions.c.submission
+        )
 
     def acknowledged(self, round_id: str) -> dict[str, bytes]:
         """Returns the submissions that hop 1 has acknowledged, by user."""
-        return self._read(round_id, _submissions.c.acknowledged)
+        return self._read(round_id, _submissions.c.acknowledged, _submissions.c.submission)
 
     def inclusion_hashes(self, round_id: str) -> dict[str, bytes]:
         """Returns the inclusion hashes of the acknowledged submissions, by user."""
@@ -147,7 +151,7 @@ class Outbox:
 
     def submission(self, round_id: str, user: str) -> bytes:
         """Returns a user's stored submission, empty if it is forgotten; raises KeyError if there was none."""
-        stored: bytes = self._read(round_id, _submissions.c.user == user)[user]
+        stored: bytes = self._read(round_id, _submissions.c.user == user, _submissions.c.submission)[user]
         return stored
 
     def spent(self, round_id: str, user: str) -> float:
@@ -157,14 +161,14 @@ class Outbox:
 
     def users(self, round_id: str) -> set[str]:
         """Returns the users with a submission for the round, acknowledged or not, forgotten or not."""
-        return set(self._read(round_id, sa.true()))
+        return set(self._read(round_id, sa.true(), _submissions.c.submission))
 
     def _read(
         self,
         round_id: str,
         where: sa.ColumnElement[bool],
-        column: sa.ColumnElement[Any] = _submissions.c.submission,
-    ) -> dict[str, Any]:
+        column: sa.ColumnElement[Stored],
+    ) -> dict[str, Stored]:
         here = sa.select(_submissions.c.user, column)
         with self._engine.connect() as db:
             return {row[0]: row[1] for row in db.execute(here.where((_submissions.c.round_id == round_id) & where))}

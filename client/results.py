@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Self, TypedDict
 
 from croupier.accountant.results import Grade, Guarantee
 from croupier.accountant.rich_display import folded_list, html_table, paragraph
@@ -13,8 +13,9 @@ from croupier.protocol.rounding import round_up
 from croupier.protocol.shown import sanitize_for_display
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.show.published import publication_json
+from croupier.show.views import ResultView
 
-__all__ = ["Inclusion", "Receipt", "ResultValue", "RoundResult"]
+__all__ = ["Inclusion", "Receipt", "ResultValue", "RoundResult", "ValueRow"]
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,16 @@ class ResultValue:
     confidence_interval: tuple[float, float]
 
 
+class ValueRow(TypedDict):
+    """A value of a result as a row of a table."""
+
+    label: str
+    estimate: float
+    standard_error: float
+    low: float
+    high: float
+
+
 @dataclass(frozen=True)
 class RoundResult:
     """A published result, with both signatures verified.
@@ -90,9 +101,9 @@ class RoundResult:
     num_reports: int
     guarantee: Guarantee
     sealed: bool
-    document: dict[str, Any] = field(repr=False)
+    document: ResultView = field(repr=False)
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[ValueRow]:
         """One dictionary for each value: what `pandas.DataFrame` and `polars.DataFrame` take."""
         return [
             {

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 import grpc
 import grpc.aio
 
-from croupier.protocol.deployment import OPERATOR, Deployment, ServiceEntry
+from croupier.protocol.deployment import OPERATOR, Deployment
 
 __all__ = ["Caller", "Context", "ServerTls", "TlsSecrets", "caller_name", "presented_certificate"]
 
@@ -49,16 +49,15 @@ class ServerTls:
     had, while other handshakes may be using that: the process dies. So it is given something only once a change.
     """
 
-    def __init__(self, entry: ServiceEntry, deployment: Deployment, secrets: TlsSecrets) -> None:
-        self._name = entry.name
+    def __init__(self, deployment: Deployment, secrets: TlsSecrets) -> None:
         self._changes = 0
         self._ever_pinned: set[str] = set()
         self.replace(deployment, secrets)
 
     def replace(self, deployment: Deployment, secrets: TlsSecrets) -> None:
         """Changes to the keys and pins of a new deployment file."""
-        others = [one for entry in deployment.services if entry.name != self._name for one in entry.tls_certificates]
-        self.trusted = [*others, deployment.operator_tls_certificate]
+        services = [certificate for entry in deployment.services for certificate in entry.tls_certificates]
+        self.trusted = [*services, deployment.operator_tls_certificate]
         self._pinned = {_plain(one) for one in self.trusted}
         self._ever_pinned |= self._pinned
         self.certificate = secrets.tls_certificate

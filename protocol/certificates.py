@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError, WithJsonSchema, model_validator
 from pydantic.json_schema import models_json_schema
@@ -28,16 +28,19 @@ from croupier.protocol.statements import (
     written_json,
 )
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.views import CertificateFields, CertificateView, GuaranteeView, JsonObject, RoundCertificateView
 
 __all__ = [
     "READABLE",
     "SCHEMA",
     "assumptions_of",
     "certificate_json",
+    "comparison_messages",
     "json_schema",
     "method_of",
     "read_certificate",
     "refusals_of",
+    "round_certificate_json",
 ]
 
 READABLE = "it must be what 'croupier certify --json', 'croupier round result --json' or 'croupier demo --json' prints"
@@ -81,18 +84,49 @@ def _upgraded(message: pb.Certificate) -> pb.Certificate:
     return found
 
 
-def certificate_json(message: pb.Certificate) -> dict[str, Any]:
-    """Returns a certificate as a JSON document; that of a round has keys about the round, too.
+class _PublishedBound(Protocol):
+    """What a published bound has in every form: the accountant's `Comparison`, and the entry of a JSON document."""
 
-    Of a refused round epsilon is None. The terms of a round are those of the manifest with this hash.
+    @property
+    def name(self) -> str: ...
+    @property
+    def epsilon(self) -> float | None: ...
+    @property
+    def grade(self) -> str: ...
+    @property
+    def status(self) -> str: ...
+    @property
+    def reference(self) -> str: ...
+    @property
+    def notes(self) -> tuple[Statement[Note], ...]: ...
+
+
+def comparison_messages(bounds: Iterable[_PublishedBound]) -> list[pb.ComparedBound]:
+    """Returns the messages of the published bounds beside a certificate."""
+    return [
+        pb.ComparedBound(
+            name=bound.name,
+            epsilon=bound.epsilon,
+            grade=bound.grade,
+            status=bound.status,
+            reference=bound.reference,
+            notes=messages_of(bound.notes),
+        )
+        for bound in bounds
+    ]
+
+
+def certificate_json(message: pb.Certificate) -> CertificateView:
+    """Returns a certificate as a JSON document, without the keys about a round.
 
     Raises:
         ValueError: a statement has a code that is not known here.
     """
-    message = _upgraded(message)
-    document: dict[str, Any] = {
-        "schema": SCHEMA,
-        "epsilon": _finite(message.epsilon),
+    return {"schema": SCHEMA, "epsilon": message.epsilon, **_fields(_upgraded(message))}
+
+
+def _fields(message: pb.Certificate) -> CertificateFields:
+    return {
         "delta": message.delta,
         "grade": message.grade,
         "method": written_json(method_of(message)),
@@ -111,6 +145,7 @@ def certificate_json(message: pb.Certificate) -> dict[str, Any]:
             }
             for tier in message.tiers
         ],
+        "one_honest_hop": _guarantee_json(message.one_honest_hop) if message.HasField("one_honest_hop") else None,
         "everyone_else_colludes": {
             "epsilon": message.everyone_else_colludes_epsilon,
             "delta": message.everyone_else_colludes_delta,
@@ -138,11 +173,31 @@ def certificate_json(message: pb.Certificate) -> dict[str, Any]:
         "linkage": message.linkage,
         "rounds": message.rounds,
     }
-    return document | (_round_json(message) if message.round_id else {})
 
 
-def _round_json(message: pb.Certificate) -> dict[str, Any]:
+def _guarantee_json(message: pb.Guarantee) -> GuaranteeView:
     return {
+        "epsilon": message.epsilon,
+        "delta": message.delta,
+        "grade": "CERTIFIED",
+        "method": written_json(read_messages(Method, message.method)),
+        "assumptions": written_json(read_messages(Assumption, message.assumptions)),
+    }
+
+
+def round_certificate_json(message: pb.Certificate) -> RoundCertificateView:
+    """Returns the certificate of a round as a JSON document.
+
+    The terms of a round are in the manifest with this hash.
+
+    Raises:
+        ValueError: a statement has a code that is not known here.
+    """
+    message = _upgraded(message)
+    return {
+        "schema": SCHEMA,
+        "epsilon": message.epsilon if math.isfinite(message.epsilon) else None,
+        **_fields(message),
         "round_id": message.round_id,
         "manifest_hash": message.manifest_hash.hex(),
         "batch_digest": message.batch_digest.hex(),
@@ -158,6 +213,7 @@ def _round_json(message: pb.Certificate) -> dict[str, Any]:
         "unknown_budgets": message.unknown_budgets,
         "unknown_budget_epsilon": _optional(message, "unknown_budget_epsilon"),
         "merged_below": message.merged_below,
+        "fake_tickets": list(message.fake_tickets),
         "commitments": [
             {
                 "payload": signed.payload.hex(),
@@ -170,10 +226,6 @@ def _round_json(message: pb.Certificate) -> dict[str, Any]:
 
 def _optional(message: Any, field: str) -> Any:
     return getattr(message, field) if message.HasField(field) else None
-
-
-def _finite(epsilon: float) -> float | None:
-    return epsilon if math.isfinite(epsilon) else None
 
 
 # ---------------------------------------------------------------- reading
@@ -212,7 +264,7 @@ class _Tier(_Document):
     """How the number came about, where that was asked for."""
 
 
-class _Local(_Document):
+class _Guarantee(_Document):
     epsilon: float
     delta: float
     grade: Literal["CERTIFIED"]
@@ -254,12 +306,14 @@ class _Certificate(_Document):
     dishonest: _Count
     numerical_slack: float
     tiers: list[_Tier]
-    everyone_else_colludes: _Local
+    everyone_else_colludes: _Guarantee
     comparison: list[_Comparison]
     lower_bound: _Attack
     randomizer: str
     linkage: Literal["separate", "stratified"]
     rounds: _Count
+    one_honest_hop: _Guarantee | None = None
+    """What the fake reports of one honest hop guarantee; absent without hop noise."""
 
 
 class _Commitment(_Document):
@@ -287,6 +341,8 @@ class _RoundCertificate(_Certificate):
     unknown_budgets: _Count
     unknown_budget_epsilon: float | None
     merged_below: Annotated[int, Field(ge=0, le=2**32 - 1)]
+    fake_tickets: list[_Count] = Field(default_factory=list)
+    """With hop noise: how many tickets for fake reports each hop was given."""
     commitments: list[_Commitment]
 
 
@@ -327,17 +383,7 @@ def read_certificate(document: object) -> pb.Certificate:
         everyone_else_colludes_delta=alone.delta,
         everyone_else_colludes_method=messages_of(alone.method),
         everyone_else_colludes_assumptions=messages_of(alone.assumptions),
-        comparison=[
-            pb.ComparedBound(
-                name=one.name,
-                epsilon=one.epsilon,
-                grade=one.grade,
-                status=one.status,
-                reference=one.reference,
-                notes=messages_of(one.notes),
-            )
-            for one in found.comparison
-        ],
+        comparison=comparison_messages(found.comparison),
         lower_bound_epsilon=lower.epsilon,
         lower_bound_delta=lower.delta,
         lower_bound_attack=lower.attack or "",
@@ -345,6 +391,15 @@ def read_certificate(document: object) -> pb.Certificate:
         linkage=found.linkage,
         rounds=found.rounds,
     )
+    if (hop := found.one_honest_hop) is not None:
+        message.one_honest_hop.CopyFrom(
+            pb.Guarantee(
+                epsilon=hop.epsilon,
+                delta=hop.delta,
+                method=messages_of(hop.method),
+                assumptions=messages_of(hop.assumptions),
+            )
+        )
     if isinstance(found, _RoundCertificate):
         message.MergeFrom(_round_message(found))
     return message
@@ -367,6 +422,7 @@ def _round_message(found: _RoundCertificate) -> pb.Certificate:
         unknown_budgets=found.unknown_budgets,
         unknown_budget_epsilon=found.unknown_budget_epsilon,
         merged_below=found.merged_below,
+        fake_tickets=found.fake_tickets,
         commitments=[
             pb.Signed(
                 payload=bytes.fromhex(one.payload),
@@ -384,7 +440,7 @@ def _drops(counts: Iterable[tuple[str, int]]) -> list[pb.Drop]:
     return [pb.Drop(reason=reason, count=count) for reason, count in counts]
 
 
-def json_schema() -> dict[str, Any]:
+def json_schema() -> JsonObject:
     """Returns the JSON schema of certificates: those of 'croupier certify', and those of rounds."""
     _, schema = models_json_schema(
         [(_Certificate, "validation"), (_RoundCertificate, "validation")], ref_template="#/$defs/{model}"
@@ -400,7 +456,7 @@ def json_schema() -> dict[str, Any]:
             "$defs": definitions,
         }
     )
-    found: dict[str, Any] = json.loads(text.replace("#/$defs/_", "#/$defs/"))
+    found: JsonObject = json.loads(text.replace("#/$defs/_", "#/$defs/"))
     return found
 
 

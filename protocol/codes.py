@@ -32,6 +32,7 @@ class Assumption(StrEnum):
     RUNS_RECORD_GAUSSIAN = "runs-record-gaussian"
     RUNS_TABLE = "runs-table"
     UNIFORM_ORDER = "uniform-order"
+    ONE_HONEST_HOP = "one-honest-hop"
     HONEST_FIRST_SHUFFLER = "honest-first-shuffler"
     CLIENTS_ANSWERED = "clients-answered"
     CLIENTS_WILL_ANSWER = "clients-will-answer"
@@ -129,6 +130,7 @@ class Step(StrEnum):
     CLOCKS = "clocks"
     ON_LATTICE = "on-lattice"
     FAKE_REPORTS = "fake-reports"
+    FAKES_HIDE_LOSSES = "fakes-hide-losses"
     TWO_GROUPS = "two-groups"
     ANY_RELEASE = "any-release"
     STORED_TIERS = "stored-tiers"
@@ -212,6 +214,7 @@ PARAMETERS: dict[Code, dict[str, type[int] | type[float] | type[str]]] = {
     Assumption.RUNS_HEMISPHERE: {"dimension": int},
     Assumption.RUNS_RECORD_GAUSSIAN: {"dimension": int, "records": int},
     Assumption.RUNS_TABLE: {"label": str},
+    Assumption.ONE_HONEST_HOP: {"hops": int, "epsilon": float, "delta": float},
     Assumption.CLIENTS_ANSWERED: {"answered": int, "clients": int},
     Assumption.CLIENTS_WILL_ANSWER: {"least": int, "clients": int},
     Assumption.ANSWER_PERIOD: {"period_ms": int},
@@ -265,6 +268,7 @@ PARAMETERS: dict[Code, dict[str, type[int] | type[float] | type[str]]] = {
     Step.ON_LATTICE: {"lattice": int, "added": float, "shown": int, "chance": float},
     Step.ONEBIT_IS_BETTER: dict.fromkeys(("times", "own_epsilon", "own_error", "other_epsilon", "other_error"), float),
     Step.LAPLACE_IS_BETTER: dict.fromkeys(("times", "own_epsilon", "own_error", "other_epsilon", "other_error"), float),
+    Step.FAKES_HIDE_LOSSES: {"hops": int, "fakes": int},
     Step.FAKE_REPORTS: {"fakes": int, "unhidden": float, "variation": float},
     Step.TWO_GROUPS: {
         "share": float,

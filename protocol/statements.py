@@ -9,16 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypedDict, TypeVar
+from typing import Any, Generic, TypeVar
 
 from croupier.protocol import texts
 from croupier.protocol.codes import PARAMETERS, Assumption, Code
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.views import JsonObject, StatementView
 
 __all__ = [
     "SCHEMA",
     "Statement",
-    "StatementView",
     "joined",
     "messages_of",
     "plain",
@@ -37,7 +37,7 @@ SCHEMA = 1
 """The version of certificates: of their statements in both forms, and of the keys of the JSON document."""
 _MOST = 2**63 - 1
 """The largest whole number of a parameter, which a reader with 64-bit integers can take."""
-_KINDS: dict[type, tuple[str, dict[str, Any]]] = {
+_KINDS: dict[type, tuple[str, JsonObject]] = {
     int: (f"a whole number, 0 to {_MOST}", {"type": "integer", "minimum": 0, "maximum": _MOST}),
     float: ("a finite number", {"type": "number"}),
     str: ("text", {"type": "string"}),
@@ -149,14 +149,6 @@ def _value_of(parameter: pb.Parameter) -> Any:
     return None if kind is None else getattr(parameter, kind)
 
 
-class StatementView(TypedDict):
-    """A statement as a JSON object; nothing reads "text", which is the sentence for people."""
-
-    code: str
-    parameters: dict[str, texts.Value]
-    text: str
-
-
 def written_json(statements: Iterable[Statement[Code]]) -> list[StatementView]:
     """Returns the JSON objects: code and parameters, and the sentence for people."""
     return [{"code": str(one.code), "parameters": dict(one.parameters), "text": str(one)} for one in statements]
@@ -181,7 +173,7 @@ def _read_json(codes: type[C], document: object) -> Statement[C]:
     return _made(_known(codes, document.get("code")), parameters)
 
 
-def schema_of(codes: type[Code]) -> dict[str, Any]:
+def schema_of(codes: type[Code]) -> JsonObject:
     """Returns the JSON schema of a statement with one of these codes."""
     with_parameters = [code for code in codes if code in PARAMETERS]
     others = [str(code) for code in codes if code not in PARAMETERS]
@@ -189,7 +181,7 @@ def schema_of(codes: type[Code]) -> dict[str, Any]:
     return {"oneOf": [_schema_of({"enum": others}, {}), *schemas]}
 
 
-def _schema_of(code: dict[str, Any], parameters: Mapping[str, type]) -> dict[str, Any]:
+def _schema_of(code: JsonObject, parameters: Mapping[str, type]) -> JsonObject:
     return {
         "type": "object",
         "properties": {

@@ -77,6 +77,12 @@ TEXTS: dict[Code, str] = {
         "at least one shuffler keeps its order secret: to the observer, the order of the honest clients' reports that "
         "pass through it is uniformly random"
     ),
+    Assumption.ONE_HONEST_HOP: (
+        "at least one of {hops} shufflers is honest: it adds fake reports of its own, drawn for epsilon {epsilon:g} "
+        "and delta {delta:g}, and keeps their numbers and its order secret; every other shuffler, every other client, "
+        "the analyzer and the accountant may be dishonest, and a client decides whether to answer and with which "
+        "budget without looking at its value"
+    ),
     Assumption.HONEST_FIRST_SHUFFLER: (
         "the first shuffler is honest: it drew the order of the clients at random and keeps it secret"
     ),
@@ -240,6 +246,10 @@ TEXTS: dict[Code, str] = {
     Step.LAPLACE_IS_BETTER: (
         "for a mean, laplace is {times:.3g} times better by epsilon times error: epsilon {other_epsilon:up6} and "
         "standard error {other_error:.3g}, not {own_epsilon:up6} and {own_error:.3g}"
+    ),
+    Step.FAKES_HIDE_LOSSES: (
+        "the bounds of the shuffle count {fakes} more clients as dishonest: behind the fakes of {hops} hops as many "
+        "lost reports can be hidden"
     ),
     Step.FAKE_REPORTS: (
         "each hop adds {fakes} fake reports on average; counts that only one of two reports can give have probability "
@@ -416,6 +426,11 @@ PLAIN: dict[Assumption, str] = {
         "At least one of the servers that shuffle keeps secret in which order it has passed the reports on. A person's "
         "report hides among those of the honest people that reach this server."
     ),
+    Assumption.ONE_HONEST_HOP: (
+        "At least one of the {hops} servers that shuffle is honest: it adds made-up reports before it shuffles, and "
+        "tells nobody how many of each answer, nor its order. All other servers and all other people may be dishonest. "
+        "Whether the person answers, and with which budget, does not depend on the answer."
+    ),
     Assumption.HONEST_FIRST_SHUFFLER: (
         "The first of the servers that shuffle is honest: it draws the order of the people at random and keeps it "
         "secret."
@@ -498,7 +513,7 @@ _PLAIN_WITHOUT: dict[Assumption, str] = {
     ),
     Assumption.GENUINE_ROSTER: "Those who were admitted are different, real people, none of whom is dishonest.",
 }
-"""The same where the number of dishonest people is 0."""
+"""The plain sentences of these assumptions where the number of dishonest people is 0."""
 
 
 class _Whole(int):

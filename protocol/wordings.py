@@ -2,7 +2,7 @@
 
 Wordings are in the signed manifest, so that everybody who answers a round has been asked the same. They are text for
 people alone, which every service and client checks before it signs or answers: nothing in them can move the cursor,
-hide what stands beside them, or be taken for markup. What a wording says is the operator's word; no check reads it.
+hide the text beside them, or be taken for markup. What a wording says is the operator's word; no check reads it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from croupier.protocol.mechanisms import IntervalMechanism, KaryResponse, Mechan
 from croupier.protocol.shown import check_shown
 from croupier.protocol.v1 import messages_pb2 as pb
 
-__all__ = ["Wording", "check_wordings"]
+__all__ = ["Wording", "check_language", "check_text", "check_wordings"]
 
 _LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]{2,8}){0,3}")
 _MARKUP = re.compile(r"<[A-Za-z/!?]|&(#|[A-Za-z][A-Za-z0-9]*;)")
@@ -56,14 +56,13 @@ class Wording:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "choices", tuple(self.choices))
-        if not _LANGUAGE.fullmatch(self.language):
-            raise ValueError(f"language is {self.language!r}; it must be a language tag such as en or de-CH")
+        check_language(self.language)
         if not self.question:
             raise ValueError("question is empty; a wording needs the question itself")
         for name, most in _MAX_BYTES.items():
-            _check_text(name, getattr(self, name), most)
+            check_text(name, getattr(self, name), most)
         for choice in self.choices:
-            _check_text("a choice", choice, _MAX_CHOICE_BYTES)
+            check_text("a choice", choice, _MAX_CHOICE_BYTES)
         if "" in self.choices or len(set(self.choices)) != len(self.choices):
             raise ValueError(f"choices are {', '.join(self.choices[:12])}; they must be different, and none empty")
 
@@ -105,7 +104,14 @@ def _num_choices(mechanism: Mechanism) -> int:
     return 2 if isinstance(mechanism, RandomizedResponse) else 0
 
 
-def _check_text(name: str, text: str, most: int) -> None:
+def check_language(language: str) -> None:
+    """Raises ValueError for what is not a language tag (BCP 47)."""
+    if not _LANGUAGE.fullmatch(language):
+        raise ValueError(f"language is {language!r}; it must be a language tag such as en or de-CH")
+
+
+def check_text(name: str, text: str, most: int) -> None:
+    """Raises ValueError, with the text, for one that has too many bytes or cannot be shown to people as it is."""
     size = len(text.encode(errors="surrogatepass"))
     if size > most:
         raise ValueError(f"{name} has {size} bytes; at most {most} are allowed")

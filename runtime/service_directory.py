@@ -29,17 +29,35 @@ from croupier.protocol.toml_file import Address, TlsAddress, read_toml
 
 __all__ = [
     "CLUSTER_DIRECTORY",
+    "PENDING",
     "SETTINGS_FILE",
     "Secrets",
     "ServiceSettings",
+    "identity_keys",
     "load_secrets",
     "load_settings",
     "not_pinned",
     "seal_key",
+    "storage_key_of",
 ]
 
 SETTINGS_FILE = "service.toml"
 CLUSTER_DIRECTORY = "cluster"
+PENDING = "pending-"
+"""Begins the names of the files of keys that a rotation has made and that are not in use yet."""
+
+
+class NoiseLimit(BaseModel):
+    """The most that all rounds which a hop signs may show of one person if it is the only honest party.
+
+    Attributes:
+        epsilon: of all rounds together, > 0.
+        delta: of all rounds together, in (0, 1).
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    delta: Annotated[float, Field(gt=0, lt=1)]
 
 
 class ServiceSettings(BaseModel):
@@ -59,6 +77,7 @@ class ServiceSettings(BaseModel):
         metrics_listen: where to offer Prometheus metrics over HTTP, in plaintext; nowhere if not given.
         keep_days: how long after its end a round's documents, lists and participants are kept. Results,
             certificates and the ledger stay.
+        noise_limit: of a shuffler: it signs no round with which its own ledger would come to more; None: it signs all.
         insecure_admin_anywhere: lets the two listen elsewhere than on loopback. They serve no round, but
             every reader learns how many people take part, and when.
     """
@@ -75,6 +94,7 @@ class ServiceSettings(BaseModel):
     admin_listen: Address | None = None
     metrics_listen: Address | None = None
     keep_days: Annotated[int, Field(ge=1, le=36500)] = 30
+    noise_limit: NoiseLimit | None = None
     insecure_admin_anywhere: bool = False
 
     @model_validator(mode="after")
@@ -149,6 +169,18 @@ def _storage_key(directory: Path, source: str, environment: Mapping[str, str]) -
     return key
 
 
+def storage_key_of(directory: Path, environment: Mapping[str, str] = os.environ) -> bytes:
+    """Returns the storage key of a service.
+
+    Raises:
+        ValueError: it is missing, or is not a key.
+    """
+    try:
+        return _storage_key(directory, load_settings(directory).storage_key, environment)
+    except FileNotFoundError as error:
+        raise ValueError(f"{error.filename} is missing; without it the keys in {directory} do not open") from error
+
+
 def load_secrets(directory: Path, environment: Mapping[str, str] = os.environ) -> Secrets:
     """Reads and decrypts the secrets of one service from its directory.
 
@@ -175,6 +207,22 @@ def load_secrets(directory: Path, environment: Mapping[str, str] = os.environ) -
         tls_key=tls.private_bytes(*plain),
         tls_certificate=certificate,
     )
+
+
+def identity_keys(directory: Path, storage_key: bytes = b"") -> list[bytes]:
+    """Returns the identity keys of a service that are in its directory: the one in use and the pending one.
+
+    Args:
+        directory: of the service.
+        storage_key: opens them; the one that the settings name if not given.
+
+    Raises:
+        ValueError: a key does not open with the storage key, or that is missing.
+    """
+    opening = storage_key or storage_key_of(directory)
+    files = (directory / f"{prefix}identity.key" for prefix in ("", PENDING))
+    keys = [_open_key(file, opening) for file in files if file.exists()]
+    return [key.private_bytes_raw() for key in keys if isinstance(key, Ed25519PrivateKey)]
 
 
 def _check_certificate(file: Path, certificate: bytes, key: EllipticCurvePrivateKey) -> None:

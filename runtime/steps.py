@@ -61,6 +61,7 @@ class StoreStep(StrEnum):
     READ_ROSTER = "read the roster"
     REGISTER_CLIENTS = "register clients"
     REVOKE_CLIENTS = "revoke clients"
+    COUNT_ANSWERED = "count the clients who have answered"
     READ_ADMITTED_CLIENTS = "read the admitted clients"
     ADMIT_SUBMISSIONS = "admit submissions"
 
@@ -70,6 +71,8 @@ class StoreStep(StrEnum):
     WATCH_DEADLINE = "watch the deadline"
     CLOSE_ADMISSION = "close admission"
     BEGIN_TO_MIX = "begin to mix"
+    READ_FAKES = "read the fake reports"
+    KEEP_FAKES = "keep the fake reports"
     KEEP_MIXED_PART = "keep a part of the mixed batch"
     READ_EARLIER_COMMITMENTS = "read earlier commitments"
     KEEP_MIXED_BATCH = "keep the mixed batch"
@@ -91,11 +94,14 @@ class StoreStep(StrEnum):
 
     # accountant
     READ_TICKET_KEYS = "read the ticket keys"
+    COUNT_FAKE_TICKETS = "count the tickets of fake reports"
+    READ_FAKE_TICKETS = "read the tickets of fake reports"
     MEASURE_REPORT_TICKETS = "measure the tickets of the reports"
     COUNT_TICKETS = "count the tickets"
     READ_COMMITMENTS = "read the commitments"
     COUNT_ROUNDS_SHOWN = "count the rounds shown"
     ASK_LEDGER = "ask the ledger"
+    READ_ACCOUNT = "read the account"
     ENTER_CERTIFICATE = "enter the certificate"
     READ_CERTIFICATE_TO_GRANT = "read the certificate to grant"
     READ_RELEASE_KEY = "read the release key"

@@ -9,7 +9,8 @@ from __future__ import annotations
 import csv
 import io
 import re
-from typing import Any
+
+from croupier.show.views import ResultView, numbers_of
 
 __all__ = ["result_csv"]
 
@@ -18,20 +19,17 @@ _FORMULA = re.compile(r'(?:^|(?<=;))([\s"]*)(?=[=+\-@＝＋－＠])')
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 
 
-def result_csv(result: dict[str, Any]) -> str:
+def result_csv(result: ResultView) -> str:
     """Returns a table with a line for each number of a result, and what the result cost on each line."""
     certificate, out = result["certificate"], io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     numbers = ("estimate", "projected", "standard_error", "low", "high")
     writer.writerow(["round_id", "label", *numbers, "confidence_level", "num_reports", "epsilon", "delta", "grade"])
-    listed = isinstance(result["estimate"], list)
-    columns = [result[name] for name in ("estimate", "projected", "standard_error", "confidence_interval")]
-    rows = list(zip(*columns, strict=True)) if listed else [columns]
     cost = [certificate["epsilon"], certificate["delta"], certificate["grade"]]
     round_id = _text(result["round_id"])
-    for index, (*single, (low, high)) in enumerate([] if result["sealed"] or not certificate["granted"] else rows):
-        label = _text(result["labels"][index]) if listed else ""
-        line = [round_id, label, *single, low, high, result["confidence_level"], result["num_reports"]]
+    for number in numbers_of(result) if certificate["granted"] else []:
+        estimate = [number.estimate, number.projected, number.standard_error, *number.interval]
+        line = [round_id, _text(number.label), *estimate, result["confidence_level"], result["num_reports"]]
         writer.writerow([*line, *cost])
     return out.getvalue()
 

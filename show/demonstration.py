@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from rich.table import Table
 
 from croupier.protocol.rounding import round_up
+from croupier.protocol.views import BoundView, proved_epsilon
 from croupier.show.tables import assumptions_line, counted, epsilon_of
+from croupier.show.views import DemoView
 
 __all__ = ["PLANNED", "composition_lines", "privacy_cost_table", "stage_seconds_table"]
 
@@ -16,7 +16,7 @@ PLANNED = "All rounds were planned before the first result."
 _MOST_COLUMNS = 4
 
 
-def privacy_cost_table(result: dict[str, Any], *, verbose: bool = False) -> Table:
+def privacy_cost_table(result: DemoView, *, verbose: bool = False) -> Table:
     """Returns the local and the central epsilon of each question of a demonstration, with grades.
 
     verbose: with the published figure of GSPA beside it, and the throughput.
@@ -35,13 +35,13 @@ def privacy_cost_table(result: dict[str, Any], *, verbose: bool = False) -> Tabl
         table.add_row(
             question["name"],
             ", ".join(round_up(tier["local_epsilon"]) for tier in certificate["tiers"]),
-            f"{round_up(certificate['epsilon'], 4)} {certificate['grade']}",
+            f"{round_up(proved_epsilon(certificate), 4)} {certificate['grade']}",
             *((published, f"{question['users_per_s']:,.0f}") if verbose else ()),
         )
     return table
 
 
-def composition_lines(result: dict[str, Any]) -> list[str]:
+def composition_lines(result: DemoView) -> list[str]:
     """Returns what several rounds of a demonstration cost together, and what that rests on."""
     together = result["together"]
     rounds, everything, grouped = together["rounds"], together["ledger_rounds"], together["group_by"]
@@ -61,12 +61,12 @@ def composition_lines(result: dict[str, Any]) -> list[str]:
     ]
 
 
-def _total(cost: dict[str, Any]) -> str:
+def _total(cost: BoundView) -> str:
     at = f"at δ = {round_up(cost['delta'], 3)}"
     return f"no bound {at}" if cost["epsilon"] is None else f"ε {round_up(cost['epsilon'], 4)} {at}, {cost['grade']}"
 
 
-def stage_seconds_table(result: dict[str, Any]) -> Table:
+def stage_seconds_table(result: DemoView) -> Table:
     """Returns the wall and CPU seconds of every stage of a demonstration, by question, or of many in all."""
     table = Table(title="wall (CPU) seconds per stage", caption="CPU of all processes; seal, tickets and admit overlap")
     table.add_column("stage")

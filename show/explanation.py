@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from croupier.accountant.budgets import Budgets
 from croupier.accountant.certificate import Certificate
 from croupier.accountant.certification import certify
 from croupier.accountant.certified_profile import DELTAS, CertifiedProfile, profile_at
 from croupier.accountant.guessing import right_at_most
+from croupier.accountant.hop_fakes import HopFakes
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.registry import stated_randomizer
 from croupier.accountant.planner import standard_error
@@ -23,9 +24,13 @@ from croupier.accountant.results import Grade, TierCertificate
 from croupier.accountant.rich_display import html_sections
 from croupier.protocol.certificates import READABLE
 from croupier.protocol.codes import Assumption, RefusalReason
+from croupier.protocol.hop_noise import MIN_EPSILON, HopNoise
 from croupier.protocol.rounding import percent, round_down, round_up
 from croupier.protocol.statements import joined, plain, read_json, secret
+from croupier.show.estimates import precision_line
+from croupier.show.statistics import halving_lines, statistic
 from croupier.show.text import delta_too_large
+from croupier.show.views import ExplanationView, PromiseView, ResultView
 
 __all__ = ["Explanation", "Promise", "Section", "explain", "profile_around"]
 
@@ -52,7 +57,7 @@ class Promise:
         """What it is about, the percentage, and the epsilon with its grade."""
         return f"{self.about}: right at most {percent(self.right_at_most)} (ε = {round_up(self.epsilon)} {self.grade})"
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> PromiseView:
         """Returns plain JSON values."""
         return {
             "about": self.about,
@@ -96,7 +101,7 @@ class Explanation:
             "\n".join((one.title, *one.paragraphs, *(f"  · {point}" for point in one.points))) for one in self.sections
         )
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> ExplanationView:
         """Returns plain JSON values."""
         return {
             "certified": self.certified.to_json(),
@@ -118,7 +123,8 @@ def explain(certificate: Certificate | Mapping[str, Any]) -> Explanation:
     """Returns a certificate in plain language.
 
     Args:
-        certificate: a certificate; or what its `to_json` gave, or what `croupier round result --json` printed.
+        certificate: a certificate; or what its `to_json` gave, or what `croupier round result --json` printed: then
+            also what was learned is explained.
 
     What would make it better is certified on the spot, three times, and may take seconds for noise.
 
@@ -144,7 +150,9 @@ def explain(certificate: Certificate | Mapping[str, Any]) -> Explanation:
         left,
         tuple(one for one in better if one.epsilon < found.epsilon),
         (
+            *_learned(certificate),
             _about_one_person(found, document, tiers),
+            *_if_one_hop_is_honest(found),
             _if_everyone_else_colludes(found, document, left, randomizer),
             _attack(found),
             Section("What this rests on", ("All of it has to be true:",), tuple(map(plain, found.assumptions))),
@@ -176,6 +184,7 @@ def profile_around(certificate: Certificate | Mapping[str, Any]) -> CertifiedPro
         found.dishonest,
         found.linkage,
         found.rounds,
+        *hop_noise_of(found),
         refine=True,
     )
 
@@ -220,6 +229,21 @@ def _secret(certificate: Certificate) -> str:
     return next(known, "which of two answers a person gave")
 
 
+def _learned(given: Certificate | Mapping[str, Any]) -> tuple[Section, ...]:
+    """Returns what the round estimated, where the document is a whole result; nothing for a certificate alone."""
+    if isinstance(given, Certificate) or "certificate" not in given or "estimate" not in given:
+        return ()
+    found = statistic(given)
+    asked = f"“{found.question}” " if found.question else ""
+    paragraphs = [f"{asked}The round estimated {found.about}, from {_counted(found.people, 'answer', 'answers')}."]
+    if given["sealed"]:
+        paragraphs.append("The result is sealed to its collector, whose key opens it.")
+    elif noisy := precision_line(cast(ResultView, given)):
+        paragraphs.append(noisy)
+    points = [found.sentence(number) for number in found.numbers] + halving_lines(given)
+    return (Section("What was learned", tuple(paragraphs), tuple(points)),)
+
+
 def _about_one_person(certificate: Certificate, document: Mapping[str, Any], tiers: list[Promise]) -> Section:
     rounds = f" of {certificate.rounds:,} rounds" if certificate.rounds > 1 else ""
     best = percent(right_at_most(certificate.epsilon, certificate.delta))
@@ -242,6 +266,32 @@ def _about_one_person(certificate: Certificate, document: Mapping[str, Any], tie
     return Section(
         "What someone can learn about one person", tuple(paragraphs), _listed(tiers) if len(tiers) > 1 else ()
     )
+
+
+def _if_one_hop_is_honest(certificate: Certificate) -> tuple[Section, ...]:
+    """Returns what the fakes of one honest hop promise; nothing without hop noise."""
+    hop, (noise, hops) = certificate.one_honest_hop, hop_noise_of(certificate)
+    if hop is None or noise is None:
+        return ()
+    each = "in every round " if certificate.rounds > 1 else ""
+    paragraphs = (
+        f"Each of the {hops:,} servers that shuffle adds made-up reports {each}before it shuffles. If at least one of "
+        "these servers is honest, all other servers and all other people may work together against one person: they "
+        f"would be right at most {percent(right_at_most(hop.epsilon, hop.delta))} of the time (ε = "
+        f"{round_up(hop.epsilon)} at δ = {round_up(hop.delta)} {hop.grade}). That does not depend on how many people "
+        "take part.",
+    )
+    return (Section("If one server is honest", paragraphs),)
+
+
+def hop_noise_of(certificate: Certificate) -> tuple[HopNoise | None, int]:
+    """Returns the hop noise that a certificate was made with, and of how many hops; (None, 1) without hop noise."""
+    hop = certificate.one_honest_hop
+    for one in () if hop is None else hop.assumptions:
+        if one.code is Assumption.ONE_HONEST_HOP:
+            stated = dict(one.parameters)
+            return HopNoise(float(stated["epsilon"]), float(stated["delta"])), int(stated["hops"])
+    return None, 1
 
 
 def _if_everyone_else_colludes(
@@ -350,7 +400,7 @@ def _improvements(certificate: Certificate, randomizer: Randomizer) -> list[Prom
             lambda: _again(certificate, randomizer, [(epsilon, 2 * count, delta) for epsilon, count, delta in now]),
         ),
         (
-            f"half of every local budget{_what_it_costs(now, halved, randomizer)}",
+            f"half of every local budget{_what_it_costs(certificate, now, halved, randomizer)}",
             lambda: _again(certificate, randomizer, halved),
         ),
     ]
@@ -359,6 +409,15 @@ def _improvements(certificate: Certificate, randomizer: Randomizer) -> list[Prom
             (
                 f"at most {fewer:,} dishonest people instead of {certificate.dishonest:,}, if that is true",
                 lambda: _again(certificate, randomizer, now, fewer),
+            )
+        )
+    noise, _ = hop_noise_of(certificate)
+    if noise is not None and noise.epsilon >= 2 * MIN_EPSILON:
+        stronger = HopNoise(noise.epsilon / 2, noise.delta)
+        changes.append(
+            (
+                f"hop noise of ε = {stronger.epsilon:g}, which makes its part of the error twice as large",
+                lambda: _again(certificate, randomizer, now, noise=stronger),
             )
         )
     found = []
@@ -376,7 +435,9 @@ def _again(
     randomizer: Randomizer,
     tiers: list[tuple[float, int, float]],
     dishonest: int | None = None,
+    noise: HopNoise | None = None,
 ) -> Certificate:
+    stated, hops = hop_noise_of(certificate)
     return certify(
         Budgets.from_tiers(tiers),
         randomizer,
@@ -386,13 +447,19 @@ def _again(
         rounds=certificate.rounds,
         attack=False,
         adaptive_order=_states(certificate, Assumption.ADAPTIVE_ORDER),
+        hop_noise=noise or stated,
+        hops=hops,
         seconds=SECONDS,
     )
 
 
-def _what_it_costs(now: list[tuple[float, int, float]], then: list[tuple[float, int, float]], one: Randomizer) -> str:
+def _what_it_costs(
+    certificate: Certificate, now: list[tuple[float, int, float]], then: list[tuple[float, int, float]], one: Randomizer
+) -> str:
     """How much less exact the estimate becomes; to look at, no guarantee."""
-    before, after = (standard_error(Budgets.from_tiers(tiers), one) for tiers in (now, then))
+    fakes = HopFakes.of(*hop_noise_of(certificate), one, certificate.linkage, adaptive_order=False)
+    variance = 0.0 if fakes is None else fakes.variance
+    before, after = (standard_error(Budgets.from_tiers(tiers), one, variance) for tiers in (now, then))
     return f", which makes the noise in the estimate {after / before:.2g} times as large"
 
 

@@ -8,7 +8,6 @@ dashes or markers, too, so that they can be told apart in grey.
 from __future__ import annotations
 
 import errno
-import math
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -20,7 +19,17 @@ from typing import Any
 
 from croupier.accountant.drawing import CERTIFIED, COMPARED, MEASURED, OTHERS, draw_tiers
 from croupier.protocol.rounding import round_up
-from croupier.show.views import FindingsView, PanelView, TrainingView
+from croupier.protocol.views import CertificateView, proved_epsilon
+from croupier.show.views import (
+    DemoQuestionView,
+    DemoView,
+    FindingsView,
+    PanelView,
+    ThroughputRowView,
+    TrainingView,
+    level_of,
+    numbers_of,
+)
 
 __all__ = [
     "check_plot_file",
@@ -121,7 +130,7 @@ def _compact(svg: str) -> str:
 
 
 def plot_privacy_curve(
-    title: str, points: Sequence[dict[str, Any]], line: Sequence[tuple[float, float]], path: Path
+    title: str, points: Sequence[CertificateView], line: Sequence[tuple[float, float]], path: Path
 ) -> None:
     """Draws delta against epsilon: what is certified, the attacks, and the published bounds.
 
@@ -162,12 +171,12 @@ def plot_privacy_curve(
         axes.legend()
 
 
-def plot_answers(result: dict[str, Any], path: Path) -> None:
+def plot_answers(result: DemoView, path: Path) -> None:
     """Draws a panel for each question of a demonstration, with the truth and the estimates, and one with what it cost.
 
     The groups of a question share its panel, and so one scale.
     """
-    panels: dict[str, list[dict[str, Any]]] = {}
+    panels: dict[str, list[DemoQuestionView]] = {}
     for question in result["questions"]:
         panels.setdefault(question["column"], []).append(question)
     rows = {column: _answer_rows(asked) for column, asked in panels.items()}
@@ -197,17 +206,15 @@ class _AnswerRow:
     possible: bool
 
 
-def _answer_rows(asked: Sequence[dict[str, Any]]) -> list[_AnswerRow]:
+def _answer_rows(asked: Sequence[DemoQuestionView]) -> list[_AnswerRow]:
     """Returns the rows of a panel: of the one question, or of one group after the other."""
     rows = []
     for question in asked:
-        listed = isinstance(question["truth"], list)
-        columns = ("truth", "estimate", "projected", "confidence_interval")
-        numbers = zip(*(question[key] if listed else [question[key]] for key in columns), strict=True)
-        for label, (truth, estimate, projected, interval) in zip(question["labels"] or [""], numbers, strict=True):
-            name = ": ".join(part for part in (question["group"] or "", label) if part)
-            possible = math.isclose(estimate, projected, rel_tol=1e-9, abs_tol=1e-9)
-            rows.append(_AnswerRow(name, truth, projected, tuple(interval), possible))
+        truths = question["truth"] if isinstance(question["truth"], list) else [question["truth"]]
+        for truth, number in zip(truths, numbers_of(question), strict=True):
+            name = ": ".join(part for part in (question["group"] or "", number.label) if part)
+            low, high = number.interval
+            rows.append(_AnswerRow(name, truth, number.projected, (low, high), number.is_possible))
     return rows
 
 
@@ -216,9 +223,9 @@ def _fit_below(labels: Sequence[str]) -> bool:
     return sum(len(label) + 2 for label in labels) <= _LETTERS_BELOW
 
 
-def _draw_answers(question: dict[str, Any], rows: Sequence[_AnswerRow], height: float, axes: Any) -> None:
+def _draw_answers(question: DemoQuestionView, rows: Sequence[_AnswerRow], height: float, axes: Any) -> None:
     """Draws vertical bars, or horizontal ones where their labels are too many or too long to be written below."""
-    level = f"{100 * question['confidence_level']:g} %"
+    level = f"{100 * level_of(question):g} %"
     places, truths = range(len(rows)), [row.truth for row in rows]
     middles = [sum(row.interval) / 2 for row in rows]
     halves = [(row.interval[1] - row.interval[0]) / 2 for row in rows]
@@ -258,17 +265,19 @@ def _shortened(label: str) -> str:
     return label if len(label) <= 40 else f"{label[:39]}…"
 
 
-def _draw_budgets(asked: Sequence[dict[str, Any]], axes: Any) -> None:
+def _draw_budgets(asked: Sequence[DemoQuestionView], axes: Any) -> None:
     """Draws local and central epsilon of every tier; of several groups, those of the largest budget of each."""
     certificates = [question["certificate"] for question in asked]
     if len(asked) > 1:
-        names = [f"{_shortened(question['group'])}: {question['certificate']['num_users']:,}" for question in asked]
+        names = [
+            f"{_shortened(question['group'] or '')}: {question['certificate']['num_users']:,}" for question in asked
+        ]
         local = [max(tier["local_epsilon"] for tier in certificate["tiers"]) for certificate in certificates]
-        central = [certificate["epsilon"] for certificate in certificates]
+        central = [proved_epsilon(certificate) for certificate in certificates]
     else:
         tiers = certificates[0]["tiers"]
         names = [f"{tier['count']:,}" for tier in tiers]
-        local, central = ([tier[key] for tier in tiers] for key in ("local_epsilon", "epsilon"))
+        local, central = [tier["local_epsilon"] for tier in tiers], [tier["epsilon"] for tier in tiers]
     labels = [round_up(epsilon, 4) for epsilon in central]
     grade = " or ".join(sorted({certificate["grade"] for certificate in certificates}))
     draw_tiers("", [f"{name} users" for name in names], local, central, labels, grade, axes)
@@ -281,7 +290,7 @@ def _draw_budgets(asked: Sequence[dict[str, Any]], axes: Any) -> None:
     )
 
 
-def plot_throughput(rows: Sequence[dict[str, Any]], path: Path) -> None:
+def plot_throughput(rows: Sequence[ThroughputRowView], path: Path) -> None:
     """Draws throughput, and the seconds of each stage per 1000 users, against the number of users."""
     users = [row["users"] for row in rows]
     with figure_file(path, 2) as (_, ((throughput, stages),)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.table import Table
 from rich.text import Text
@@ -12,6 +12,7 @@ from croupier.accountant.answers import NOT_AMPLIFIED
 from croupier.protocol.codes import Assumption, Step
 from croupier.protocol.rounding import round_down, round_up
 from croupier.protocol.statements import joined
+from croupier.protocol.views import CertificateView, ComparisonView, RoundCertificateView, proved_epsilon
 from croupier.show.text import delta_too_large
 
 if TYPE_CHECKING:
@@ -43,14 +44,14 @@ def counted(count: int, thing: str) -> str:
     return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
 
 
-def epsilon_of(bound: dict[str, Any]) -> str:
+def epsilon_of(bound: ComparisonView) -> str:
     """Returns the epsilon of a published bound, rounded up; "out of range" where the bound says nothing."""
     return "out of range" if bound["epsilon"] is None else round_up(bound["epsilon"], 4)
 
 
-def certificate_table(certificate: dict[str, Any]) -> Table:
+def certificate_table(certificate: CertificateView | RoundCertificateView) -> Table:
     """Returns a certificate: headline, tiers, both trust statements, published figures beside it, and what for."""
-    epsilon, delta = round_up(certificate["epsilon"]), round_up(certificate["delta"], 3)
+    epsilon, delta = round_up(proved_epsilon(certificate)), round_up(certificate["delta"], 3)
     reached = {tier["epsilon"] for tier in certificate["tiers"]}
     smallest = f"{round_up(min(reached))} to " if len(reached) > 1 else ""
     by_budget = ", by local budget" if smallest else ""
@@ -66,20 +67,24 @@ def certificate_table(certificate: dict[str, Any]) -> Table:
         table.add_row(f"{counted(tier['count'], 'user')} {whose}{at}", round_up(tier["epsilon"]), grade)
     if len(certificate["tiers"]) > _MOST_TIERS:
         table.add_row(f"… {len(certificate['tiers']) - _MOST_TIERS:,} more tiers, all in --json", "", "")
-    if certificate.get("unknown_budget_epsilon") is not None:
+    if "round_id" in certificate and certificate["unknown_budget_epsilon"] is not None:
         clients = counted(certificate["unknown_budgets"], "client")
         table.add_row(f"{clients} whose budget did not arrive", round_up(certificate["unknown_budget_epsilon"]), grade)
     table.add_section()
-    table.add_row(_trust(certificate), round_up(certificate["epsilon"]), grade)
+    table.add_row(_trust(certificate), epsilon, grade)
+    hop = certificate["one_honest_hop"]
+    if hop is not None and (hop["epsilon"], hop["delta"]) != (certificate["epsilon"], certificate["delta"]):
+        at = "" if hop["delta"] == certificate["delta"] else f", at δ = {round_up(hop['delta'], 3)}"
+        table.add_row(f"one hop is honest, everyone else colludes{at}", round_up(hop["epsilon"]), hop["grade"])
     alone = certificate["everyone_else_colludes"]
     local_delta = f", at its local δ = {round_up(alone['delta'], 3)}" if alone["delta"] else ""
     # Which budgets a round's people have really used, the accountant says, who may collude, too.
     allowed = " (largest budget allowed)" if "round_id" in certificate else ""
     table.add_row(f"everyone else colludes{allowed}{local_delta}", round_up(alone["epsilon"]), "CERTIFIED")
-    lower = certificate.get("lower_bound") or {}
-    if lower.get("epsilon") is not None:
-        # Where δ was certified at a given ε, the attack's is smaller; a round's document has only ε, at the round's δ.
-        of_delta = lower.get("delta", certificate["delta"]) != certificate["delta"] or not certificate["delta"]
+    lower = certificate["lower_bound"]
+    if lower["epsilon"] is not None and lower["delta"] is not None:
+        # Where δ was certified at a given ε, the attack's is smaller.
+        of_delta = lower["delta"] != certificate["delta"] or not certificate["delta"]
         at = f"δ ≥ {round_down(lower['delta'], 3)} at ε = {round_down(lower['epsilon'])}, " if of_delta else ""
         least = "" if of_delta else f"≥ {round_down(lower['epsilon'])}"
         table.add_row(f"attack: {at}{lower['attack']}", least, "LOWER_BOUND")
@@ -95,23 +100,27 @@ def certificate_table(certificate: dict[str, Any]) -> Table:
     return table
 
 
-def _trust(certificate: dict[str, Any]) -> str:
+def _trust(certificate: CertificateView | RoundCertificateView) -> str:
     """Returns in a few words what the headline rests on; the assumptions say all of it."""
     codes = {one["code"] for one in certificate["assumptions"]}
     if Assumption.STATED_BY_EARLIER_VERSION in codes:
         return "what an earlier version of croupier has stated"
     if Assumption.RECORD_LEVEL in codes:
         return "one RECORD of one client, whatever order is known"
+    if Assumption.UNIFORM_ORDER not in codes and Assumption.ONE_HONEST_HOP in codes:
+        return "one honest hop, whatever everyone else does"
     first = Assumption.HONEST_FIRST_SHUFFLER in codes
     order = "an honest first shuffler" if first else "one shuffler's order secret"
     genuine = ", a genuine roster" if Assumption.GENUINE_ROSTER in codes else ""
     accountant = ", an honest accountant" if Assumption.HONEST_ACCOUNTANT in codes else ""
     dishonest = certificate["dishonest"]
     cheats = f"at most {counted(dishonest, 'dishonest client')}" if dishonest else "no dishonest client"
+    if Assumption.ONE_HONEST_HOP in codes:
+        order += " and its fake reports"
     return f"{order}{genuine}{accountant}, {cheats}"
 
 
-def assumptions_line(certificate: dict[str, Any]) -> str:
+def assumptions_line(certificate: CertificateView | RoundCertificateView) -> str:
     """Returns in a line what an epsilon rests on; the assumptions say all of it."""
     return f"assuming: {_trust(certificate)}"
 
@@ -138,7 +147,7 @@ def steps_table(certificate: Certificate) -> Table:
     return table
 
 
-def privacy_curve_table(points: Sequence[dict[str, Any]]) -> Table:
+def privacy_curve_table(points: Sequence[CertificateView]) -> Table:
     """Returns one line per delta: certified epsilon, attack, and their ratio."""
     table = Table("δ", "CERTIFIED ε", "attack ε ≥", "ratio")
     for point in points:
@@ -149,10 +158,10 @@ def privacy_curve_table(points: Sequence[dict[str, Any]]) -> Table:
     return table
 
 
-def curve_lines(points: Sequence[dict[str, Any]]) -> list[str]:
+def curve_lines(points: Sequence[CertificateView]) -> list[str]:
     """Returns what the epsilons of a curve rest on, and which deltas are no protection."""
     beware = any(delta_too_large(point["delta"], point["num_users"]) for point in points)
     return [
-        f"{assumptions_line(points[0])} ('croupier certify --explain' has all assumptions)",
+        f"{'; '.join(dict.fromkeys(map(assumptions_line, points)))} ('croupier certify --explain' has all assumptions)",
         *([f"Beware: {LARGE_DELTAS}."] if beware else []),
     ]

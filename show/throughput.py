@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from rich.table import Table
+
+from croupier.show.views import ThroughputRowView
 
 __all__ = ["throughput_table"]
 
 
-def throughput_table(rows: Sequence[dict[str, Any]]) -> Table:
+def throughput_table(rows: Sequence[ThroughputRowView]) -> Table:
     """Returns the costs of a round, one column per number of users."""
     table = Table(title="wall seconds (CPU seconds of all processes); seal and admit overlap")
     table.add_column("users")

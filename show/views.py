@@ -1,28 +1,44 @@
 """The JSON documents that commands print and pages show, by their keys.
 
 A document is a dictionary: `json.dumps` writes it, templates read it, scripts rely on its keys. These types say which
-keys there are, so that mypy finds a misspelt one. Certificates and results have their own schema.
+keys there are, so that mypy finds a misspelt one. Certificates are in `protocol.views`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Any, NotRequired, Required, TypedDict
+from typing import Any, NamedTuple, NotRequired, Required, TypedDict
 
-from croupier.protocol.statements import StatementView
+from croupier.protocol.views import BoundView, CertificateView, JsonObject, RoundCertificateView, StatementView
 
 __all__ = [
     "BudgetView",
+    "ClampingView",
+    "ConditionsView",
     "CostView",
+    "DemoQuestionView",
+    "DemoView",
     "EpochView",
+    "ExplanationView",
     "FigureView",
     "FindingView",
     "FindingsView",
+    "FleetOutcomeView",
+    "FleetView",
     "KeysView",
+    "LedgerView",
     "LimitView",
     "LineView",
+    "MechanismCostView",
+    "NumberView",
     "OverviewView",
     "PanelView",
+    "PlanView",
+    "PlannedBudgetView",
+    "PromiseView",
+    "QuestionView",
+    "ResultView",
     "RoundView",
     "SectionView",
     "ServiceRoundView",
@@ -30,13 +46,18 @@ __all__ = [
     "SpentView",
     "StepView",
     "TermsView",
+    "ThroughputRowView",
+    "ThroughputView",
     "TierSpentView",
+    "TogetherView",
     "TrainingBoundView",
     "TrainingCertificateView",
     "TrainingSettingView",
     "TrainingTierView",
     "TrainingView",
     "WordingView",
+    "level_of",
+    "numbers_of",
 ]
 
 
@@ -81,16 +102,30 @@ class WordingView(TypedDict):
     high: str
 
 
-class TermsView(TypedDict):
-    """The terms of a round. "parameters" are the mechanism's; "state" is the round's state at hop 1."""
+class HopNoiseView(TypedDict):
+    """What the fake reports of one honest hop guarantee to anyone, and how many fakes a hop adds on average."""
+
+    epsilon: float
+    delta: float
+    right_at_most: float
+    fakes: int
+
+
+class QuestionView(TypedDict):
+    """A question: its name, how it is put to people, and the randomizer with its parameters."""
+
+    question: str
+    wordings: list[WordingView]
+    randomizer: str
+    parameters: JsonObject
+
+
+class TermsView(QuestionView):
+    """The terms of a round. "parameters" are the mechanism's; "state" is that at hop 1; the operator sees "ledger"."""
 
     round_id: str
     deployment: str
     manifest_hash: str
-    question: str
-    wordings: list[WordingView]
-    randomizer: str
-    parameters: dict[str, Any]
     budgets: list[BudgetView]
     delta: float
     dishonest: int
@@ -99,6 +134,7 @@ class TermsView(TypedDict):
     short_batch: str
     min_tier_size: int
     small_tiers: str
+    hop_noise: HopNoiseView | None
     close_deadline_unix_s: int | None
     privacy_limit: LimitView | None
     sealed_to_collector: bool
@@ -109,6 +145,7 @@ class TermsView(TypedDict):
     state: NotRequired[str]
     granted: NotRequired[bool | None]
     refusals: NotRequired[list[StatementView]]
+    ledger: NotRequired[LedgerView | None]
 
 
 class CostView(TypedDict):
@@ -139,6 +176,16 @@ class KeysView(TypedDict):
     retired: int
 
 
+class NoiseSpentView(TypedDict):
+    """What a hop's own ledger comes to, and its limit."""
+
+    epsilon: float
+    delta: float
+    rounds: int
+    most_epsilon: float | None
+    most_delta: float | None
+
+
 class ServiceView(TypedDict):
     """A service; one that is out of reach has a problem, no rounds, and nothing else."""
 
@@ -151,6 +198,7 @@ class ServiceView(TypedDict):
     peak_memory_bytes: NotRequired[int]
     keep_days: NotRequired[int]
     revoked: NotRequired[int]
+    noise_spent: NotRequired[NoiseSpentView]
     keys: NotRequired[KeysView]
 
 
@@ -177,11 +225,23 @@ class RoundView(TypedDict):
     left: NotRequired[list[str]]
 
 
+class LedgerView(TypedDict):
+    """What is left of the most that a person may lose over all rounds; spent_epsilon is None where none is proved."""
+
+    total_epsilon: float
+    total_delta: float
+    spent_epsilon: float | None
+    remaining_epsilon: float
+    rounds: int
+    remaining_rounds: int | None
+
+
 class OverviewView(TypedDict):
-    """The services of a deployment, and its newest rounds, newest first."""
+    """The services of a deployment, its newest rounds, newest first, and what its ledger has left of a limit."""
 
     services: list[ServiceView]
     rounds: list[RoundView]
+    ledger: NotRequired[LedgerView | None]
 
 
 class TierSpentView(TypedDict):
@@ -321,5 +381,222 @@ class FindingsView(FigureView):
     findings: list[FindingView]
     size: str
     seed: int
-    rows: list[dict[str, Any]]
+    rows: list[JsonObject]
     panels: list[PanelView]
+
+
+class ClampingView(TypedDict):
+    """The interval that reports are clamped to, and what this does to an estimate."""
+
+    low: float
+    high: float
+    num_clamped: int
+    bias: float
+    influence: float
+
+
+class ResultView(TypedDict):
+    """A published result: a number for a share or mean, a list for a histogram, None if sealed or refused.
+
+    "asked" and a population interval are None in a result of an earlier version. "precision" says whether the result
+    can be used.
+    """
+
+    round_id: str
+    asked: QuestionView | None
+    sealed: bool
+    labels: list[str] | None
+    estimate: float | list[float] | None
+    projected: float | list[float] | None
+    standard_error: float | list[float] | None
+    confidence_interval: list[float] | list[list[float]] | None
+    confidence_level: float | None
+    sampling_standard_error: float | list[float] | None
+    population_interval: list[float] | list[list[float] | None] | None
+    precision: str | None
+    num_reports: int
+    clamping: ClampingView | None
+    merging_bias: float | None
+    hop_influence: float | None
+    drops: dict[str, int]
+    notes: list[StatementView]
+    certificate: RoundCertificateView
+
+
+class NumberView(NamedTuple):
+    """One number of a result; the label is "" for a share or mean."""
+
+    label: str
+    estimate: float
+    projected: float
+    standard_error: float
+    interval: list[float]
+    population: list[float] | None
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether the estimate is the nearest possible value."""
+        return math.isclose(self.estimate, self.projected, rel_tol=1e-9, abs_tol=1e-9)
+
+
+def numbers_of(result: ResultView) -> list[NumberView]:
+    """Returns every number of a result; none if it is sealed or refused."""
+    labels = result["labels"]
+    columns: list[Any] = [
+        result["estimate"],
+        result["projected"],
+        result["standard_error"],
+        result["confidence_interval"],
+        result["population_interval"],
+    ]
+    if result["estimate"] is None:
+        return []
+    if labels is None:
+        return [NumberView("", *columns)]
+    return [NumberView(*row) for row in zip(labels, *columns, strict=True)]
+
+
+def level_of(result: ResultView) -> float:
+    """Returns the level of a result's intervals; 0 if it is sealed or refused, and has none."""
+    return result["confidence_level"] or 0.0
+
+
+class DemoQuestionView(ResultView):
+    """A question of a demonstration: its result, the truth, and what the round took."""
+
+    column: str
+    name: str
+    quantity: str
+    group: str | None
+    truth: float | list[float]
+    truth_as_stated: float | list[float]
+    clamped: int
+    left_out: int
+    data_notes: list[str]
+    users_per_s: float
+    stages: dict[str, CostView]
+
+
+class TogetherView(TypedDict):
+    """What the rounds of a demonstration cost a person together, and what all rounds cost, as the ledger has it."""
+
+    group_by: str | None
+    rounds: int
+    person: BoundView
+    ledger_rounds: int
+    ledger: BoundView
+
+
+class DemoView(TypedDict):
+    """A demonstration."""
+
+    questions: list[DemoQuestionView]
+    throughput_users_per_s: float
+    together: TogetherView
+
+
+class PlannedBudgetView(TypedDict):
+    """A budget of a plan, and how many people use it."""
+
+    epsilon: float
+    delta: float
+    count: int
+
+
+class MechanismCostView(TypedDict):
+    """What a randomizer for means would give with the same people."""
+
+    randomizer: str
+    epsilon: float
+    standard_error: float
+
+
+class PlanView(TypedDict):
+    """The answer of a plan; of very many budgets, the smallest."""
+
+    goal: str
+    num_users: int
+    budgets: list[PlannedBudgetView]
+    standard_error: float | None
+    certificate: CertificateView
+    for_a_mean: list[MechanismCostView]
+
+
+class FleetView(TypedDict):
+    """What a fleet of simulated clients did; the fields of `deploy.local.users.FleetReport`."""
+
+    codes: dict[str, int]
+    answered_before: int
+    wall_s: float
+    seal_wall_s: float
+    seal_cpu_s: float
+    ticket_wall_s: float
+    submit_wall_s: float
+    bytes_sent: int
+    accepted: int
+
+
+class FleetOutcomeView(FleetView):
+    """What a fleet did for the rows of a CSV file."""
+
+    round_id: str
+    rejected: int
+    clamped: int
+
+
+class ThroughputRowView(TypedDict):
+    """The costs of a benchmark's round. Those by name are by process, the stages by stage."""
+
+    users: int
+    wall_s: float
+    close_s: float
+    users_per_s: float
+    floor_s: float
+    ratio_to_floor: float
+    floor_cpu_s_per_user: dict[str, float]
+    stages: dict[str, CostView]
+    cpu_s: dict[str, float]
+    own_cpu_s: dict[str, float]
+    disk_bytes_per_user: float
+    disk_bytes: dict[str, int]
+    wire_bytes_per_user: float
+    sent_bytes: dict[str, int]
+    peak_memory_bytes: dict[str, int]
+    epsilon: float
+    grade: str
+    all_ratios_to_floor: NotRequired[list[float]]
+    all_users_per_s: NotRequired[list[float]]
+
+
+class ConditionsView(TypedDict):
+    """What the rows of a benchmark must have in common."""
+
+    hops: int
+    cores: int | None
+    suite: str
+
+
+class ThroughputView(ConditionsView):
+    """A benchmark of rounds."""
+
+    rows: list[ThroughputRowView]
+
+
+class PromiseView(TypedDict):
+    """A guarantee of an explanation, and how often a guess about a person's answer can be right."""
+
+    about: str
+    epsilon: float
+    delta: float
+    grade: str
+    right_at_most: float
+
+
+class ExplanationView(TypedDict):
+    """A certificate in words, and the guarantees that the words are about."""
+
+    certified: PromiseView
+    tiers: list[PromiseView]
+    everyone_else_colludes: PromiseView
+    improvements: list[PromiseView]
+    sections: list[SectionView]

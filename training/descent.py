@@ -5,8 +5,7 @@ The step is written out: torch.optim has the same one, and takes seconds to impo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import TypedDict
 
 import torch
 
@@ -14,7 +13,16 @@ from croupier.client.gradients import FlatModel
 from croupier.training.config import StepRule
 from croupier.training.datasets import Examples
 
-__all__ = ["Descent", "evaluate"]
+__all__ = ["Descent", "DescentState", "evaluate"]
+
+
+class DescentState(TypedDict):
+    """What a checkpoint keeps of a descent."""
+
+    parameters: torch.Tensor
+    average: torch.Tensor
+    steps: int
+    velocity: torch.Tensor
 
 
 class Descent:
@@ -28,7 +36,7 @@ class Descent:
         self._rule = rule
         self._velocity = torch.zeros_like(self.parameters)
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> DescentState:
         """Returns what `restore` needs in order to go on."""
         return {
             "parameters": self.parameters.detach().clone(),
@@ -37,7 +45,7 @@ class Descent:
             "velocity": self._velocity,
         }
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def restore(self, state: DescentState) -> None:
         """Goes on from a state of a descent with the same rule."""
         self.parameters.data.copy_(state["parameters"])
         self.average, self.steps = state["average"], state["steps"]

@@ -60,6 +60,15 @@ class Randomizer(ABC):
         """Whether the blanket is uniform on two outcomes, which are all that reports show."""
         return False
 
+    @property
+    def num_report_values(self) -> int | None:
+        """How many different reports there are, if hops can add fakes of each; None for noise and vectors."""
+        return None
+
+    def total_variation(self, local_epsilon: float) -> float:
+        """The largest total variation between the reports of two values, for budgets up to this one, rounded up."""
+        return 1.0
+
     def least_mass(self, local_epsilon: float) -> float | None:
         """The mass of the least density over all values, rounded down; None where it is not known or there is none."""
         return None

@@ -14,7 +14,7 @@ from croupier.accountant.bounds.exact_binary import ExactBinaryProfile, is_enume
 from croupier.accountant.bounds.exchange_binary import exchange_binary_profile
 from croupier.accountant.bounds.profile import Curve, NoAmplification, Others, Victim
 from croupier.accountant.mechanisms.closed_form import ClosedFormRandomizer, lowered
-from croupier.accountant.numerics.binomial import Floats
+from croupier.accountant.numerics.binomial import UNIT, Floats
 from croupier.accountant.numerics.count_law import CountLaw
 from croupier.protocol.codes import Assumption, Step
 from croupier.protocol.statements import Statement, state
@@ -69,6 +69,15 @@ class BitBlanket(ClosedFormRandomizer):
 @dataclass(frozen=True)
 class BitReports(BitBlanket):
     """Bits are all that users report: then the number of ones is all that a batch shows."""
+
+    @property
+    def num_report_values(self) -> int:
+        """Two."""
+        return 2
+
+    def total_variation(self, local_epsilon: float) -> float:
+        """tanh(v/2)."""
+        return min(1.0, math.tanh(local_epsilon / 2) * (1 + 8 * UNIT))
 
     def worst_case(self, victim: Victim, others: Others) -> Curve | None:
         """See `Randomizer.worst_case`; None where the splits of the others' bits are too many to look at all."""

@@ -13,7 +13,7 @@ from croupier.accountant.bounds.closed_forms import kary_losses
 from croupier.accountant.bounds.profile import Curve, NoAmplification, Others, Victim
 from croupier.accountant.mechanisms.binary import BinaryRandomizedResponse
 from croupier.accountant.mechanisms.closed_form import ClosedFormRandomizer, lowered
-from croupier.accountant.numerics.binomial import Floats
+from croupier.accountant.numerics.binomial import UNIT, Floats
 from croupier.accountant.numerics.count_law import CountLaw
 from croupier.accountant.numerics.loss_sums import mean_excess
 from croupier.accountant.ranges import check_count
@@ -45,6 +45,16 @@ class KaryRandomizedResponse(ClosedFormRandomizer):
     def name(self) -> str:
         """See `Randomizer.name`; with k."""
         return f"krr(k={self.k})"
+
+    @property
+    def num_report_values(self) -> int:
+        """The categories."""
+        return self.k
+
+    def total_variation(self, local_epsilon: float) -> float:
+        """(e^v-1)/(e^v+k-1)."""
+        decay = math.exp(-local_epsilon)
+        return min(1.0, -math.expm1(-local_epsilon) / (1 + (self.k - 1) * decay) * (1 + 16 * UNIT))
 
     def signal(self, local_epsilon: Floats, local_delta: Floats) -> tuple[Floats, Floats]:
         """(e^v-1)/Z, and (1/Z)(1-1/Z), the variance of a category that no user holds, Z = e^v+k-1."""

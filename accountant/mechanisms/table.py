@@ -109,6 +109,16 @@ class TableMechanism(Randomizer):
         """Unknown: a table does not say how it is read. Raises ValueError."""
         raise ValueError(f"{self.label!r} is a table; the accuracy of estimates from it is not known")
 
+    @property
+    def num_report_values(self) -> int:
+        """The number of outputs."""
+        return int(min(np.shape(table) for table in self.tables.values())[1])
+
+    def total_variation(self, local_epsilon: float) -> float:
+        """The largest of all tables up to this budget; 1 where there is none."""
+        found = [_most_variation(table) for epsilon, table in self.tables.items() if epsilon <= local_epsilon]
+        return max(found, default=1.0)
+
     def least_mass(self, local_epsilon: float) -> float | None:
         """The sum of the least masses; None without a table."""
         if local_epsilon not in self.tables:
@@ -135,6 +145,12 @@ class TableMechanism(Randomizer):
             if first != second
         )
         return Cells(width, log_floor, pairs, shape=lambda omega: omega, pool=lambda values: values)
+
+
+def _most_variation(table: Floats) -> float:
+    """Returns the largest total variation of two rows, rounded up; rows divided by their sums."""
+    apart = max(float(np.abs(row - table).sum(axis=1).max()) for row in table)
+    return min(1.0, apart / 2 + 2 * TABLE_SUM + len(table[0]) * UNIT)
 
 
 def _log_ratio(table: Floats) -> float:

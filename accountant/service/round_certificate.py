@@ -18,12 +18,13 @@ from croupier.accountant.certification import certify
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.registry import randomizer_of
 from croupier.accountant.numerics.decimals import difference
+from croupier.accountant.ranges import Bounds
 from croupier.accountant.recorded_profile import PROFILE_POINTS, Profile, profile_of
-from croupier.accountant.results import Grade
+from croupier.accountant.results import Grade, Guarantee
 from croupier.accountant.service.ledger import Entry, Limit
 from croupier.accountant.service.small_tiers import merge_small_tiers
 from croupier.accountant.service.tickets import BudgetsFound, ReportsFound
-from croupier.protocol.batches import drop_counts
+from croupier.protocol.batches import drop_counts, num_fakes
 from croupier.protocol.codes import Assumption, RefusalReason
 from croupier.protocol.deployment import PrivacyLimit
 from croupier.protocol.errors import Code, Refusal
@@ -65,19 +66,22 @@ def certify_round(
     budgets: BudgetsFound,
     reports: ReportsFound,
     num_tickets: int,
+    fake_tickets: Sequence[int] = (),
 ) -> tuple[pb.Certificate, list[Entry]]:
     """Returns the certificate of a released batch, and what it costs each tier.
 
+    Of the reports that have a ticket all but as many as hops were given tickets for their fakes are from clients; a hop
+    that crashed was given more of them than it used.
     Why these counts cover whatever hops drop, replace, add or repeat: docs/accounting.md, 7.
     """
-    manifest, num_reports = terms.manifest, reports.number
+    manifest, num_reports = terms.manifest, max(0, reports.number - num_fakes(chain))
     last = chain[pb.LANE_REPORT][-1]
     num_budgets = budgets.counts.total() + budgets.off_grid
     if reports.num_items != last.num_out:
         raise Refusal(Code.BAD_BATCH, f"the analyzer has handed in {reports.num_items:,} of {last.num_out:,} reports")
-    if max(num_reports, num_budgets) > num_tickets:
+    released = max(0, reports.number - sum(fake_tickets))  # of clients, for certain
+    if max(released, num_budgets) > num_tickets:
         raise Refusal(Code.BAD_BATCH, "more messages have a ticket than tickets were given")
-    released = num_reports
     if terms.question.sequential is not None:  # only as many need to answer
         released = min(num_reports, manifest.min_batch_size)
     message = pb.Certificate(
@@ -96,6 +100,7 @@ def certify_round(
         randomizer=randomizer_of(terms.question.mechanism).name,
         linkage="separate",
         rounds=1,
+        fake_tickets=fake_tickets,
     )
     least = manifest.min_batch_size
     refusals: list[Statement[RefusalReason]] = []
@@ -157,8 +162,12 @@ def after_sequential(terms: RoundTerms, first: pb.Certificate, num_answers: int)
     return message, entries
 
 
-def certify_into(message: pb.Certificate, terms: RoundTerms, budgets: Sequence[tuple[float, int]]) -> list[Entry]:
+def certify_into(
+    message: pb.Certificate, terms: RoundTerms, budgets: Sequence[tuple[float, int]], *, as_forecast: bool = False
+) -> list[Entry]:
     """Writes the guarantee for (local epsilon, users) into a certificate, and every reason to refuse it.
+
+    as_forecast: by the blanket bound alone, without an attack and whatever the size of tiers; see `forecast`.
 
     The reasons depend on the budgets: see `refuse`. Returns what the round costs each tier, as the ledger keeps it.
     Where the manifest has small tiers merged, all of it is about the merged ones, and depends on the budgets in no
@@ -167,10 +176,10 @@ def certify_into(message: pb.Certificate, terms: RoundTerms, budgets: Sequence[t
     manifest, dishonest = terms.manifest, message.dishonest
     randomizer = randomizer_of(terms.question.mechanism)
     message.schema, message.randomizer = SCHEMA, randomizer.name
-    if manifest.merge_small_tiers:
+    if manifest.merge_small_tiers and not as_forecast:
         budgets = merge_small_tiers(budgets, terms.smallest_tier)
         message.merged_below = terms.smallest_tier
-    if min(count for _, count in budgets) < terms.smallest_tier:
+    if min(count for _, count in budgets) < terms.smallest_tier and not as_forecast:
         message.epsilon = math.inf
         _add_refusal(message, state(RefusalReason.RARE_BUDGET, least=terms.smallest_tier))
         return []
@@ -184,13 +193,19 @@ def certify_into(message: pb.Certificate, terms: RoundTerms, budgets: Sequence[t
         delta=manifest.delta,
         dishonest=dishonest,
         adaptive_order=adaptive_order,
+        bounds="blanket" if as_forecast else "all",
         seconds=SHARPER_SECONDS,
-        attack=not manifest.merge_small_tiers,  # on the exact budgets it might come to less
+        attack=not (as_forecast or manifest.merge_small_tiers),  # on the exact budgets it might come to less
+        hop_noise=terms.hop_noise,
+        hops=terms.num_hops,
     )
     _fill(message, certificate, multiset)
     entries = entries_of(multiset, randomizer, certificate, with_profiles=limit_of(terms) is not None)
     if message.unknown_budgets:
-        entries = _unknown_budgets_into(message, terms, multiset, randomizer, entries)
+        entries = _unknown_budgets_into(
+            message, terms, multiset, randomizer, entries, "blanket" if as_forecast else "all"
+        )
+    hop = _one_honest_hop_into(message, terms, certificate)
     central_delta = max([certificate.delta, *(entry.delta for entry in entries)])
     # Of the budgets that a client may have used, not of those that arrived: a shuffler can forge the latter.
     message.everyone_else_colludes_epsilon = terms.budget_grid[-1]
@@ -209,6 +224,8 @@ def certify_into(message: pb.Certificate, terms: RoundTerms, budgets: Sequence[t
             for budget, limit in terms.epsilon_max_of.items()
             if budget not in used
         ]
+    if hop is not None:  # also for a budget that nobody is seen to use
+        reached.append((terms.budget_grid[-1], hop.epsilon, terms.epsilon_max_of[terms.budget_grid[-1]]))
     over = [(epsilon, local, limit) for local, epsilon, limit in reached if not epsilon <= limit]
     if over:
         epsilon, local_epsilon, limit = max(over)
@@ -220,12 +237,48 @@ def certify_into(message: pb.Certificate, terms: RoundTerms, budgets: Sequence[t
     return entries
 
 
+def _one_honest_hop_into(message: pb.Certificate, terms: RoundTerms, certificate: Certificate) -> Guarantee | None:
+    """Writes what one honest hop guarantees to any client of the round, whichever budget of the grid it uses.
+
+    Returns it if the certificate rests on it alone: then the certificate's own epsilon has to hold for these clients,
+    too, because a dishonest accountant can leave out a budget that was used.
+    """
+    if terms.hop_noise is None:
+        return None
+    largest = Budgets.from_tiers([(terms.budget_grid[-1], 1, 0.0)])
+    alone = certify(
+        largest,
+        randomizer_of(terms.question.mechanism),
+        delta=terms.manifest.delta,
+        attack=False,
+        hop_noise=terms.hop_noise,
+        hops=terms.num_hops,
+    )
+    message.one_honest_hop.CopyFrom(alone.to_message().one_honest_hop)
+    if _rests_on_shuffle(certificate.assumptions):
+        return None
+    message.epsilon = max(message.epsilon, message.one_honest_hop.epsilon)
+    return alone.one_honest_hop
+
+
+def _rests_on_shuffle(assumptions: Sequence[Statement[Assumption]]) -> bool:
+    """Whether a bound of the shuffle is in a certificate, which holds only with a genuine crowd around a client."""
+    return all(one.code is not Assumption.ONE_HONEST_HOP for one in assumptions) or any(
+        one.code is Assumption.UNIFORM_ORDER for one in assumptions
+    )
+
+
 def _add_refusal(message: pb.Certificate, reason: Statement[RefusalReason]) -> None:
     message.refusals.extend(messages_of([reason]))
 
 
 def _unknown_budgets_into(
-    message: pb.Certificate, terms: RoundTerms, known: Budgets, randomizer: Randomizer, entries: Sequence[Entry]
+    message: pb.Certificate,
+    terms: RoundTerms,
+    known: Budgets,
+    randomizer: Randomizer,
+    entries: Sequence[Entry],
+    bounds: Bounds,
 ) -> list[Entry]:
     """Writes the guarantee for clients whose budget is not known into a certificate; returns what it costs everybody.
 
@@ -247,6 +300,9 @@ def _unknown_budgets_into(
             delta=terms.manifest.delta,
             dishonest=message.dishonest,
             adaptive_order=terms.question.sequential is not None,
+            bounds=bounds,
+            hop_noise=terms.hop_noise,
+            hops=terms.num_hops,
             seconds=SHARPER_SECONDS,
         )
         (*_, extra) = entries_of(around, randomizer, certificate, with_profiles=limit_of(terms) is not None)
@@ -334,6 +390,7 @@ def withhold(message: pb.Certificate, refusals: Sequence[Statement[RefusalReason
             commitments=message.commitments,
             linkage=message.linkage,
             rounds=message.rounds,
+            fake_tickets=message.fake_tickets,
             epsilon=math.inf,
             refusals=messages_of(refusals),
         )
@@ -359,10 +416,11 @@ def _assumptions(terms: RoundTerms, message: pb.Certificate, certificate: Certif
             state(Assumption.UNWATCHED),
             state(Assumption.ANSWER_PERIOD, period_ms=order.period_ms),
         ]
-    found += [
-        state(Assumption.GENUINE_ROSTER, dishonest=terms.manifest.dishonest),
-        state(Assumption.HONEST_ACCOUNTANT),
-    ]
+    if _rests_on_shuffle(found):
+        found += [
+            state(Assumption.GENUINE_ROSTER, dishonest=terms.manifest.dishonest),
+            state(Assumption.HONEST_ACCOUNTANT),
+        ]
     if terms.privacy_limit is not None and terms.privacy_limit.fixed_terms:
         found.append(state(Assumption.FIXED_TERMS))
     return found

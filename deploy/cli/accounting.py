@@ -12,11 +12,14 @@ import typer
 from croupier.accountant.ranges import DEFAULT_DELTA, check_bounds, check_linkage
 from croupier.deploy.cli.console import MATHEMATICS, Json, plain_errors, progress_bar, show
 from croupier.deploy.cli.option_groups import with_option_groups
+from croupier.deploy.cli.planning import ErrorOptions, planned_for_error
 from croupier.protocol.rounding import round_down, round_up
+from croupier.protocol.views import CertificateView
 from croupier.show.text import delta_too_large
 
 if TYPE_CHECKING:
     from croupier.accountant import Budgets, Certificate, LowerBound, Randomizer
+    from croupier.protocol.hop_noise import HopNoise
 
 __all__ = ["add_commands", "randomizer_of"]
 
@@ -86,6 +89,39 @@ class SettingOptions(ObserverOptions):
     ] = 1
 
 
+@dataclass(frozen=True)
+class HopNoiseOptions:
+    """The fake reports that every hop adds."""
+
+    hop_noise: Annotated[
+        float | None,
+        typer.Option(
+            help="Every hop adds fake reports: the epsilon that one honest hop then guarantees, 0.001 to 20 "
+            "(rr, onebit and krr); none: no fakes."
+        ),
+    ] = None
+    hop_noise_delta: Annotated[
+        float | None,
+        typer.Option(help="The delta of the fakes of a round; default: a round's share of --delta, or 1e-6."),
+    ] = None
+    hops: Annotated[int, typer.Option(help="How many hops add fakes, at least 1.")] = 2
+
+    def build(self, delta: float | None = None, rounds: int = 1) -> HopNoise | None:
+        """Returns the hop noise of each of these rounds, which have this delta together; None without hop noise.
+
+        Raises:
+            ValueError: an epsilon or a delta outside its range, or a delta without an epsilon.
+        """
+        from croupier.protocol.hop_noise import HopNoise
+
+        if self.hop_noise is None:
+            if self.hop_noise_delta is not None:
+                raise ValueError("--hop-noise-delta is given without --hop-noise; give its epsilon, too")
+            return None
+        share = DEFAULT_DELTA if delta is None else delta / max(rounds, 1)
+        return HopNoise(self.hop_noise, share if self.hop_noise_delta is None else self.hop_noise_delta)
+
+
 def add_commands(app: typer.Typer) -> None:
     """Adds the commands of this module to the command line."""
     for command in (certify, explain, curve, audit, plan):
@@ -136,12 +172,16 @@ def certify(
     *,
     randomizer: RandomizerOptions,
     delta: Annotated[
-        float | None, typer.Option(help="Certify epsilon at this central delta, 0 < delta < 1; this or --epsilon.")
+        float | None,
+        typer.Option(
+            help="Certify epsilon at this central delta, 0 < delta < 1; this or --epsilon. With --hop-noise: 1e-6."
+        ),
     ] = None,
     epsilon: Annotated[
         float | None, typer.Option(help="Certify delta at this central epsilon, at least 0; this or --delta.")
     ] = None,
     setting: SettingOptions,
+    noise: HopNoiseOptions,
     compare: Annotated[bool, typer.Option("--compare", help="Every published bound, judged by the attack.")] = False,
     bounds: Annotated[
         str, typer.Option(help="all: the least of every bound; blanket: the only one that holds in a sequential round.")
@@ -155,6 +195,8 @@ def certify(
     with plain_errors():
         from croupier import accountant
 
+        if delta is None and epsilon is None and noise.hop_noise is not None:
+            delta = DEFAULT_DELTA
         if delta is None and epsilon is None:
             raise ValueError(
                 f"neither --delta nor --epsilon is given; give exactly one, such as --delta {DEFAULT_DELTA:g}"
@@ -172,13 +214,15 @@ def certify(
                 rounds=setting.rounds,
                 compare_all=compare,
                 bounds=check_bounds(bounds),
+                hop_noise=noise.build(delta, setting.rounds),
+                hops=noise.hops,
                 progress=lambda done, tiers: move(done, tiers, f"{done} of {tiers} tiers"),
             )
         document = result.to_json(steps=explain)
         show(as_json, document, *([] if as_json else _certificate_tables(result, document, compare, explain)))
 
 
-def _certificate_tables(result: Certificate, document: dict[str, Any], compare: bool, explain: bool) -> list[Any]:
+def _certificate_tables(result: Certificate, document: CertificateView, compare: bool, explain: bool) -> list[Any]:
     from croupier.accountant.mechanism_choice import REMARKS
     from croupier.protocol.codes import Method
     from croupier.show.tables import certificate_table, comparison_notes, steps_table, why_not_smaller
@@ -241,6 +285,7 @@ def curve(
     *,
     randomizer: RandomizerOptions,
     setting: SettingOptions,
+    noise: HopNoiseOptions,
     out: Annotated[Path, typer.Option(help="Where to draw it (PNG, SVG or PDF); its directory is made.")] = Path(
         "curve.png"
     ),
@@ -261,6 +306,8 @@ def curve(
             dishonest=setting.dishonest,
             linkage=check_linkage(setting.linkage),
             rounds=setting.rounds,
+            hop_noise=noise.build(),
+            hops=noise.hops,
         )
         # Where the local budget is certified at its own delta, the smaller ones that were asked for add nothing.
         certified = {point.certificate.delta: point.certificate for point in found.points}
@@ -321,18 +368,30 @@ def plan(
     epsilon: Annotated[float | None, typer.Option(help="The central epsilon to stay below, over all rounds.")] = None,
     delta: Annotated[float, typer.Option(help="The central delta, over all rounds, 0 < delta < 1.")] = DEFAULT_DELTA,
     setting: SettingOptions,
+    noise: HopNoiseOptions,
+    accuracy: ErrorOptions,
     as_json: Json = False,
 ) -> None:
     """Find what is not given: the largest local budgets, the number of users, or the accuracy to expect.
 
-    Local budgets are looked for up to 20, the most that a client accepts.
+    With --error and one of --epsilon, --users and --budgets: the people or the budgets for that error. Local budgets
+    are looked for up to 20, the most that a client accepts; with hop noise up to 8.
     """
     with plain_errors():
         from croupier import accountant
         from croupier.show.documents import plan_json
+        from croupier.show.statistics import halving_line
         from croupier.show.tables import certificate_table
 
-        family = randomizer.build()
+        accuracy.check()
+        family = accuracy.randomizer(randomizer)
+        if accuracy.error is not None:
+            shape = None if budgets is None else _read_budgets(budgets, family)
+            answer, lines = planned_for_error(
+                accuracy, family, budgets=shape, users=users, epsilon=epsilon, delta=delta, setting=setting
+            )
+            show(as_json, answer, *lines)
+            return
         if budgets is None and users is None:
             raise ValueError("neither --users nor --budgets is given; one of them is needed")
         if budgets is None and epsilon is None:
@@ -354,10 +413,13 @@ def plan(
                 rounds=setting.rounds,
                 dishonest=setting.dishonest,
                 linkage=check_linkage(setting.linkage),
+                hop_noise=noise.build(delta, setting.rounds),
+                hops=noise.hops,
                 progress=lambda tried, about: move(tried, about, f"{tried} of about {about} candidates"),
             )
         document = plan_json(found)
         certified = found.certificate
         beware = [said] if (said := delta_too_large(certified.delta, certified.num_users)) else []
         both = [f"for a mean with these budgets: {'; '.join(map(str, found.for_a_mean))}"] if found.for_a_mean else []
+        both += [line] if (line := halving_line(found.budgets, family)) else []
         show(as_json, document, str(found), certificate_table(document["certificate"]), *both, *beware)

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NotRequired, TypedDict
+from typing import NotRequired, TypedDict
 
 from croupier.accountant.certificate import Certificate
 from croupier.accountant.certified_profile import CertifiedProfile, certified_line
 from croupier.protocol.rounding import round_down, round_up
+from croupier.protocol.views import CertificateFields
 from croupier.show.tables import LARGE_DELTAS
 from croupier.show.text import delta_too_large
-from croupier.show.views import TermsView
+from croupier.show.views import ResultView, TermsView, numbers_of
 
 __all__ = ["bars", "curve", "strips"]
 
@@ -28,7 +29,7 @@ _LOOKS = 6
 
 StripView = TypedDict(
     "StripView",
-    {  # "from" is no name of a class's field
+    {  # "from" is a keyword: a class cannot have such a field
         "label": str,
         "estimate": str,
         "possible": str,
@@ -81,22 +82,17 @@ class CurveView(TypedDict):
     rows: list[tuple[str, str, str]]
 
 
-def strips(result: dict[str, Any], terms: TermsView | None) -> list[StripView]:
+def strips(result: ResultView, terms: TermsView | None) -> list[StripView]:
     """Returns a row for each number of a result that is not sealed: its text, and its interval on a strip.
 
     Args:
         result: `publication_json`.
         terms: `terms_json`; None where they cannot be had any more.
     """
-    listed = result["labels"] is not None
-    labels = result["labels"] if listed else [""]
-    estimates, possible, errors, intervals, populations = (
-        result[name] if listed else [result[name]]
-        for name in ("estimate", "projected", "standard_error", "confidence_interval", "population_interval")
-    )
+    numbers = numbers_of(result)
     kind = None if terms is None else terms["randomizer"]
     say: Callable[[float], str] = (lambda value: f"{100 * value:.1f} %") if kind in _SHARES else (lambda v: f"{v:.4g}")
-    ends = [*possible, *(end for interval in intervals for end in interval)]
+    ends = [end for number in numbers for end in (number.projected, *number.interval)]
     if kind in _SHARES:
         ends += [0.0, 1.0]
     elif terms is not None and "low" in terms["parameters"]:
@@ -112,24 +108,22 @@ def strips(result: dict[str, Any], terms: TermsView | None) -> list[StripView]:
     names = {"rr": "said yes"}
     return [
         {
-            "label": label or names.get(kind or "", "mean" if terms is not None else "estimate"),
-            "estimate": say(estimate),
-            "possible": "" if math.isclose(estimate, near, abs_tol=1e-9) else say(near),
-            "error": say(error),
-            "interval": written(interval),
-            "population": written(population),
-            "from": place(interval[0]),
-            "to": place(interval[1]),
-            "at": place(near),
+            "label": number.label or names.get(kind or "", "mean" if terms is not None else "estimate"),
+            "estimate": say(number.estimate),
+            "possible": "" if number.is_possible else say(number.projected),
+            "error": say(number.standard_error),
+            "interval": written(number.interval),
+            "population": written(number.population),
+            "from": place(number.interval[0]),
+            "to": place(number.interval[1]),
+            "at": place(number.projected),
             "scale": (say(low), say(high)),
         }
-        for label, estimate, near, error, interval, population in zip(
-            labels, estimates, possible, errors, intervals, populations, strict=True
-        )
+        for number in numbers
     ]
 
 
-def bars(certificate: dict[str, Any]) -> list[BarView]:
+def bars(certificate: CertificateFields) -> list[BarView]:
     """Returns a row for each tier of a certificate: the people, local and central epsilon, and both as bars."""
     most = max((max(tier["local_epsilon"], tier["epsilon"]) for tier in certificate["tiers"]), default=1.0)
     return [

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from croupier.client.async_client import AsyncClient
 from croupier.client.submission import Participant
@@ -17,6 +15,7 @@ from croupier.deploy.local.users import Enrol, FleetReport, Progress, run_fleet
 from croupier.deploy.operator.rounds import Operator
 from croupier.protocol.manifest import RoundTerms
 from croupier.runtime.workers import WorkerPool
+from croupier.show.views import FleetOutcomeView, FleetView
 
 __all__ = ["Fleet", "FleetOutcome", "count_up_to", "fleet_json", "fleet_of", "submit_file"]
 
@@ -94,10 +93,14 @@ class FleetOutcome:
         before = self.report.answered_before if self.known_by_id else 0
         return not self.rejected and not before and self.report.accepted == self.report.codes.total()
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> FleetOutcomeView:
         """Returns the JSON document of `croupier submit --csv`."""
-        left = {"rejected": len(self.rejected), "clamped": self.clamped}
-        return {"round_id": self.round_id, **fleet_json(self.report), **left}
+        return {
+            "round_id": self.round_id,
+            **fleet_json(self.report),
+            "rejected": len(self.rejected),
+            "clamped": self.clamped,
+        }
 
     def summary(self) -> str:
         """Returns the same in one line."""
@@ -158,6 +161,16 @@ def count_up_to(total: int, progress: Callable[[int, int], None]) -> Progress:
     return count
 
 
-def fleet_json(report: FleetReport) -> dict[str, Any]:
+def fleet_json(report: FleetReport) -> FleetView:
     """Returns what a fleet did, as JSON."""
-    return {**dataclasses.asdict(report), "codes": dict(report.codes), "accepted": report.accepted}
+    return {
+        "codes": dict(report.codes),
+        "answered_before": report.answered_before,
+        "wall_s": report.wall_s,
+        "seal_wall_s": report.seal_wall_s,
+        "seal_cpu_s": report.seal_cpu_s,
+        "ticket_wall_s": report.ticket_wall_s,
+        "submit_wall_s": report.submit_wall_s,
+        "bytes_sent": report.bytes_sent,
+        "accepted": report.accepted,
+    }

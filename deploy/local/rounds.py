@@ -10,13 +10,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import grpc.aio
 
 from croupier.client.submission import Participant
-from croupier.deploy.local.fleet import fleet_json, fleet_of
-from croupier.deploy.local.users import Enrol, Progress
+from croupier.deploy.local.fleet import fleet_of
+from croupier.deploy.local.users import Enrol, FleetReport, Progress
 from croupier.deploy.operator.rounds import Operator, RoundSettings
 from croupier.protocol.manifest import RoundTerms, state_name
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -36,7 +35,7 @@ class RoundOutcome:
     Attributes:
         publication: the result, verified.
         certificate: of the result, verified.
-        fleet: what the fleet reported (`deploy.local.fleet.fleet_json`).
+        fleet: what the fleet reported.
         services: the state of every service that answered (`show.documents.status_json`).
         wall_s: from the fleet's start to the verified publication.
         close_s: of these, from the close to the verified publication.
@@ -44,7 +43,7 @@ class RoundOutcome:
 
     publication: pb.Publication
     certificate: pb.Certificate
-    fleet: dict[str, Any]
+    fleet: FleetReport
     services: list[ServiceView]
     wall_s: float
     close_s: float
@@ -54,14 +53,14 @@ class RoundOutcome:
 
         The wall seconds of tickets are those of all calls together, of which several are under way at once.
         """
-        rows = [("seal", self.fleet["seal_wall_s"], self.fleet["seal_cpu_s"])]
+        rows = [("seal", self.fleet.seal_wall_s, self.fleet.seal_cpu_s)]
         for service in self.services:
             costs = service["rounds"][0]["stages"]
             opening_s = costs["open"]["cpu_s"] if "open" in costs else 0.0  # while messages arrive
             if "tickets" in costs:
-                rows.append(("tickets", self.fleet["ticket_wall_s"], costs["tickets"]["cpu_s"]))
+                rows.append(("tickets", self.fleet.ticket_wall_s, costs["tickets"]["cpu_s"]))
             if "admit" in costs:
-                rows.append(("admit", self.fleet["submit_wall_s"], costs["admit"]["cpu_s"]))
+                rows.append(("admit", self.fleet.submit_wall_s, costs["admit"]["cpu_s"]))
             if "mix" in costs:
                 both = [costs["mix"], costs.get("deliver", {"wall_s": 0.0, "cpu_s": 0.0})]
                 name = service["service"].replace("shuffler-", "mix, hop ")
@@ -73,7 +72,7 @@ class RoundOutcome:
     def wire_bytes(self) -> int:
         """Returns the bytes that were sent for this round, from the clients on."""
         sent: int = sum(service["rounds"][0]["bytes_sent"] for service in self.services)
-        return sent + int(self.fleet["bytes_sent"])
+        return sent + self.fleet.bytes_sent
 
 
 @asynccontextmanager
@@ -97,8 +96,8 @@ async def players(
     async with fleet_of(operator, directory, pool, enrol) as fleet:
 
         async def play(settings: RoundSettings, users: Mapping[str, Participant]) -> RoundOutcome:
-            async def submit(terms: RoundTerms) -> dict[str, Any]:
-                return fleet_json(await fleet.answer(terms, users, progress))
+            async def submit(terms: RoundTerms) -> FleetReport:
+                return await fleet.answer(terms, users, progress)
 
             return await play_round(operator, settings, submit, max(600.0, len(users) / 50))
 
@@ -108,7 +107,7 @@ async def players(
 async def play_round(
     operator: Operator,
     settings: RoundSettings,
-    fleet: Callable[[RoundTerms], Awaitable[dict[str, Any]]],
+    fleet: Callable[[RoundTerms], Awaitable[FleetReport]],
     patience_s: float = 600.0,
 ) -> RoundOutcome:
     """Plays one round.
@@ -116,7 +115,7 @@ async def play_round(
     Args:
         operator: of a running deployment.
         settings: of the round.
-        fleet: submits for the round and returns `fleet_json` of its report.
+        fleet: submits for the round and returns its report.
         patience_s: how long to wait for the result.
 
     Raises:

@@ -17,7 +17,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import grpc.aio
 from cryptography.hazmat.primitives import hpke
@@ -36,6 +36,7 @@ from croupier.protocol.questions import Question
 from croupier.protocol.tickets import TICKET_BYTES, TicketIssuer, TicketRequest, collect_tickets
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.workers import WorkerPool, peak_memory_bytes
+from croupier.show.views import ConditionsView, ThroughputRowView, ThroughputView
 
 __all__ = ["SUITE", "conditions", "kept_rows", "measure_throughput", "plain_sizes", "processor_s", "seconds_left"]
 
@@ -208,7 +209,9 @@ def free_bytes(database: Path) -> int:
     return int(pages * size)
 
 
-def _row(users: int, outcome: RoundOutcome, floor_s: float, floor_cpu: dict[str, float], used: Used) -> dict[str, Any]:
+def _row(
+    users: int, outcome: RoundOutcome, floor_s: float, floor_cpu: dict[str, float], used: Used
+) -> ThroughputRowView:
     peaks = {service["service"]: service["peak_memory_bytes"] for service in outcome.services}
     sent = {service["service"]: service["rounds"][0]["bytes_sent"] for service in outcome.services}
     return {
@@ -225,48 +228,52 @@ def _row(users: int, outcome: RoundOutcome, floor_s: float, floor_cpu: dict[str,
         "disk_bytes_per_user": sum(used.disk.values()) / users,
         "disk_bytes": used.disk,
         "wire_bytes_per_user": outcome.wire_bytes() / users,
-        "sent_bytes": {**sent, "fleet": outcome.fleet["bytes_sent"]},
+        "sent_bytes": {**sent, "fleet": outcome.fleet.bytes_sent},
         "peak_memory_bytes": {**peaks, "fleet": peak_memory_bytes()},
         "epsilon": outcome.certificate.epsilon,
         "grade": outcome.certificate.grade,
     }
 
 
-def median_row(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def median_row(rows: Sequence[ThroughputRowView]) -> ThroughputRowView:
     """Returns the row of the median ratio to the floor, the smaller of two, and what each of the rows came to."""
-    ordered = sorted(rows, key=lambda row: float(row["ratio_to_floor"]))
-    ratios, rates = ([row[name] for row in ordered] for name in ("ratio_to_floor", "users_per_s"))
-    return {**ordered[(len(ordered) - 1) // 2], "all_ratios_to_floor": ratios, "all_users_per_s": rates}
+    ordered = sorted(rows, key=lambda row: row["ratio_to_floor"])
+    return {
+        **ordered[(len(ordered) - 1) // 2],
+        "all_ratios_to_floor": [row["ratio_to_floor"] for row in ordered],
+        "all_users_per_s": [row["users_per_s"] for row in ordered],
+    }
 
 
-def conditions(hops: int) -> dict[str, Any]:
-    """Returns what rows have in common that stand in one table."""
+def conditions(hops: int) -> ConditionsView:
+    """Returns what the rows of one table have in common."""
     return {"hops": hops, "cores": os.cpu_count(), "suite": SUITE}
 
 
-def kept_rows(document: dict[str, Any], sizes: Sequence[int], hops: int) -> list[dict[str, Any]]:
+def kept_rows(document: ThroughputView, sizes: Sequence[int], hops: int) -> list[ThroughputRowView]:
     """Returns the rows of an earlier document that need not be measured again; none under other conditions."""
-    if {name: document[name] for name in conditions(hops)} != conditions(hops):
+    measured: ConditionsView = {"hops": document["hops"], "cores": document["cores"], "suite": document["suite"]}
+    if measured != conditions(hops):
         return []
     return [row for row in document["rows"] if row["users"] in sizes]
 
 
-def seconds_left(rows: Sequence[dict[str, Any]], sizes: Sequence[int]) -> float:
+def seconds_left(rows: Sequence[ThroughputRowView], sizes: Sequence[int]) -> float:
     """Returns how long the sizes that are not among the rows will take, if a user costs what it did in the last row."""
     done = {row["users"] for row in rows}
     left = [size for size in sizes if size not in done]
-    whole, bare = (rows[-1][name] / rows[-1]["users"] for name in ("wall_s", "floor_s"))
-    cost: float = whole * sum(left) + 2 * bare * sum(min(size, _MOST_BARE) for size in left)
-    return cost
+    last = rows[-1]
+    whole, bare = last["wall_s"] / last["users"], last["floor_s"] / last["users"]
+    return whole * sum(left) + 2 * bare * sum(min(size, _MOST_BARE) for size in left)
 
 
 def measure_throughput(
     sizes: Sequence[int],
     hops: int,
-    report: Callable[[dict[str, Any]], None] = lambda row: None,
+    report: Callable[[ThroughputRowView], None] = lambda row: None,
     progress: Callable[[int, int], None] = lambda done, users: None,
     times: int = 1,
-) -> dict[str, Any]:
+) -> ThroughputView:
     """Plays one binary round for each number of users on a deployment of its own, and returns all measurements.
 
     Args:
@@ -291,10 +298,10 @@ def measure_throughput(
 async def _measure(
     directory: Path,
     sizes: Sequence[int],
-    report: Callable[[dict[str, Any]], None],
+    report: Callable[[ThroughputRowView], None],
     progress: Callable[[int, int], None],
     times: int,
-) -> dict[str, Any]:
+) -> ThroughputView:
     pool = WorkerPool()
     rows = []
     done = size = 0
@@ -307,7 +314,7 @@ async def _measure(
     async with Operator(directory) as operator, players(operator, directory, pool, submitted, _known) as play:
         hops = len(operator.deployment.shufflers)
 
-        async def measure(users: int) -> dict[str, Any]:
+        async def measure(users: int) -> ThroughputRowView:
             nonlocal done, size
             done, size = 0, users
             values = random.choices((0, 1), k=users)  # noqa: S311 (a synthetic population)
@@ -320,8 +327,8 @@ async def _measure(
             outcome = await play(settings, drawn)
             used = (await _used(directory, operator)).since(before)
             floor_s = (floor_s + (await _floor(pool, users, hops))[0]) / 2
-            if outcome.fleet["accepted"] != users or outcome.publication.num_reports != users:
-                raise RuntimeError(f"{users} users, {outcome.fleet['accepted']} accepted: this measures something else")
+            if outcome.fleet.accepted != users or outcome.publication.num_reports != users:
+                raise RuntimeError(f"{users} users, {outcome.fleet.accepted} accepted: this measures something else")
             return _row(users, outcome, floor_s, floor_cpu, used)
 
         for users in sizes:

@@ -22,7 +22,13 @@ from google.protobuf.message import DecodeError
 
 from croupier.accountant.ranges import DEFAULT_DELTA
 from croupier.client.async_client import AsyncClient
-from croupier.client.rounds import accept_manifest, fetch_publication, fetch_round, read_publication
+from croupier.client.rounds import (
+    accept_manifest,
+    fetch_publication,
+    fetch_round,
+    fetch_signed_result,
+    read_publication,
+)
 from croupier.deploy.directory import read_deployment
 from croupier.net.retrying import retrying
 from croupier.net.transport import TLS, Transport
@@ -33,12 +39,23 @@ from croupier.protocol.errors import Code, EnvelopeError, Refusal, refusal_of
 from croupier.protocol.identity import Kind, read_signed
 from croupier.protocol.manifest import RoundTerms, canonical, parse_terms, state_name
 from croupier.protocol.questions import Question
+from croupier.protocol.surveys import Survey
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.service_directory import load_secrets
 
-__all__ = ["Operator", "RoundSettings", "check_settings", "kept_result", "open_published", "published_result"]
+__all__ = [
+    "Operator",
+    "RoundSettings",
+    "check_settings",
+    "draft_manifest",
+    "is_operators",
+    "kept_result",
+    "open_published",
+    "published_result",
+    "signed_result",
+]
 
 _PATIENCE_S = 20.0
 _PER_CALL = 50_000
@@ -70,6 +87,9 @@ class RoundSettings:
             round waits for those that have them. 0: only the operator closes it.
         hpke_suite: of all envelopes.
         collector_public_key: of that suite: the result is published sealed to it; empty: the result is public.
+        survey: the survey that the round is a question of; see `deploy.operator.surveys`.
+        hop_noise: the epsilon that the fake reports of one honest hop guarantee; None: hops add no reports.
+        hop_noise_delta: its delta; None: `delta`.
     """
 
     question: Question
@@ -86,13 +106,27 @@ class RoundSettings:
     close_deadline_unix_s: int = 0
     hpke_suite: SuiteName = "x25519-sha256-chacha20poly1305"
     collector_public_key: bytes = b""
+    survey: Survey | None = None
+    hop_noise: float | None = None
+    hop_noise_delta: float | None = None
+
+
+def is_operators(directory: Path) -> bool:
+    """Whether the operator's keys are in a deployment's directory."""
+    return (directory / OPERATOR / "identity.key").exists()
 
 
 class Operator:
     """Calls all services with the operator's certificate. Use as an async context manager."""
 
-    def __init__(self, directory: Path, transport: Transport = TLS) -> None:
+    def __init__(self, directory: Path, transport: Transport = TLS, *, only_reads: bool = False) -> None:
         """Reads the deployment and the operator's secrets from the deployment's directory.
+
+        Args:
+            directory: of the deployment.
+            transport: how services are reached.
+            only_reads: whether the keys of a service that are here will do: with them one sees the state of all
+                services, and changes nothing.
 
         Raises:
             ValueError: one of them is missing or cannot be used.
@@ -100,8 +134,13 @@ class Operator:
         self.deployment = read_deployment(directory)
         self._transport = transport
         own = directory / OPERATOR
-        if not (own / "identity.key").exists():
-            raise ValueError(f"{own} has no keys; this needs the operator's, and can only be done where they are")
+        if not is_operators(directory):
+            services = (directory / name for name in self.deployment.chain)
+            here = next((home for home in services if only_reads and (home / "identity.key").exists()), None)
+            if here is None:
+                needed = "the operator's or those of a service" if only_reads else "the operator's"
+                raise ValueError(f"{own} has no keys; this needs {needed}, and can only be done where they are")
+            own = here
         self._secrets = load_secrets(own)
 
     async def __aenter__(self) -> Operator:
@@ -155,6 +194,16 @@ class Operator:
             raise
 
     async def _open_round(self, settings: RoundSettings, round_id: str) -> RoundTerms:
+        return await self.open_signed(await self.sign_round(settings, round_id))
+
+    async def sign_round(self, settings: RoundSettings, round_id: str) -> pb.Signed:
+        """Collects round keys, and returns the manifest with the signature of every service; nothing is open then.
+
+        The same call again, also after a failure, gives the same manifest until the round is open somewhere.
+
+        Raises:
+            Refusal, grpc.aio.AioRpcError: see `open_round`.
+        """
         chain = self.deployment.chain
         # None is under way any more when the failure of one is heard of.
         preparing = (self._prepare(name, round_id, settings) for name in chain)
@@ -166,8 +215,17 @@ class Operator:
         payload = _manifest(settings, round_id, keys, self.deployment)
         parse_terms(payload)
         signatures = await asyncio.gather(*(self._sign(name, payload) for name in chain))
-        document = pb.Signed(payload=payload, signatures=signatures)
-        for name in reversed(chain):  # hop 1 last: when it admits clients, all services behind it are ready
+        return pb.Signed(payload=payload, signatures=signatures)
+
+    async def open_signed(self, document: pb.Signed) -> RoundTerms:
+        """Opens a round whose manifest every service has signed; the same call again is harmless.
+
+        Raises:
+            Refusal, grpc.aio.AioRpcError: see `open_round`; then the round may be open at some services.
+        """
+        for name in reversed(
+            self.deployment.chain
+        ):  # hop 1 last: when it admits clients, all services behind it are ready
             control, request = self._control(name), rpc.OpenRequest(manifest=document)
             await retrying(lambda: control.Open(request, timeout=20.0), give_up_after_s=_PATIENCE_S)  # noqa: B023
         return accept_manifest(document, self.deployment)
@@ -182,16 +240,20 @@ class Operator:
         answer = await retrying(lambda: self._control(name).Sign(request, timeout=20.0), give_up_after_s=_PATIENCE_S)
         return answer.signature
 
-    async def close_round(self, round_id: str, *, end_sequential: bool = False) -> rpc.CloseResponse:
+    async def close_round(
+        self, round_id: str, *, end_sequential: bool = False, hold_at_risk: bool = False
+    ) -> rpc.CloseResponse:
         """Ends admission at hop 1; the rest of the round runs without the operator.
 
         Args:
             round_id: of an open round, or of a sequential round in which clients are being asked.
             end_sequential: in a sequential round, ask no further client.
+            hold_at_risk: leave the round open where some mixture of budgets would have it refused; the answer has the
+                forecast.
         """
         control = self._control(self.deployment.shufflers[0].name)
-        request = rpc.CloseRequest(round_id=round_id, end_sequential=end_sequential)
-        return await retrying(lambda: control.Close(request, timeout=20.0), give_up_after_s=_PATIENCE_S)
+        request = rpc.CloseRequest(round_id=round_id, end_sequential=end_sequential, hold_at_risk=hold_at_risk)
+        return await retrying(lambda: control.Close(request, timeout=30.0), give_up_after_s=_PATIENCE_S)
 
     async def withdraw(self, round_id: str) -> dict[str, str]:
         """Has every service delete a round that is not certified; returns what each said, hop 1 first."""
@@ -209,6 +271,26 @@ class Operator:
     async def enrol(self, client_keys: Sequence[bytes]) -> None:
         """Registers clients' public keys with hop 1 and the accountant."""
         await self._register(pb.RegisterClientsRequest(client_keys=client_keys))
+
+    async def invite(self, client_keys: Sequence[bytes], survey_hash: bytes, valid_until_unix_s: int) -> None:
+        """Registers clients of one survey with hop 1 and the accountant; see `RegisterClientsRequest`."""
+        for start in range(0, len(client_keys), _PER_CALL):
+            request = pb.RegisterClientsRequest(
+                client_keys=client_keys[start : start + _PER_CALL],
+                survey_hash=survey_hash,
+                valid_until_unix_s=valid_until_unix_s,
+            )
+            await self._register(request)
+
+    async def count_answered(self, round_ids: Sequence[str], client_keys: Sequence[bytes]) -> int:
+        """Returns how many of these clients have answered at least one of these rounds, as hop 1 knows it."""
+        hop_1 = stubs.ShufflerStub(self._channels[self.deployment.shufflers[0].name])
+        answered = 0
+        for start in range(0, len(client_keys), _PER_CALL):
+            request = pb.CountAnsweredRequest(round_ids=round_ids, client_keys=client_keys[start : start + _PER_CALL])
+            answer = await retrying(partial(hop_1.CountAnswered, request, timeout=60.0), give_up_after_s=_PATIENCE_S)
+            answered += answer.answered
+        return answered
 
     async def issue_tokens(self, count: int) -> list[bytes]:
         """Returns fresh one-use tokens, each of which admits one client to one round.
@@ -285,8 +367,10 @@ class Operator:
         return await fetch_publication(self._analyzer, self.deployment, round_id, patience_s)
 
 
-def check_settings(settings: RoundSettings, deployment: Deployment | None = None, round_id: str = "checked") -> None:
-    """Checks the terms of a round before any service makes keys for it, or before there is a service.
+def check_settings(
+    settings: RoundSettings, deployment: Deployment | None = None, round_id: str = "checked"
+) -> RoundTerms:
+    """Returns the terms of a round, with keys of no service, before any makes its own, or before there is a service.
 
     Args:
         settings: to check.
@@ -296,8 +380,15 @@ def check_settings(settings: RoundSettings, deployment: Deployment | None = None
     Raises:
         ValueError: naming the term, its value and what it must be.
     """
+    try:
+        return parse_terms(draft_manifest(settings, deployment, round_id))
+    except Refusal as refusal:
+        raise ValueError(refusal.hint) from refusal
+
+
+def draft_manifest(settings: RoundSettings, deployment: Deployment | None, round_id: str) -> bytes:
+    """Returns the manifest that these settings would give, with keys that no service has made."""
     chain = deployment.chain if deployment else _ANY_CHAIN
-    # Keys that no service has made stand in for theirs.
     keys = {
         name: pb.RoundKeys(
             round_id=round_id,
@@ -309,10 +400,7 @@ def check_settings(settings: RoundSettings, deployment: Deployment | None = None
         )
         for name in chain
     }
-    try:
-        parse_terms(_manifest(settings, round_id, keys, deployment))
-    except Refusal as refusal:
-        raise ValueError(refusal.hint) from refusal
+    return _manifest(settings, round_id, keys, deployment)
 
 
 def _manifest(
@@ -348,8 +436,19 @@ def _manifest(
         merge_small_tiers=settings.small_tiers == "merge",
         collector_public_key=settings.collector_public_key,
         privacy_limit=None if limit is None else pb.PrivacyLimit(**limit.model_dump()),
+        survey=None if settings.survey is None else settings.survey.message(),
+        hop_noise=_hop_noise(settings),
     )
     return canonical(manifest)
+
+
+def _hop_noise(settings: RoundSettings) -> pb.HopNoise | None:
+    if settings.hop_noise is None:
+        if settings.hop_noise_delta is not None:
+            raise ValueError(f"hop_noise_delta is {settings.hop_noise_delta:g} without hop_noise; give both")
+        return None
+    delta = settings.delta if settings.hop_noise_delta is None else settings.hop_noise_delta
+    return pb.HopNoise(epsilon=settings.hop_noise, delta=delta)
 
 
 def open_published(publication: pb.Publication, key_file: Path) -> pb.Publication:
@@ -394,7 +493,27 @@ async def published_result(
     transport: Transport = TLS,
     tell: Callable[[str], None] = lambda _: None,
 ) -> tuple[pb.Publication, pb.Certificate]:
-    """Returns the verified publication and certificate of a round; needs the public deployment file only.
+    """Returns the verified publication and certificate of a round; see `signed_result`."""
+    _, publication, certificate = await signed_result(directory, round_id, patience_s, transport, tell)
+    return publication, certificate
+
+
+def _verified(
+    document: pb.Signed, deployment: Deployment, round_id: str
+) -> tuple[bytes, pb.Publication, pb.Certificate]:
+    return document.SerializeToString(), *read_publication(document, deployment, round_id)
+
+
+async def signed_result(
+    directory: Path,
+    round_id: str,
+    patience_s: float,
+    transport: Transport = TLS,
+    tell: Callable[[str], None] = lambda _: None,
+) -> tuple[bytes, pb.Publication, pb.Certificate]:
+    """Returns the result of a round: the document as the analyzer signed it, and what is in it, verified.
+
+    It needs the public deployment file only.
 
     Args:
         directory: of the deployment.
@@ -420,7 +539,7 @@ async def published_result(
 
     async with transport.public_channel(deployment.analyzer) as channel:
         try:
-            return await fetch_publication(channel, deployment, round_id, 0.0)
+            return _verified(await fetch_signed_result(channel, round_id, 0.0), deployment, round_id)
         except Refusal as refusal:
             if refusal.code is not Code.NOT_READY:
                 raise
@@ -428,7 +547,7 @@ async def published_result(
             pass  # it is tried again for as long as the caller waits
         async with transport.public_channel(deployment.shufflers[0]) as first:
             await _check_closed(first, deployment, round_id, patience_s)
-        return await fetch_publication(channel, deployment, round_id, patience_s, wait)
+        return _verified(await fetch_signed_result(channel, round_id, patience_s, wait), deployment, round_id)
 
 
 async def _check_closed(first: grpc.aio.Channel, deployment: Deployment, round_id: str, patience_s: float) -> None:

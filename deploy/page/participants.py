@@ -13,7 +13,7 @@ import json
 import re
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from croupier.protocol.deployment import Deployment, ServiceEntry
 
@@ -79,7 +79,7 @@ def _policy() -> str:
     )
 
 
-def _service(entry: ServiceEntry) -> dict[str, Any]:
+def _service(entry: ServiceEntry) -> dict[str, object]:
     pending = [entry.pending_identity] if entry.pending_identity else []
     return {
         "name": entry.name,

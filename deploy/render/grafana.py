@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
+
+from croupier.protocol.views import JsonObject
 
 __all__ = ["ROWS", "Graph", "GraphRow", "dashboard"]
 
@@ -64,6 +66,17 @@ ROWS = (
                         "{{instance}} {{lane}} {{reason}}",
                     ),
                     ("increase(croupier_invalid_budgets_total{HERE}[1h]) > 0", "{{instance}} budgets off the grid"),
+                ),
+            ),
+            Graph(
+                "Epsilon that the ledger has left",
+                "Of the most that a person may lose over all rounds; nothing is shown without a limit. See 'A round is "
+                "refused'.",
+                (
+                    (
+                        "croupier_ledger_remaining_epsilon{HERE} and croupier_ledger_limit_epsilon{HERE} > 0",
+                        "{{instance}}",
+                    ),
                 ),
             ),
             Graph(
@@ -180,7 +193,7 @@ ROWS = (
 
 def dashboard() -> str:
     """Returns the dashboard as the JSON that Grafana imports."""
-    panels: list[dict[str, Any]] = []
+    panels: list[JsonObject] = []
     top = 0
     for row in ROWS:
         panels.append(
@@ -235,9 +248,9 @@ def dashboard() -> str:
     return json.dumps(found, indent=2, ensure_ascii=False) + "\n"
 
 
-def _panel(number: int, panel: Graph, place: dict[str, int]) -> dict[str, Any]:
-    shown: dict[str, Any] = {"unit": panel.unit, "min": 0}
-    options: dict[str, Any] = {}
+def _panel(number: int, panel: Graph, place: dict[str, int]) -> JsonObject:
+    shown: JsonObject = {"unit": panel.unit, "min": 0}
+    options: JsonObject = {}
     if panel.kind == "timeseries":
         options = {"legend": {"displayMode": "list", "placement": "bottom", "showLegend": True}}
     elif panel.kind == "stat":

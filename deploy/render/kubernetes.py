@@ -5,13 +5,13 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping
 from string import Template
-from typing import Any
 
 from croupier.deploy.render.confinement import CONTAINER_OF_POD, POD, POLICY
 from croupier.deploy.render.gateway import GATEWAY_FILE, gateway_manifest
 from croupier.deploy.render.layout import FIRST_PORT, HOME, Layout, Place, called_by
 from croupier.deploy.render.settings import MOUNTED_STORAGE_KEY, container_settings
 from croupier.protocol.deployment import DEPLOYMENT_FILE
+from croupier.protocol.views import JsonObject
 
 __all__ = ["DEPLOYMENT_CONFIG", "manifests", "rotated"]
 
@@ -146,9 +146,10 @@ _OPTIONAL = """\
   # - gateway.yaml # for clients that cannot speak gRPC: docs/gateway.md
 """
 _NETWORK = Template("""\
-# The connections that may be made: predecessor → hop, hop 1 → all hops, accountant ↔ analyzer, hop 1 → accountant (in
-# sequential rounds), the operator → all services, clients → hop 1, accountant and analyzer. Everything else is denied,
-# in both directions. Services check their callers' certificates as well; this is the second fence.
+# The connections that may be made: predecessor → hop, hop 1 → all hops, accountant ↔ analyzer, every hop → accountant
+# (tickets for fake reports; sequential rounds), the operator → all services, clients → hop 1, accountant and analyzer.
+# Everything else is denied, in both directions. Services check their callers' certificates as well; this is the second
+# fence.
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
 metadata:
@@ -229,7 +230,7 @@ _WHAT = {
 }
 
 
-def rotated(name: str, deployment_text: str, keys: Mapping[str, bytes]) -> dict[str, Any]:
+def rotated(name: str, deployment_text: str, keys: Mapping[str, bytes]) -> JsonObject:
     """Returns what a step of a rotation changes in the cluster, for 'kubectl apply'; JSON is YAML, too.
 
     Args:
@@ -237,7 +238,7 @@ def rotated(name: str, deployment_text: str, keys: Mapping[str, bytes]) -> dict[
         deployment_text: the new deployment file.
         keys: the new files of the service's own secret, if the step changes these.
     """
-    items: list[dict[str, Any]] = [
+    items: list[JsonObject] = [
         {
             "apiVersion": "v1",
             "kind": "ConfigMap",

@@ -13,8 +13,9 @@ import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
+from croupier.protocol.views import JsonObject
 from lab.bench.load import load_lines
 from lab.bench.stores import store_lines
 
@@ -45,7 +46,24 @@ class Compared:
         return self.before / self.now if self.unit in _LARGER_IS_BETTER else self.now / self.before
 
 
-def machine() -> dict[str, Any]:
+class MachineView(TypedDict):
+    """What a figure depends on beside the program."""
+
+    processor: str
+    cores: int | None
+    memory_gb: int
+    system: str
+    python: str
+
+
+class RunsView(TypedDict):
+    """The document of several runs on one machine: the value and the unit of every figure of each, by name."""
+
+    machine: MachineView
+    runs: list[JsonObject]
+
+
+def machine() -> MachineView:
     """Returns what a figure depends on beside the program."""
     model = platform.machine()
     try:
@@ -141,7 +159,7 @@ _READERS: dict[str, Callable[[Any], Read]] = {
 }
 
 
-def add_run(document: Mapping[str, Any] | None, figures: Figures) -> dict[str, Any]:
+def add_run(document: RunsView | None, figures: Figures) -> RunsView:
     """Returns the document of all runs on this machine with one more, if it is a new one.
 
     Args:
@@ -153,11 +171,11 @@ def add_run(document: Mapping[str, Any] | None, figures: Figures) -> dict[str, A
     return {"machine": here, "runs": runs if run in runs else [*runs, run]}
 
 
-def _medians_of(document: Mapping[str, Any]) -> Figures:
+def _medians_of(document: RunsView) -> Figures:
     return _medians((name, value, unit) for run in document["runs"] for name, (value, unit) in run.items())
 
 
-def compare(now: Mapping[str, Any], before: Mapping[str, Any] | None) -> list[Compared]:
+def compare(now: RunsView, before: RunsView | None) -> list[Compared]:
     """Returns every figure of the runs `now` beside those `before`; both as `add_run` returns them."""
     old = _medians_of(before) if before else {}
     return [
@@ -178,7 +196,7 @@ def page_parts(folder: Path) -> dict[str, list[str]]:
     return parts
 
 
-def comparison_lines(now: Mapping[str, Any], before: Mapping[str, Any] | None) -> list[str]:
+def comparison_lines(now: RunsView, before: RunsView | None) -> list[str]:
     """Returns a Markdown table of `compare`, and above it the machines."""
     lines = [f"Now: {_place(now)}", ""]
     if before:

@@ -164,7 +164,7 @@ class Figure:
     paper: str
     title: str
     how: str
-    measure: Callable[[Point], dict[str, Any]]
+    measure: Callable[[Point], Row]
     points: Callable[[Settings], list[Point]]
     judge: Callable[[Sequence[Row]], list[Finding]]
     columns: tuple[Column, ...]

@@ -174,6 +174,6 @@ def _processes(number: int) -> Executor:
     return ProcessPoolExecutor(number, mp_context=multiprocessing.get_context("spawn"))
 
 
-def _key(measure: Callable[[Point], dict[str, Any]], point: Point) -> str:
+def _key(measure: Callable[[Point], Row], point: Point) -> str:
     whole = [measure.__module__, measure.__qualname__, dict(point), _SOURCES.digest()]
     return hashlib.sha256(json.dumps(whole, sort_keys=True).encode()).hexdigest()[:32]

@@ -25,6 +25,32 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _LeftOut:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _LeftOutEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_LeftOut.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    LEFT_OUT_UNSPECIFIED: _LeftOut.ValueType  # 0
+    LEFT_OUT_MISSING: _LeftOut.ValueType  # 1
+    """Nothing: the question's round counts fewer people, and hop 1, the accountant and a gateway see whose key is missing."""
+    LEFT_OUT_RANDOM: _LeftOut.ValueType  # 2
+    """An answer drawn uniformly, which goes through the same randomizer: nobody sees that the question was left out. The
+    result is about these answers, too.
+    """
+
+class LeftOut(_LeftOut, metaclass=_LeftOutEnumTypeWrapper):
+    """What a client sends for a question that a person has left out."""
+
+LEFT_OUT_UNSPECIFIED: LeftOut.ValueType  # 0
+LEFT_OUT_MISSING: LeftOut.ValueType  # 1
+"""Nothing: the question's round counts fewer people, and hop 1, the accountant and a gateway see whose key is missing."""
+LEFT_OUT_RANDOM: LeftOut.ValueType  # 2
+"""An answer drawn uniformly, which goes through the same randomizer: nobody sees that the question was left out. The
+result is about these answers, too.
+"""
+Global___LeftOut: _TypeAlias = LeftOut  # noqa: Y015
+
 class _ShortBatchPolicy:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -144,7 +170,9 @@ class _PrecisionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Precision.V
     PRECISION_COVERS_RANGE: _Precision.ValueType  # 2
     """A share or mean: the confidence interval is longer than half of the possible range."""
     PRECISION_HIDES_SHARES: _Precision.ValueType  # 3
-    """A histogram: twice the standard error is more than the largest share, so that no share can be told from 0."""
+    """A histogram: twice the standard error is more than the largest share, or every interval includes 0: no share can be
+    told from 0.
+    """
 
 class Precision(_Precision, metaclass=_PrecisionEnumTypeWrapper):
     """Whether a result can be used. Whoever shows it says so in words."""
@@ -155,7 +183,9 @@ PRECISION_USABLE: Precision.ValueType  # 1
 PRECISION_COVERS_RANGE: Precision.ValueType  # 2
 """A share or mean: the confidence interval is longer than half of the possible range."""
 PRECISION_HIDES_SHARES: Precision.ValueType  # 3
-"""A histogram: twice the standard error is more than the largest share, so that no share can be told from 0."""
+"""A histogram: twice the standard error is more than the largest share, or every interval includes 0: no share can be
+told from 0.
+"""
 Global___Precision: _TypeAlias = Precision  # noqa: Y015
 
 class _RoundState:
@@ -671,6 +701,108 @@ class LocalBudget(_message.Message):
 Global___LocalBudget: _TypeAlias = LocalBudget  # noqa: Y015
 
 @_typing.final
+class SurveyWording(_message.Message):
+    """---------------------------------------------------------------- surveys
+
+    How a survey is put to people, in one language. Its texts keep to the rules of Wording.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LANGUAGE_FIELD_NUMBER: _builtins.int
+    TITLE_FIELD_NUMBER: _builtins.int
+    INTRODUCTION_FIELD_NUMBER: _builtins.int
+    CONSENT_FIELD_NUMBER: _builtins.int
+    language: _builtins.str
+    """A language tag (BCP 47); each at most once."""
+    title: _builtins.str
+    """A heading: 1 .. 200 bytes."""
+    introduction: _builtins.str
+    """Empty, or who asks and what for: at most 4000 bytes."""
+    consent: _builtins.str
+    """What a person agrees to who answers: 1 .. 4000 bytes."""
+    def __init__(
+        self,
+        *,
+        language: _builtins.str = ...,
+        title: _builtins.str = ...,
+        introduction: _builtins.str = ...,
+        consent: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["consent", b"consent", "introduction", b"introduction", "language", b"language", "title", b"title"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SurveyWording: _TypeAlias = SurveyWording  # noqa: Y015
+
+@_typing.final
+class SurveyRound(_message.Message):
+    """One question of a survey."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROUND_ID_FIELD_NUMBER: _builtins.int
+    TERMS_HASH_FIELD_NUMBER: _builtins.int
+    round_id: _builtins.str
+    terms_hash: _builtins.bytes
+    """SHA-256 of "croupier/v1/survey-round" + 0x00 + the round's manifest without hops, accountant, analyzer and survey."""
+    def __init__(
+        self,
+        *,
+        round_id: _builtins.str = ...,
+        terms_hash: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["round_id", b"round_id", "terms_hash", b"terms_hash"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SurveyRound: _TypeAlias = SurveyRound  # noqa: Y015
+
+@_typing.final
+class Survey(_message.Message):
+    """Rounds that are opened and closed together. A person consents once and chooses one budget for all of them: the first
+    of each round's grid, or the second of each, and so on. The same in the manifest of every round of the survey, so that
+    each of them fixes the terms of all before the first is opened.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SURVEY_ID_FIELD_NUMBER: _builtins.int
+    WORDINGS_FIELD_NUMBER: _builtins.int
+    ROUNDS_FIELD_NUMBER: _builtins.int
+    LEFT_OUT_FIELD_NUMBER: _builtins.int
+    survey_id: _builtins.str
+    """Unique within the deployment: 1 .. 64 of A-Z, a-z, 0-9, '-' and '_'."""
+    left_out: Global___LeftOut.ValueType
+    @_builtins.property
+    def wordings(self) -> _containers.RepeatedCompositeFieldContainer[Global___SurveyWording]:
+        """1 .. 32, of 65536 bytes together. The first is shown to people who read none of the languages."""
+
+    @_builtins.property
+    def rounds(self) -> _containers.RepeatedCompositeFieldContainer[Global___SurveyRound]:
+        """1 .. 64 different rounds, in the order of the questions. All have the same number of budgets and the same deadline."""
+
+    def __init__(
+        self,
+        *,
+        survey_id: _builtins.str = ...,
+        wordings: _abc.Iterable[Global___SurveyWording] | None = ...,
+        rounds: _abc.Iterable[Global___SurveyRound] | None = ...,
+        left_out: Global___LeftOut.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["left_out", b"left_out", "rounds", b"rounds", "survey_id", b"survey_id", "wordings", b"wordings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Survey: _TypeAlias = Survey  # noqa: Y015
+
+@_typing.final
 class RoundKeys(_message.Message):
     """---------------------------------------------------------------- the manifest
 
@@ -759,9 +891,34 @@ class PrivacyLimit(_message.Message):
 Global___PrivacyLimit: _TypeAlias = PrivacyLimit  # noqa: Y015
 
 @_typing.final
-class Manifest(_message.Message):
-    """The public terms of one round. Every service signs these bytes; clients refuse anything less."""
+class HopNoise(_message.Message):
+    """The public terms of one round. Every service signs these bytes; clients refuse anything less.
+    The fake reports that every hop adds before it permutes the report lane (docs/hop-noise.md).
+    """
 
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EPSILON_FIELD_NUMBER: _builtins.int
+    DELTA_FIELD_NUMBER: _builtins.int
+    epsilon: _builtins.float
+    """What the fakes of one honest hop guarantee; their law follows from both and from the number of different reports."""
+    delta: _builtins.float
+    def __init__(
+        self,
+        *,
+        epsilon: _builtins.float = ...,
+        delta: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["delta", b"delta", "epsilon", b"epsilon"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HopNoise: _TypeAlias = HopNoise  # noqa: Y015
+
+@_typing.final
+class Manifest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     PROTOCOL_VERSION_FIELD_NUMBER: _builtins.int
@@ -784,6 +941,8 @@ class Manifest(_message.Message):
     MIN_TIER_SIZE_FIELD_NUMBER: _builtins.int
     COLLECTOR_PUBLIC_KEY_FIELD_NUMBER: _builtins.int
     MERGE_SMALL_TIERS_FIELD_NUMBER: _builtins.int
+    SURVEY_FIELD_NUMBER: _builtins.int
+    HOP_NOISE_FIELD_NUMBER: _builtins.int
     protocol_version: _builtins.int
     deployment: _builtins.str
     round_id: _builtins.str
@@ -841,6 +1000,14 @@ class Manifest(_message.Message):
         Absent: the ledger records and refuses nothing. The same as in the deployment file.
         """
 
+    @_builtins.property
+    def survey(self) -> Global___Survey:
+        """The survey that the round belongs to, where it belongs to one."""
+
+    @_builtins.property
+    def hop_noise(self) -> Global___HopNoise:
+        """Absent: hops add no reports. Only for rr, onebit and krr, with local epsilons of at most 8."""
+
     def __init__(
         self,
         *,
@@ -864,10 +1031,12 @@ class Manifest(_message.Message):
         min_tier_size: _builtins.int = ...,
         collector_public_key: _builtins.bytes = ...,
         merge_small_tiers: _builtins.bool = ...,
+        survey: Global___Survey | None = ...,
+        hop_noise: Global___HopNoise | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["accountant", b"accountant", "analyzer", b"analyzer", "privacy_limit", b"privacy_limit", "question", b"question"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["accountant", b"accountant", "analyzer", b"analyzer", "hop_noise", b"hop_noise", "privacy_limit", b"privacy_limit", "question", b"question", "survey", b"survey"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accountant", b"accountant", "analyzer", b"analyzer", "budget_grid", b"budget_grid", "close_deadline_unix_s", b"close_deadline_unix_s", "collector_public_key", b"collector_public_key", "delta", b"delta", "deployment", b"deployment", "dishonest", b"dishonest", "epsilon_max", b"epsilon_max", "hops", b"hops", "hpke_suite", b"hpke_suite", "max_batch_size", b"max_batch_size", "merge_small_tiers", b"merge_small_tiers", "min_batch_size", b"min_batch_size", "min_tier_size", b"min_tier_size", "privacy_limit", b"privacy_limit", "protocol_version", b"protocol_version", "question", b"question", "round_id", b"round_id", "short_batch_policy", b"short_batch_policy"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accountant", b"accountant", "analyzer", b"analyzer", "budget_grid", b"budget_grid", "close_deadline_unix_s", b"close_deadline_unix_s", "collector_public_key", b"collector_public_key", "delta", b"delta", "deployment", b"deployment", "dishonest", b"dishonest", "epsilon_max", b"epsilon_max", "hop_noise", b"hop_noise", "hops", b"hops", "hpke_suite", b"hpke_suite", "max_batch_size", b"max_batch_size", "merge_small_tiers", b"merge_small_tiers", "min_batch_size", b"min_batch_size", "min_tier_size", b"min_tier_size", "privacy_limit", b"privacy_limit", "protocol_version", b"protocol_version", "question", b"question", "round_id", b"round_id", "short_batch_policy", b"short_batch_policy", "survey", b"survey"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1019,11 +1188,64 @@ class GetTicketsResponse(_message.Message):
 Global___GetTicketsResponse: _TypeAlias = GetTicketsResponse  # noqa: Y015
 
 @_typing.final
+class GetFakeTicketsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROUND_ID_FIELD_NUMBER: _builtins.int
+    BLINDED_FIELD_NUMBER: _builtins.int
+    round_id: _builtins.str
+    blinded: _builtins.bytes
+    """Blinded messages of the report lane, 32 bytes each, at most 4096 a call."""
+    def __init__(
+        self,
+        *,
+        round_id: _builtins.str = ...,
+        blinded: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blinded", b"blinded", "round_id", b"round_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetFakeTicketsRequest: _TypeAlias = GetFakeTicketsRequest  # noqa: Y015
+
+@_typing.final
+class GetFakeTicketsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVALUATIONS_FIELD_NUMBER: _builtins.int
+    evaluations: _builtins.bytes
+    """A proof of 64 bytes for all of them, then an evaluation of 32 bytes for each."""
+    def __init__(
+        self,
+        *,
+        evaluations: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["evaluations", b"evaluations"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetFakeTicketsResponse: _TypeAlias = GetFakeTicketsResponse  # noqa: Y015
+
+@_typing.final
 class RegisterClientsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     CLIENT_KEYS_FIELD_NUMBER: _builtins.int
     TOKEN_HASHES_FIELD_NUMBER: _builtins.int
+    SURVEY_HASH_FIELD_NUMBER: _builtins.int
+    VALID_UNTIL_UNIX_S_FIELD_NUMBER: _builtins.int
+    survey_hash: _builtins.bytes
+    """Empty: the keys admit to every round. 32 bytes: only to rounds of the survey with this hash; there are no tokens
+    then.
+    """
+    valid_until_unix_s: _builtins.int
+    """With survey_hash: Unix seconds after which the accountant gives these keys no tickets that they did not have before.
+    0: never.
+    """
     @_builtins.property
     def client_keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """Ed25519 public keys, 32 bytes each."""
@@ -1037,10 +1259,12 @@ class RegisterClientsRequest(_message.Message):
         *,
         client_keys: _abc.Iterable[_builtins.bytes] | None = ...,
         token_hashes: _abc.Iterable[_builtins.bytes] | None = ...,
+        survey_hash: _builtins.bytes = ...,
+        valid_until_unix_s: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_keys", b"client_keys", "token_hashes", b"token_hashes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_keys", b"client_keys", "survey_hash", b"survey_hash", "token_hashes", b"token_hashes", "valid_until_unix_s", b"valid_until_unix_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1117,6 +1341,52 @@ class RevokeClientsResponse(_message.Message):
 Global___RevokeClientsResponse: _TypeAlias = RevokeClientsResponse  # noqa: Y015
 
 @_typing.final
+class CountAnsweredRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROUND_IDS_FIELD_NUMBER: _builtins.int
+    CLIENT_KEYS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def round_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def client_keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """Ed25519 public keys, 32 bytes each."""
+
+    def __init__(
+        self,
+        *,
+        round_ids: _abc.Iterable[_builtins.str] | None = ...,
+        client_keys: _abc.Iterable[_builtins.bytes] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_keys", b"client_keys", "round_ids", b"round_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CountAnsweredRequest: _TypeAlias = CountAnsweredRequest  # noqa: Y015
+
+@_typing.final
+class CountAnsweredResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ANSWERED_FIELD_NUMBER: _builtins.int
+    answered: _builtins.int
+    """How many of the keys have submitted in at least one of the rounds."""
+    def __init__(
+        self,
+        *,
+        answered: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CountAnsweredResponse: _TypeAlias = CountAnsweredResponse  # noqa: Y015
+
+@_typing.final
 class Drop(_message.Message):
     """Items that a hop or a sink left out, and why."""
 
@@ -1156,6 +1426,7 @@ class Commitment(_message.Message):
     DROPS_FIELD_NUMBER: _builtins.int
     DIGEST_IN_FIELD_NUMBER: _builtins.int
     DIGEST_OUT_FIELD_NUMBER: _builtins.int
+    NUM_FAKES_FIELD_NUMBER: _builtins.int
     round_id: _builtins.str
     manifest_hash: _builtins.bytes
     hop: _builtins.int
@@ -1170,6 +1441,8 @@ class Commitment(_message.Message):
     """
     digest_out: _builtins.bytes
     """The same of the ciphertexts as sent."""
+    num_fakes: _builtins.int
+    """Report lane of a round with hop noise: how many fake reports this hop added. num_in + num_fakes is num_out and drops."""
     @_builtins.property
     def drops(self) -> _containers.RepeatedCompositeFieldContainer[Global___Drop]: ...
     def __init__(
@@ -1184,10 +1457,11 @@ class Commitment(_message.Message):
         drops: _abc.Iterable[Global___Drop] | None = ...,
         digest_in: _builtins.bytes = ...,
         digest_out: _builtins.bytes = ...,
+        num_fakes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest_in", b"digest_in", "digest_out", b"digest_out", "drops", b"drops", "hop", b"hop", "lane", b"lane", "manifest_hash", b"manifest_hash", "num_in", b"num_in", "num_out", b"num_out", "round_id", b"round_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest_in", b"digest_in", "digest_out", b"digest_out", "drops", b"drops", "hop", b"hop", "lane", b"lane", "manifest_hash", b"manifest_hash", "num_fakes", b"num_fakes", "num_in", b"num_in", "num_out", b"num_out", "round_id", b"round_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1430,6 +1704,38 @@ class Tier(_message.Message):
 Global___Tier: _TypeAlias = Tier  # noqa: Y015
 
 @_typing.final
+class Guarantee(_message.Message):
+    """An epsilon and a delta, how they were proved, and what they rest on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EPSILON_FIELD_NUMBER: _builtins.int
+    DELTA_FIELD_NUMBER: _builtins.int
+    METHOD_FIELD_NUMBER: _builtins.int
+    ASSUMPTIONS_FIELD_NUMBER: _builtins.int
+    epsilon: _builtins.float
+    delta: _builtins.float
+    @_builtins.property
+    def method(self) -> _containers.RepeatedCompositeFieldContainer[Global___Statement]: ...
+    @_builtins.property
+    def assumptions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Statement]: ...
+    def __init__(
+        self,
+        *,
+        epsilon: _builtins.float = ...,
+        delta: _builtins.float = ...,
+        method: _abc.Iterable[Global___Statement] | None = ...,
+        assumptions: _abc.Iterable[Global___Statement] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assumptions", b"assumptions", "delta", b"delta", "epsilon", b"epsilon", "method", b"method"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Guarantee: _TypeAlias = Guarantee  # noqa: Y015
+
+@_typing.final
 class Certificate(_message.Message):
     """The accountant's word on one batch. `croupier certify` makes certificates without a round: then the fields that name
     a round, or count its messages, are empty. The JSON form has the same content (protocol/certificate.schema.json).
@@ -1474,6 +1780,8 @@ class Certificate(_message.Message):
     LOWER_BOUND_DELTA_FIELD_NUMBER: _builtins.int
     LINKAGE_FIELD_NUMBER: _builtins.int
     ROUNDS_FIELD_NUMBER: _builtins.int
+    ONE_HONEST_HOP_FIELD_NUMBER: _builtins.int
+    FAKE_TICKETS_FIELD_NUMBER: _builtins.int
     round_id: _builtins.str
     manifest_hash: _builtins.bytes
     batch_digest: _builtins.bytes
@@ -1506,7 +1814,7 @@ class Certificate(_message.Message):
     num_tickets: _builtins.int
     """Clients that were given tickets, one for each lane; nothing else can be in a lane."""
     num_reports: _builtins.int
-    """Reports with a ticket: those that may be opened."""
+    """Reports with a ticket: those that may be opened. With hop noise without as many as the commitments state to be fake."""
     reports_digest: _builtins.bytes
     """SHA-256 over the sorted SHA-256 hashes of their ciphertexts under the release key."""
     unknown_budgets: _builtins.int
@@ -1565,6 +1873,16 @@ class Certificate(_message.Message):
     def everyone_else_colludes_method(self) -> _containers.RepeatedCompositeFieldContainer[Global___Statement]: ...
     @_builtins.property
     def everyone_else_colludes_assumptions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Statement]: ...
+    @_builtins.property
+    def one_honest_hop(self) -> Global___Guarantee:
+        """What the fake reports of one honest hop guarantee, whatever everybody else does; absent without hop noise."""
+
+    @_builtins.property
+    def fake_tickets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """With hop noise: how many tickets for fake reports each hop was given, in hop order: as many as it added, or more if
+        it crashed. What it did not use counts in `dishonest`, because as many lost reports of clients can hide behind it.
+        """
+
     def __init__(
         self,
         *,
@@ -1605,10 +1923,12 @@ class Certificate(_message.Message):
         lower_bound_delta: _builtins.float | None = ...,
         linkage: _builtins.str = ...,
         rounds: _builtins.int = ...,
+        one_honest_hop: Global___Guarantee | None = ...,
+        fake_tickets: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_lower_bound_delta", b"_lower_bound_delta", "_lower_bound_epsilon", b"_lower_bound_epsilon", "_num_answers", b"_num_answers", "_unknown_budget_epsilon", b"_unknown_budget_epsilon", "lower_bound_delta", b"lower_bound_delta", "lower_bound_epsilon", b"lower_bound_epsilon", "num_answers", b"num_answers", "unknown_budget_epsilon", b"unknown_budget_epsilon"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_lower_bound_delta", b"_lower_bound_delta", "_lower_bound_epsilon", b"_lower_bound_epsilon", "_num_answers", b"_num_answers", "_unknown_budget_epsilon", b"_unknown_budget_epsilon", "lower_bound_delta", b"lower_bound_delta", "lower_bound_epsilon", b"lower_bound_epsilon", "num_answers", b"num_answers", "one_honest_hop", b"one_honest_hop", "unknown_budget_epsilon", b"unknown_budget_epsilon"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lower_bound_delta", b"_lower_bound_delta", "_lower_bound_epsilon", b"_lower_bound_epsilon", "_num_answers", b"_num_answers", "_unknown_budget_epsilon", b"_unknown_budget_epsilon", "assumptions", b"assumptions", "batch_digest", b"batch_digest", "budget_drops", b"budget_drops", "commitments", b"commitments", "comparison", b"comparison", "delta", b"delta", "dishonest", b"dishonest", "epsilon", b"epsilon", "everyone_else_colludes_assumptions", b"everyone_else_colludes_assumptions", "everyone_else_colludes_delta", b"everyone_else_colludes_delta", "everyone_else_colludes_epsilon", b"everyone_else_colludes_epsilon", "everyone_else_colludes_method", b"everyone_else_colludes_method", "grade", b"grade", "granted", b"granted", "invalid_budgets", b"invalid_budgets", "linkage", b"linkage", "lower_bound_attack", b"lower_bound_attack", "lower_bound_delta", b"lower_bound_delta", "lower_bound_epsilon", b"lower_bound_epsilon", "manifest_hash", b"manifest_hash", "merged_below", b"merged_below", "method", b"method", "num_answers", b"num_answers", "num_reports", b"num_reports", "num_tickets", b"num_tickets", "num_users", b"num_users", "numerical_slack", b"numerical_slack", "randomizer", b"randomizer", "refusals", b"refusals", "report_drops", b"report_drops", "reports_digest", b"reports_digest", "round_id", b"round_id", "rounds", b"rounds", "schema", b"schema", "tiers", b"tiers", "unknown_budget_epsilon", b"unknown_budget_epsilon", "unknown_budgets", b"unknown_budgets"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lower_bound_delta", b"_lower_bound_delta", "_lower_bound_epsilon", b"_lower_bound_epsilon", "_num_answers", b"_num_answers", "_unknown_budget_epsilon", b"_unknown_budget_epsilon", "assumptions", b"assumptions", "batch_digest", b"batch_digest", "budget_drops", b"budget_drops", "commitments", b"commitments", "comparison", b"comparison", "delta", b"delta", "dishonest", b"dishonest", "epsilon", b"epsilon", "everyone_else_colludes_assumptions", b"everyone_else_colludes_assumptions", "everyone_else_colludes_delta", b"everyone_else_colludes_delta", "everyone_else_colludes_epsilon", b"everyone_else_colludes_epsilon", "everyone_else_colludes_method", b"everyone_else_colludes_method", "fake_tickets", b"fake_tickets", "grade", b"grade", "granted", b"granted", "invalid_budgets", b"invalid_budgets", "linkage", b"linkage", "lower_bound_attack", b"lower_bound_attack", "lower_bound_delta", b"lower_bound_delta", "lower_bound_epsilon", b"lower_bound_epsilon", "manifest_hash", b"manifest_hash", "merged_below", b"merged_below", "method", b"method", "num_answers", b"num_answers", "num_reports", b"num_reports", "num_tickets", b"num_tickets", "num_users", b"num_users", "numerical_slack", b"numerical_slack", "one_honest_hop", b"one_honest_hop", "randomizer", b"randomizer", "refusals", b"refusals", "report_drops", b"report_drops", "reports_digest", b"reports_digest", "round_id", b"round_id", "rounds", b"rounds", "schema", b"schema", "tiers", b"tiers", "unknown_budget_epsilon", b"unknown_budget_epsilon", "unknown_budgets", b"unknown_budgets"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__lower_bound_delta: _TypeAlias = _typing.Literal["lower_bound_delta"]  # noqa: Y015
     _WhichOneofArgType__lower_bound_delta: _TypeAlias = _typing.Literal["_lower_bound_delta", b"_lower_bound_delta"]  # noqa: Y015
@@ -2174,6 +2494,7 @@ class Publication(_message.Message):
     PRECISION_FIELD_NUMBER: _builtins.int
     MANIFEST_FIELD_NUMBER: _builtins.int
     NOTES_FIELD_NUMBER: _builtins.int
+    HOP_INFLUENCE_FIELD_NUMBER: _builtins.int
     round_id: _builtins.str
     manifest_hash: _builtins.bytes
     confidence_level: _builtins.float
@@ -2189,6 +2510,8 @@ class Publication(_message.Message):
     merging_bias: _builtins.float
     """Where small tiers are merged: what this moves an estimate by, at most. The confidence interval allows for it."""
     precision: Global___Precision.ValueType
+    hop_influence: _builtins.float
+    """With hop noise: by how much one dishonest hop can have moved an estimate with its fake reports, beyond their noise."""
     @_builtins.property
     def certificate(self) -> Global___Signed:
         """The signed certificate, also of a refused round, which has no values."""
@@ -2231,10 +2554,11 @@ class Publication(_message.Message):
         precision: Global___Precision.ValueType = ...,
         manifest: Global___Signed | None = ...,
         notes: _abc.Iterable[Global___Statement] | None = ...,
+        hop_influence: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_clamping", b"_clamping", "certificate", b"certificate", "clamping", b"clamping", "manifest", b"manifest"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clamping", b"_clamping", "certificate", b"certificate", "clamping", b"clamping", "confidence_level", b"confidence_level", "drops", b"drops", "manifest", b"manifest", "manifest_hash", b"manifest_hash", "merging_bias", b"merging_bias", "notes", b"notes", "num_reports", b"num_reports", "precision", b"precision", "round_id", b"round_id", "sealed_result", b"sealed_result", "values", b"values", "vector", b"vector", "vector_standard_error", b"vector_standard_error"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clamping", b"_clamping", "certificate", b"certificate", "clamping", b"clamping", "confidence_level", b"confidence_level", "drops", b"drops", "hop_influence", b"hop_influence", "manifest", b"manifest", "manifest_hash", b"manifest_hash", "merging_bias", b"merging_bias", "notes", b"notes", "num_reports", b"num_reports", "precision", b"precision", "round_id", b"round_id", "sealed_result", b"sealed_result", "values", b"values", "vector", b"vector", "vector_standard_error", b"vector_standard_error"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__clamping: _TypeAlias = _typing.Literal["clamping"]  # noqa: Y015
     _WhichOneofArgType__clamping: _TypeAlias = _typing.Literal["_clamping", b"_clamping"]  # noqa: Y015

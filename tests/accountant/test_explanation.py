@@ -22,7 +22,7 @@ from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.record_gaussian import RecordGaussian
 from croupier.accountant.mechanisms.registry import as_randomizer, stated_randomizer
 from croupier.accountant.service.round_certificate import after_sequential
-from croupier.protocol.certificates import assumptions_of, certificate_json
+from croupier.protocol.certificates import assumptions_of, round_certificate_json
 from croupier.protocol.codes import Assumption, RefusalReason
 from croupier.protocol.manifest import canonical, parse_terms
 from croupier.protocol.mechanisms import Hemisphere, SequentialOrder, VectorTask
@@ -30,8 +30,10 @@ from croupier.protocol.questions import Question
 from croupier.protocol.rounding import percent, round_down, round_up
 from croupier.protocol.statements import messages_of, plain, state, written_json
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.views import RoundCertificateView
 from croupier.show.explanation import Explanation, explain, profile_around
 from tests.support import make_kit
+from tests.support.accounting import draw_points_only
 from tests.support.statements import codes, parameters
 
 RANDOMIZERS: tuple[Randomizer, ...] = (
@@ -107,7 +109,7 @@ def test_what_rounds_assume_is_explained_too() -> None:
     stated = assumptions_of(message)
     assert {Assumption.HONEST_ACCOUNTANT, Assumption.GENUINE_ROSTER, Assumption.ADAPTIVE_ORDER} <= set(codes(stated))
     assert parameters(stated, Assumption.CLIENTS_ANSWERED) == {"answered": 30, "clients": 40}
-    document = certificate_json(message)
+    document = round_certificate_json(message)
     assert document["randomizer"] == message.randomizer == "hemisphere(d=2)"
     explained = explain(document)
     assert all(plain(one) in words(explained, "rests") for one in stated)
@@ -117,7 +119,7 @@ def test_what_rounds_assume_is_explained_too() -> None:
 def test_no_sentence_of_an_earlier_version_is_explained() -> None:
     before = pb.Certificate(round_id="r", granted=True, epsilon=0.5, delta=1e-6, grade="CERTIFIED", num_users=40)
     before.tiers.add(local_epsilon=1.0, count=40, epsilon=0.5)
-    document = certificate_json(before)
+    document = round_certificate_json(before)
     assert (document["epsilon"], codes(document["assumptions"])) == (0.5, [Assumption.STATED_BY_EARLIER_VERSION])
     with pytest.raises(ValueError, match="an earlier version of croupier has signed this certificate"):
         explain(document)
@@ -218,7 +220,7 @@ def test_a_document_that_its_own_attack_refutes_is_refused(changed: tuple[str, .
     budgets = {0.5: 900, 2.0: 100}
     by_epsilon = changed == ("delta",)
     certificate = certify(budgets, "rr", epsilon=0.3) if by_epsilon else certify(budgets, "rr", delta=1e-6)
-    document = certificate.to_json()
+    document: Any = certificate.to_json()
     attack, smaller = document["lower_bound"], {name: document[name] / 9 for name in changed}
     edited = {**document, **smaller, "tiers": [{**tier, **smaller} for tier in document["tiers"]]}
     said = (
@@ -270,7 +272,7 @@ def test_what_cannot_be_computed_is_left_out_with_the_reason() -> None:
     assert explain(lost).certified.right_at_most == 1.0
 
 
-def of_a_round(**more: Any) -> dict[str, Any]:
+def of_a_round(**more: Any) -> RoundCertificateView:
     certificate = certify({0.5: 40, 1.0: 20}, "krr(k=4)", delta=1e-3, dishonest=3)
     assert certificate.lower_bound is not None
     message = certificate.to_message()
@@ -281,7 +283,7 @@ def of_a_round(**more: Any) -> dict[str, Any]:
     for tier in message.tiers:
         tier.up_to = "merged_below" in more
     message.MergeFrom(pb.Certificate(round_id="r", granted=True, **more))
-    return certificate_json(message)
+    return round_certificate_json(message)
 
 
 def test_the_certificate_of_a_round_is_explained_alone_and_in_its_result() -> None:
@@ -337,7 +339,8 @@ def test_what_is_no_certificate_is_refused() -> None:
         explain({**of_a_round(), "granted": False, "refusals": reasons})
 
 
-def test_the_profile_around_a_round_is_that_of_its_people() -> None:
+def test_the_profile_around_a_round_is_that_of_its_people(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw_points_only(monkeypatch)
     profile = profile_around(of_a_round())
     assert [point.certificate.delta for point in profile.points] == list(DELTAS)
     last = profile.points[-1]

@@ -221,7 +221,7 @@ def test_whatever_stands_in_a_document_it_is_refused_or_can_be_used(wrong: Any) 
     """Reproduction: a method that is a number, or an assumption that is a list, was read, and ended in a TypeError."""
     document = certify({0.5: 9, 1.0: 3}, "rr", delta=1e-3, dishonest=1, compare_all=True).to_json()
     for path in places(document):
-        changed = copy.deepcopy(document)
+        changed: Any = copy.deepcopy(document)
         place = changed
         for key in path[:-1]:
             place = place[key]

@@ -62,7 +62,7 @@ async def test_a_service_cannot_make_callers_of_its_own(
         ):
             async with deployment.inside.transport.peer_channel(hop_1, secrets) as channel:
                 with pytest.raises(grpc.aio.AioRpcError) as refused:
-                    await stubs.RoundControlStub(channel).Status(rpc.StatusRequest(), timeout=20)
+                    await stubs.RoundControlStub(channel).Withdraw(rpc.WithdrawRequest(round_id="r"), timeout=20)
             assert refused.value.code() is status
             refusal = refusal_of(refused.value)
             assert refusal is None or ("not pinned" in refusal.hint) is (secrets is not accountant)

@@ -12,13 +12,14 @@ from croupier.show.csv_file import result_csv
 
 
 def lines(labels: list[str], round_id: str = "mood-1") -> list[dict[str, str]]:
-    result: dict[str, Any] = {
+    result: Any = {
         "round_id": round_id,
         "labels": labels,
         "estimate": [-0.25] * len(labels),
         "projected": [0.0] * len(labels),
         "standard_error": [0.5] * len(labels),
         "confidence_interval": [[-1e-07, 0.5]] * len(labels),
+        "population_interval": [[-1e-07, 0.5]] * len(labels),
         "confidence_level": 0.95,
         "num_reports": 100,
         "sealed": False,

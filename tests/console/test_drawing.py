@@ -13,7 +13,7 @@ from croupier.deploy.console.drawing import bars, curve, strips
 from croupier.show.views import TermsView
 
 
-def result(estimate: Any, projected: Any, interval: Any, labels: list[str] | None = None) -> dict[str, Any]:
+def result(estimate: Any, projected: Any, interval: Any, labels: list[str] | None = None) -> Any:
     error = [0.1] * len(labels) if labels is not None else 0.1
     return {
         "labels": labels,
@@ -58,7 +58,8 @@ def test_a_mean_lies_in_the_range_of_the_question_and_a_vector_nowhere() -> None
 
 def test_the_bars_of_a_tier_share_one_scale_and_round_up() -> None:
     tier = {"local_epsilon": 2.0, "epsilon": 0.500001, "delta": 1e-6, "count": 1200, "up_to": False}
-    (row,) = bars({"tiers": [tier]})
+    certificate: Any = {"tiers": [tier]}
+    (row,) = bars(certificate)
     assert (row["local_to"], row["central_to"]) == (100.0, 25.0)
     assert (row["people"], row["local"], row["central"]) == ("1,200", "2", "0.5001")
 

@@ -22,15 +22,15 @@ from croupier.protocol.errors import Code, Refusal
 from lab.bench import stores
 
 
-def row(users: int, wall_s: float = 1.0) -> dict[str, float]:
+def row(users: int, wall_s: float = 1.0) -> Any:
     return {"users": users, "wall_s": wall_s, "floor_s": wall_s / 2}
 
 
 def test_rows_are_kept_for_the_same_sizes_under_the_same_conditions_only() -> None:
-    document = {**conditions(2), "rows": [row(100), row(1000), row(5000)]}
+    document: Any = {**conditions(2), "rows": [row(100), row(1000), row(5000)]}
     assert kept_rows(document, [1000, 5000, 20000], 2) == [row(1000), row(5000)]
     assert kept_rows(document, [1000], 3) == []
-    assert kept_rows({**document, "cores": -1}, [1000], 2) == []
+    assert kept_rows(document | {"cores": -1}, [1000], 2) == []
 
 
 def test_what_is_left_is_estimated_from_the_last_row() -> None:
@@ -40,7 +40,7 @@ def test_what_is_left_is_estimated_from_the_last_row() -> None:
 
 
 def test_of_several_rounds_of_a_size_the_one_in_the_middle_is_shown() -> None:
-    rounds = [{**row(100), "ratio_to_floor": ratio, "users_per_s": 1000 * ratio} for ratio in (0.7, 0.5, 0.8, 0.6)]
+    rounds: Any = [{**row(100), "ratio_to_floor": ratio, "users_per_s": 1000 * ratio} for ratio in (0.7, 0.5, 0.8, 0.6)]
     found = median_row(rounds[:3])
     assert found["ratio_to_floor"] == 0.7
     assert found["all_ratios_to_floor"] == [0.5, 0.7, 0.8]

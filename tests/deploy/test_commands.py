@@ -44,7 +44,7 @@ def test_the_names_of_commands_are_an_interface() -> None:
         "doctor",
         "ledger",
     }
-    operator |= {"canary", "round"}
+    operator |= {"canary", "round", "survey", "org", "deployment"}
     accountant = {"certify", "explain", "curve", "audit", "plan"}
     assert set(command().commands) == operator | accountant | {
         "cluster",
@@ -55,16 +55,18 @@ def test_the_names_of_commands_are_an_interface() -> None:
         "gateway",
         "invite",
         "participant-page",
+        "report",
         "demo",
         "bench",
         "train",
         "experiment",
         "lab",
     }
-    assert set(command("round").commands) == {"open", "list", "show", "close", "withdraw", "result"}
+    assert set(command("round").commands) == {"forecast", "open", "list", "show", "close", "withdraw", "result"}
+    assert set(command("survey").commands) == {"new", "forecast", "open", "show", "close", "results"}
     assert set(command("experiment").commands) == {"all", "list", "run"}
     assert set(command("cluster").commands) == {"keys", "scheduler", "worker"}
-    benches = {f"bench-{what}" for what in ("accountant", "cluster", "load", "report", "stores", "training")}
+    benches = {f"bench-{what}" for what in ("accountant", "cluster", "load", "report", "stores", "survey", "training")}
     others = {"tightness", "sgd-results", "capacity", "deployment-files", "concept-pictures"}
     assert set(command("lab").commands) == others | benches
 

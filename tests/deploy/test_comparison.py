@@ -15,7 +15,7 @@ from tests.support.command_line import answer, croupier, refused
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-def document(*runs: dict[str, list[Any]], **where: Any) -> dict[str, Any]:
+def document(*runs: dict[str, list[Any]], **where: Any) -> Any:
     return {"machine": machine() | where, "runs": list(runs)}
 
 

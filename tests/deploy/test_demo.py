@@ -73,7 +73,7 @@ async def test_the_planned_participants_answer_with_their_drawn_budgets(tmp_path
     report = await submit_planned(fleet, only, watch, make_kit().terms)
     assert fleet.users == [only.population.participants]
     assert fleet.users[0] is only.population.participants
-    assert report["accepted"] == 40
+    assert report.accepted == 40
     assert (moved[0], moved[-1], len(moved)) == (("hours", 1, 40), ("hours", 40, 40), 40)
 
 

@@ -67,11 +67,14 @@ def asked(column: str, group: str | None, labels: list[str] | None, numbers: lis
     """A question of a demonstration: truths and estimates of shares, with intervals within [0, 1]."""
     truths, estimates = ([pair[index] for pair in numbers] for index in (0, 1))
     projected = [min(max(estimate, 0.0), 1.0) for estimate in estimates]
+    intervals = [[max(0.0, share - 0.1), min(1.0, share + 0.1)] for share in projected]
     columns: dict[str, Any] = {
         "truth": truths,
         "estimate": estimates,
         "projected": projected,
-        "confidence_interval": [[max(0.0, share - 0.1), min(1.0, share + 0.1)] for share in projected],
+        "standard_error": [0.05] * len(numbers),
+        "confidence_interval": intervals,
+        "population_interval": intervals,
     }
     return {
         "column": column,
@@ -95,7 +98,8 @@ def figure_of(questions: list[Any], path: Path, monkeypatch: pytest.MonkeyPatch)
 
     with monkeypatch.context() as patch:
         patch.setattr(Figure, "savefig", keep)
-        plot_answers({"questions": questions}, path)
+        demo: Any = {"questions": questions}
+        plot_answers(demo, path)
     return saved[0]
 
 
@@ -145,7 +149,8 @@ def test_the_groups_of_a_question_share_a_panel(tmp_path: Path, monkeypatch: pyt
 def test_many_and_long_names_stand_beside_their_bars(tmp_path: Path) -> None:
     """Reproduction: forty of them were written over each other."""
     labels = [f"category {number} of forty, whose names are very long" for number in range(40)]
-    plot_answers({"questions": [asked("letters", None, labels, [(0.025, 0.03)] * 40)]}, tmp_path / "answers.svg")
+    demo: Any = {"questions": [asked("letters", None, labels, [(0.025, 0.03)] * 40)]}
+    plot_answers(demo, tmp_path / "answers.svg")
     found = re.findall(r'<text[^>]*\by="([\d.]+)"[^>]*>(category \d+ of forty[^<]*)<', drawn(tmp_path / "answers.svg"))
     assert [label for _, label in found] == [f"{label[:39]}…" for label in labels]
     heights = [float(height) for height, _ in found]

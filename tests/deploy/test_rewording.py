@@ -23,14 +23,16 @@ from croupier.client.rounds import fetch_signed_result
 from croupier.deploy.cli import app
 from croupier.deploy.local.demo import published_at_random
 from croupier.deploy.local.rounds import RoundOutcome
+from croupier.deploy.local.users import FleetReport
 from croupier.protocol import texts
-from croupier.protocol.certificates import certificate_json
+from croupier.protocol.certificates import round_certificate_json
 from croupier.protocol.codes import Note
 from croupier.protocol.manifest import canonical, parse_terms
 from croupier.protocol.mechanisms import Hemisphere, RandomizedResponse, SequentialOrder, VectorTask
 from croupier.protocol.questions import Question
 from croupier.protocol.statements import messages_of, state
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.views import CertificateView, RoundCertificateView
 from croupier.show.explanation import explain, profile_around
 from croupier.show.tables import assumptions_line, certificate_table, steps_table, why_not_smaller
 from croupier.training.privacy import Batch, Conditions, SiloSpending, UserSpending
@@ -63,7 +65,7 @@ def without_texts(document: Any) -> Any:
     return document
 
 
-def numbers(certificate: Certificate | dict[str, Any]) -> Any:
+def numbers(certificate: Certificate | CertificateView | RoundCertificateView) -> Any:
     """The numbers of an explanation, and how much it says."""
     found = explain(certificate)
     promised = [found.certified, *found.tiers, found.everyone_else_colludes, *found.improvements]
@@ -124,7 +126,7 @@ def test_certificates_explanations_and_tables_are_the_same(monkeypatch: pytest.M
 
 def test_what_was_written_before_a_rewording_is_read_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
     found = CERTIFIED["bits"]()
-    document, round_document = found.to_json(), certificate_json(sequential())
+    document, round_document = found.to_json(), round_certificate_json(sequential())
     before = numbers(document), numbers(round_document)
     reword(monkeypatch)
     assert Certificate.from_json(document) == found
@@ -193,7 +195,7 @@ def test_a_demonstration_leaves_out_the_same_note(monkeypatch: pytest.MonkeyPatc
     publication.values.add(estimate=0.5)
 
     def decide() -> list[str]:
-        outcome = RoundOutcome(publication, pb.Certificate(schema=1, round_id="q"), {}, [], 0.0, 0.0)
+        outcome = RoundOutcome(publication, pb.Certificate(schema=1, round_id="q"), FleetReport(), [], 0.0, 0.0)
         return codes(published_at_random(outcome)["notes"])
 
     before, after = both(monkeypatch, decide)

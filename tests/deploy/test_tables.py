@@ -22,6 +22,7 @@ from croupier.deploy.local.demo import published_at_random
 from croupier.deploy.local.fleet import FleetOutcome
 from croupier.deploy.local.rounds import RoundOutcome
 from croupier.deploy.local.users import FleetReport
+from croupier.protocol.certificates import round_certificate_json
 from croupier.protocol.codes import Assumption, Method, Note
 from croupier.protocol.rounding import round_up
 from croupier.protocol.statements import Statement, joined, messages_of, state, written_json
@@ -37,7 +38,12 @@ from tests.support.statements import codes
 NOTHING = Guarantee(0.0, 0.0, Grade.CERTIFIED, (state(Method.NO_ROUND),))
 
 
-def shown(certificate: dict[str, Any]) -> str:
+def demo(*questions: Any, **more: Any) -> Any:
+    """The document of a demonstration."""
+    return {"questions": list(questions), **more}
+
+
+def shown(certificate: Any) -> str:
     console = Console(file=io.StringIO(), width=120)
     console.print(certificate_table(certificate))
     return str(console.file.getvalue())  # type: ignore[attr-defined]
@@ -109,7 +115,9 @@ def test_large_numbers_are_grouped_wherever_people_read_them() -> None:
 def test_what_colluders_leave_is_of_the_largest_budget_allowed() -> None:
     """Reproduction: "everyone else colludes: 4", where nobody had used more than 1."""
     alone = certify({1.0: 100}, "rr", delta=1e-3).to_json()
-    of_a_round = alone | {"round_id": "smokes", "everyone_else_colludes": {"epsilon": 4.0, "delta": 0.0}}
+    message = certify({1.0: 100}, "rr", delta=1e-3).to_message()
+    message.round_id, message.granted, message.everyone_else_colludes_epsilon = "smokes", True, 4.0
+    of_a_round = round_certificate_json(message)
     assert re.search(r"everyone else colludes \(largest budget allowed\) +│ +4 │ CERTIFIED", shown(of_a_round))
     assert re.search(r"everyone else colludes +│ +1 │ CERTIFIED", shown(alone))
 
@@ -146,7 +154,7 @@ def test_what_a_demonstration_cost_says_what_it_assumes() -> None:
     question = {"name": "smokes", "certificate": certificate, "users_per_s": 1.0}
     for questions, by_itself in (([question], False), ([question] * 2, True)):
         console = Console(file=io.StringIO(), width=120)
-        console.print(privacy_cost_table({"questions": questions}))
+        console.print(privacy_cost_table(demo(*questions)))
         text = " ".join(str(console.file.getvalue()).split())  # type: ignore[attr-defined]
         assert "assuming: one shuffler's order secret, at most 2 dishonest clients" in text
         assert ("each round by itself" in text) == by_itself
@@ -186,12 +194,12 @@ def test_what_several_rounds_cost_together_is_said_with_what_it_rests_on() -> No
         "ledger_rounds": 1,
         "ledger": cost(1, 1e-6),
     }
-    assert composition_lines({"together": together}) == []
+    assert composition_lines(demo(together=together)) == []
     together |= {"rounds": 2, "ledger_rounds": 2, "person": cost(1.23456, 2e-6)}
-    (said,) = composition_lines({"together": together})
+    (said,) = composition_lines(demo(together=together))
     assert said.endswith(f"in each with the budget that costs most: ε 1.235 at δ = 2e-06, CERTIFIED. {PLANNED}")
     together |= {"group_by": "site", "ledger_rounds": 6, "ledger": cost(None, 6e-6)}
-    person, rests, ledger = composition_lines({"together": together})
+    person, rests, ledger = composition_lines(demo(together=together))
     assert person.endswith(PLANNED)
     assert person.startswith("One person in the 2 rounds of a group, the group and the budgets that cost most: ε 1.235")
     assert "not their site: who is in which group is public" in rests
@@ -206,7 +214,7 @@ def test_the_headline_of_one_record_does_not_read_like_that_of_a_user() -> None:
     assert "shuffler" not in text
 
 
-def published(**changed: Any) -> dict[str, Any]:
+def published(**changed: Any) -> Any:
     """A published share of .3, as JSON."""
     certificate = pb.Certificate(schema=1, round_id="q", epsilon=0.2, delta=1e-6, grade="CERTIFIED", num_users=25)
     publication = pb.Publication(confidence_level=0.95, precision=pb.PRECISION_USABLE)
@@ -217,7 +225,7 @@ def published(**changed: Any) -> dict[str, Any]:
         confidence_interval=pb.Interval(low=0.2, high=0.4),
         population_interval=pb.Interval(low=0.15, high=0.45),
     )
-    return publication_json(publication, certificate) | changed
+    return {**publication_json(publication, certificate), **changed}
 
 
 def text_of(*parts: Any) -> str:
@@ -229,8 +237,8 @@ def text_of(*parts: Any) -> str:
 
 def test_a_result_has_intervals_for_its_people_and_for_their_population() -> None:
     """Reproduction: the table's interval was about these people only, and what a population adds stood in --json."""
-    demo = {"column": "smokes", "name": "smokes", "truth": 0.31, "group": None}
-    for text in (text_of(estimates_table(published())), text_of(answers_table({"questions": [published(**demo)]}))):
+    asked = {"column": "smokes", "name": "smokes", "truth": 0.31, "group": None}
+    for text in (text_of(estimates_table(published())), text_of(answers_table(demo(published(**asked))))):
         assert "95 % interval: these people" in text
         assert "95 % interval: population" in text
         assert re.search(r"\[0.20*, 0.40*\] │ \[0.150*, 0.450*\]", text)
@@ -247,10 +255,10 @@ def test_a_result_that_is_too_noisy_is_said_to_be() -> None:
     assert result_remarks(published()) == []
     (said,) = result_remarks(published(precision="covers range"))
     assert said.startswith("TOO NOISY TO USE: the 95 % interval is longer than half of the possible range; ask more")
-    (said,) = result_remarks(published(precision="hides shares", standard_error=[0.12, 0.11], projected=[0.2, 0.1]))
-    assert said.startswith("TOO NOISY TO USE: twice the standard error, 0.24, is more than the largest share, 0.2, so")
+    (said,) = result_remarks(published(precision="hides shares", standard_error=0.12, projected=0.2))
+    assert said.startswith("TOO NOISY TO USE: no category can be told from an absent one: the largest share is 0.2")
     question = published(precision="covers range", name="smokes", data_notes=[])
-    (said,) = remarks({"questions": [question]})
+    (said,) = remarks(demo(question))
     assert said.startswith("smokes: TOO NOISY TO USE")
 
 
@@ -258,12 +266,14 @@ def test_a_demonstration_warns_of_nothing_that_cannot_be_so() -> None:
     """Budgets are drawn at random there, and the first page a newcomer sees is not about formulas of papers."""
     certificate = certify({1.0: 100}, "rr", delta=1e-3).to_json()
     question = {"name": "smokes", "certificate": certificate, "users_per_s": 1234.0}
-    plain_table = text_of(privacy_cost_table({"questions": [question]}))
-    verbose = text_of(privacy_cost_table({"questions": [question]}, verbose=True))
+    plain_table = text_of(privacy_cost_table(demo(question)))
+    verbose = text_of(privacy_cost_table(demo(question), verbose=True))
     assert ("GSPA" in plain_table, "1,234" in plain_table) == (False, False)
     assert ("GSPA Thm 2 says (no guarantee)" in verbose, "1,234" in verbose) == (True, True)
     notes = [state(Note.DEPENDENT_BUDGETS), state(Note.TIERS_SCALED, reports=3, budgets=4)]
     publication = pb.Publication(notes=messages_of(notes))
     publication.values.add(estimate=0.5)
-    document = published_at_random(RoundOutcome(publication, pb.Certificate(schema=1, round_id="q"), {}, [], 0.0, 0.0))
+    document = published_at_random(
+        RoundOutcome(publication, pb.Certificate(schema=1, round_id="q"), FleetReport(), [], 0.0, 0.0)
+    )
     assert codes(document["notes"]) == [Note.TIERS_SCALED]

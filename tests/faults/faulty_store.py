@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -106,6 +107,12 @@ class FaultyStore(Store):
         self._orders, self._die, self._witness = orders, die, witness
         self._met: Counter[int] = Counter()
         self._known: set[bytes] = set()
+        self.files = threading.Lock()
+        """Held while files are closed or copied: a checkpoint between two copies would tear the database apart."""
+
+    def close(self) -> None:
+        with self.files:
+            super().close()
 
     async def run(self, name: str, work: Callable[[Transaction], T]) -> T:
         try:

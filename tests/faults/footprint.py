@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import threading
 import time
@@ -16,7 +17,7 @@ _MB_PER_SCHEDULE = 1.0
 _RELEASED_S = 10.0
 # What is opened once, by gRPC or a library; what leaks does so with every schedule.
 _DESCRIPTORS_OF_NOISE = 16
-_MB_OF_NOISE = 30.0  # what the allocator keeps for later differs so much from one moment to the next
+_MB_OF_NOISE = 30.0  # freed memory that is scattered over pages which are still in use
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Footprint:
 def footprint() -> Footprint:
     """Returns what this process holds now, less what is not referred to (Linux)."""
     gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)  # the C library returns memory that it keeps for later allocations
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return Footprint(
         Counter(_descriptors()),

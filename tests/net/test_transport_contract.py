@@ -100,7 +100,7 @@ async def placed(directory: Path, transport: Transport) -> AsyncIterator[Place]:
     deployment = make_deployment(directory, "local", 1)
     entry = deployment.shufflers[0]
     echo = Echo(deployment)  # type: ignore[abstract]
-    tls = ServerTls(entry, deployment, load_secrets(directory / entry.name))
+    tls = ServerTls(deployment, load_secrets(directory / entry.name))
     server = transport.make_server(8, Metrics(), tls)
     stubs.add_ShufflerServicer_to_server(echo, server)
     stubs.add_RoundControlServicer_to_server(echo, server)

@@ -17,13 +17,14 @@ from croupier import Certificate, LaplaceMechanism, certify
 from croupier.accountant.mechanisms.record_gaussian import RecordGaussian
 from croupier.deploy.cli import app
 from croupier.protocol import certificates
-from croupier.protocol.certificates import certificate_json, json_schema, read_certificate
+from croupier.protocol.certificates import certificate_json, json_schema, read_certificate, round_certificate_json
 from croupier.protocol.codes import Assumption, Method, Note, RefusalReason
 from croupier.protocol.statements import messages_of, state
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.show.published import publication_json
 from tests.support import BIT
 from tests.support import settings as round_settings
+from tests.support.accounting import draw_points_only
 from tests.support.rounds import people, table
 from tests.support.statements import codes, statements
 
@@ -70,6 +71,9 @@ SIGNED = st.builds(
         lambda found: [pb.Signature(signer=signer, signature=signature) for signer, signature in found.items()]
     ),
 )
+GUARANTEES = st.builds(
+    pb.Guarantee, epsilon=NUMBERS, delta=NUMBERS, method=stated(Method), assumptions=stated(Assumption)
+)
 ATTACKS = st.none() | st.tuples(NUMBERS, NUMBERS, st.text(min_size=1, max_size=6))
 LIBRARY: dict[str, st.SearchStrategy[Any]] = {
     "schema": st.just(1),
@@ -90,6 +94,7 @@ LIBRARY: dict[str, st.SearchStrategy[Any]] = {
     "randomizer": WORDS,
     "linkage": st.sampled_from(["separate", "stratified"]),
     "rounds": COUNTS,
+    "one_honest_hop": st.none() | GUARANTEES,
 }
 OF_A_ROUND: dict[str, st.SearchStrategy[Any]] = {
     "epsilon": NUMBERS | st.just(math.inf),
@@ -108,6 +113,7 @@ OF_A_ROUND: dict[str, st.SearchStrategy[Any]] = {
     "invalid_budgets": COUNTS,
     "unknown_budgets": COUNTS,
     "unknown_budget_epsilon": MAYBE,
+    "fake_tickets": st.lists(COUNTS, max_size=3),
     "merged_below": st.integers(0, 2**32 - 1),
     "commitments": st.lists(SIGNED, max_size=2),
 }
@@ -131,7 +137,8 @@ def test_every_field_of_the_message_is_drawn() -> None:
 @settings(max_examples=150, deadline=None)
 @given(messages())
 def test_nothing_is_lost_between_message_and_json(message: pb.Certificate) -> None:
-    document = json.loads(json.dumps(certificate_json(message), allow_nan=False))
+    written = round_certificate_json(message) if message.round_id else certificate_json(message)
+    document = json.loads(json.dumps(written, allow_nan=False))
     assert read_certificate(document) == message
     VALID.validate(document)
 
@@ -197,14 +204,14 @@ def test_a_certificate_of_an_earlier_version_keeps_its_numbers() -> None:
     before.tiers.add(local_epsilon=1.0, count=40, epsilon=0.5)
     before.comparison.add(name="GSPA Thm 2", epsilon=0.4, grade="ASYMPTOTIC")
     before.lower_bound_epsilon, before.lower_bound_attack = 0.3, "an attack"
-    document = certificate_json(before)
+    document = round_certificate_json(before)
     VALID.validate(document)
     assert (document["epsilon"], document["tiers"][0]["delta"], document["tiers"][0]["up_to"]) == (0.5, 1e-6, True)
     assert codes(document["method"]) == [Method.PROVED_BY_EARLIER_VERSION]
     assert codes(document["assumptions"]) == [Assumption.STATED_BY_EARLIER_VERSION]
     assert codes(document["refusals"]) == [RefusalReason.REFUSED_BY_EARLIER_VERSION]
     before.granted = True
-    assert certificate_json(before)["refusals"] == []
+    assert round_certificate_json(before)["refusals"] == []
     assert codes(publication_json(pb.Publication(), before)["notes"]) == [Note.NOTED_BY_EARLIER_VERSION]
     with pytest.raises(ValueError, match="an earlier version of croupier has signed this certificate"):
         Certificate.from_message(before)
@@ -233,7 +240,10 @@ def test_other_versions_documents_are_refused_with_what_to_do() -> None:
     ],
     ids=lambda arguments: str(arguments[0]),
 )
-def test_what_commands_print_is_as_the_schema_says(arguments: tuple[str, ...], tmp_path: Path) -> None:
+def test_what_commands_print_is_as_the_schema_says(
+    arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw_points_only(monkeypatch)
     budgets = tmp_path / "budgets.csv"
     budgets.write_text("epsilon,count\n0.5,540\n1.0,90\n")
     command, *options = arguments

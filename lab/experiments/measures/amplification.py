@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +13,7 @@ from croupier.accountant.numerics.gaussian import gaussian_delta, gaussian_epsil
 from croupier.accountant.numerics.roots import root_between
 from croupier.accountant.published import OutOfRangeError, gspa_mu, leftover_clones_delta, likelihood_test_clones
 from croupier.protocol.statements import joined
-from lab.experiments.figure import Point
+from lab.experiments.figure import Point, Row
 
 __all__ = ["DISTRIBUTIONS", "budgets_of", "measure_confusion", "measure_delta", "measure_epsilon"]
 
@@ -63,7 +62,7 @@ def _at_largest(budgets: Budgets) -> Budgets:
     return Budgets.from_tiers([(worst, budgets.num_users, spent)])
 
 
-def measure_epsilon(point: Point) -> dict[str, Any]:
+def measure_epsilon(point: Point) -> Row:
     """Returns epsilon at point["delta"]: "certified", "attack" and their "ratio" by mechanism, "published" by name.
 
     A published name that ends in " at max" is taken with everyone at the largest budget; "GSPA Thm 2, μ/√2" is the
@@ -117,7 +116,7 @@ def _clones_epsilon(budgets: Budgets, delta: float) -> float | None:
     return root_between(lambda epsilon: delta - _clones_delta(budgets, epsilon), 0.0, most)
 
 
-def measure_delta(point: Point) -> dict[str, Any]:
+def measure_delta(point: Point) -> Row:
     """Returns delta at point["epsilon"]: "certified" and "attack" by mechanism, and the published formulas'.
 
     The formula of Liu et al. is inverted by bisection of ln(delta), down to 1e-40.
@@ -150,7 +149,7 @@ def _liu_delta(budgets: Budgets, randomizer: Randomizer, epsilon: float) -> floa
     return math.exp(root_between(room, math.log(1e-40), math.log(0.5), bits=17))
 
 
-def measure_confusion(point: Point) -> dict[str, Any]:
+def measure_confusion(point: Point) -> Row:
     """Returns PSP's p0 and p1: how often a report of point["x"] with Laplace noise is taken for one of 0, or of 1.
 
     U0 is where the density around 0, with the largest budget, exceeds that around 1 and is at least that of the report

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +20,7 @@ from croupier.protocol.mechanisms import (
     RandomizedResponse,
 )
 from croupier.protocol.questions import Question
-from lab.experiments.figure import Point
+from lab.experiments.figure import Point, Row
 
 __all__ = ["GROUPS", "measure_dependence", "measure_error", "measure_utility", "reports_of"]
 
@@ -68,7 +67,7 @@ def _tiers(point: Point) -> list[tuple[float, int]]:
     return [(own, count) for own, count in zip(point["epsilons"], np.diff([0, *ends]).tolist(), strict=True) if count]
 
 
-def measure_error(point: Point) -> dict[str, Any]:
+def measure_error(point: Point) -> Row:
     """Returns "mae", the mean absolute error over point["repeats"] rounds, and the "low" and "high" of its 95 % band.
 
     Question "mean": N(50, 10^2) cut to [20, 80], with Laplace noise; "frequency": bits, 70 % of them 1. Values are
@@ -98,7 +97,7 @@ def measure_error(point: Point) -> dict[str, Any]:
     return {"mae": mean, "low": mean - half, "high": mean + half}
 
 
-def measure_utility(point: Point) -> dict[str, Any]:
+def measure_utility(point: Point) -> Row:
     """Returns the root mean square error of a share or mean in [0, 1], and the "central" epsilon, CERTIFIED, it costs.
 
     "rmse" has it under the mechanism's name, and at the same central epsilon and delta that of the Gaussian mechanism
@@ -129,7 +128,7 @@ def measure_utility(point: Point) -> dict[str, Any]:
     }
 
 
-def measure_dependence(point: Point) -> dict[str, Any]:
+def measure_dependence(point: Point) -> Row:
     """Returns the bias of the share of ones where groups differ in it by point["difference"], and its standard error.
 
     The most careful group has 0.3 + difference, the most liberal 0.3 - difference. "separate" is the shuffled estimate,

@@ -7,7 +7,6 @@ import math
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +17,7 @@ from croupier.analyzer.estimators import estimate, project_on_simplex
 from croupier.protocol.calibration import unit_sigma
 from croupier.protocol.mechanisms import KaryResponse
 from croupier.protocol.questions import Question
-from lab.experiments.figure import Point
+from lab.experiments.figure import Point, Row
 from lab.experiments.measures.estimation import reports_of
 
 __all__ = ["BOXES", "measure_histogram", "measure_krr_delta", "read_checkins"]
@@ -30,7 +29,7 @@ _MOST_EQ6 = 10_000
 Floats = npt.NDArray[np.float64]
 
 
-def measure_krr_delta(point: Point) -> dict[str, Any]:
+def measure_krr_delta(point: Point) -> Row:
     """Returns delta at point["epsilon"] of the paper's Eq. (6), "printed" and by its "definitions", and the exact one.
 
     The paper's depends on how many others hold x0; "certified" and "attack" are over all data sets.
@@ -45,7 +44,7 @@ def measure_krr_delta(point: Point) -> dict[str, Any]:
     }
 
 
-def measure_histogram(point: Point) -> dict[str, Any]:
+def measure_histogram(point: Point) -> Row:
     """Returns how far estimated shares are from the users' true ones, over point["repeats"] rounds.
 
     "tv" has the mean total variation of "shuffle" (the reports as they are), "shuffle+INV" (the analyzer's estimate),

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from croupier.accountant import plan
 from croupier.protocol.calibration import unit_sigma
 from croupier.protocol.hop_noise import HopNoise
-from lab.experiments.figure import Point
+from lab.experiments.figure import Point, Row
 
 __all__ = ["LOCAL_EPSILON", "measure_hop_noise"]
 
@@ -16,7 +15,7 @@ LOCAL_EPSILON = 8.0
 """The local budget in rounds with both kinds of noise: the largest that a client agrees to unless its owner says so."""
 
 
-def measure_hop_noise(point: Point) -> dict[str, Any]:
+def measure_hop_noise(point: Point) -> Row:
     """Returns the standard error of the share of a rare category for each way of getting it, "error:<way>".
 
     "people:<way>" is the same as a number of people, and "fakes" the mean number of fake reports of two hops.
@@ -28,7 +27,7 @@ def measure_hop_noise(point: Point) -> dict[str, Any]:
     mechanism = "rr" if k == 2 else f"krr(k={k})"
     law = HopNoise(epsilon, delta).law(k)
     known = 0.0 if k == 2 else 1 / k
-    both = 1 if k == 2 else 2  # replacing a person's value changes so many counts
+    both = 1 if k == 2 else 2  # the number of counts that change when one person's value is replaced
     errors = {f"{hops} hops": math.sqrt(hops * law.variance * (1 - known)) / n for hops in (2, 3)}
     other = 1 / (math.exp(LOCAL_EPSILON) + k - 1)
     variance = 2 * law.variance * (1 - known) + n * other * (1 - other)

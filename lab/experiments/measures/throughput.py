@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from lab.experiments.figure import Point
+from lab.experiments.figure import Point, Row
 
 __all__ = ["measure_round"]
 
 
-def measure_round(point: Point) -> dict[str, Any]:
+def measure_round(point: Point) -> Row:
     """Returns "users_per_s" of one round with point["users"], and of the bare cryptography, the "floor", here.
 
     "cpu_ms" has the CPU milliseconds for each user of all stages together, "bytes" what is sent for each user.

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 
-from lab.experiments.figure import Point
+from lab.experiments.figure import Point, Row
 from lab.experiments.measures.amplification import DISTRIBUTIONS
 
 __all__ = ["measure_training"]
 
 
-def measure_training(point: Point) -> dict[str, Any]:
+def measure_training(point: Point) -> Row:
     """Returns the test "accuracy" after each of "epochs", under the name of the distribution of the local budgets.
 
     "reached" has the last one. "spent" is the epsilon of one record as the outcome has it, with its "grade", and

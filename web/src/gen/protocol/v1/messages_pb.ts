@@ -17,7 +17,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file protocol/v1/messages.proto.
  */
 export const file_protocol_v1_messages: GenFile = /*@__PURE__*/
-  fileDesc("Chpwcm90b2NvbC92MS9tZXNzYWdlcy5wcm90bxIUY3JvdXBpZXIucHJvdG9jb2wudjEiLgoJU2lnbmF0dXJlEg4KBnNpZ25lchgBIAEoCRIRCglzaWduYXR1cmUYAiABKAwiTgoGU2lnbmVkEg8KB3BheWxvYWQYASABKAwSMwoKc2lnbmF0dXJlcxgCIAMoCzIfLmNyb3VwaWVyLnByb3RvY29sLnYxLlNpZ25hdHVyZSKUAQoKVmVjdG9yVGFzaxIRCglkaW1lbnNpb24YASABKA0SFQoNY2xpcHBpbmdfbm9ybRgCIAEoARINCgVtb2RlbBgDIAEoCRISCgpwYXJhbWV0ZXJzGAQgASgMEjkKCnNlcXVlbnRpYWwYBSABKAsyJS5jcm91cGllci5wcm90b2NvbC52MS5TZXF1ZW50aWFsT3JkZXIiOwoPU2VxdWVudGlhbE9yZGVyEhEKCXBlcmlvZF9tcxgBIAEoDRIVCg1sZWFybmluZ19yYXRlGAIgASgBIhQKElJhbmRvbWl6ZWRSZXNwb25zZSIpCgxLYXJ5UmVzcG9uc2USCQoBaxgBIAEoDRIOCgZsYWJlbHMYAiADKAkiIwoGT25lQml0EgsKA2xvdxgBIAEoARIMCgRoaWdoGAIgASgBIjUKB0xhcGxhY2USCwoDbG93GAEgASgBEgwKBGhpZ2gYAiABKAESDwoHbGF0dGljZRgDIAEoBCJLCghHYXVzc2lhbhILCgNsb3cYASABKAESDAoEaGlnaBgCIAEoARITCgtsb2NhbF9kZWx0YRgDIAEoARIPCgdsYXR0aWNlGAQgASgEIj4KCkhlbWlzcGhlcmUSMAoGdmVjdG9yGAEgASgLMiAuY3JvdXBpZXIucHJvdG9jb2wudjEuVmVjdG9yVGFzayJzCg5HYXVzc2lhblZlY3RvchIwCgZ2ZWN0b3IYASABKAsyIC5jcm91cGllci5wcm90b2NvbC52MS5WZWN0b3JUYXNrEhoKEnJlY29yZHNfcGVyX2NsaWVudBgCIAEoDRITCgtsb2NhbF9kZWx0YRgDIAEoASKJAQoHV29yZGluZxIQCghsYW5ndWFnZRgBIAEoCRINCgV0aXRsZRgCIAEoCRIQCghxdWVzdGlvbhgDIAEoCRIRCgloZWxwX3RleHQYBCABKAkSDwoHY2hvaWNlcxgFIAMoCRIMCgR1bml0GAYgASgJEgsKA2xvdxgHIAEoCRIMCgRoaWdoGAggASgJItADCghRdWVzdGlvbhIMCgRuYW1lGAEgASgJEjYKAnJyGAIgASgLMiguY3JvdXBpZXIucHJvdG9jb2wudjEuUmFuZG9taXplZFJlc3BvbnNlSAASMQoDa3JyGAMgASgLMiIuY3JvdXBpZXIucHJvdG9jb2wudjEuS2FyeVJlc3BvbnNlSAASLgoGb25lYml0GAQgASgLMhwuY3JvdXBpZXIucHJvdG9jb2wudjEuT25lQml0SAASMAoHbGFwbGFjZRgFIAEoCzIdLmNyb3VwaWVyLnByb3RvY29sLnYxLkxhcGxhY2VIABIyCghnYXVzc2lhbhgGIAEoCzIeLmNyb3VwaWVyLnByb3RvY29sLnYxLkdhdXNzaWFuSAASNgoKaGVtaXNwaGVyZRgHIAEoCzIgLmNyb3VwaWVyLnByb3RvY29sLnYxLkhlbWlzcGhlcmVIABI/Cg9nYXVzc2lhbl92ZWN0b3IYCCABKAsyJC5jcm91cGllci5wcm90b2NvbC52MS5HYXVzc2lhblZlY3RvckgAEi8KCHdvcmRpbmdzGA8gAygLMh0uY3JvdXBpZXIucHJvdG9jb2wudjEuV29yZGluZ0ILCgltZWNoYW5pc20iVwoLTG9jYWxCdWRnZXQSDwoHZXBzaWxvbhgBIAEoARINCgVkZWx0YRgCIAEoARIYCgtlcHNpbG9uX21heBgDIAEoAUgAiAEBQg4KDF9lcHNpbG9uX21heCKvAQoJUm91bmRLZXlzEhAKCHJvdW5kX2lkGAEgASgJEg8KB3NlcnZpY2UYAiABKAkSEgoKcHVibGljX2tleRgDIAEoDBIaChJyZWxlYXNlX3B1YmxpY19rZXkYBCABKAwSGQoRcmVwb3J0X3RpY2tldF9rZXkYBSABKAwSHAoUcGFyYW1ldGVyX3RpY2tldF9rZXkYBiABKAwSFgoOY3JlYXRlZF91bml4X3MYByABKAQiYwoMUHJpdmFjeUxpbWl0EhUKDXRvdGFsX2Vwc2lsb24YASABKAESEwoLdG90YWxfZGVsdGEYAiABKAESEgoKbWF4X3JvdW5kcxgDIAEoDRITCgtmaXhlZF90ZXJtcxgEIAEoCCK0BQoITWFuaWZlc3QSGAoQcHJvdG9jb2xfdmVyc2lvbhgBIAEoDRISCgpkZXBsb3ltZW50GAIgASgJEhAKCHJvdW5kX2lkGAMgASgJEjAKCHF1ZXN0aW9uGAQgASgLMh4uY3JvdXBpZXIucHJvdG9jb2wudjEuUXVlc3Rpb24SNgoLYnVkZ2V0X2dyaWQYBSADKAsyIS5jcm91cGllci5wcm90b2NvbC52MS5Mb2NhbEJ1ZGdldBIWCg5taW5fYmF0Y2hfc2l6ZRgGIAEoDRJCChJzaG9ydF9iYXRjaF9wb2xpY3kYByABKA4yJi5jcm91cGllci5wcm90b2NvbC52MS5TaG9ydEJhdGNoUG9saWN5Eh0KFWNsb3NlX2RlYWRsaW5lX3VuaXhfcxgIIAEoBBIRCglkaXNob25lc3QYCSABKA0SDQoFZGVsdGEYCiABKAESEwoLZXBzaWxvbl9tYXgYCyABKAESEgoKaHBrZV9zdWl0ZRgMIAEoCRItCgRob3BzGA0gAygLMh8uY3JvdXBpZXIucHJvdG9jb2wudjEuUm91bmRLZXlzEjMKCmFjY291bnRhbnQYDiABKAsyHy5jcm91cGllci5wcm90b2NvbC52MS5Sb3VuZEtleXMSMQoIYW5hbHl6ZXIYDyABKAsyHy5jcm91cGllci5wcm90b2NvbC52MS5Sb3VuZEtleXMSFgoObWF4X2JhdGNoX3NpemUYECABKA0SOQoNcHJpdmFjeV9saW1pdBgRIAEoCzIiLmNyb3VwaWVyLnByb3RvY29sLnYxLlByaXZhY3lMaW1pdBIVCg1taW5fdGllcl9zaXplGBIgASgNEhwKFGNvbGxlY3Rvcl9wdWJsaWNfa2V5GBMgASgMEhkKEW1lcmdlX3NtYWxsX3RpZXJzGBQgASgIIlQKClN1Ym1pc3Npb24SEgoKY2xpZW50X2tleRgBIAEoDBIQCghlbnZlbG9wZRgCIAEoDBIRCglzaWduYXR1cmUYAyABKAwSDQoFdG9rZW4YBCABKAwiWAoNU3VibWl0UmVxdWVzdBIQCghyb3VuZF9pZBgBIAEoCRI1CgtzdWJtaXNzaW9ucxgCIAMoCzIgLmNyb3VwaWVyLnByb3RvY29sLnYxLlN1Ym1pc3Npb24iRQoOU3VibWl0UmVzcG9uc2USMwoFY29kZXMYASADKA4yJC5jcm91cGllci5wcm90b2NvbC52MS5TdWJtaXNzaW9uQ29kZSJZChFHZXRUaWNrZXRzUmVxdWVzdBIQCghyb3VuZF9pZBgBIAEoCRIyCghyZXF1ZXN0cxgCIAMoCzIgLmNyb3VwaWVyLnByb3RvY29sLnYxLlN1Ym1pc3Npb24ihAEKEkdldFRpY2tldHNSZXNwb25zZRIzCgVjb2RlcxgBIAMoDjIkLmNyb3VwaWVyLnByb3RvY29sLnYxLlN1Ym1pc3Npb25Db2RlEhoKEnJlcG9ydF9ldmFsdWF0aW9ucxgCIAEoDBIdChVwYXJhbWV0ZXJfZXZhbHVhdGlvbnMYAyABKAwiQwoWUmVnaXN0ZXJDbGllbnRzUmVxdWVzdBITCgtjbGllbnRfa2V5cxgBIAMoDBIUCgx0b2tlbl9oYXNoZXMYAiADKAwiLQoXUmVnaXN0ZXJDbGllbnRzUmVzcG9uc2USEgoKcmVnaXN0ZXJlZBgBIAEoDSJBChRSZXZva2VDbGllbnRzUmVxdWVzdBITCgtjbGllbnRfa2V5cxgBIAMoDBIUCgx0b2tlbl9oYXNoZXMYAiADKAwiKAoVUmV2b2tlQ2xpZW50c1Jlc3BvbnNlEg8KB3Jldm9rZWQYASABKA0iJQoERHJvcBIOCgZyZWFzb24YASABKAkSDQoFY291bnQYAiABKAQi3wEKCkNvbW1pdG1lbnQSEAoIcm91bmRfaWQYASABKAkSFQoNbWFuaWZlc3RfaGFzaBgCIAEoDBILCgNob3AYAyABKA0SKAoEbGFuZRgEIAEoDjIaLmNyb3VwaWVyLnByb3RvY29sLnYxLkxhbmUSDgoGbnVtX2luGAUgASgEEg8KB251bV9vdXQYBiABKAQSKQoFZHJvcHMYByADKAsyGi5jcm91cGllci5wcm90b2NvbC52MS5Ecm9wEhEKCWRpZ2VzdF9pbhgIIAEoDBISCgpkaWdlc3Rfb3V0GAkgASgMIosBCg5EZWxpdmVyUmVxdWVzdBIQCghyb3VuZF9pZBgBIAEoCRIoCgRsYW5lGAIgASgOMhouY3JvdXBpZXIucHJvdG9jb2wudjEuTGFuZRITCgtjaHVua19pbmRleBgDIAEoDRITCgtjaHVua19jb3VudBgEIAEoDRITCgtjaXBoZXJ0ZXh0cxgFIAEoDCIRCg9EZWxpdmVyUmVzcG9uc2UiVgoPSGFuZE92ZXJSZXF1ZXN0EhAKCHJvdW5kX2lkGAEgASgJEjEKC2NvbW1pdG1lbnRzGAIgAygLMhwuY3JvdXBpZXIucHJvdG9jb2wudjEuU2lnbmVkIhIKEEhhbmRPdmVyUmVzcG9uc2UiVQoJUGFyYW1ldGVyEgwKBG5hbWUYASABKAkSDwoFd2hvbGUYAiABKARIABIQCgZudW1iZXIYAyABKAFIABIOCgR0ZXh0GAQgASgJSABCBwoFdmFsdWUiTgoJU3RhdGVtZW50EgwKBGNvZGUYASABKAkSMwoKcGFyYW1ldGVycxgCIAMoCzIfLmNyb3VwaWVyLnByb3RvY29sLnYxLlBhcmFtZXRlciKhAQoNQ29tcGFyZWRCb3VuZBIMCgRuYW1lGAEgASgJEhQKB2Vwc2lsb24YAiABKAFIAIgBARINCgVncmFkZRgDIAEoCRIOCgZzdGF0dXMYBCABKAkSEQoJcmVmZXJlbmNlGAUgASgJEi4KBW5vdGVzGAYgAygLMh8uY3JvdXBpZXIucHJvdG9jb2wudjEuU3RhdGVtZW50QgoKCF9lcHNpbG9uInAKBFRpZXISFQoNbG9jYWxfZXBzaWxvbhgBIAEoARITCgtsb2NhbF9kZWx0YRgCIAEoARINCgVjb3VudBgDIAEoBBIPCgdlcHNpbG9uGAQgASgBEg0KBWRlbHRhGAUgASgBEg0KBXVwX3RvGAYgASgIIpoKCgtDZXJ0aWZpY2F0ZRIQCghyb3VuZF9pZBgBIAEoCRIVCg1tYW5pZmVzdF9oYXNoGAIgASgMEhQKDGJhdGNoX2RpZ2VzdBgDIAEoDBIPCgdncmFudGVkGAQgASgIEg8KB2Vwc2lsb24YBiABKAESDQoFZGVsdGEYByABKAESDQoFZ3JhZGUYCCABKAkSEQoJbnVtX3VzZXJzGAsgASgEEhEKCWRpc2hvbmVzdBgMIAEoBBIXCg9udW1lcmljYWxfc2xhY2sYDSABKAESKQoFdGllcnMYDiADKAsyGi5jcm91cGllci5wcm90b2NvbC52MS5UaWVyEiYKHmV2ZXJ5b25lX2Vsc2VfY29sbHVkZXNfZXBzaWxvbhgPIAEoARI3Cgpjb21wYXJpc29uGBAgAygLMiMuY3JvdXBpZXIucHJvdG9jb2wudjEuQ29tcGFyZWRCb3VuZBIXCg9pbnZhbGlkX2J1ZGdldHMYESABKAQSIAoTbG93ZXJfYm91bmRfZXBzaWxvbhgSIAEoAUgAiAEBEhoKEmxvd2VyX2JvdW5kX2F0dGFjaxgTIAEoCRIxCgtjb21taXRtZW50cxgUIAMoCzIcLmNyb3VwaWVyLnByb3RvY29sLnYxLlNpZ25lZBIYCgtudW1fYW5zd2VycxgVIAEoBEgBiAEBEhMKC251bV90aWNrZXRzGBYgASgEEhMKC251bV9yZXBvcnRzGBcgASgEEhYKDnJlcG9ydHNfZGlnZXN0GBggASgMEjAKDHJlcG9ydF9kcm9wcxgZIAMoCzIaLmNyb3VwaWVyLnByb3RvY29sLnYxLkRyb3ASMAoMYnVkZ2V0X2Ryb3BzGBogAygLMhouY3JvdXBpZXIucHJvdG9jb2wudjEuRHJvcBIXCg91bmtub3duX2J1ZGdldHMYGyABKAQSIwoWdW5rbm93bl9idWRnZXRfZXBzaWxvbhgcIAEoAUgCiAEBEhQKDG1lcmdlZF9iZWxvdxgdIAEoDRISCgpyYW5kb21pemVyGB4gASgJEg4KBnNjaGVtYRgfIAEoDRIxCghyZWZ1c2FscxggIAMoCzIfLmNyb3VwaWVyLnByb3RvY29sLnYxLlN0YXRlbWVudBIvCgZtZXRob2QYISADKAsyHy5jcm91cGllci5wcm90b2NvbC52MS5TdGF0ZW1lbnQSNAoLYXNzdW1wdGlvbnMYIiADKAsyHy5jcm91cGllci5wcm90b2NvbC52MS5TdGF0ZW1lbnQSJAocZXZlcnlvbmVfZWxzZV9jb2xsdWRlc19kZWx0YRgjIAEoARJGCh1ldmVyeW9uZV9lbHNlX2NvbGx1ZGVzX21ldGhvZBgkIAMoCzIfLmNyb3VwaWVyLnByb3RvY29sLnYxLlN0YXRlbWVudBJLCiJldmVyeW9uZV9lbHNlX2NvbGx1ZGVzX2Fzc3VtcHRpb25zGCUgAygLMh8uY3JvdXBpZXIucHJvdG9jb2wudjEuU3RhdGVtZW50Eh4KEWxvd2VyX2JvdW5kX2RlbHRhGCYgASgBSAOIAQESDwoHbGlua2FnZRgnIAEoCRIOCgZyb3VuZHMYKCABKARCFgoUX2xvd2VyX2JvdW5kX2Vwc2lsb25CDgoMX251bV9hbnN3ZXJzQhkKF191bmtub3duX2J1ZGdldF9lcHNpbG9uQhQKEl9sb3dlcl9ib3VuZF9kZWx0YUoECAUQBkoECAkQCkoECAoQCyKCAQoMR3JhbnRSZXF1ZXN0EhAKCHJvdW5kX2lkGAEgASgJEjEKC2NlcnRpZmljYXRlGAIgASgLMhwuY3JvdXBpZXIucHJvdG9jb2wudjEuU2lnbmVkEhsKE3JlbGVhc2VfcHJpdmF0ZV9rZXkYAyABKAwSEAoIcmVqZWN0ZWQYBCABKAwiDwoNR3JhbnRSZXNwb25zZSIzCgpBdHRlbmRhbmNlEhIKCmNsaWVudF9rZXkYASABKAwSEQoJc2lnbmF0dXJlGAIgASgMIi4KBkFuc3dlchISCgpjbGllbnRfa2V5GAEgASgMEhAKCGVudmVsb3BlGAIgASgMIoYBCg1BdHRlbmRSZXF1ZXN0EhAKCHJvdW5kX2lkGAEgASgJEjUKC2F0dGVuZGFuY2VzGAIgAygLMiAuY3JvdXBpZXIucHJvdG9jb2wudjEuQXR0ZW5kYW5jZRIsCgZhbnN3ZXIYAyABKAsyHC5jcm91cGllci5wcm90b2NvbC52MS5BbnN3ZXIiWQoFTW9kZWwSEAoIcm91bmRfaWQYASABKAkSFQoNbWFuaWZlc3RfaGFzaBgCIAEoDBITCgtudW1fYW5zd2VycxgDIAEoDRISCgpwYXJhbWV0ZXJzGAQgASgMIkYKA0FzaxISCgpjbGllbnRfa2V5GAEgASgMEisKBW1vZGVsGAIgASgLMhwuY3JvdXBpZXIucHJvdG9jb2wudjEuU2lnbmVkIj8KCEFkbWl0dGVkEjMKBWNvZGVzGAEgAygOMiQuY3JvdXBpZXIucHJvdG9jb2wudjEuU3VibWlzc2lvbkNvZGUi/AEKDkF0dGVuZFJlc3BvbnNlEhMKCWNoYWxsZW5nZRgBIAEoDEgAEjIKCGFkbWl0dGVkGAIgASgLMh4uY3JvdXBpZXIucHJvdG9jb2wudjEuQWRtaXR0ZWRIABIzCgtjZXJ0aWZpY2F0ZRgDIAEoCzIcLmNyb3VwaWVyLnByb3RvY29sLnYxLlNpZ25lZEgAEigKA2FzaxgEIAEoCzIZLmNyb3VwaWVyLnByb3RvY29sLnYxLkFza0gAEjoKCGZpbmlzaGVkGAUgASgLMiYuY3JvdXBpZXIucHJvdG9jb2wudjEuU2VxdWVudGlhbFJlcG9ydEgAQgYKBGtpbmQiNAoMUmVsYXlSZXF1ZXN0EhAKCHJvdW5kX2lkGAEgASgJEhIKCmNpcGhlcnRleHQYAiABKAwiTAoNUmVsYXlSZXNwb25zZRIOCgZsZWFybnQYASABKAgSKwoFbW9kZWwYAiABKAsyHC5jcm91cGllci5wcm90b2NvbC52MS5TaWduZWQiZQoQU2VxdWVudGlhbFJlcG9ydBIQCghyb3VuZF9pZBgBIAEoCRIVCg1tYW5pZmVzdF9oYXNoGAIgASgMEhMKC251bV9hbnN3ZXJzGAMgASgEEhMKC251bV9za2lwcGVkGAQgASgEIlYKFEVuZFNlcXVlbnRpYWxSZXF1ZXN0EhAKCHJvdW5kX2lkGAEgASgJEiwKBnJlcG9ydBgCIAEoCzIcLmNyb3VwaWVyLnByb3RvY29sLnYxLlNpZ25lZCIXChVFbmRTZXF1ZW50aWFsUmVzcG9uc2UijgEKElNlcXVlbnRpYWxQcm9ncmVzcxIQCghwb3NpdGlvbhgBIAEoDRITCgtudW1fYW5zd2VycxgCIAEoDRITCgtudW1fc2tpcHBlZBgDIAEoDRIrCgVtb2RlbBgEIAEoCzIcLmNyb3VwaWVyLnByb3RvY29sLnYxLlNpZ25lZBIPCgdwZW5kaW5nGAUgASgMIiUKCEludGVydmFsEgsKA2xvdxgBIAEoARIMCgRoaWdoGAIgASgBIooCCg5Fc3RpbWF0ZWRWYWx1ZRINCgVsYWJlbBgBIAEoCRIQCghlc3RpbWF0ZRgCIAEoARIWCglwcm9qZWN0ZWQYAyABKAFIAIgBARIWCg5zdGFuZGFyZF9lcnJvchgEIAEoARI7ChNjb25maWRlbmNlX2ludGVydmFsGAUgASgLMh4uY3JvdXBpZXIucHJvdG9jb2wudjEuSW50ZXJ2YWwSHwoXc2FtcGxpbmdfc3RhbmRhcmRfZXJyb3IYBiABKAESOwoTcG9wdWxhdGlvbl9pbnRlcnZhbBgHIAEoCzIeLmNyb3VwaWVyLnByb3RvY29sLnYxLkludGVydmFsQgwKCl9wcm9qZWN0ZWQiWwoIQ2xhbXBpbmcSCwoDbG93GAEgASgBEgwKBGhpZ2gYAiABKAESEwoLbnVtX2NsYW1wZWQYAyABKAQSDAoEYmlhcxgEIAEoARIRCglpbmZsdWVuY2UYBSABKAEiswQKC1B1YmxpY2F0aW9uEhAKCHJvdW5kX2lkGAEgASgJEhUKDW1hbmlmZXN0X2hhc2gYAiABKAwSMQoLY2VydGlmaWNhdGUYAyABKAsyHC5jcm91cGllci5wcm90b2NvbC52MS5TaWduZWQSNAoGdmFsdWVzGAQgAygLMiQuY3JvdXBpZXIucHJvdG9jb2wudjEuRXN0aW1hdGVkVmFsdWUSGAoQY29uZmlkZW5jZV9sZXZlbBgFIAEoARITCgtudW1fcmVwb3J0cxgGIAEoBBIpCgVkcm9wcxgHIAMoCzIaLmNyb3VwaWVyLnByb3RvY29sLnYxLkRyb3ASDgoGdmVjdG9yGAkgASgMEh0KFXZlY3Rvcl9zdGFuZGFyZF9lcnJvchgKIAEoARI1CghjbGFtcGluZxgLIAEoCzIeLmNyb3VwaWVyLnByb3RvY29sLnYxLkNsYW1waW5nSACIAQESFQoNc2VhbGVkX3Jlc3VsdBgMIAEoDBIUCgxtZXJnaW5nX2JpYXMYDSABKAESMgoJcHJlY2lzaW9uGA4gASgOMh8uY3JvdXBpZXIucHJvdG9jb2wudjEuUHJlY2lzaW9uEi4KCG1hbmlmZXN0GA8gASgLMhwuY3JvdXBpZXIucHJvdG9jb2wudjEuU2lnbmVkEi4KBW5vdGVzGBAgAygLMh8uY3JvdXBpZXIucHJvdG9jb2wudjEuU3RhdGVtZW50QgsKCV9jbGFtcGluZ0oECAgQCSI5CglTdGFnZUNvc3QSDQoFc3RhZ2UYASABKAkSDgoGd2FsbF9zGAIgASgBEg0KBWNwdV9zGAMgASgBIrgBCgtSb3VuZFN0YXR1cxIQCghyb3VuZF9pZBgBIAEoCRIvCgVzdGF0ZRgCIAEoDjIgLmNyb3VwaWVyLnByb3RvY29sLnYxLlJvdW5kU3RhdGUSEQoJbnVtX2l0ZW1zGAMgASgEEi4KBWNvc3RzGAQgAygLMh8uY3JvdXBpZXIucHJvdG9jb2wudjEuU3RhZ2VDb3N0EhIKCmJ5dGVzX3NlbnQYBSABKAQSDwoHcHJvYmxlbRgGIAEoCSpzChBTaG9ydEJhdGNoUG9saWN5EiIKHlNIT1JUX0JBVENIX1BPTElDWV9VTlNQRUNJRklFRBAAEhsKF1NIT1JUX0JBVENIX1BPTElDWV9IT0xEEAESHgoaU0hPUlRfQkFUQ0hfUE9MSUNZX0RJU1BPU0UQAiqjAwoOU3VibWlzc2lvbkNvZGUSHwobU1VCTUlTU0lPTl9DT0RFX1VOU1BFQ0lGSUVEEAASHAoYU1VCTUlTU0lPTl9DT0RFX0FDQ0VQVEVEEAESIgoeU1VCTUlTU0lPTl9DT0RFX1VOS05PV05fQ0xJRU5UEAISIQodU1VCTUlTU0lPTl9DT0RFX0JBRF9TSUdOQVRVUkUQAxIeChpTVUJNSVNTSU9OX0NPREVfV1JPTkdfU0laRRAEEiIKHlNVQk1JU1NJT05fQ09ERV9BTFJFQURZX0VYSVNUUxAFEiAKHFNVQk1JU1NJT05fQ09ERV9ST1VORF9DTE9TRUQQBhIeChpTVUJNSVNTSU9OX0NPREVfUk9VTkRfRlVMTBAHEiEKHVNVQk1JU1NJT05fQ09ERV9VTktOT1dOX1RPS0VOEAgSHgoaU1VCTUlTU0lPTl9DT0RFX1RPS0VOX1VTRUQQCRIhCh1TVUJNSVNTSU9OX0NPREVfVElDS0VUU19HSVZFThAKEh8KG1NVQk1JU1NJT05fQ09ERV9OT1RfQkxJTkRFRBALKnMKBExhbmUSFAoQTEFORV9VTlNQRUNJRklFRBAAEg4KCkxBTkVfSk9JTlQQARIPCgtMQU5FX1JFUE9SVBACEhIKDkxBTkVfUEFSQU1FVEVSEAMSDwoLTEFORV9BTlNXRVIQBBIPCgtMQU5FX1RJQ0tFVBAFKnQKCVByZWNpc2lvbhIZChVQUkVDSVNJT05fVU5TUEVDSUZJRUQQABIUChBQUkVDSVNJT05fVVNBQkxFEAESGgoWUFJFQ0lTSU9OX0NPVkVSU19SQU5HRRACEhoKFlBSRUNJU0lPTl9ISURFU19TSEFSRVMQAyrCAgoKUm91bmRTdGF0ZRIbChdST1VORF9TVEFURV9VTlNQRUNJRklFRBAAEhgKFFJPVU5EX1NUQVRFX1BSRVBBUkVEEAESFAoQUk9VTkRfU1RBVEVfT1BFThACEhYKElJPVU5EX1NUQVRFX0NMT1NFRBADEhUKEVJPVU5EX1NUQVRFX01JWEVEEAQSGQoVUk9VTkRfU1RBVEVfREVMSVZFUkVEEAUSGQoVUk9VTkRfU1RBVEVfQ0VSVElGSUVEEAYSFwoTUk9VTkRfU1RBVEVfUkVGVVNFRBAHEhgKFFJPVU5EX1NUQVRFX1JFTEVBU0VEEAgSGQoVUk9VTkRfU1RBVEVfUFVCTElTSEVEEAkSGAoUUk9VTkRfU1RBVEVfRElTUE9TRUQQChIaChZST1VORF9TVEFURV9TRVFVRU5USUFMEAtiBnByb3RvMw");
+  fileDesc("Chpwcm90b2NvbC92MS9tZXNzYWdlcy5wcm90bxIUY3JvdXBpZXIucHJvdG9jb2wudjEiLgoJU2lnbmF0dXJlEg4KBnNpZ25lchgBIAEoCRIRCglzaWduYXR1cmUYAiABKAwiTgoGU2lnbmVkEg8KB3BheWxvYWQYASABKAwSMwoKc2lnbmF0dXJlcxgCIAMoCzIfLmNyb3VwaWVyLnByb3RvY29sLnYxLlNpZ25hdHVyZSKUAQoKVmVjdG9yVGFzaxIRCglkaW1lbnNpb24YASABKA0SFQoNY2xpcHBpbmdfbm9ybRgCIAEoARINCgVtb2RlbBgDIAEoCRISCgpwYXJhbWV0ZXJzGAQgASgMEjkKCnNlcXVlbnRpYWwYBSABKAsyJS5jcm91cGllci5wcm90b2NvbC52MS5TZXF1ZW50aWFsT3JkZXIiOwoPU2VxdWVudGlhbE9yZGVyEhEKCXBlcmlvZF9tcxgBIAEoDRIVCg1sZWFybmluZ19yYXRlGAIgASgBIhQKElJhbmRvbWl6ZWRSZXNwb25zZSIpCgxLYXJ5UmVzcG9uc2USCQoBaxgBIAEoDRIOCgZsYWJlbHMYAiADKAkiIwoGT25lQml0EgsKA2xvdxgBIAEoARIMCgRoaWdoGAIgASgBIjUKB0xhcGxhY2USCwoDbG93GAEgASgBEgwKBGhpZ2gYAiABKAESDwoHbGF0dGljZRgDIAEoBCJLCghHYXVzc2lhbhILCgNsb3cYASABKAESDAoEaGlnaBgCIAEoARITCgtsb2NhbF9kZWx0YRgDIAEoARIPCgdsYXR0aWNlGAQgASgEIj4KCkhlbWlzcGhlcmUSMAoGdmVjdG9yGAEgASgLMiAuY3JvdXBpZXIucHJvdG9jb2wudjEuVmVjdG9yVGFzayJzCg5HYXVzc2lhblZlY3RvchIwCgZ2ZWN0b3IYASABKAsyIC5jcm91cGllci5wcm90b2NvbC52MS5WZWN0b3JUYXNrEhoKEnJlY29yZHNfcGVyX2NsaWVudBgCIAEoDRITCgtsb2NhbF9kZWx0YRgDIAEoASKJAQoHV29yZGluZxIQCghsYW5ndWFnZRgBIAEoCRINCgV0aXRsZRgCIAEoCRIQCghxdWVzdGlvbhgDIAEoCRIRCgloZWxwX3RleHQYBCABKAkSDwoHY2hvaWNlcxgFIAMoCRIMCgR1bml0GAYgASgJEgsKA2xvdxgHIAEoCRIMCgRoaWdoGAggASgJItADCghRdWVzdGlvbhIMCgRuYW1lGAEgASgJEjYKAnJyGAIgASgLMiguY3JvdXBpZXIucHJvdG9jb2wudjEuUmFuZG9taXplZFJlc3BvbnNlSAASMQoDa3JyGAMgASgLMiIuY3JvdXBpZXIucHJvdG9jb2wudjEuS2FyeVJlc3BvbnNlSAASLgoGb25lYml0GAQgASgLMhwuY3JvdXBpZXIucHJvdG9jb2wudjEuT25lQml0SAASMAoHbGFwbGFjZRgFIAEoCzIdLmNyb3VwaWVyLnByb3RvY29sLnYxLkxhcGxhY2VIABIyCghnYXVzc2lhbhgGIAEoCzIeLmNyb3VwaWVyLnByb3RvY29sLnYxLkdhdXNzaWFuSAASNgoKaGVtaXNwaGVyZRgHIAEoCzIgLmNyb3VwaWVyLnByb3RvY29sLnYxLkhlbWlzcGhlcmVIABI/Cg9nYXVzc2lhbl92ZWN0b3IYCCABKAsyJC5jcm91cGllci5wcm90b2NvbC52MS5HYXVzc2lhblZlY3RvckgAEi8KCHdvcmRpbmdzGA8gAygLMh0uY3JvdXBpZXIucHJvdG9jb2wudjEuV29yZGluZ0ILCgltZWNoYW5pc20iVwoLTG9jYWxCdWRnZXQSDwoHZXBzaWxvbhgBIAEoARINCgVkZWx0YRgCIAEoARIYCgtlcHNpbG9uX21heBgDIAEoAUgAiAEBQg4KDF9lcHNpbG9uX21heCJXCg1TdXJ2ZXlXb3JkaW5nEhAKCGxhbmd1YWdlGAEgASgJEg0KBXRpdGxlGAIgASgJEhQKDGludHJvZHVjdGlvbhgDIAEoCRIPCgdjb25zZW50GAQgASgJIjMKC1N1cnZleVJvdW5kEhAKCHJvdW5kX2lkGAEgASgJEhIKCnRlcm1zX2hhc2gYAiABKAwitgEKBlN1cnZleRIRCglzdXJ2ZXlfaWQYASABKAkSNQoId29yZGluZ3MYAiADKAsyIy5jcm91cGllci5wcm90b2NvbC52MS5TdXJ2ZXlXb3JkaW5nEjEKBnJvdW5kcxgDIAMoCzIhLmNyb3VwaWVyLnByb3RvY29sLnYxLlN1cnZleVJvdW5kEi8KCGxlZnRfb3V0GAQgASgOMh0uY3JvdXBpZXIucHJvdG9jb2wudjEuTGVmdE91dCKvAQoJUm91bmRLZXlzEhAKCHJvdW5kX2lkGAEgASgJEg8KB3NlcnZpY2UYAiABKAkSEgoKcHVibGljX2tleRgDIAEoDBIaChJyZWxlYXNlX3B1YmxpY19rZXkYBCABKAwSGQoRcmVwb3J0X3RpY2tldF9rZXkYBSABKAwSHAoUcGFyYW1ldGVyX3RpY2tldF9rZXkYBiABKAwSFgoOY3JlYXRlZF91bml4X3MYByABKAQiYwoMUHJpdmFjeUxpbWl0EhUKDXRvdGFsX2Vwc2lsb24YASABKAESEwoLdG90YWxfZGVsdGEYAiABKAESEgoKbWF4X3JvdW5kcxgDIAEoDRITCgtmaXhlZF90ZXJtcxgEIAEoCCIqCghIb3BOb2lzZRIPCgdlcHNpbG9uGAEgASgBEg0KBWRlbHRhGAIgASgBIpUGCghNYW5pZmVzdBIYChBwcm90b2NvbF92ZXJzaW9uGAEgASgNEhIKCmRlcGxveW1lbnQYAiABKAkSEAoIcm91bmRfaWQYAyABKAkSMAoIcXVlc3Rpb24YBCABKAsyHi5jcm91cGllci5wcm90b2NvbC52MS5RdWVzdGlvbhI2CgtidWRnZXRfZ3JpZBgFIAMoCzIhLmNyb3VwaWVyLnByb3RvY29sLnYxLkxvY2FsQnVkZ2V0EhYKDm1pbl9iYXRjaF9zaXplGAYgASgNEkIKEnNob3J0X2JhdGNoX3BvbGljeRgHIAEoDjImLmNyb3VwaWVyLnByb3RvY29sLnYxLlNob3J0QmF0Y2hQb2xpY3kSHQoVY2xvc2VfZGVhZGxpbmVfdW5peF9zGAggASgEEhEKCWRpc2hvbmVzdBgJIAEoDRINCgVkZWx0YRgKIAEoARITCgtlcHNpbG9uX21heBgLIAEoARISCgpocGtlX3N1aXRlGAwgASgJEi0KBGhvcHMYDSADKAsyHy5jcm91cGllci5wcm90b2NvbC52MS5Sb3VuZEtleXMSMwoKYWNjb3VudGFudBgOIAEoCzIfLmNyb3VwaWVyLnByb3RvY29sLnYxLlJvdW5kS2V5cxIxCghhbmFseXplchgPIAEoCzIfLmNyb3VwaWVyLnByb3RvY29sLnYxLlJvdW5kS2V5cxIWCg5tYXhfYmF0Y2hfc2l6ZRgQIAEoDRI5Cg1wcml2YWN5X2xpbWl0GBEgASgLMiIuY3JvdXBpZXIucHJvdG9jb2wudjEuUHJpdmFjeUxpbWl0EhUKDW1pbl90aWVyX3NpemUYEiABKA0SHAoUY29sbGVjdG9yX3B1YmxpY19rZXkYEyABKAwSGQoRbWVyZ2Vfc21hbGxfdGllcnMYFCABKAgSLAoGc3VydmV5GBYgASgLMhwuY3JvdXBpZXIucHJvdG9jb2wudjEuU3VydmV5EjEKCWhvcF9ub2lzZRgYIAEoCzIeLmNyb3VwaWVyLnByb3RvY29sLnYxLkhvcE5vaXNlIlQKClN1Ym1pc3Npb24SEgoKY2xpZW50X2tleRgBIAEoDBIQCghlbnZlbG9wZRgCIAEoDBIRCglzaWduYXR1cmUYAyABKAwSDQoFdG9rZW4YBCABKAwiWAoNU3VibWl0UmVxdWVzdBIQCghyb3VuZF9pZBgBIAEoCRI1CgtzdWJtaXNzaW9ucxgCIAMoCzIgLmNyb3VwaWVyLnByb3RvY29sLnYxLlN1Ym1pc3Npb24iRQoOU3VibWl0UmVzcG9uc2USMwoFY29kZXMYASADKA4yJC5jcm91cGllci5wcm90b2NvbC52MS5TdWJtaXNzaW9uQ29kZSJZChFHZXRUaWNrZXRzUmVxdWVzdBIQCghyb3VuZF9pZBgBIAEoCRIyCghyZXF1ZXN0cxgCIAMoCzIgLmNyb3VwaWVyLnByb3RvY29sLnYxLlN1Ym1pc3Npb24ihAEKEkdldFRpY2tldHNSZXNwb25zZRIzCgVjb2RlcxgBIAMoDjIkLmNyb3VwaWVyLnByb3RvY29sLnYxLlN1Ym1pc3Npb25Db2RlEhoKEnJlcG9ydF9ldmFsdWF0aW9ucxgCIAEoDBIdChVwYXJhbWV0ZXJfZXZhbHVhdGlvbnMYAyABKAwiOgoVR2V0RmFrZVRpY2tldHNSZXF1ZXN0EhAKCHJvdW5kX2lkGAEgASgJEg8KB2JsaW5kZWQYAiABKAwiLQoWR2V0RmFrZVRpY2tldHNSZXNwb25zZRITCgtldmFsdWF0aW9ucxgBIAEoDCJ0ChZSZWdpc3RlckNsaWVudHNSZXF1ZXN0EhMKC2NsaWVudF9rZXlzGAEgAygMEhQKDHRva2VuX2hhc2hlcxgCIAMoDBITCgtzdXJ2ZXlfaGFzaBgDIAEoDBIaChJ2YWxpZF91bnRpbF91bml4X3MYBCABKAQiLQoXUmVnaXN0ZXJDbGllbnRzUmVzcG9uc2USEgoKcmVnaXN0ZXJlZBgBIAEoDSJBChRSZXZva2VDbGllbnRzUmVxdWVzdBITCgtjbGllbnRfa2V5cxgBIAMoDBIUCgx0b2tlbl9oYXNoZXMYAiADKAwiKAoVUmV2b2tlQ2xpZW50c1Jlc3BvbnNlEg8KB3Jldm9rZWQYASABKA0iPgoUQ291bnRBbnN3ZXJlZFJlcXVlc3QSEQoJcm91bmRfaWRzGAEgAygJEhMKC2NsaWVudF9rZXlzGAIgAygMIikKFUNvdW50QW5zd2VyZWRSZXNwb25zZRIQCghhbnN3ZXJlZBgBIAEoBCIlCgREcm9wEg4KBnJlYXNvbhgBIAEoCRINCgVjb3VudBgCIAEoBCLyAQoKQ29tbWl0bWVudBIQCghyb3VuZF9pZBgBIAEoCRIVCg1tYW5pZmVzdF9oYXNoGAIgASgMEgsKA2hvcBgDIAEoDRIoCgRsYW5lGAQgASgOMhouY3JvdXBpZXIucHJvdG9jb2wudjEuTGFuZRIOCgZudW1faW4YBSABKAQSDwoHbnVtX291dBgGIAEoBBIpCgVkcm9wcxgHIAMoCzIaLmNyb3VwaWVyLnByb3RvY29sLnYxLkRyb3ASEQoJZGlnZXN0X2luGAggASgMEhIKCmRpZ2VzdF9vdXQYCSABKAwSEQoJbnVtX2Zha2VzGAogASgEIosBCg5EZWxpdmVyUmVxdWVzdBIQCghyb3VuZF9pZBgBIAEoCRIoCgRsYW5lGAIgASgOMhouY3JvdXBpZXIucHJvdG9jb2wudjEuTGFuZRITCgtjaHVua19pbmRleBgDIAEoDRITCgtjaHVua19jb3VudBgEIAEoDRITCgtjaXBoZXJ0ZXh0cxgFIAEoDCIRCg9EZWxpdmVyUmVzcG9uc2UiVgoPSGFuZE92ZXJSZXF1ZXN0EhAKCHJvdW5kX2lkGAEgASgJEjEKC2NvbW1pdG1lbnRzGAIgAygLMhwuY3JvdXBpZXIucHJvdG9jb2wudjEuU2lnbmVkIhIKEEhhbmRPdmVyUmVzcG9uc2UiVQoJUGFyYW1ldGVyEgwKBG5hbWUYASABKAkSDwoFd2hvbGUYAiABKARIABIQCgZudW1iZXIYAyABKAFIABIOCgR0ZXh0GAQgASgJSABCBwoFdmFsdWUiTgoJU3RhdGVtZW50EgwKBGNvZGUYASABKAkSMwoKcGFyYW1ldGVycxgCIAMoCzIfLmNyb3VwaWVyLnByb3RvY29sLnYxLlBhcmFtZXRlciKhAQoNQ29tcGFyZWRCb3VuZBIMCgRuYW1lGAEgASgJEhQKB2Vwc2lsb24YAiABKAFIAIgBARINCgVncmFkZRgDIAEoCRIOCgZzdGF0dXMYBCABKAkSEQoJcmVmZXJlbmNlGAUgASgJEi4KBW5vdGVzGAYgAygLMh8uY3JvdXBpZXIucHJvdG9jb2wudjEuU3RhdGVtZW50QgoKCF9lcHNpbG9uInAKBFRpZXISFQoNbG9jYWxfZXBzaWxvbhgBIAEoARITCgtsb2NhbF9kZWx0YRgCIAEoARINCgVjb3VudBgDIAEoBBIPCgdlcHNpbG9uGAQgASgBEg0KBWRlbHRhGAUgASgBEg0KBXVwX3RvGAYgASgIIpIBCglHdWFyYW50ZWUSDwoHZXBzaWxvbhgBIAEoARINCgVkZWx0YRgCIAEoARIvCgZtZXRob2QYAyADKAsyHy5jcm91cGllci5wcm90b2NvbC52MS5TdGF0ZW1lbnQSNAoLYXNzdW1wdGlvbnMYBCADKAsyHy5jcm91cGllci5wcm90b2NvbC52MS5TdGF0ZW1lbnQi6QoKC0NlcnRpZmljYXRlEhAKCHJvdW5kX2lkGAEgASgJEhUKDW1hbmlmZXN0X2hhc2gYAiABKAwSFAoMYmF0Y2hfZGlnZXN0GAMgASgMEg8KB2dyYW50ZWQYBCABKAgSDwoHZXBzaWxvbhgGIAEoARINCgVkZWx0YRgHIAEoARINCgVncmFkZRgIIAEoCRIRCgludW1fdXNlcnMYCyABKAQSEQoJZGlzaG9uZXN0GAwgASgEEhcKD251bWVyaWNhbF9zbGFjaxgNIAEoARIpCgV0aWVycxgOIAMoCzIaLmNyb3VwaWVyLnByb3RvY29sLnYxLlRpZXISJgoeZXZlcnlvbmVfZWxzZV9jb2xsdWRlc19lcHNpbG9uGA8gASgBEjcKCmNvbXBhcmlzb24YECADKAsyIy5jcm91cGllci5wcm90b2NvbC52MS5Db21wYXJlZEJvdW5kEhcKD2ludmFsaWRfYnVkZ2V0cxgRIAEoBBIgChNsb3dlcl9ib3VuZF9lcHNpbG9uGBIgASgBSACIAQESGgoSbG93ZXJfYm91bmRfYXR0YWNrGBMgASgJEjEKC2NvbW1pdG1lbnRzGBQgAygLMhwuY3JvdXBpZXIucHJvdG9jb2wudjEuU2lnbmVkEhgKC251bV9hbnN3ZXJzGBUgASgESAGIAQESEwoLbnVtX3RpY2tldHMYFiABKAQSEwoLbnVtX3JlcG9ydHMYFyABKAQSFgoOcmVwb3J0c19kaWdlc3QYGCABKAwSMAoMcmVwb3J0X2Ryb3BzGBkgAygLMhouY3JvdXBpZXIucHJvdG9jb2wudjEuRHJvcBIwCgxidWRnZXRfZHJvcHMYGiADKAsyGi5jcm91cGllci5wcm90b2NvbC52MS5Ecm9wEhcKD3Vua25vd25fYnVkZ2V0cxgbIAEoBBIjChZ1bmtub3duX2J1ZGdldF9lcHNpbG9uGBwgASgBSAKIAQESFAoMbWVyZ2VkX2JlbG93GB0gASgNEhIKCnJhbmRvbWl6ZXIYHiABKAkSDgoGc2NoZW1hGB8gASgNEjEKCHJlZnVzYWxzGCAgAygLMh8uY3JvdXBpZXIucHJvdG9jb2wudjEuU3RhdGVtZW50Ei8KBm1ldGhvZBghIAMoCzIfLmNyb3VwaWVyLnByb3RvY29sLnYxLlN0YXRlbWVudBI0Cgthc3N1bXB0aW9ucxgiIAMoCzIfLmNyb3VwaWVyLnByb3RvY29sLnYxLlN0YXRlbWVudBIkChxldmVyeW9uZV9lbHNlX2NvbGx1ZGVzX2RlbHRhGCMgASgBEkYKHWV2ZXJ5b25lX2Vsc2VfY29sbHVkZXNfbWV0aG9kGCQgAygLMh8uY3JvdXBpZXIucHJvdG9jb2wudjEuU3RhdGVtZW50EksKImV2ZXJ5b25lX2Vsc2VfY29sbHVkZXNfYXNzdW1wdGlvbnMYJSADKAsyHy5jcm91cGllci5wcm90b2NvbC52MS5TdGF0ZW1lbnQSHgoRbG93ZXJfYm91bmRfZGVsdGEYJiABKAFIA4gBARIPCgdsaW5rYWdlGCcgASgJEg4KBnJvdW5kcxgoIAEoBBI3Cg5vbmVfaG9uZXN0X2hvcBgpIAEoCzIfLmNyb3VwaWVyLnByb3RvY29sLnYxLkd1YXJhbnRlZRIUCgxmYWtlX3RpY2tldHMYKiADKARCFgoUX2xvd2VyX2JvdW5kX2Vwc2lsb25CDgoMX251bV9hbnN3ZXJzQhkKF191bmtub3duX2J1ZGdldF9lcHNpbG9uQhQKEl9sb3dlcl9ib3VuZF9kZWx0YUoECAUQBkoECAkQCkoECAoQCyKCAQoMR3JhbnRSZXF1ZXN0EhAKCHJvdW5kX2lkGAEgASgJEjEKC2NlcnRpZmljYXRlGAIgASgLMhwuY3JvdXBpZXIucHJvdG9jb2wudjEuU2lnbmVkEhsKE3JlbGVhc2VfcHJpdmF0ZV9rZXkYAyABKAwSEAoIcmVqZWN0ZWQYBCABKAwiDwoNR3JhbnRSZXNwb25zZSIzCgpBdHRlbmRhbmNlEhIKCmNsaWVudF9rZXkYASABKAwSEQoJc2lnbmF0dXJlGAIgASgMIi4KBkFuc3dlchISCgpjbGllbnRfa2V5GAEgASgMEhAKCGVudmVsb3BlGAIgASgMIoYBCg1BdHRlbmRSZXF1ZXN0EhAKCHJvdW5kX2lkGAEgASgJEjUKC2F0dGVuZGFuY2VzGAIgAygLMiAuY3JvdXBpZXIucHJvdG9jb2wudjEuQXR0ZW5kYW5jZRIsCgZhbnN3ZXIYAyABKAsyHC5jcm91cGllci5wcm90b2NvbC52MS5BbnN3ZXIiWQoFTW9kZWwSEAoIcm91bmRfaWQYASABKAkSFQoNbWFuaWZlc3RfaGFzaBgCIAEoDBITCgtudW1fYW5zd2VycxgDIAEoDRISCgpwYXJhbWV0ZXJzGAQgASgMIkYKA0FzaxISCgpjbGllbnRfa2V5GAEgASgMEisKBW1vZGVsGAIgASgLMhwuY3JvdXBpZXIucHJvdG9jb2wudjEuU2lnbmVkIj8KCEFkbWl0dGVkEjMKBWNvZGVzGAEgAygOMiQuY3JvdXBpZXIucHJvdG9jb2wudjEuU3VibWlzc2lvbkNvZGUi/AEKDkF0dGVuZFJlc3BvbnNlEhMKCWNoYWxsZW5nZRgBIAEoDEgAEjIKCGFkbWl0dGVkGAIgASgLMh4uY3JvdXBpZXIucHJvdG9jb2wudjEuQWRtaXR0ZWRIABIzCgtjZXJ0aWZpY2F0ZRgDIAEoCzIcLmNyb3VwaWVyLnByb3RvY29sLnYxLlNpZ25lZEgAEigKA2FzaxgEIAEoCzIZLmNyb3VwaWVyLnByb3RvY29sLnYxLkFza0gAEjoKCGZpbmlzaGVkGAUgASgLMiYuY3JvdXBpZXIucHJvdG9jb2wudjEuU2VxdWVudGlhbFJlcG9ydEgAQgYKBGtpbmQiNAoMUmVsYXlSZXF1ZXN0EhAKCHJvdW5kX2lkGAEgASgJEhIKCmNpcGhlcnRleHQYAiABKAwiTAoNUmVsYXlSZXNwb25zZRIOCgZsZWFybnQYASABKAgSKwoFbW9kZWwYAiABKAsyHC5jcm91cGllci5wcm90b2NvbC52MS5TaWduZWQiZQoQU2VxdWVudGlhbFJlcG9ydBIQCghyb3VuZF9pZBgBIAEoCRIVCg1tYW5pZmVzdF9oYXNoGAIgASgMEhMKC251bV9hbnN3ZXJzGAMgASgEEhMKC251bV9za2lwcGVkGAQgASgEIlYKFEVuZFNlcXVlbnRpYWxSZXF1ZXN0EhAKCHJvdW5kX2lkGAEgASgJEiwKBnJlcG9ydBgCIAEoCzIcLmNyb3VwaWVyLnByb3RvY29sLnYxLlNpZ25lZCIXChVFbmRTZXF1ZW50aWFsUmVzcG9uc2UijgEKElNlcXVlbnRpYWxQcm9ncmVzcxIQCghwb3NpdGlvbhgBIAEoDRITCgtudW1fYW5zd2VycxgCIAEoDRITCgtudW1fc2tpcHBlZBgDIAEoDRIrCgVtb2RlbBgEIAEoCzIcLmNyb3VwaWVyLnByb3RvY29sLnYxLlNpZ25lZBIPCgdwZW5kaW5nGAUgASgMIiUKCEludGVydmFsEgsKA2xvdxgBIAEoARIMCgRoaWdoGAIgASgBIooCCg5Fc3RpbWF0ZWRWYWx1ZRINCgVsYWJlbBgBIAEoCRIQCghlc3RpbWF0ZRgCIAEoARIWCglwcm9qZWN0ZWQYAyABKAFIAIgBARIWCg5zdGFuZGFyZF9lcnJvchgEIAEoARI7ChNjb25maWRlbmNlX2ludGVydmFsGAUgASgLMh4uY3JvdXBpZXIucHJvdG9jb2wudjEuSW50ZXJ2YWwSHwoXc2FtcGxpbmdfc3RhbmRhcmRfZXJyb3IYBiABKAESOwoTcG9wdWxhdGlvbl9pbnRlcnZhbBgHIAEoCzIeLmNyb3VwaWVyLnByb3RvY29sLnYxLkludGVydmFsQgwKCl9wcm9qZWN0ZWQiWwoIQ2xhbXBpbmcSCwoDbG93GAEgASgBEgwKBGhpZ2gYAiABKAESEwoLbnVtX2NsYW1wZWQYAyABKAQSDAoEYmlhcxgEIAEoARIRCglpbmZsdWVuY2UYBSABKAEiygQKC1B1YmxpY2F0aW9uEhAKCHJvdW5kX2lkGAEgASgJEhUKDW1hbmlmZXN0X2hhc2gYAiABKAwSMQoLY2VydGlmaWNhdGUYAyABKAsyHC5jcm91cGllci5wcm90b2NvbC52MS5TaWduZWQSNAoGdmFsdWVzGAQgAygLMiQuY3JvdXBpZXIucHJvdG9jb2wudjEuRXN0aW1hdGVkVmFsdWUSGAoQY29uZmlkZW5jZV9sZXZlbBgFIAEoARITCgtudW1fcmVwb3J0cxgGIAEoBBIpCgVkcm9wcxgHIAMoCzIaLmNyb3VwaWVyLnByb3RvY29sLnYxLkRyb3ASDgoGdmVjdG9yGAkgASgMEh0KFXZlY3Rvcl9zdGFuZGFyZF9lcnJvchgKIAEoARI1CghjbGFtcGluZxgLIAEoCzIeLmNyb3VwaWVyLnByb3RvY29sLnYxLkNsYW1waW5nSACIAQESFQoNc2VhbGVkX3Jlc3VsdBgMIAEoDBIUCgxtZXJnaW5nX2JpYXMYDSABKAESMgoJcHJlY2lzaW9uGA4gASgOMh8uY3JvdXBpZXIucHJvdG9jb2wudjEuUHJlY2lzaW9uEi4KCG1hbmlmZXN0GA8gASgLMhwuY3JvdXBpZXIucHJvdG9jb2wudjEuU2lnbmVkEi4KBW5vdGVzGBAgAygLMh8uY3JvdXBpZXIucHJvdG9jb2wudjEuU3RhdGVtZW50EhUKDWhvcF9pbmZsdWVuY2UYESABKAFCCwoJX2NsYW1waW5nSgQICBAJIjkKCVN0YWdlQ29zdBINCgVzdGFnZRgBIAEoCRIOCgZ3YWxsX3MYAiABKAESDQoFY3B1X3MYAyABKAEiuAEKC1JvdW5kU3RhdHVzEhAKCHJvdW5kX2lkGAEgASgJEi8KBXN0YXRlGAIgASgOMiAuY3JvdXBpZXIucHJvdG9jb2wudjEuUm91bmRTdGF0ZRIRCgludW1faXRlbXMYAyABKAQSLgoFY29zdHMYBCADKAsyHy5jcm91cGllci5wcm90b2NvbC52MS5TdGFnZUNvc3QSEgoKYnl0ZXNfc2VudBgFIAEoBBIPCgdwcm9ibGVtGAYgASgJKk4KB0xlZnRPdXQSGAoUTEVGVF9PVVRfVU5TUEVDSUZJRUQQABIUChBMRUZUX09VVF9NSVNTSU5HEAESEwoPTEVGVF9PVVRfUkFORE9NEAIqcwoQU2hvcnRCYXRjaFBvbGljeRIiCh5TSE9SVF9CQVRDSF9QT0xJQ1lfVU5TUEVDSUZJRUQQABIbChdTSE9SVF9CQVRDSF9QT0xJQ1lfSE9MRBABEh4KGlNIT1JUX0JBVENIX1BPTElDWV9ESVNQT1NFEAIqowMKDlN1Ym1pc3Npb25Db2RlEh8KG1NVQk1JU1NJT05fQ09ERV9VTlNQRUNJRklFRBAAEhwKGFNVQk1JU1NJT05fQ09ERV9BQ0NFUFRFRBABEiIKHlNVQk1JU1NJT05fQ09ERV9VTktOT1dOX0NMSUVOVBACEiEKHVNVQk1JU1NJT05fQ09ERV9CQURfU0lHTkFUVVJFEAMSHgoaU1VCTUlTU0lPTl9DT0RFX1dST05HX1NJWkUQBBIiCh5TVUJNSVNTSU9OX0NPREVfQUxSRUFEWV9FWElTVFMQBRIgChxTVUJNSVNTSU9OX0NPREVfUk9VTkRfQ0xPU0VEEAYSHgoaU1VCTUlTU0lPTl9DT0RFX1JPVU5EX0ZVTEwQBxIhCh1TVUJNSVNTSU9OX0NPREVfVU5LTk9XTl9UT0tFThAIEh4KGlNVQk1JU1NJT05fQ09ERV9UT0tFTl9VU0VEEAkSIQodU1VCTUlTU0lPTl9DT0RFX1RJQ0tFVFNfR0lWRU4QChIfChtTVUJNSVNTSU9OX0NPREVfTk9UX0JMSU5ERUQQCypzCgRMYW5lEhQKEExBTkVfVU5TUEVDSUZJRUQQABIOCgpMQU5FX0pPSU5UEAESDwoLTEFORV9SRVBPUlQQAhISCg5MQU5FX1BBUkFNRVRFUhADEg8KC0xBTkVfQU5TV0VSEAQSDwoLTEFORV9USUNLRVQQBSp0CglQcmVjaXNpb24SGQoVUFJFQ0lTSU9OX1VOU1BFQ0lGSUVEEAASFAoQUFJFQ0lTSU9OX1VTQUJMRRABEhoKFlBSRUNJU0lPTl9DT1ZFUlNfUkFOR0UQAhIaChZQUkVDSVNJT05fSElERVNfU0hBUkVTEAMqwgIKClJvdW5kU3RhdGUSGwoXUk9VTkRfU1RBVEVfVU5TUEVDSUZJRUQQABIYChRST1VORF9TVEFURV9QUkVQQVJFRBABEhQKEFJPVU5EX1NUQVRFX09QRU4QAhIWChJST1VORF9TVEFURV9DTE9TRUQQAxIVChFST1VORF9TVEFURV9NSVhFRBAEEhkKFVJPVU5EX1NUQVRFX0RFTElWRVJFRBAFEhkKFVJPVU5EX1NUQVRFX0NFUlRJRklFRBAGEhcKE1JPVU5EX1NUQVRFX1JFRlVTRUQQBxIYChRST1VORF9TVEFURV9SRUxFQVNFRBAIEhkKFVJPVU5EX1NUQVRFX1BVQkxJU0hFRBAJEhgKFFJPVU5EX1NUQVRFX0RJU1BPU0VEEAoSGgoWUk9VTkRfU1RBVEVfU0VRVUVOVElBTBALYgZwcm90bzM");
 
 /**
  * One signature by one service of the deployment.
@@ -522,6 +522,116 @@ export const LocalBudgetSchema: GenMessage<LocalBudget> = /*@__PURE__*/
   messageDesc(file_protocol_v1_messages, 13);
 
 /**
+ * How a survey is put to people, in one language. Its texts keep to the rules of Wording.
+ *
+ * @generated from message croupier.protocol.v1.SurveyWording
+ */
+export type SurveyWording = Message<"croupier.protocol.v1.SurveyWording"> & {
+  /**
+   * A language tag (BCP 47); each at most once.
+   *
+   * @generated from field: string language = 1;
+   */
+  language: string;
+
+  /**
+   * A heading: 1 .. 200 bytes.
+   *
+   * @generated from field: string title = 2;
+   */
+  title: string;
+
+  /**
+   * Empty, or who asks and what for: at most 4000 bytes.
+   *
+   * @generated from field: string introduction = 3;
+   */
+  introduction: string;
+
+  /**
+   * What a person agrees to who answers: 1 .. 4000 bytes.
+   *
+   * @generated from field: string consent = 4;
+   */
+  consent: string;
+};
+
+/**
+ * Describes the message croupier.protocol.v1.SurveyWording.
+ * Use `create(SurveyWordingSchema)` to create a new message.
+ */
+export const SurveyWordingSchema: GenMessage<SurveyWording> = /*@__PURE__*/
+  messageDesc(file_protocol_v1_messages, 14);
+
+/**
+ * One question of a survey.
+ *
+ * @generated from message croupier.protocol.v1.SurveyRound
+ */
+export type SurveyRound = Message<"croupier.protocol.v1.SurveyRound"> & {
+  /**
+   * @generated from field: string round_id = 1;
+   */
+  roundId: string;
+
+  /**
+   * SHA-256 of "croupier/v1/survey-round" + 0x00 + the round's manifest without hops, accountant, analyzer and survey.
+   *
+   * @generated from field: bytes terms_hash = 2;
+   */
+  termsHash: Uint8Array;
+};
+
+/**
+ * Describes the message croupier.protocol.v1.SurveyRound.
+ * Use `create(SurveyRoundSchema)` to create a new message.
+ */
+export const SurveyRoundSchema: GenMessage<SurveyRound> = /*@__PURE__*/
+  messageDesc(file_protocol_v1_messages, 15);
+
+/**
+ * Rounds that are opened and closed together. A person consents once and chooses one budget for all of them: the first
+ * of each round's grid, or the second of each, and so on. The same in the manifest of every round of the survey, so that
+ * each of them fixes the terms of all before the first is opened.
+ *
+ * @generated from message croupier.protocol.v1.Survey
+ */
+export type Survey = Message<"croupier.protocol.v1.Survey"> & {
+  /**
+   * Unique within the deployment: 1 .. 64 of A-Z, a-z, 0-9, '-' and '_'.
+   *
+   * @generated from field: string survey_id = 1;
+   */
+  surveyId: string;
+
+  /**
+   * 1 .. 32, of 65536 bytes together. The first is shown to people who read none of the languages.
+   *
+   * @generated from field: repeated croupier.protocol.v1.SurveyWording wordings = 2;
+   */
+  wordings: SurveyWording[];
+
+  /**
+   * 1 .. 64 different rounds, in the order of the questions. All have the same number of budgets and the same deadline.
+   *
+   * @generated from field: repeated croupier.protocol.v1.SurveyRound rounds = 3;
+   */
+  rounds: SurveyRound[];
+
+  /**
+   * @generated from field: croupier.protocol.v1.LeftOut left_out = 4;
+   */
+  leftOut: LeftOut;
+};
+
+/**
+ * Describes the message croupier.protocol.v1.Survey.
+ * Use `create(SurveySchema)` to create a new message.
+ */
+export const SurveySchema: GenMessage<Survey> = /*@__PURE__*/
+  messageDesc(file_protocol_v1_messages, 16);
+
+/**
  * One service's public keys for one round, signed by that service.
  *
  * @generated from message croupier.protocol.v1.RoundKeys
@@ -582,7 +692,7 @@ export type RoundKeys = Message<"croupier.protocol.v1.RoundKeys"> & {
  * Use `create(RoundKeysSchema)` to create a new message.
  */
 export const RoundKeysSchema: GenMessage<RoundKeys> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 14);
+  messageDesc(file_protocol_v1_messages, 17);
 
 /**
  * The most that one client may lose over all rounds of the deployment.
@@ -621,11 +731,36 @@ export type PrivacyLimit = Message<"croupier.protocol.v1.PrivacyLimit"> & {
  * Use `create(PrivacyLimitSchema)` to create a new message.
  */
 export const PrivacyLimitSchema: GenMessage<PrivacyLimit> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 15);
+  messageDesc(file_protocol_v1_messages, 18);
 
 /**
  * The public terms of one round. Every service signs these bytes; clients refuse anything less.
+ * The fake reports that every hop adds before it permutes the report lane (docs/hop-noise.md).
  *
+ * @generated from message croupier.protocol.v1.HopNoise
+ */
+export type HopNoise = Message<"croupier.protocol.v1.HopNoise"> & {
+  /**
+   * What the fakes of one honest hop guarantee; their law follows from both and from the number of different reports.
+   *
+   * @generated from field: double epsilon = 1;
+   */
+  epsilon: number;
+
+  /**
+   * @generated from field: double delta = 2;
+   */
+  delta: number;
+};
+
+/**
+ * Describes the message croupier.protocol.v1.HopNoise.
+ * Use `create(HopNoiseSchema)` to create a new message.
+ */
+export const HopNoiseSchema: GenMessage<HopNoise> = /*@__PURE__*/
+  messageDesc(file_protocol_v1_messages, 19);
+
+/**
  * @generated from message croupier.protocol.v1.Manifest
  */
 export type Manifest = Message<"croupier.protocol.v1.Manifest"> & {
@@ -764,6 +899,20 @@ export type Manifest = Message<"croupier.protocol.v1.Manifest"> & {
    * @generated from field: bool merge_small_tiers = 20;
    */
   mergeSmallTiers: boolean;
+
+  /**
+   * The survey that the round belongs to, where it belongs to one.
+   *
+   * @generated from field: croupier.protocol.v1.Survey survey = 22;
+   */
+  survey?: Survey | undefined;
+
+  /**
+   * Absent: hops add no reports. Only for rr, onebit and krr, with local epsilons of at most 8.
+   *
+   * @generated from field: croupier.protocol.v1.HopNoise hop_noise = 24;
+   */
+  hopNoise?: HopNoise | undefined;
 };
 
 /**
@@ -771,7 +920,7 @@ export type Manifest = Message<"croupier.protocol.v1.Manifest"> & {
  * Use `create(ManifestSchema)` to create a new message.
  */
 export const ManifestSchema: GenMessage<Manifest> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 16);
+  messageDesc(file_protocol_v1_messages, 20);
 
 /**
  * What one client hands in once a round: to the accountant its request for tickets, then to hop 1 its contribution, in
@@ -816,7 +965,7 @@ export type Submission = Message<"croupier.protocol.v1.Submission"> & {
  * Use `create(SubmissionSchema)` to create a new message.
  */
 export const SubmissionSchema: GenMessage<Submission> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 17);
+  messageDesc(file_protocol_v1_messages, 21);
 
 /**
  * @generated from message croupier.protocol.v1.SubmitRequest
@@ -840,7 +989,7 @@ export type SubmitRequest = Message<"croupier.protocol.v1.SubmitRequest"> & {
  * Use `create(SubmitRequestSchema)` to create a new message.
  */
 export const SubmitRequestSchema: GenMessage<SubmitRequest> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 18);
+  messageDesc(file_protocol_v1_messages, 22);
 
 /**
  * @generated from message croupier.protocol.v1.SubmitResponse
@@ -859,7 +1008,7 @@ export type SubmitResponse = Message<"croupier.protocol.v1.SubmitResponse"> & {
  * Use `create(SubmitResponseSchema)` to create a new message.
  */
 export const SubmitResponseSchema: GenMessage<SubmitResponse> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 19);
+  messageDesc(file_protocol_v1_messages, 23);
 
 /**
  * @generated from message croupier.protocol.v1.GetTicketsRequest
@@ -883,7 +1032,7 @@ export type GetTicketsRequest = Message<"croupier.protocol.v1.GetTicketsRequest"
  * Use `create(GetTicketsRequestSchema)` to create a new message.
  */
 export const GetTicketsRequestSchema: GenMessage<GetTicketsRequest> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 20);
+  messageDesc(file_protocol_v1_messages, 24);
 
 /**
  * @generated from message croupier.protocol.v1.GetTicketsResponse
@@ -915,7 +1064,50 @@ export type GetTicketsResponse = Message<"croupier.protocol.v1.GetTicketsRespons
  * Use `create(GetTicketsResponseSchema)` to create a new message.
  */
 export const GetTicketsResponseSchema: GenMessage<GetTicketsResponse> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 21);
+  messageDesc(file_protocol_v1_messages, 25);
+
+/**
+ * @generated from message croupier.protocol.v1.GetFakeTicketsRequest
+ */
+export type GetFakeTicketsRequest = Message<"croupier.protocol.v1.GetFakeTicketsRequest"> & {
+  /**
+   * @generated from field: string round_id = 1;
+   */
+  roundId: string;
+
+  /**
+   * Blinded messages of the report lane, 32 bytes each, at most 4096 a call.
+   *
+   * @generated from field: bytes blinded = 2;
+   */
+  blinded: Uint8Array;
+};
+
+/**
+ * Describes the message croupier.protocol.v1.GetFakeTicketsRequest.
+ * Use `create(GetFakeTicketsRequestSchema)` to create a new message.
+ */
+export const GetFakeTicketsRequestSchema: GenMessage<GetFakeTicketsRequest> = /*@__PURE__*/
+  messageDesc(file_protocol_v1_messages, 26);
+
+/**
+ * @generated from message croupier.protocol.v1.GetFakeTicketsResponse
+ */
+export type GetFakeTicketsResponse = Message<"croupier.protocol.v1.GetFakeTicketsResponse"> & {
+  /**
+   * A proof of 64 bytes for all of them, then an evaluation of 32 bytes for each.
+   *
+   * @generated from field: bytes evaluations = 1;
+   */
+  evaluations: Uint8Array;
+};
+
+/**
+ * Describes the message croupier.protocol.v1.GetFakeTicketsResponse.
+ * Use `create(GetFakeTicketsResponseSchema)` to create a new message.
+ */
+export const GetFakeTicketsResponseSchema: GenMessage<GetFakeTicketsResponse> = /*@__PURE__*/
+  messageDesc(file_protocol_v1_messages, 27);
 
 /**
  * @generated from message croupier.protocol.v1.RegisterClientsRequest
@@ -934,6 +1126,22 @@ export type RegisterClientsRequest = Message<"croupier.protocol.v1.RegisterClien
    * @generated from field: repeated bytes token_hashes = 2;
    */
   tokenHashes: Uint8Array[];
+
+  /**
+   * Empty: the keys admit to every round. 32 bytes: only to rounds of the survey with this hash; there are no tokens
+   * then.
+   *
+   * @generated from field: bytes survey_hash = 3;
+   */
+  surveyHash: Uint8Array;
+
+  /**
+   * With survey_hash: Unix seconds after which the accountant gives these keys no tickets that they did not have before.
+   * 0: never.
+   *
+   * @generated from field: uint64 valid_until_unix_s = 4;
+   */
+  validUntilUnixS: bigint;
 };
 
 /**
@@ -941,7 +1149,7 @@ export type RegisterClientsRequest = Message<"croupier.protocol.v1.RegisterClien
  * Use `create(RegisterClientsRequestSchema)` to create a new message.
  */
 export const RegisterClientsRequestSchema: GenMessage<RegisterClientsRequest> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 22);
+  messageDesc(file_protocol_v1_messages, 28);
 
 /**
  * @generated from message croupier.protocol.v1.RegisterClientsResponse
@@ -960,7 +1168,7 @@ export type RegisterClientsResponse = Message<"croupier.protocol.v1.RegisterClie
  * Use `create(RegisterClientsResponseSchema)` to create a new message.
  */
 export const RegisterClientsResponseSchema: GenMessage<RegisterClientsResponse> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 23);
+  messageDesc(file_protocol_v1_messages, 29);
 
 /**
  * From the answer on these are as unknown as if they had never been registered, and cannot be registered again.
@@ -988,7 +1196,7 @@ export type RevokeClientsRequest = Message<"croupier.protocol.v1.RevokeClientsRe
  * Use `create(RevokeClientsRequestSchema)` to create a new message.
  */
 export const RevokeClientsRequestSchema: GenMessage<RevokeClientsRequest> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 24);
+  messageDesc(file_protocol_v1_messages, 30);
 
 /**
  * @generated from message croupier.protocol.v1.RevokeClientsResponse
@@ -1007,7 +1215,50 @@ export type RevokeClientsResponse = Message<"croupier.protocol.v1.RevokeClientsR
  * Use `create(RevokeClientsResponseSchema)` to create a new message.
  */
 export const RevokeClientsResponseSchema: GenMessage<RevokeClientsResponse> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 25);
+  messageDesc(file_protocol_v1_messages, 31);
+
+/**
+ * @generated from message croupier.protocol.v1.CountAnsweredRequest
+ */
+export type CountAnsweredRequest = Message<"croupier.protocol.v1.CountAnsweredRequest"> & {
+  /**
+   * @generated from field: repeated string round_ids = 1;
+   */
+  roundIds: string[];
+
+  /**
+   * Ed25519 public keys, 32 bytes each.
+   *
+   * @generated from field: repeated bytes client_keys = 2;
+   */
+  clientKeys: Uint8Array[];
+};
+
+/**
+ * Describes the message croupier.protocol.v1.CountAnsweredRequest.
+ * Use `create(CountAnsweredRequestSchema)` to create a new message.
+ */
+export const CountAnsweredRequestSchema: GenMessage<CountAnsweredRequest> = /*@__PURE__*/
+  messageDesc(file_protocol_v1_messages, 32);
+
+/**
+ * @generated from message croupier.protocol.v1.CountAnsweredResponse
+ */
+export type CountAnsweredResponse = Message<"croupier.protocol.v1.CountAnsweredResponse"> & {
+  /**
+   * How many of the keys have submitted in at least one of the rounds.
+   *
+   * @generated from field: uint64 answered = 1;
+   */
+  answered: bigint;
+};
+
+/**
+ * Describes the message croupier.protocol.v1.CountAnsweredResponse.
+ * Use `create(CountAnsweredResponseSchema)` to create a new message.
+ */
+export const CountAnsweredResponseSchema: GenMessage<CountAnsweredResponse> = /*@__PURE__*/
+  messageDesc(file_protocol_v1_messages, 33);
 
 /**
  * Items that a hop or a sink left out, and why.
@@ -1033,7 +1284,7 @@ export type Drop = Message<"croupier.protocol.v1.Drop"> & {
  * Use `create(DropSchema)` to create a new message.
  */
 export const DropSchema: GenMessage<Drop> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 26);
+  messageDesc(file_protocol_v1_messages, 34);
 
 /**
  * A hop's signed statement of what it did to one lane.
@@ -1094,6 +1345,13 @@ export type Commitment = Message<"croupier.protocol.v1.Commitment"> & {
    * @generated from field: bytes digest_out = 9;
    */
   digestOut: Uint8Array;
+
+  /**
+   * Report lane of a round with hop noise: how many fake reports this hop added. num_in + num_fakes is num_out and drops.
+   *
+   * @generated from field: uint64 num_fakes = 10;
+   */
+  numFakes: bigint;
 };
 
 /**
@@ -1101,7 +1359,7 @@ export type Commitment = Message<"croupier.protocol.v1.Commitment"> & {
  * Use `create(CommitmentSchema)` to create a new message.
  */
 export const CommitmentSchema: GenMessage<Commitment> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 27);
+  messageDesc(file_protocol_v1_messages, 35);
 
 /**
  * A piece of one lane on its way to the next role. Idempotent by (round, lane, index).
@@ -1142,7 +1400,7 @@ export type DeliverRequest = Message<"croupier.protocol.v1.DeliverRequest"> & {
  * Use `create(DeliverRequestSchema)` to create a new message.
  */
 export const DeliverRequestSchema: GenMessage<DeliverRequest> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 28);
+  messageDesc(file_protocol_v1_messages, 36);
 
 /**
  * @generated from message croupier.protocol.v1.DeliverResponse
@@ -1155,7 +1413,7 @@ export type DeliverResponse = Message<"croupier.protocol.v1.DeliverResponse"> & 
  * Use `create(DeliverResponseSchema)` to create a new message.
  */
 export const DeliverResponseSchema: GenMessage<DeliverResponse> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 29);
+  messageDesc(file_protocol_v1_messages, 37);
 
 /**
  * Ends a delivery: every commitment so far, both lanes, in hop order.
@@ -1179,7 +1437,7 @@ export type HandOverRequest = Message<"croupier.protocol.v1.HandOverRequest"> & 
  * Use `create(HandOverRequestSchema)` to create a new message.
  */
 export const HandOverRequestSchema: GenMessage<HandOverRequest> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 30);
+  messageDesc(file_protocol_v1_messages, 38);
 
 /**
  * @generated from message croupier.protocol.v1.HandOverResponse
@@ -1192,7 +1450,7 @@ export type HandOverResponse = Message<"croupier.protocol.v1.HandOverResponse"> 
  * Use `create(HandOverResponseSchema)` to create a new message.
  */
 export const HandOverResponseSchema: GenMessage<HandOverResponse> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 31);
+  messageDesc(file_protocol_v1_messages, 39);
 
 /**
  * A parameter of a statement. Which parameters a code has, and of which kind, is in protocol/certificate.schema.json.
@@ -1236,7 +1494,7 @@ export type Parameter = Message<"croupier.protocol.v1.Parameter"> & {
  * Use `create(ParameterSchema)` to create a new message.
  */
 export const ParameterSchema: GenMessage<Parameter> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 32);
+  messageDesc(file_protocol_v1_messages, 40);
 
 /**
  * What a certificate or a result states in words. Programs decide by the code and its parameters; sentences are made
@@ -1263,7 +1521,7 @@ export type Statement = Message<"croupier.protocol.v1.Statement"> & {
  * Use `create(StatementSchema)` to create a new message.
  */
 export const StatementSchema: GenMessage<Statement> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 33);
+  messageDesc(file_protocol_v1_messages, 41);
 
 /**
  * A figure for central epsilon that is printed beside the certificate and guarantees nothing by itself.
@@ -1317,7 +1575,7 @@ export type ComparedBound = Message<"croupier.protocol.v1.ComparedBound"> & {
  * Use `create(ComparedBoundSchema)` to create a new message.
  */
 export const ComparedBoundSchema: GenMessage<ComparedBound> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 34);
+  messageDesc(file_protocol_v1_messages, 42);
 
 /**
  * @generated from message croupier.protocol.v1.Tier
@@ -1365,7 +1623,41 @@ export type Tier = Message<"croupier.protocol.v1.Tier"> & {
  * Use `create(TierSchema)` to create a new message.
  */
 export const TierSchema: GenMessage<Tier> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 35);
+  messageDesc(file_protocol_v1_messages, 43);
+
+/**
+ * An epsilon and a delta, how they were proved, and what they rest on.
+ *
+ * @generated from message croupier.protocol.v1.Guarantee
+ */
+export type Guarantee = Message<"croupier.protocol.v1.Guarantee"> & {
+  /**
+   * @generated from field: double epsilon = 1;
+   */
+  epsilon: number;
+
+  /**
+   * @generated from field: double delta = 2;
+   */
+  delta: number;
+
+  /**
+   * @generated from field: repeated croupier.protocol.v1.Statement method = 3;
+   */
+  method: Statement[];
+
+  /**
+   * @generated from field: repeated croupier.protocol.v1.Statement assumptions = 4;
+   */
+  assumptions: Statement[];
+};
+
+/**
+ * Describes the message croupier.protocol.v1.Guarantee.
+ * Use `create(GuaranteeSchema)` to create a new message.
+ */
+export const GuaranteeSchema: GenMessage<Guarantee> = /*@__PURE__*/
+  messageDesc(file_protocol_v1_messages, 44);
 
 /**
  * The accountant's word on one batch. `croupier certify` makes certificates without a round: then the fields that name
@@ -1494,7 +1786,7 @@ export type Certificate = Message<"croupier.protocol.v1.Certificate"> & {
   numTickets: bigint;
 
   /**
-   * Reports with a ticket: those that may be opened.
+   * Reports with a ticket: those that may be opened. With hop noise without as many as the commitments state to be fake.
    *
    * @generated from field: uint64 num_reports = 23;
    */
@@ -1615,6 +1907,21 @@ export type Certificate = Message<"croupier.protocol.v1.Certificate"> & {
    * @generated from field: uint64 rounds = 40;
    */
   rounds: bigint;
+
+  /**
+   * What the fake reports of one honest hop guarantee, whatever everybody else does; absent without hop noise.
+   *
+   * @generated from field: croupier.protocol.v1.Guarantee one_honest_hop = 41;
+   */
+  oneHonestHop?: Guarantee | undefined;
+
+  /**
+   * With hop noise: how many tickets for fake reports each hop was given, in hop order: as many as it added, or more if
+   * it crashed. What it did not use counts in `dishonest`, because as many lost reports of clients can hide behind it.
+   *
+   * @generated from field: repeated uint64 fake_tickets = 42;
+   */
+  fakeTickets: bigint[];
 };
 
 /**
@@ -1622,7 +1929,7 @@ export type Certificate = Message<"croupier.protocol.v1.Certificate"> & {
  * Use `create(CertificateSchema)` to create a new message.
  */
 export const CertificateSchema: GenMessage<Certificate> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 36);
+  messageDesc(file_protocol_v1_messages, 45);
 
 /**
  * The accountant's release key for one round, handed to the analyzer with the certificate.
@@ -1662,7 +1969,7 @@ export type GrantRequest = Message<"croupier.protocol.v1.GrantRequest"> & {
  * Use `create(GrantRequestSchema)` to create a new message.
  */
 export const GrantRequestSchema: GenMessage<GrantRequest> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 37);
+  messageDesc(file_protocol_v1_messages, 46);
 
 /**
  * @generated from message croupier.protocol.v1.GrantResponse
@@ -1675,7 +1982,7 @@ export type GrantResponse = Message<"croupier.protocol.v1.GrantResponse"> & {
  * Use `create(GrantResponseSchema)` to create a new message.
  */
 export const GrantResponseSchema: GenMessage<GrantResponse> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 38);
+  messageDesc(file_protocol_v1_messages, 47);
 
 /**
  * Clients that are there to be asked. Ed25519 by client_key over "croupier/v1/attend" + 0x00 + hash of the manifest + the
@@ -1700,7 +2007,7 @@ export type Attendance = Message<"croupier.protocol.v1.Attendance"> & {
  * Use `create(AttendanceSchema)` to create a new message.
  */
 export const AttendanceSchema: GenMessage<Attendance> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 39);
+  messageDesc(file_protocol_v1_messages, 48);
 
 /**
  * @generated from message croupier.protocol.v1.Answer
@@ -1725,7 +2032,7 @@ export type Answer = Message<"croupier.protocol.v1.Answer"> & {
  * Use `create(AnswerSchema)` to create a new message.
  */
 export const AnswerSchema: GenMessage<Answer> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 40);
+  messageDesc(file_protocol_v1_messages, 49);
 
 /**
  * @generated from message croupier.protocol.v1.AttendRequest
@@ -1756,7 +2063,7 @@ export type AttendRequest = Message<"croupier.protocol.v1.AttendRequest"> & {
  * Use `create(AttendRequestSchema)` to create a new message.
  */
 export const AttendRequestSchema: GenMessage<AttendRequest> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 41);
+  messageDesc(file_protocol_v1_messages, 50);
 
 /**
  * Where the model stands; signed by the analyzer.
@@ -1794,7 +2101,7 @@ export type Model = Message<"croupier.protocol.v1.Model"> & {
  * Use `create(ModelSchema)` to create a new message.
  */
 export const ModelSchema: GenMessage<Model> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 42);
+  messageDesc(file_protocol_v1_messages, 51);
 
 /**
  * Asks this client for its answer.
@@ -1820,7 +2127,7 @@ export type Ask = Message<"croupier.protocol.v1.Ask"> & {
  * Use `create(AskSchema)` to create a new message.
  */
 export const AskSchema: GenMessage<Ask> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 43);
+  messageDesc(file_protocol_v1_messages, 52);
 
 /**
  * @generated from message croupier.protocol.v1.Admitted
@@ -1839,7 +2146,7 @@ export type Admitted = Message<"croupier.protocol.v1.Admitted"> & {
  * Use `create(AdmittedSchema)` to create a new message.
  */
 export const AdmittedSchema: GenMessage<Admitted> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 44);
+  messageDesc(file_protocol_v1_messages, 53);
 
 /**
  * @generated from message croupier.protocol.v1.AttendResponse
@@ -1892,7 +2199,7 @@ export type AttendResponse = Message<"croupier.protocol.v1.AttendResponse"> & {
  * Use `create(AttendResponseSchema)` to create a new message.
  */
 export const AttendResponseSchema: GenMessage<AttendResponse> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 45);
+  messageDesc(file_protocol_v1_messages, 54);
 
 /**
  * One answer on its way along the chain, opened at each hop. Idempotent by ciphertext.
@@ -1916,7 +2223,7 @@ export type RelayRequest = Message<"croupier.protocol.v1.RelayRequest"> & {
  * Use `create(RelayRequestSchema)` to create a new message.
  */
 export const RelayRequestSchema: GenMessage<RelayRequest> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 46);
+  messageDesc(file_protocol_v1_messages, 55);
 
 /**
  * @generated from message croupier.protocol.v1.RelayResponse
@@ -1942,7 +2249,7 @@ export type RelayResponse = Message<"croupier.protocol.v1.RelayResponse"> & {
  * Use `create(RelayResponseSchema)` to create a new message.
  */
 export const RelayResponseSchema: GenMessage<RelayResponse> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 47);
+  messageDesc(file_protocol_v1_messages, 56);
 
 /**
  * How the asking of a sequential round ended; signed by hop 1.
@@ -1978,7 +2285,7 @@ export type SequentialReport = Message<"croupier.protocol.v1.SequentialReport"> 
  * Use `create(SequentialReportSchema)` to create a new message.
  */
 export const SequentialReportSchema: GenMessage<SequentialReport> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 48);
+  messageDesc(file_protocol_v1_messages, 57);
 
 /**
  * @generated from message croupier.protocol.v1.EndSequentialRequest
@@ -2002,7 +2309,7 @@ export type EndSequentialRequest = Message<"croupier.protocol.v1.EndSequentialRe
  * Use `create(EndSequentialRequestSchema)` to create a new message.
  */
 export const EndSequentialRequestSchema: GenMessage<EndSequentialRequest> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 49);
+  messageDesc(file_protocol_v1_messages, 58);
 
 /**
  * @generated from message croupier.protocol.v1.EndSequentialResponse
@@ -2015,7 +2322,7 @@ export type EndSequentialResponse = Message<"croupier.protocol.v1.EndSequentialR
  * Use `create(EndSequentialResponseSchema)` to create a new message.
  */
 export const EndSequentialResponseSchema: GenMessage<EndSequentialResponse> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 50);
+  messageDesc(file_protocol_v1_messages, 59);
 
 /**
  * Hop 1's own memory of how far the asking has come; it does not leave hop 1.
@@ -2058,7 +2365,7 @@ export type SequentialProgress = Message<"croupier.protocol.v1.SequentialProgres
  * Use `create(SequentialProgressSchema)` to create a new message.
  */
 export const SequentialProgressSchema: GenMessage<SequentialProgress> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 51);
+  messageDesc(file_protocol_v1_messages, 60);
 
 /**
  * @generated from message croupier.protocol.v1.Interval
@@ -2080,7 +2387,7 @@ export type Interval = Message<"croupier.protocol.v1.Interval"> & {
  * Use `create(IntervalSchema)` to create a new message.
  */
 export const IntervalSchema: GenMessage<Interval> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 52);
+  messageDesc(file_protocol_v1_messages, 61);
 
 /**
  * One estimated number.
@@ -2141,7 +2448,7 @@ export type EstimatedValue = Message<"croupier.protocol.v1.EstimatedValue"> & {
  * Use `create(EstimatedValueSchema)` to create a new message.
  */
 export const EstimatedValueSchema: GenMessage<EstimatedValue> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 53);
+  messageDesc(file_protocol_v1_messages, 62);
 
 /**
  * Where a report can be any number, those outside an interval that follows from the manifest count as its ends.
@@ -2186,7 +2493,7 @@ export type Clamping = Message<"croupier.protocol.v1.Clamping"> & {
  * Use `create(ClampingSchema)` to create a new message.
  */
 export const ClampingSchema: GenMessage<Clamping> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 54);
+  messageDesc(file_protocol_v1_messages, 63);
 
 /**
  * The published result. Signed by the analyzer; computed once.
@@ -2288,6 +2595,13 @@ export type Publication = Message<"croupier.protocol.v1.Publication"> & {
    * @generated from field: repeated croupier.protocol.v1.Statement notes = 16;
    */
   notes: Statement[];
+
+  /**
+   * With hop noise: by how much one dishonest hop can have moved an estimate with its fake reports, beyond their noise.
+   *
+   * @generated from field: double hop_influence = 17;
+   */
+  hopInfluence: number;
 };
 
 /**
@@ -2295,7 +2609,7 @@ export type Publication = Message<"croupier.protocol.v1.Publication"> & {
  * Use `create(PublicationSchema)` to create a new message.
  */
 export const PublicationSchema: GenMessage<Publication> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 55);
+  messageDesc(file_protocol_v1_messages, 64);
 
 /**
  * What one stage of one round cost in one service.
@@ -2328,7 +2642,7 @@ export type StageCost = Message<"croupier.protocol.v1.StageCost"> & {
  * Use `create(StageCostSchema)` to create a new message.
  */
 export const StageCostSchema: GenMessage<StageCost> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 56);
+  messageDesc(file_protocol_v1_messages, 65);
 
 /**
  * @generated from message croupier.protocol.v1.RoundStatus
@@ -2377,7 +2691,40 @@ export type RoundStatus = Message<"croupier.protocol.v1.RoundStatus"> & {
  * Use `create(RoundStatusSchema)` to create a new message.
  */
 export const RoundStatusSchema: GenMessage<RoundStatus> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_messages, 57);
+  messageDesc(file_protocol_v1_messages, 66);
+
+/**
+ * What a client sends for a question that a person has left out.
+ *
+ * @generated from enum croupier.protocol.v1.LeftOut
+ */
+export enum LeftOut {
+  /**
+   * @generated from enum value: LEFT_OUT_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * Nothing: the question's round counts fewer people, and hop 1, the accountant and a gateway see whose key is missing.
+   *
+   * @generated from enum value: LEFT_OUT_MISSING = 1;
+   */
+  MISSING = 1,
+
+  /**
+   * An answer drawn uniformly, which goes through the same randomizer: nobody sees that the question was left out. The
+   * result is about these answers, too.
+   *
+   * @generated from enum value: LEFT_OUT_RANDOM = 2;
+   */
+  RANDOM = 2,
+}
+
+/**
+ * Describes the enum croupier.protocol.v1.LeftOut.
+ */
+export const LeftOutSchema: GenEnum<LeftOut> = /*@__PURE__*/
+  enumDesc(file_protocol_v1_messages, 0);
 
 /**
  * What to do with a round that closes with too few distinct clients. It is never mixed.
@@ -2409,7 +2756,7 @@ export enum ShortBatchPolicy {
  * Describes the enum croupier.protocol.v1.ShortBatchPolicy.
  */
 export const ShortBatchPolicySchema: GenEnum<ShortBatchPolicy> = /*@__PURE__*/
-  enumDesc(file_protocol_v1_messages, 0);
+  enumDesc(file_protocol_v1_messages, 1);
 
 /**
  * Why a submission was not accepted, or that it was. One code per cause.
@@ -2496,7 +2843,7 @@ export enum SubmissionCode {
  * Describes the enum croupier.protocol.v1.SubmissionCode.
  */
 export const SubmissionCodeSchema: GenEnum<SubmissionCode> = /*@__PURE__*/
-  enumDesc(file_protocol_v1_messages, 1);
+  enumDesc(file_protocol_v1_messages, 2);
 
 /**
  * The two lanes that are mixed apart from each other, and the envelope that holds both at hop 1.
@@ -2544,7 +2891,7 @@ export enum Lane {
  * Describes the enum croupier.protocol.v1.Lane.
  */
 export const LaneSchema: GenEnum<Lane> = /*@__PURE__*/
-  enumDesc(file_protocol_v1_messages, 2);
+  enumDesc(file_protocol_v1_messages, 3);
 
 /**
  * Whether a result can be used. Whoever shows it says so in words.
@@ -2572,7 +2919,8 @@ export enum Precision {
   COVERS_RANGE = 2,
 
   /**
-   * A histogram: twice the standard error is more than the largest share, so that no share can be told from 0.
+   * A histogram: twice the standard error is more than the largest share, or every interval includes 0: no share can be
+   * told from 0.
    *
    * @generated from enum value: PRECISION_HIDES_SHARES = 3;
    */
@@ -2583,7 +2931,7 @@ export enum Precision {
  * Describes the enum croupier.protocol.v1.Precision.
  */
 export const PrecisionSchema: GenEnum<Precision> = /*@__PURE__*/
-  enumDesc(file_protocol_v1_messages, 3);
+  enumDesc(file_protocol_v1_messages, 4);
 
 /**
  * @generated from enum croupier.protocol.v1.RoundState
@@ -2674,5 +3022,5 @@ export enum RoundState {
  * Describes the enum croupier.protocol.v1.RoundState.
  */
 export const RoundStateSchema: GenEnum<RoundState> = /*@__PURE__*/
-  enumDesc(file_protocol_v1_messages, 4);
+  enumDesc(file_protocol_v1_messages, 5);
 

@@ -1,0 +1,306 @@
+"""Commands about surveys: write one down, open its rounds together, show, close and read them together."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from croupier.deploy.cli.console import (
+    HERE,
+    NOT_CERTIFIED,
+    OPERATE,
+    REFUSED,
+    Directory,
+    Gateway,
+    Json,
+    fail,
+    note,
+    plain_errors,
+    show,
+)
+from croupier.protocol.views import JsonObject
+
+if TYPE_CHECKING:
+    from croupier.deploy.operator.survey_file import SurveyFile
+    from croupier.deploy.operator.surveys import SurveyResults
+
+__all__ = ["add_commands"]
+
+Id = Annotated[str, typer.Argument(help="The survey's name, as its file has it.")]
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Adds the group `survey` to the command line."""
+    group = typer.Typer(no_args_is_help=True, help="Ask people several questions at once: one consent, one budget.")
+    for name, command in (
+        ("new", survey_new),
+        ("forecast", survey_forecast),
+        ("open", survey_open),
+        ("show", survey_show),
+        ("close", survey_close),
+        ("results", survey_results),
+    ):
+        group.command(name)(command)
+    app.add_typer(group, name="survey", rich_help_panel=OPERATE)
+
+
+def survey_new(
+    file: Annotated[Path, typer.Argument(help="The new file; you can change it before you open the survey.")] = Path(
+        "survey.toml"
+    ),
+) -> None:
+    """Ask what to ask, and write it into a new file."""
+    with plain_errors():
+        from croupier.deploy.operator.survey_file import read_survey_file, written
+
+        if file.exists():
+            raise ValueError(f"{file} exists; choose another file, or change it")
+        title = typer.prompt("Title")
+        name = typer.prompt(
+            "A short name, unique in this deployment", re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
+        )
+        values: dict[str, Any] = {
+            "name": name,
+            "language": typer.prompt("Language of your texts", "en"),
+            "title": title,
+        }
+        values["introduction"] = typer.prompt("Who asks, and what for", "", show_default=False)
+        values["consent"] = typer.prompt("What people agree to who answer")
+        numbers = typer.prompt("Budgets that people choose from (ε of all answers together)", "1,2,4")
+        values["budgets"] = [float(number) for number in numbers.split(",")]
+        values["min_batch_size"] = typer.prompt("How many people must answer at least", 100)
+        values["left_out"] = "random" if typer.confirm("Hide who leaves a question out?") else "missing"
+        questions: list[dict[str, Any]] = []
+        while not questions or typer.confirm("Another question?"):
+            questions.append(_ask_question(len(questions) + 1))
+        file.write_text(written(values, questions), encoding="utf-8")
+        try:
+            read_survey_file(file)
+        except ValueError as error:
+            raise ValueError(f"{error}. Correct the file, and open the survey with it") from error
+    show(False, {}, f"{file} is written; 'croupier survey open {file}' opens it")
+
+
+def _ask_question(number: int) -> dict[str, Any]:
+    question: dict[str, Any] = {"name": typer.prompt("A short name for the question", f"question-{number}")}
+    question["question"] = typer.prompt("The question")
+    choices = typer.prompt(
+        "Its answers, separated by semicolons (empty: yes or no, or a number)", "", show_default=False
+    )
+    if choices:
+        question["choices"] = [choice.strip() for choice in choices.split(";")]
+    elif typer.confirm("Is the answer a number?"):
+        question |= {"low": typer.prompt("The smallest", type=float), "high": typer.prompt("The largest", type=float)}
+        question["unit"] = typer.prompt("Its unit", "", show_default=False)
+    return question
+
+
+def survey_forecast(
+    file: Annotated[Path, typer.Argument(help="The survey, before it is opened.")] = Path("survey.toml"),
+    expected: Annotated[int, typer.Option(help="How many people are expected; 0: the minimum.")] = 0,
+    directory: Directory = HERE,
+    as_json: Json = False,
+) -> None:
+    """Say how exact each result would be, and whether any choice of budgets could have a question refused."""
+    with plain_errors():
+        from croupier.deploy.operator.survey_file import read_survey_file
+
+        found = _forecasts(directory, read_survey_file(file), expected)
+    show(as_json, {"questions": found}, *_forecast_lines(found))
+
+
+def _forecasts(directory: Path, file: SurveyFile, expected: int = 0) -> list[JsonObject]:
+    import asyncio
+
+    from croupier.deploy.operator.surveys import forecast_survey
+    from croupier.show.forecasts import forecast_json
+
+    found = asyncio.run(forecast_survey(directory, file, expected))
+    return [{"name": name, "forecast": forecast_json(one)} for name, one in found.items()]
+
+
+def _forecast_lines(found: list[JsonObject]) -> list[str]:
+    lines = []
+    for one in found:
+        errors = [each["standard_error"] for each in one["forecast"]["outcomes"] if each["standard_error"] is not None]
+        spread = f"{min(errors):.2g} to {max(errors):.2g}" if errors else "unknown"
+        people = f"{one['forecast']['num_reports']:,} people"
+        lines.append(f"{one['name']}: standard error {spread} with {people}, by the budgets that they choose")
+    return lines
+
+
+def survey_open(
+    file: Annotated[Path, typer.Argument(help="The survey: 'croupier survey new' writes one.")] = Path("survey.toml"),
+    directory: Directory = HERE,
+    as_json: Json = False,
+) -> None:
+    """Open all rounds of a survey; after a failure the same command goes on."""
+    with plain_errors():
+        import asyncio
+
+        from croupier.deploy.operator.survey_file import read_survey_file
+        from croupier.deploy.operator.surveys import open_survey, survey_folder
+
+        asked = read_survey_file(file)
+        if not survey_folder(directory, asked.name).exists():
+            for line in _forecast_lines(_forecasts(directory, asked)):
+                note(line)
+        survey = asyncio.run(open_survey(directory, asked, tell=note))
+        name = survey.survey_id
+        show(
+            as_json,
+            {"survey_id": name, "hash": survey.hash.hex(), "round_ids": [one.round_id for one in survey.rounds]},
+            f"survey {name} is open, with {len(survey.rounds)} questions; 'croupier invite {name}' makes links",
+        )
+
+
+def survey_show(
+    survey_id: Annotated[str, typer.Argument(help="The survey; that of the newest open round if not given.")] = "",
+    directory: Directory = HERE,
+    gateway: Gateway = "",
+    as_json: Json = False,
+) -> None:
+    """Show what a participant should read before answering: the signed terms of all rounds, verified."""
+    with plain_errors():
+        import asyncio
+
+        from croupier.client.surveys import fetch_survey
+        from croupier.deploy.local.clients import client_of
+        from croupier.deploy.operator.surveys import round_of
+        from croupier.show.surveys import survey_json, survey_text
+
+        async def look() -> dict[str, Any]:
+            async with client_of(directory, gateway) as client:
+                rounds = await fetch_survey(client, round_of(survey_id, 1) if survey_id else "")
+                return survey_json([(one.terms, one.state) for one in rounds])
+
+        document = asyncio.run(look())
+    show(as_json, document, survey_text(document, time.time()))
+
+
+def survey_close(
+    survey_id: Id,
+    at_risk: Annotated[
+        bool,
+        typer.Option("--at-risk", help="Also close a question that some choice of budgets would have refused."),
+    ] = False,
+    withdraw: Annotated[
+        bool, typer.Option("--withdraw", help="Delete all rounds at every service: nothing is read.")
+    ] = False,
+    directory: Directory = HERE,
+    as_json: Json = False,
+) -> None:
+    """End admission to all rounds; they are then mixed, certified and published automatically."""
+    with plain_errors():
+        import asyncio
+
+        from croupier.deploy.operator.surveys import close_survey, kept_survey, withdraw_survey
+        from croupier.protocol.manifest import state_name
+        from croupier.show.tables import counted
+
+        survey = kept_survey(directory, survey_id)
+        if withdraw:
+            said = asyncio.run(withdraw_survey(directory, survey))
+            lines = [f"{round_id}: {', '.join(sorted(set(states.values())))}" for round_id, states in said.items()]
+            show(as_json, {"survey_id": survey_id, "rounds": said}, *lines)
+            if any(set(states.values()) != {"DISPOSED"} for states in said.values()):
+                raise typer.Exit(REFUSED)
+            return
+        closed = asyncio.run(close_survey(directory, survey, hold_at_risk=not at_risk))
+        why = {"OPEN": " (too few people: held)", "DISPOSED": " (too few people: deleted)"}
+        lines, document = [], {}
+        for name, answer in closed.items():
+            state, held = state_name(answer.state), any(one.refusals for one in answer.forecast.outcomes)
+            document[name] = {"state": state, "num_clients": answer.num_clients}
+            risk = f" (held: 'croupier round close {name} --forecast' says what is at risk)"
+            because = risk if held and state == "OPEN" else why.get(state, "")
+            lines.append(f"{name}: {state}{because}, {counted(answer.num_clients, 'answer')}")
+        show(as_json, {"survey_id": survey_id, "rounds": document}, *lines)
+
+
+def survey_results(
+    survey_id: Id,
+    directory: Directory = HERE,
+    wait_s: Annotated[float, typer.Option(help="How many seconds to wait for each result.")] = 60.0,
+    gateway: Gateway = "",
+    as_json: Json = False,
+) -> None:
+    """Print the results of all questions, and what they reveal together about one person; all of it verified."""
+    with plain_errors():
+        import asyncio
+
+        from croupier.deploy.directory import client_transport
+        from croupier.deploy.operator.surveys import survey_results as results_of
+
+        results = asyncio.run(results_of(directory, survey_id, wait_s, client_transport(gateway), note))
+        document = _results_json(results)
+    if as_json:
+        show(True, document)
+    else:
+        _show_results(document)
+    refused = [one["name"] for one in document["questions"] if not one["result"]["certificate"]["granted"]]
+    if refused:
+        raise fail(NOT_CERTIFIED, f"the accountant refused {', '.join(refused)}; 'croupier round show ROUND' says why")
+
+
+def _results_json(results: SurveyResults) -> dict[str, Any]:
+    from croupier.protocol.statements import written_json
+    from croupier.show.published import publication_json
+    from croupier.show.surveys import survey_wordings_json, wording_json
+
+    together = results.together
+    return {
+        "survey_id": results.survey.survey_id,
+        "hash": results.survey.hash.hex(),
+        "left_out": results.survey.left_out,
+        "wordings": survey_wordings_json(results.survey),
+        "questions": [
+            {
+                "name": one.terms.question.name,
+                "wordings": [wording_json(each) for each in one.terms.question.wordings],
+                "result": publication_json(one.publication, one.certificate),
+            }
+            for one in results.questions
+        ],
+        "together": together
+        and {
+            "epsilon": together.epsilon,
+            "delta": together.delta,
+            "grade": str(together.grade),
+            "method": written_json(together.method),
+            "assumptions": written_json(together.assumptions),
+        },
+    }
+
+
+def _show_results(document: dict[str, Any]) -> None:
+    from croupier.protocol.rounding import round_up
+    from croupier.show.estimates import estimates_table, result_remarks
+    from croupier.show.statistics import halving_lines
+    from croupier.show.surveys import LEFT_OUT_TEXTS
+    from croupier.show.tables import counted
+
+    show(False, {}, document["wordings"][0]["title"])
+    for number, one in enumerate(document["questions"], start=1):
+        wording, result = one["wordings"][0], one["result"]
+        show(False, {}, "", f"{number}. {wording['question']} ({counted(result['num_reports'], 'answer')})")
+        if not result["certificate"]["granted"]:
+            show(False, {}, "refused by the accountant: nothing was read")
+        elif result["sealed"]:
+            show(False, {}, "the result is sealed to its collector")
+        else:
+            show(False, {}, estimates_table(result), *result_remarks(result), *halving_lines(result))
+    together = document["together"]
+    show(False, {}, "", LEFT_OUT_TEXTS[document["left_out"]])
+    if together:
+        show(
+            False,
+            {},
+            f"All questions together, for a person who answered each with the largest budget: {together['grade']} "
+            f"ε = {round_up(together['epsilon'])} at δ = {round_up(together['delta'])}, under the assumptions of the "
+            "certificates, and that the terms were fixed before the first result, as the signed description shows.",
+        )

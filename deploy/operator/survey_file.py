@@ -1,0 +1,205 @@
+"""survey.toml: a survey as an operator writes it, and the questions and budgets that follow from it.
+
+Texts stand in one language, with translations by language. A question with `choices` is a histogram, one with `low` and
+`high` a mean, any other one a share of those who say yes: the three that the participants' page can ask.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from decimal import ROUND_FLOOR, Context, Decimal
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
+
+from croupier.accountant.ranges import DEFAULT_DELTA
+from croupier.protocol.mechanisms import KaryResponse, Mechanism, OneBit, RandomizedResponse
+from croupier.protocol.questions import Question
+from croupier.protocol.surveys import MOST_QUESTIONS, LeftOut, SurveyWording
+from croupier.protocol.toml_file import read_toml
+from croupier.protocol.wordings import Wording
+
+__all__ = ["SurveyFile", "read_survey_file"]
+
+_DIGITS = Context(prec=4, rounding=ROUND_FLOOR)
+"""Of the part of a budget for one question: people read it."""
+_Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _QuestionTexts(_Strict):
+    question: str
+    title: str = ""
+    help_text: str = ""
+    choices: tuple[str, ...] = ()
+    unit: str = ""
+    low_caption: str = ""
+    high_caption: str = ""
+
+    def wording(self, language: str) -> Wording:
+        return Wording(
+            language,
+            self.question,
+            self.title,
+            self.help_text,
+            self.choices,
+            self.unit,
+            self.low_caption,
+            self.high_caption,
+        )
+
+
+class _Question(_QuestionTexts):
+    name: str
+    low: float | None = None
+    high: float | None = None
+    share: _Positive = 1.0
+    budgets: tuple[_Positive, ...] = ()
+
+    def mechanism(self) -> Mechanism:
+        if self.low is not None and self.high is not None:
+            return OneBit(self.low, self.high)
+        if self.low is not None or self.high is not None:
+            raise ValueError(f"question {self.name!r} has one of low and high; a number needs both")
+        return KaryResponse(len(self.choices), self.choices) if self.choices else RandomizedResponse()
+
+
+class _Translation(_Strict):
+    title: str
+    consent: str
+    introduction: str = ""
+    questions: dict[str, _QuestionTexts]
+
+
+class SurveyFile(_Strict):
+    """What survey.toml states; docs/ask-people.md describes every line.
+
+    Attributes:
+        name: of the survey, unique within the deployment.
+        language: of the texts that follow; `translations` has them in others.
+        title: a heading.
+        consent: what a person agrees to who answers.
+        introduction: who asks, and what for.
+        budgets: the ε of all answers together that a person can choose from, ascending; split over the questions by
+            their `share`. Empty: every question has its own `budgets`, of which the same place is chosen in all.
+        left_out: see `protocol.surveys.Survey`.
+        closes: when all rounds close; None: when the operator closes them.
+        min_batch_size, epsilon_max, delta, dishonest, max_batch_size: of every round; see `RoundSettings`.
+        questions: in the order in which they are asked.
+        translations: by language.
+    """
+
+    name: str
+    language: str = "en"
+    title: str
+    consent: str
+    introduction: str = ""
+    budgets: tuple[_Positive, ...] = ()
+    left_out: LeftOut = "missing"
+    closes: AwareDatetime | None = None
+    min_batch_size: int = Field(100, ge=2, lt=2**31)
+    max_batch_size: int = Field(0, ge=0, lt=2**31)
+    epsilon_max: float = 1.0
+    delta: float = DEFAULT_DELTA
+    dishonest: int = Field(0, ge=0, lt=2**31)
+    questions: tuple[_Question, ...] = Field(min_length=1, max_length=MOST_QUESTIONS)
+    translations: dict[str, _Translation] = {}
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        names = [one.name for one in self.questions]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"two questions have the name {name!r}; each needs its own")
+        own = [one.name for one in self.questions if one.budgets]
+        if self.budgets and own:
+            raise ValueError(f"the survey has budgets, and question {own[0]!r}, too; give one of them")
+        if not self.budgets and len(own) < len(names):
+            missing = next(name for name in names if name not in own)
+            raise ValueError(f"budgets is missing: give those of the whole survey, or question {missing!r} its own")
+        if len({len(one.budgets) for one in self.questions}) > 1:
+            raise ValueError("the questions have different numbers of budgets; a person chooses one place in all lists")
+        for language, translation in self.translations.items():
+            if other := sorted(set(names) ^ set(translation.questions)):
+                raise ValueError(
+                    f"translations.{language} must have the questions {', '.join(names)}; check {', '.join(other)}"
+                )
+        self.wordings()
+        self.asked()
+        self.grids()
+        return self
+
+    def wordings(self) -> tuple[SurveyWording, ...]:
+        """Returns the texts of the survey, one for each language."""
+        here = SurveyWording(self.language, self.title, self.consent, self.introduction)
+        others = self.translations.items()
+        return (here, *(SurveyWording(tag, one.title, one.consent, one.introduction) for tag, one in others))
+
+    def asked(self) -> tuple[Question, ...]:
+        """Returns the questions, with their wordings."""
+        found = []
+        for one in self.questions:
+            others = [each.questions[one.name].wording(tag) for tag, each in self.translations.items()]
+            try:
+                found.append(Question(one.name, one.mechanism(), (one.wording(self.language), *others)))
+            except ValueError as error:
+                raise ValueError(f"question {one.name!r}: {error}") from error
+        return tuple(found)
+
+    def grids(self) -> tuple[tuple[float, ...], ...]:
+        """Returns the local budgets of each question; those of the same place add up to one of `budgets`."""
+        for budgets in (self.budgets, *(one.budgets for one in self.questions)):
+            if any(a >= b for a, b in itertools.pairwise(budgets)):
+                raise ValueError(f"budgets is {list(budgets)}; it must be ascending, each once")
+        if not self.budgets:
+            return tuple(one.budgets for one in self.questions)
+        shares = [Decimal(str(one.share)) for one in self.questions]
+        return tuple(zip(*(_split(Decimal(str(total)), shares) for total in self.budgets), strict=True))
+
+    def whole_budget(self, name: str, part: float) -> float | None:
+        """Returns the budget of the survey of which a question gets this part; None where it has budgets of its own."""
+        shares = {one.name: one.share for one in self.questions}
+        return part * sum(shares.values()) / shares[name] if self.budgets else None
+
+    @property
+    def deadline(self) -> int:
+        """When the rounds close, Unix seconds; 0: by command."""
+        return 0 if self.closes is None else int(datetime.timestamp(self.closes))
+
+
+def _split(total: Decimal, shares: Sequence[Decimal]) -> list[float]:
+    """Returns parts of a budget that add up to it, as they are written; the last one takes what rounding leaves."""
+    parts = [_DIGITS.divide(total * share, sum(shares)) for share in shares[:-1]]
+    return [*map(float, parts), float(total - sum(parts))]
+
+
+def read_survey_file(file: Path) -> SurveyFile:
+    """Returns what a survey's file states.
+
+    Raises:
+        ValueError: there is no such file, or it has a line that is missing, unknown or out of range.
+    """
+    try:
+        return read_toml(file, SurveyFile, "file of a survey")
+    except FileNotFoundError as error:
+        raise ValueError(f"{file} does not exist; 'croupier survey new {file}' asks what to put there") from error
+
+
+def _text(value: Any) -> str:
+    """Returns a text, number or list as TOML has it: for these it writes what JSON writes."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def written(values: dict[str, Any], questions: Sequence[dict[str, Any]]) -> str:
+    """Returns the file of a survey with these values and questions."""
+    lines = [f"{name} = {value if isinstance(value, datetime) else _text(value)}" for name, value in values.items()]
+    for question in questions:
+        lines += ["", "[[questions]]", *(f"{name} = {_text(value)}" for name, value in question.items())]
+    return "\n".join([*lines, ""])

@@ -1,0 +1,100 @@
+"""Surveys as JSON documents and in the terminal: what a person reads before answering all questions of one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any, cast
+
+from rich.text import Text
+
+from croupier.accountant.guessing import right_at_most
+from croupier.accountant.numerics.decimals import sum_above
+from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.rounding import percent, round_up
+from croupier.protocol.surveys import Survey, rounds_together
+from croupier.protocol.wordings import Wording
+from croupier.show.documents import terms_json
+from croupier.show.rounds import deadline, values_of
+from croupier.show.text import sections_text
+from croupier.show.views import SectionView, TermsView, WordingView
+
+__all__ = ["LEFT_OUT_TEXTS", "survey_json", "survey_text", "survey_wordings_json", "wording_json"]
+
+LEFT_OUT_TEXTS = {
+    "missing": "A question that a person left out was not sent: the number of people at each question shows how many "
+    "did that.",
+    "random": "For a question that a person left out, their device sent an answer that it had drawn uniformly: nobody "
+    "sees how many did that, and every result is about these answers, too.",
+}
+"""What a question that was left out means for the results."""
+
+
+def wording_json(wording: Wording) -> WordingView:
+    """Returns a question as people read it in one language."""
+    return cast("WordingView", asdict(wording))
+
+
+def survey_wordings_json(survey: Survey) -> list[dict[str, str]]:
+    """Returns how a survey is put to people, one for each language."""
+    return [asdict(one) for one in survey.wordings]
+
+
+def survey_json(rounds: Sequence[tuple[RoundTerms, str]]) -> dict[str, Any]:
+    """Returns a survey: its texts, the budgets of all answers together, and the terms of every round.
+
+    Args:
+        rounds: all rounds of the survey in order, each with its state at hop 1.
+
+    Raises:
+        ValueError: they are not all rounds of one survey.
+    """
+    survey = rounds_together([terms for terms, _ in rounds])
+    questions: list[TermsView] = [{**terms_json(terms), "state": state} for terms, state in rounds]
+    budgets = []
+    for choice in zip(*(terms.budget_grid for terms, _ in rounds), strict=True):
+        epsilon, delta = sum_above(choice), sum_above([terms.local_delta for terms, _ in rounds])
+        budgets.append(
+            {"epsilon": epsilon, "of_each": list(choice), "alone_right_at_most": right_at_most(epsilon, delta)}
+        )
+    return {
+        "survey_id": survey.survey_id,
+        "hash": survey.hash.hex(),
+        "wordings": survey_wordings_json(survey),
+        "left_out": survey.left_out,
+        "budgets": budgets,
+        "questions": questions,
+    }
+
+
+def survey_text(document: dict[str, Any], now: float) -> Text:
+    """Returns what a person should have read before answering a survey, from `survey_json`."""
+    first, questions = document["wordings"][0], document["questions"]
+    named = [one["wordings"][0]["question"] if one["wordings"] else one["question"] for one in questions]
+    budgets = [
+        f"ε {round_up(one['epsilon'])} for all answers together, {' + '.join(f'{e:g}' for e in one['of_each'])}: "
+        f"whatever the servers do, someone who wants to tell two sets of answers apart is right at most "
+        f"{percent(one['alone_right_at_most'])} of the time"
+        for one in document["budgets"]
+    ]
+    states = sorted({one["state"] for one in questions})
+    sections: list[SectionView] = [
+        _section(document["survey_id"], first["title"], first["introduction"], f"State at hop 1: {', '.join(states)}."),
+        _section("What a person agrees to", first["consent"]),
+        _section(
+            "The questions",
+            points=[f"{text} ({values_of(one)})" for text, one in zip(named, questions, strict=True)],
+        ),
+        _section("The budgets, one of which a person chooses", points=budgets),
+        _section(
+            "When it is read",
+            f"{deadline(questions[0]['close_deadline_unix_s'], now)}. 'croupier round show ROUND' has the terms of "
+            "each round.",
+            LEFT_OUT_TEXTS[document["left_out"]],
+        ),
+    ]
+    return sections_text(sections)
+
+
+def _section(title: str, *paragraphs: str, points: Sequence[str] = ()) -> SectionView:
+    return {"title": title, "paragraphs": tuple(filter(None, paragraphs)), "points": points}
