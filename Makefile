@@ -49,12 +49,15 @@ bench: $(VENV)/.installed-demo $(VENV)/.installed-cluster
 	$(BIN)/croupier lab capacity
 	$(BIN)/croupier lab bench-report
 
+# The groups of tests in the order that tests/conftest.py gives them, the longest first.
+PARALLEL := -n 4 --dist loadgroup --no-loadscope-reorder
+
 test: $(VENV)/.installed-dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --dist loadgroup $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
 # The same tests, a tenth slower, and which lines they reach.
 coverage: $(VENV)/.installed-dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m slipcover -m pytest -n 4 --dist loadgroup $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m slipcover -m pytest $(PARALLEL) $(ARGS)
 	$(BIN)/python -m slipcover --merge .coverage.json --fail-under 95
 
 faults: $(VENV)/.installed-dev

@@ -118,7 +118,9 @@ class Budgets:
             raise ValueError(f"columns are {columns}; one of them must be 'epsilon' or 'local_epsilon'")
         epsilon = _column(frame, f"{prefix}epsilon")
         delta = _column(frame, f"{prefix}delta") if f"{prefix}delta" in columns else np.zeros(epsilon.size)
-        if "count" not in columns and (other := next((one for one in columns if one.lower() in _LIKE_COUNT), None)):
+        if "count" not in columns and (
+            other := next((column for column in columns if column.lower() in _LIKE_COUNT), None)
+        ):
             raise ValueError(
                 f"column {other!r} is not read: rename it 'count' if it counts users, or else leave it out"
             )

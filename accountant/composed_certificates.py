@@ -40,7 +40,7 @@ class _WorstProfile:
     @property
     def method(self) -> Proof:
         """The methods of every curve."""
-        return tuple(dict.fromkeys(one for curve in self.curves for one in curve.method))
+        return tuple(dict.fromkeys(statement for curve in self.curves for statement in curve.method))
 
     def delta(self, epsilon: float) -> Bounded:
         """See `PrivacyProfile`."""
@@ -102,7 +102,7 @@ def compose(certificates: Iterable[Certificate], *, delta: float, fixed_terms: b
         enough = math.fsum(c.delta for c in certificates) if fixed_terms else delta_for_basic([*costs.elements()])
         raise ValueError(f"delta is {delta!r}; it must be larger: at {round_up(enough)} the releases add up")
     epsilon, way, at = min(found)
-    methods = dict.fromkeys(one for c in certificates for one in c.method)
+    methods = dict.fromkeys(statement for c in certificates for statement in c.method)
     together = sum(certificate.rounds for certificate in certificates)
     return Guarantee(epsilon, at, Grade.CERTIFIED, (*methods, state(way, rounds=together)), tuple(assumptions))
 

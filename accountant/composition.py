@@ -202,7 +202,7 @@ class ComposedProfile:
     @property
     def method(self) -> Proof:
         """The methods of the rounds, and composition."""
-        methods = dict.fromkeys(one for part in self.rounds for one in part.profile.method)
+        methods = dict.fromkeys(statement for part in self.rounds for statement in part.profile.method)
         total = sum(part.count for part in self.rounds)
         return (*methods, state(Method.COMPOSED_LOSSES, rounds=total))
 

@@ -43,7 +43,7 @@ class Status(StrEnum):
 
 def _check_statements(name: str, codes: type[Code], statements: object) -> None:
     if not isinstance(statements, tuple) or not all(
-        isinstance(one, Statement) and isinstance(one.code, codes) for one in statements
+        isinstance(statement, Statement) and isinstance(statement.code, codes) for statement in statements
     ):
         raise ValueError(
             f"{name} is {statements!r:.60}; it must be a tuple of statements with a code of {codes.__name__}"

@@ -29,11 +29,13 @@ def precision_of(
 ) -> Precision:
     """Returns whether a result can be used.
 
-    A number cannot where its interval is longer than half of its range (of length `width`). Shares of a histogram
-    cannot where twice the standard error exceeds the largest: then no category can be told from an absent one.
+    A number cannot be used where its interval is longer than half of its range (of length `width`). A histogram cannot
+    be used where twice the standard error exceeds the largest share, or every interval begins at 0: then no category
+    can be told from an absent one.
     """
     if shares:
-        return Precision.HIDES_SHARES if 2 * max(standard_errors) > max(projected) else Precision.USABLE
+        hidden = 2 * max(standard_errors) > max(projected) or all(low <= 0 for low, _ in intervals)
+        return Precision.HIDES_SHARES if hidden else Precision.USABLE
     ((low, high),) = intervals
     return Precision.COVERS_RANGE if high - low > width / 2 else Precision.USABLE
 

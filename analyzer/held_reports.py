@@ -50,7 +50,7 @@ class HeldReports:
         met = {without[start : start + 32] for start in range(0, len(without), 32)}
         async for records in self._opener.records(terms, pb.LANE_REPORT):
             page = []
-            for sealed in (split_report(one.content)[1] for one in records if one.status == OPENED):
+            for sealed in (split_report(record.content)[1] for record in records if record.status == OPENED):
                 name = hashlib.sha256(sealed).digest()
                 if name not in met:
                     met.add(name)

@@ -28,7 +28,7 @@ from croupier.protocol.envelope import HOP_ANALYZER, KeyPair
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import Kind, read_signed
 from croupier.protocol.manifest import RoundTerms, canonical
-from croupier.protocol.names import PrivateKey, PublicKey
+from croupier.protocol.names import PrivateKey, PublicKey, RoundId
 from croupier.protocol.onion import UNOPENED, onion_of, ticket_item
 from croupier.protocol.statements import messages_of, state
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -38,7 +38,7 @@ from croupier.runtime.clock import Stopwatch
 from croupier.runtime.kinds import DocumentKind, KeyPurpose
 from croupier.runtime.lane_opener import LaneOpener
 from croupier.runtime.lane_receiver import BehindTheChain, LaneReceiver
-from croupier.runtime.lane_sender import LaneSender
+from croupier.runtime.lane_sender import LaneOutput, LaneSender
 from croupier.runtime.peers import Peers
 from croupier.runtime.retention import Retention
 from croupier.runtime.round_control import RoundControl, is_before_certificate
@@ -84,7 +84,7 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
         self.held = HeldReports(setup, self.opener)
         self.learning = Learning(setup, self.peers, self.engine, self.position, self.held)
 
-    def _stop_round(self, round_id: str) -> None:
+    def _stop_round(self, round_id: RoundId) -> None:
         self.learning.stop_round(round_id)
 
     # ------------------------------------------------------------- the states of a round
@@ -94,14 +94,14 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
         watch = Stopwatch()
         await self.opener.open_all(terms, pb.LANE_REPORT)
         items = [
-            ticket_item(one.content) if one.status == OPENED else UNOPENED
+            ticket_item(record.content) if record.status == OPENED else UNOPENED
             async for records in self.opener.records(terms, pb.LANE_REPORT)
-            for one in records
+            for record in records
         ]
         items.sort()
 
         def keep(tx: Transaction) -> None:
-            self.sender.put_output(tx, terms.round_id, pb.LANE_TICKET, items)
+            self.sender.put_output(tx, terms.round_id, LaneOutput(pb.LANE_TICKET, items))
             tx.update_round(terms.round_id, state=pb.ROUND_STATE_MIXED)
             tx.add_cost(terms.round_id, "analyze", *watch.read())
 
@@ -214,8 +214,8 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
         """
 
         def read(tx: Transaction) -> bytes | None:
-            tx.round(request.round_id)
-            return tx.document(request.round_id, DocumentKind.PUBLICATION)
+            tx.round(RoundId(request.round_id))
+            return tx.document(RoundId(request.round_id), DocumentKind.PUBLICATION)
 
         document = await self.store.run(StoreStep.SHOW_RESULT, read)
         if document is None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -39,14 +39,16 @@ from croupier.client.own_key import read_or_make_key
 from croupier.client.results import Inclusion, Receipt, RoundResult
 from croupier.client.rounds import fetch_publication, fetch_round
 from croupier.client.submission import Participant, new_client_key
+from croupier.client.versions import newer_versions
 from croupier.net.channels import ClientTransport, public_channel
 from croupier.net.http_channel import NO_TOKENS, HttpChannel
 from croupier.net.retrying import why_unreachable
 from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, ServiceEntry, load_deployment
-from croupier.protocol.errors import Code, NotIncludedError, Refusal, UnreachableError
+from croupier.protocol.errors import Code, NotIncludedError, Refusal, SignatureError, UnreachableError
+from croupier.protocol.invitations import Invitation
 from croupier.protocol.manifest import RoundTerms, state_name
 
-__all__ = ["AsyncClient", "AsyncClientRound"]
+__all__ = ["AsyncClient", "AsyncClientRound", "VerifiedRound"]
 
 
 class AsyncClient:
@@ -85,6 +87,7 @@ class AsyncClient:
             ValueError: the deployment file does not exist or cannot be used, a directory is needed and not given, or
                 the gateway's URL is not valid.
         """
+        self._file: Path | None = None
         if isinstance(deployment, Deployment):
             self.deployment = deployment
             if directory is None:
@@ -93,6 +96,7 @@ class AsyncClient:
             file = Path(deployment)
             file = file / DEPLOYMENT_FILE if file.is_dir() else file
             self.deployment = load_deployment(file)
+            self._file = file
             directory = directory or file.parent / "client"
         self.directory = Path(directory)
         self.patience_s = patience_s
@@ -132,8 +136,40 @@ class AsyncClient:
             UnreachableError: hop 1 does not answer.
         """
         with _typed_errors():
-            terms, state = await fetch_round(self.shuffler, self.deployment, round_id, self.patience_s)
-        return AsyncClientRound(self, terms, state_name(state))
+            try:
+                terms, state = await fetch_round(self.shuffler, self.deployment, round_id, self.patience_s)
+            except (SignatureError, Refusal, grpc.aio.AioRpcError) as error:
+                explained = not isinstance(error, Refusal) or error.code is Code.BAD_MANIFEST
+                if not explained or not await self.follow_versions():
+                    raise
+                terms, state = await fetch_round(self.shuffler, self.deployment, round_id, self.patience_s)
+        return AsyncClientRound(terms, state_name(state), self)
+
+    async def follow_versions(self) -> bool:
+        """Goes on with the newest version of the deployment to which all services have agreed; returns if it is newer.
+
+        The version replaces the deployment file that this client has read, where it may be written. `round` calls this
+        where a round is not what the version in hand says, or where hop 1 does not answer.
+
+        Raises:
+            ValueError: a service shows a version that one of the others has not signed.
+        """
+        for entry in (self.deployment.shufflers[0], self.deployment.accountant, self.deployment.analyzer):
+            with suppress(grpc.aio.AioRpcError):
+                if versions := await newer_versions(self._channel(entry), self.deployment):
+                    break
+        else:
+            return False
+        for channel in self._channels.values():
+            await channel.close()
+        self._channels = {}
+        (*_, (raw, self.deployment)) = versions.items()
+        if self._file is not None:
+            with suppress(OSError):
+                fresh = self._file.with_suffix(".new")
+                fresh.write_bytes(raw)
+                fresh.replace(self._file)
+        return True
 
     @property
     def limits(self) -> Limits:
@@ -209,21 +245,19 @@ class AsyncClient:
 
 
 @dataclass(frozen=True)
-class AsyncClientRound:
-    """One round, with terms that were verified.
+class VerifiedRound:
+    """A round whose terms were verified.
 
     Attributes:
-        client: that it was got from.
         terms: everything that the services have signed.
         state: as hop 1 said when it was asked, OPEN for instance.
     """
 
-    client: AsyncClient
     terms: RoundTerms
     state: str
 
     def __repr__(self) -> str:
-        return f"AsyncClientRound({self.id!r}, {self.question!r}, {self.state})"
+        return f"{type(self).__name__}({self.id!r}, {self.question!r}, {self.state})"
 
     @property
     def id(self) -> str:
@@ -251,6 +285,13 @@ class AsyncClientRound:
         deadline = self.terms.manifest.close_deadline_unix_s
         return datetime.fromtimestamp(deadline, UTC) if deadline else None
 
+
+@dataclass(frozen=True, repr=False)
+class AsyncClientRound(VerifiedRound):
+    """One round, and the client that answers it."""
+
+    client: AsyncClient
+
     async def submit(
         self,
         value: float | str,
@@ -259,6 +300,7 @@ class AsyncClientRound:
         person: str = "",
         key: bytes = b"",
         token: bytes = b"",
+        invitation: str = "",
     ) -> Receipt:
         """Randomizes, seals, stores and sends one person's answer, once; the value itself leaves nothing behind.
 
@@ -272,6 +314,7 @@ class AsyncClientRound:
                 The name never leaves this machine. "" is the one person whose device this is.
             key: an enrolled Ed25519 key, 32 bytes, in place of the client's own.
             token: a one-use token, 32 bytes; the answer is signed with a key made for it.
+            invitation: the link of an invitation to the survey that the round is of, from which a key follows.
 
         Raises:
             ValueError: value or budget cannot be used, a person with a name has neither key nor token, or a token
@@ -283,10 +326,22 @@ class AsyncClientRound:
             TicketError: the accountant's tickets cannot be trusted.
             ProtocolError: a service answered with what the protocol does not have.
         """
+        if invitation:
+            key = self.invited_key(invitation)
         done = await self.answer(value, max_local_epsilon, Respondent(person, key, token))
         if done.code not in ("ACCEPTED", ALREADY_ANSWERED):
             raise Refusal(Code[done.code])
         return Receipt(self.id, person, done.local_epsilon, done.local_delta, done.sealed_before)
+
+    def invited_key(self, link: str) -> bytes:
+        """Returns the key that an invitation to the survey of this round gives.
+
+        Raises:
+            ValueError: the link is not an invitation, or the round is not of a survey.
+        """
+        if self.terms.survey is None:
+            raise ValueError(f"round {self.id!r} is not of a survey, and takes no invitation; give a key or a token")
+        return Invitation.read(link).key(self.terms.survey.hash)
 
     async def answer(
         self, value: float | str, max_local_epsilon: float, respondent: Respondent, enrol: Enrol | None = None

@@ -13,16 +13,14 @@ import asyncio
 import threading
 from collections.abc import Coroutine
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from croupier.client.async_client import AsyncClient, AsyncClientRound
+from croupier.client.async_client import AsyncClient, AsyncClientRound, VerifiedRound
 from croupier.client.limits import Limits, SpentHere
 from croupier.client.results import Inclusion, Receipt, RoundResult
 from croupier.net.channels import ClientTransport
 from croupier.protocol.deployment import Deployment
-from croupier.protocol.manifest import RoundTerms
 
 __all__ = ["Client", "ClientRound", "connect"]
 
@@ -90,7 +88,8 @@ class Client:
 
     def round(self, round_id: str = "") -> ClientRound:
         """See `AsyncClient.round`."""
-        return ClientRound(self, self.wait_for(self._client.round(round_id)))
+        asked = self.wait_for(self._client.round(round_id))
+        return ClientRound(asked.terms, asked.state, self, asked)
 
     @property
     def deployment(self) -> Deployment:
@@ -122,50 +121,12 @@ class Client:
             raise
 
 
-@dataclass(frozen=True)
-class ClientRound:
-    """One round, with terms that were verified; the calls of `AsyncClientRound`, which wait."""
+@dataclass(frozen=True, repr=False)
+class ClientRound(VerifiedRound):
+    """One round; the calls of `AsyncClientRound`, which wait."""
 
     client: Client
     asked: AsyncClientRound
-
-    def __repr__(self) -> str:
-        return f"ClientRound({self.id!r}, {self.question!r}, {self.state})"
-
-    @property
-    def id(self) -> str:
-        """The round's name."""
-        return self.asked.id
-
-    @property
-    def question(self) -> str:
-        """What is asked, in a word."""
-        return self.asked.question
-
-    @property
-    def state(self) -> str:
-        """As hop 1 said when it was asked, OPEN for instance."""
-        return self.asked.state
-
-    @property
-    def terms(self) -> RoundTerms:
-        """Everything that the services have signed."""
-        return self.asked.terms
-
-    @property
-    def budgets(self) -> tuple[float, ...]:
-        """The local budgets that an answer can spend, ascending."""
-        return self.asked.budgets
-
-    @property
-    def local_delta(self) -> float:
-        """See `AsyncClientRound.local_delta`."""
-        return self.asked.local_delta
-
-    @property
-    def closes_at(self) -> datetime | None:
-        """When the round closes by itself; None where its operator closes it."""
-        return self.asked.closes_at
 
     def submit(
         self,
@@ -175,9 +136,12 @@ class ClientRound:
         person: str = "",
         key: bytes = b"",
         token: bytes = b"",
+        invitation: str = "",
     ) -> Receipt:
         """See `AsyncClientRound.submit`."""
-        return self.client.wait_for(self.asked.submit(value, max_local_epsilon, person=person, key=key, token=token))
+        return self.client.wait_for(
+            self.asked.submit(value, max_local_epsilon, person=person, key=key, token=token, invitation=invitation)
+        )
 
     def verify(self, wait_s: float = 0.0) -> Inclusion:
         """See `AsyncClientRound.verify`."""

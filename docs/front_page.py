@@ -37,7 +37,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Writes the table of a family of codes in the place of its comment, and the link to the schema as on the site."""
+    """Writes the table of a family of codes where its comment is, and the link to the schema as on the site."""
     markdown = markdown.replace(f"](../{SCHEMA})", f"]({Path(SCHEMA).name})")
     return re.sub(r"<!-- codes: (\w+) -->", lambda found: _table(getattr(codes, found[1])), markdown)
 

@@ -24,6 +24,7 @@ def add_commands(app: typer.Typer) -> None:
     group.command("bench-training")(bench_training)
     group.command("bench-cluster")(bench_cluster)
     group.command("bench-load")(bench_load)
+    group.command("bench-survey")(bench_survey)
     group.command("bench-stores")(bench_stores)
     group.command("bench-report")(bench_report)
     group.command("capacity")(capacity)
@@ -70,7 +71,7 @@ def sgd_results(
         parts = (part,) if part else tuple(PARTS)
         outcomes = write_page(page, out, load_dataset("mnist", data), note, epochs, parts)
         written = ", ".join(str(out / f"sgd-{name}.json") for name in parts)
-        show(as_json, {"rows": [one.document() for one in outcomes]}, f"{page}, {written}")
+        show(as_json, {"rows": [outcome.document() for outcome in outcomes]}, f"{page}, {written}")
 
 
 def bench_accountant(
@@ -156,6 +157,22 @@ def bench_load(
         show(as_json, found, "\n".join(load_lines(found)), str(out / "load.json"))
 
 
+def bench_survey(
+    people: Annotated[int, typer.Option(help="How many simulated people answer.")] = 1000,
+    questions: Annotated[int, typer.Option(help="How many questions, each with five answers.")] = 5,
+    at_once: Annotated[int, typer.Option(help="How many of them answer at the same time.")] = 3,
+    budget: Annotated[float, typer.Option(help="The ε of all answers of one person together.")] = 5.0,
+    hops: Hops = 2,
+    as_json: Json = False,
+) -> None:
+    """Have simulated people answer a survey through a gateway, and compare what was counted with who answered."""
+    with plain_errors():
+        from lab.bench.survey import measure_survey, survey_lines
+
+        found = measure_survey(people, questions, at_once, budget, hops, note)
+        show(as_json, found, *survey_lines(found))
+
+
 def bench_stores(
     bodies: Annotated[float, typer.Option(help="How many submissions the round has.")] = 1e6,
     postgresql: Annotated[
@@ -217,7 +234,7 @@ def bench_report(
         write_json(out / "benchmarks.json", runs)
         lines, rows = comparison_lines(runs, last), compare(runs, last)
         (out / "benchmarks.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
-        ratios = [(one.name, one.ratio) for one in rows if one.ratio is not None]
+        ratios = [(row.name, row.ratio) for row in rows if row.ratio is not None]
         if ratios:
             plot_comparison(ratios, WORSE, out / "benchmarks.png")
         if keep:
@@ -227,10 +244,10 @@ def bench_report(
             for name in KEPT:
                 if (out / name).exists():
                     shutil.copyfile(out / name, kept / name)
-        for one in rows:
-            if one.ratio is not None and one.ratio >= WORSE:
-                note(f"worse: {one.name}: {one.now:,.4g} {one.unit}, {one.before:,.4g} before")
-        show(as_json, {**runs, "compared": [asdict(one) | {"ratio": one.ratio} for one in rows]}, "\n".join(lines))
+        for row in rows:
+            if row.ratio is not None and row.ratio >= WORSE:
+                note(f"worse: {row.name}: {row.now:,.4g} {row.unit}, {row.before:,.4g} before")
+        show(as_json, {**runs, "compared": [asdict(row) | {"ratio": row.ratio} for row in rows]}, "\n".join(lines))
 
 
 def capacity(

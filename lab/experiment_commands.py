@@ -29,7 +29,7 @@ class _Group(typer.core.TyperGroup):
         if args[0] not in self.commands:
             from lab.experiments.catalogue import FIGURES
 
-            close = difflib.get_close_matches(args[0], [one.name for one in FIGURES], 1)
+            close = difflib.get_close_matches(args[0], [figure.name for figure in FIGURES], 1)
             if close:
                 ctx.fail(f"No such command {args[0]!r}. Did you mean 'croupier experiment run {close[0]}'?")
         return super().resolve_command(ctx, args)
@@ -128,7 +128,7 @@ def run(
             outcomes = run_figures(figures, out, settings, jobs=jobs or None, cluster=measured_by, progress=move)
         if page is not None:
             write_experiments_page(outcomes, out, page)
-        documents = [one.document() for one in outcomes]
-        shown = [{key: one[key] for key in ("name", "paper", "verdict", "reason")} for one in documents]
+        documents = [outcome.document() for outcome in outcomes]
+        shown = [{key: document[key] for key in ("name", "paper", "verdict", "reason")} for document in documents]
         show(as_json, {"figures": shown}, *map(findings_table, documents))
         note(f"plots and numbers: {out}")

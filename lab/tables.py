@@ -46,6 +46,6 @@ def findings_table(figure: FindingsView) -> Table:
     """Returns what became of every claim of an experiment."""
     title = f"{figure['name']} ({figure['paper']}, {figure['title']}): {figure['verdict']}"
     table = Table("claim", "verdict", "what came out", title=title, show_lines=True)
-    for one in figure["findings"]:
-        table.add_row(one["claim"], one["verdict"], one["found"])
+    for finding in figure["findings"]:
+        table.add_row(finding["claim"], finding["verdict"], finding["found"])
     return table

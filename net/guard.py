@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 _OURS = "/croupier."
 _LONGEST_TEXT = 300
-_FOR_CLIENTS = frozenset({"GetRound", "Submit", "GetInclusion", "GetResult", "Attend", "GetTickets"})
+_FOR_CLIENTS = frozenset({"GetRound", "Submit", "GetInclusion", "GetResult", "Attend", "GetTickets", "GetVersions"})
 
 
 class RefusalMetrics(Protocol):

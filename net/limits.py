@@ -120,7 +120,7 @@ class Budget:
                 candidates = self._held.largest_first(newest_first=self._newest_first)
             else:
                 return
-            gone = next((one for one in candidates if one is call or one.can_go), call)
+            gone = next((candidate for candidate in candidates if candidate is call or candidate.can_go), call)
             self._held.remove(gone)
             if gone is call:
                 raise Refusal(

@@ -57,7 +57,12 @@ class ServerTls:
 
     def replace(self, deployment: Deployment, secrets: TlsSecrets) -> None:
         """Changes to the keys and pins of a new deployment file."""
-        others = [one for entry in deployment.services if entry.name != self._name for one in entry.tls_certificates]
+        others = [
+            certificate
+            for entry in deployment.services
+            if entry.name != self._name
+            for certificate in entry.tls_certificates
+        ]
         self.trusted = [*others, deployment.operator_tls_certificate]
         self._pinned = {_plain(one) for one in self.trusted}
         self._ever_pinned |= self._pinned

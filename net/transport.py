@@ -1,7 +1,7 @@
 """gRPC over TLS with pinned certificates: servers and the channels between them; clients' channels: `net.channels`.
 
 A service listens twice: peers and the operator come with mutual TLS, clients without a certificate. `net.tls` says
-which certificate is whose, `net.guard` stands before every call, and `net.retrying` repeats calls that fail.
+which certificate is whose, `net.guard` checks every call first, and `net.retrying` repeats calls that fail.
 """
 
 from __future__ import annotations

@@ -86,14 +86,14 @@ print(f"between {attack.epsilon} (LOWER_BOUND) and {certificate.epsilon} (CERTIF
 
 # %%
 compared = croupier.certify(people, "krr(k=5)", delta=1e-6, compare_all=True).comparison
-for one in compared:
-    if one.epsilon is not None:
-        print(f"{one.name}: ε = {one.epsilon}, {one.grade}, {one.status}")
-assert {one.grade for one in compared if one.status is croupier.Status.REFUTED} <= {
+for bound in compared:
+    if bound.epsilon is not None:
+        print(f"{bound.name}: ε = {bound.epsilon}, {bound.grade}, {bound.status}")
+assert {bound.grade for bound in compared if bound.status is croupier.Status.REFUTED} <= {
     croupier.Grade.HEURISTIC,
     croupier.Grade.ASYMPTOTIC,
 }
-assert any(one.status is croupier.Status.REFUTED for one in compared)
+assert any(bound.status is croupier.Status.REFUTED for bound in compared)
 
 # %% [markdown]
 # ## 8. How much rests on a few people?

@@ -1,11 +1,13 @@
 """The public deployment file, from which everybody starts; a service's own files are `runtime.service_directory`'s.
 
 The deployment file (TOML) names every service, where it listens, and pins its identity and TLS certificate. It is
-all that a client needs in order to trust a round. `deploy.operator.keys` writes it.
+all that a client needs in order to trust a round. `deploy.operator.keys` writes it. Every service has signed it; which
+version of it follows another one, `protocol.versions` says.
 """
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -14,19 +16,25 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 
-from croupier.protocol.identity import Pinned
-from croupier.protocol.names import HostName
+from croupier.protocol.errors import SignatureError
+from croupier.protocol.identity import Identity, Kind, Pinned, document_hash, verify_signature
+from croupier.protocol.names import Digest, HostName
 from croupier.protocol.toml_file import Address, read_toml
+from croupier.protocol.v1.messages_pb2 import Signature
 
 __all__ = [
     "CLOCKS_DIFFER_S",
     "DEPLOYMENT_FILE",
     "OPERATOR",
     "Deployment",
+    "FileSignature",
     "PrivacyLimit",
     "RetiredIdentity",
     "ServiceEntry",
+    "Strict",
+    "canonical_json",
     "load_deployment",
+    "read_unchecked",
 ]
 
 OPERATOR = "operator"
@@ -34,10 +42,14 @@ DEPLOYMENT_FILE = "deployment.toml"
 _Name = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,62}$")]
 _Url = Annotated[str, StringConstraints(pattern=r"^(https://|http://(127\.|localhost))[^\s?#]+$")]
 _Hex32 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+_Hex64 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{128}$")]
+_Text = Annotated[str, StringConstraints(max_length=200, pattern=r"^[^\n\r\t]*$")]
 _Pem = Annotated[str, StringConstraints(pattern=r"^-----BEGIN CERTIFICATE-----")]
 
 
-class _Strict(BaseModel):
+class Strict(BaseModel):
+    """A part of a file: no unknown lines, and no changes."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
@@ -46,7 +58,7 @@ CLOCKS_DIFFER_S = 60
 allows 10 s), and a service needs a second to notice its new keys. More would help only someone who has stolen them."""
 
 
-class RetiredIdentity(_Strict):
+class RetiredIdentity(Strict):
     """An identity that a service has signed with before its present one.
 
     Attributes:
@@ -88,7 +100,7 @@ def _with_dates(retired: Any) -> Any:
     return {"identity": retired} if isinstance(retired, str) else retired
 
 
-class ServiceEntry(_Strict):
+class ServiceEntry(Strict):
     """One service as everybody sees it.
 
     Attributes:
@@ -98,6 +110,8 @@ class ServiceEntry(_Strict):
         tls_certificate: PEM, self-signed; this very certificate is what peers trust.
         pending_identity, pending_tls_certificate: trusted already, so that the service can change to them.
         retired_identities: the ones before, oldest first, believed in rounds of their time.
+        organisation, administrator: who runs it, and the person or team with access to its machine, as they name
+            themselves; for people to read.
     """
 
     name: _Name
@@ -109,6 +123,8 @@ class ServiceEntry(_Strict):
     pending_identity: _Hex32 | None = None
     pending_tls_certificate: _Pem | None = None
     retired_identities: tuple[Annotated[RetiredIdentity, BeforeValidator(_with_dates)], ...] = ()
+    organisation: _Text = ""
+    administrator: _Text = ""
 
     @model_validator(mode="after")
     def _check(self) -> ServiceEntry:
@@ -137,12 +153,17 @@ class ServiceEntry(_Strict):
         return tuple(dict.fromkeys(HostName(address.rpartition(":")[0]) for address in addresses))
 
     @property
+    def live_identities(self) -> tuple[str, ...]:
+        """The active identity and the pending one, hexadecimal."""
+        return (self.identity, *([self.pending_identity] if self.pending_identity else []))
+
+    @property
     def tls_certificates(self) -> tuple[str, ...]:
         """Every certificate that the service may show."""
         return (self.tls_certificate, *([self.pending_tls_certificate] if self.pending_tls_certificate else []))
 
 
-class PrivacyLimit(_Strict):
+class PrivacyLimit(Strict):
     """The most that one client may lose over all rounds of the deployment; the accountant's ledger enforces it.
 
     Attributes:
@@ -159,18 +180,64 @@ class PrivacyLimit(_Strict):
     fixed_terms: bool = False
 
 
-class Deployment(_Strict):
+class FileSignature(Strict):
+    """The signature of one service on the deployment file.
+
+    Attributes:
+        signer: the service.
+        identity: the Ed25519 public key that the signature is by.
+        signature: over the file's statement, hexadecimal.
+    """
+
+    signer: _Name
+    identity: _Hex32
+    signature: _Hex64
+
+    def is_valid(self, statement: bytes, kind: Kind = Kind.DEPLOYMENT) -> bool:
+        """Returns whether this identity has signed the statement."""
+        signature = Signature(signer=self.signer, signature=bytes.fromhex(self.signature))
+        try:
+            verify_signature(kind, statement, signature, {self.signer: {bytes.fromhex(self.identity): None}})
+        except SignatureError:
+            return False
+        return True
+
+    @staticmethod
+    def made(signer: Identity, statement: bytes, kind: Kind = Kind.DEPLOYMENT) -> FileSignature:
+        """Returns the signature of a service over a statement."""
+        return FileSignature(
+            signer=signer.name,
+            identity=signer.public_key.hex(),
+            signature=signer.sign(kind, statement).signature.hex(),
+        )
+
+
+def canonical_json(model: BaseModel, *, without: set[str]) -> bytes:
+    """Returns what a signature covers: the fields that are not at their defaults, in one order, without blanks."""
+    fields = model.model_dump(mode="json", exclude=without, exclude_defaults=True)
+    return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
+
+
+class Deployment(Strict):
     """The whole deployment file. Shufflers are chained in the order in which they stand.
 
     Without a privacy_limit the ledger records what is spent and refuses nothing. A gateway is named where the operator
     runs one, for `croupier doctor` and for people to read; no promise rests on it.
+
+    Attributes:
+        version: 1 for the first file, one more for each change.
+        previous: the fingerprint of the version before.
+        signatures: by the services; over everything else.
     """
 
     name: _Name
+    version: Annotated[int, Field(ge=1, lt=2**31)] = 1
+    previous: _Hex32 | None = None
     operator_tls_certificate: _Pem
     services: tuple[ServiceEntry, ...]
     privacy_limit: PrivacyLimit | None = None
     gateway: _Url | None = None
+    signatures: tuple[FileSignature, ...] = ()
 
     @model_validator(mode="after")
     def _check(self) -> Deployment:
@@ -187,6 +254,27 @@ class Deployment(_Strict):
                 "the first shuffler, the accountant and the analyzer need a public_address: clients call them"
             )
         return self
+
+    @property
+    def statement(self) -> bytes:
+        """What the services sign: everything but the signatures."""
+        return canonical_json(self, without={"signatures"})
+
+    @property
+    def fingerprint(self) -> Digest:
+        """The hash by which people and the next version name this one."""
+        return document_hash(Kind.DEPLOYMENT, self.statement)
+
+    def signers(self) -> dict[str, frozenset[str]]:
+        """Returns the identities whose signatures on this file are valid, by service."""
+        statement = self.statement
+        valid = [one for one in self.signatures if one.is_valid(statement)]
+        return {name: frozenset(one.identity for one in valid if one.signer == name) for name in self.chain}
+
+    def not_signed_by(self) -> list[str]:
+        """Returns the services that have not signed this file with their active identity."""
+        signers = self.signers()
+        return [entry.name for entry in self.services if entry.identity not in signers[entry.name]]
 
     @property
     def shufflers(self) -> tuple[ServiceEntry, ...]:
@@ -231,7 +319,24 @@ class Deployment(_Strict):
 
 
 def load_deployment(path: Path) -> Deployment:
-    """Reads a deployment file.
+    """Reads a deployment file that every service has signed.
+
+    Raises:
+        ValueError: naming the file and every field that is missing, unknown or out of range, or the services that have
+            not signed it.
+    """
+    deployment = read_unchecked(path)
+    if missing := deployment.not_signed_by():
+        raise ValueError(
+            f"{path} lacks the signature of {', '.join(missing)}: it was changed after they signed it, or they have "
+            "not signed it yet. Get the file that all have signed; 'croupier deployment sign' signs one where the keys "
+            "are"
+        )
+    return deployment
+
+
+def read_unchecked(path: Path) -> Deployment:
+    """Reads a deployment file whose signatures are not checked: a proposal, or a file that is to be signed.
 
     Raises:
         ValueError: naming the file and every field that is missing, unknown or out of range.

@@ -68,6 +68,8 @@ class Kind(enum.StrEnum):
     PUBLICATION = "publication"
     MODEL = "model"
     SEQUENTIAL = "sequential-report"
+    DEPLOYMENT = "deployment"
+    ORGANISATION = "organisation"
 
 
 def _context(kind: str) -> bytes:

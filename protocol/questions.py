@@ -54,12 +54,12 @@ class Question:
         kind = message.WhichOneof("mechanism")
         if kind is None:
             raise ValueError(f"mechanism is missing; it must be one of {', '.join(MECHANISMS)}")
-        wordings = tuple(Wording.read(one) for one in message.wordings)
+        wordings = tuple(Wording.read(wording) for wording in message.wordings)
         return cls(message.name, MECHANISMS[kind].read(getattr(message, kind)), wordings)
 
     def message(self) -> pb.Question:
         """Returns the message of a question."""
-        wordings = [pb.Wording(**asdict(one)) for one in self.wordings]
+        wordings = [pb.Wording(**asdict(wording)) for wording in self.wordings]
         mechanism = {self.mechanism.kind: asdict(self.mechanism)}
         return pb.Question(name=self.name, wordings=wordings, **mechanism)  # type: ignore[arg-type]
 

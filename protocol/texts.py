@@ -513,7 +513,7 @@ _PLAIN_WITHOUT: dict[Assumption, str] = {
     ),
     Assumption.GENUINE_ROSTER: "Those who were admitted are different, real people, none of whom is dishonest.",
 }
-"""The same where the number of dishonest people is 0."""
+"""The plain sentences of these assumptions where the number of dishonest people is 0."""
 
 
 class _Whole(int):

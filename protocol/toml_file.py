@@ -13,7 +13,7 @@ from typing import Annotated, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ValidationError
 
-__all__ = ["Address", "TlsAddress", "read_toml", "tls_address"]
+__all__ = ["Address", "TlsAddress", "parse_toml", "read_toml", "tls_address"]
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -53,7 +53,11 @@ def read_toml(path: Path, model: type[M], what: str) -> M:
         FileNotFoundError: there is none.
         ValueError: naming the file and every field that is missing, unknown or out of range.
     """
-    text = path.read_bytes()
+    return parse_toml(path.read_bytes(), model, what, str(path))
+
+
+def parse_toml(text: bytes, model: type[M], what: str, path: str) -> M:
+    """Returns what the text of a file states; `path` is its name in errors. Arguments and errors as `read_toml`."""
     try:
         return model.model_validate(tomllib.loads(text.decode()))
     except ValidationError as error:

@@ -2,7 +2,7 @@
 
 Wordings are in the signed manifest, so that everybody who answers a round has been asked the same. They are text for
 people alone, which every service and client checks before it signs or answers: nothing in them can move the cursor,
-hide what stands beside them, or be taken for markup. What a wording says is the operator's word; no check reads it.
+hide the text beside them, or be taken for markup. What a wording says is the operator's word; no check reads it.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import Purpose, has_small_order
 from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.names import RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.steps import StoreStep
 from croupier.runtime.store import Store
@@ -70,23 +71,39 @@ class _Waiting:
 class _Roster:
     """What admits a client: registered keys, and tokens by hash with the (client key, round) that each has admitted.
 
+    The keys in `invited` admit to the rounds of one survey: to each its hash, and until when its owner gets tickets.
     What is revoked stands in `revoked`, too; it is then as unknown as what was never registered.
     """
 
     keys: set[bytes]
-    tokens: dict[bytes, tuple[bytes, str] | None]
+    invited: dict[bytes, tuple[bytes, int]]
+    tokens: dict[bytes, tuple[bytes, RoundId] | None]
     revoked: set[bytes]
 
-    def refusal(self, submission: pb.Submission, round_id: str) -> pb.SubmissionCode.ValueType:
+    def admits_key(self, client_key: bytes, terms: RoundTerms) -> bool:
+        """Returns whether a key by itself admits to a round."""
+        if client_key in self.revoked:
+            return False
+        if client_key in self.keys:
+            return True
+        survey_hash, _ = self.invited.get(client_key, (b"", 0))
+        return terms.survey is not None and survey_hash == terms.survey.hash
+
+    def has_expired(self, client_key: bytes, now: float) -> bool:
+        """Returns whether a key is an invitation that gets no tickets any more."""
+        _, until = self.invited.get(client_key, (b"", 0))
+        return client_key not in self.keys and 0 < until <= now
+
+    def refusal(self, submission: pb.Submission, terms: RoundTerms) -> pb.SubmissionCode.ValueType:
         """Returns why this client may not submit, or UNSPECIFIED."""
-        if submission.client_key in self.keys and submission.client_key not in self.revoked:
+        if self.admits_key(submission.client_key, terms):
             return pb.SUBMISSION_CODE_UNSPECIFIED
         if not submission.token:
             return pb.SUBMISSION_CODE_UNKNOWN_CLIENT
         token_hash = _hash(submission.token)
         if token_hash not in self.tokens or token_hash in self.revoked:
             return pb.SUBMISSION_CODE_UNKNOWN_TOKEN
-        if self.tokens[token_hash] not in (None, (submission.client_key, round_id)):
+        if self.tokens[token_hash] not in (None, (submission.client_key, terms.round_id)):
             return pb.SUBMISSION_CODE_TOKEN_USED
         return pb.SUBMISSION_CODE_UNSPECIFIED
 
@@ -98,12 +115,14 @@ Keep = Callable[[Transaction, RoundTerms, Sequence[bytes], Sequence[bytes]], Non
 class _Group:
     """The submissions that one commit decides, in order: what is new, what is refused, whose token is spent."""
 
-    def __init__(self, roster: _Roster, admitted: dict[bytes, bytes], terms: RoundTerms, keep: Keep | None) -> None:
-        self._roster, self._admitted, self._terms, self._keep = roster, admitted, terms, keep
+    def __init__(
+        self, roster: _Roster, admitted: dict[bytes, bytes], terms: RoundTerms, keep: Keep | None, now: float
+    ) -> None:
+        self._roster, self._admitted, self._terms, self._keep, self._now = roster, admitted, terms, keep, now
         self.rows: dict[bytes, bytes] = {}
         self.envelopes: list[bytes] = []
         self.records: list[bytes] = []
-        self.spent: dict[bytes, tuple[bytes, str]] = {}
+        self.spent: dict[bytes, tuple[bytes, RoundId]] = {}
 
     def decide_all(self, call: _Waiting) -> list[pb.SubmissionCode.ValueType]:
         """Returns the codes that the submissions of a call get once the group is durable."""
@@ -112,17 +131,19 @@ class _Group:
         return [self._decide(submission, record) for submission, record in opened]
 
     def _decide(self, submission: pb.Submission, record: bytes) -> pb.SubmissionCode.ValueType:
-        refusal = self._roster.refusal(submission, self._terms.round_id)  # a client may have been revoked meanwhile
+        refusal = self._roster.refusal(submission, self._terms)  # a client may have been revoked meanwhile
         if refusal != pb.SUBMISSION_CODE_UNSPECIFIED:
             return refusal
         client, envelope_hash = submission.client_key, _hash(submission.envelope)
         known = self._admitted.get(client) or self.rows.get(client)
         if known is not None:
             return pb.SUBMISSION_CODE_ACCEPTED if known == envelope_hash else pb.SUBMISSION_CODE_ALREADY_EXISTS
+        if self._roster.has_expired(client, self._now):
+            return pb.SUBMISSION_CODE_UNKNOWN_CLIENT
         limit = self._terms.manifest.max_batch_size
         if limit and len(self._admitted) + len(self.rows) >= limit:
             return pb.SUBMISSION_CODE_ROUND_FULL
-        if client not in self._roster.keys or client in self._roster.revoked:
+        if not self._roster.admits_key(client, self._terms):
             token_hash, admits = _hash(submission.token), (client, self._terms.round_id)
             if self.spent.get(token_hash, self._roster.tokens[token_hash]) not in (None, admits):
                 return pb.SUBMISSION_CODE_TOKEN_USED
@@ -159,12 +180,22 @@ class Admission:
         pool: checks the signatures.
         purpose: what clients sign their submissions for; a signature for another purpose is wrong.
         keep: stores envelopes in the transaction that admits them; without it their hashes alone are kept.
+        now: by which invitations expire; without it they do not. They expire where tickets are given: who has tickets
+            in time may submit later.
     """
 
-    def __init__(self, store: Store, pool: WorkerPool, purpose: Purpose, keep: Keep | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        pool: WorkerPool,
+        purpose: Purpose,
+        keep: Keep | None = None,
+        now: Callable[[], float] = lambda: 0.0,
+    ) -> None:
         self._store = store
         self._pool = pool
         self._keep = keep
+        self._now = now
         self._purpose: Purpose = purpose
         self._known: _Roster | None = None
         self._admitted: dict[str, dict[bytes, bytes]] = {}
@@ -205,6 +236,41 @@ class Admission:
             roster.tokens.update(dict.fromkeys(tokens))
             return len(keys) + len(tokens)
 
+    async def invite(self, client_keys: Sequence[bytes], survey_hash: bytes, valid_until_unix_s: int) -> int:
+        """Adds clients of one survey to the roster, and returns how many were new; known ones stay as they are.
+
+        Raises:
+            Refusal: BAD_REQUEST for a key or hash that has not 32 bytes, and for a key of small order; then none is
+                added.
+        """
+        _check_lengths(client_keys, ())
+        _check_orders(client_keys)
+        if len(survey_hash) != 32 or valid_until_unix_s >= 2**63:
+            raise Refusal(Code.BAD_REQUEST, f"{len(survey_hash)} bytes; the hash of a survey has 32")
+        async with self._registering:
+            roster = await self._roster()
+            fresh = set(client_keys) - roster.invited.keys() - roster.revoked
+
+            def add(tx: Transaction) -> None:
+                tx.add_invited(fresh, survey_hash, valid_until_unix_s)
+
+            try:
+                await self._store.run(StoreStep.REGISTER_CLIENTS, add)
+            except BaseException:
+                self._distrust_memory()
+                raise
+            roster.invited.update(dict.fromkeys(fresh, (survey_hash, valid_until_unix_s)))
+            return len(fresh)
+
+    async def num_answered(self, round_ids: Sequence[RoundId], client_keys: Sequence[bytes]) -> int:
+        """Returns how many of these clients have submitted in at least one of these rounds.
+
+        Raises:
+            Refusal: BAD_REQUEST for a key that has not 32 bytes.
+        """
+        _check_lengths(client_keys, ())
+        return await self._store.run(StoreStep.COUNT_ANSWERED, lambda tx: tx.num_answered(round_ids, client_keys))
+
     async def revoke(self, client_keys: Sequence[bytes], token_hashes: Sequence[bytes] = ()) -> int:
         """Revokes clients and tokens for good, and returns how many were not revoked before.
 
@@ -228,7 +294,7 @@ class Admission:
     async def _roster(self) -> _Roster:
         if self._known is None:
             known = await self._store.run(
-                StoreStep.READ_ROSTER, lambda tx: _Roster(tx.client_keys(), tx.tokens(), tx.revoked())
+                StoreStep.READ_ROSTER, lambda tx: _Roster(tx.client_keys(), tx.invited(), tx.tokens(), tx.revoked())
             )
             self._known = self._known or known
         return self._known
@@ -277,7 +343,7 @@ class Admission:
         """Returns codes (unspecified where still undecided), the undecided positions with their records, and CPU s."""
         roster = await self._roster()
         codes = [
-            roster.refusal(submission, terms.round_id)
+            roster.refusal(submission, terms)
             if len(submission.envelope) == envelope_size
             else pb.SUBMISSION_CODE_WRONG_SIZE
             for submission in submissions
@@ -332,7 +398,7 @@ class Admission:
         else:
             is_open, admitted = True, self._admitted[round_id]
         if is_open:
-            group = _Group(roster, admitted, terms, self._keep)
+            group = _Group(roster, admitted, terms, self._keep, self._now())
             codes = [group.decide_all(call) for call in calls]
             if await self._store.run(StoreStep.ADMIT_SUBMISSIONS, group.write):
                 group.remember()
@@ -350,6 +416,6 @@ class Admission:
         """Has the roster read from the store when it is next needed."""
         self._known = None
 
-    def stop_round(self, round_id: str) -> None:
+    def stop_round(self, round_id: RoundId) -> None:
         """Deletes a closed round from memory."""
         self._admitted.pop(round_id, None)

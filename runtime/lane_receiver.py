@@ -125,7 +125,7 @@ class LaneReceiver:
         sources = self._sources(terms)
         source = sources.get(request.lane)
         allowed = [source] if source else sources.values()
-        self._peers.require_caller(context, [one.sender(terms) for one in allowed])
+        self._peers.require_caller(context, [role.sender(terms) for role in allowed])
         if source is None:
             raise Refusal(Code.BAD_REQUEST, f"lane {request.lane} does not come to {self._peers.name}")
         if not request.chunk_index < request.chunk_count:

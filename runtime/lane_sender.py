@@ -7,8 +7,10 @@ a delivery with the signed commitments of all hops so far; only its acknowledgem
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.names import RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.kinds import Direction
@@ -17,7 +19,7 @@ from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.steps import StoreStep
 from croupier.runtime.transaction import Transaction
 
-__all__ = ["LaneSender", "items_per_chunk"]
+__all__ = ["LaneOutput", "LaneSender", "items_per_chunk"]
 
 _CHUNK_BYTES = 1024 * 1024
 
@@ -27,6 +29,23 @@ def items_per_chunk(size: int) -> int:
     return max(1, _CHUNK_BYTES // size)
 
 
+@dataclass(frozen=True)
+class LaneOutput:
+    """An output batch of one lane, or a part of it.
+
+    Attributes:
+        lane: that it is sent in.
+        ciphertexts: all of one size.
+        start: where the part begins in the batch; a multiple of `items_per_chunk`.
+        total: the number of ciphertexts of the whole batch; None if this is the whole batch.
+    """
+
+    lane: pb.Lane.ValueType
+    ciphertexts: Sequence[bytes]
+    start: int = 0
+    total: int | None = None
+
+
 class LaneSender:
     """Stores output batches, and sends them until they are acknowledged."""
 
@@ -34,24 +53,13 @@ class LaneSender:
         self._store = setup.store
         self._engine = engine
 
-    def put_output(
-        self,
-        tx: Transaction,
-        round_id: str,
-        lane: pb.Lane.ValueType,
-        ciphertexts: Sequence[bytes],
-        start: int = 0,
-        total: int | None = None,
-    ) -> None:
-        """Stores an output batch, or the part of it from `start` on, in the order in which it will be sent.
-
-        A part must begin at a multiple of `items_per_chunk`.
-        """
-        per_chunk = items_per_chunk(len(ciphertexts[0]))
-        count = -(-(total or len(ciphertexts)) // per_chunk)
-        for first in range(0, len(ciphertexts), per_chunk):
-            chunk = b"".join(ciphertexts[first : first + per_chunk])
-            tx.put_chunk(round_id, Direction.OUT, lane, (start + first) // per_chunk, count, chunk)
+    def put_output(self, tx: Transaction, round_id: RoundId, output: LaneOutput) -> None:
+        """Stores an output batch, or a part of it, in the order in which it will be sent."""
+        per_chunk = items_per_chunk(len(output.ciphertexts[0]))
+        count = -(-(output.total or len(output.ciphertexts)) // per_chunk)
+        for first in range(0, len(output.ciphertexts), per_chunk):
+            chunk = b"".join(output.ciphertexts[first : first + per_chunk])
+            tx.put_chunk(round_id, Direction.OUT, output.lane, (output.start + first) // per_chunk, count, chunk)
 
     async def send_lane(self, terms: RoundTerms, receiver: str, lane: pb.Lane.ValueType) -> int:
         """Sends this round's stored output of one lane and returns the bytes on the wire; keeps trying."""
@@ -76,7 +84,7 @@ class LaneSender:
             )
         return sent
 
-    async def _chunk(self, round_id: str, lane: pb.Lane.ValueType, index: int) -> bytes:
+    async def _chunk(self, round_id: RoundId, lane: pb.Lane.ValueType, index: int) -> bytes:
         return await self._store.run(
             StoreStep.READ_CHUNK_TO_SEND, lambda tx: tx.chunk(round_id, Direction.OUT, lane, index)
         )

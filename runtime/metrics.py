@@ -31,6 +31,9 @@ class Metrics:
     def certificate(self, outcome: str) -> None:
         """A certificate was kept: "granted" or "refused"."""
 
+    def ledger(self, most: float, remaining: float) -> None:
+        """Of the epsilon that a person may lose over all rounds, this much is left."""
+
     def round_stopped(self) -> None:
         """A round cannot go on; its problem is in `croupier status`."""
 

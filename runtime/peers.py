@@ -24,13 +24,14 @@ class Peers:
         name: of this service.
         deployment: the deployment file that is in force.
         identity: signs in the name of this service.
+        secrets: the keys that are in force.
     """
 
     def __init__(self, setup: ServiceSetup) -> None:
         self.name = setup.entry.name
         self.deployment = setup.deployment
         self.identity = Identity(self.name, setup.secrets.identity_key)
-        self._secrets = setup.secrets
+        self.secrets = setup.secrets
         self._transport = setup.transport
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._old_channels: list[grpc.aio.Channel] = []
@@ -49,12 +50,12 @@ class Peers:
     def channel_to(self, name: str) -> grpc.aio.Channel:
         """Returns the channel to another service of the deployment, opened when it is first needed."""
         if name not in self._channels:
-            self._channels[name] = self._transport.peer_channel(self.deployment.service(name), self._secrets)
+            self._channels[name] = self._transport.peer_channel(self.deployment.service(name), self.secrets)
         return self._channels[name]
 
     def replace(self, deployment: Deployment, secrets: Secrets) -> None:
         """Goes on with the keys and pins of a new deployment file; calls under way end on their old channels."""
-        self.deployment, self._secrets = deployment, secrets
+        self.deployment, self.secrets = deployment, secrets
         self.identity = Identity(self.name, secrets.identity_key)
         self._old_channels += self._channels.values()
         self._channels = {}

@@ -50,6 +50,10 @@ class PrometheusMetrics(Metrics):
         self._drops = counter("croupier_drops", "Items left out of a batch, by reason.", "lane", "reason")
         self._invalid_budgets = counter("croupier_invalid_budgets", "Budgets that are not on the grid.")
         self._certificates = counter("croupier_certificates", "Granted, or refused by policy or ledger.", "outcome")
+        self._limit = gauge(
+            "croupier_ledger_limit_epsilon", "The most that a person may lose over all rounds; 0: no limit."
+        )
+        self._remaining = gauge("croupier_ledger_remaining_epsilon", "What the ledger has left of its limit.")
         self._stopped = counter("croupier_rounds_stopped", "Rounds that met a problem and cannot go on.")
         self._stages = Histogram(
             "croupier_stage_seconds", "What a stage took.", ["stage"], buckets=_SECONDS, registry=self.registry
@@ -100,6 +104,10 @@ class PrometheusMetrics(Metrics):
 
     def certificate(self, outcome: str) -> None:
         self._certificates.labels(outcome).inc()
+
+    def ledger(self, most: float, remaining: float) -> None:
+        self._limit.set(most)
+        self._remaining.set(remaining)
 
     def round_stopped(self) -> None:
         self._stopped.inc()

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from croupier.net.tls import Context
 from croupier.protocol.deployment import OPERATOR
+from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.names import RoundId
+from croupier.protocol.surveys import MOST_QUESTIONS
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.admission import Admission
 from croupier.runtime.peers import Peers
@@ -19,13 +22,18 @@ class Registration:
         self._peers = peers
 
     async def register(self, request: pb.RegisterClientsRequest, context: Context) -> pb.RegisterClientsResponse:
-        """Registers clients' keys and one-use tokens.
+        """Registers clients' keys, for every round or for those of one survey, and one-use tokens.
 
         Raises:
-            Refusal: NOT_YOUR_CALL (only the operator may), BAD_REQUEST (a key or hash of a wrong length, or a key of
-                small order), STORE_FAILED.
+            Refusal: NOT_YOUR_CALL (only the operator may), BAD_REQUEST (a key or hash of a wrong length, a key of
+                small order, or tokens for a survey), STORE_FAILED.
         """
         self._peers.require_caller(context, [OPERATOR])
+        if request.survey_hash or request.valid_until_unix_s:
+            if request.token_hashes:
+                raise Refusal(Code.BAD_REQUEST, "a survey's clients have keys, and no tokens")
+            scope = request.survey_hash, request.valid_until_unix_s
+            return pb.RegisterClientsResponse(registered=await self._admission.invite(request.client_keys, *scope))
         number = await self._admission.register(request.client_keys, request.token_hashes)
         return pb.RegisterClientsResponse(registered=number)
 
@@ -39,3 +47,16 @@ class Registration:
         self._peers.require_caller(context, [OPERATOR])
         number = await self._admission.revoke(request.client_keys, request.token_hashes)
         return pb.RevokeClientsResponse(revoked=number)
+
+    async def count_answered(self, request: pb.CountAnsweredRequest, context: Context) -> pb.CountAnsweredResponse:
+        """Returns how many of these clients have answered at least one of these rounds.
+
+        Raises:
+            Refusal: NOT_YOUR_CALL (only the operator may), BAD_REQUEST (a key of a wrong length), STORE_FAILED.
+        """
+        self._peers.require_caller(context, [OPERATOR])
+        if len(request.round_ids) > MOST_QUESTIONS:
+            raise Refusal(Code.BAD_REQUEST, f"{len(request.round_ids)} rounds; a survey has at most {MOST_QUESTIONS}")
+        round_ids = [RoundId(round_id) for round_id in request.round_ids]
+        number = await self._admission.num_answered(round_ids, request.client_keys)
+        return pb.CountAnsweredResponse(answered=number)

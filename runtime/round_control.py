@@ -12,6 +12,7 @@ from croupier.protocol.envelope import KeyPair, generate_key_pair
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import Kind
 from croupier.protocol.manifest import RoundTerms, canonical, parse_terms, verify_manifest
+from croupier.protocol.names import RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.runtime.kinds import DocumentKind, KeyPurpose
@@ -104,7 +105,7 @@ class RoundControl:
                 id has been used).
         """
         self._peers.require_caller(context, [OPERATOR])
-        round_id, suite, now = request.round_id, request.hpke_suite, str(int(self._clock.now())).encode()
+        round_id, suite, now = RoundId(request.round_id), request.hpke_suite, str(int(self._clock.now())).encode()
         if not 1 <= len(round_id.encode()) <= 128:
             raise Refusal(Code.BAD_REQUEST, f"round_id is {round_id!r}; it must have 1..128 bytes")
         try:
@@ -125,7 +126,7 @@ class RoundControl:
         payload = canonical(await self._store.run(StoreStep.PREPARE_ROUND, add))
         return rpc.PrepareResponse(round_keys=self._peers.identity.signed(Kind.ROUND_KEYS, payload))
 
-    def _own_keys(self, tx: Transaction, round_id: str) -> pb.RoundKeys | None:
+    def _own_keys(self, tx: Transaction, round_id: RoundId) -> pb.RoundKeys | None:
         """Returns the public keys for the manifest and when they were made; None for a round without keys here."""
         keys = tx.keys(round_id)
         if not keys:
@@ -210,9 +211,9 @@ class RoundControl:
                 certificate).
         """
         self._peers.require_caller(context, [OPERATOR])
-        return rpc.WithdrawResponse(state=await self.withdraw_round(request.round_id))
+        return rpc.WithdrawResponse(state=await self.withdraw_round(RoundId(request.round_id)))
 
-    async def withdraw_round(self, round_id: str) -> pb.RoundState.ValueType:
+    async def withdraw_round(self, round_id: RoundId) -> pb.RoundState.ValueType:
         """Deletes a round that has no certificate yet; see `withdraw`."""
         was_driven = await self._engine.stop_round(round_id)
 
@@ -253,9 +254,11 @@ class RoundControl:
             return row.problem, waiting
 
         def read(tx: Transaction) -> tuple[list[pb.RoundStatus], dict[str, int], int, rpc.NoiseSpent | None]:
-            rows = [tx.round(request.round_id)] if request.round_id else tx.rounds(20)
+            rows = [tx.round(RoundId(request.round_id))] if request.round_id else tx.rounds(20)
             ends, shredding = tx.ends(), tx.being_shredded()
-            kept_until = {row.round_id: ends[row.round_id] + self._keep_s for row in rows if row.round_id in ends}
+            kept_until: dict[str, int] = {
+                row.round_id: ends[row.round_id] + self._keep_s for row in rows if row.round_id in ends
+            }
             return (
                 [
                     pb.RoundStatus(

@@ -29,9 +29,11 @@ from croupier.protocol.toml_file import Address, TlsAddress, read_toml
 
 __all__ = [
     "CLUSTER_DIRECTORY",
+    "PENDING",
     "SETTINGS_FILE",
     "Secrets",
     "ServiceSettings",
+    "identity_keys",
     "load_secrets",
     "load_settings",
     "not_pinned",
@@ -40,6 +42,8 @@ __all__ = [
 
 SETTINGS_FILE = "service.toml"
 CLUSTER_DIRECTORY = "cluster"
+PENDING = "pending-"
+"""Begins the names of the files of keys that a rotation has made and that are not in use yet."""
 
 
 class NoiseLimit(BaseModel):
@@ -190,6 +194,25 @@ def load_secrets(directory: Path, environment: Mapping[str, str] = os.environ) -
         tls_key=tls.private_bytes(*plain),
         tls_certificate=certificate,
     )
+
+
+def identity_keys(directory: Path, storage_key: bytes = b"") -> list[bytes]:
+    """Returns the identity keys of a service that are in its directory: the one in use and the pending one.
+
+    Args:
+        directory: of the service.
+        storage_key: opens them; the one that the settings name if not given.
+
+    Raises:
+        ValueError: a key does not open with the storage key, or that is missing.
+    """
+    try:
+        opening = storage_key or _storage_key(directory, load_settings(directory).storage_key, os.environ)
+    except FileNotFoundError as error:
+        raise ValueError(f"{error.filename} is missing; without it the keys in {directory} do not open") from error
+    files = (directory / f"{prefix}identity.key" for prefix in ("", PENDING))
+    keys = [_open_key(file, opening) for file in files if file.exists()]
+    return [key.private_bytes_raw() for key in keys if isinstance(key, Ed25519PrivateKey)]
 
 
 def _check_certificate(file: Path, certificate: bytes, key: EllipticCurvePrivateKey) -> None:

@@ -61,6 +61,7 @@ class StoreStep(StrEnum):
     READ_ROSTER = "read the roster"
     REGISTER_CLIENTS = "register clients"
     REVOKE_CLIENTS = "revoke clients"
+    COUNT_ANSWERED = "count the clients who have answered"
     READ_ADMITTED_CLIENTS = "read the admitted clients"
     ADMIT_SUBMISSIONS = "admit submissions"
 
@@ -100,6 +101,7 @@ class StoreStep(StrEnum):
     READ_COMMITMENTS = "read the commitments"
     COUNT_ROUNDS_SHOWN = "count the rounds shown"
     ASK_LEDGER = "ask the ledger"
+    READ_ACCOUNT = "read the account"
     ENTER_CERTIFICATE = "enter the certificate"
     READ_CERTIFICATE_TO_GRANT = "read the certificate to grant"
     READ_RELEASE_KEY = "read the release key"

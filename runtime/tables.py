@@ -13,6 +13,7 @@ __all__ = [
     "DOCUMENTS",
     "ENDS",
     "FORGETTING",
+    "INVITED",
     "KEYS",
     "METADATA",
     "OPENED",
@@ -45,6 +46,13 @@ KEYS = sa.Table(
     sa.Column("wrapped_private", sa.LargeBinary, nullable=False),
 )
 CLIENTS = sa.Table("clients", METADATA, sa.Column("client_key", sa.LargeBinary, primary_key=True))
+INVITED = sa.Table(
+    "invited",
+    METADATA,
+    sa.Column("client_key", sa.LargeBinary, primary_key=True),
+    sa.Column("survey_hash", sa.LargeBinary, nullable=False),
+    sa.Column("valid_until_unix_s", sa.BigInteger, nullable=False),
+)
 TOKENS = sa.Table(
     "tokens",
     METADATA,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import grpc.aio
 
@@ -19,6 +18,7 @@ from croupier.protocol.manifest import RoundTerms, state_name
 from croupier.protocol.statements import state, written_json
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.show.question import question_json
 from croupier.show.views import (
     BudgetView,
     HopNoiseView,
@@ -31,7 +31,6 @@ from croupier.show.views import (
     SpentView,
     TermsView,
     TierSpentView,
-    WordingView,
 )
 
 if TYPE_CHECKING:
@@ -151,20 +150,15 @@ def _stage(states: Sequence[str]) -> str:
 
 def terms_json(terms: RoundTerms) -> TermsView:
     """Returns the terms of a round, and for every budget how often someone can be right about one answer."""
-    manifest, mechanism = terms.manifest, terms.question.mechanism
-    parameters = asdict(mechanism)
-    if mechanism.task is not None:
-        parameters |= asdict(mechanism.task)
-        del parameters["vector"], parameters["parameters"]
-    limit = terms.privacy_limit
+    manifest, limit, asked = terms.manifest, terms.privacy_limit, question_json(terms.question)
     return {
         "round_id": terms.round_id,
         "deployment": manifest.deployment,
         "manifest_hash": terms.hash.hex(),
-        "question": terms.question.name,
-        "wordings": [cast("WordingView", asdict(wording)) for wording in terms.question.wordings],
-        "randomizer": mechanism.kind,
-        "parameters": parameters,
+        "question": asked["question"],
+        "wordings": asked["wordings"],
+        "randomizer": asked["randomizer"],
+        "parameters": asked["parameters"],
         "budgets": [_budget_json(terms, budget) for budget in manifest.budget_grid],
         "delta": manifest.delta,
         "dishonest": manifest.dishonest,

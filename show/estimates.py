@@ -139,9 +139,8 @@ def precision_line(result: ResultView) -> str:
         numbers = numbers_of(result)
         error, share = max(number.standard_error for number in numbers), max(number.projected for number in numbers)
         return (
-            f"TOO NOISY TO USE: twice the standard error, {2 * error:.2g}, is more than the largest share, "
-            f"{share:.2g}, so that no category can be told from an absent one; ask more people or about fewer "
-            "categories, or allow larger budgets"
+            f"TOO NOISY TO USE: no category can be told from an absent one: the largest share is {share:.2g}, and the "
+            f"standard error up to {error:.2g}; ask more people or about fewer categories, or allow larger budgets"
         )
     return ""
 

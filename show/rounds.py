@@ -12,6 +12,7 @@ from rich.text import Text
 
 from croupier.protocol.rounding import percent, round_up
 from croupier.protocol.texts import device_does as does
+from croupier.show.forecasts import ledger_line
 from croupier.show.tables import counted
 from croupier.show.text import GLUE, sections_text, wrapped
 from croupier.show.views import BudgetView, OverviewView, RoundView, SectionView, ServiceView, TermsView, WordingView
@@ -144,7 +145,7 @@ def describe_device_step(terms: TermsView, whose: str) -> str:
 def values_of(terms: TermsView) -> str:
     """Returns the values that an answer may have."""
     parameters, kind = terms["parameters"], terms["randomizer"]
-    captions = [one["choices"] for one in terms["wordings"] if one["choices"]]
+    captions = [wording["choices"] for wording in terms["wordings"] if wording["choices"]]
     no, yes = captions[0] if kind == "rr" and captions else ("no", "yes")
     labels = parameters.get("labels") or [*map(str, range(parameters.get("k", 0)))]
     shown = ", ".join(labels[:_MOST_LABELS]) + (f", … ({len(labels)} in all)" if len(labels) > _MOST_LABELS else "")
@@ -239,7 +240,8 @@ def _budgets_section(terms: TermsView) -> SectionView:
     points = []
     delta = f", δ {round_up(budgets[0]['delta'])}" if budgets[0]["delta"] else ""  # the same for all
     points += [
-        f"local ε {round_up(one['epsilon'])}{delta}: {right_at_most_line(one)}" for one in budgets[:_MOST_BUDGETS]
+        f"local ε {round_up(budget['epsilon'])}{delta}: {right_at_most_line(budget)}"
+        for budget in budgets[:_MOST_BUDGETS]
     ]
     if len(budgets) > _MOST_BUDGETS:
         points.append(f"{len(budgets) - _MOST_BUDGETS:,} more, all in --json")
@@ -257,13 +259,16 @@ def _budgets_section(terms: TermsView) -> SectionView:
 
 def _conditions(terms: TermsView, now: float) -> list[str]:
     """Returns until when people can answer, and the conditions for reading anything."""
-    least, limits = terms["min_batch_size"], sorted({one["epsilon_max"] for one in terms["budgets"]})
+    least, limits = terms["min_batch_size"], sorted({budget["epsilon_max"] for budget in terms["budgets"]})
     most = f" (and at most {terms['max_batch_size']:,})" if terms["max_batch_size"] else ""
     points = [f"Nothing is read before at least {least:,} people{most} have answered."]
     if terms["state"] == "OPEN":
         closing = deadline(terms["close_deadline_unix_s"], now)
         short = "stays open" if terms["short_batch"] == "hold" else "is deleted"
-        points.append(f"{closing[0].upper()}{closing[1:]}. With fewer people by then, the round {short}.")
+        points.append(
+            f"{closing[0].upper()}{closing[1:]}. With fewer people by then, the round {short}. It also stays open "
+            "while some choice of budgets would have it refused; nobody knows which budgets were chosen."
+        )
     above = (
         " or ".join(map(round_up, limits)) if len(limits) < 4 else f"{round_up(limits[0])} to {round_up(limits[-1])}"
     )
@@ -296,6 +301,8 @@ def _conditions(terms: TermsView, now: float) -> list[str]:
             "account, and refuses what is more."
             + (" This assumes that all rounds were planned before the first result." if limit["fixed_terms"] else "")
         )
+    if ledger := terms.get("ledger"):
+        points.append(ledger_line(ledger))
     if terms["parameters"].get("sequential"):
         points.append("People are asked one after the other. If that is cut short, only your own noise may be left.")
     return points

@@ -51,5 +51,5 @@ def training_assumptions(result: TrainingView) -> str:
     certificate = result["certificate"]
     if certificate is None:
         return ""
-    lines = [f"  · {one['text']}" for one in certificate["assumptions"]]
+    lines = [f"  · {assumption['text']}" for assumption in certificate["assumptions"]]
     return "\n".join([f"At δ {round_up(certificate['delta'])}, assuming that", *lines])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
+from functools import partial
 
 from croupier.protocol.batches import ciphertext_hashes, digest_of_hashes, drop_counts
 from croupier.protocol.errors import Code, Refusal
@@ -18,7 +19,7 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.clock import Stopwatch
 from croupier.runtime.kinds import DocumentKind
 from croupier.runtime.lane_opener import LaneOpener
-from croupier.runtime.lane_sender import LaneSender, items_per_chunk
+from croupier.runtime.lane_sender import LaneOutput, LaneSender, items_per_chunk
 from croupier.runtime.peers import Peers
 from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.steps import StoreStep
@@ -170,9 +171,10 @@ class BatchMixer:
                 await asyncio.to_thread(window.add, page)
             await asyncio.to_thread(window.add_fakes, fakes)
             hashes += await asyncio.to_thread(ciphertext_hashes, window.items)
+            output = LaneOutput(lane, window.items, start, len(order))
             await self._store.run(
                 StoreStep.KEEP_MIXED_PART,
-                lambda tx: self._sender.put_output(tx, terms.round_id, lane, window.items, start, len(order)),  # noqa: B023
+                partial(self._sender.put_output, round_id=terms.round_id, output=output),
             )
         hashes.sort()
         return hashes

@@ -21,6 +21,7 @@ from croupier.protocol.batches import unpack
 from croupier.protocol.envelope import HOP_ANALYZER
 from croupier.protocol.errors import Code, Refusal, TicketError
 from croupier.protocol.manifest import RoundTerms, parse_terms
+from croupier.protocol.names import RoundId
 from croupier.protocol.onion import onion_of, report_message
 from croupier.protocol.tickets import MAX_PER_BATCH, TicketRequest, collect_tickets
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -86,7 +87,7 @@ class FakeReports:
         return fakes
 
     @staticmethod
-    def delete(tx: Transaction, round_id: str) -> None:
+    def delete(tx: Transaction, round_id: RoundId) -> None:
         """Deletes the fakes of a round, once the batch in which they are hidden is durable."""
         tx.delete_documents(round_id, DocumentKind.FAKES)
 

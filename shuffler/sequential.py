@@ -20,6 +20,7 @@ from croupier.protocol.envelope import open_many
 from croupier.protocol.errors import Code, Refusal, refusal_of
 from croupier.protocol.identity import Kind, attendance_is_authentic, read_signed
 from croupier.protocol.manifest import RoundTerms, canonical
+from croupier.protocol.names import RoundId
 from croupier.protocol.onion import onion_of
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
@@ -219,9 +220,9 @@ class SequentialHop:
         terms = await self._engine.terms(stream.round_id)
 
         def check() -> list[bool]:
-            return [attendance_is_authentic(terms.hash, stream.challenge, one) for one in attendances]
+            return [attendance_is_authentic(terms.hash, stream.challenge, attendance) for attendance in attendances]
 
-        keys = [one.client_key for one in attendances]
+        keys = [attendance.client_key for attendance in attendances]
         known = await self._store.run(
             StoreStep.FIND_WHO_MAY_ATTEND, lambda tx: tx.submission_hashes(stream.round_id, keys)
         )
@@ -248,6 +249,6 @@ class SequentialHop:
         """Ends all streams; their clients reconnect."""
         self.attendance.close_all()
 
-    def stop_round(self, round_id: str) -> None:
+    def stop_round(self, round_id: RoundId) -> None:
         """Ends the streams of a round that will have no result."""
         self.attendance.close_round(round_id, Refusal(Code.WRONG_STATE, "the round has ended without a result"))

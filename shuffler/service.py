@@ -17,6 +17,7 @@ from croupier.protocol.deployment import OPERATOR
 from croupier.protocol.envelope import KeyPair
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.names import RoundId
 from croupier.protocol.onion import onion_of
 from croupier.protocol.randomness import SystemRandom
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -42,6 +43,7 @@ from croupier.shuffler.fake_reports import FakeReports
 from croupier.shuffler.inclusion import InclusionLists
 from croupier.shuffler.noise_ledger import NoiseLedger
 from croupier.shuffler.position import ChainPosition
+from croupier.shuffler.risk import is_at_risk
 from croupier.shuffler.sequential import SequentialHop
 from croupier.shuffler.sequential_order import new_order_key
 from croupier.shuffler.submissions import Submissions
@@ -93,7 +95,7 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
             before_signing=lambda tx, terms: NoiseLedger(tx).sign(terms, limit),
             noise_spent=lambda tx: NoiseLedger(tx).stated(limit),
         )
-        self.submissions = Submissions(setup, self.engine, self.opener, self.position, lane_work)
+        self.submissions = Submissions(setup, self.engine, self.opener, self.position, lane_work, self.peers)
         self.admission = self.submissions.admission
         self.registration = Registration(self.admission, self.peers)
         self.retention = Retention(setup, self.engine, self.control, on_deletion=self.admission.reload_roster)
@@ -102,7 +104,7 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
         self.inclusion = InclusionLists(setup, self.peers, self.engine, self.position)
         self.sequential = SequentialHop(setup, self.peers, self.engine, self.position)
 
-    def _stop_round(self, round_id: str) -> None:
+    def _stop_round(self, round_id: RoundId) -> None:
         self.submissions.stop_round(round_id)
         self.sequential.stop_round(round_id)
 
@@ -170,7 +172,7 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
 
         def find(tx: Transaction) -> RoundRow:
             if request.round_id:
-                return tx.round(request.round_id)
+                return tx.round(RoundId(request.round_id))
             newest = tx.newest_open_round()
             if newest is None:
                 raise Refusal(Code.NO_OPEN_ROUND)
@@ -204,6 +206,10 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
         """See `Registration.revoke`."""
         return await self.registration.revoke(request, context)
 
+    async def CountAnswered(self, request: pb.CountAnsweredRequest, context: Context) -> pb.CountAnsweredResponse:  # noqa: N802
+        """See `Registration.count_answered`."""
+        return await self.registration.count_answered(request, context)
+
     # ------------------------------------------------------------- Delivery and RoundControl
 
     async def Relay(self, request: pb.RelayRequest, context: Context) -> pb.RelayResponse:  # noqa: N802
@@ -213,20 +219,25 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
     async def Close(self, request: rpc.CloseRequest, context: Context) -> rpc.CloseResponse:  # noqa: N802
         """Ends admission, and on request the asking of a sequential round; the same call again changes nothing.
 
+        With `hold_at_risk` the round stays open where some mixture of budgets would have it refused.
+
         Raises:
             Refusal: NOT_YOUR_CALL (not the operator, or not hop 1), UNKNOWN_ROUND, WRONG_STATE (the round is not open
-                yet, or deleted).
+                yet, or deleted), NOT_READY (the accountant does not answer, which knows the risk).
         """
         self.peers.require_caller(context, [OPERATOR])
         terms = await self.engine.terms(request.round_id)
         if self.position.hop(terms) != 1:
             raise Refusal(Code.NOT_YOUR_CALL, f"{terms.manifest.hops[0].service!r} closes this round")
+        forecast = await self.submissions.forecast(terms) if request.hold_at_risk else None
+        if forecast is not None and is_at_risk(forecast):
+            return rpc.CloseResponse(state=pb.ROUND_STATE_OPEN, num_clients=forecast.num_reports, forecast=forecast)
         state, count = await self.submissions.close(terms)
         if request.end_sequential:
             await self.sequential.end_asking(terms, state)
         if state != pb.ROUND_STATE_OPEN:
             self.engine.wake(terms.round_id)
-        return rpc.CloseResponse(state=state, num_clients=count)
+        return rpc.CloseResponse(state=state, num_clients=count, forecast=forecast)
 
 
 def _lane_work(

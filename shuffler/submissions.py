@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from croupier.protocol.envelope import KeyPair
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.names import RoundId
 from croupier.protocol.onion import onion_of
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.runtime.admission import MAX_PER_CALL, Admission
 from croupier.runtime.clock import Stopwatch
 from croupier.runtime.kinds import KeyPurpose
 from croupier.runtime.lane_opener import LaneOpener, MakeLaneWork
 from croupier.runtime.lane_sender import items_per_chunk
+from croupier.runtime.peers import Peers
 from croupier.runtime.round_engine import RoundEngine
 from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.steps import StoreStep
 from croupier.runtime.tasks import LaneWork
 from croupier.runtime.transaction import Transaction
 from croupier.shuffler.position import ChainPosition
+from croupier.shuffler.risk import RiskCheck, is_at_risk
 
 __all__ = ["Submissions"]
 
@@ -56,6 +61,7 @@ class Submissions:
         opener: LaneOpener,
         position: ChainPosition,
         lane_work: MakeLaneWork,
+        peers: Peers,
     ) -> None:
         self._store = setup.store
         self._clock = setup.clock
@@ -64,12 +70,14 @@ class Submissions:
         self._opener = opener
         self._position = position
         self._lane_work = lane_work
+        self._risk = RiskCheck(peers)
         self.admission = Admission(setup.store, setup.pool, "submit", self._keep_envelopes)
         self._admitting: dict[str, _Admitting] = {}
 
-    def stop_round(self, round_id: str) -> None:
+    def stop_round(self, round_id: RoundId) -> None:
         """Deletes from memory what admission needs of a round."""
         self._admitting.pop(round_id, None)
+        self._risk.stop_round(round_id)
         self.admission.stop_round(round_id)
 
     async def submit(self, request: pb.SubmitRequest) -> pb.SubmitResponse:
@@ -88,11 +96,7 @@ class Submissions:
             raise Refusal(Code.NOT_YOUR_CALL, f"clients submit to {terms.manifest.hops[0].service!r}")
         deadline = terms.manifest.close_deadline_unix_s
         if deadline and self._clock.now() >= deadline:
-            state, _ = await self.close(terms)
-            if state in (pb.ROUND_STATE_CLOSED, pb.ROUND_STATE_DISPOSED):  # the latter still has a log to erase
-                self._engine.wake(
-                    terms.round_id
-                )  # the watch on the deadline has ended if there were too few clients then
+            await self._close_late(terms)
         watch = Stopwatch()
         admitting = await self._admits_to(terms)
         codes, cpu_s = await self.admission.submit(
@@ -121,18 +125,70 @@ class Submissions:
         admitting = _Admitting(self._lane_work(terms, keys, pb.LANE_JOINT) if at_once else None)
         return self._admitting.setdefault(terms.round_id, admitting) if is_open else admitting
 
+    async def _close_late(self, terms: RoundTerms) -> None:
+        """Closes a round whose deadline is over, before a late submission is looked at.
+
+        Where the accountant does not answer now, the round is open for a little longer, for clients that have tickets.
+        """
+        state, at_risk = pb.ROUND_STATE_OPEN, True
+        with suppress(Refusal):
+            state, at_risk = await self._close_unless_at_risk(terms)
+        # A disposed round still has a log to erase. The watch on the deadline has ended if there were too few clients
+        # then; it goes on where the round is at risk now.
+        if at_risk or state in (pb.ROUND_STATE_CLOSED, pb.ROUND_STATE_DISPOSED):
+            self._engine.wake(terms.round_id)
+
     async def close_at_deadline(self, terms: RoundTerms) -> bool:
-        """Closes the round when its deadline is over; returns False where only the operator closes it."""
+        """Closes the round when its deadline is over; returns False where only the operator closes it.
+
+        A round at risk is held: it is closed once late reports of clients that have tickets have ended the risk, or by
+        the operator. It is withdrawn like every overdue round if neither happens (`Retention`).
+        """
         deadline = terms.manifest.close_deadline_unix_s
         if self._position.hop(terms) != 1 or not deadline:
             return False
         while self._clock.now() < deadline:
             await asyncio.sleep(0.2)  # the clock is injected and may jump
-            row = await self._store.run(StoreStep.WATCH_DEADLINE, lambda tx: tx.round(terms.round_id))
-            if row.state != pb.ROUND_STATE_OPEN:  # the operator was faster
+            if (await self._look(terms))[0] != pb.ROUND_STATE_OPEN:  # the operator was faster
                 return True
-        state, _ = await self.close(terms)
-        return state != pb.ROUND_STATE_OPEN
+        while True:
+            state, at_risk = await self._close_unless_at_risk(terms)
+            if state != pb.ROUND_STATE_OPEN or not at_risk:
+                return state != pb.ROUND_STATE_OPEN
+            self._engine.tell_waiting(
+                terms.round_id,
+                "held: with these reports, and with tickets that no report has, some mixture of budgets would have it "
+                f"refused; 'croupier round close {terms.round_id}' says more",
+            )
+            await asyncio.sleep(0.2)
+
+    async def _look(self, terms: RoundTerms) -> tuple[pb.RoundState.ValueType, int]:
+        """Returns the state of a round and how many clients have submitted."""
+        return await self._store.run(
+            StoreStep.WATCH_DEADLINE,
+            lambda tx: (tx.round(terms.round_id).state, tx.num_submissions(terms.round_id)),
+        )
+
+    async def _close_unless_at_risk(self, terms: RoundTerms) -> tuple[pb.RoundState.ValueType, bool]:
+        """Closes a round whose deadline is over, unless it is at risk; returns its state, and whether it is."""
+        state, count = await self._look(terms)
+        if state == pb.ROUND_STATE_OPEN and self._risk.was_at_risk(terms.round_id, count):
+            return state, True
+        forecast = await self.forecast(terms)
+        if forecast is not None and is_at_risk(forecast):
+            return state, True
+        return (await self.close(terms))[0], False
+
+    async def forecast(self, terms: RoundTerms) -> rpc.ForecastResponse | None:
+        """Returns what an open round with enough clients would come to; None for any other round.
+
+        Raises:
+            Refusal: the accountant's, or NOT_READY if it does not answer.
+        """
+        state, count = await self._look(terms)
+        if state != pb.ROUND_STATE_OPEN or count < terms.manifest.min_batch_size:
+            return None
+        return await self._risk.ask(terms, count)
 
     async def close(self, terms: RoundTerms) -> tuple[pb.RoundState.ValueType, int]:
         """Ends admission if there are enough distinct clients; else holds or disposes, as the manifest says."""

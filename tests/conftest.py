@@ -39,21 +39,27 @@ HUNTED = (
     "tests/accountant/bounds/test_two_groups.py::test_between_the_attack_and_what_the_largest_victims_have[tiers2",
     "tests/accountant/bounds/test_two_groups.py::test_between_the_attack_and_what_the_largest_victims_have[tiers3",
     "tests/accountant/bounds/test_two_groups.py::test_curves_of_many_points_have_up_to_four_budgets",
+    "tests/accountant/bounds/test_two_groups.py::test_the_bound_is_just_above_a_data_set[tiers1",
     "tests/accountant/bounds/test_two_groups.py::test_the_whole_certificate_and_its_curves",
+    "tests/accountant/test_certified_profile.py::test_a_curve_of_1000_people_is_within_5_percent_of_certify",
     "tests/accountant/test_composition.py::test_a_round_of_which_no_curve_says_anything_is_composed_by_adding",
+    "tests/accountant/test_hunt.py::test_many_tiers_on_both_sides_of_the_thresholds[randomizer3-32",
+    "tests/accountant/test_hunt.py::test_many_tiers_on_both_sides_of_the_thresholds[randomizer6-29",
     "tests/accountant/test_hunt.py::test_very_many_tiers_of_bits_on_both_sides_of_the_thresholds",
+    "tests/accountant/test_planner.py::test_all_tiers_are_certified_once[krr(k=5)-30",
 )
-"""Long numerical tests that only `make hunt` runs, and whoever names their file: others test the same code quicker."""
+"""Long numerical tests that run in `make hunt`, or when their file is named: quicker tests cover the same code."""
 
 
 class Durations:
-    """The seconds that each test took in earlier runs: the longest tests go first.
+    """The seconds that each test took in earlier runs: the longest tests go first, those of a group as one.
 
     Otherwise a worker would begin a long test when the others have nothing left to do. They are in pytest's cache, and
     for a fresh checkout, those of the longest tests in `longest.json`. The order need not be exact: the file is written
     again (`python -m tests.longest`) when the tests at its top have changed.
     """
 
+    NAME = "durations of earlier runs"
     KEY = "croupier/durations"
     LONGEST = Path(__file__).parent / "longest.json"
 
@@ -64,9 +70,14 @@ class Durations:
             self._known |= self._cache.get(self.KEY, {})
         self._seen: dict[str, float] = {}
 
-    @pytest.hookimpl(tryfirst=True)  # before xdist looks at the groups
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        items.sort(key=lambda item: -self._known.get(item.nodeid, 0.0))
+    def sort(self, items: list[pytest.Item]) -> None:
+        """Puts the longest first. A group stays as it was collected: what its files share is then made once."""
+        blocks: dict[str, list[pytest.Item]] = {}
+        for item in items:
+            mark = item.get_closest_marker("xdist_group")
+            blocks.setdefault(mark.args[0] if mark else item.nodeid, []).append(item)
+        longest = sorted(blocks.values(), key=lambda block: -sum(self._known.get(one.nodeid, 0.0) for one in block))
+        items[:] = [item for block in longest for item in block]
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         name = report.nodeid.partition("@")[0]  # behind it xdist names the group
@@ -88,7 +99,7 @@ def pytest_configure(config: pytest.Config) -> None:
     waits for operations of services that a test has killed, for ever where their loop is closed.
     """
     grpc.aio.init_grpc_aio()
-    config.pluginmanager.register(Durations(config), "durations of earlier runs")
+    config.pluginmanager.register(Durations(config), Durations.NAME)
     for part in range(_PARTS):
         with ExitStack() as held, suppress(OSError):  # it is another process's, or another user's
             lock = held.enter_context((Path(tempfile.gettempdir()) / f"croupier-tests-ports-{part}.lock").open("w"))
@@ -103,7 +114,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before xdist looks at the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Puts the tests that need a PostgreSQL server together: a worker has its own. Leaves out `HUNTED` unless asked."""
+    """Puts tests in order, those that need a PostgreSQL server together: a worker has its own. Leaves out `HUNTED`."""
     if not config.option.file_or_dir:
         items[:] = [item for item in items if not item.nodeid.startswith(HUNTED)]
     for item in items:
@@ -111,6 +122,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         needs = (parameters.get("database_url"), *getattr(item, "fixturenames", ()))
         if "postgresql" in needs and item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group("postgresql"))
+    durations: Durations = config.pluginmanager.getplugin(Durations.NAME)
+    durations.sort(items)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -162,13 +162,13 @@ def test_an_attack_is_there_and_stays_below_the_certificate(example: Example) ->
 def test_the_documentation_has_a_row_with_its_parameters(example: Example) -> None:
     rows = [line.strip("| ").split(" | ") for line in TABLE.read_text().splitlines() if line.startswith("| `")]
     (row,) = [row for row in rows if row[0] == f"`{example.mechanism.kind}`"]
-    assert set(re.findall(r"`(\w+)`", row[2])) == {one.name for one in fields(example.mechanism)}
+    assert set(re.findall(r"`(\w+)`", row[2])) == {field.name for field in fields(example.mechanism)}
     assert len(row) == 7
 
 
 def test_the_command_line_has_an_option_for_every_writable_parameter(example: Example) -> None:
     if example.mechanism.values_are_text:
-        assert {one.name for one in fields(example.mechanism)} <= set(inspect.signature(round_open).parameters)
+        assert {field.name for field in fields(example.mechanism)} <= set(inspect.signature(round_open).parameters)
         assert example.mechanism.parse_value(example.text) == example.values[-1]
     else:
         with pytest.raises(ValueError, match="croupier train"):

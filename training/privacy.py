@@ -223,7 +223,7 @@ class UserSpending(TrainingCost):
                 rounds[profiles] += count
         # A profile ends at the largest local budget that it speaks for, where its delta is 0.
         parts = [
-            Round(RecordedProfile(tuple(profiles)), max(one[-1][0] for one in profiles), count)
+            Round(RecordedProfile(tuple(profiles)), max(profile[-1][0] for profile in profiles), count)
             for profiles, count in rounds.items()
         ]
         # Never more than every local budget together.

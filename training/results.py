@@ -108,7 +108,7 @@ _LIMITS = (0.1, 0.2, 0.3, 0.4, 0.5)
 def _final(dataset: Dataset) -> Dataset:
     """Returns the data set with the validation examples among the training ones: the choices have been made."""
     parts = (dataset.train, dataset.validation)
-    train = Examples(torch.cat([one.features for one in parts]), torch.cat([one.targets for one in parts]))
+    train = Examples(torch.cat([part.features for part in parts]), torch.cat([part.targets for part in parts]))
     return replace(dataset, train=train)
 
 
@@ -226,7 +226,7 @@ def write_page(
     for part in parts:
         changed = {name: with_features(dataset, name) for name in dict.fromkeys(one.features for one in PARTS[part])}
         outcomes = [run_setting(one, changed[one.features], say, epochs=epochs) for one in PARTS[part]]
-        write_json(out / f"sgd-{part}.json", [one.document() for one in outcomes])
+        write_json(out / f"sgd-{part}.json", [outcome.document() for outcome in outcomes])
         lines = (_curves if part == "scattering" else _tables)(outcomes, dataset, page.parent)
         write_part(page, part, lines)
         found += outcomes

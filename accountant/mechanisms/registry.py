@@ -49,9 +49,9 @@ def stated_randomizer(assumptions: Iterable[Statement[Assumption]]) -> Randomize
     Raises:
         ValueError: a parameter is outside its range.
     """
-    for one in assumptions:
-        if (kind := RUNS.get(one.code)) is not None:
-            return RANDOMIZERS[kind](**dict(one.parameters))
+    for assumption in assumptions:
+        if (kind := RUNS.get(assumption.code)) is not None:
+            return RANDOMIZERS[kind](**dict(assumption.parameters))
     return None
 
 
@@ -77,7 +77,7 @@ def _unknown(given: object) -> ValueError:
 
 def _needed(kind: str) -> list[str]:
     """Returns the parameters without which there is no randomizer of a kind."""
-    return [one.name for one in fields(RANDOMIZERS[kind]) if one.default is MISSING]
+    return [field.name for field in fields(RANDOMIZERS[kind]) if field.default is MISSING]
 
 
 def _written(kind: str) -> str:
@@ -103,7 +103,7 @@ def _type(kind: str, parameter: str) -> type:
 
 
 def _value(kind: str, parameter: str, text: str) -> int | float | str:
-    """Returns the value of a parameter as it stands in a name, of the type that the kind declares."""
+    """Returns the value of a parameter that is written in a name, of the type that the kind declares."""
     readers: dict[type, tuple[Callable[[str], int | float | str], str]] = {
         int: (int, "a whole number"),
         float: (float, "a number"),
@@ -130,7 +130,7 @@ def randomizer_from_name(name: str, **parameters: Any) -> Randomizer:
     name = name if written is None else written["name"]
     if name not in RANDOMIZERS:
         raise _unknown(name)
-    known = {one.name for one in fields(RANDOMIZERS[name])}
+    known = {field.name for field in fields(RANDOMIZERS[name])}
     texts: dict[str, str] = {}
     for part in parts:
         parameter, _, value = (text.strip() for text in part.partition("="))

@@ -37,6 +37,8 @@ __all__ = [
     "Ledger",
     "Limit",
     "Spent",
+    "refusal_of",
+    "total_of_rounds",
 ]
 
 ANY_TIER = "any tier"
@@ -301,23 +303,7 @@ class Ledger:
 
     def refusal(self, round_id: str, entries: Sequence[Entry], limit: Limit) -> Statement[RefusalReason] | None:
         """Why this round may not be granted, or None. A round that is entered already is not counted twice."""
-        others = list(self._rounds(_entries.c.round_id != round_id).values())
-        if limit.allows([*others, entries]):
-            return None
-        both = (others, [*others, list(entries)])
-        before, after = (total_of_rounds(rounds, limit.delta, limit.fixed_terms) for rounds in both)
-        remaining = 0.0 if before is None else max(0.0, difference(limit.epsilon, before.epsilon))
-        about = {
-            "delta": limit.delta,
-            "rounds": len(others) + 1,
-            "most": limit.epsilon,
-            "requested": max(entry.epsilon for entry in entries),
-            "remaining": remaining,
-        }
-        if before is None or after is None:
-            return state(RefusalReason.LEDGER_UNBOUNDED, **about)
-        excess = difference(after.epsilon, limit.epsilon)
-        return state(RefusalReason.LEDGER_EXCEEDED, reached=after.epsilon, excess=excess, spent=before.epsilon, **about)
+        return refusal_of(list(self._rounds(_entries.c.round_id != round_id).values()), entries, limit)
 
     def _rows(self, where: sa.ColumnElement[bool] | None = None) -> Sequence[sa.Row[Any]]:
         query = sa.select(_entries).order_by(_entries.c.sequence)
@@ -374,6 +360,28 @@ def _enough_delta(rounds: Sequence[Sequence[Entry]], delta: float, fixed_terms: 
     candidates = [LEAST_DELTA, added_up] if fixed_terms else [added_up, delta_for_basic([_cost(e) for e in rounds])]
     larger = [candidate for candidate in candidates if delta < candidate < 1]
     return next((enough for enough in sorted(larger) if total_of_rounds(rounds, enough, fixed_terms) is not None), None)
+
+
+def refusal_of(
+    others: Sequence[Sequence[Entry]], entries: Sequence[Entry], limit: Limit
+) -> Statement[RefusalReason] | None:
+    """Returns why a round with these costs may not be granted beside the others, or None."""
+    if limit.allows([*others, entries]):
+        return None
+    both = (others, [*others, list(entries)])
+    before, after = (total_of_rounds(rounds, limit.delta, limit.fixed_terms) for rounds in both)
+    remaining = 0.0 if before is None else max(0.0, difference(limit.epsilon, before.epsilon))
+    about = {
+        "delta": limit.delta,
+        "rounds": len(others) + 1,
+        "most": limit.epsilon,
+        "requested": max(entry.epsilon for entry in entries),
+        "remaining": remaining,
+    }
+    if before is None or after is None:
+        return state(RefusalReason.LEDGER_UNBOUNDED, **about)
+    excess = difference(after.epsilon, limit.epsilon)
+    return state(RefusalReason.LEDGER_EXCEEDED, reached=after.epsilon, excess=excess, spent=before.epsilon, **about)
 
 
 def total_of_rounds(rounds: Sequence[Sequence[Entry]], delta: float, fixed_terms: bool) -> Guarantee | None:

@@ -17,9 +17,9 @@ from typing import Any, TypeVar
 from croupier.accountant.certification import certify
 from croupier.accountant.mechanisms.registry import randomizer_of
 from croupier.accountant.service.ledger import Entry, Ledger, Limit
+from croupier.accountant.service.outlook import Outlook
 from croupier.accountant.service.round_certificate import (
     after_sequential,
-    as_limit,
     certify_round,
     limit_of,
     refuse,
@@ -41,6 +41,7 @@ from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import Kind
 from croupier.protocol.manifest import RoundTerms, canonical
 from croupier.protocol.mechanisms import KaryResponse
+from croupier.protocol.names import RoundId
 from croupier.protocol.statements import messages_of, state
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
@@ -76,6 +77,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
     Attributes:
         desk: gives tickets.
         check: checks the tickets of both lanes.
+        outlook: says what rounds would come to, and what is left of the ledger's limit.
     """
 
     def __init__(self, setup: ServiceSetup) -> None:
@@ -109,7 +111,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
             put_public_keys=put_public_keys,
             withdrawable=_withdrawable,
         )
-        self.admission = Admission(setup.store, setup.pool, "tickets")
+        self.admission = Admission(setup.store, setup.pool, "tickets", now=setup.clock.now)
         self.registration = Registration(self.admission, self.peers)
         self.retention = Retention(
             setup,
@@ -120,14 +122,16 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         )
         self.desk = TicketDesk(setup, self.engine, self.admission)
         self.check = TicketCheck(setup, self.opener)
+        self.outlook = Outlook(setup, self.peers, self.engine, self.desk, self._search)
         self._ledger_turn = asyncio.Lock()
 
     async def start(self) -> None:
         """Loads the numeric libraries, which the bounds import when they are first needed, and drives rounds on."""
         await asyncio.to_thread(certify, [1.0] * 10, randomizer_of(KaryResponse(3)), delta=1e-3)
+        await self.outlook.ledger_changed()
         await super().start()
 
-    def _stop_round(self, round_id: str) -> None:
+    def _stop_round(self, round_id: RoundId) -> None:
         self.desk.stop_round(round_id)
 
     @property
@@ -167,6 +171,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         self.metrics.stage("certify", watch.read()[0])
         await self.store.shred()
         self.desk.stop_round(terms.round_id)
+        await self.outlook.ledger_changed()
         return True
 
     async def _search(self, work: Callable[..., T], *args: Any) -> T:
@@ -187,7 +192,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
 
         Returns the outcome, as `Metrics.certificate` names it.
         """
-        limits = self._limits(terms)
+        limits = self.outlook.limits(terms)
         full = [limit for limit in limits if not await self._may_show(terms, limit)]
         may_show = not full
         if full:
@@ -228,14 +233,6 @@ class AccountantService(RoundService, stubs.AccountantServicer):
 
         await self.store.run(StoreStep.ENTER_CERTIFICATE, keep)
         return "granted" if certificate.granted else "refused"
-
-    def _limits(self, terms: RoundTerms) -> list[Limit]:
-        """Returns the limit in the round's manifest, and that of the deployment if it is another one by now.
-
-        The people of later rounds have been promised the latter, over all rounds.
-        """
-        limits = [limit_of(terms), *([as_limit(now)] if (now := self.peers.deployment.privacy_limit) else [])]
-        return [limit for limit in dict.fromkeys(limits) if limit is not None]
 
     async def _may_show(self, terms: RoundTerms, limit: Limit) -> bool:
         return await self.store.run(
@@ -313,7 +310,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         shown = entries
         amends = report.num_answers > 0 and report.num_skipped == 0
         async with self._ledger_turn:
-            for limit in self._limits(terms) if amends else ():
+            for limit in self.outlook.limits(terms) if amends else ():
                 kept, refusal = await self.store.run(
                     StoreStep.ASK_LEDGER_AGAIN,
                     lambda tx: Ledger(tx.connection).amendment(terms.round_id, shown, limit),  # noqa: B023
@@ -329,6 +326,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
                 tx.put_document(terms.round_id, DocumentKind.LAST_CERTIFICATE, document)
 
             await self.store.run(StoreStep.AMEND_LEDGER, keep)
+            await self.outlook.ledger_changed()
         return document
 
     # ------------------------------------------------------------- Accountant
@@ -341,6 +339,17 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         """See `Registration.revoke`."""
         return await self.registration.revoke(request, context)
 
+    async def Forecast(self, request: rpc.ForecastRequest, context: Context) -> rpc.ForecastResponse:  # noqa: N802
+        """See `Outlook.forecast`."""
+        return await self.outlook.forecast(request, context)
+
+    async def Status(self, request: rpc.StatusRequest, context: Context) -> rpc.StatusResponse:  # noqa: N802
+        """See `RoundControl.status`; with what is left of the ledger's limit."""
+        response = await super().Status(request, context)
+        if (left := await self.outlook.ledger()) is not None:
+            response.ledger.CopyFrom(left)
+        return response
+
     async def GetTickets(self, request: pb.GetTicketsRequest, context: Context) -> pb.GetTicketsResponse:  # noqa: N802
         """See `TicketDesk.give`."""
         return await self.desk.give(request)
@@ -351,7 +360,9 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         """Gives a hop of a round with hop noise tickets for its fake reports; see `TicketDesk.give_fakes`.
 
         Raises:
-            Refusal: NOT_YOUR_CALL (not a hop of the round), UNKNOWN_ROUND, and those of `TicketDesk.give_fakes`.
+            Refusal: NOT_YOUR_CALL (not a hop of the round), UNKNOWN_ROUND, BAD_REQUEST (the round has no hop noise; not
+                blinded messages, or more than the limit), WRONG_STATE (the batch has been handed over, or the round is
+                over or not open yet).
         """
         terms = await self.engine.terms(request.round_id)
         hops = [keys.service for keys in terms.manifest.hops]
@@ -367,9 +378,9 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         """
 
         def read(tx: Transaction) -> bytes | None:
-            tx.round(request.round_id)
-            return tx.document(request.round_id, DocumentKind.LAST_CERTIFICATE) or tx.document(
-                request.round_id, DocumentKind.CERTIFICATE
+            tx.round(RoundId(request.round_id))
+            return tx.document(RoundId(request.round_id), DocumentKind.LAST_CERTIFICATE) or tx.document(
+                RoundId(request.round_id), DocumentKind.CERTIFICATE
             )
 
         document = await self.store.run(StoreStep.SHOW_CERTIFICATE, read)
@@ -383,7 +394,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         """See `LaneReceiver.deliver`; the round goes on when both lanes are here."""
         response = await super().Deliver(request, context)
         if request.lane == pb.LANE_TICKET:
-            self.engine.wake(request.round_id)
+            self.engine.wake(RoundId(request.round_id))
         return response
 
 

@@ -19,7 +19,7 @@ from croupier.protocol.batches import digest_of_hashes, unpack
 from croupier.protocol.envelope import HOP_ACCOUNTANT, KeyPair, generate_key_pair
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
-from croupier.protocol.names import PrivateKey
+from croupier.protocol.names import PrivateKey, RoundId
 from croupier.protocol.onion import BUDGET_BYTES, BUDGET_RECORD_BYTES, UNOPENED, decode_budget, onion_of
 from croupier.protocol.randomness import SystemRandom
 from croupier.protocol.tickets import BLINDED_BYTES, MAX_PER_BATCH, TicketIssuer, are_blinded
@@ -135,11 +135,11 @@ class TicketDesk:
         self._admission = admission
         self._costs: dict[str, tuple[float, float]] = {}  # wall and CPU seconds, stored with the certificate
 
-    def cost(self, round_id: str) -> tuple[float, float]:
+    def cost(self, round_id: RoundId) -> tuple[float, float]:
         """Returns the wall and CPU seconds that the tickets of a round have cost."""
         return self._costs.get(round_id, (0.0, 0.0))
 
-    def stop_round(self, round_id: str) -> None:
+    def stop_round(self, round_id: RoundId) -> None:
         """Deletes from memory what a round needs while tickets are given."""
         self._costs.pop(round_id, None)
         self._admission.stop_round(round_id)
@@ -290,9 +290,9 @@ class TicketCheck:
         num_items = unopened = 0
         async for records in self._opener.records(terms, pb.LANE_TICKET):
             num_items += len(records)
-            unopened += sum(one.status == DOES_NOT_OPEN for one in records)
-            good.update(one.content for one in records if one.status == OPENED)
-            bad.update(one.content for one in records if one.status == NO_TICKET)
+            unopened += sum(record.status == DOES_NOT_OPEN for record in records)
+            good.update(record.content for record in records if record.status == OPENED)
+            bad.update(record.content for record in records if record.status == NO_TICKET)
         bad -= good
         dropped = {
             _REASONS[DOES_NOT_OPEN]: unopened,

@@ -12,6 +12,7 @@ import typer
 from croupier.accountant.ranges import DEFAULT_DELTA, check_bounds, check_linkage
 from croupier.deploy.cli.console import MATHEMATICS, Json, plain_errors, progress_bar, show
 from croupier.deploy.cli.option_groups import with_option_groups
+from croupier.deploy.cli.planning import ErrorOptions, planned_for_error
 from croupier.protocol.rounding import round_down, round_up
 from croupier.protocol.views import CertificateView
 from croupier.show.text import delta_too_large
@@ -368,18 +369,29 @@ def plan(
     delta: Annotated[float, typer.Option(help="The central delta, over all rounds, 0 < delta < 1.")] = DEFAULT_DELTA,
     setting: SettingOptions,
     noise: HopNoiseOptions,
+    accuracy: ErrorOptions,
     as_json: Json = False,
 ) -> None:
     """Find what is not given: the largest local budgets, the number of users, or the accuracy to expect.
 
-    Local budgets are looked for up to 20, the most that a client accepts; with hop noise up to 8.
+    With --error and one of --epsilon, --users and --budgets: the people or the budgets for that error. Local budgets
+    are looked for up to 20, the most that a client accepts; with hop noise up to 8.
     """
     with plain_errors():
         from croupier import accountant
         from croupier.show.documents import plan_json
+        from croupier.show.statistics import halving_line
         from croupier.show.tables import certificate_table
 
-        family = randomizer.build()
+        accuracy.check()
+        family = accuracy.randomizer(randomizer)
+        if accuracy.error is not None:
+            shape = None if budgets is None else _read_budgets(budgets, family)
+            answer, lines = planned_for_error(
+                accuracy, family, budgets=shape, users=users, epsilon=epsilon, delta=delta, setting=setting
+            )
+            show(as_json, answer, *lines)
+            return
         if budgets is None and users is None:
             raise ValueError("neither --users nor --budgets is given; one of them is needed")
         if budgets is None and epsilon is None:
@@ -409,4 +421,5 @@ def plan(
         certified = found.certificate
         beware = [said] if (said := delta_too_large(certified.delta, certified.num_users)) else []
         both = [f"for a mean with these budgets: {'; '.join(map(str, found.for_a_mean))}"] if found.for_a_mean else []
+        both += [line] if (line := halving_line(found.budgets, family)) else []
         show(as_json, document, str(found), certificate_table(document["certificate"]), *both, *beware)

@@ -51,7 +51,9 @@ def add_commands(app: typer.Typer) -> None:
 class AskedFile:
     """Options of 'demo': which file, and what is asked about it."""
 
-    csv: Annotated[Path | None, typer.Option(help="A file of your own, one participant a row.")] = None
+    csv: Annotated[
+        Path | None, typer.Option(help="A file of your own, one participant a row: CSV, or Excel (.xlsx).")
+    ] = None
     value_column: Annotated[
         list[str] | None,
         typer.Option(help="A column to ask about; for a mean also COLUMN:LOW:HIGH. May be repeated: a round for each."),
@@ -67,6 +69,13 @@ class AskedFile:
             "--drop-outside", help="Leave out values outside LOW..HIGH, instead of counting them as the nearer end."
         ),
     ] = False
+    ordered: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="The order of categories, such as 'never;sometimes;often', for each column that has only these. Usual "
+            "scales are recognised. May be repeated."
+        ),
+    ] = None
     users: Annotated[int | None, typer.Option(help="How many rows to use, from the first; all if not given.")] = None
 
 
@@ -110,13 +119,16 @@ def demo(
         from croupier.show.demonstration import composition_lines, privacy_cost_table, stage_seconds_table
         from croupier.show.estimates import answers_table, remarks
         from croupier.show.plots import check_plot_file, plot_answers
+        from croupier.show.statistics import halving_remarks
         from croupier.show.tables import counted
 
         if open_page:
             import croupier.deploy.console.server  # noqa: F401 (an extra that is missing is missed before anything starts)
         check_hops(hops)
         check_plot_file(plot)
-        file, questions = ask_about(asked.csv, asked.value_column or (), asked.low, asked.high, asked.users)
+        file, questions = ask_about(
+            asked.csv, asked.value_column or (), asked.low, asked.high, asked.users, asked.ordered or ()
+        )
         plan = plan_demo(
             file,
             questions,
@@ -126,6 +138,8 @@ def demo(
             clamp=not asked.drop_outside,
             hop_noise=hop_noise,
         )
+        if file.assumed:
+            note(file.assumed)
         started = f"starting {counted(hops, 'shuffler')}, the accountant and the analyzer"
         note(f"{started}, each in its own process, over TLS …")
         with temporary_deployment(hops) as local:
@@ -139,7 +153,7 @@ def demo(
             async def play() -> None:
                 result = await (run_demo(local.directory, plan) if as_json else run_demo(local.directory, plan, watch))
                 plot_answers(result, plot)
-                learned = (answers_table(result), *remarks(result))
+                learned = (answers_table(result), *remarks(result), *halving_remarks(result["questions"]))
                 cost = (privacy_cost_table(result, verbose=verbose), *composition_lines(result))
                 times = [stage_seconds_table(result)] if verbose else []
                 show(as_json, result, *learned, *cost, _WORTH, *times, f"plot: {plot}")

@@ -81,20 +81,26 @@ def rotate(
             "believed any more, results of its time included.",
         ),
     ] = False,
+    host: Annotated[str, typer.Option(help="In the first step: the host that the service moves to.")] = "",
     kubernetes: Annotated[
         bool, typer.Option("--kubernetes", help="In a pod: print the step as manifests for 'kubectl apply'.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Change the identity and TLS key of a running service; hand out the deployment file after each step."""
+    """Change the identity and TLS key of a running service; each step is a version that every organisation signs."""
     with plain_errors():
         from croupier.deploy.operator import rotation
         from croupier.protocol.deployment import DEPLOYMENT_FILE
 
         if activate and compromised:
             raise ValueError("activate and compromised are two steps; give one at a time")
-        step = rotation.activate if activate else rotation.mark_compromised if compromised else rotation.rotate
-        deployment = step(directory, name, in_pod=kubernetes)
+        if activate or compromised:
+            if host:
+                raise ValueError("host belongs to the first step, which makes the certificate for it")
+            step = rotation.activate if activate else rotation.mark_compromised
+            deployment = step(directory, name, in_pod=kubernetes)
+        else:
+            deployment = rotation.rotate(directory, name, host=host, in_pod=kubernetes)
         if kubernetes:
             show(True, rotation.manifests_of(directory, name, deployment))
             return
@@ -103,6 +109,7 @@ def rotate(
             "service": name,
             "identity": entry.identity,
             "pending": entry.pending_identity,
+            "not_signed_by": deployment.not_signed_by(),
             "retired": [retired.model_dump(mode="json") for retired in entry.retired_identities],
         }
         states = [f"active   {entry.identity}"]
@@ -110,7 +117,12 @@ def rotate(
         for retired in entry.retired_identities:
             until = f", valid until {retired.valid_until:%Y-%m-%d %H:%M UTC}" if retired.valid_until else ""
             states.append(f"retired  {retired.identity}{until}{', compromised' * retired.compromised}")
-        lines = ["\n".join(states), f"hand {directory / DEPLOYMENT_FILE} to all services and clients"]
+        missing = deployment.not_signed_by()
+        if missing:
+            after = f"{directory}/proposal.toml lacks the signature of {', '.join(missing)}: 'croupier deployment sign'"
+        else:
+            after = f"all have signed {directory / DEPLOYMENT_FILE}; services and clients fetch it"
+        lines = ["\n".join(states), after]
         if activate:
             lines.append(
                 "rounds from before and their results stay valid; where someone else may know the old identity, go on "
@@ -152,11 +164,11 @@ def enrol(
                 raise ValueError("--list shows who is enrolled, and takes no file and no --label")
             read_deployment(directory)
             roster = enrolled(directory)
-            texts = [one.line() for one in roster] or ["no client has been enrolled from here"]
+            texts = [entry.line() for entry in roster] or ["no client has been enrolled from here"]
             lines = [Text(text, no_wrap=True) for text in texts]
-            show(as_json, {"enrolled": [asdict(one) for one in roster]}, *lines)
+            show(as_json, {"enrolled": [asdict(entry) for entry in roster]}, *lines)
             return
-        keys = [one for file in files or [] for one in read_keys(text_of(file), file.name)]
+        keys = [key for file in files or [] for key in read_keys(text_of(file), file.name)]
         if label:
             if len(keys) != 1 or keys[0].label not in ("", label):
                 raise ValueError(
@@ -303,7 +315,7 @@ async def _watch(directory: Path, as_json: bool) -> None:
         if as_json:
             before = ""
             async for seen in watch(operator, ticks()):
-                services = [{name: one.get(name) for name in _WATCHED} for one in seen["services"]]
+                services = [{name: service.get(name) for name in _WATCHED} for service in seen["services"]]
                 line = json.dumps({"services": services, "rounds": seen["rounds"]})
                 if line != before:
                     typer.echo(line)
@@ -338,13 +350,16 @@ def ledger(
             "result. Privacy losses then compose, to less than what holds however rounds were chosen."
         ),
     ] = False,
+    forecast: Annotated[
+        bool, typer.Option("--forecast", help="Say how many more rounds like the earlier ones the limit allows.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Show what all rounds together have cost, back up that record, or restore it. Run it where the accountant runs."""
     with plain_errors():
-        from croupier.deploy.operator.ledger import backup_ledger, restore_ledger, spent
+        from croupier.deploy.operator.ledger import backup_ledger, restore_ledger, rounds_left, spent
         from croupier.show.documents import spent_json
-        from croupier.show.ledger import spent_rests_on, spent_table
+        from croupier.show.ledger import left_lines, spent_rests_on, spent_table
         from croupier.show.tables import counted
 
         if backup is not None and restore is not None:
@@ -355,6 +370,9 @@ def ledger(
         elif restore is not None:
             rounds = restore_ledger(directory, restore)
             show(as_json, {"rounds": rounds, "file": str(restore)}, f"the ledger has {counted(rounds, 'round')}")
+        elif forecast:
+            left = rounds_left(directory)
+            show(as_json, left, *left_lines(left))
         else:
             document = spent_json(spent(directory, delta, fixed_terms=fixed_terms), delta, fixed_terms=fixed_terms)
             show(as_json, document, spent_table(document), spent_rests_on(fixed_terms=fixed_terms))

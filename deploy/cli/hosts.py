@@ -81,8 +81,8 @@ def doctor(directory: Directory = HERE, as_json: Json = False) -> None:
         from croupier.deploy.operator.doctor import examine
 
         findings = asyncio.run(examine(directory))
-    wrong = [one for one in findings if not one.is_well]
-    show(as_json, {"ok": not wrong, "checks": [asdict(one) for one in findings]}, _text(findings))
+    wrong = [finding for finding in findings if not finding.is_well]
+    show(as_json, {"ok": not wrong, "checks": [asdict(finding) for finding in findings]}, _text(findings))
     if wrong:
         raise typer.Exit(SOMETHING_WRONG)
 
@@ -94,7 +94,7 @@ def _text(findings: list[CheckResult]) -> Text:
     from croupier.show.text import wrapped
 
     text = Text(no_wrap=True)
-    wrong, well = ([one for one in findings if one.is_well is value] for value in (False, True))
+    wrong, well = ([finding for finding in findings if finding.is_well is value] for value in (False, True))
     for one in wrong:
         text.append("WRONG  ", "bold red")
         text.append(wrapped(f"{one.service}: {one.check}: {one.says}", " " * 7)[7:] + "\n")

@@ -2,34 +2,197 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from croupier.deploy.cli.console import HERE, OPERATE, TAKE_PART, Directory, Json, plain_errors, show, text_of
 
 __all__ = ["add_commands"]
 
+Id = Annotated[str, typer.Argument(metavar="SURVEY", help="A survey that is open.")]
+Labels = Annotated[list[str], typer.Argument(help="The labels of the people.")]
+OutFolder = Annotated[
+    Path | None,
+    typer.Option(help="A new folder for links.csv, cards.html and the QR codes; default: SURVEY-invitations."),
+]
+Expires = Annotated[
+    datetime | None, typer.Option(help="The last moment for a first answer, UTC; default: the survey's deadline.")
+]
+GatewayOfLinks = Annotated[
+    str, typer.Option("--gateway", help="The gateway's address; default: the one in deployment.toml.")
+]
+QrCodes = Annotated[bool, typer.Option("--qr/--no-qr", help="Draw QR codes and cards.")]
+
 
 def add_commands(app: typer.Typer) -> None:
     """Adds the commands of this module to the command line."""
-    app.command(rich_help_panel=OPERATE)(invite)
+    group = typer.Typer(
+        cls=_Invite, no_args_is_help=True, help="Invite people: 'croupier invite SURVEY' makes a link for each."
+    )
+    for name, command in (
+        ("make", invite_make),
+        ("status", invite_status),
+        ("reissue", invite_reissue),
+        ("revoke", invite_revoke),
+        ("restore", invite_restore),
+        ("rounds", invite_rounds),
+    ):
+        group.command(name)(command)
+    app.add_typer(group, name="invite", rich_help_panel=OPERATE)
     app.command("participant-page", rich_help_panel=TAKE_PART)(participant_page)
 
 
-def invite(
+class _Invite(TyperGroup):
+    """`croupier invite SURVEY` is `croupier invite make SURVEY`."""
+
+    unnamed = "make"
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Returns the command that is meant."""
+        return super().resolve_command(ctx, args if args[0] in self.commands else [self.unnamed, *args])
+
+
+def invite_make(
+    survey_id: Id,
+    people: Annotated[
+        typer.FileText | None,
+        typer.Option(help="Whom to invite: a CSV file with a label in its first column; its columns are repeated."),
+    ] = None,
+    count: Annotated[int, typer.Option(help="Instead of --people: how many invitations, numbered.")] = 0,
+    out: OutFolder = None,
+    expires: Expires = None,
+    gateway: GatewayOfLinks = "",
+    qr_codes: QrCodes = True,
+    directory: Directory = HERE,
+    as_json: Json = False,
+) -> None:
+    """Make a link with a secret for each person: it admits whoever has it, once, to every question of the survey."""
+    with plain_errors("invitations"):
+        import asyncio
+
+        from croupier.deploy.operator.invitations import invite_people, read_people
+
+        if (people is None) == (count == 0):
+            raise ValueError("give --people, a file, or --count, a number of invitations")
+        invited = read_people(text_of(people) if people else "\n".join(map(str, range(1, count + 1))))
+        folder = out or Path(f"{survey_id}-invitations")
+        made = invite_people(
+            directory, survey_id, invited, folder, gateway=gateway, until=_unix(expires), qr_codes=qr_codes
+        )
+        _show_made(as_json, asyncio.run(made), folder, qr_codes)
+
+
+def invite_reissue(
+    survey_id: Id,
+    labels: Labels,
+    out: OutFolder = None,
+    expires: Expires = None,
+    gateway: GatewayOfLinks = "",
+    qr_codes: QrCodes = True,
+    directory: Directory = HERE,
+    as_json: Json = False,
+) -> None:
+    """Revoke the invitations of people who have not answered, and make new ones, for links that were lost or seen."""
+    with plain_errors("invitations"):
+        import asyncio
+
+        from croupier.deploy.operator.invitations import reissue
+
+        folder = out or Path(f"{survey_id}-reissued")
+        made = reissue(directory, survey_id, labels, folder, gateway=gateway, until=_unix(expires), qr_codes=qr_codes)
+        _show_made(as_json, asyncio.run(made), folder, qr_codes)
+
+
+def invite_revoke(survey_id: Id, labels: Labels, directory: Directory = HERE, as_json: Json = False) -> None:
+    """Revoke invitations for good; what was answered with them stays and is counted."""
+    with plain_errors():
+        import asyncio
+
+        from croupier.deploy.operator.invitations import revoke_invitations
+        from croupier.show.tables import counted
+
+        gone = asyncio.run(revoke_invitations(directory, survey_id, labels))
+        show(as_json, {"revoked": gone}, f"{counted(gone, 'invitation')} revoked")
+
+
+def invite_status(
+    survey_id: Id,
+    remind: Annotated[
+        bool, typer.Option("--remind", help="Also list the labels of those who have not answered; hop 1 is asked.")
+    ] = False,
+    directory: Directory = HERE,
+    as_json: Json = False,
+) -> None:
+    """Count the invitations, and how many have been used; what was answered nobody can say."""
+    with plain_errors():
+        import asyncio
+
+        from croupier.deploy.operator.invitations import invited_people, num_answered, who_has_not_answered
+
+        listed = invited_people(directory, survey_id)
+        if not listed:
+            raise ValueError(f"nobody is invited to {survey_id!r} from {directory}; 'croupier invite {survey_id}' does")
+        document: dict[str, Any] = {
+            "survey_id": survey_id,
+            "made": len(listed),
+            "good": sum(one.is_good for one in listed),
+            "revoked": sum(bool(one.revoked_at) for one in listed),
+            "answered": asyncio.run(num_answered(directory, survey_id)),
+        }
+        lines = [
+            "{made:,} invitations made, {good:,} of them good, {revoked:,} revoked; at least one question "
+            "was answered with {answered:,} of them".format(**document)
+        ]
+        if remind:
+            document["remind"] = asyncio.run(who_has_not_answered(directory, survey_id))
+            lines += document["remind"]
+        show(as_json, document, *lines)
+
+
+def invite_restore(survey_id: Id, directory: Directory = HERE, as_json: Json = False) -> None:
+    """Register the invitations once more, after hop 1 or the accountant has lost its store."""
+    with plain_errors():
+        import asyncio
+
+        from croupier.deploy.operator.invitations import register_again
+        from croupier.show.tables import counted
+
+        good = asyncio.run(register_again(directory, survey_id))
+        show(as_json, {"good": good}, f"{counted(good, 'invitation')} registered")
+
+
+def _show_made(as_json: bool, made: int, folder: Path, qr_codes: bool) -> None:
+    from croupier.show.tables import counted
+
+    cards = "; cards.html there is for printing" if qr_codes else ""
+    show(
+        as_json,
+        {"invitations": made, "folder": str(folder)},
+        f"{counted(made, 'invitation')} in {folder / 'links.csv'}; each link admits whoever has it{cards}",
+    )
+
+
+def _unix(when: datetime | None) -> int:
+    """Returns Unix seconds of a time as the option gives it, in UTC; 0 for none."""
+    return 0 if when is None else int(when.replace(tzinfo=UTC).timestamp())
+
+
+def invite_rounds(
     file: Annotated[Path, typer.Argument(help="A new file for the links: LABEL,LINK on each line.")],
     directory: Directory = HERE,
     people: Annotated[
         typer.FileText | None, typer.Option(help="Whom to invite: a CSV file with a label in its first column.")
     ] = None,
     count: Annotated[int, typer.Option(help="Instead of --people: how many links, numbered.")] = 0,
-    gateway: Annotated[str, typer.Option(help="Its address; default: the one in deployment.toml.")] = "",
+    gateway: GatewayOfLinks = "",
     round_id: Annotated[str, typer.Option("--round", help="The round to open; default: the newest open one.")] = "",
     as_json: Json = False,
 ) -> None:
-    """Make a link for each participant; it holds a key that is enrolled, so it admits whoever has it."""
+    """Make links for rounds that are not of a survey: each holds a key that is enrolled, and admits to every round."""
     with plain_errors():
         import asyncio
 

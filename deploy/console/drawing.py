@@ -29,7 +29,7 @@ _LOOKS = 6
 
 StripView = TypedDict(
     "StripView",
-    {  # "from" is no name of a class's field
+    {  # "from" is a keyword: a class cannot have such a field
         "label": str,
         "estimate": str,
         "possible": str,

@@ -49,6 +49,7 @@ _OFFERED = {
     "Shuffler": ("GetRound", "Submit", "GetInclusion"),
     "Accountant": ("GetTickets",),
     "Analyzer": ("GetResult",),
+    "Versions": ("GetVersions",),
 }
 
 
@@ -105,6 +106,7 @@ class _Gateway:
             "Shuffler": deployment.shufflers[0],
             "Accountant": deployment.accountant,
             "Analyzer": deployment.analyzer,
+            "Versions": deployment.shufflers[0],
         }
         self._channels = {service: transport.public_channel(entry) for service, entry in entries.items()}
         self._pages = served_pages(deployment)

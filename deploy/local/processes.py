@@ -20,7 +20,8 @@ from functools import cache
 from pathlib import Path
 
 from croupier.deploy.directory import read_deployment
-from croupier.deploy.operator.keys import free_addresses, make_deployment, write_deployment
+from croupier.deploy.operator.keys import free_addresses, make_deployment, signed_here
+from croupier.deploy.version_files import write_deployment
 from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, PrivacyLimit
 from croupier.runtime.service_directory import SETTINGS_FILE
 
@@ -176,7 +177,8 @@ def temporary_deployment(hops: int, limit: PrivacyLimit | None = None) -> Iterat
     with tempfile.TemporaryDirectory(prefix="croupier-") as scratch:
         local = LocalDeployment(Path(scratch) / "deployment", hops)
         if limit is not None:
-            write_deployment(local.directory, local.deployment.model_copy(update={"privacy_limit": limit}))
+            limited = local.deployment.model_copy(update={"privacy_limit": limit})
+            write_deployment(local.directory, signed_here(limited, [local.directory]))
         try:
             local.up()
             yield local

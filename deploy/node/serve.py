@@ -22,6 +22,7 @@ import grpc.aio
 from croupier.deploy.directory import read_deployment, store_url
 from croupier.deploy.node.extras import missing_library
 from croupier.deploy.node.reload import FileWatch
+from croupier.deploy.node.versions import VersionLog, VersionWatch
 from croupier.net.connections import ConnectionWatch
 from croupier.net.tls import ServerTls
 from croupier.net.transport import TLS, Transport
@@ -32,7 +33,7 @@ from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.clock import Clock, SystemClock
 from croupier.runtime.cluster import Cluster, Sources
 from croupier.runtime.core_files import forbid_core_files
-from croupier.runtime.health import Readiness, make_admin_server
+from croupier.runtime.health import PROBE_EVERY_S, Readiness, make_admin_server
 from croupier.runtime.logs import log_as_json
 from croupier.runtime.prometheus_metrics import MetricsPort, PrometheusMetrics
 from croupier.runtime.service import RoundService
@@ -94,6 +95,7 @@ class RunningService:
         pool: WorkerPool | None = None,
         open_store: Callable[[str, bytes], Store] = Store,
         transport: Transport = TLS,
+        probe_every_s: float = PROBE_EVERY_S,
     ) -> None:
         """Reads the files of a service, opens its store and binds its ports.
 
@@ -105,6 +107,7 @@ class RunningService:
             pool: used in the place of `workers` new processes.
             open_store: opens the store with a URL and a storage key.
             transport: how the service is reached and reaches others.
+            probe_every_s: how often it is checked that the store takes what is written.
 
         Raises:
             ValueError: a file or a setting that cannot be used.
@@ -145,7 +148,7 @@ class RunningService:
             )
             self.service = _role(setup)
             metrics.ask(lambda: self.service.num_waiting_submissions, lambda: self.service.engine.num_waiting_rounds)
-            self._readiness = Readiness(self._store, metrics)
+            self._readiness = Readiness(self._store, metrics, probe_every_s)
             self._tls = ServerTls(entry, deployment, secrets)
             self._server = transport.make_server(settings.max_concurrent_calls, metrics, self._tls)
             stubs.add_RoundControlServicer_to_server(self.service, self._server)
@@ -156,6 +159,9 @@ class RunningService:
                 stubs.add_AccountantServicer_to_server(self.service, self._server)
             if isinstance(self.service, stubs.AnalyzerServicer):
                 stubs.add_AnalyzerServicer_to_server(self.service, self._server)
+            self._versions = VersionLog(directory, deployment)
+            stubs.add_VersionsServicer_to_server(self._versions, self._server)
+            self._newer = VersionWatch(directory, name, transport, self._replace)
             self._readiness.add_to(self._server)
             transport.add_ports(self._server, entry, self._tls, settings)
             self._connections = ConnectionWatch(_ports(entry, settings), settings.max_connections_per_address)
@@ -176,17 +182,20 @@ class RunningService:
         await self.service.start()
         await self._readiness.start()
         self._files.start()
+        self._newer.start(lambda: (self.service.peers.deployment, self.service.peers.secrets))
         self._connections.start()
 
     def _replace(self, deployment: Deployment, secrets: Secrets) -> None:
         warn_of_unpinned(deployment.service(self._name), secrets)
         self._tls.replace(deployment, secrets)
         self.service.replace(deployment, secrets)
+        self._versions.replace(deployment)
         self._metrics.certificate_of(secrets.tls_certificate)
 
     async def stop(self) -> None:
         """Not ready, no new calls, those under way finished, then the drivers; the admin ports answer to the end."""
         self._files.stop()
+        self._newer.stop()
         self._connections.stop()
         await self._readiness.stop()
         self.service.close_streams()

@@ -102,7 +102,7 @@ def _certificates(deployment: Deployment, now_s: float) -> Iterator[CheckResult]
         rotate = f"'croupier rotate {entry.name}' on its machine, in two steps: docs/operations.md, Identity rotation"
         yield _validity(entry.name, certificate, now, rotate)
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        written = {str(one.value) for one in names}
+        written = {str(name.value) for name in names}
         missing = [] if entry.name in written else [entry.name]
         if written - {entry.name}:  # one that names no host depends on none
             missing += [host for host in entry.hosts if host not in written]

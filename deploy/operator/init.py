@@ -17,15 +17,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from croupier.deploy.operator.keys import write_deployment, write_keys, write_secret
+from croupier.deploy.operator.keys import signed_by, write_keys, write_secret
 from croupier.deploy.render.compose import COMPOSE_FILE, compose_file
 from croupier.deploy.render.gateway import GATEWAY, GATEWAY_UNIT_FILE, gateway_container, gateway_unit
 from croupier.deploy.render.layout import HOME, GatewayPlace, Layout, Place
 from croupier.deploy.render.settings import settings_of
 from croupier.deploy.render.systemd import UNIT_FILE, unit
+from croupier.deploy.version_files import write_deployment
 from croupier.protocol.deployment import DEPLOYMENT_FILE, OPERATOR, Deployment
 from croupier.protocol.envelope import MAX_HOPS
-from croupier.runtime.service_directory import SETTINGS_FILE
+from croupier.protocol.identity import Identity
+from croupier.runtime.service_directory import SETTINGS_FILE, identity_keys
 
 __all__ = ["MACHINES", "NEXT_FILE", "initialise"]
 
@@ -52,9 +54,10 @@ def initialise(directory: Path, layout: Layout, run_with: Literal["systemd", "co
     for taken in (DEPLOYMENT_FILE, MACHINES, OPERATOR):
         if (directory / taken).exists():
             raise ValueError(f"{directory / taken} exists; choose another directory, or delete it to make new keys")
-    services = []
+    services, signers = [], []
     for place in layout.places:
-        identity, certificate = _make_keys(directory, place)
+        identity, certificate, signer = _make_keys(directory, place)
+        signers.append(signer)
         services.append(
             {
                 "name": place.service,
@@ -68,7 +71,7 @@ def initialise(directory: Path, layout: Layout, run_with: Literal["systemd", "co
     storage_key = os.urandom(32)
     write_secret(directory / OPERATOR / "storage.key", storage_key.hex() + "\n")
     _, operator_certificate = write_keys(directory / OPERATOR, OPERATOR, storage_key)
-    deployment = Deployment.model_validate(
+    unsigned = Deployment.model_validate(
         {
             "name": layout.name,
             "operator_tls_certificate": operator_certificate,
@@ -76,6 +79,7 @@ def initialise(directory: Path, layout: Layout, run_with: Literal["systemd", "co
             "gateway": layout.gateway.url if layout.gateway else None,
         }
     )
+    deployment = signed_by(unsigned, signers)
     for host, places in layout.hosts.items():
         machine = directory / MACHINES / host
         for place in places:
@@ -104,16 +108,27 @@ def _starting(
     return units | ({GATEWAY_UNIT_FILE: gateway_unit(layout.limits)} if has_gateway else {})
 
 
-def _make_keys(directory: Path, place: Place) -> tuple[str, str]:
+def _make_keys(directory: Path, place: Place) -> tuple[str, str, Identity]:
+    """Writes the keys of a service; returns its public identity, its TLS certificate and the signer."""
     machine = directory / MACHINES / place.host
     storage_key = os.urandom(32)
     write_secret(machine / _STORAGE_KEYS / f"{place.service}.storage-key", storage_key.hex() + "\n")
-    return write_keys(machine / place.service / place.service, place.service, storage_key, hosts=place.hosts)
+    own = machine / place.service / place.service
+    identity, certificate = write_keys(own, place.service, storage_key, hosts=place.hosts)
+    (key,) = identity_keys(own, storage_key)
+    return identity, certificate, Identity(place.service, key)
 
 
 def _next(directory: Path, layout: Layout, run_with: str) -> str:
     """Returns what is to be done with the files, as a page."""
-    lines = [f"# What to do with the deployment {layout.name!r}", ""]
+    lines = [
+        f"# What to do with the deployment {layout.name!r}",
+        "",
+        "**This is for one person who tries croupier.** This machine has made every key, so a reader of its disk can",
+        "act for all services. Organisations that do not trust each other make their own keys: `croupier org new`,",
+        "docs/three-organisations.md.",
+        "",
+    ]
     if shared := layout.shared():
         lines += ["**Before you go on**:", "", *(f"* {line}." for line in shared), ""]
     lines += [
@@ -145,35 +160,10 @@ def _next(directory: Path, layout: Layout, run_with: str) -> str:
         "",
         f"1. Delete `{MACHINES}/` here: it holds every key. Keep `{OPERATOR}/` and `{DEPLOYMENT_FILE}`.",
         "2. `croupier doctor --dir DIR` here, and with `--dir " + HOME + "` on each machine, says what is still wrong.",
-        "3. One after the other, let each service change its identity on its own machine. This machine has seen the",
-        "   first ones, which is why the third command marks them as compromised. After each command, copy the new",
-        "   `deployment.toml` to all machines, and to this one, before you go on (docs/operations.md, Identity",
-        "   rotation). There it lies in",
-        f"   {f'`{HOME}`' if run_with == 'systemd' else 'the folder of each service, beside compose.yaml'}.",
-        *(_of_rotated_gateway(layout.gateway, run_with) if layout.gateway else []),
-        "",
-        "   ```sh",
-        *(f"   {line}" for line in _rotation(layout, run_with)),
-        "   ```",
-        "",
-        f"4. Give `{DEPLOYMENT_FILE}` to clients; it is public, and all that they trust.",
+        f"3. Give `{DEPLOYMENT_FILE}` to clients; it is public, and all that they trust.",
         "",
     ]
     return "\n".join(lines)
-
-
-def _rotation(layout: Layout, run_with: str) -> list[str]:
-    """Returns the commands that change the identity of every service, each as the user that its keys belong to."""
-    lines = []
-    for host, places in layout.hosts.items():
-        if places:
-            lines.append(f"# as root on {host}{', beside compose.yaml' if run_with == 'compose' else ''}")
-        for name in (place.service for place in places):
-            as_owner = "runuser -u croupier -- /opt/croupier/bin/"
-            begin = as_owner if run_with == "systemd" else f"docker compose exec {name} "
-            command = f"{begin}croupier rotate {name} --dir {HOME}"
-            lines += [command, f"{command} --activate", f"{command} --compromised"]
-    return lines
 
 
 def _extras(places: Sequence[Place], *, has_gateway: bool) -> str:
@@ -194,14 +184,6 @@ def _of_gateway(gateway: GatewayPlace) -> list[str]:
         f"Port to open: {gateway.port} for clients.",
         "",
     ]
-
-
-def _of_rotated_gateway(gateway: GatewayPlace, run_with: str) -> list[str]:
-    """Returns what the gateway needs, which reads the file only when it starts."""
-    systemd = run_with == "systemd"
-    where = f"/etc/croupier-gateway/{DEPLOYMENT_FILE}" if systemd else f"{GATEWAY}/{DEPLOYMENT_FILE}"
-    again = "systemctl restart croupier-gateway" if systemd else f"docker compose restart {GATEWAY}"
-    return [f"   The gateway on {gateway.host} has it as `{where}`, and sees it after `{again}`."]
 
 
 def _systemd_steps(names: Sequence[str], _layout: Layout) -> list[str]:

@@ -1,8 +1,11 @@
-"""Invitations: links that admit participants through a gateway, each with a client key that is enrolled for it.
+"""Invitations: links that admit participants through a gateway.
 
-The private half of the key is in the link behind the #, which browsers do not send to a server; services get only the
-public half. So a gateway cannot answer in a participant's place, as it could with a one-use token. Whoever has made or
-seen the link can, and the page says so.
+To a survey, each person's link holds a secret from which one key for all its questions follows; it may expire, and can
+be replaced or revoked. To rounds by themselves, it holds a key that admits to every round. Services get public halves
+only, so a gateway cannot answer in a participant's place, as it could with a one-use token. Whoever has made or seen a
+link can, and the page says so.
+
+`operator/surveys/NAME/invitations.csv` lists whom a survey has invited: public key, label, times. No secret is kept.
 """
 
 from __future__ import annotations
@@ -11,21 +14,303 @@ import asyncio
 import base64
 import csv
 import io
+import time
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 
 from croupier.client.submission import new_client_key
 from croupier.deploy.directory import read_deployment
-from croupier.deploy.operator.keys import write_secret
-from croupier.deploy.operator.roster import Enrolled, enrol
+from croupier.deploy.operator.invitation_cards import check_qr_codes, write_links
+from croupier.deploy.operator.keys import alone, replace_secret, write_secret
+from croupier.deploy.operator.roster import Enrolled, check_label, enrol
+from croupier.deploy.operator.rounds import Operator
+from croupier.deploy.operator.surveys import kept_rounds, survey_folder
 from croupier.deploy.page.participants import PAGE_PATH, fingerprint
 from croupier.net.transport import TLS, Transport
 from croupier.protocol.identity import public_key_of
+from croupier.protocol.invitations import Invitation, new_secret
+from croupier.protocol.names import Digest
+from croupier.protocol.surveys import Survey, rounds_together
 
-__all__ = ["invite", "read_labels"]
+__all__ = [
+    "Invited",
+    "People",
+    "invite",
+    "invite_people",
+    "invited_people",
+    "num_answered",
+    "read_labels",
+    "read_people",
+    "register_again",
+    "reissue",
+    "revoke_invitations",
+    "who_has_not_answered",
+]
 
 _MOST = 100_000
+_COLUMNS = ("key", "label", "expires_at", "made_at", "revoked_at")
+
+
+@dataclass(frozen=True)
+class People:
+    """Whom to invite: the lines of a file, of which the first column is the label.
+
+    Attributes:
+        columns: the names of its columns, which the file of the links repeats.
+        rows: one for each person, as long as `columns`.
+    """
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def read_people(text: str) -> People:
+    """Returns the people in a CSV file; its first line names the columns if it begins with "label" or "name".
+
+    Raises:
+        ValueError: a label is missing, repeated or cannot be shown, or there is nobody or too many.
+    """
+    lines = [tuple(cell.strip() for cell in row) for row in csv.reader(io.StringIO(text.lstrip("\ufeff"))) if any(row)]
+    named = bool(lines) and lines[0][0].lower() in ("label", "name")
+    rows = lines[1:] if named else [row[:1] for row in lines]
+    columns = lines[0] if named else ("label",)
+    if not 1 <= len(rows) <= _MOST:
+        raise ValueError(f"{len(rows)} people are invited; it must be 1..{_MOST}")
+    for row in rows:
+        if not row[0]:
+            raise ValueError(f"a line of the people has no label: {','.join(row)!r}")
+        check_label("a label", row[0])
+    if repeated := [label for label, count in Counter(row[0] for row in rows).items() if count > 1]:
+        raise ValueError(f"the label {repeated[0]!r} is there twice; everybody needs a label of their own")
+    width = len(columns)
+    return People(columns, tuple((*row, *[""] * width)[:width] for row in rows))
+
+
+@dataclass(frozen=True)
+class Invited:
+    """A person whom a survey has invited, in the operator's list.
+
+    Attributes:
+        key: Ed25519 public key, 64 hexadecimal digits.
+        label: whose it is.
+        expires_at, made_at, revoked_at: UTC, as in 2026-01-31T12:00:00Z; empty if never.
+    """
+
+    key: str
+    label: str
+    expires_at: str = ""
+    made_at: str = ""
+    revoked_at: str = ""
+
+    @property
+    def is_good(self) -> bool:
+        """Whether it is neither revoked nor expired."""
+        return not self.revoked_at and (not self.expires_at or self.expires_at > _utc(time.time()))
+
+
+def _utc(unix_s: float) -> str:
+    return f"{datetime.fromtimestamp(unix_s, UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _list(directory: Path, survey_id: str) -> Path:
+    return survey_folder(directory, survey_id) / "invitations.csv"
+
+
+def invited_people(directory: Path, survey_id: str) -> list[Invited]:
+    """Returns the operator's list of a survey, oldest first."""
+    file = _list(directory, survey_id)
+    if not file.exists():
+        return []
+    with file.open(newline="", encoding="utf-8") as text:
+        return [Invited(**{name: row.get(name) or "" for name in _COLUMNS}) for row in csv.DictReader(text)]
+
+
+def _write_list(directory: Path, survey_id: str, listed: Sequence[Invited]) -> None:
+    text = io.StringIO()
+    rows = csv.DictWriter(text, _COLUMNS, lineterminator="\n")
+    rows.writeheader()
+    rows.writerows(map(asdict, listed))
+    replace_secret(_list(directory, survey_id), text.getvalue())
+
+
+def _survey_of(directory: Path, survey_id: str) -> tuple[Survey, int]:
+    """Returns the description of a survey that was opened here, and its deadline."""
+    rounds = kept_rounds(directory, survey_id)
+    return rounds_together(rounds), rounds[0].manifest.close_deadline_unix_s
+
+
+async def invite_people(
+    directory: Path,
+    survey_id: str,
+    people: People,
+    folder: Path,
+    *,
+    gateway: str = "",
+    until: int = 0,
+    qr_codes: bool = True,
+    transport: Transport = TLS,
+) -> int:
+    """Makes an invitation for each person, registers its key, and writes the links; returns how many.
+
+    Args:
+        directory: of the deployment.
+        survey_id: a survey that was opened from there.
+        people: whom to invite.
+        folder: a new folder for links.csv, cards.html and the QR codes, which only its owner reads.
+        gateway: its address; the one in the deployment file if not given.
+        until: Unix seconds after which the invitations get no tickets; 0: the survey's deadline.
+        qr_codes: whether to draw them.
+        transport: how the services are reached.
+
+    Raises:
+        ValueError: somebody has an invitation that is good, the folder exists, there is no gateway, or `until` is past.
+        Refusal, grpc.aio.AioRpcError: a service refuses, or is out of reach; then there are no links.
+    """
+    have = {one.label for one in invited_people(directory, survey_id) if one.is_good}
+    if twice := [row[0] for row in people.rows if row[0] in have]:
+        raise ValueError(f"{twice[0]!r} has an invitation to {survey_id!r}; 'croupier invite reissue' replaces one")
+    return await _make(directory, survey_id, people, folder, gateway, until, qr_codes, transport)
+
+
+async def _make(
+    directory: Path,
+    survey_id: str,
+    people: People,
+    folder: Path,
+    gateway: str,
+    until: int,
+    qr_codes: bool,
+    transport: Transport,
+) -> int:
+    if await asyncio.to_thread(folder.exists):
+        raise ValueError(f"{folder} exists; choose another folder")
+    check_qr_codes(qr_codes)
+    deployment = read_deployment(directory)
+    address = _address(gateway or deployment.gateway or "")
+    survey, deadline = _survey_of(directory, survey_id)
+    until = until or deadline
+    if 0 < until <= time.time():
+        raise ValueError(f"the invitations would expire at {_utc(until)}, which is past")
+    named = Digest(fingerprint(deployment))
+    made = [Invitation(new_secret(), named, survey.rounds[0].round_id, until) for _ in people.rows]
+    keys = [public_key_of(one.key(survey.hash)) for one in made]
+    async with Operator(directory, transport) as operator:
+        await operator.invite(keys, survey.hash, until)
+    links = [f"{address}{PAGE_PATH}#{one.fragment}" for one in made]
+    expires = _utc(until) if until else ""
+    title = survey.wordings[0].title
+    await asyncio.to_thread(write_links, folder, people.columns, people.rows, links, expires, title, qr_codes)
+    now = _utc(time.time())
+    with alone(_list(directory, survey_id)):
+        fresh = [Invited(key.hex(), row[0], expires, now) for key, row in zip(keys, people.rows, strict=True)]
+        _write_list(directory, survey_id, [*invited_people(directory, survey_id), *fresh])
+    return len(made)
+
+
+def _named(directory: Path, survey_id: str, labels: Sequence[str]) -> list[Invited]:
+    """Returns the invitations of these labels that are not revoked.
+
+    Raises:
+        ValueError: a label has none.
+    """
+    valid = {one.label: one for one in invited_people(directory, survey_id) if not one.revoked_at}
+    if unknown := [label for label in labels if label not in valid]:
+        raise ValueError(f"{unknown[0]!r} has no invitation to {survey_id!r} that could be revoked")
+    return [valid[label] for label in labels]
+
+
+async def reissue(
+    directory: Path,
+    survey_id: str,
+    labels: Sequence[str],
+    folder: Path,
+    *,
+    gateway: str = "",
+    until: int = 0,
+    qr_codes: bool = True,
+    transport: Transport = TLS,
+) -> int:
+    """Revokes the invitations of these labels, and makes new ones; arguments as for `invite_people`.
+
+    Raises:
+        ValueError: a label has no invitation, or has answered with it: with a second one it could answer twice.
+    """
+    old, survey = _named(directory, survey_id, labels), _survey_of(directory, survey_id)[0]
+    if await asyncio.to_thread(folder.exists):
+        raise ValueError(f"{folder} exists; choose another folder")
+    await _check_unused(directory, survey, old, transport)
+    await revoke_invitations(directory, survey_id, labels, transport)
+    await _check_unused(directory, survey, old, transport)  # one may have answered until it was revoked
+    people = People(("label",), tuple((label,) for label in labels))
+    return await _make(directory, survey_id, people, folder, gateway, until, qr_codes, transport)
+
+
+async def _check_unused(directory: Path, survey: Survey, invited: Sequence[Invited], transport: Transport) -> None:
+    if used := await _answered(directory, survey, invited, transport):
+        raise ValueError(
+            f"{used[0].label!r} has answered with the invitation; with a new one the same person could answer twice"
+        )
+
+
+async def _answered(directory: Path, survey: Survey, invited: Sequence[Invited], transport: Transport) -> list[Invited]:
+    """Returns those of these people who have answered, one call for each."""
+    round_ids = [one.round_id for one in survey.rounds]
+    async with Operator(directory, transport) as operator:
+        return [one for one in invited if await operator.count_answered(round_ids, [bytes.fromhex(one.key)])]
+
+
+async def revoke_invitations(directory: Path, survey_id: str, labels: Sequence[str], transport: Transport = TLS) -> int:
+    """Revokes the invitations of these labels for good, and returns how many; what was answered with them stays.
+
+    Raises:
+        ValueError: a label has no invitation.
+        Refusal, grpc.aio.AioRpcError: a service refuses, or is out of reach; the same call again is harmless.
+    """
+    gone = _named(directory, survey_id, labels)
+    async with Operator(directory, transport) as operator:
+        await operator.revoke([bytes.fromhex(one.key) for one in gone])
+    now, keys = _utc(time.time()), {one.key for one in gone}
+    with alone(_list(directory, survey_id)):
+        listed = invited_people(directory, survey_id)
+        _write_list(directory, survey_id, [replace(one, revoked_at=now) if one.key in keys else one for one in listed])
+    return len(gone)
+
+
+async def register_again(directory: Path, survey_id: str, transport: Transport = TLS) -> int:
+    """Registers the invitations in the operator's list at a service that has lost its store; returns how many are good.
+
+    Revoked ones are revoked again.
+    """
+    survey, listed = _survey_of(directory, survey_id)[0], invited_people(directory, survey_id)
+    by_end: dict[str, list[bytes]] = {}
+    for one in listed:
+        if not one.revoked_at:
+            by_end.setdefault(one.expires_at, []).append(bytes.fromhex(one.key))
+    async with Operator(directory, transport) as operator:
+        await operator.revoke([bytes.fromhex(one.key) for one in listed if one.revoked_at])
+        for expires_at, keys in by_end.items():
+            until = int(datetime.fromisoformat(expires_at).timestamp()) if expires_at else 0
+            await operator.invite(keys, survey.hash, until)
+    return sum(one.is_good for one in listed)
+
+
+async def num_answered(directory: Path, survey_id: str, transport: Transport = TLS) -> int:
+    """Returns how many people have answered with their invitations, revoked ones among them."""
+    survey, _ = _survey_of(directory, survey_id)
+    keys = [bytes.fromhex(one.key) for one in invited_people(directory, survey_id)]
+    async with Operator(directory, transport) as operator:
+        return await operator.count_answered([one.round_id for one in survey.rounds], keys)
+
+
+async def who_has_not_answered(directory: Path, survey_id: str, transport: Transport = TLS) -> list[str]:
+    """Returns the labels of the invitations that are good and have not been used, for reminders."""
+    good = [one for one in invited_people(directory, survey_id) if one.is_good]
+    used = await _answered(directory, _survey_of(directory, survey_id)[0], good, transport)
+    return [one.label for one in good if one not in used]
 
 
 def read_labels(text: str) -> list[str]:

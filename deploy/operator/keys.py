@@ -9,12 +9,11 @@ from __future__ import annotations
 import datetime
 import fcntl
 import ipaddress
-import json
 import os
 import re
 import secrets
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -25,12 +24,14 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.x509.oid import NameOID
 
 from croupier.client.key_file import PRIVATE, PUBLIC, key_text
+from croupier.deploy.version_files import give_to_owner, write_deployment
 from croupier.protocol.collector import collector_key_lines
-from croupier.protocol.deployment import DEPLOYMENT_FILE, OPERATOR, Deployment
+from croupier.protocol.deployment import DEPLOYMENT_FILE, OPERATOR, Deployment, FileSignature
 from croupier.protocol.envelope import MAX_HOPS
+from croupier.protocol.identity import Identity
 from croupier.protocol.names import HostName
 from croupier.runtime.cluster import AUTHORITY_FILE, certificate_files
-from croupier.runtime.service_directory import seal_key
+from croupier.runtime.service_directory import identity_keys, seal_key
 
 __all__ = [
     "PORTS_VARIABLE",
@@ -38,13 +39,13 @@ __all__ = [
     "alone",
     "check_hops",
     "free_addresses",
-    "give_to_owner",
     "make_client_key",
     "make_cluster_keys",
     "make_collector_key",
     "make_deployment",
     "replace_secret",
-    "write_deployment",
+    "signed_by",
+    "signed_here",
     "write_keys",
     "write_secret",
 ]
@@ -119,50 +120,48 @@ def make_deployment(directory: Path, name: str, hops: int, addresses: Sequence[s
             }
         )
     _, operator_certificate = _make_secrets(directory / OPERATOR, OPERATOR)
-    deployment = Deployment.model_validate(
+    unsigned = Deployment.model_validate(
         {"name": name, "operator_tls_certificate": operator_certificate, "services": services}
     )
+    deployment = signed_here(unsigned, [directory])
     write_deployment(directory, deployment)
     return deployment
 
 
-def write_deployment(directory: Path, deployment: Deployment) -> None:
-    """Writes the deployment file, in place of an older one in a single step; comments in that one are not kept."""
-    file = directory / DEPLOYMENT_FILE
-    fresh = file.with_suffix(".new")
-    with fresh.open("w", encoding="utf-8") as text:
-        text.write(deployment_text(deployment))
-        text.flush()
-        os.fsync(text.fileno())
-    give_to_owner(fresh)
-    fresh.replace(file)
+def signed_here(deployment: Deployment, homes: Sequence[Path], before: Deployment | None = None) -> Deployment:
+    """Returns a deployment with the signatures of all services whose keys are in one of the directories.
+
+    Args:
+        deployment: what they sign.
+        homes: with a directory below for each service.
+        before: see `signed_by`.
+
+    Raises:
+        ValueError: a key does not open with its storage key.
+    """
+    own = [(name, home / name) for home in homes for name in deployment.chain]
+    keys = [(name, identity_keys(place)) for name, place in own if (place / "identity.key").exists()]
+    return signed_by(deployment, [Identity(name, key) for name, found in keys for key in found], before)
 
 
-def deployment_text(deployment: Deployment) -> str:
-    """Returns what the deployment file holds."""
-    lines = _toml_lines(deployment.model_dump(exclude={"services"}, exclude_none=True))
-    for entry in deployment.services:
-        lines += ["", "[[services]]", *_toml_lines(entry.model_dump(exclude_none=True))]
-    return "\n".join(lines) + "\n"
+def signed_by(deployment: Deployment, signers: Sequence[Identity], before: Deployment | None = None) -> Deployment:
+    """Returns a deployment with the signatures of those whose signatures it needs.
 
-
-def _toml_lines(table: Mapping[str, object]) -> list[str]:
-    """Returns the lines of a table of strings, numbers, times and lists of those; sub-tables are put inline."""
-    return [f"{key} = {_toml_value(value)}" for key, value in table.items() if value != ()]
-
-
-def _toml_value(value: object) -> str:
-    if isinstance(value, str):
-        return f"'''\n{value}'''" if "\n" in value else json.dumps(value)
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, datetime.datetime):
-        return value.isoformat().replace("+00:00", "Z")
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(_toml_lines(value)) + "}"
-    if isinstance(value, tuple):
-        return "[" + ", ".join(_toml_value(one) for one in value) + "]"
-    return repr(value)
+    Args:
+        deployment: what they sign; signatures on it that are not valid are left out.
+        signers: services, with keys in use, pending ones or former ones.
+        before: the version that it follows; a service whose identity is another one there also signs with that one.
+    """
+    statement = deployment.statement
+    made = {(one.signer, one.identity): one for one in deployment.signatures if one.is_valid(statement)}
+    wanted = {(entry.name, entry.identity) for entry in deployment.services}
+    for entry in before.services if before is not None else ():
+        if deployment.service(entry.name).identity not in entry.live_identities:
+            wanted |= {(entry.name, identity) for identity in entry.live_identities}
+    for signer in signers:
+        if (named := (signer.name, signer.public_key.hex())) in wanted:
+            made[named] = FileSignature.made(signer, statement)
+    return deployment.model_copy(update={"signatures": tuple(made[named] for named in sorted(made))})
 
 
 def make_client_key(path: Path) -> str:
@@ -269,13 +268,6 @@ def alone(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(lock)
-
-
-def give_to_owner(path: Path) -> None:
-    """Has a file that root has made belong to the owner of its directory: services run as users of their own."""
-    if os.geteuid() == 0:
-        owner = path.parent.stat()
-        os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
 
 
 def _make_secrets(directory: Path, owner: str) -> tuple[str, str]:

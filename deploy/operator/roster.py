@@ -22,7 +22,7 @@ from croupier.protocol.deployment import OPERATOR
 from croupier.protocol.identity import has_small_order
 from croupier.protocol.shown import check_shown
 
-__all__ = ["Enrolled", "enrol", "enrolled", "enrolling", "note_enrolled", "note_revoked", "read_keys"]
+__all__ = ["Enrolled", "check_label", "enrol", "enrolled", "enrolling", "note_enrolled", "note_revoked", "read_keys"]
 
 _COLUMNS = ("key", "label", "enrolled_at", "revoked_at")
 _PER_CALL = 50_000
@@ -86,15 +86,18 @@ def read_keys(text: str, name: str) -> list[Enrolled]:
             ) from error
         if has_small_order(raw):
             raise ValueError(f"line {number} of {name} is not a key that can sign; the client needs a new one")
-        if len(label) > _LONGEST_LABEL:
-            raise ValueError(
-                f"the label in line {number} of {name} has {len(label)} characters; at most 200 are allowed"
-            )
-        check_shown(f"the label in line {number} of {name}", label)
+        check_label(f"the label in line {number} of {name}", label)
         one = Enrolled(raw.hex(), label, revoked_at=revoked_at)
         if found.setdefault(one.key, one).label != label:
             raise ValueError(f"line {number} of {name} gives key {one.key[:8]}… a second label; each key has one")
     return list(found.values())
+
+
+def check_label(name: str, label: str) -> None:
+    """Raises ValueError for a label that is too long or cannot be shown."""
+    if len(label) > _LONGEST_LABEL:
+        raise ValueError(f"{name} has {len(label)} characters; at most {_LONGEST_LABEL} are allowed")
+    check_shown(name, label)
 
 
 def enrolled(directory: Path) -> list[Enrolled]:

@@ -22,7 +22,13 @@ from google.protobuf.message import DecodeError
 
 from croupier.accountant.ranges import DEFAULT_DELTA
 from croupier.client.async_client import AsyncClient
-from croupier.client.rounds import accept_manifest, fetch_publication, fetch_round, read_publication
+from croupier.client.rounds import (
+    accept_manifest,
+    fetch_publication,
+    fetch_round,
+    fetch_signed_result,
+    read_publication,
+)
 from croupier.deploy.directory import read_deployment
 from croupier.net.retrying import retrying
 from croupier.net.transport import TLS, Transport
@@ -44,9 +50,11 @@ __all__ = [
     "RoundSettings",
     "check_settings",
     "draft_manifest",
+    "is_operators",
     "kept_result",
     "open_published",
     "published_result",
+    "signed_result",
 ]
 
 _PATIENCE_S = 20.0
@@ -103,6 +111,11 @@ class RoundSettings:
     hop_noise_delta: float | None = None
 
 
+def is_operators(directory: Path) -> bool:
+    """Whether the operator's keys are in a deployment's directory."""
+    return (directory / OPERATOR / "identity.key").exists()
+
+
 class Operator:
     """Calls all services with the operator's certificate. Use as an async context manager."""
 
@@ -115,7 +128,7 @@ class Operator:
         self.deployment = read_deployment(directory)
         self._transport = transport
         own = directory / OPERATOR
-        if not (own / "identity.key").exists():
+        if not is_operators(directory):
             raise ValueError(f"{own} has no keys; this needs the operator's, and can only be done where they are")
         self._secrets = load_secrets(own)
 
@@ -216,16 +229,20 @@ class Operator:
         answer = await retrying(lambda: self._control(name).Sign(request, timeout=20.0), give_up_after_s=_PATIENCE_S)
         return answer.signature
 
-    async def close_round(self, round_id: str, *, end_sequential: bool = False) -> rpc.CloseResponse:
+    async def close_round(
+        self, round_id: str, *, end_sequential: bool = False, hold_at_risk: bool = False
+    ) -> rpc.CloseResponse:
         """Ends admission at hop 1; the rest of the round runs without the operator.
 
         Args:
             round_id: of an open round, or of a sequential round in which clients are being asked.
             end_sequential: in a sequential round, ask no further client.
+            hold_at_risk: leave the round open where some mixture of budgets would have it refused; the answer has the
+                forecast.
         """
         control = self._control(self.deployment.shufflers[0].name)
-        request = rpc.CloseRequest(round_id=round_id, end_sequential=end_sequential)
-        return await retrying(lambda: control.Close(request, timeout=20.0), give_up_after_s=_PATIENCE_S)
+        request = rpc.CloseRequest(round_id=round_id, end_sequential=end_sequential, hold_at_risk=hold_at_risk)
+        return await retrying(lambda: control.Close(request, timeout=30.0), give_up_after_s=_PATIENCE_S)
 
     async def withdraw(self, round_id: str) -> dict[str, str]:
         """Has every service delete a round that is not certified; returns what each said, hop 1 first."""
@@ -243,6 +260,26 @@ class Operator:
     async def enrol(self, client_keys: Sequence[bytes]) -> None:
         """Registers clients' public keys with hop 1 and the accountant."""
         await self._register(pb.RegisterClientsRequest(client_keys=client_keys))
+
+    async def invite(self, client_keys: Sequence[bytes], survey_hash: bytes, valid_until_unix_s: int) -> None:
+        """Registers clients of one survey with hop 1 and the accountant; see `RegisterClientsRequest`."""
+        for start in range(0, len(client_keys), _PER_CALL):
+            request = pb.RegisterClientsRequest(
+                client_keys=client_keys[start : start + _PER_CALL],
+                survey_hash=survey_hash,
+                valid_until_unix_s=valid_until_unix_s,
+            )
+            await self._register(request)
+
+    async def count_answered(self, round_ids: Sequence[str], client_keys: Sequence[bytes]) -> int:
+        """Returns how many of these clients have answered at least one of these rounds, as hop 1 knows it."""
+        hop_1 = stubs.ShufflerStub(self._channels[self.deployment.shufflers[0].name])
+        answered = 0
+        for start in range(0, len(client_keys), _PER_CALL):
+            request = pb.CountAnsweredRequest(round_ids=round_ids, client_keys=client_keys[start : start + _PER_CALL])
+            answer = await retrying(partial(hop_1.CountAnswered, request, timeout=60.0), give_up_after_s=_PATIENCE_S)
+            answered += answer.answered
+        return answered
 
     async def issue_tokens(self, count: int) -> list[bytes]:
         """Returns fresh one-use tokens, each of which admits one client to one round.
@@ -319,8 +356,10 @@ class Operator:
         return await fetch_publication(self._analyzer, self.deployment, round_id, patience_s)
 
 
-def check_settings(settings: RoundSettings, deployment: Deployment | None = None, round_id: str = "checked") -> None:
-    """Checks the terms of a round before any service makes keys for it, or before there is a service.
+def check_settings(
+    settings: RoundSettings, deployment: Deployment | None = None, round_id: str = "checked"
+) -> RoundTerms:
+    """Returns the terms of a round, with keys of no service, before any makes its own, or before there is a service.
 
     Args:
         settings: to check.
@@ -331,7 +370,7 @@ def check_settings(settings: RoundSettings, deployment: Deployment | None = None
         ValueError: naming the term, its value and what it must be.
     """
     try:
-        parse_terms(draft_manifest(settings, deployment, round_id))
+        return parse_terms(draft_manifest(settings, deployment, round_id))
     except Refusal as refusal:
         raise ValueError(refusal.hint) from refusal
 
@@ -443,7 +482,27 @@ async def published_result(
     transport: Transport = TLS,
     tell: Callable[[str], None] = lambda _: None,
 ) -> tuple[pb.Publication, pb.Certificate]:
-    """Returns the verified publication and certificate of a round; needs the public deployment file only.
+    """Returns the verified publication and certificate of a round; see `signed_result`."""
+    _, publication, certificate = await signed_result(directory, round_id, patience_s, transport, tell)
+    return publication, certificate
+
+
+def _verified(
+    document: pb.Signed, deployment: Deployment, round_id: str
+) -> tuple[bytes, pb.Publication, pb.Certificate]:
+    return document.SerializeToString(), *read_publication(document, deployment, round_id)
+
+
+async def signed_result(
+    directory: Path,
+    round_id: str,
+    patience_s: float,
+    transport: Transport = TLS,
+    tell: Callable[[str], None] = lambda _: None,
+) -> tuple[bytes, pb.Publication, pb.Certificate]:
+    """Returns the result of a round: the document as the analyzer signed it, and what is in it, verified.
+
+    It needs the public deployment file only.
 
     Args:
         directory: of the deployment.
@@ -469,7 +528,7 @@ async def published_result(
 
     async with transport.public_channel(deployment.analyzer) as channel:
         try:
-            return await fetch_publication(channel, deployment, round_id, 0.0)
+            return _verified(await fetch_signed_result(channel, round_id, 0.0), deployment, round_id)
         except Refusal as refusal:
             if refusal.code is not Code.NOT_READY:
                 raise
@@ -477,7 +536,7 @@ async def published_result(
             pass  # it is tried again for as long as the caller waits
         async with transport.public_channel(deployment.shufflers[0]) as first:
             await _check_closed(first, deployment, round_id, patience_s)
-        return await fetch_publication(channel, deployment, round_id, patience_s, wait)
+        return _verified(await fetch_signed_result(channel, round_id, patience_s, wait), deployment, round_id)
 
 
 async def _check_closed(first: grpc.aio.Channel, deployment: Deployment, round_id: str, patience_s: float) -> None:

@@ -16,31 +16,38 @@ from croupier.accountant.certificate import Certificate
 from croupier.accountant.composed_certificates import compose
 from croupier.accountant.numerics.decimals import sum_above
 from croupier.accountant.results import Guarantee
+from croupier.deploy.operator.forecasts import Fitted, fit, forecast_opening
 from croupier.deploy.operator.keys import write_secret
 from croupier.deploy.operator.rounds import (
     Operator,
     RoundSettings,
     check_settings,
-    draft_manifest,
     published_result,
 )
 from croupier.deploy.operator.survey_file import SurveyFile
 from croupier.net.transport import TLS, Transport
+from croupier.protocol.codes import RefusalReason
 from croupier.protocol.deployment import OPERATOR, Deployment
 from croupier.protocol.errors import CroupierError
-from croupier.protocol.manifest import RoundTerms, parse_terms, state_name
+from croupier.protocol.manifest import RoundTerms, parse_terms
 from croupier.protocol.names import RoundId
+from croupier.protocol.rounding import round_down
+from croupier.protocol.statements import joined, read_messages
 from croupier.protocol.surveys import Survey, SurveyRound, rounds_together, stated_terms_hash
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import services_pb2 as rpc
 
 __all__ = [
     "AnsweredQuestion",
     "SurveyResults",
     "close_survey",
+    "forecast_survey",
+    "kept_rounds",
     "kept_survey",
     "open_survey",
     "plan_survey",
     "round_of",
+    "survey_folder",
     "survey_results",
     "withdraw_survey",
 ]
@@ -60,6 +67,7 @@ def plan_survey(file: SurveyFile, deployment: Deployment) -> tuple[Survey, dict[
         ValueError: the terms of a round cannot be, with the question's name.
     """
     settings: dict[RoundId, RoundSettings] = {}
+    rounds: list[SurveyRound] = []
     for number, (question, grid) in enumerate(zip(file.asked(), file.grids(), strict=True), start=1):
         one = RoundSettings(
             question,
@@ -71,21 +79,67 @@ def plan_survey(file: SurveyFile, deployment: Deployment) -> tuple[Survey, dict[
             max_batch_size=file.max_batch_size,
             close_deadline_unix_s=file.deadline,
         )
+        round_id = round_of(file.name, number)
         try:
-            check_settings(one, deployment, round_of(file.name, number))
+            terms = check_settings(one, deployment, round_id)
+            fitted = fit(one, deployment)
         except ValueError as error:
             raise ValueError(f"question {question.name!r}: {error}") from error
-        settings[round_of(file.name, number)] = one
-    drafts = {
-        round_id: pb.Manifest.FromString(draft_manifest(one, deployment, round_id))
-        for round_id, one in settings.items()
-    }
-    rounds = tuple(SurveyRound(round_id, stated_terms_hash(draft)) for round_id, draft in drafts.items())
-    survey = Survey(file.name, file.wordings(), rounds, file.left_out)
+        if fitted.left_out:
+            raise ValueError(_too_large(file, question.name, fitted))
+        settings[round_id] = one
+        rounds.append(SurveyRound(round_id, stated_terms_hash(terms.manifest)))
+    survey = Survey(file.name, file.wordings(), tuple(rounds), file.left_out)
     return survey, {round_id: replace(one, survey=survey) for round_id, one in settings.items()}
 
 
-def _folder(directory: Path, survey_id: str) -> Path:
+def _too_large(file: SurveyFile, name: str, fitted: Fitted) -> str:
+    """Returns what is wrong with budgets of which some choice would have a round refused, and all answers destroyed."""
+    budgets, most = " and ".join(f"{budget:g}" for budget in fitted.left_out), "no budget"
+    if fitted.largest is not None:
+        whole = file.whole_budget(name, fitted.largest)
+        most = f"a local ε of at most {fitted.largest:g}" + (f" ({round_down(whole)} of the survey's)" if whole else "")
+    return (
+        f"question {name!r} has the local budgets {budgets}: with {file.min_batch_size:,} people, the minimum, some "
+        f"choice of budgets would have it refused and every answer destroyed; {most} is without that risk. Choose "
+        "smaller budgets, a larger epsilon_max or a larger min_batch_size"
+    )
+
+
+async def forecast_survey(
+    directory: Path, file: SurveyFile, people: int = 0, transport: Transport = TLS
+) -> dict[str, rpc.ForecastResponse]:
+    """Returns what each question would come to, by its name, as the accountant says, which knows the ledger.
+
+    Args:
+        directory: of the deployment.
+        file: of a survey that is not open yet.
+        people: how many answer; the minimum if not given.
+        transport: how the accountant is reached.
+
+    Raises:
+        ValueError: the terms cannot be, or some choice of budgets would have a question refused.
+        Refusal, grpc.aio.AioRpcError: the accountant refuses, or is out of reach.
+    """
+    async with Operator(directory, transport) as operator:
+        _, settings = plan_survey(file, operator.deployment)
+        found = {}
+        for one in settings.values():
+            name = one.question.name
+            alone = replace(one, survey=None)  # a forecast is of a round by itself
+            found[name] = await forecast_opening(operator, alone, max(people, file.min_batch_size))
+            why = next((outcome.refusals for outcome in found[name].outcomes if outcome.refusals), None)
+            if why is not None:
+                reasons = joined(read_messages(RefusalReason, why))
+                raise ValueError(
+                    f"question {name!r} could be refused by the choice of budgets: {reasons}. Choose smaller budgets, "
+                    "or more people; 'croupier ledger --forecast' says what is left of a limit"
+                )
+    return found
+
+
+def survey_folder(directory: Path, survey_id: str) -> Path:
+    """Returns where the operator keeps what belongs to a survey."""
     return directory / OPERATOR / "surveys" / survey_id
 
 
@@ -96,13 +150,27 @@ def kept_survey(directory: Path, survey_id: str = "") -> Survey:
         ValueError: there is none.
     """
     if survey_id:
-        files = [_folder(directory, survey_id) / "survey"]
+        files = [survey_folder(directory, survey_id) / "survey"]
     else:
         files = sorted((directory / OPERATOR / "surveys").glob("*/survey"), key=lambda file: file.stat().st_mtime)
     if not files or not files[-1].exists():
         what = f"survey {survey_id!r}" if survey_id else "any survey"
         raise ValueError(f"{directory} has not opened {what}; 'croupier survey open survey.toml' does")
     return Survey.read(pb.Survey.FromString(bytes.fromhex(files[-1].read_text())))
+
+
+def kept_rounds(directory: Path, survey_id: str) -> list[RoundTerms]:
+    """Returns the terms of all rounds of a survey that was opened from this directory, in order.
+
+    Raises:
+        ValueError: it was not, or not completely.
+    """
+    survey, folder = kept_survey(directory, survey_id), survey_folder(directory, survey_id)
+    files = [folder / f"{one.round_id}.signed" for one in survey.rounds]
+    if missing := [file for file in files if not file.exists()]:
+        raise ValueError(f"{missing[0].stem!r} is not open yet; 'croupier survey open' with the survey's file goes on")
+    documents = [pb.Signed.FromString(bytes.fromhex(file.read_text())) for file in files]
+    return [parse_terms(one.payload) for one in documents]
 
 
 def _keep(file: Path, content: bytes) -> bytes:
@@ -127,7 +195,7 @@ async def open_survey(directory: Path, file: SurveyFile, transport: Transport = 
     """
     async with Operator(directory, transport) as operator:
         survey, settings = plan_survey(file, operator.deployment)
-        folder = _folder(directory, survey.survey_id)
+        folder = survey_folder(directory, survey.survey_id)
         described = survey.message().SerializeToString(deterministic=True)
         if _keep(folder / "survey", described) != described:
             raise ValueError(
@@ -153,18 +221,24 @@ async def open_survey(directory: Path, file: SurveyFile, transport: Transport = 
     return rounds_together(opened)
 
 
-async def close_survey(directory: Path, survey: Survey, transport: Transport = TLS) -> dict[str, tuple[str, int]]:
-    """Ends admission to all rounds; returns state and number of people by round. The same call again is harmless.
+async def close_survey(
+    directory: Path, survey: Survey, transport: Transport = TLS, *, hold_at_risk: bool = True
+) -> dict[str, rpc.CloseResponse]:
+    """Ends admission to all rounds, and returns what hop 1 said of each. The same call again is harmless.
+
+    Args:
+        directory: of the deployment.
+        survey: to close.
+        transport: how hop 1 is reached.
+        hold_at_risk: leave a round open that some mixture of budgets would have refused.
 
     Raises:
         Refusal, grpc.aio.AioRpcError: hop 1 refuses, or is out of reach; further rounds are open then.
     """
     async with Operator(directory, transport) as operator:
-        closed = {}
-        for one in survey.rounds:
-            answer = await operator.close_round(one.round_id)
-            closed[str(one.round_id)] = (state_name(answer.state), answer.num_clients)
-        return closed
+        return {
+            one.round_id: await operator.close_round(one.round_id, hold_at_risk=hold_at_risk) for one in survey.rounds
+        }
 
 
 async def withdraw_survey(directory: Path, survey: Survey, transport: Transport = TLS) -> dict[str, dict[str, str]]:

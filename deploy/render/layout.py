@@ -7,7 +7,7 @@ that are committed (`lab.committed`), so that they cannot contradict each other.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Annotated, Literal, Protocol, TypeVar
 
@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_vali
 
 from croupier.protocol.names import HostName
 
-__all__ = ["FIRST_PORT", "HOME", "GatewayPlace", "Layout", "Manager", "Place", "Resources", "called_by"]
+__all__ = ["FIRST_PORT", "HOME", "GatewayPlace", "Layout", "Manager", "Place", "Resources", "called_by", "together"]
 
 HOME = "/var/lib/croupier"
 """Where a service finds deployment.toml, and its own directory below."""
@@ -199,18 +199,26 @@ class Layout(_Strict):
         for host, places in self.hosts.items():
             if len(places) < 2:
                 continue
-            *others, last = (place.service for place in places)
-            names = f"{', '.join(others)} and {last}" if others else last
-            roles = {place.role for place in places}
-            if sum(place.role == "shuffler" for place in places) > 1:
-                found.append(f"{names} share {host}: shufflers with one administrator are one shuffler")
-            elif roles >= {"accountant", "analyzer"}:
-                found.append(f"{names} share {host}: its administrator can read reports before they are certified")
-            else:
-                found.append(
-                    f"{names} share {host}: its administrator sees what {'both' if len(places) == 2 else 'all'} see"
-                )
+            roles = {place.service: place.role for place in places}
+            found.append(together(roles, host, "its administrator"))
         return found
+
+
+def together(roles: Mapping[str, str], shared: str, who: str) -> str:
+    """Returns a sentence about what somebody could do who holds several services.
+
+    Args:
+        roles: of the services, by their names.
+        shared: what the services have in common.
+        who: holds them.
+    """
+    *others, last = roles
+    names = f"{', '.join(others)} and {last}"
+    if list(roles.values()).count("shuffler") > 1:
+        return f"{names} share {shared}: shufflers with one administrator are one shuffler"
+    if {"accountant", "analyzer"} <= set(roles.values()):
+        return f"{names} share {shared}: {who} can read reports before they are certified"
+    return f"{names} share {shared}: {who} sees what {'both' if len(roles) == 2 else 'all'} see"
 
 
 def _gateway(where: str) -> GatewayPlace:
@@ -235,8 +243,8 @@ def called_by(services: Sequence[AnyService], caller: AnyService) -> tuple[AnySe
         services: all, the shufflers in the order of the chain.
         caller: one of them.
     """
-    hops = [one for one in services if one.role == "shuffler"]
-    ends = [one for one in services if one.role != "shuffler"]
+    hops = [service for service in services if service.role == "shuffler"]
+    ends = [service for service in services if service.role != "shuffler"]
     if caller not in hops:
         return tuple(one for one in ends if one != caller)
     called = list(hops[1:]) if caller == hops[0] else hops[hops.index(caller) + 1 :][:1]

@@ -44,7 +44,7 @@ class OpeningRow(TypedDict):
 
 
 class ScalingRow(OpeningRow):
-    """The same for a number of workers, beside as many processes of one pool."""
+    """The cost of opening with a number of workers, beside a pool of as many processes."""
 
     workers: int
     own_processes_per_s: float

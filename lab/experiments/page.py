@@ -18,7 +18,9 @@ _ROWS_SHOWN = 40
 
 def write_experiments_page(outcomes: Sequence[Outcome], out: Path, page: Path) -> None:
     """Writes the page, and the plots that lie in `out` into a folder beside it that is named as the page."""
-    runs = " ".join(dict.fromkeys(f"size {one.settings.size}, seed {one.settings.seed}" for one in outcomes))
+    runs = " ".join(
+        dict.fromkeys(f"size {outcome.settings.size}, seed {outcome.settings.seed}" for outcome in outcomes)
+    )
     lines = [
         "# The papers' experiments, repeated",
         "",
@@ -36,15 +38,15 @@ def write_experiments_page(outcomes: Sequence[Outcome], out: Path, page: Path) -
         "|---|---|---|---|",
     ]
     lines += [
-        f"| [{one.figure.name}](#{one.figure.name}) | {one.figure.paper} | {one.figure.title} | **{one.verdict}** |"
-        for one in outcomes
+        f"| [{figure.name}](#{figure.name}) | {figure.paper} | {figure.title} | **{verdict}** |"
+        for figure, verdict in ((outcome.figure, outcome.verdict) for outcome in outcomes)
     ]
-    for one in outcomes:
-        lines += _section(one, page)
-        if one.figure.panels:
+    for outcome in outcomes:
+        lines += _section(outcome, page)
+        if outcome.figure.panels:
             plots = page.with_suffix("")
             plots.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(out / f"{one.figure.name}.svg", plots / f"{one.figure.name}.svg")
+            shutil.copyfile(out / f"{outcome.figure.name}.svg", plots / f"{outcome.figure.name}.svg")
     page.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
@@ -58,7 +60,7 @@ def _section(outcome: Outcome, page: Path) -> list[str]:
         "",
         "| claim | verdict | what came out |",
         "|---|---|---|",
-        *(f"| {one.claim} | {one.verdict} | {one.found} |" for one in outcome.findings),
+        *(f"| {finding.claim} | {finding.verdict} | {finding.found} |" for finding in outcome.findings),
     ]
     if figure.panels:
         lines += ["", f"![{figure.title}]({page.stem}/{figure.name}.svg)"]

@@ -170,7 +170,9 @@ class _PrecisionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Precision.V
     PRECISION_COVERS_RANGE: _Precision.ValueType  # 2
     """A share or mean: the confidence interval is longer than half of the possible range."""
     PRECISION_HIDES_SHARES: _Precision.ValueType  # 3
-    """A histogram: twice the standard error is more than the largest share, so that no share can be told from 0."""
+    """A histogram: twice the standard error is more than the largest share, or every interval includes 0: no share can be
+    told from 0.
+    """
 
 class Precision(_Precision, metaclass=_PrecisionEnumTypeWrapper):
     """Whether a result can be used. Whoever shows it says so in words."""
@@ -181,7 +183,9 @@ PRECISION_USABLE: Precision.ValueType  # 1
 PRECISION_COVERS_RANGE: Precision.ValueType  # 2
 """A share or mean: the confidence interval is longer than half of the possible range."""
 PRECISION_HIDES_SHARES: Precision.ValueType  # 3
-"""A histogram: twice the standard error is more than the largest share, so that no share can be told from 0."""
+"""A histogram: twice the standard error is more than the largest share, or every interval includes 0: no share can be
+told from 0.
+"""
 Global___Precision: _TypeAlias = Precision  # noqa: Y015
 
 class _RoundState:
@@ -1232,6 +1236,16 @@ class RegisterClientsRequest(_message.Message):
 
     CLIENT_KEYS_FIELD_NUMBER: _builtins.int
     TOKEN_HASHES_FIELD_NUMBER: _builtins.int
+    SURVEY_HASH_FIELD_NUMBER: _builtins.int
+    VALID_UNTIL_UNIX_S_FIELD_NUMBER: _builtins.int
+    survey_hash: _builtins.bytes
+    """Empty: the keys admit to every round. 32 bytes: only to rounds of the survey with this hash; there are no tokens
+    then.
+    """
+    valid_until_unix_s: _builtins.int
+    """With survey_hash: Unix seconds after which the accountant gives these keys no tickets that they did not have before.
+    0: never.
+    """
     @_builtins.property
     def client_keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """Ed25519 public keys, 32 bytes each."""
@@ -1245,10 +1259,12 @@ class RegisterClientsRequest(_message.Message):
         *,
         client_keys: _abc.Iterable[_builtins.bytes] | None = ...,
         token_hashes: _abc.Iterable[_builtins.bytes] | None = ...,
+        survey_hash: _builtins.bytes = ...,
+        valid_until_unix_s: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_keys", b"client_keys", "token_hashes", b"token_hashes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_keys", b"client_keys", "survey_hash", b"survey_hash", "token_hashes", b"token_hashes", "valid_until_unix_s", b"valid_until_unix_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1323,6 +1339,52 @@ class RevokeClientsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RevokeClientsResponse: _TypeAlias = RevokeClientsResponse  # noqa: Y015
+
+@_typing.final
+class CountAnsweredRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROUND_IDS_FIELD_NUMBER: _builtins.int
+    CLIENT_KEYS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def round_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def client_keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """Ed25519 public keys, 32 bytes each."""
+
+    def __init__(
+        self,
+        *,
+        round_ids: _abc.Iterable[_builtins.str] | None = ...,
+        client_keys: _abc.Iterable[_builtins.bytes] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_keys", b"client_keys", "round_ids", b"round_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CountAnsweredRequest: _TypeAlias = CountAnsweredRequest  # noqa: Y015
+
+@_typing.final
+class CountAnsweredResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ANSWERED_FIELD_NUMBER: _builtins.int
+    answered: _builtins.int
+    """How many of the keys have submitted in at least one of the rounds."""
+    def __init__(
+        self,
+        *,
+        answered: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CountAnsweredResponse: _TypeAlias = CountAnsweredResponse  # noqa: Y015
 
 @_typing.final
 class Drop(_message.Message):

@@ -151,18 +151,22 @@ class CloseRequest(_message.Message):
 
     ROUND_ID_FIELD_NUMBER: _builtins.int
     END_SEQUENTIAL_FIELD_NUMBER: _builtins.int
+    HOLD_AT_RISK_FIELD_NUMBER: _builtins.int
     round_id: _builtins.str
     end_sequential: _builtins.bool
     """In a sequential round: also end the asking."""
+    hold_at_risk: _builtins.bool
+    """Leave the round open where some mixture of budgets would have it refused; at its deadline hop 1 always does so."""
     def __init__(
         self,
         *,
         round_id: _builtins.str = ...,
         end_sequential: _builtins.bool = ...,
+        hold_at_risk: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_sequential", b"end_sequential", "round_id", b"round_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_sequential", b"end_sequential", "hold_at_risk", b"hold_at_risk", "round_id", b"round_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -174,18 +178,24 @@ class CloseResponse(_message.Message):
 
     STATE_FIELD_NUMBER: _builtins.int
     NUM_CLIENTS_FIELD_NUMBER: _builtins.int
+    FORECAST_FIELD_NUMBER: _builtins.int
     state: _messages_pb2.RoundState.ValueType
-    """CLOSED, or OPEN where a short batch is held, or DISPOSED."""
+    """CLOSED, or OPEN where the round is held: a short batch, or one at risk. Or DISPOSED."""
     num_clients: _builtins.int
+    @_builtins.property
+    def forecast(self) -> Global___ForecastResponse:
+        """Of the round as it was closed or held; with hold_at_risk only."""
+
     def __init__(
         self,
         *,
         state: _messages_pb2.RoundState.ValueType = ...,
         num_clients: _builtins.int = ...,
+        forecast: Global___ForecastResponse | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["forecast", b"forecast"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["num_clients", b"num_clients", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["forecast", b"forecast", "num_clients", b"num_clients", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -325,6 +335,7 @@ class StatusResponse(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     NOW_UNIX_MS_FIELD_NUMBER: _builtins.int
     FREE_BYTES_FIELD_NUMBER: _builtins.int
+    LEDGER_FIELD_NUMBER: _builtins.int
     NOISE_SPENT_FIELD_NUMBER: _builtins.int
     service: _builtins.str
     pid: _builtins.int
@@ -348,6 +359,10 @@ class StatusResponse(_message.Message):
     @_builtins.property
     def kept_until_unix_s(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]: ...
     @_builtins.property
+    def ledger(self) -> Global___LedgerState:
+        """Accountant, where the deployment limits what a person may lose."""
+
+    @_builtins.property
     def noise_spent(self) -> Global___NoiseSpent:
         """A hop's own ledger; see NoiseSpent."""
 
@@ -364,17 +379,62 @@ class StatusResponse(_message.Message):
         version: _builtins.str = ...,
         now_unix_ms: _builtins.int = ...,
         free_bytes: _builtins.int | None = ...,
+        ledger: Global___LedgerState | None = ...,
         noise_spent: Global___NoiseSpent | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_free_bytes", b"_free_bytes", "free_bytes", b"free_bytes", "noise_spent", b"noise_spent"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_free_bytes", b"_free_bytes", "free_bytes", b"free_bytes", "ledger", b"ledger", "noise_spent", b"noise_spent"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_free_bytes", b"_free_bytes", "free_bytes", b"free_bytes", "keep_days", b"keep_days", "kept_until_unix_s", b"kept_until_unix_s", "noise_spent", b"noise_spent", "now_unix_ms", b"now_unix_ms", "num_revoked", b"num_revoked", "peak_memory_bytes", b"peak_memory_bytes", "pid", b"pid", "rounds", b"rounds", "service", b"service", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_free_bytes", b"_free_bytes", "free_bytes", b"free_bytes", "keep_days", b"keep_days", "kept_until_unix_s", b"kept_until_unix_s", "ledger", b"ledger", "noise_spent", b"noise_spent", "now_unix_ms", b"now_unix_ms", "num_revoked", b"num_revoked", "peak_memory_bytes", b"peak_memory_bytes", "pid", b"pid", "rounds", b"rounds", "service", b"service", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__free_bytes: _TypeAlias = _typing.Literal["free_bytes"]  # noqa: Y015
     _WhichOneofArgType__free_bytes: _TypeAlias = _typing.Literal["_free_bytes", b"_free_bytes"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__free_bytes) -> _WhichOneofReturnType__free_bytes | None: ...
 
 Global___StatusResponse: _TypeAlias = StatusResponse  # noqa: Y015
+
+@_typing.final
+class GetVersionsRequest(_message.Message):
+    """---------------------------------------------------------------- versions of the deployment file"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AFTER_FIELD_NUMBER: _builtins.int
+    after: _builtins.int
+    """The version that the caller has; those after it are wanted."""
+    def __init__(
+        self,
+        *,
+        after: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetVersionsRequest: _TypeAlias = GetVersionsRequest  # noqa: Y015
+
+@_typing.final
+class GetVersionsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def versions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """Deployment files, one after the other, as many as fit into an answer: TOML in UTF-8, signed by all services."""
+
+    def __init__(
+        self,
+        *,
+        versions: _abc.Iterable[_builtins.bytes] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["versions", b"versions"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetVersionsResponse: _TypeAlias = GetVersionsResponse  # noqa: Y015
 
 @_typing.final
 class GetRoundRequest(_message.Message):
@@ -519,6 +579,157 @@ class GetCertificateResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetCertificateResponse: _TypeAlias = GetCertificateResponse  # noqa: Y015
+
+@_typing.final
+class LedgerState(_message.Message):
+    """What the ledger has of the deployment's limit."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LIMIT_FIELD_NUMBER: _builtins.int
+    NUM_ROUNDS_FIELD_NUMBER: _builtins.int
+    NUM_SHOWN_FIELD_NUMBER: _builtins.int
+    SPENT_EPSILON_FIELD_NUMBER: _builtins.int
+    num_rounds: _builtins.int
+    """Rounds that are entered, and rounds that count for limit.max_rounds."""
+    num_shown: _builtins.int
+    spent_epsilon: _builtins.float
+    """What a person who was in all of them has spent at the limit's delta; absent where nothing is proved."""
+    @_builtins.property
+    def limit(self) -> _messages_pb2.PrivacyLimit: ...
+    def __init__(
+        self,
+        *,
+        limit: _messages_pb2.PrivacyLimit | None = ...,
+        num_rounds: _builtins.int = ...,
+        num_shown: _builtins.int = ...,
+        spent_epsilon: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_spent_epsilon", b"_spent_epsilon", "limit", b"limit", "spent_epsilon", b"spent_epsilon"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_spent_epsilon", b"_spent_epsilon", "limit", b"limit", "num_rounds", b"num_rounds", "num_shown", b"num_shown", "spent_epsilon", b"spent_epsilon"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__spent_epsilon: _TypeAlias = _typing.Literal["spent_epsilon"]  # noqa: Y015
+    _WhichOneofArgType__spent_epsilon: _TypeAlias = _typing.Literal["_spent_epsilon", b"_spent_epsilon"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__spent_epsilon) -> _WhichOneofReturnType__spent_epsilon | None: ...
+
+Global___LedgerState: _TypeAlias = LedgerState  # noqa: Y015
+
+@_typing.final
+class ForecastRequest(_message.Message):
+    """Asks what a round would come to, whatever budgets of its grid people use. The answer depends on no budget."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROUND_ID_FIELD_NUMBER: _builtins.int
+    MANIFEST_FIELD_NUMBER: _builtins.int
+    NUM_REPORTS_FIELD_NUMBER: _builtins.int
+    round_id: _builtins.str
+    """A round that is open; or else, in the next field, the terms of one that is not open yet."""
+    manifest: _builtins.bytes
+    """A canonical Manifest; any keys may stand in for those of the round."""
+    num_reports: _builtins.int
+    """People whose report and budget arrive, at least 1."""
+    def __init__(
+        self,
+        *,
+        round_id: _builtins.str = ...,
+        manifest: _builtins.bytes = ...,
+        num_reports: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["manifest", b"manifest", "num_reports", b"num_reports", "round_id", b"round_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForecastRequest: _TypeAlias = ForecastRequest  # noqa: Y015
+
+@_typing.final
+class ForecastOutcome(_message.Message):
+    """What one mixture of budgets would come to."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BUDGETS_FIELD_NUMBER: _builtins.int
+    EPSILON_FIELD_NUMBER: _builtins.int
+    STANDARD_ERROR_FIELD_NUMBER: _builtins.int
+    REFUSALS_FIELD_NUMBER: _builtins.int
+    REMAINING_EPSILON_FIELD_NUMBER: _builtins.int
+    epsilon: _builtins.float
+    """At most this is certified; infinite where nothing is proved."""
+    standard_error: _builtins.float
+    """Of a share, or a mean on a range of 1, from the randomizers' noise."""
+    remaining_epsilon: _builtins.float
+    """What the ledger would have left of its limit."""
+    @_builtins.property
+    def budgets(self) -> _containers.RepeatedCompositeFieldContainer[_messages_pb2.Tier]:
+        """How many people use each budget; empty: any mixture."""
+
+    @_builtins.property
+    def refusals(self) -> _containers.RepeatedCompositeFieldContainer[_messages_pb2.Statement]:
+        """Why it would be refused; empty if it would be granted."""
+
+    def __init__(
+        self,
+        *,
+        budgets: _abc.Iterable[_messages_pb2.Tier] | None = ...,
+        epsilon: _builtins.float = ...,
+        standard_error: _builtins.float | None = ...,
+        refusals: _abc.Iterable[_messages_pb2.Statement] | None = ...,
+        remaining_epsilon: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_remaining_epsilon", b"_remaining_epsilon", "_standard_error", b"_standard_error", "remaining_epsilon", b"remaining_epsilon", "standard_error", b"standard_error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_remaining_epsilon", b"_remaining_epsilon", "_standard_error", b"_standard_error", "budgets", b"budgets", "epsilon", b"epsilon", "refusals", b"refusals", "remaining_epsilon", b"remaining_epsilon", "standard_error", b"standard_error"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__remaining_epsilon: _TypeAlias = _typing.Literal["remaining_epsilon"]  # noqa: Y015
+    _WhichOneofArgType__remaining_epsilon: _TypeAlias = _typing.Literal["_remaining_epsilon", b"_remaining_epsilon"]  # noqa: Y015
+    _WhichOneofReturnType__standard_error: _TypeAlias = _typing.Literal["standard_error"]  # noqa: Y015
+    _WhichOneofArgType__standard_error: _TypeAlias = _typing.Literal["_standard_error", b"_standard_error"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__remaining_epsilon) -> _WhichOneofReturnType__remaining_epsilon | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__standard_error) -> _WhichOneofReturnType__standard_error | None: ...
+
+Global___ForecastOutcome: _TypeAlias = ForecastOutcome  # noqa: Y015
+
+@_typing.final
+class ForecastResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NUM_REPORTS_FIELD_NUMBER: _builtins.int
+    NUM_TICKETS_FIELD_NUMBER: _builtins.int
+    OUTCOMES_FIELD_NUMBER: _builtins.int
+    WITHOUT_STRAGGLERS_FIELD_NUMBER: _builtins.int
+    LEDGER_FIELD_NUMBER: _builtins.int
+    num_reports: _builtins.int
+    num_tickets: _builtins.int
+    """Clients that have tickets: those of them without a report are stragglers. num_reports where the round is not open."""
+    @_builtins.property
+    def outcomes(self) -> _containers.RepeatedCompositeFieldContainer[Global___ForecastOutcome]: ...
+    @_builtins.property
+    def without_stragglers(self) -> _containers.RepeatedCompositeFieldContainer[Global___ForecastOutcome]:
+        """Where there are stragglers: the same if no client without a report had tickets."""
+
+    @_builtins.property
+    def ledger(self) -> Global___LedgerState: ...
+    def __init__(
+        self,
+        *,
+        num_reports: _builtins.int = ...,
+        num_tickets: _builtins.int = ...,
+        outcomes: _abc.Iterable[Global___ForecastOutcome] | None = ...,
+        without_stragglers: _abc.Iterable[Global___ForecastOutcome] | None = ...,
+        ledger: Global___LedgerState | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ledger", b"ledger"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ledger", b"ledger", "num_reports", b"num_reports", "num_tickets", b"num_tickets", "outcomes", b"outcomes", "without_stragglers", b"without_stragglers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForecastResponse: _TypeAlias = ForecastResponse  # noqa: Y015
 
 @_typing.final
 class GetResultRequest(_message.Message):

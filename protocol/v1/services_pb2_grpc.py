@@ -321,6 +321,81 @@ class RoundControl(object):
             _registered_method=True)
 
 
+class VersionsStub(object):
+    """Offered by every service to everybody: the versions prove themselves.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.GetVersions = channel.unary_unary(
+                '/croupier.protocol.v1.Versions/GetVersions',
+                request_serializer=protocol_dot_v1_dot_services__pb2.GetVersionsRequest.SerializeToString,
+                response_deserializer=protocol_dot_v1_dot_services__pb2.GetVersionsResponse.FromString,
+                _registered_method=True)
+
+
+class VersionsServicer(object):
+    """Offered by every service to everybody: the versions prove themselves.
+    """
+
+    def GetVersions(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_VersionsServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'GetVersions': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetVersions,
+                    request_deserializer=protocol_dot_v1_dot_services__pb2.GetVersionsRequest.FromString,
+                    response_serializer=protocol_dot_v1_dot_services__pb2.GetVersionsResponse.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'croupier.protocol.v1.Versions', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('croupier.protocol.v1.Versions', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class Versions(object):
+    """Offered by every service to everybody: the versions prove themselves.
+    """
+
+    @staticmethod
+    def GetVersions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/croupier.protocol.v1.Versions/GetVersions',
+            protocol_dot_v1_dot_services__pb2.GetVersionsRequest.SerializeToString,
+            protocol_dot_v1_dot_services__pb2.GetVersionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+
 class DeliveryStub(object):
     """---------------------------------------------------------------- between neighbours
 
@@ -576,6 +651,11 @@ class ShufflerStub(object):
                 request_serializer=protocol_dot_v1_dot_messages__pb2.RevokeClientsRequest.SerializeToString,
                 response_deserializer=protocol_dot_v1_dot_messages__pb2.RevokeClientsResponse.FromString,
                 _registered_method=True)
+        self.CountAnswered = channel.unary_unary(
+                '/croupier.protocol.v1.Shuffler/CountAnswered',
+                request_serializer=protocol_dot_v1_dot_messages__pb2.CountAnsweredRequest.SerializeToString,
+                response_deserializer=protocol_dot_v1_dot_messages__pb2.CountAnsweredResponse.FromString,
+                _registered_method=True)
 
 
 class ShufflerServicer(object):
@@ -622,6 +702,13 @@ class ShufflerServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CountAnswered(self, request, context):
+        """Operator only, at hop 1: how many of these clients have answered.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ShufflerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -654,6 +741,11 @@ def add_ShufflerServicer_to_server(servicer, server):
                     servicer.RevokeClients,
                     request_deserializer=protocol_dot_v1_dot_messages__pb2.RevokeClientsRequest.FromString,
                     response_serializer=protocol_dot_v1_dot_messages__pb2.RevokeClientsResponse.SerializeToString,
+            ),
+            'CountAnswered': grpc.unary_unary_rpc_method_handler(
+                    servicer.CountAnswered,
+                    request_deserializer=protocol_dot_v1_dot_messages__pb2.CountAnsweredRequest.FromString,
+                    response_serializer=protocol_dot_v1_dot_messages__pb2.CountAnsweredResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -829,6 +921,33 @@ class Shuffler(object):
             metadata,
             _registered_method=True)
 
+    @staticmethod
+    def CountAnswered(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/croupier.protocol.v1.Shuffler/CountAnswered',
+            protocol_dot_v1_dot_messages__pb2.CountAnsweredRequest.SerializeToString,
+            protocol_dot_v1_dot_messages__pb2.CountAnsweredResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
 
 class AccountantStub(object):
     """Certifies a round from its shuffled budgets, then releases it.
@@ -840,6 +959,11 @@ class AccountantStub(object):
         Args:
             channel: A grpc.Channel.
         """
+        self.Forecast = channel.unary_unary(
+                '/croupier.protocol.v1.Accountant/Forecast',
+                request_serializer=protocol_dot_v1_dot_services__pb2.ForecastRequest.SerializeToString,
+                response_deserializer=protocol_dot_v1_dot_services__pb2.ForecastResponse.FromString,
+                _registered_method=True)
         self.GetCertificate = channel.unary_unary(
                 '/croupier.protocol.v1.Accountant/GetCertificate',
                 request_serializer=protocol_dot_v1_dot_services__pb2.GetCertificateRequest.SerializeToString,
@@ -870,6 +994,13 @@ class AccountantStub(object):
 class AccountantServicer(object):
     """Certifies a round from its shuffled budgets, then releases it.
     """
+
+    def Forecast(self, request, context):
+        """Operator and hop 1 only.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
 
     def GetCertificate(self, request, context):
         """Missing associated documentation comment in .proto file."""
@@ -908,6 +1039,11 @@ class AccountantServicer(object):
 
 def add_AccountantServicer_to_server(servicer, server):
     rpc_method_handlers = {
+            'Forecast': grpc.unary_unary_rpc_method_handler(
+                    servicer.Forecast,
+                    request_deserializer=protocol_dot_v1_dot_services__pb2.ForecastRequest.FromString,
+                    response_serializer=protocol_dot_v1_dot_services__pb2.ForecastResponse.SerializeToString,
+            ),
             'GetCertificate': grpc.unary_unary_rpc_method_handler(
                     servicer.GetCertificate,
                     request_deserializer=protocol_dot_v1_dot_services__pb2.GetCertificateRequest.FromString,
@@ -944,6 +1080,33 @@ def add_AccountantServicer_to_server(servicer, server):
 class Accountant(object):
     """Certifies a round from its shuffled budgets, then releases it.
     """
+
+    @staticmethod
+    def Forecast(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/croupier.protocol.v1.Accountant/Forecast',
+            protocol_dot_v1_dot_services__pb2.ForecastRequest.SerializeToString,
+            protocol_dot_v1_dot_services__pb2.ForecastResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
 
     @staticmethod
     def GetCertificate(request,

@@ -117,6 +117,34 @@ class RoundControlServicer(metaclass=_abc_1.ABCMeta):
 
 def add_RoundControlServicer_to_server(servicer: RoundControlServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 
+class VersionsStub:
+    """Offered by every service to everybody: the versions prove themselves."""
+
+    @_typing.overload
+    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
+    @_typing.overload
+    def __new__(cls, channel: _aio.Channel) -> VersionsAsyncStub: ...
+    GetVersions: _grpc.UnaryUnaryMultiCallable[_services_pb2.GetVersionsRequest, _services_pb2.GetVersionsResponse]
+
+@_typing.type_check_only
+class VersionsAsyncStub(VersionsStub):
+    """Offered by every service to everybody: the versions prove themselves."""
+
+    def __init__(self, channel: _aio.Channel) -> None: ...
+    GetVersions: _aio.UnaryUnaryMultiCallable[_services_pb2.GetVersionsRequest, _services_pb2.GetVersionsResponse]  # type: ignore[assignment]
+
+class VersionsServicer(metaclass=_abc_1.ABCMeta):
+    """Offered by every service to everybody: the versions prove themselves."""
+
+    @_abc_1.abstractmethod
+    def GetVersions(
+        self,
+        request: _services_pb2.GetVersionsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_services_pb2.GetVersionsResponse, _abc.Awaitable[_services_pb2.GetVersionsResponse]]: ...
+
+def add_VersionsServicer_to_server(servicer: VersionsServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
+
 class DeliveryStub:
     """---------------------------------------------------------------- between neighbours
 
@@ -216,6 +244,8 @@ class ShufflerStub:
     """Operator only."""
     RevokeClients: _grpc.UnaryUnaryMultiCallable[_messages_pb2.RevokeClientsRequest, _messages_pb2.RevokeClientsResponse]
     """Operator only. Again: nothing changes."""
+    CountAnswered: _grpc.UnaryUnaryMultiCallable[_messages_pb2.CountAnsweredRequest, _messages_pb2.CountAnsweredResponse]
+    """Operator only, at hop 1: how many of these clients have answered."""
 
 @_typing.type_check_only
 class ShufflerAsyncStub(ShufflerStub):
@@ -232,6 +262,8 @@ class ShufflerAsyncStub(ShufflerStub):
     """Operator only."""
     RevokeClients: _aio.UnaryUnaryMultiCallable[_messages_pb2.RevokeClientsRequest, _messages_pb2.RevokeClientsResponse]  # type: ignore[assignment]
     """Operator only. Again: nothing changes."""
+    CountAnswered: _aio.UnaryUnaryMultiCallable[_messages_pb2.CountAnsweredRequest, _messages_pb2.CountAnsweredResponse]  # type: ignore[assignment]
+    """Operator only, at hop 1: how many of these clients have answered."""
 
 class ShufflerServicer(metaclass=_abc_1.ABCMeta):
     """A hop of the chain. Clients speak to hop 1 alone."""
@@ -282,6 +314,14 @@ class ShufflerServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_messages_pb2.RevokeClientsResponse, _abc.Awaitable[_messages_pb2.RevokeClientsResponse]]:
         """Operator only. Again: nothing changes."""
 
+    @_abc_1.abstractmethod
+    def CountAnswered(
+        self,
+        request: _messages_pb2.CountAnsweredRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_messages_pb2.CountAnsweredResponse, _abc.Awaitable[_messages_pb2.CountAnsweredResponse]]:
+        """Operator only, at hop 1: how many of these clients have answered."""
+
 def add_ShufflerServicer_to_server(servicer: ShufflerServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
 
 class AccountantStub:
@@ -291,6 +331,8 @@ class AccountantStub:
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> AccountantAsyncStub: ...
+    Forecast: _grpc.UnaryUnaryMultiCallable[_services_pb2.ForecastRequest, _services_pb2.ForecastResponse]
+    """Operator and hop 1 only."""
     GetCertificate: _grpc.UnaryUnaryMultiCallable[_services_pb2.GetCertificateRequest, _services_pb2.GetCertificateResponse]
     GetTickets: _grpc.UnaryUnaryMultiCallable[_messages_pb2.GetTicketsRequest, _messages_pb2.GetTicketsResponse]
     """For clients: a ticket for each lane. The same request again is answered with the same tickets."""
@@ -306,6 +348,8 @@ class AccountantAsyncStub(AccountantStub):
     """Certifies a round from its shuffled budgets, then releases it."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
+    Forecast: _aio.UnaryUnaryMultiCallable[_services_pb2.ForecastRequest, _services_pb2.ForecastResponse]  # type: ignore[assignment]
+    """Operator and hop 1 only."""
     GetCertificate: _aio.UnaryUnaryMultiCallable[_services_pb2.GetCertificateRequest, _services_pb2.GetCertificateResponse]  # type: ignore[assignment]
     GetTickets: _aio.UnaryUnaryMultiCallable[_messages_pb2.GetTicketsRequest, _messages_pb2.GetTicketsResponse]  # type: ignore[assignment]
     """For clients: a ticket for each lane. The same request again is answered with the same tickets."""
@@ -318,6 +362,14 @@ class AccountantAsyncStub(AccountantStub):
 
 class AccountantServicer(metaclass=_abc_1.ABCMeta):
     """Certifies a round from its shuffled budgets, then releases it."""
+
+    @_abc_1.abstractmethod
+    def Forecast(
+        self,
+        request: _services_pb2.ForecastRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_services_pb2.ForecastResponse, _abc.Awaitable[_services_pb2.ForecastResponse]]:
+        """Operator and hop 1 only."""
 
     @_abc_1.abstractmethod
     def GetCertificate(

@@ -109,7 +109,7 @@ def test_gspa_is_refuted_and_the_certificate_is_not(case: str, tiers: list[tuple
     worst = certificate.tiers[-1].local_epsilon
     assert attack_on_bits(tiers, worst, refuted["attack_epsilon"]) == pytest.approx(1e-6, rel=0.1)
     # The comparison beside the certificate says the same number, and never under the grade that opens a round.
-    (beside,) = (one for one in certificate.comparison if one.name == "GSPA Thm 2")
+    (beside,) = (bound for bound in certificate.comparison if bound.name == "GSPA Thm 2")
     assert (beside.epsilon, beside.grade) == (published, "ASYMPTOTIC")
 
 

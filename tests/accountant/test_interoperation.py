@@ -19,7 +19,7 @@ PEOPLE = {0.5: 900, 2.0: 100}
 
 
 def tiers(budgets: croupier.Budgets) -> list[tuple[float, int, float]]:
-    return [(one.local_epsilon, one.count, one.local_delta) for one in budgets.tiers]
+    return [(tier.local_epsilon, tier.count, tier.local_delta) for tier in budgets.tiers]
 
 
 @FRAMES

@@ -76,8 +76,8 @@ def test_rounds_add_up_per_tier_and_for_the_worst_tier(engine: sa.Engine) -> Non
         for number in range(3):
             Ledger(connection).enter(f"round-{number}", bytes([number]) * 32, entries)
     with engine.connect() as connection:
-        spent = {one.tier: one for one in Ledger(connection).spent(4 * DELTA)}
-        fixed = {one.tier: one for one in Ledger(connection).spent(4 * DELTA, fixed_terms=True)}
+        spent = {tier.tier: tier for tier in Ledger(connection).spent(4 * DELTA)}
+        fixed = {tier.tier: tier for tier in Ledger(connection).spent(4 * DELTA, fixed_terms=True)}
     assert list(spent) == ["local ε 0.5", "local ε 1", "local ε 1.5", ANY_TIER]
     whole = certify(BUDGETS, "rr", delta=4 * DELTA, rounds=3, attack=False)
     for entry, one in zip(entries, spent.values(), strict=False):
@@ -108,7 +108,7 @@ def test_rounds_that_are_alike_are_composed_at_once(engine: sa.Engine, monkeypat
         return ComposedProfile(rounds, target)
 
     monkeypatch.setattr("croupier.accountant.service.ledger.ComposedProfile", counted)
-    other = [replace(one, profile=one.profile[::2]) for one in entries_of()]
+    other = [replace(entry, profile=entry.profile[::2]) for entry in entries_of()]
     with engine.begin() as connection:
         ledger = Ledger(connection)
         for number in range(12):
@@ -181,7 +181,7 @@ def test_pairs_are_never_below_the_exact_product(engine: sa.Engine, epsilon: flo
 def test_a_person_in_some_rounds_has_lost_what_these_cost(engine: sa.Engine) -> None:
     cheap, dear = (
         entries_of(profiles=False),
-        [replace(one, epsilon=one.epsilon * 2, profile=()) for one in entries_of()],
+        [replace(entry, epsilon=entry.epsilon * 2, profile=()) for entry in entries_of()],
     )
     with engine.begin() as connection:
         ledger = Ledger(connection)
@@ -376,10 +376,10 @@ def test_records_lose_what_a_gaussian_mechanism_loses_over_many_rounds(
         for number in range(rounds):
             Ledger(connection).enter(f"round-{number}", bytes([number]) * 32, [entry])
     with engine.connect() as connection:
-        for one in Ledger(connection).spent(1e-5, fixed_terms=True):
-            assert one.guarantee is not None
+        for tier in Ledger(connection).spent(1e-5, fixed_terms=True):
+            assert tier.guarantee is not None
             exact = gaussian_epsilon(math.sqrt(rounds) * mu, 1e-5)
-            assert exact * (1 - 1e-9) <= one.guarantee.epsilon <= min(1.01 * exact + 1e-9, rounds * epsilon)
+            assert exact * (1 - 1e-9) <= tier.guarantee.epsilon <= min(1.01 * exact + 1e-9, rounds * epsilon)
         # A filter has three eighths of delta for what Gaussian variances admit.
         (filtered, _) = Ledger(connection).spent(1e-5)
         assert filtered.guarantee is not None
@@ -411,7 +411,7 @@ def test_what_is_about_one_record_does_not_read_like_what_is_about_a_user(engine
         ledger.enter("records", b"r" * 32, [silo], one_record=True)
         ledger.amend("records", [silo])
         assert ledger.record_rounds() == {"records"}
-        names = [one.tier for one in ledger.spent(1e-4)]
+        names = [tier.tier for tier in ledger.spent(1e-4)]
     assert names[0] == "local ε 0.5"
     assert "local ε 1, δ 1e-06; ONE RECORD only, in 1 of 1 rounds" in names
     assert names[-1] == f"{ANY_TIER}; ONE RECORD only, in 1 of 2 rounds"

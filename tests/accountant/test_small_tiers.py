@@ -158,14 +158,14 @@ def test_the_ledger_counts_every_client_in_the_worst_tier() -> None:
         ledger.enter("merged", b"", merged, merged=True)
         ledger.enter("merged", b"", merged, merged=True)
         assert ledger.merged_rounds() == {"merged"}
-        spent = {one.tier: (one.rounds, one.guarantee) for one in ledger.spent(1e-3)}
+        spent = {tier.tier: (tier.rounds, tier.guarantee) for tier in ledger.spent(1e-3)}
     # A client with the smallest budget was in both rounds, and in the second it stands among those of 1.
     assert set(spent) == {"local ε 0.37", ANY_TIER}
     assert spent["local ε 0.37"] == spent[ANY_TIER]
     assert spent[ANY_TIER][0] == 2
 
 
-@pytest.mark.parametrize("mechanism", [one.mechanism for one in EXAMPLES.values()], ids=lambda one: one.kind)
+@pytest.mark.parametrize("mechanism", [example.mechanism for example in EXAMPLES.values()], ids=lambda one: one.kind)
 def test_tiers_merge_only_where_a_smaller_budget_is_a_mixture(mechanism: Mechanism) -> None:
     """Amid other noise a rare budget has its local epsilon certified, which would name it."""
     assert not mechanism.tiers_merge or randomizer_of(mechanism).smaller_budgets_mix

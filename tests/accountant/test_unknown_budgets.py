@@ -141,7 +141,7 @@ def test_a_client_of_a_tier_that_a_round_lacks_may_have_taken_part() -> None:
         ledger.enter("both", b"", [small, large], unknown=True)
         ledger.enter("other", b"", [large], unknown=True)
         assert ledger.unknown_rounds() == {"both", "other"}
-        spent = {one.tier: (one.rounds, one.guarantee) for one in ledger.spent(1e-3)}
+        spent = {tier.tier: (tier.rounds, tier.guarantee) for tier in ledger.spent(1e-3)}
     rounds, guarantee = spent["local ε 0.5"]
     assert guarantee is not None
     assert rounds == 2
@@ -157,7 +157,7 @@ def test_a_policy_for_a_budget_holds_for_a_client_that_may_have_it() -> None:
     assert not message.refusals
 
 
-@pytest.mark.parametrize("mechanism", [one.mechanism for one in EXAMPLES.values()], ids=EXAMPLES)
+@pytest.mark.parametrize("mechanism", [example.mechanism for example in EXAMPLES.values()], ids=EXAMPLES)
 def test_every_kind_is_taken_for_noise_that_is_not_known_to_be_a_mixture(mechanism: Mechanism) -> None:
     mixtures = {one.kind for one in MIXTURES}
     assert randomizer_of(mechanism).smaller_budgets_mix == (mechanism.kind in mixtures)

@@ -64,7 +64,7 @@ def spent_in_one_round(budgets: Budgets, randomizer: Randomizer, rounds: int = 1
     with engine.begin() as connection:
         for number in range(rounds):
             Ledger(connection).enter(f"round-{number}", bytes(32), entries)
-        (spent,) = (one for one in Ledger(connection).spent(delta * rounds) if one.tier == ANY_TIER)
+        (spent,) = (tier for tier in Ledger(connection).spent(delta * rounds) if tier.tier == ANY_TIER)
     engine.dispose()
     assert spent.guarantee is not None
     return spent.guarantee.epsilon

@@ -30,12 +30,14 @@ def context(kind: str) -> bytes:
 
 def signed_by_all(kind: str, document: pb.Signed, pinned: Mapping[str, Collection[bytes]]) -> bytes:
     """Returns the payload, if it is signed by everyone who is pinned, and by no one else; see the page, section 3."""
-    signers = {one.signer for one in document.signatures}
+    signers = {signature.signer for signature in document.signatures}
     if signers != set(pinned):
         raise ValueError(f"signed by {signers}, not by {set(pinned)}")
-    for one in document.signatures:
-        if not any(_verifies(key, one.signature, context(kind) + document.payload) for key in pinned[one.signer]):
-            raise ValueError(f"the signature of {one.signer} is wrong")
+    for signature in document.signatures:
+        if not any(
+            _verifies(key, signature.signature, context(kind) + document.payload) for key in pinned[signature.signer]
+        ):
+            raise ValueError(f"the signature of {signature.signer} is wrong")
     return document.payload
 
 

@@ -39,7 +39,7 @@ async def test_an_answer_of_another_client_is_counted(tmp_path: Path) -> None:
         (token,) = await here.operator.issue_tokens(1)
 
         deployment = tomllib.loads((here.inside.directory / "deployment.toml").read_text(encoding="utf-8"))
-        services = {one["name"]: one for one in deployment["services"]}
+        services = {service["name"]: service for service in deployment["services"]}
         pinned = {name: [bytes.fromhex(one["identity"])] for name, one in services.items()}
         first, accountant, analyzer = [
             await stack.enter_async_context(channel(services[name]))

@@ -51,7 +51,7 @@ def test_the_second_client_shares_no_code_with_ours() -> None:
         tree = ast.parse((Path(__file__).parent / f"{name}.py").read_text(encoding="utf-8"))
         modules = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
         modules += [one.name for node in ast.walk(tree) if isinstance(node, ast.Import) for one in node.names]
-        ours = {one for one in modules if one.split(".")[0] == "croupier"}
+        ours = {module for module in modules if module.split(".")[0] == "croupier"}
         assert ours <= {"croupier.protocol.v1"}
 
 
@@ -120,7 +120,7 @@ def test_tickets_are_valid_and_the_accountant_gives_them(case: dict[str, Any]) -
 def test_a_batch_of_the_second_issuer_is_one_for_our_client() -> None:
     secret, key = ristretto.issuer_key(bytes(32), b"batch")
     requests = [TicketRequest(bytes([number])) for number in range(3)]
-    answer = ristretto.evaluate(secret, [one.blinded for one in requests], 12345)
+    answer = ristretto.evaluate(secret, [request.blinded for request in requests], 12345)
     assert len(set(collect_tickets(requests, answer, key))) == 3
 
 
@@ -138,7 +138,7 @@ def test_the_group_is_that_of_the_rfc(case: dict[str, str]) -> None:
 def test_signatures_are_the_clients(case: dict[str, Any]) -> None:
     request = pb.Submission.FromString(raw(case["request"]))
     submission = pb.Submission.FromString(raw(case["submission"]))
-    assert request.envelope.hex() == "".join(one["blinded"] for one in case["tickets"])
+    assert request.envelope.hex() == "".join(ticket["blinded"] for ticket in case["tickets"])
     assert request.token == submission.token == raw(case["random"].get("token", ""))
     assert submission_is_authentic(terms_of(case).hash, request, "tickets")
     assert submission_is_authentic(terms_of(case).hash, submission)

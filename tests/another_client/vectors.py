@@ -61,14 +61,18 @@ def _signed(kind: str, payload: bytes, by: dict[str, Ed25519PrivateKey]) -> pb.S
 def _case(name: str, suite: str, hops: int, question: pb.Question, report: int, with_token: bool) -> dict[str, Any]:
     draw = Drawn(name)
     services = [*(f"shuffler-{hop}" for hop in range(1, hops + 1)), "accountant", "analyzer"]
-    identities = {one: Ed25519PrivateKey.from_private_bytes(draw(f"identity of {one}", 32)) for one in services}
+    identities = {
+        service: Ed25519PrivateKey.from_private_bytes(draw(f"identity of {service}", 32)) for service in services
+    }
     keys = {one: X25519PrivateKey.from_private_bytes(draw(f"key of {one}", 32)) for one in [*services, "release"]}
     public = {one: key.public_key().public_bytes_raw() for one, key in keys.items()}
     issuers = {
         lane: ristretto.issuer_key(draw(f"ticket seed of {lane}", 32), b"croupier/v1/ticket-key/" + lane.encode())
         for lane in LANES
     }
-    round_keys = {one: pb.RoundKeys(round_id=name, service=one, public_key=public[one]) for one in services}
+    round_keys = {
+        service: pb.RoundKeys(round_id=name, service=service, public_key=public[service]) for service in services
+    }
     round_keys["accountant"].release_public_key = public["release"]
     round_keys["accountant"].report_ticket_key = issuers["LANE_REPORT"][1]
     round_keys["accountant"].parameter_ticket_key = issuers["LANE_PARAMETER"][1]
@@ -83,7 +87,7 @@ def _case(name: str, suite: str, hops: int, question: pb.Question, report: int, 
         delta=1e-6,
         epsilon_max=1.0,
         hpke_suite=suite,
-        hops=[round_keys[one] for one in services[:hops]],
+        hops=[round_keys[service] for service in services[:hops]],
         accountant=round_keys["accountant"],
         analyzer=round_keys["analyzer"],
     )

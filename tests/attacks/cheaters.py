@@ -19,12 +19,13 @@ from croupier.protocol.envelope import HOP_ACCOUNTANT, HOP_ANALYZER, KeyPair, La
 from croupier.protocol.errors import Refusal, refusal_of
 from croupier.protocol.identity import Kind
 from croupier.protocol.manifest import RoundTerms, canonical
+from croupier.protocol.names import RoundId
 from croupier.protocol.onion import Onion, encode_budget
 from croupier.protocol.tickets import TICKET_BYTES
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.runtime.kinds import Direction, DocumentKind
-from croupier.runtime.lane_sender import LaneSender
+from croupier.runtime.lane_sender import LaneOutput, LaneSender
 from croupier.runtime.service import RoundService
 from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.transaction import Transaction
@@ -76,16 +77,8 @@ class CheatingShuffler(ShufflerService):
         self._honest = LaneSender(setup, self.engine)
         instead(self.sender, put_output=self.put_output, send_lane=self.send_lane, hand_over=self.hand_over)
 
-    def put_output(
-        self,
-        tx: Transaction,
-        round_id: str,
-        lane: pb.Lane.ValueType,
-        ciphertexts: Sequence[bytes],
-        start: int = 0,
-        total: int | None = None,
-    ) -> None:
-        self._honest.put_output(tx, round_id, lane, ciphertexts, start, total)
+    def put_output(self, tx: Transaction, round_id: str, output: LaneOutput) -> None:
+        self._honest.put_output(tx, RoundId(round_id), output)
 
     async def send_lane(self, terms: RoundTerms, receiver: str, lane: pb.Lane.ValueType) -> int:
         return await self._honest.send_lane(terms, receiver, lane)
@@ -132,7 +125,7 @@ class CheatingShuffler(ShufflerService):
             del handover.commitments[-2:]
             for commitment in own:
                 batch = lanes[commitment.lane]
-                self.put_output(tx, round_id, commitment.lane, batch)
+                self.put_output(tx, round_id, LaneOutput(commitment.lane, batch))
                 put_inclusion_list(tx, round_id, commitment.lane, ciphertext_hashes(batch))
                 commitment.num_out, commitment.digest_out = len(batch), digest(batch)
                 self.claim(terms, commitment)
@@ -151,19 +144,11 @@ class AfterCommitting(CheatingShuffler):
     def change(self, terms: RoundTerms, reports: list[bytes]) -> list[bytes]:
         raise NotImplementedError
 
-    def put_output(
-        self,
-        tx: Transaction,
-        round_id: str,
-        lane: pb.Lane.ValueType,
-        ciphertexts: Sequence[bytes],
-        start: int = 0,
-        total: int | None = None,
-    ) -> None:
-        changed = list(ciphertexts)
-        if lane == pb.LANE_REPORT:
-            changed = self.change(self.engine._terms[round_id], changed)
-        super().put_output(tx, round_id, lane, changed)
+    def put_output(self, tx: Transaction, round_id: str, output: LaneOutput) -> None:
+        if output.lane == pb.LANE_REPORT:
+            changed = self.change(self.engine._terms[round_id], list(output.ciphertexts))
+            output = LaneOutput(output.lane, changed)
+        super().put_output(tx, round_id, output)
 
 
 class SubstitutesAfterCommitting(AfterCommitting):
@@ -272,7 +257,7 @@ class AltersAnothersCommitment(CheatingShuffler):
     """Says that hop 1 has dropped a client, which hop 1 has not signed."""
 
     def tell(self, terms: RoundTerms, receiver: str, commitments: Sequence[pb.Signed]) -> Sequence[pb.Signed]:
-        told = [pb.Signed.FromString(one.SerializeToString()) for one in commitments]
+        told = [pb.Signed.FromString(commitment.SerializeToString()) for commitment in commitments]
         theirs = pb.Commitment.FromString(told[0].payload)
         theirs.num_in += 1
         theirs.drops.extend(drop_counts({"does-not-open": 1}))

@@ -80,7 +80,7 @@ async def held_reports(analyzer: RoundService, terms: RoundTerms) -> list[bytes]
     """Returns the reports as the analyzer holds them: under the release key."""
     assert isinstance(analyzer, AnalyzerService)
     records = [one async for page in analyzer.opener.records(terms, pb.LANE_REPORT) for one in page]
-    return [split_report(one.content)[1] for one in records if one.status == OPENED]
+    return [split_report(record.content)[1] for record in records if record.status == OPENED]
 
 
 async def all_keys(deployment: Arena, terms: RoundTerms) -> dict[tuple[str, str], bytes]:
@@ -110,6 +110,6 @@ class GreedyAnalyzer(AnalyzerService):
         terms = await self.engine.terms(request.round_id)
         self.sealed = await lane_in(self, terms, pb.LANE_REPORT)
         own = [pair.private for pair in (await keys_of(self, terms)).values()]
-        keys = [*own, self.peers._secrets.storage_key, self.peers._secrets.identity_key]
+        keys = [*own, self.peers.secrets.storage_key, self.peers.secrets.identity_key]
         self.read |= reports_in(open_all(terms, self.sealed, keys))
         return answer

@@ -22,6 +22,7 @@ from croupier.protocol.codes import Assumption, RefusalReason
 from croupier.protocol.envelope import HOP_ACCOUNTANT, open_many
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.names import RoundId
 from croupier.protocol.onion import BudgetRecord, Onion, decode_budget
 from croupier.protocol.statements import state
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -29,7 +30,7 @@ from croupier.runtime.kinds import KeyPurpose
 from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.workers import WorkerPool
 from tests.attacks import cheaters
-from tests.support import BIT, make_kit, settings
+from tests.support import BIT, make_kit, settings, sign_again
 from tests.support.arena import Arena, arena
 from tests.support.clients import crafted, seal_prepared, stranger, submissions_of, without_tickets
 from tests.support.lanes import lane_in
@@ -142,7 +143,7 @@ async def test_the_ledger_stops_averaging_over_rounds(tmp_path: Path) -> None:
                     await deployment.inside.start("accountant")
             if name == "limited":
                 assert codes(certificate.refusals)[-1] == RefusalReason.LEDGER_LIMIT
-                keys = await deployment.service("accountant").store.run("look", lambda tx: tx.keys("round-2"))
+                keys = await deployment.service("accountant").store.run("look", lambda tx: tx.keys(RoundId("round-2")))
                 assert keys == {}
     assert granted["free"] == [True] * 3
     assert sum(granted["fixed"]) >= sum(granted["limited"])
@@ -160,6 +161,7 @@ async def test_a_round_from_before_a_lower_limit_keeps_to_it(tmp_path: Path) -> 
         await at.admit(before, await at.seal(before, 150))
         file = at.inside.directory / "deployment.toml"
         file.write_text(file.read_text().replace("total_epsilon = 5.0", "total_epsilon = 0.25"))
+        sign_again(at.inside.directory)
         names = list(at.inside.running)
         await at.inside.stop(*names)
         await at.inside.start(*names)

@@ -62,9 +62,9 @@ async def test_keys_that_a_gateway_has_swapped_are_refused(tmp_path: Path) -> No
             manifest = pb.Manifest.FromString(answer.manifest.payload)
             manifest.hops[0].public_key = generate_key_pair(terms.suite).public
             answer.manifest.payload = canonical(manifest)
-            for one in answer.manifest.signatures:
-                forger = Identity(one.signer, os.urandom(32))
-                one.CopyFrom(forger.sign(Kind.MANIFEST, answer.manifest.payload))
+            for signature in answer.manifest.signatures:
+                forger = Identity(signature.signer, os.urandom(32))
+                signature.CopyFrom(forger.sign(Kind.MANIFEST, answer.manifest.payload))
             return answer.SerializeToString()
 
         async def own_tickets(raw: bytes, _: PassOn) -> bytes:

@@ -21,6 +21,7 @@ from croupier.protocol.mechanisms import Gaussian
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.protocol.v1 import services_pb2_grpc as stubs
 from tests.support import settings
 from tests.support.arena import Arena, arena
 from tests.support.gateways import PassOn, Tampering, reached_at, tickets_for_all
@@ -110,7 +111,7 @@ async def test_a_delta_with_which_answers_are_published_is_refused(tmp_path: Pat
         payload = canonical(with_delta(terms, 0.1))
         for name in at.deployment.chain:
             with pytest.raises(grpc.aio.AioRpcError) as answer:
-                await at.operator._control(name).Sign(rpc.SignRequest(manifest=payload))
+                await stubs.RoundControlStub(at.operator.channel_to(name)).Sign(rpc.SignRequest(manifest=payload))
             refusal = refusal_of(answer.value)
             assert refusal is not None
             assert refusal.code is Code.BAD_MANIFEST
@@ -121,7 +122,7 @@ async def test_a_delta_with_which_answers_are_published_is_refused(tmp_path: Pat
         )
         for name in at.deployment.chain:
             with pytest.raises(grpc.aio.AioRpcError, match=why):
-                await at.operator._control(name).Open(rpc.OpenRequest(manifest=signed))
+                await stubs.RoundControlStub(at.operator.channel_to(name)).Open(rpc.OpenRequest(manifest=signed))
         with pytest.raises(Refusal, match=why):
             accept_manifest(signed, at.deployment)
 
@@ -143,7 +144,7 @@ async def test_a_client_keeps_to_its_limits_of_delta(tmp_path: Path) -> None:
             with pytest.raises(croupier.LimitError, match=r"spend a local δ of 2e-05; your own limit is at most 1e-05"):
                 await answer(2e-5)
             receipts = [await answer(4e-6) for _ in range(2)]
-            assert [(one.local_epsilon, one.local_delta) for one in receipts] == [(1.0, 4e-6)] * 2
+            assert [(receipt.local_epsilon, receipt.local_delta) for receipt in receipts] == [(1.0, 4e-6)] * 2
             with pytest.raises(
                 croupier.LimitError, match=r"after 8e-06 in 2 other rounds, the local δ would add up to"
             ):

@@ -283,7 +283,7 @@ async def test_what_waits_for_ever_is_deleted_in_the_end(tmp_path: Path) -> None
             for running in deployment.inside.running.values():
                 await running.service.retention.delete_expired()
             answers = await deployment.operator.status(terms.round_id)
-            return {one.rounds[0].state for one in answers if not isinstance(one, grpc.aio.AioRpcError)}
+            return {answer.rounds[0].state for answer in answers if not isinstance(answer, grpc.aio.AioRpcError)}
 
         pass_time(deployment, 3600 + 29.9 * DAY_S)
         assert await states() == {pb.ROUND_STATE_OPEN}

@@ -87,5 +87,5 @@ def test_reading_the_ledger_after_a_crash_unlinks_no_key(tmp_path: Path) -> None
         assert died.returncode == -signal.SIGKILL
         keys = [bytes.fromhex(died.stdout)]
         assert found(keys, read()) == 1
-        assert [one.rounds for one in spent(directory / "deployment", 1e-5)] == [0]
+        assert [tier.rounds for tier in spent(directory / "deployment", 1e-5)] == [0]
         assert found(keys, read()) == 0

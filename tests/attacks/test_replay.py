@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ from croupier.protocol.onion import Onion
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.kinds import Direction
+from croupier.runtime.lane_sender import LaneOutput
 from croupier.runtime.transaction import Transaction
 from tests.attacks import cheaters
 from tests.support import settings
@@ -150,35 +151,20 @@ async def test_a_marked_report_does_not_open_and_its_drop_is_shown(tmp_path: Pat
 class CrossesLanes(cheaters.CheatingShuffler):
     """Sends budgets in the report lane: the analyzer would learn them beside each other."""
 
-    def put_output(
-        self,
-        tx: Transaction,
-        round_id: str,
-        lane: pb.Lane.ValueType,
-        ciphertexts: Sequence[bytes],
-        start: int = 0,
-        total: int | None = None,
-    ) -> None:
-        other = pb.LANE_PARAMETER if lane == pb.LANE_REPORT else pb.LANE_REPORT
-        super().put_output(tx, round_id, other, ciphertexts)
+    def put_output(self, tx: Transaction, round_id: str, output: LaneOutput) -> None:
+        other = pb.LANE_PARAMETER if output.lane == pb.LANE_REPORT else pb.LANE_REPORT
+        super().put_output(tx, round_id, LaneOutput(other, output.ciphertexts))
 
 
 class PassesOnUnopened(cheaters.CheatingShuffler):
     """Sends what was sealed for itself to the next hop."""
 
-    def put_output(
-        self,
-        tx: Transaction,
-        round_id: str,
-        lane: pb.Lane.ValueType,
-        ciphertexts: Sequence[bytes],
-        start: int = 0,
-        total: int | None = None,
-    ) -> None:
-        if lane == pb.LANE_PARAMETER:
-            size = Onion(self.engine._terms[round_id]).arriving_size(lane, 2)
-            ciphertexts = unpack(b"".join(chunks(tx, round_id, Direction.IN, lane) or []), size)
-        super().put_output(tx, round_id, lane, ciphertexts)
+    def put_output(self, tx: Transaction, round_id: str, output: LaneOutput) -> None:
+        if output.lane == pb.LANE_PARAMETER:
+            size = Onion(self.engine._terms[round_id]).arriving_size(output.lane, 2)
+            unopened = unpack(b"".join(chunks(tx, round_id, Direction.IN, output.lane) or []), size)
+            output = LaneOutput(output.lane, unopened)
+        super().put_output(tx, round_id, output)
 
 
 @pytest.mark.asyncio

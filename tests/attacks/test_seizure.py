@@ -129,7 +129,7 @@ class Tap:
         submit, deliver, grant = ShufflerService.Submit, RoundService.Deliver, AnalyzerService.Grant
 
         async def heard_submit(service: ShufflerService, request: pb.SubmitRequest, context: object) -> object:
-            self.ciphertexts.update(one.envelope for one in request.submissions)
+            self.ciphertexts.update(submission.envelope for submission in request.submissions)
             return await submit(service, request, context)  # type: ignore[arg-type]
 
         async def heard_deliver(service: RoundService, request: pb.DeliverRequest, context: object) -> object:
@@ -281,7 +281,7 @@ async def test_after_the_round_no_file_holds_a_ciphertext_report_or_key(
         terms = await deployment.operator.open_round(fine_settings(epsilon=epsilon))
         submissions = await deployment.seal(terms, 12, value=0.5)
         await deployment.admit(terms, submissions)
-        envelopes = [one.envelope for one in submissions]
+        envelopes = [submission.envelope for submission in submissions]
         keys, wrapped = await all_keys(deployment, terms), wrapped_keys(directory, chain)
         assert (len(keys), len(wrapped)) == (7, 7)
         identities = [load_secrets(directory / name).identity_key for name in chain]
@@ -379,7 +379,7 @@ async def test_what_is_opened_before_the_close_is_not_to_be_read_from_a_disk(
                 found = await hop.store.run("look", lambda tx: tx.opened(terms.round_id, pb.LANE_JOINT, -1))
         private = (await keys_of(hop, terms))[KeyPurpose.ENVELOPE].private
         label = Onion(terms).joint.label
-        inside = open_many(terms.suite, private, label, [one.envelope for one in submissions])
+        inside = open_many(terms.suite, private, label, [submission.envelope for submission in submissions])
         needles = {"inside": [plain for plain in inside if plain is not None]}
         assert len(needles["inside"]) == 30
         assert occurrences(deployment.inside.directory / "shuffler-1", needles) == {"inside": 0 if sealed else 30}

@@ -16,9 +16,10 @@ import pytest
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.gateway.app import make_app
 from croupier.deploy.operator.doctor import CheckResult, examine
-from croupier.deploy.operator.keys import make_deployment, write_deployment, write_keys
+from croupier.deploy.operator.keys import make_deployment, write_keys
+from croupier.deploy.version_files import write_deployment
 from croupier.runtime.clock import Clock, SystemClock
-from tests.support import InProcess, in_memory, in_process, settings
+from tests.support import InProcess, in_memory, in_process, settings, sign_again
 from tests.support.command_line import answer, croupier
 from tests.support.gateways import URL, reached_at
 
@@ -55,7 +56,7 @@ async def wrong(inside: InProcess, directory: Path | None = None, clock: Clock |
 
 
 def alike(findings: list[CheckResult]) -> set[tuple[str, str]]:
-    return {(one.check, one.service) for one in findings}
+    return {(finding.check, finding.service) for finding in findings}
 
 
 @asynccontextmanager
@@ -65,11 +66,12 @@ async def healthy(tmp_path: Path) -> AsyncIterator[InProcess]:
         yield inside
 
 
-def change(directory: Path, service: str, **values: object) -> None:
-    """Edits the deployment file of one reader; the services go on with what they have read."""
+def change(directory: Path, keys: Path, service: str, **values: object) -> None:
+    """Edits the deployment file of one reader, for all to sign; the services go on with what they have read."""
     deployment = read_deployment(directory)
     entries = tuple(one.model_copy(update=values) if one.name == service else one for one in deployment.services)
     write_deployment(directory, deployment.model_copy(update={"services": entries}))
+    sign_again(directory, keys)
 
 
 @pytest.mark.asyncio
@@ -144,12 +146,12 @@ async def test_files_are_examined(tmp_path: Path) -> None:
         assert "does not open with this storage key" in shut.says
         shutil.rmtree(here / "shuffler-1")
 
-        change(here, "analyzer", public_address="analyzer.example:7101")
+        change(here, inside.directory, "analyzer", public_address="analyzer.example:7101")
         (moved,) = await wrong(inside, here)
         assert (moved.check, moved.service) == ("public port", "analyzer")
 
         deployment = read_deployment(here)
-        change(here, "analyzer", tls_certificate=deployment.accountant.tls_certificate)
+        change(here, inside.directory, "analyzer", tls_certificate=deployment.accountant.tls_certificate)
         found = {(one.check, one.service): one for one in await wrong(inside, here)}
         assert found["names", "analyzer"].says == "is for accountant, and not analyzer, 127.0.0.1, analyzer.example"
         assert "rotate analyzer" in found["names", "analyzer"].remedy
@@ -171,6 +173,7 @@ async def test_a_gateway_that_the_deployment_names_is_called_as_a_client_does(tm
         deployment = read_deployment(inside.directory)
         named = deployment.model_copy(update={"gateway": URL})
         write_deployment(inside.directory, named)
+        sign_again(inside.directory)
         with reached_at(make_app(deployment, inside.transport)):
             found = await examine(inside.directory, inside.transport, inside.clock)
             assert [one.says for one in found if one.check == "gateway"] == [f"{URL} passes a client's call on"]
@@ -179,6 +182,7 @@ async def test_a_gateway_that_the_deployment_names_is_called_as_a_client_does(tm
             assert await wrong(inside) == []
             other = make_deployment(tmp_path / "other", "local", 1)
             write_deployment(tmp_path / "other", other.model_copy(update={"gateway": URL}))
+            sign_again(tmp_path / "other")
             found = await examine(tmp_path / "other", inside.transport, inside.clock)
             (strange,) = [one for one in found if one.check == "gateway"]
             assert strange.says.startswith(f"{URL} shows a round that is not ours: ")
@@ -188,6 +192,7 @@ async def test_a_gateway_that_the_deployment_names_is_called_as_a_client_does(tm
             assert "can its machine reach what clients call?" in cut_off.remedy
             await inside.start("shuffler-1")
         write_deployment(inside.directory, deployment.model_copy(update={"gateway": "http://127.0.0.1:1"}))
+        sign_again(inside.directory)
         (down,) = await wrong(inside)
         assert (down.check, down.says) == ("gateway", "http://127.0.0.1:1 does not answer (connection refused)")
         assert "croupier-gateway" in down.remedy
@@ -209,7 +214,7 @@ async def test_the_command_says_what_is_wrong_and_ends_with_1(tmp_path: Path) ->
         assert max(map(len, said.stdout.splitlines())) <= 80
         shutil.copytree(place, other)
         _, certificate = write_keys(tmp_path / "new", "analyzer", bytes(32))
-        change(other, "analyzer", tls_certificate=certificate)
+        change(other, place, "analyzer", tls_certificate=certificate)
         found = await asyncio.to_thread(partial(answer, "doctor", "--dir", other, expect=1))
         assert found["ok"] is False
         bad = {(one["check"], one["service"]): one for one in found["checks"] if not one["is_well"]}

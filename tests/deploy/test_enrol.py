@@ -63,7 +63,7 @@ async def test_enrolled_keys_are_admitted_and_listed_until_revoked(tmp_path: Pat
         assert await enrol(place, [mine, Enrolled(BOB)], transport) == 2
         assert await enrol(place, [mine, Enrolled(BOB, "Bob")], transport) == 0
         listed = enrolled(place)
-        assert [(one.key, one.label, bool(one.enrolled_at)) for one in listed] == [
+        assert [(entry.key, entry.label, bool(entry.enrolled_at)) for entry in listed] == [
             (mine.key, "me", True),
             (BOB, "Bob", True),
         ]

@@ -66,7 +66,7 @@ def test_every_experiment_is_expected() -> None:
 @pytest.mark.parametrize("name", VERDICTS)
 def test_the_verdict_of_every_claim(ran: Path, name: str) -> None:
     found = document(ran, name)
-    assert [one["verdict"] for one in found["findings"]] == VERDICTS[name]
+    assert [finding["verdict"] for finding in found["findings"]] == VERDICTS[name]
 
 
 def test_no_certificate_is_below_an_attack(ran: Path) -> None:
@@ -164,7 +164,7 @@ def test_numbers_are_kept_for_what_they_depend_on(ran: Path) -> None:
 
 def test_the_command_answers_in_json_and_writes_the_page(ran: Path, tmp_path: Path) -> None:
     listed = answer("experiment", "list")["figures"]
-    assert [one["name"] for one in listed] == list(VERDICTS)
+    assert [entry["name"] for entry in listed] == list(VERDICTS)
     page = tmp_path / "page.md"
     options: tuple[str | Path, ...] = ("--quick", "--jobs", "1", "--out", ran, "--page", page)
     found = answer("experiment", "run", "gspa-fig2", *options)["figures"]

@@ -71,7 +71,7 @@ async def test_a_round_with_a_collector_limits_and_a_revoked_client(
         said = await say(*stranger, "--token", HEX, expect=6)
         assert said.stderr.startswith(f"croupier: {Code.UNKNOWN_TOKEN.message}")
         told = await ask("status")
-        assert [one["revoked"] for one in told["services"]] == [3, 3, 0]
+        assert [service["revoked"] for service in told["services"]] == [3, 3, 0]
         said = await say("status")
         assert said.stdout.count("revoked keys and tokens: 3") == 2
         assert f"\n{terms}\n" in said.stdout

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from croupier.accountant.guessing import right_at_most
 from croupier.client.submission import Participant
 from croupier.deploy.console.source import Source
+from croupier.deploy.operator.keys import signed_by, signed_here
 from croupier.deploy.operator.overview import TermsCache, _why_unknown, overview, watch
+from croupier.deploy.version_files import write_deployment
 from croupier.protocol.certificates import refusals_of
 from croupier.protocol.errors import Code, Refusal, SignatureError
+from croupier.protocol.identity import Identity
 from croupier.protocol.manifest import RoundTerms, canonical, parse_terms
 from croupier.protocol.mechanisms import (
     MECHANISMS,
@@ -326,18 +329,19 @@ async def test_terms_are_verified_before_they_are_shown(tmp_path: Path) -> None:
             await source.terms("never")
 
         known: TermsCache = {}
-        other = Ed25519PrivateKey.generate().public_key().public_bytes_raw().hex()
+        stranger = Identity("analyzer", os.urandom(32))
+        other = stranger.public_key.hex()
         ours = at.operator.deployment
         entries = [
-            one.model_copy(update={"identity": other}) if one.role == "analyzer" else one for one in ours.services
+            service.model_copy(update={"identity": other}) if service.role == "analyzer" else service
+            for service in ours.services
         ]
         at.operator.deployment = ours.model_copy(update={"services": tuple(entries)})
         (one,) = (await overview(at.operator, known))["rounds"]
         assert one["terms"] is None
         assert "signature" in one["problems"]["terms"]
-        file = place / "deployment.toml"
-        analyzer = ours.analyzer.identity
-        file.write_text(file.read_text().replace(analyzer, other))
+        changed = at.operator.deployment
+        write_deployment(place, signed_by(signed_here(changed, [place]), [stranger]))
         with pytest.raises(SignatureError):
             await source.terms()
 

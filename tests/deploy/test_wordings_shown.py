@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from croupier.deploy.cli.rounds import QuestionOptions
+from croupier.deploy.cli.round_options import QuestionOptions
 from croupier.deploy.operator.wordings import read_wordings, wordings_of
 from croupier.protocol.mechanisms import KaryResponse, Mechanism, OneBit, RandomizedResponse
 from croupier.protocol.questions import Question
@@ -108,4 +108,4 @@ def test_a_person_reads_the_wording_before_answering(
     terms = terms_json(make_kit(question=Question("q", mechanism, wordings)).terms) | {"state": "OPEN"}
     shown = [line.strip() for line in terms_text(terms, 0.0).plain.splitlines()]
     assert [line for line in shown if line in lines] == lines
-    assert [one["language"] for one in terms["wordings"]] == [one.language for one in wordings]
+    assert [wording["language"] for wording in terms["wordings"]] == [wording.language for wording in wordings]

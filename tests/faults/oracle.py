@@ -51,7 +51,7 @@ class Attempt:
         if self._requests is None:
             report, budget = self.prepared.messages(terms.hash)
             self._requests = TicketRequest(report), TicketRequest(budget)
-        blinded = b"".join(one.blinded for one in self._requests)
+        blinded = b"".join(request.blinded for request in self._requests)
         signed = sign_submission(terms.hash, blinded, self.prepared.key, purpose="tickets")
         return pb.GetTicketsRequest(round_id=terms.round_id, requests=[signed])
 

@@ -124,7 +124,7 @@ class Game:
     def different(self, client: int) -> Attempt:
         """Returns another attempt of a client; with tickets made up if it can have none any more."""
         made = self.attempt(client)
-        if any(one.accepted for one in self.attempts if one.client == client):
+        if any(attempt.accepted for attempt in self.attempts if attempt.client == client):
             made.seal(self.terms, forged_tickets())
         return made
 

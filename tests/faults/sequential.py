@@ -129,7 +129,7 @@ class SequentialGame(Game):
             raise Violation(f"the counts differ: {report}, {publication.num_reports}, {certificate}")
         if certificate.dishonest != _PEOPLE - report.num_answers:
             raise Violation(f"{certificate.dishonest} are taken for dishonest; {report}")
-        asked = [len(one.asked) for one in self.people.values()]
+        asked = [len(person.asked) for person in self.people.values()]
         if max(asked) > 1 or sum(asked) < report.num_answers:
             raise Violation(f"so often was each asked for an answer: {asked}; {report}")
         for line in self.world.testimony()[self.world.deployment.shufflers[0].name]:

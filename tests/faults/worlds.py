@@ -27,7 +27,7 @@ from typing import Any, NoReturn
 
 from croupier.deploy.node.serve import RunningService
 from croupier.deploy.operator import rotation
-from croupier.deploy.operator.keys import write_deployment
+from croupier.deploy.version_files import write_deployment
 from croupier.net.transport import TLS, Transport
 from croupier.protocol.deployment import DEPLOYMENT_FILE, OPERATOR, Deployment, ServiceEntry, load_deployment
 from croupier.runtime.clock import Clock, SystemClock
@@ -35,7 +35,7 @@ from tests.faults.faulty_store import FaultyStore, Killed, Orders, ShiftedClock,
 from tests.faults.links import Link
 from tests.faults.listener import SERVICE, Listener, LogTail, listening
 from tests.faults.schedules import CLIENTS, links
-from tests.support import Threads, opened_fast
+from tests.support import Threads, opened_fast, probe_every_s, sign_again
 from tests.support.in_memory import MemoryLink, Network
 from tests.support.virtual_time import VirtualClock
 
@@ -98,6 +98,7 @@ class World(abc.ABC):
                 if caller == name:
                     text = text.replace(f'"{entries[callee].address}"', f'"{link.address}"')
             (site / DEPLOYMENT_FILE).write_text(text)
+            sign_again(site, self.directory)
         await asyncio.gather(*(self.start(name) for name in entries))
 
     def entrance(self, of: ServiceEntry) -> ServiceEntry:
@@ -109,10 +110,12 @@ class World(abc.ABC):
         for step in (rotation.rotate, rotation.activate):
             rotated = step(self.site(name), name).service(name)
             changed = {field: value for field, value in rotated if field not in ("address", "public_address")}
-            for directory in (self.desk, *(self.site(other) for other in self.deployment.chain if other != name)):
+            sites = [self.site(other) for other in self.deployment.chain]
+            for directory in (self.desk, *sites):
                 deployment = load_deployment(directory / DEPLOYMENT_FILE)
                 entries = (one.model_copy(update=changed if one.name == name else {}) for one in deployment.services)
                 write_deployment(directory, deployment.model_copy(update={"services": tuple(entries)}))
+                sign_again(directory, *sites)
             self.deployment = load_deployment(self.desk / DEPLOYMENT_FILE)
             # A client that trusts the new keys alone would be told at once of the old ones.
             await asyncio.sleep(_NOTICED_S)
@@ -229,6 +232,7 @@ class InProcessWorld(World):
                     pool=Threads(),
                     open_store=store,
                     transport=self.transport,
+                    probe_every_s=probe_every_s(),
                 )
             except RuntimeError:  # the port is not free yet
                 await asyncio.sleep(0.02)

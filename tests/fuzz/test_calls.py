@@ -54,11 +54,22 @@ METHODS = {
 ALLOWED_CALLERS = {
     **{
         name: {OPERATOR}
-        for name in ("Prepare", "Sign", "Open", "Close", "Withdraw", "Status", "RegisterClients", "RevokeClients")
+        for name in (
+            "Prepare",
+            "Sign",
+            "Open",
+            "Close",
+            "Withdraw",
+            "Status",
+            "RegisterClients",
+            "RevokeClients",
+            "CountAnswered",
+        )
     },
     **{name: {"shuffler-1", "shuffler-2"} for name in ("HandOver", "Relay", "EndSequential")},
     "Deliver": {"shuffler-1", "shuffler-2", "analyzer"},  # the analyzer delivers tickets to the accountant
     "Grant": {"accountant"},
+    "Forecast": {OPERATOR, "shuffler-1"},
 }
 S = grpc.StatusCode
 ALLOWED = {S.OK, S.UNIMPLEMENTED, *(code.status for code in Code if code is not Code.INTERNAL)}
@@ -167,11 +178,16 @@ def seeds_of(at: Table, terms: RoundTerms, manifest: pb.Signed) -> dict[str, lis
         "Submit": [pb.SubmitRequest(round_id=here, submissions=[submission] * count) for count in (1, 3)],
         "GetInclusion": [rpc.GetInclusionRequest(round_id=here, offset=1)],
         "RegisterClients": [pb.RegisterClientsRequest(client_keys=[bytes(32), submission.client_key])],
+        "CountAnswered": [pb.CountAnsweredRequest(round_ids=["r"], client_keys=[b"\1" * 32])],
         "RevokeClients": [pb.RevokeClientsRequest(client_keys=[b"\1" * 32], token_hashes=[bytes(32)])],
         "GetTickets": [
             pb.GetTicketsRequest(round_id=here, requests=[asked] * count)
             for asked in (submission, sign_submission(terms.hash, bytes(64), new_client_key(), purpose="tickets"))
             for count in (1, 3)
+        ],
+        "Forecast": [
+            rpc.ForecastRequest(round_id=here, num_reports=3),
+            rpc.ForecastRequest(manifest=terms.payload, num_reports=3),
         ],
         "GetCertificate": [rpc.GetCertificateRequest(round_id=here)],
         "Grant": [pb.GrantRequest(round_id=here, certificate=one, release_private_key=bytes(32)) for one in grants],

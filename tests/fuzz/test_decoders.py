@@ -158,7 +158,9 @@ PUBLICATION = pb.Publication(
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> Deployment:
     """A deployment whose services have the keys of this module."""
     made = make_deployment(tmp_path_factory.mktemp("deployment") / "d", "local", 2)
-    entries = [one.model_copy(update={"identity": IDENTITIES[one.name].public_key.hex()}) for one in made.services]
+    entries = [
+        service.model_copy(update={"identity": IDENTITIES[service.name].public_key.hex()}) for service in made.services
+    ]
     return made.model_copy(update={"services": tuple(entries)})
 
 

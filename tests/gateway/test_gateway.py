@@ -25,7 +25,8 @@ from croupier.deploy.gateway.app import make_app
 from croupier.deploy.gateway.server import make_gateway
 from croupier.deploy.listening import WebAddress
 from croupier.deploy.node.probe import is_ready
-from croupier.deploy.operator.keys import make_cluster_keys, make_deployment, write_deployment
+from croupier.deploy.operator.keys import make_cluster_keys, make_deployment
+from croupier.deploy.version_files import write_deployment
 from croupier.net.http_channel import HTTP_STATUS, HttpChannel
 from croupier.net.limits import BUDGET_BYTES
 from croupier.net.sizes import MESSAGE_BYTES
@@ -34,7 +35,7 @@ from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.cluster import AUTHORITY_FILE, certificate_files
-from tests.support import settings
+from tests.support import settings, sign_again
 from tests.support.command_line import Said, running
 from tests.support.command_line import croupier as command
 from tests.support.gateways import Tampering, ask
@@ -95,8 +96,9 @@ async def test_a_participant_at_the_command_line_goes_through_the_gateway(tmp_pa
         device = tmp_path / "device"
         device.mkdir()
         deployment = read_deployment(here.inside.directory)
-        nowhere = (one.model_copy(update={"public_address": "127.0.0.1:1"}) for one in deployment.services)
+        nowhere = (service.model_copy(update={"public_address": "127.0.0.1:1"}) for service in deployment.services)
         write_deployment(device, deployment.model_copy(update={"services": tuple(nowhere)}))
+        sign_again(device, here.inside.directory)
         shown = (await run("round", "show")).stdout
         assert terms.round_id in shown
         assert shown.rstrip().endswith(f"  --gateway {url}")  # of the command to answer with

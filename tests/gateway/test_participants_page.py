@@ -118,7 +118,7 @@ async def test_invitations_are_enrolled_keys_in_links(tmp_path: Path) -> None:
             assert given["round"] == "round 1"
             keys.append(base64.urlsafe_b64decode(given["key"] + "="))
             assert base64.urlsafe_b64decode(given["deployment"] + "=") == fingerprint(at.deployment)
-        listed = {one.key: one.label for one in enrolled(where)}
+        listed = {entry.key: entry.label for entry in enrolled(where)}
         assert listed == {public_key_of(key).hex(): row["label"] for key, row in zip(keys, rows, strict=True)}
         terms = await at.operator.open_round(settings(min_batch_size=3))
         await at.submit(terms, [Participant(1, 1.0, keys[0]), *people(QUESTIONS[0], 5, 1)])

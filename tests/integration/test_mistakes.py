@@ -15,12 +15,13 @@ import pytest
 
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.local.processes import LocalDeployment
-from croupier.deploy.operator.keys import free_addresses, make_deployment, write_deployment
+from croupier.deploy.operator.keys import free_addresses, make_deployment
+from croupier.deploy.version_files import write_deployment
 from croupier.protocol.errors import Refusal
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.runtime.service_directory import SETTINGS_FILE
-from tests.support import in_memory, in_process, settings
+from tests.support import in_memory, in_process, settings, sign_again
 from tests.support.command_line import as_process, croupier
 
 
@@ -32,7 +33,7 @@ async def test_a_round_that_is_refused_leaves_nothing_on_any_service(tmp_path: P
 
         async def states() -> list[list[str]]:
             answers = [one for one in await operator.status() if isinstance(one, rpc.StatusResponse)]
-            return [[pb.RoundState.Name(row.state) for row in one.rounds] for one in answers]
+            return [[pb.RoundState.Name(row.state) for row in answer.rounds] for answer in answers]
 
         with pytest.raises(ValueError, match="a budget's epsilon is 50"):
             await operator.open_round(replace(settings(), budget_grid=(1.0, 50.0)))
@@ -62,6 +63,7 @@ async def test_a_server_with_another_certificate_is_named_at_once(
             for one, other in zip(ours.services, theirs.services, strict=True)
         )
         write_deployment(tmp_path / "real", ours.model_copy(update={"services": wrong}))
+        sign_again(tmp_path / "real")
 
         for arguments in (("submit", "--value", "1", "--epsilon", "1"), ("round", "open", "q")):
             done = await asyncio.to_thread(croupier, *arguments, "--dir", tmp_path / "real", expect=4)

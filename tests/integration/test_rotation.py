@@ -144,7 +144,7 @@ def test_a_retired_identity_stays_listed_with_its_date(tmp_path: Path) -> None:
         deployment = activate(tmp_path, "accountant", datetime(year, 5, 1, tzinfo=UTC))
     assert deployment == load_deployment(tmp_path / DEPLOYMENT_FILE)
     entry = deployment.service("accountant")
-    assert [one.identity for one in entry.retired_identities] == retired
+    assert [identity.identity for identity in entry.retired_identities] == retired
     believed = {year: entry.pinned(int(datetime(year, 1, 1, tzinfo=UTC).timestamp())) for year in (2026, 2027, 2028)}
     first, second = map(bytes.fromhex, retired)
     assert [believed[year][first] is None for year in (2026, 2027, 2028)] == [True, False, False]
@@ -163,8 +163,8 @@ def test_the_last_retired_identity_is_marked_as_compromised(tmp_path: Path) -> N
     deployment = mark_compromised(tmp_path, "accountant")
     assert deployment == load_deployment(tmp_path / DEPLOYMENT_FILE)
     entry = deployment.service("accountant")
-    assert [one.compromised for one in entry.retired_identities] == [False, True]
-    first, second = (bytes.fromhex(one.identity) for one in entry.retired_identities)
+    assert [identity.compromised for identity in entry.retired_identities] == [False, True]
+    first, second = (bytes.fromhex(identity.identity) for identity in entry.retired_identities)
     assert entry.pinned(0)[first] is None
     assert "marks as compromised" in str(entry.pinned(0)[second])
 

@@ -1,8 +1,8 @@
 """Strangers against a running deployment on loopback, as many and as large as they were when services gave way.
 
 `.venv/bin/python -m tests.load.full_size [ATTACK ...]` prints a line for each attack; docs/benchmarks.md has them. It
-takes four minutes, and is no test: the tests of each limit are small, and say which. Strangers and honest clients come
-from addresses of their own in 127.0.0.0/8, each in a network (/24) of its own.
+takes four minutes and is not collected as a test: the tests of each limit are small, and say which limit. Strangers and
+honest clients come from addresses of their own in 127.0.0.0/8, each in a network (/24) of its own.
 """
 
 from __future__ import annotations

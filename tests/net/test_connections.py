@@ -105,7 +105,7 @@ async def test_a_port_that_is_nearly_full_loses_those_of_who_has_most() -> None:
         late = await connect(port, "127.9.0.2")
         assert watch.look() == 1
         assert [await answers(one) for one in (client, late)] == [True, True]
-        kept = [await answers(one) for one in strangers]
+        kept = [await answers(stranger) for stranger in strangers]
         assert [sum(kept[at : at + 3]) for at in range(0, 12, 3)] == [2, 2, 1, 1]
         await hang_up((client, late, *strangers))
 
@@ -139,9 +139,9 @@ async def test_a_service_keeps_a_stranger_from_its_connections(tmp_path: Path) -
         host, _, port = (at.deployment.shufflers[0].public_address or "").rpartition(":")
         strangers = [await asyncio.open_connection(host, int(port), local_addr=("127.0.0.66", 0)) for _ in range(10)]
         ends = {asyncio.create_task(reader.read()) for reader, _ in strangers}
-        while sum(one.done() for one in ends) < 6:
-            await asyncio.wait([one for one in ends if not one.done()], return_when=asyncio.FIRST_COMPLETED)
+        while sum(service.done() for service in ends) < 6:
+            await asyncio.wait([service for service in ends if not service.done()], return_when=asyncio.FIRST_COMPLETED)
         assert (await at.submit(terms, people(BIT, 5, seed=1))).accepted == 5
-        assert len([one for one in ends if not one.done()]) == 4
+        assert len([service for service in ends if not service.done()]) == 4
         await hang_up(strangers)
         await asyncio.gather(*ends)

@@ -113,8 +113,8 @@ async def test_many_addresses_of_one_network_hold_what_a_network_holds() -> None
     await waiting.begin(*strangers)
     assert "2001:db8:ffff::1 0" not in waiting.gone
     assert len(waiting.gone) == 64 - 15
-    for one in waiting.tasks:
-        one.cancel()
+    for task in waiting.tasks:
+        task.cancel()
 
 
 @pytest.mark.asyncio
@@ -125,8 +125,8 @@ async def test_a_crowd_of_equals_keeps_what_it_has_begun() -> None:
     crowd = [f"192.{number}.2.1" for number in range(20)]
     await waiting.begin(*crowd)
     assert waiting.gone == [f"{one} 0" for one in crowd[16:]]
-    for one in waiting.tasks:
-        one.cancel()
+    for task in waiting.tasks:
+        task.cancel()
 
 
 @pytest.mark.asyncio

@@ -22,11 +22,13 @@ from croupier.accountant.results import Grade, Status
 from croupier.deploy.cli import app
 from croupier.deploy.local.budget_groups import GSPA_BUDGETS, parse_budget_groups
 from croupier.deploy.operator.keys import make_deployment
+from croupier.deploy.operator.survey_file import read_survey_file
 from croupier.deploy.operator.wordings import read_wordings
 from croupier.protocol.deployment import DEPLOYMENT_FILE, load_deployment
 from croupier.protocol.rounding import round_up
 from croupier.runtime.prometheus_metrics import PrometheusMetrics
 from croupier.runtime.service_directory import SETTINGS_FILE, ServiceSettings, load_settings
+from tests.support import sign_again
 
 ROOT = Path(__file__).parents[2]
 OPERATIONS = ROOT / "docs" / "operations.md"
@@ -55,11 +57,15 @@ def test_every_toml_sample_is_read_by_the_real_loader(page: Path, sample: str, t
     elif "wording.toml" in first:
         (tmp_path / "wording.toml").write_text(sample)
         assert len(read_wordings(tmp_path / "wording.toml")) == 2
+    elif "survey.toml" in first:
+        (tmp_path / "survey.toml").write_text(sample)
+        assert len(read_survey_file(tmp_path / "survey.toml").asked()) == 3
     else:
         assert DEPLOYMENT_FILE in first
         make_deployment(tmp_path / "d", "clinic", 1)
         with (tmp_path / "d" / DEPLOYMENT_FILE).open("a") as file:
             file.write(sample)
+        sign_again(tmp_path / "d")
         assert load_deployment(tmp_path / "d" / DEPLOYMENT_FILE).privacy_limit is not None
 
 
@@ -81,7 +87,7 @@ def test_every_command_that_is_written_down_exists_with_its_options(page: Path) 
         words = shlex.split(line)[1:]
         here = COMMAND
         while words and hasattr(here, "commands"):
-            name = words.pop(0)
+            name = words.pop(0) if words[0] in here.commands else getattr(here, "unnamed", words[0])
             assert name in here.commands, line
             here = here.commands[name]
         known = {option for parameter in here.params for option in parameter.opts}

@@ -90,8 +90,8 @@ async def test_readiness_follows_the_store_and_the_round_survives_a_full_disk(
     assert publication.num_reports == 150
     log = (local.directory / "shuffler-1" / "service.log").read_bytes()
     assert b"STORE_FAILED" in log
-    assert leaks(log, [one.client_key for one in people.values()]) == []
-    assert leaks(log, [one.envelope for one in people.values()]) == []
+    assert leaks(log, [person.client_key for person in people.values()]) == []
+    assert leaks(log, [person.envelope for person in people.values()]) == []
 
 
 @pytest.mark.asyncio
@@ -226,7 +226,7 @@ async def test_a_round_that_cannot_go_on_is_counted_as_stopped(local: LocalDeplo
     people, size = await seal(operator, terms, 5), Onion(terms).joint.sealed_size
     for number in range(20):
         people[f"noise-{number}"] = sign_submission(terms.hash, bytes([number]) * size, bytes([number + 1]) * 32)
-    await operator.enrol([one.client_key for one in people.values()])
+    await operator.enrol([person.client_key for person in people.values()])
     assert await submit(operator, terms.round_id, people) == {pb.SUBMISSION_CODE_ACCEPTED}
     await operator.close_round(terms.round_id)
 
@@ -278,7 +278,7 @@ async def test_watching_health_holds_no_call_open(tmp_path: Path) -> None:
         async with public_channel(operator.deployment.shufflers[0]) as public:
             stub: Any = health_pb2_grpc.HealthStub(public)
             watchers = [stub.Watch(health_pb2.HealthCheckRequest()) for _ in range(allowed + 50)]
-            codes = {await one.code() for one in watchers}
+            codes = {await watcher.code() for watcher in watchers}
             # UNAVAILABLE: a stream beyond those that a connection may have.
             ended = {grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE}
             assert codes <= ended

@@ -92,7 +92,7 @@ async def test_a_lost_machine_comes_back_from_what_was_backed_up(tmp_path: Path)
         found = await examine(directory, at.inside.transport)
         assert [one for one in found if not one.is_well and one.check != "clock"] == []
         assert (await play(at, "after")).granted
-        assert {one.rounds for one in spent(directory, 3e-4)} == {2}
+        assert {tier.rounds for tier in spent(directory, 3e-4)} == {2}
 
 
 @pytest.mark.asyncio

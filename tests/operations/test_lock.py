@@ -27,7 +27,7 @@ def pins(text: str) -> dict[str, tuple[str, list[str]]]:
 
 def needed(requirements: list[str]) -> set[str]:
     """Returns the names of all packages that the image needs, as the installed ones say."""
-    found, left = set[tuple[str, str]](), [Requirement(one) for one in requirements]
+    found, left = set[tuple[str, str]](), [Requirement(requirement) for requirement in requirements]
     while left:
         one = left.pop()
         name = canonicalize_name(one.name)

@@ -56,7 +56,7 @@ def resources() -> list[dict[str, Any]]:
 
 
 def of_kind(kind: str) -> dict[str, dict[str, Any]]:
-    return {one["metadata"]["name"]: one for one in resources() if one["kind"] == kind}
+    return {resource["metadata"]["name"]: resource for resource in resources() if resource["kind"] == kind}
 
 
 def test_the_kustomization_names_every_manifest() -> None:
@@ -82,7 +82,7 @@ def test_the_kustomization_can_be_built() -> None:
     """By kustomize itself, where it is installed."""
     (kustomization,) = documents(KUBERNETES / "kustomization.yaml")
     assert set(kustomization) == {"apiVersion", "kind", "namespace", "resources"}
-    names = [(one["kind"], one["metadata"]["name"]) for one in resources()]
+    names = [(resource["kind"], resource["metadata"]["name"]) for resource in resources()]
     assert len(names) == len(set(names))
     if shutil.which("kubectl"):
         done = subprocess.run(["kubectl", "kustomize", str(KUBERNETES)], capture_output=True, text=True, check=True)
@@ -132,7 +132,7 @@ def test_the_gateway_has_no_key_and_is_ready_while_it_reaches_hop_1() -> None:
     assert listens == "--listen=0.0.0.0:8443"
     mounted = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
     assert all(mounted[Path(one.partition("=")[2]).parent.as_posix()] == "tls" for one in (secured, key))
-    assert [one["secret"]["secretName"] for one in pod["volumes"] if "secret" in one] == ["gateway-tls"]
+    assert [volume["secret"]["secretName"] for volume in pod["volumes"] if "secret" in volume] == ["gateway-tls"]
     assert container["command"][:3] == ["croupier", "gateway", "--dir=/var/lib/croupier"]
     assert "/var/lib/croupier/deployment.toml" in mounted
     assert container["readinessProbe"]["httpGet"] == {"path": "/health", "port": 8443, "scheme": "HTTPS"}

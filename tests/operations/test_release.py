@@ -33,7 +33,9 @@ def test_the_bill_of_materials_lists_every_package_with_its_hashes() -> None:
     document = json.loads(RELEASE["bill_of_materials"]("0.1.0", requirements, 10**9))
     assert document["specVersion"] == "1.6"
     assert document["metadata"]["component"]["name"] == "croupier"
-    listed = {f"{one['name']}=={one['version']}": one["hashes"] for one in document["components"]}
+    listed = {
+        f"{component['name']}=={component['version']}": component["hashes"] for component in document["components"]
+    }
     assert set(listed) == {line.split(" ")[0] for line in requirements.splitlines() if "==" in line}
     hashes = [one["content"] for several in listed.values() for one in several]
     assert len(hashes) == requirements.count("--hash=sha256:") > len(listed)

@@ -19,16 +19,17 @@ from croupier.client.outbox import Outbox
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.local.users import run_fleet
 from croupier.deploy.node.serve import RunningService
-from croupier.deploy.operator.keys import make_deployment, write_deployment
+from croupier.deploy.operator.keys import make_deployment
 from croupier.deploy.operator.ledger import backup_ledger, restore_ledger, spent
 from croupier.protocol.codes import Assumption, RefusalReason
+from croupier.protocol.names import RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.runtime.kinds import DocumentKind
 from croupier.runtime.schema import STORE_VERSION
 from croupier.runtime.store import Store
 from croupier.show.published import publication_json
-from tests.support import BIT, InProcess, Threads, settings
+from tests.support import BIT, InProcess, Threads, settings, sign_again
 from tests.support.in_memory import Network
 from tests.support.postgresql import Server
 from tests.support.rounds import people
@@ -120,7 +121,7 @@ def test_tables_of_an_older_postgresql_store_get_parts(postgresql: Server) -> No
     """As it was made before parts: one table each, with what a round and a document had left in them."""
     url = postgresql.new_database()
     store = Store(url, KEY)
-    asyncio.run(store.run("leave a document", lambda tx: tx.put_document("round", KIND, b"1", "kept")))
+    asyncio.run(store.run("leave a document", lambda tx: tx.put_document(RoundId("round"), KIND, b"1", "kept")))
     store.close()
     for table in ("submissions", "chunks", "opened", "documents"):
         change(url, f"CREATE TABLE {table}_whole AS TABLE {table}")
@@ -129,8 +130,8 @@ def test_tables_of_an_older_postgresql_store_get_parts(postgresql: Server) -> No
     change(url, "UPDATE store_version SET number = 1")
     for _ in range(2):
         store = Store(url, KEY)
-        assert asyncio.run(store.run("look", lambda tx: tx.document("round", KIND, "kept"))) == b"1"
-        asyncio.run(store.run("forget", lambda tx: tx.shred_round("another round")))
+        assert asyncio.run(store.run("look", lambda tx: tx.document(RoundId("round"), KIND, "kept"))) == b"1"
+        asyncio.run(store.run("forget", lambda tx: tx.shred_round(RoundId("another round"))))
         asyncio.run(store.shred())
         store.close()
     assert "documents_0" in tables(url)
@@ -151,13 +152,14 @@ def test_neither_a_service_nor_a_restore_takes_a_newer_store(tmp_path: Path) -> 
 def lay(directory: Path) -> None:
     """A deployment that has been the old one: its stores, and trust in what its services have signed."""
     deployment = make_deployment(directory, "local", 1)
-    write_deployment(directory, deployment)
     file = directory / "deployment.toml"
     text = file.read_text()
     for entry in deployment.services:  # as the older version has written it: without dates
-        own = f'identity = "{entry.identity}"\n'
-        text = text.replace(own, f'{own}retired_identities = ["{TOLD["identities"][entry.name]}"]\n')
+        own = f'identity = "{entry.identity}"\ntls_certificate'
+        retired = f'retired_identities = ["{TOLD["identities"][entry.name]}"]\n'
+        text = text.replace(own, own.replace("tls_certificate", f"{retired}tls_certificate"))
     file.write_text(text + LIMIT)
+    sign_again(directory)
     for name in NAMES:
         write_old(directory / name / "rounds.db", name)
 

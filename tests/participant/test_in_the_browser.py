@@ -66,7 +66,7 @@ async def choose_and_send(page: Page, answer: str = "yes") -> None:
 
 
 async def counted(here: Place, terms: RoundTerms, expected: int) -> None:
-    """Nine others answer, the round ends, and so many people were counted."""
+    """Lets nine others answer and the round end, and checks the number of people that were counted."""
     await here.at.submit(terms, people(terms.question, 9, 4))
     publication, certificate = await here.at.finish(terms)
     assert publication.num_reports == certificate.num_users == expected + 9

@@ -108,7 +108,7 @@ def signed(question: Question, change: Change | None = None, unknown: bytes = b"
     if change:
         change(manifest)
     payload = canonical(manifest) + unknown
-    return pb.Signed(payload=payload, signatures=[one.sign(Kind.MANIFEST, payload) for one in SIGNERS.values()])
+    return pb.Signed(payload=payload, signatures=[signer.sign(Kind.MANIFEST, payload) for signer in SIGNERS.values()])
 
 
 def deployment(**changes: Any) -> str:
@@ -188,6 +188,6 @@ def test_the_page_needs_nothing_from_anywhere_else() -> None:
     assert re.findall(r"(?:src|href)=\"(?!data:|#)", head) == []
     assert re.findall(r"\beval\(|new Function\(|innerHTML|document\.write|importScripts", script) == []
     texts = [json.loads(file.read_text()) for file in (WEB / "src" / "locales").iterdir()]
-    assert [set(one) ^ set(texts[0]) for one in texts] == [set()] * 2
-    placeholders = [{name: sorted(re.findall(r"{(\w+)}", said)) for name, said in one.items()} for one in texts]
+    assert [set(text) ^ set(texts[0]) for text in texts] == [set()] * 2
+    placeholders = [{name: sorted(re.findall(r"{(\w+)}", said)) for name, said in text.items()} for text in texts]
     assert placeholders[0] == placeholders[1]

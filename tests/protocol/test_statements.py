@@ -112,7 +112,7 @@ def test_what_is_not_a_statement_is_refused(given_code: Any, parameters: Any, ma
 
 def test_a_message_has_the_parameters_of_its_code_in_order() -> None:
     (message,) = messages_of([state(Assumption.CLIENTS_ANSWERED, answered=3, clients=4)])
-    assert [one.name for one in message.parameters] == ["answered", "clients"]
+    assert [parameter.name for parameter in message.parameters] == ["answered", "clients"]
     swapped = pb.Statement(code=message.code, parameters=[*message.parameters][::-1])
     number = pb.Statement(code="dishonest-clients", parameters=[pb.Parameter(name="dishonest", number=1.0)])
     empty = pb.Statement(code="dishonest-clients", parameters=[pb.Parameter(name="dishonest")])

@@ -170,4 +170,4 @@ async def test_while_its_cluster_is_away_a_service_admits_and_its_round_waits(
 async def problem(operator: Operator, round_id: str) -> str:
     """What hop 1 says of a round."""
     answers = [one for one in await operator.status(round_id) if isinstance(one, rpc.StatusResponse)]
-    return next(one.rounds[0].problem for one in answers if one.service == "shuffler-1")
+    return next(answer.rounds[0].problem for answer in answers if answer.service == "shuffler-1")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.names import RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.lane_opener import LaneOpener
 from croupier.runtime.rows import opened as opened_rows
@@ -20,7 +21,7 @@ from tests.support.arena import WAIT_S, arena
 
 async def opened(hop: RoundService, round_id: str) -> list[int]:
     """Returns which of the joint envelopes' chunks are opened."""
-    found = await hop.store.run("look", lambda tx: tx.opened(round_id, pb.LANE_JOINT, -1))
+    found = await hop.store.run("look", lambda tx: tx.opened(RoundId(round_id), pb.LANE_JOINT, -1))
     return [index for index, _ in found]
 
 
@@ -74,14 +75,14 @@ async def test_records_come_in_the_order_of_arrival_and_each_once(
                 hop.opener, "cluster", deployment.inside.running["shuffler-1"]._pool if has_cluster else None
             )
             submissions = await deployment.seal(terms, 2)
-            sent += [hashlib.sha256(one.envelope).digest() for one in submissions]
+            sent += [hashlib.sha256(submission.envelope).digest() for submission in submissions]
             before = await opened(hop, terms.round_id)
             await deployment.admit(terms, submissions)
             assert has_cluster or len(await opened(hop, terms.round_id)) == len(before) + 1
             await hop.opener.open_all(terms, pb.LANE_JOINT)
             await hop.opener.open_all(terms, pb.LANE_JOINT)
         records = [one async for page in hop.opener.records(terms, pb.LANE_JOINT) for one in page]
-        assert [one.name for one in records] == sent
+        assert [record.name for record in records] == sent
         assert await opened(hop, terms.round_id) == [0, 1, 2, 3]
 
 

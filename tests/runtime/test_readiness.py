@@ -64,7 +64,7 @@ async def test_a_silent_store_is_not_ready_within_seconds(caplog: pytest.LogCapt
         store.takes_s = 0.01
         await asyncio.sleep(14.0)
         assert await answer() == "SERVING"
-    said = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert said == ["the store has ended no transaction in 10 s", "not ready", "not ready"]
 
 

@@ -173,15 +173,15 @@ async def test_a_call_that_waits_for_a_worker_can_be_turned_away(tmp_path: Path)
     try:
         under_way = [asyncio.ensure_future(pool.run(until_there, tmp_path / "there")) for _ in range(2)]
         calls = [Call(caller_at("192.0.2.66"), pinned=False) for _ in range(3)]
-        jobs = [asyncio.ensure_future(job_of(pool, one, done)) for one in calls]
+        jobs = [asyncio.ensure_future(job_of(pool, call, done)) for call in calls]
         await asyncio.sleep(0)
-        assert [one.can_go for one in calls] == [True] * 3
+        assert [call.can_go for call in calls] == [True] * 3
         calls[0].turn_away()
         with pytest.raises(Refusal, match="others hold less than you"):
             await jobs[0]
         (tmp_path / "there").touch()
         await asyncio.gather(*under_way, *jobs[1:])
         assert done == calls[1:]
-        assert not any(one.can_go for one in calls)
+        assert not any(call.can_go for call in calls)
     finally:
         pool.close()

@@ -97,8 +97,8 @@ async def test_a_user_asked_on_two_streams_at_once_answers_once(tmp_path: Path) 
             loop.sleep_in_thread(0.7)
             return np.ones(DIMENSION)
 
-        for one in group.values():
-            one.gradient = slow
+        for person in group.values():
+            person.gradient = slow
         first = asyncio.create_task(table.take(terms, group))
         await asyncio.wait_for(asked.wait(), 60)
         second = asyncio.create_task(table.take(terms, group))

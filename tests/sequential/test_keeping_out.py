@@ -24,7 +24,7 @@ from croupier.protocol.errors import Code, Refusal, SignatureError, refusal_of
 from croupier.protocol.identity import Identity, Kind, sign_answer, sign_attendance
 from croupier.protocol.manifest import RoundTerms, canonical
 from croupier.protocol.mechanisms import GaussianVector, Hemisphere
-from croupier.protocol.names import Digest
+from croupier.protocol.names import Digest, RoundId
 from croupier.protocol.onion import Onion
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -116,7 +116,7 @@ async def test_the_traffic_shows_who_is_asked_and_the_certificate_says_so(
     seen, computed, really = list[tuple[int, set[bytes]]](), list[bytes](), Stream.push
 
     def watched(self: Stream, *responses: pb.AttendResponse) -> None:
-        seen.extend((one.ByteSize(), self.clients) for one in responses)
+        seen.extend((response.ByteSize(), self.clients) for response in responses)
         really(self, *responses)
 
     def person(key: bytes) -> Person:
@@ -258,12 +258,12 @@ async def test_no_client_answers_about_a_model_not_signed_by_the_analyzer(
 
         async def lie(self: Attendance, round_id: str, client: bytes, model: Any, *more: Any) -> bytes | None:
             forged = pb.Model(round_id=round_id, manifest_hash=terms.hash, parameters=b"\0" * 12)
-            return await original(self, round_id, client, hop_1.signed(Kind.MODEL, canonical(forged)), *more)
+            return await original(self, RoundId(round_id), client, hop_1.signed(Kind.MODEL, canonical(forged)), *more)
 
         monkeypatch.setattr(Attendance, "ask", lie)
         with pytest.raises(SignatureError, match=r"model lacks the signature of analyzer|signed by"):
             await table.take(terms, group)
-        assert [one.asked for one in group.values()] == [[]] * 8
+        assert [person.asked for person in group.values()] == [[]] * 8
         assert not table.outbox.users(f"answers/{terms.round_id}")
 
 
@@ -283,7 +283,7 @@ async def test_no_client_answers_without_the_accountants_grant(tmp_path: Path, m
         monkeypatch.setattr(Attendance, "ask", lie)
         with pytest.raises(Refusal, match="has not granted the round"):
             await table.take(terms, group)
-        assert [one.asked for one in group.values()] == [[]] * 8
+        assert [person.asked for person in group.values()] == [[]] * 8
 
 
 async def test_who_is_asked_twice_says_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,15 +297,15 @@ async def test_who_is_asked_twice_says_the_same(tmp_path: Path, monkeypatch: pyt
         async def lie(
             self: Attendance, round_id: str, client: bytes, model: Any, certificate: Any, seconds: float
         ) -> bytes | None:
-            first = await original(self, round_id, client, model, certificate, seconds / 2)
-            answers.extend((first, await original(self, round_id, client, None, certificate, seconds / 2)))
+            first = await original(self, RoundId(round_id), client, model, certificate, seconds / 2)
+            answers.extend((first, await original(self, RoundId(round_id), client, None, certificate, seconds / 2)))
             return first
 
         monkeypatch.setattr(Attendance, "ask", lie)
         await table.take(terms, group)
         assert answers[0::2] == answers[1::2]
         assert len(set(answers)) == 8
-        assert [len(one.asked) for one in group.values()] == [1] * 8
+        assert [len(person.asked) for person in group.values()] == [1] * 8
 
 
 async def test_a_bad_attendance_is_refused(tmp_path: Path) -> None:
@@ -350,7 +350,7 @@ async def test_a_sequential_round_can_be_withdrawn(tmp_path: Path) -> None:
         assert await first.store.run("look", lambda tx: tx.keys(terms.round_id)) == {}
         with pytest.raises(Refusal, match="the round has ended without a result"):
             await taking
-        assert [one.asked for one in group.values()] == [[]] * 8
+        assert [person.asked for person in group.values()] == [[]] * 8
 
 
 @pytest.mark.parametrize("mechanism", ["hemisphere", "gaussian_vector", "sequential"])

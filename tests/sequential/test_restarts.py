@@ -50,7 +50,7 @@ async def test_a_round_among_kills_ends_with_a_true_certificate(tmp_path: Path, 
         publication, certificate = await table.result(terms)
         assert certificate.num_answers == publication.num_reports == taken.report.num_answers
         assert taken.report.num_answers + taken.report.num_skipped <= 10
-        assert max(len(one.asked) for one in group.values()) <= 1
+        assert max(len(person.asked) for person in group.values()) <= 1
         assert certificate.dishonest == 10 - certificate.num_answers
         entered = await table.inside.running["accountant"].service.store.run(
             "look", lambda tx: Ledger(tx.connection).entered()

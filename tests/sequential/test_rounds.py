@@ -46,8 +46,8 @@ async def test_each_client_answers_once_about_the_model_of_those_before(tmp_path
         publication, certificate = await table.result(terms)
         assert taken.answered == set(group)
         assert (taken.report.num_answers, taken.report.num_skipped) == (12, 0)
-        assert [len(one.asked) for one in group.values()] == [1] * 12
-        models = [one.asked[0] for one in group.values()]
+        assert [len(person.asked) for person in group.values()] == [1] * 12
+        models = [person.asked[0] for person in group.values()]
         assert len(set(models)) == 12  # each saw the model after another number of steps
         assert np.zeros(DIMENSION, dtype="<f4").tobytes() in models
         assert publication.vector not in models
@@ -74,8 +74,8 @@ async def test_an_answer_spends_what_was_counted(tmp_path: Path, monkeypatch: py
         group = people(8)
         terms = await table.gather(group, settings(task()))
         monkeypatch.setattr("croupier.client.submission.randomize", noted)
-        for one in group.values():
-            one.max_local_epsilon = 4.0
+        for person in group.values():
+            person.max_local_epsilon = 4.0
         await table.take(terms, group)
     assert sorted(spent) == [2.0] * 4 + [4.0] * 4
 
@@ -111,7 +111,7 @@ async def test_no_client_is_asked_in_a_round_that_is_not_granted(tmp_path: Path)
         assert not certificate.granted
         assert not publication.vector
         assert not taken.answered
-        assert [one.asked for one in group.values()] == [[]] * 12
+        assert [person.asked for person in group.values()] == [[]] * 12
 
 
 async def test_when_too_many_are_missing_nothing_is_published(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ async def test_a_service_that_restarts_costs_no_client_a_second_answer(tmp_path:
         publication, certificate = await table.result(terms)
         assert taken.report.num_answers + taken.report.num_skipped == 12
         assert certificate.num_answers == publication.num_reports == taken.report.num_answers >= 11
-        assert max(len(one.asked) for one in group.values()) == 1
+        assert max(len(person.asked) for person in group.values()) == 1
 
 
 async def test_the_operator_may_end_the_asking(tmp_path: Path) -> None:

@@ -18,13 +18,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
+import pytest
 import sqlalchemy as sa
 
 from croupier.deploy.node.serve import RunningService
-from croupier.deploy.operator.keys import make_deployment
+from croupier.deploy.operator.keys import make_deployment, signed_here
 from croupier.deploy.operator.rounds import Operator, RoundSettings
+from croupier.deploy.version_files import write_deployment
 from croupier.net.transport import TLS, Transport
-from croupier.protocol.deployment import DEPLOYMENT_FILE
+from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, read_unchecked
 from croupier.protocol.envelope import PROTOCOL_VERSION, KeyPair, generate_key_pair
 from croupier.protocol.manifest import RoundTerms, canonical, parse_terms
 from croupier.protocol.mechanisms import RandomizedResponse
@@ -32,6 +34,7 @@ from croupier.protocol.questions import Question
 from croupier.protocol.tickets import TicketIssuer
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.clock import Clock, SystemClock
+from croupier.runtime.health import PROBE_EVERY_S
 from croupier.runtime.service_directory import SETTINGS_FILE
 from croupier.runtime.store import Store
 from croupier.runtime.workers import WorkerPool
@@ -145,6 +148,11 @@ def opened_fast(url: str, make: Callable[[], AnyStore]) -> AnyStore:
     return store
 
 
+def probe_every_s() -> float:
+    """How often services probe their stores: where minutes pass at once, most of the work would be that."""
+    return 60.0 if isinstance(asyncio.get_running_loop(), VirtualTimeLoop) else PROBE_EVERY_S
+
+
 @dataclass
 class InProcess:
     """All services of a deployment in this process; each can be stopped and started.
@@ -170,6 +178,7 @@ class InProcess:
                 pool=self.make_pool(),
                 open_store=ephemeral_store,
                 transport=self.transport,
+                probe_every_s=probe_every_s(),
             )
         await asyncio.gather(*(self.running[name].start() for name in names))
 
@@ -178,6 +187,13 @@ class InProcess:
 
     def operator(self) -> Operator:
         return Operator(self.directory, self.transport)
+
+
+def sign_again(directory: Path, *homes: Path) -> Deployment:
+    """Has the services sign a deployment file that a test has changed, with the keys in it or in other directories."""
+    signed = signed_here(read_unchecked(directory / DEPLOYMENT_FILE), homes or [directory])
+    write_deployment(directory, signed)
+    return signed
 
 
 @asynccontextmanager
@@ -196,11 +212,15 @@ async def in_process(
         more: lines at the end of the deployment file.
         settings_of: the lines of a service's settings file.
     """
-    deployment = make_deployment(directory, "local", hops)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)  # for each key; the machine does not go down
+        deployment = make_deployment(directory, "local", hops)
     for name in deployment.chain:
         (directory / name / SETTINGS_FILE).write_text(settings_of(name), encoding="utf-8")
-    with (directory / DEPLOYMENT_FILE).open("a", encoding="utf-8") as file:
-        file.write(more)
+    if more:
+        file = directory / DEPLOYMENT_FILE
+        file.write_text(file.read_text(encoding="utf-8") + more, encoding="utf-8")
+        sign_again(directory)
     inside = InProcess(directory, transport, make_pool, clock or SystemClock())
     await inside.start(*deployment.chain)
     try:

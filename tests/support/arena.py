@@ -71,7 +71,7 @@ class Arena:
     ) -> list[pb.SubmissionCode.ValueType]:
         """Sends submissions and returns hop 1's codes, in order."""
         if enrol:
-            await self.operator.enrol([one.client_key for one in submissions])
+            await self.operator.enrol([submission.client_key for submission in submissions])
         named = {str(index): one.SerializeToString() for index, one in enumerate(submissions)}
         return list((await send(self.channel, terms.round_id, named)).values())
 

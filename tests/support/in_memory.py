@@ -1,7 +1,7 @@
 """A transport without sockets: channels whose calls go straight to the handlers of a server in the same event loop.
 
-Everything of ours that stands between caller and handler is the real thing: messages go through bytes both ways, the
-guard of `net.guard` stands before every call, and a caller is known by a certificate that has to be pinned
+All of our own code between caller and handler is the real one: messages go through bytes both ways, the
+guard of `net.guard` checks every call first, and a caller is known by a certificate that has to be pinned
 on both sides. Left out are TLS, HTTP/2 and gRPC's own tasks. `tests/net/test_transport_contract.py` holds this
 transport and the real one to the same behaviour.
 """

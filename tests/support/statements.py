@@ -16,16 +16,20 @@ __all__ = ["codes", "parameters", "statements"]
 
 def codes(statements: Iterable[Any]) -> list[str]:
     """Returns the codes, which compare equal to the members of `protocol.codes`."""
-    return [str(one["code"]) if isinstance(one, Mapping) else str(one.code) for one in statements]
+    return [
+        str(statement["code"]) if isinstance(statement, Mapping) else str(statement.code) for statement in statements
+    ]
 
 
 def parameters(statements: Iterable[Any], code: str) -> dict[str, Any]:
     """Returns the parameters of the only statement with this code."""
-    (found,) = [one for one in statements if codes([one]) == [code]]
+    (found,) = [statement for statement in statements if codes([statement]) == [code]]
     if isinstance(found, Statement):
         return dict(found.parameters)
     if isinstance(found, pb.Statement):
-        return {one.name: getattr(one, str(one.WhichOneof("value"))) for one in found.parameters}
+        return {
+            parameter.name: getattr(parameter, str(parameter.WhichOneof("value"))) for parameter in found.parameters
+        }
     return dict(found["parameters"])
 
 

@@ -42,12 +42,12 @@ def test_every_row_says_what_its_epsilon_is_worth(tmp_path: Path) -> None:
     rows = [line for line in curves.splitlines() if line.startswith("| ") and "central ε" not in line]
     assert ["CERTIFIED" in row for row in rows] == ["not private" not in row for row in rows] == [False] + [True] * 4
     documents = [one for part in PARTS for one in json.loads((tmp_path / "out" / f"sgd-{part}.json").read_text())]
-    assert documents == [one.document() for one in outcomes]
-    for one in documents:
-        if one["certificate"] is not None:
-            on_users = one["setting"]["unit"] == "user" and one["setting"]["features"] == "dct"
-            assert Assumption.SIMULATED in codes(one["certificate"]["assumptions"])
-            assert (Assumption.CHOSEN_ON_USERS in codes(one["certificate"]["assumptions"])) == on_users
+    assert documents == [outcome.document() for outcome in outcomes]
+    for document in documents:
+        if document["certificate"] is not None:
+            on_users = document["setting"]["unit"] == "user" and document["setting"]["features"] == "dct"
+            assert Assumption.SIMULATED in codes(document["certificate"]["assumptions"])
+            assert (Assumption.CHOSEN_ON_USERS in codes(document["certificate"]["assumptions"])) == on_users
     assert len(said) == len(outcomes) == 14
 
 

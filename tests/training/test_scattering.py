@@ -37,7 +37,7 @@ def test_the_features_of_an_image_depend_on_nothing_else() -> None:
     assert torch.allclose(torch.linalg.vector_norm(all_of_them, dim=1), torch.tensor(3.0))
     others = torch.cat([images[:1], torch.rand(39, 64, generator=torch.Generator().manual_seed(1))])
     assert torch.equal(scattering(others, 8)[0], all_of_them[0])
-    alone = torch.cat([scattering(one[None], 8) for one in images[:5]])
+    alone = torch.cat([scattering(image[None], 8) for image in images[:5]])
     assert torch.allclose(alone, all_of_them[:5], atol=1e-4)
 
 

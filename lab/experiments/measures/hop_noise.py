@@ -27,7 +27,7 @@ def measure_hop_noise(point: Point) -> Row:
     mechanism = "rr" if k == 2 else f"krr(k={k})"
     law = HopNoise(epsilon, delta).law(k)
     known = 0.0 if k == 2 else 1 / k
-    both = 1 if k == 2 else 2  # replacing a person's value changes so many counts
+    both = 1 if k == 2 else 2  # the number of counts that change when one person's value is replaced
     errors = {f"{hops} hops": math.sqrt(hops * law.variance * (1 - known)) / n for hops in (2, 3)}
     other = 1 / (math.exp(LOCAL_EPSILON) + k - 1)
     variance = 2 * law.variance * (1 - known) + n * other * (1 - other)

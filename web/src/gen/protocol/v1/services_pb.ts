@@ -7,7 +7,7 @@
 
 import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
-import type { AttendRequestSchema, AttendResponseSchema, DeliverRequestSchema, DeliverResponseSchema, EndSequentialRequestSchema, EndSequentialResponseSchema, GetFakeTicketsRequestSchema, GetFakeTicketsResponseSchema, GetTicketsRequestSchema, GetTicketsResponseSchema, GrantRequestSchema, GrantResponseSchema, HandOverRequestSchema, HandOverResponseSchema, Lane, RegisterClientsRequestSchema, RegisterClientsResponseSchema, RelayRequestSchema, RelayResponseSchema, RevokeClientsRequestSchema, RevokeClientsResponseSchema, RoundState, RoundStatus, Signature, Signed, SubmitRequestSchema, SubmitResponseSchema } from "./messages_pb.js";
+import type { AttendRequestSchema, AttendResponseSchema, CountAnsweredRequestSchema, CountAnsweredResponseSchema, DeliverRequestSchema, DeliverResponseSchema, EndSequentialRequestSchema, EndSequentialResponseSchema, GetFakeTicketsRequestSchema, GetFakeTicketsResponseSchema, GetTicketsRequestSchema, GetTicketsResponseSchema, GrantRequestSchema, GrantResponseSchema, HandOverRequestSchema, HandOverResponseSchema, Lane, PrivacyLimit, RegisterClientsRequestSchema, RegisterClientsResponseSchema, RelayRequestSchema, RelayResponseSchema, RevokeClientsRequestSchema, RevokeClientsResponseSchema, RoundState, RoundStatus, Signature, Signed, Statement, SubmitRequestSchema, SubmitResponseSchema, Tier } from "./messages_pb.js";
 import { file_protocol_v1_messages } from "./messages_pb.js";
 import type { Message } from "@bufbuild/protobuf";
 
@@ -15,7 +15,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file protocol/v1/services.proto.
  */
 export const file_protocol_v1_services: GenFile = /*@__PURE__*/
-  fileDesc("Chpwcm90b2NvbC92MS9zZXJ2aWNlcy5wcm90bxIUY3JvdXBpZXIucHJvdG9jb2wudjEiNgoOUHJlcGFyZVJlcXVlc3QSEAoIcm91bmRfaWQYASABKAkSEgoKaHBrZV9zdWl0ZRgCIAEoCSJDCg9QcmVwYXJlUmVzcG9uc2USMAoKcm91bmRfa2V5cxgBIAEoCzIcLmNyb3VwaWVyLnByb3RvY29sLnYxLlNpZ25lZCIfCgtTaWduUmVxdWVzdBIQCghtYW5pZmVzdBgBIAEoDCJCCgxTaWduUmVzcG9uc2USMgoJc2lnbmF0dXJlGAEgASgLMh8uY3JvdXBpZXIucHJvdG9jb2wudjEuU2lnbmF0dXJlIj0KC09wZW5SZXF1ZXN0Ei4KCG1hbmlmZXN0GAEgASgLMhwuY3JvdXBpZXIucHJvdG9jb2wudjEuU2lnbmVkIg4KDE9wZW5SZXNwb25zZSI4CgxDbG9zZVJlcXVlc3QSEAoIcm91bmRfaWQYASABKAkSFgoOZW5kX3NlcXVlbnRpYWwYAiABKAgiVQoNQ2xvc2VSZXNwb25zZRIvCgVzdGF0ZRgBIAEoDjIgLmNyb3VwaWVyLnByb3RvY29sLnYxLlJvdW5kU3RhdGUSEwoLbnVtX2NsaWVudHMYAiABKAQiIwoPV2l0aGRyYXdSZXF1ZXN0EhAKCHJvdW5kX2lkGAEgASgJIkMKEFdpdGhkcmF3UmVzcG9uc2USLwoFc3RhdGUYASABKA4yIC5jcm91cGllci5wcm90b2NvbC52MS5Sb3VuZFN0YXRlIiEKDVN0YXR1c1JlcXVlc3QSEAoIcm91bmRfaWQYASABKAkikAEKCk5vaXNlU3BlbnQSDwoHZXBzaWxvbhgBIAEoARINCgVkZWx0YRgCIAEoARIOCgZyb3VuZHMYAyABKAQSGQoMbW9zdF9lcHNpbG9uGAQgASgBSACIAQESFwoKbW9zdF9kZWx0YRgFIAEoAUgBiAEBQg8KDV9tb3N0X2Vwc2lsb25CDQoLX21vc3RfZGVsdGEitQMKDlN0YXR1c1Jlc3BvbnNlEg8KB3NlcnZpY2UYASABKAkSCwoDcGlkGAIgASgNEhkKEXBlYWtfbWVtb3J5X2J5dGVzGAMgASgEEjEKBnJvdW5kcxgEIAMoCzIhLmNyb3VwaWVyLnByb3RvY29sLnYxLlJvdW5kU3RhdHVzEhEKCWtlZXBfZGF5cxgFIAEoDRJTChFrZXB0X3VudGlsX3VuaXhfcxgGIAMoCzI4LmNyb3VwaWVyLnByb3RvY29sLnYxLlN0YXR1c1Jlc3BvbnNlLktlcHRVbnRpbFVuaXhTRW50cnkSEwoLbnVtX3Jldm9rZWQYByABKAQSDwoHdmVyc2lvbhgIIAEoCRITCgtub3dfdW5peF9tcxgJIAEoBBIXCgpmcmVlX2J5dGVzGAogASgESACIAQESNQoLbm9pc2Vfc3BlbnQYCyABKAsyIC5jcm91cGllci5wcm90b2NvbC52MS5Ob2lzZVNwZW50GjUKE0tlcHRVbnRpbFVuaXhTRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgEOgI4AUINCgtfZnJlZV9ieXRlcyIjCg9HZXRSb3VuZFJlcXVlc3QSEAoIcm91bmRfaWQYASABKAkicwoQR2V0Um91bmRSZXNwb25zZRIuCghtYW5pZmVzdBgBIAEoCzIcLmNyb3VwaWVyLnByb3RvY29sLnYxLlNpZ25lZBIvCgVzdGF0ZRgCIAEoDjIgLmNyb3VwaWVyLnByb3RvY29sLnYxLlJvdW5kU3RhdGUibgoTR2V0SW5jbHVzaW9uUmVxdWVzdBIQCghyb3VuZF9pZBgBIAEoCRIOCgZvZmZzZXQYAiABKAQSKAoEbGFuZRgDIAEoDjIaLmNyb3VwaWVyLnByb3RvY29sLnYxLkxhbmUSCwoDaG9wGAQgASgNIjUKFEdldEluY2x1c2lvblJlc3BvbnNlEg4KBmhhc2hlcxgBIAEoDBINCgV0b3RhbBgCIAEoBCIpChVHZXRDZXJ0aWZpY2F0ZVJlcXVlc3QSEAoIcm91bmRfaWQYASABKAkiSwoWR2V0Q2VydGlmaWNhdGVSZXNwb25zZRIxCgtjZXJ0aWZpY2F0ZRgBIAEoCzIcLmNyb3VwaWVyLnByb3RvY29sLnYxLlNpZ25lZCIkChBHZXRSZXN1bHRSZXF1ZXN0EhAKCHJvdW5kX2lkGAEgASgJIkYKEUdldFJlc3VsdFJlc3BvbnNlEjEKC3B1YmxpY2F0aW9uGAEgASgLMhwuY3JvdXBpZXIucHJvdG9jb2wudjEuU2lnbmVkMoYECgxSb3VuZENvbnRyb2wSVgoHUHJlcGFyZRIkLmNyb3VwaWVyLnByb3RvY29sLnYxLlByZXBhcmVSZXF1ZXN0GiUuY3JvdXBpZXIucHJvdG9jb2wudjEuUHJlcGFyZVJlc3BvbnNlEk0KBFNpZ24SIS5jcm91cGllci5wcm90b2NvbC52MS5TaWduUmVxdWVzdBoiLmNyb3VwaWVyLnByb3RvY29sLnYxLlNpZ25SZXNwb25zZRJNCgRPcGVuEiEuY3JvdXBpZXIucHJvdG9jb2wudjEuT3BlblJlcXVlc3QaIi5jcm91cGllci5wcm90b2NvbC52MS5PcGVuUmVzcG9uc2USUAoFQ2xvc2USIi5jcm91cGllci5wcm90b2NvbC52MS5DbG9zZVJlcXVlc3QaIy5jcm91cGllci5wcm90b2NvbC52MS5DbG9zZVJlc3BvbnNlElkKCFdpdGhkcmF3EiUuY3JvdXBpZXIucHJvdG9jb2wudjEuV2l0aGRyYXdSZXF1ZXN0GiYuY3JvdXBpZXIucHJvdG9jb2wudjEuV2l0aGRyYXdSZXNwb25zZRJTCgZTdGF0dXMSIy5jcm91cGllci5wcm90b2NvbC52MS5TdGF0dXNSZXF1ZXN0GiQuY3JvdXBpZXIucHJvdG9jb2wudjEuU3RhdHVzUmVzcG9uc2Uy+QIKCERlbGl2ZXJ5ElYKB0RlbGl2ZXISJC5jcm91cGllci5wcm90b2NvbC52MS5EZWxpdmVyUmVxdWVzdBolLmNyb3VwaWVyLnByb3RvY29sLnYxLkRlbGl2ZXJSZXNwb25zZRJZCghIYW5kT3ZlchIlLmNyb3VwaWVyLnByb3RvY29sLnYxLkhhbmRPdmVyUmVxdWVzdBomLmNyb3VwaWVyLnByb3RvY29sLnYxLkhhbmRPdmVyUmVzcG9uc2USUAoFUmVsYXkSIi5jcm91cGllci5wcm90b2NvbC52MS5SZWxheVJlcXVlc3QaIy5jcm91cGllci5wcm90b2NvbC52MS5SZWxheVJlc3BvbnNlEmgKDUVuZFNlcXVlbnRpYWwSKi5jcm91cGllci5wcm90b2NvbC52MS5FbmRTZXF1ZW50aWFsUmVxdWVzdBorLmNyb3VwaWVyLnByb3RvY29sLnYxLkVuZFNlcXVlbnRpYWxSZXNwb25zZTLUBAoIU2h1ZmZsZXISWQoIR2V0Um91bmQSJS5jcm91cGllci5wcm90b2NvbC52MS5HZXRSb3VuZFJlcXVlc3QaJi5jcm91cGllci5wcm90b2NvbC52MS5HZXRSb3VuZFJlc3BvbnNlElMKBlN1Ym1pdBIjLmNyb3VwaWVyLnByb3RvY29sLnYxLlN1Ym1pdFJlcXVlc3QaJC5jcm91cGllci5wcm90b2NvbC52MS5TdWJtaXRSZXNwb25zZRJlCgxHZXRJbmNsdXNpb24SKS5jcm91cGllci5wcm90b2NvbC52MS5HZXRJbmNsdXNpb25SZXF1ZXN0GiouY3JvdXBpZXIucHJvdG9jb2wudjEuR2V0SW5jbHVzaW9uUmVzcG9uc2USVwoGQXR0ZW5kEiMuY3JvdXBpZXIucHJvdG9jb2wudjEuQXR0ZW5kUmVxdWVzdBokLmNyb3VwaWVyLnByb3RvY29sLnYxLkF0dGVuZFJlc3BvbnNlKAEwARJuCg9SZWdpc3RlckNsaWVudHMSLC5jcm91cGllci5wcm90b2NvbC52MS5SZWdpc3RlckNsaWVudHNSZXF1ZXN0Gi0uY3JvdXBpZXIucHJvdG9jb2wudjEuUmVnaXN0ZXJDbGllbnRzUmVzcG9uc2USaAoNUmV2b2tlQ2xpZW50cxIqLmNyb3VwaWVyLnByb3RvY29sLnYxLlJldm9rZUNsaWVudHNSZXF1ZXN0GisuY3JvdXBpZXIucHJvdG9jb2wudjEuUmV2b2tlQ2xpZW50c1Jlc3BvbnNlMqEECgpBY2NvdW50YW50EmsKDkdldENlcnRpZmljYXRlEisuY3JvdXBpZXIucHJvdG9jb2wudjEuR2V0Q2VydGlmaWNhdGVSZXF1ZXN0GiwuY3JvdXBpZXIucHJvdG9jb2wudjEuR2V0Q2VydGlmaWNhdGVSZXNwb25zZRJfCgpHZXRUaWNrZXRzEicuY3JvdXBpZXIucHJvdG9jb2wudjEuR2V0VGlja2V0c1JlcXVlc3QaKC5jcm91cGllci5wcm90b2NvbC52MS5HZXRUaWNrZXRzUmVzcG9uc2USawoOR2V0RmFrZVRpY2tldHMSKy5jcm91cGllci5wcm90b2NvbC52MS5HZXRGYWtlVGlja2V0c1JlcXVlc3QaLC5jcm91cGllci5wcm90b2NvbC52MS5HZXRGYWtlVGlja2V0c1Jlc3BvbnNlEm4KD1JlZ2lzdGVyQ2xpZW50cxIsLmNyb3VwaWVyLnByb3RvY29sLnYxLlJlZ2lzdGVyQ2xpZW50c1JlcXVlc3QaLS5jcm91cGllci5wcm90b2NvbC52MS5SZWdpc3RlckNsaWVudHNSZXNwb25zZRJoCg1SZXZva2VDbGllbnRzEiouY3JvdXBpZXIucHJvdG9jb2wudjEuUmV2b2tlQ2xpZW50c1JlcXVlc3QaKy5jcm91cGllci5wcm90b2NvbC52MS5SZXZva2VDbGllbnRzUmVzcG9uc2UyugEKCEFuYWx5emVyElAKBUdyYW50EiIuY3JvdXBpZXIucHJvdG9jb2wudjEuR3JhbnRSZXF1ZXN0GiMuY3JvdXBpZXIucHJvdG9jb2wudjEuR3JhbnRSZXNwb25zZRJcCglHZXRSZXN1bHQSJi5jcm91cGllci5wcm90b2NvbC52MS5HZXRSZXN1bHRSZXF1ZXN0GicuY3JvdXBpZXIucHJvdG9jb2wudjEuR2V0UmVzdWx0UmVzcG9uc2ViBnByb3RvMw", [file_protocol_v1_messages]);
+  fileDesc("Chpwcm90b2NvbC92MS9zZXJ2aWNlcy5wcm90bxIUY3JvdXBpZXIucHJvdG9jb2wudjEiNgoOUHJlcGFyZVJlcXVlc3QSEAoIcm91bmRfaWQYASABKAkSEgoKaHBrZV9zdWl0ZRgCIAEoCSJDCg9QcmVwYXJlUmVzcG9uc2USMAoKcm91bmRfa2V5cxgBIAEoCzIcLmNyb3VwaWVyLnByb3RvY29sLnYxLlNpZ25lZCIfCgtTaWduUmVxdWVzdBIQCghtYW5pZmVzdBgBIAEoDCJCCgxTaWduUmVzcG9uc2USMgoJc2lnbmF0dXJlGAEgASgLMh8uY3JvdXBpZXIucHJvdG9jb2wudjEuU2lnbmF0dXJlIj0KC09wZW5SZXF1ZXN0Ei4KCG1hbmlmZXN0GAEgASgLMhwuY3JvdXBpZXIucHJvdG9jb2wudjEuU2lnbmVkIg4KDE9wZW5SZXNwb25zZSJOCgxDbG9zZVJlcXVlc3QSEAoIcm91bmRfaWQYASABKAkSFgoOZW5kX3NlcXVlbnRpYWwYAiABKAgSFAoMaG9sZF9hdF9yaXNrGAMgASgIIo8BCg1DbG9zZVJlc3BvbnNlEi8KBXN0YXRlGAEgASgOMiAuY3JvdXBpZXIucHJvdG9jb2wudjEuUm91bmRTdGF0ZRITCgtudW1fY2xpZW50cxgCIAEoBBI4Cghmb3JlY2FzdBgDIAEoCzImLmNyb3VwaWVyLnByb3RvY29sLnYxLkZvcmVjYXN0UmVzcG9uc2UiIwoPV2l0aGRyYXdSZXF1ZXN0EhAKCHJvdW5kX2lkGAEgASgJIkMKEFdpdGhkcmF3UmVzcG9uc2USLwoFc3RhdGUYASABKA4yIC5jcm91cGllci5wcm90b2NvbC52MS5Sb3VuZFN0YXRlIiEKDVN0YXR1c1JlcXVlc3QSEAoIcm91bmRfaWQYASABKAkikAEKCk5vaXNlU3BlbnQSDwoHZXBzaWxvbhgBIAEoARINCgVkZWx0YRgCIAEoARIOCgZyb3VuZHMYAyABKAQSGQoMbW9zdF9lcHNpbG9uGAQgASgBSACIAQESFwoKbW9zdF9kZWx0YRgFIAEoAUgBiAEBQg8KDV9tb3N0X2Vwc2lsb25CDQoLX21vc3RfZGVsdGEi6AMKDlN0YXR1c1Jlc3BvbnNlEg8KB3NlcnZpY2UYASABKAkSCwoDcGlkGAIgASgNEhkKEXBlYWtfbWVtb3J5X2J5dGVzGAMgASgEEjEKBnJvdW5kcxgEIAMoCzIhLmNyb3VwaWVyLnByb3RvY29sLnYxLlJvdW5kU3RhdHVzEhEKCWtlZXBfZGF5cxgFIAEoDRJTChFrZXB0X3VudGlsX3VuaXhfcxgGIAMoCzI4LmNyb3VwaWVyLnByb3RvY29sLnYxLlN0YXR1c1Jlc3BvbnNlLktlcHRVbnRpbFVuaXhTRW50cnkSEwoLbnVtX3Jldm9rZWQYByABKAQSDwoHdmVyc2lvbhgIIAEoCRITCgtub3dfdW5peF9tcxgJIAEoBBIXCgpmcmVlX2J5dGVzGAogASgESACIAQESMQoGbGVkZ2VyGAsgASgLMiEuY3JvdXBpZXIucHJvdG9jb2wudjEuTGVkZ2VyU3RhdGUSNQoLbm9pc2Vfc3BlbnQYDCABKAsyIC5jcm91cGllci5wcm90b2NvbC52MS5Ob2lzZVNwZW50GjUKE0tlcHRVbnRpbFVuaXhTRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgEOgI4AUINCgtfZnJlZV9ieXRlcyIjChJHZXRWZXJzaW9uc1JlcXVlc3QSDQoFYWZ0ZXIYASABKA0iJwoTR2V0VmVyc2lvbnNSZXNwb25zZRIQCgh2ZXJzaW9ucxgBIAMoDCIjCg9HZXRSb3VuZFJlcXVlc3QSEAoIcm91bmRfaWQYASABKAkicwoQR2V0Um91bmRSZXNwb25zZRIuCghtYW5pZmVzdBgBIAEoCzIcLmNyb3VwaWVyLnByb3RvY29sLnYxLlNpZ25lZBIvCgVzdGF0ZRgCIAEoDjIgLmNyb3VwaWVyLnByb3RvY29sLnYxLlJvdW5kU3RhdGUibgoTR2V0SW5jbHVzaW9uUmVxdWVzdBIQCghyb3VuZF9pZBgBIAEoCRIOCgZvZmZzZXQYAiABKAQSKAoEbGFuZRgDIAEoDjIaLmNyb3VwaWVyLnByb3RvY29sLnYxLkxhbmUSCwoDaG9wGAQgASgNIjUKFEdldEluY2x1c2lvblJlc3BvbnNlEg4KBmhhc2hlcxgBIAEoDBINCgV0b3RhbBgCIAEoBCIpChVHZXRDZXJ0aWZpY2F0ZVJlcXVlc3QSEAoIcm91bmRfaWQYASABKAkiSwoWR2V0Q2VydGlmaWNhdGVSZXNwb25zZRIxCgtjZXJ0aWZpY2F0ZRgBIAEoCzIcLmNyb3VwaWVyLnByb3RvY29sLnYxLlNpZ25lZCKVAQoLTGVkZ2VyU3RhdGUSMQoFbGltaXQYASABKAsyIi5jcm91cGllci5wcm90b2NvbC52MS5Qcml2YWN5TGltaXQSEgoKbnVtX3JvdW5kcxgCIAEoBBIRCgludW1fc2hvd24YAyABKAQSGgoNc3BlbnRfZXBzaWxvbhgEIAEoAUgAiAEBQhAKDl9zcGVudF9lcHNpbG9uIkoKD0ZvcmVjYXN0UmVxdWVzdBIQCghyb3VuZF9pZBgBIAEoCRIQCghtYW5pZmVzdBgCIAEoDBITCgtudW1fcmVwb3J0cxgDIAEoBCLoAQoPRm9yZWNhc3RPdXRjb21lEisKB2J1ZGdldHMYASADKAsyGi5jcm91cGllci5wcm90b2NvbC52MS5UaWVyEg8KB2Vwc2lsb24YAiABKAESGwoOc3RhbmRhcmRfZXJyb3IYAyABKAFIAIgBARIxCghyZWZ1c2FscxgEIAMoCzIfLmNyb3VwaWVyLnByb3RvY29sLnYxLlN0YXRlbWVudBIeChFyZW1haW5pbmdfZXBzaWxvbhgFIAEoAUgBiAEBQhEKD19zdGFuZGFyZF9lcnJvckIUChJfcmVtYWluaW5nX2Vwc2lsb24i6wEKEEZvcmVjYXN0UmVzcG9uc2USEwoLbnVtX3JlcG9ydHMYASABKAQSEwoLbnVtX3RpY2tldHMYAiABKAQSNwoIb3V0Y29tZXMYAyADKAsyJS5jcm91cGllci5wcm90b2NvbC52MS5Gb3JlY2FzdE91dGNvbWUSQQoSd2l0aG91dF9zdHJhZ2dsZXJzGAQgAygLMiUuY3JvdXBpZXIucHJvdG9jb2wudjEuRm9yZWNhc3RPdXRjb21lEjEKBmxlZGdlchgFIAEoCzIhLmNyb3VwaWVyLnByb3RvY29sLnYxLkxlZGdlclN0YXRlIiQKEEdldFJlc3VsdFJlcXVlc3QSEAoIcm91bmRfaWQYASABKAkiRgoRR2V0UmVzdWx0UmVzcG9uc2USMQoLcHVibGljYXRpb24YASABKAsyHC5jcm91cGllci5wcm90b2NvbC52MS5TaWduZWQyhgQKDFJvdW5kQ29udHJvbBJWCgdQcmVwYXJlEiQuY3JvdXBpZXIucHJvdG9jb2wudjEuUHJlcGFyZVJlcXVlc3QaJS5jcm91cGllci5wcm90b2NvbC52MS5QcmVwYXJlUmVzcG9uc2USTQoEU2lnbhIhLmNyb3VwaWVyLnByb3RvY29sLnYxLlNpZ25SZXF1ZXN0GiIuY3JvdXBpZXIucHJvdG9jb2wudjEuU2lnblJlc3BvbnNlEk0KBE9wZW4SIS5jcm91cGllci5wcm90b2NvbC52MS5PcGVuUmVxdWVzdBoiLmNyb3VwaWVyLnByb3RvY29sLnYxLk9wZW5SZXNwb25zZRJQCgVDbG9zZRIiLmNyb3VwaWVyLnByb3RvY29sLnYxLkNsb3NlUmVxdWVzdBojLmNyb3VwaWVyLnByb3RvY29sLnYxLkNsb3NlUmVzcG9uc2USWQoIV2l0aGRyYXcSJS5jcm91cGllci5wcm90b2NvbC52MS5XaXRoZHJhd1JlcXVlc3QaJi5jcm91cGllci5wcm90b2NvbC52MS5XaXRoZHJhd1Jlc3BvbnNlElMKBlN0YXR1cxIjLmNyb3VwaWVyLnByb3RvY29sLnYxLlN0YXR1c1JlcXVlc3QaJC5jcm91cGllci5wcm90b2NvbC52MS5TdGF0dXNSZXNwb25zZTJuCghWZXJzaW9ucxJiCgtHZXRWZXJzaW9ucxIoLmNyb3VwaWVyLnByb3RvY29sLnYxLkdldFZlcnNpb25zUmVxdWVzdBopLmNyb3VwaWVyLnByb3RvY29sLnYxLkdldFZlcnNpb25zUmVzcG9uc2Uy+QIKCERlbGl2ZXJ5ElYKB0RlbGl2ZXISJC5jcm91cGllci5wcm90b2NvbC52MS5EZWxpdmVyUmVxdWVzdBolLmNyb3VwaWVyLnByb3RvY29sLnYxLkRlbGl2ZXJSZXNwb25zZRJZCghIYW5kT3ZlchIlLmNyb3VwaWVyLnByb3RvY29sLnYxLkhhbmRPdmVyUmVxdWVzdBomLmNyb3VwaWVyLnByb3RvY29sLnYxLkhhbmRPdmVyUmVzcG9uc2USUAoFUmVsYXkSIi5jcm91cGllci5wcm90b2NvbC52MS5SZWxheVJlcXVlc3QaIy5jcm91cGllci5wcm90b2NvbC52MS5SZWxheVJlc3BvbnNlEmgKDUVuZFNlcXVlbnRpYWwSKi5jcm91cGllci5wcm90b2NvbC52MS5FbmRTZXF1ZW50aWFsUmVxdWVzdBorLmNyb3VwaWVyLnByb3RvY29sLnYxLkVuZFNlcXVlbnRpYWxSZXNwb25zZTK+BQoIU2h1ZmZsZXISWQoIR2V0Um91bmQSJS5jcm91cGllci5wcm90b2NvbC52MS5HZXRSb3VuZFJlcXVlc3QaJi5jcm91cGllci5wcm90b2NvbC52MS5HZXRSb3VuZFJlc3BvbnNlElMKBlN1Ym1pdBIjLmNyb3VwaWVyLnByb3RvY29sLnYxLlN1Ym1pdFJlcXVlc3QaJC5jcm91cGllci5wcm90b2NvbC52MS5TdWJtaXRSZXNwb25zZRJlCgxHZXRJbmNsdXNpb24SKS5jcm91cGllci5wcm90b2NvbC52MS5HZXRJbmNsdXNpb25SZXF1ZXN0GiouY3JvdXBpZXIucHJvdG9jb2wudjEuR2V0SW5jbHVzaW9uUmVzcG9uc2USVwoGQXR0ZW5kEiMuY3JvdXBpZXIucHJvdG9jb2wudjEuQXR0ZW5kUmVxdWVzdBokLmNyb3VwaWVyLnByb3RvY29sLnYxLkF0dGVuZFJlc3BvbnNlKAEwARJuCg9SZWdpc3RlckNsaWVudHMSLC5jcm91cGllci5wcm90b2NvbC52MS5SZWdpc3RlckNsaWVudHNSZXF1ZXN0Gi0uY3JvdXBpZXIucHJvdG9jb2wudjEuUmVnaXN0ZXJDbGllbnRzUmVzcG9uc2USaAoNUmV2b2tlQ2xpZW50cxIqLmNyb3VwaWVyLnByb3RvY29sLnYxLlJldm9rZUNsaWVudHNSZXF1ZXN0GisuY3JvdXBpZXIucHJvdG9jb2wudjEuUmV2b2tlQ2xpZW50c1Jlc3BvbnNlEmgKDUNvdW50QW5zd2VyZWQSKi5jcm91cGllci5wcm90b2NvbC52MS5Db3VudEFuc3dlcmVkUmVxdWVzdBorLmNyb3VwaWVyLnByb3RvY29sLnYxLkNvdW50QW5zd2VyZWRSZXNwb25zZTL8BAoKQWNjb3VudGFudBJZCghGb3JlY2FzdBIlLmNyb3VwaWVyLnByb3RvY29sLnYxLkZvcmVjYXN0UmVxdWVzdBomLmNyb3VwaWVyLnByb3RvY29sLnYxLkZvcmVjYXN0UmVzcG9uc2USawoOR2V0Q2VydGlmaWNhdGUSKy5jcm91cGllci5wcm90b2NvbC52MS5HZXRDZXJ0aWZpY2F0ZVJlcXVlc3QaLC5jcm91cGllci5wcm90b2NvbC52MS5HZXRDZXJ0aWZpY2F0ZVJlc3BvbnNlEl8KCkdldFRpY2tldHMSJy5jcm91cGllci5wcm90b2NvbC52MS5HZXRUaWNrZXRzUmVxdWVzdBooLmNyb3VwaWVyLnByb3RvY29sLnYxLkdldFRpY2tldHNSZXNwb25zZRJrCg5HZXRGYWtlVGlja2V0cxIrLmNyb3VwaWVyLnByb3RvY29sLnYxLkdldEZha2VUaWNrZXRzUmVxdWVzdBosLmNyb3VwaWVyLnByb3RvY29sLnYxLkdldEZha2VUaWNrZXRzUmVzcG9uc2USbgoPUmVnaXN0ZXJDbGllbnRzEiwuY3JvdXBpZXIucHJvdG9jb2wudjEuUmVnaXN0ZXJDbGllbnRzUmVxdWVzdBotLmNyb3VwaWVyLnByb3RvY29sLnYxLlJlZ2lzdGVyQ2xpZW50c1Jlc3BvbnNlEmgKDVJldm9rZUNsaWVudHMSKi5jcm91cGllci5wcm90b2NvbC52MS5SZXZva2VDbGllbnRzUmVxdWVzdBorLmNyb3VwaWVyLnByb3RvY29sLnYxLlJldm9rZUNsaWVudHNSZXNwb25zZTK6AQoIQW5hbHl6ZXISUAoFR3JhbnQSIi5jcm91cGllci5wcm90b2NvbC52MS5HcmFudFJlcXVlc3QaIy5jcm91cGllci5wcm90b2NvbC52MS5HcmFudFJlc3BvbnNlElwKCUdldFJlc3VsdBImLmNyb3VwaWVyLnByb3RvY29sLnYxLkdldFJlc3VsdFJlcXVlc3QaJy5jcm91cGllci5wcm90b2NvbC52MS5HZXRSZXN1bHRSZXNwb25zZWIGcHJvdG8z", [file_protocol_v1_messages]);
 
 /**
  * @generated from message croupier.protocol.v1.PrepareRequest
@@ -143,6 +143,13 @@ export type CloseRequest = Message<"croupier.protocol.v1.CloseRequest"> & {
    * @generated from field: bool end_sequential = 2;
    */
   endSequential: boolean;
+
+  /**
+   * Leave the round open where some mixture of budgets would have it refused; at its deadline hop 1 always does so.
+   *
+   * @generated from field: bool hold_at_risk = 3;
+   */
+  holdAtRisk: boolean;
 };
 
 /**
@@ -157,7 +164,7 @@ export const CloseRequestSchema: GenMessage<CloseRequest> = /*@__PURE__*/
  */
 export type CloseResponse = Message<"croupier.protocol.v1.CloseResponse"> & {
   /**
-   * CLOSED, or OPEN where a short batch is held, or DISPOSED.
+   * CLOSED, or OPEN where the round is held: a short batch, or one at risk. Or DISPOSED.
    *
    * @generated from field: croupier.protocol.v1.RoundState state = 1;
    */
@@ -167,6 +174,13 @@ export type CloseResponse = Message<"croupier.protocol.v1.CloseResponse"> & {
    * @generated from field: uint64 num_clients = 2;
    */
   numClients: bigint;
+
+  /**
+   * Of the round as it was closed or held; with hold_at_risk only.
+   *
+   * @generated from field: croupier.protocol.v1.ForecastResponse forecast = 3;
+   */
+  forecast?: ForecastResponse | undefined;
 };
 
 /**
@@ -339,9 +353,16 @@ export type StatusResponse = Message<"croupier.protocol.v1.StatusResponse"> & {
   freeBytes?: bigint | undefined;
 
   /**
+   * Accountant, where the deployment limits what a person may lose.
+   *
+   * @generated from field: croupier.protocol.v1.LedgerState ledger = 11;
+   */
+  ledger?: LedgerState | undefined;
+
+  /**
    * A hop's own ledger; see NoiseSpent.
    *
-   * @generated from field: croupier.protocol.v1.NoiseSpent noise_spent = 11;
+   * @generated from field: croupier.protocol.v1.NoiseSpent noise_spent = 12;
    */
   noiseSpent?: NoiseSpent | undefined;
 };
@@ -352,6 +373,44 @@ export type StatusResponse = Message<"croupier.protocol.v1.StatusResponse"> & {
  */
 export const StatusResponseSchema: GenMessage<StatusResponse> = /*@__PURE__*/
   messageDesc(file_protocol_v1_services, 12);
+
+/**
+ * @generated from message croupier.protocol.v1.GetVersionsRequest
+ */
+export type GetVersionsRequest = Message<"croupier.protocol.v1.GetVersionsRequest"> & {
+  /**
+   * The version that the caller has; those after it are wanted.
+   *
+   * @generated from field: uint32 after = 1;
+   */
+  after: number;
+};
+
+/**
+ * Describes the message croupier.protocol.v1.GetVersionsRequest.
+ * Use `create(GetVersionsRequestSchema)` to create a new message.
+ */
+export const GetVersionsRequestSchema: GenMessage<GetVersionsRequest> = /*@__PURE__*/
+  messageDesc(file_protocol_v1_services, 13);
+
+/**
+ * @generated from message croupier.protocol.v1.GetVersionsResponse
+ */
+export type GetVersionsResponse = Message<"croupier.protocol.v1.GetVersionsResponse"> & {
+  /**
+   * Deployment files, one after the other, as many as fit into an answer: TOML in UTF-8, signed by all services.
+   *
+   * @generated from field: repeated bytes versions = 1;
+   */
+  versions: Uint8Array[];
+};
+
+/**
+ * Describes the message croupier.protocol.v1.GetVersionsResponse.
+ * Use `create(GetVersionsResponseSchema)` to create a new message.
+ */
+export const GetVersionsResponseSchema: GenMessage<GetVersionsResponse> = /*@__PURE__*/
+  messageDesc(file_protocol_v1_services, 14);
 
 /**
  * @generated from message croupier.protocol.v1.GetRoundRequest
@@ -370,7 +429,7 @@ export type GetRoundRequest = Message<"croupier.protocol.v1.GetRoundRequest"> & 
  * Use `create(GetRoundRequestSchema)` to create a new message.
  */
 export const GetRoundRequestSchema: GenMessage<GetRoundRequest> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_services, 13);
+  messageDesc(file_protocol_v1_services, 15);
 
 /**
  * @generated from message croupier.protocol.v1.GetRoundResponse
@@ -394,7 +453,7 @@ export type GetRoundResponse = Message<"croupier.protocol.v1.GetRoundResponse"> 
  * Use `create(GetRoundResponseSchema)` to create a new message.
  */
 export const GetRoundResponseSchema: GenMessage<GetRoundResponse> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_services, 14);
+  messageDesc(file_protocol_v1_services, 16);
 
 /**
  * @generated from message croupier.protocol.v1.GetInclusionRequest
@@ -432,7 +491,7 @@ export type GetInclusionRequest = Message<"croupier.protocol.v1.GetInclusionRequ
  * Use `create(GetInclusionRequestSchema)` to create a new message.
  */
 export const GetInclusionRequestSchema: GenMessage<GetInclusionRequest> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_services, 15);
+  messageDesc(file_protocol_v1_services, 17);
 
 /**
  * @generated from message croupier.protocol.v1.GetInclusionResponse
@@ -457,7 +516,7 @@ export type GetInclusionResponse = Message<"croupier.protocol.v1.GetInclusionRes
  * Use `create(GetInclusionResponseSchema)` to create a new message.
  */
 export const GetInclusionResponseSchema: GenMessage<GetInclusionResponse> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_services, 16);
+  messageDesc(file_protocol_v1_services, 18);
 
 /**
  * @generated from message croupier.protocol.v1.GetCertificateRequest
@@ -474,7 +533,7 @@ export type GetCertificateRequest = Message<"croupier.protocol.v1.GetCertificate
  * Use `create(GetCertificateRequestSchema)` to create a new message.
  */
 export const GetCertificateRequestSchema: GenMessage<GetCertificateRequest> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_services, 17);
+  messageDesc(file_protocol_v1_services, 19);
 
 /**
  * @generated from message croupier.protocol.v1.GetCertificateResponse
@@ -493,7 +552,170 @@ export type GetCertificateResponse = Message<"croupier.protocol.v1.GetCertificat
  * Use `create(GetCertificateResponseSchema)` to create a new message.
  */
 export const GetCertificateResponseSchema: GenMessage<GetCertificateResponse> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_services, 18);
+  messageDesc(file_protocol_v1_services, 20);
+
+/**
+ * What the ledger has of the deployment's limit.
+ *
+ * @generated from message croupier.protocol.v1.LedgerState
+ */
+export type LedgerState = Message<"croupier.protocol.v1.LedgerState"> & {
+  /**
+   * @generated from field: croupier.protocol.v1.PrivacyLimit limit = 1;
+   */
+  limit?: PrivacyLimit | undefined;
+
+  /**
+   * Rounds that are entered, and rounds that count for limit.max_rounds.
+   *
+   * @generated from field: uint64 num_rounds = 2;
+   */
+  numRounds: bigint;
+
+  /**
+   * @generated from field: uint64 num_shown = 3;
+   */
+  numShown: bigint;
+
+  /**
+   * What a person who was in all of them has spent at the limit's delta; absent where nothing is proved.
+   *
+   * @generated from field: optional double spent_epsilon = 4;
+   */
+  spentEpsilon?: number | undefined;
+};
+
+/**
+ * Describes the message croupier.protocol.v1.LedgerState.
+ * Use `create(LedgerStateSchema)` to create a new message.
+ */
+export const LedgerStateSchema: GenMessage<LedgerState> = /*@__PURE__*/
+  messageDesc(file_protocol_v1_services, 21);
+
+/**
+ * Asks what a round would come to, whatever budgets of its grid people use. The answer depends on no budget.
+ *
+ * @generated from message croupier.protocol.v1.ForecastRequest
+ */
+export type ForecastRequest = Message<"croupier.protocol.v1.ForecastRequest"> & {
+  /**
+   * A round that is open; or else, in the next field, the terms of one that is not open yet.
+   *
+   * @generated from field: string round_id = 1;
+   */
+  roundId: string;
+
+  /**
+   * A canonical Manifest; any keys may stand in for those of the round.
+   *
+   * @generated from field: bytes manifest = 2;
+   */
+  manifest: Uint8Array;
+
+  /**
+   * People whose report and budget arrive, at least 1.
+   *
+   * @generated from field: uint64 num_reports = 3;
+   */
+  numReports: bigint;
+};
+
+/**
+ * Describes the message croupier.protocol.v1.ForecastRequest.
+ * Use `create(ForecastRequestSchema)` to create a new message.
+ */
+export const ForecastRequestSchema: GenMessage<ForecastRequest> = /*@__PURE__*/
+  messageDesc(file_protocol_v1_services, 22);
+
+/**
+ * What one mixture of budgets would come to.
+ *
+ * @generated from message croupier.protocol.v1.ForecastOutcome
+ */
+export type ForecastOutcome = Message<"croupier.protocol.v1.ForecastOutcome"> & {
+  /**
+   * How many people use each budget; empty: any mixture.
+   *
+   * @generated from field: repeated croupier.protocol.v1.Tier budgets = 1;
+   */
+  budgets: Tier[];
+
+  /**
+   * At most this is certified; infinite where nothing is proved.
+   *
+   * @generated from field: double epsilon = 2;
+   */
+  epsilon: number;
+
+  /**
+   * Of a share, or a mean on a range of 1, from the randomizers' noise.
+   *
+   * @generated from field: optional double standard_error = 3;
+   */
+  standardError?: number | undefined;
+
+  /**
+   * Why it would be refused; empty if it would be granted.
+   *
+   * @generated from field: repeated croupier.protocol.v1.Statement refusals = 4;
+   */
+  refusals: Statement[];
+
+  /**
+   * What the ledger would have left of its limit.
+   *
+   * @generated from field: optional double remaining_epsilon = 5;
+   */
+  remainingEpsilon?: number | undefined;
+};
+
+/**
+ * Describes the message croupier.protocol.v1.ForecastOutcome.
+ * Use `create(ForecastOutcomeSchema)` to create a new message.
+ */
+export const ForecastOutcomeSchema: GenMessage<ForecastOutcome> = /*@__PURE__*/
+  messageDesc(file_protocol_v1_services, 23);
+
+/**
+ * @generated from message croupier.protocol.v1.ForecastResponse
+ */
+export type ForecastResponse = Message<"croupier.protocol.v1.ForecastResponse"> & {
+  /**
+   * @generated from field: uint64 num_reports = 1;
+   */
+  numReports: bigint;
+
+  /**
+   * Clients that have tickets: those of them without a report are stragglers. num_reports where the round is not open.
+   *
+   * @generated from field: uint64 num_tickets = 2;
+   */
+  numTickets: bigint;
+
+  /**
+   * @generated from field: repeated croupier.protocol.v1.ForecastOutcome outcomes = 3;
+   */
+  outcomes: ForecastOutcome[];
+
+  /**
+   * Where there are stragglers: the same if no client without a report had tickets.
+   *
+   * @generated from field: repeated croupier.protocol.v1.ForecastOutcome without_stragglers = 4;
+   */
+  withoutStragglers: ForecastOutcome[];
+
+  /**
+   * @generated from field: croupier.protocol.v1.LedgerState ledger = 5;
+   */
+  ledger?: LedgerState | undefined;
+};
+
+/**
+ * Describes the message croupier.protocol.v1.ForecastResponse.
+ * Use `create(ForecastResponseSchema)` to create a new message.
+ */
+export const ForecastResponseSchema: GenMessage<ForecastResponse> = /*@__PURE__*/
+  messageDesc(file_protocol_v1_services, 24);
 
 /**
  * @generated from message croupier.protocol.v1.GetResultRequest
@@ -510,7 +732,7 @@ export type GetResultRequest = Message<"croupier.protocol.v1.GetResultRequest"> 
  * Use `create(GetResultRequestSchema)` to create a new message.
  */
 export const GetResultRequestSchema: GenMessage<GetResultRequest> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_services, 19);
+  messageDesc(file_protocol_v1_services, 25);
 
 /**
  * @generated from message croupier.protocol.v1.GetResultResponse
@@ -529,7 +751,7 @@ export type GetResultResponse = Message<"croupier.protocol.v1.GetResultResponse"
  * Use `create(GetResultResponseSchema)` to create a new message.
  */
 export const GetResultResponseSchema: GenMessage<GetResultResponse> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_services, 20);
+  messageDesc(file_protocol_v1_services, 26);
 
 /**
  * Offered by every service to the operator alone.
@@ -599,6 +821,23 @@ export const RoundControl: GenService<{
   serviceDesc(file_protocol_v1_services, 0);
 
 /**
+ * Offered by every service to everybody: the versions prove themselves.
+ *
+ * @generated from service croupier.protocol.v1.Versions
+ */
+export const Versions: GenService<{
+  /**
+   * @generated from rpc croupier.protocol.v1.Versions.GetVersions
+   */
+  getVersions: {
+    methodKind: "unary";
+    input: typeof GetVersionsRequestSchema;
+    output: typeof GetVersionsResponseSchema;
+  },
+}> = /*@__PURE__*/
+  serviceDesc(file_protocol_v1_services, 1);
+
+/**
  * Offered by hops 2..k, the accountant and the analyzer to their predecessor alone.
  *
  * @generated from service croupier.protocol.v1.Delivery
@@ -646,7 +885,7 @@ export const Delivery: GenService<{
     output: typeof EndSequentialResponseSchema;
   },
 }> = /*@__PURE__*/
-  serviceDesc(file_protocol_v1_services, 1);
+  serviceDesc(file_protocol_v1_services, 2);
 
 /**
  * A hop of the chain. Clients speak to hop 1 alone.
@@ -710,8 +949,18 @@ export const Shuffler: GenService<{
     input: typeof RevokeClientsRequestSchema;
     output: typeof RevokeClientsResponseSchema;
   },
+  /**
+   * Operator only, at hop 1: how many of these clients have answered.
+   *
+   * @generated from rpc croupier.protocol.v1.Shuffler.CountAnswered
+   */
+  countAnswered: {
+    methodKind: "unary";
+    input: typeof CountAnsweredRequestSchema;
+    output: typeof CountAnsweredResponseSchema;
+  },
 }> = /*@__PURE__*/
-  serviceDesc(file_protocol_v1_services, 2);
+  serviceDesc(file_protocol_v1_services, 3);
 
 /**
  * Certifies a round from its shuffled budgets, then releases it.
@@ -719,6 +968,16 @@ export const Shuffler: GenService<{
  * @generated from service croupier.protocol.v1.Accountant
  */
 export const Accountant: GenService<{
+  /**
+   * Operator and hop 1 only.
+   *
+   * @generated from rpc croupier.protocol.v1.Accountant.Forecast
+   */
+  forecast: {
+    methodKind: "unary";
+    input: typeof ForecastRequestSchema;
+    output: typeof ForecastResponseSchema;
+  },
   /**
    * @generated from rpc croupier.protocol.v1.Accountant.GetCertificate
    */
@@ -768,7 +1027,7 @@ export const Accountant: GenService<{
     output: typeof RevokeClientsResponseSchema;
   },
 }> = /*@__PURE__*/
-  serviceDesc(file_protocol_v1_services, 3);
+  serviceDesc(file_protocol_v1_services, 4);
 
 /**
  * Holds the reports until they are released, then answers the question once.
@@ -795,5 +1054,5 @@ export const Analyzer: GenService<{
     output: typeof GetResultResponseSchema;
   },
 }> = /*@__PURE__*/
-  serviceDesc(file_protocol_v1_services, 4);
+  serviceDesc(file_protocol_v1_services, 5);
 

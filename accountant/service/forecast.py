@@ -1,0 +1,211 @@
+"""A forecast: what a round would come to with a number of people, whatever budgets of the grid they use.
+
+It depends on the round's terms, on how many tickets and reports there are and on the ledger, and on nobody's budget, so
+it may be told to those who see these anyway: the operator and hop 1. It decides nothing about privacy: whatever was
+forecast, the certificate is made from the budgets that arrive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from croupier.accountant.budgets import Budgets
+from croupier.accountant.hop_fakes import HopFakes
+from croupier.accountant.mechanism_choice import standard_error
+from croupier.accountant.mechanisms.base import Randomizer
+from croupier.accountant.mechanisms.registry import randomizer_of
+from croupier.accountant.service.ledger import Entry
+from croupier.accountant.service.round_certificate import certify_into, reserved
+from croupier.accountant.victims import MAX_EXACT_TIERS
+from croupier.protocol.codes import RefusalReason
+from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.statements import Statement, read_messages
+from croupier.protocol.v1 import messages_pb2 as pb
+
+__all__ = ["AskLedger", "Forecast", "Outcome", "always_granted", "could_be_granted", "forecast", "mixtures"]
+
+_MOST_ALIKE = 6
+"""The budgets of additive noise that are tried for everybody alike: each takes up to half a second."""
+Mixture = tuple[tuple[float, int], ...]
+"""(local epsilon, people), by ascending epsilon."""
+AskLedger = Callable[[Sequence[Entry]], tuple[Sequence[Statement[RefusalReason]], float | None]]
+"""From what a round costs each tier: why the ledger would refuse it, and the epsilon that is left afterwards."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one mixture of budgets would come to.
+
+    Attributes:
+        budgets: how many people use each local epsilon; empty: any mixture.
+        epsilon: the accountant certifies at most this, by the blanket bound; infinite where nothing is proved.
+        standard_error: of a share, or of a mean on a range of 1, from the noise of the randomizers and of hops; None
+            where it is unknown.
+        refusals: why the round would be refused; empty if it is granted.
+        remaining_epsilon: what the ledger would have left of its limit; None without a limit or a bound.
+    """
+
+    budgets: Mixture
+    epsilon: float
+    standard_error: float | None
+    refusals: tuple[Statement[RefusalReason], ...]
+    remaining_epsilon: float | None = None
+
+    @property
+    def is_granted(self) -> bool:
+        """Whether there is no reason to refuse it."""
+        return not self.refusals
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """The outcomes of the mixtures that were tried, with `num_reports` reports and `num_tickets` tickets.
+
+    Attributes:
+        num_reports: people whose report and budget arrive.
+        num_tickets: people who were given tickets; those without a report are stragglers.
+        outcomes: in no order.
+    """
+
+    num_reports: int
+    num_tickets: int
+    outcomes: tuple[Outcome, ...]
+
+    @property
+    def worst(self) -> Outcome:
+        """A mixture that would be refused if there is one, else that of the largest epsilon."""
+        return max(self.outcomes, key=lambda one: (not one.is_granted, one.epsilon))
+
+    @property
+    def best(self) -> Outcome:
+        """A mixture that would be granted if there is one, else that of the smallest epsilon."""
+        return min(self.outcomes, key=lambda one: (not one.is_granted, one.epsilon))
+
+    @property
+    def always_granted(self) -> bool:
+        """Whether every mixture that was tried would be granted."""
+        return self.worst.is_granted
+
+    @property
+    def can_be_granted(self) -> bool:
+        """Whether any mixture that was tried would be granted."""
+        return self.best.is_granted
+
+
+def mixtures(terms: RoundTerms, num_people: int) -> list[Mixture]:
+    """Returns the mixtures of budgets that are tried for this number of people; an empty one is any mixture.
+
+    Why none is worse. Where a smaller budget is a larger one mixed with noise that does not depend on the answer
+    (`smaller_budgets_mix`: rr, krr, onebit, hemisphere), every other person's blanket weight is least at the largest
+    budget, and the blanket bound falls with each weight. So for a person with any budget, no others are worse than
+    those who all use the largest; and of all budgets under one limit, the largest one has the largest bound. The
+    certificate of a mixture is the least of several bounds, so it is nowhere above the blanket bound, which the
+    forecast is made with.
+
+    Additive noise (laplace, gaussian) has no such order: a person with narrow noise is exposed among wide noise and the
+    other way round, and neither extreme is the worst. Of any mixture of two budgets or more, the forecast is therefore
+    each person's own budget: no certificate is above it, and one person of 0.8 among 999 of 1.6 has no less.
+    """
+    grid = terms.budget_grid
+    places = np.unique(np.linspace(0, len(grid) - 1, min(len(grid), _MOST_ALIKE)).round().astype(int))
+    mixing = randomizer_of(terms.question.mechanism).smaller_budgets_mix
+    alike = {
+        ((budget, num_people),) for budget in ((grid[0], grid[-1]) if mixing else [grid[place] for place in places])
+    }
+    return sorted(alike.union(_worst(terms, num_people)))
+
+
+def _worst(terms: RoundTerms, num_people: int) -> set[Mixture]:
+    """Returns the mixtures that decide whether a round is at risk; see `mixtures`."""
+    grid, limits = terms.budget_grid, terms.epsilon_max_of
+    if not randomizer_of(terms.question.mechanism).smaller_budgets_mix:
+        return {((grid[0], num_people),) if len(grid) == 1 else ()}
+    largest_under = {limits[budget]: budget for budget in grid}  # ascending, so the largest of each limit stays
+    others = (grid[-1], num_people - 1)
+    ones: set[Mixture] = {((budget, 1), others) for budget in largest_under.values() if budget != grid[-1]}
+    return {((grid[-1], num_people),)} | (ones if num_people > 1 else set())
+
+
+def always_granted(terms: RoundTerms, num_people: int) -> bool:
+    """Whether every mixture of budgets of this number of people would be granted, as far as the ledger allows."""
+    randomizer = randomizer_of(terms.question.mechanism)
+    return all(
+        _outcome(terms, mixture, num_people, num_people, randomizer, None).is_granted
+        for mixture in _worst(terms, num_people)
+    )
+
+
+def forecast(
+    terms: RoundTerms, num_reports: int, num_tickets: int | None = None, ledger: AskLedger | None = None
+) -> Forecast:
+    """Returns what a round would come to with this number of reports, whatever budgets of the grid people use.
+
+    A tier that is too rare (`min_tier_size`) is not forecast: one person can always have a round refused for it.
+
+    Args:
+        terms: of the round.
+        num_reports: people whose report and budget arrive, at least 1.
+        num_tickets: people who were given tickets; None: as many.
+        ledger: says what a cost comes to; without it, the ledger is left out.
+    """
+    tickets = num_reports if num_tickets is None else max(num_tickets, num_reports)
+    randomizer = randomizer_of(terms.question.mechanism)
+    outcomes = [
+        _outcome(terms, mixture, num_reports, tickets, randomizer, ledger) for mixture in mixtures(terms, num_reports)
+    ]
+    return Forecast(num_reports, tickets, tuple(outcomes))
+
+
+def could_be_granted(terms: RoundTerms, num_people: int) -> bool:
+    """Whether the accountant, with its best bounds, would grant the round if everybody used one and the same budget."""
+    for mixture in mixtures(terms, num_people):
+        if len(mixture) == 1:
+            message = pb.Certificate(delta=terms.manifest.delta, dishonest=terms.manifest.dishonest)
+            certify_into(message, terms, mixture)
+            if not message.refusals:
+                return True
+    return False
+
+
+def _outcome(
+    terms: RoundTerms,
+    mixture: Mixture,
+    num_reports: int,
+    num_tickets: int,
+    randomizer: Randomizer,
+    ledger: AskLedger | None,
+) -> Outcome:
+    """Returns what `certify_round` would say at most of this mixture, if no message that was sent is lost."""
+    sequential = terms.question.sequential is not None
+    released = min(num_reports, terms.manifest.min_batch_size) if sequential else num_reports
+    coarse = len(terms.budget_grid) > MAX_EXACT_TIERS  # very many budgets are answered in groups, with a helper fewer
+    any_mixture = not mixture  # everybody is certified as if all others were dishonest
+    mixture = mixture or tuple((budget, 1) for budget in terms.budget_grid)
+    message = pb.Certificate(
+        delta=terms.manifest.delta,
+        dishonest=num_tickets + len(mixture)
+        if any_mixture
+        else terms.manifest.dishonest + num_tickets - released + coarse,
+        num_tickets=num_tickets,
+        num_reports=num_reports,
+        unknown_budgets=num_tickets - num_reports,
+    )
+    entries = certify_into(message, terms, mixture, as_forecast=True)
+    refusals = read_messages(RefusalReason, message.refusals)
+    remaining = None
+    if ledger is not None:
+        told, remaining = ledger(reserved(terms, message) if sequential else entries)
+        refusals += tuple(told)
+    delta = terms.question.mechanism.budget_delta
+    alike = mixture if not any_mixture else ((terms.budget_grid[0], num_reports),)  # nothing is noisier
+    fakes = HopFakes.of(terms.hop_noise, terms.num_hops, randomizer, "separate", adaptive_order=sequential)
+    variance = 0.0 if fakes is None else fakes.variance
+    people = Budgets.from_tiers([(epsilon, count, delta) for epsilon, count in alike])
+    try:
+        error = standard_error(people, randomizer, variance)
+    except ValueError:
+        error = None
+    return Outcome(() if any_mixture else mixture, message.epsilon, error, refusals, remaining)

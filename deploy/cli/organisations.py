@@ -1,0 +1,261 @@
+"""Commands of organisations that do not trust each other: own keys, and versions of the deployment that all sign."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, cast
+
+import typer
+
+from croupier.deploy.cli.console import HERE, NOT_NOW, OPERATE, Directory, Json, note, plain_errors, show
+
+if TYPE_CHECKING:
+    from croupier.deploy.operator.versions import Signing
+    from croupier.protocol.deployment import Deployment
+
+__all__ = ["add_commands"]
+
+AcceptLoss = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="A service whose former holder has not agreed, because its keys are lost or it refuses. Nobody follows "
+        "such a version by itself: everybody replaces the file by hand."
+    ),
+]
+
+
+class Role(StrEnum):
+    """What an organisation runs."""
+
+    shuffler = "shuffler"
+    accountant = "accountant"
+    analyzer = "analyzer"
+    operator = "operator"
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Adds the commands of this module to the command line."""
+    org = typer.Typer(no_args_is_help=True, help="Make the keys of one organisation, on its own machine.")
+    org.command("new")(new)
+    org.command("show")(show_file)
+    app.add_typer(org, name="org", rich_help_panel=OPERATE)
+    deployment = typer.Typer(no_args_is_help=True, help="Make, check, sign and compare versions of a deployment.")
+    for command in (assemble, sign, diff, log, fingerprint):
+        deployment.command(command.__name__)(command)
+    app.add_typer(deployment, name="deployment", rich_help_panel=OPERATE)
+
+
+def new(
+    role: Annotated[Role, typer.Option(help="What this organisation runs; operator: who opens rounds.")],
+    directory: Directory = HERE,
+    host: Annotated[str, typer.Option(help="This machine, as the other organisations reach it.")] = "",
+    public_host: Annotated[str, typer.Option(help="This machine, as clients reach it, if by another name.")] = "",
+    hop: Annotated[int, typer.Option(help="The place of a shuffler in the chain, 1..32.")] = 1,
+    organisation: Annotated[str, typer.Option(help="The name of the organisation, for people.")] = "",
+    administrator: Annotated[str, typer.Option(help="Who has access to this machine, for people.")] = "",
+    port: Annotated[int, typer.Option(help="The first of four ports, 1024..65532.")] = 7100,
+    storage_key: Annotated[
+        Path | None, typer.Option(help="A new file for the storage key, on another disk than what it protects.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Make the keys and settings of one service, and a public file for the other organisations."""
+    with plain_errors():
+        from croupier.deploy.operator.organisations import Owner, new_operator, new_service
+        from croupier.deploy.operator.public_file import public_file_path
+
+        if role is Role.operator:
+            stated = new_operator(directory)
+        else:
+            name = cast('Literal["shuffler", "accountant", "analyzer"]', role.value)
+            if not host:
+                raise ValueError("host is missing; give the name by which the others reach this machine, with --host")
+            stated = new_service(
+                directory,
+                name,
+                hop,
+                host,
+                Owner(organisation, administrator),
+                public_host=public_host,
+                first_port=port,
+                storage_key_file=storage_key,
+            )
+        file = public_file_path(directory, stated.owner)
+        _show_public(file, as_json)
+        if not as_json:
+            note(f"croupier: give {file} to the other organisations; everything else stays on this machine")
+
+
+def show_file(
+    file: Annotated[Path, typer.Argument(help="NAME.public.toml, as its owner has sent it.")], as_json: Json = False
+) -> None:
+    """Check a public file, and show its fingerprint as words and as a QR code, to compare by telephone."""
+    with plain_errors():
+        _show_public(file, as_json)
+
+
+def _show_public(file: Path, as_json: bool) -> None:
+    from croupier.deploy.operator.public_file import read_public_file
+    from croupier.protocol.words import fingerprint_words
+
+    stated = read_public_file(file)
+    words = fingerprint_words(stated.fingerprint)
+    document = {"file": str(file), "owner": stated.owner, "fingerprint": stated.fingerprint.hex(), "words": words}
+    show(as_json, document, f"{file}: {stated.owner}", words, *([] if as_json else [_qr(words)]))
+
+
+def _qr(words: str) -> str:
+    """Returns a QR code of the words for a terminal; nothing where the library is not installed."""
+    import io
+
+    try:
+        import segno
+    except ImportError:
+        return "(a QR code needs segno: 'croupier[invitations]')"
+    text = io.StringIO()
+    segno.make_qr(words.upper(), error="l").terminal(text, compact=True)
+    return text.getvalue()
+
+
+def assemble(
+    files: Annotated[
+        list[Path],
+        typer.Argument(help="NAME.public.toml of organisations; or copies of deployment.toml that were edited."),
+    ],
+    directory: Directory = HERE,
+    name: Annotated[str, typer.Option(help="The name of a new deployment.")] = "",
+    as_json: Json = False,
+) -> None:
+    """Make the next version from what the owners state; changes by several owners are merged by name."""
+    with plain_errors():
+        from croupier.deploy.operator.organisations import assemble as assemble_them
+        from croupier.deploy.operator.versions import PROPOSAL_FILE
+        from croupier.deploy.version_files import newest, write_deployment
+        from croupier.protocol.versions import differences
+
+        before = newest(directory)
+        proposal = assemble_them(directory, files, name)
+        directory.mkdir(parents=True, exist_ok=True)
+        write_deployment(directory, proposal, PROPOSAL_FILE)
+        file = directory / PROPOSAL_FILE
+        lines = _described(proposal, differences(before, proposal) if before else [])
+        show(as_json, _document(proposal), *lines, f"{file}: every organisation signs it with 'deployment sign'")
+
+
+def sign(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Copies of the proposal, each with some signatures; default: proposal.toml in --dir."),
+    ] = None,
+    directory: Directory = HERE,
+    accept_loss: AcceptLoss = None,
+    as_json: Json = False,
+) -> None:
+    """Check a proposal and sign it with the keys that are here; the last signature makes it the deployment."""
+    with plain_errors():
+        from croupier.deploy.operator.versions import sign as sign_it
+
+        signing = sign_it(directory, files or [], accept_loss=accept_loss or [])
+        show(as_json, _document(signing.deployment, signing), *_described(signing.deployment, signing.changed))
+        if not as_json:
+            note(f"croupier: {_outcome(directory, signing)}")
+
+
+def _outcome(directory: Path, signing: Signing) -> str:
+    from croupier.deploy.operator.versions import PROPOSAL_FILE
+    from croupier.protocol.deployment import DEPLOYMENT_FILE
+
+    if signing.missing:
+        return f"not signed yet by {', '.join(signing.missing)}; send {directory / PROPOSAL_FILE} on"
+    return f"all have signed version {signing.deployment.version}; it is in {directory / DEPLOYMENT_FILE}"
+
+
+def diff(
+    older: Annotated[Path | None, typer.Argument(help="A file; default: deployment.toml in --dir.")] = None,
+    newer: Annotated[Path | None, typer.Argument(help="A file; default: proposal.toml in --dir.")] = None,
+    directory: Directory = HERE,
+    as_json: Json = False,
+) -> None:
+    """Show what differs between two versions."""
+    with plain_errors():
+        from croupier.deploy.operator.versions import PROPOSAL_FILE
+        from croupier.protocol.deployment import DEPLOYMENT_FILE, read_unchecked
+        from croupier.protocol.versions import differences
+
+        before, after = older or directory / DEPLOYMENT_FILE, newer or directory / PROPOSAL_FILE
+        changed = differences(read_unchecked(before), read_unchecked(after))
+        show(as_json, {"changed": changed}, "\n".join(changed) or "nothing differs")
+
+
+def log(directory: Directory = HERE, as_json: Json = False) -> None:
+    """Show all versions, what each changed, and whether it continues the one before with everybody's consent."""
+    with plain_errors():
+        from croupier.deploy.version_files import kept_versions
+        from croupier.protocol.versions import check_continues, differences, without_consent
+        from croupier.protocol.words import fingerprint_words
+
+        versions = kept_versions(directory)
+        if not versions:
+            raise ValueError(f"{directory} has no version of a deployment")
+        entries, lines, before = [], [], None
+        for version in versions:
+            changed: list[str] = differences(before, version) if before else []
+            objected: list[str] = []
+            if before:
+                check_continues(version, before)
+                objected = without_consent(version, before)
+            words = fingerprint_words(version.fingerprint)
+            entries.append({"version": version.version, "words": words, "changed": changed, "objected": objected})
+            lines.append(f"version {version.version}: {words}")
+            lines += [f"    {line}" for line in changed]
+            lines += [f"    without the agreement of {', '.join(objected)}"] if objected else []
+            before = version
+        show(as_json, {"versions": entries}, "\n".join(lines))
+
+
+def fingerprint(
+    file: Annotated[Path | None, typer.Argument(help="A file; default: deployment.toml in --dir.")] = None,
+    directory: Directory = HERE,
+    as_json: Json = False,
+) -> None:
+    """Show the fingerprint of a version as twelve words and as a QR code, and who has signed it."""
+    with plain_errors():
+        from croupier.protocol.deployment import DEPLOYMENT_FILE, read_unchecked
+        from croupier.protocol.words import fingerprint_words
+
+        version = read_unchecked(file or directory / DEPLOYMENT_FILE)
+        missing = version.not_signed_by()
+        said = f"version {version.version} of {version.name!r}, " + (
+            f"not signed by {', '.join(missing)}" if missing else "signed by all"
+        )
+        words = fingerprint_words(version.fingerprint)
+        show(as_json, _document(version), said, words, *([] if as_json else [_qr(words)]))
+    if missing:
+        raise typer.Exit(NOT_NOW)
+
+
+def _document(version: Deployment, signing: Signing | None = None) -> dict[str, object]:
+    from croupier.deploy.operator.organisations import shared
+    from croupier.protocol.words import fingerprint_words
+
+    return {
+        "version": version.version,
+        "fingerprint": version.fingerprint.hex(),
+        "words": fingerprint_words(version.fingerprint),
+        "not_signed_by": signing.missing if signing else version.not_signed_by(),
+        "shared": shared(version),
+        "changed": signing.changed if signing else [],
+    }
+
+
+def _described(version: Deployment, changed: list[str]) -> list[str]:
+    """Returns what an organisation looks at before it signs."""
+    from croupier.deploy.operator.organisations import shared
+    from croupier.protocol.words import fingerprint_words
+
+    services = [
+        f"{one.name} at {one.address}: {one.organisation or 'no organisation named'}" for one in version.services
+    ]
+    parts = [f"version {version.version} of {version.name!r}", *services, *shared(version)]
+    return ["\n".join([*parts, *changed]), fingerprint_words(version.fingerprint)]

@@ -1,0 +1,106 @@
+"""Versions of the deployment file at a service: it shows those that it has, and fetches newer ones from its peers."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import grpc.aio
+
+from croupier.client.versions import newer_versions
+from croupier.deploy.version_files import deployment_text, install, kept_versions
+from croupier.net.tls import Context
+from croupier.net.transport import Transport
+from croupier.protocol.deployment import Deployment
+from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.protocol.v1 import services_pb2_grpc as stubs
+from croupier.runtime.service_directory import Secrets
+
+__all__ = ["VersionLog", "VersionWatch"]
+
+_EVERY_S = 60.0
+_ANSWER_BYTES = 1 << 20
+_log = logging.getLogger(__name__)
+
+
+class VersionLog(stubs.VersionsServicer):
+    """Shows the versions that lie in the directory of a service; `replace` looks for new ones."""
+
+    def __init__(self, directory: Path, deployment: Deployment) -> None:
+        self._directory = directory
+        self.replace(deployment)
+
+    def replace(self, deployment: Deployment) -> None:
+        """Goes on with a new version."""
+        try:
+            versions = {one.version: one for one in kept_versions(self._directory)}
+        except (ValueError, OSError):
+            _log.exception("the older versions of the deployment file are not shown")
+            versions = {}
+        versions[deployment.version] = deployment
+        self._files = {number: deployment_text(versions[number]).encode() for number in sorted(versions)}
+
+    async def GetVersions(self, request: rpc.GetVersionsRequest, context: Context) -> rpc.GetVersionsResponse:  # noqa: N802
+        """Returns the next versions after the one that the caller has, as many as fit; none is missing among them."""
+        found: list[bytes] = []
+        while file := self._files.get(request.after + 1 + len(found)):
+            if found and sum(map(len, found)) + len(file) > _ANSWER_BYTES:
+                break
+            found.append(file)
+        return rpc.GetVersionsResponse(versions=found)
+
+
+class VersionWatch:
+    """Asks the other services for newer versions, and installs those to which all services have agreed."""
+
+    def __init__(
+        self, directory: Path, name: str, transport: Transport, replace: Callable[[Deployment, Secrets], None]
+    ) -> None:
+        """Asks nobody until `start` is called.
+
+        Args:
+            directory: of the deployment at this service.
+            name: of this service.
+            transport: how the others are reached.
+            replace: called with a new version where it cannot be written, as in a pod.
+        """
+        self._directory, self._name = directory, name
+        self._transport, self._replace = transport, replace
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self, current: Callable[[], tuple[Deployment, Secrets]]) -> None:
+        """Starts to ask; `current` returns what is in force."""
+        self._task = asyncio.create_task(self._watch(current))
+
+    def stop(self) -> None:
+        """Ends the watch."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _watch(self, current: Callable[[], tuple[Deployment, Secrets]]) -> None:
+        while True:
+            deployment, secrets = current()
+            for entry in deployment.services:
+                if entry.name != self._name and await self.ask(entry.name, deployment, secrets):
+                    break
+            await asyncio.sleep(_EVERY_S)
+
+    async def ask(self, name: str, deployment: Deployment, secrets: Secrets) -> bool:
+        """Asks one service; returns whether it had a newer version, which is installed then."""
+        async with self._transport.peer_channel(deployment.service(name), secrets) as channel:
+            try:
+                versions = await newer_versions(channel, deployment)
+            except grpc.aio.AioRpcError:
+                return False  # another service has it, too
+            except ValueError as error:
+                _log.warning("a version of the deployment file that %s shows is not followed: %s", name, error)
+                return False
+        for version in versions.values():
+            try:
+                await asyncio.to_thread(install, self._directory, version)
+            except OSError:
+                _log.warning("version %d cannot be written here; it is in force until a restart", version.version)
+                self._replace(version, secrets)
+        return bool(versions)

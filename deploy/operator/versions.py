@@ -1,0 +1,111 @@
+"""The next version of the deployment file at one organisation: proposed and signed; `deploy.version_files` keeps it.
+
+DIR/proposal.toml          the next version, until all have signed it
+DIR/NAME.public.toml       what this organisation states of its own service
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from croupier.deploy.operator.keys import signed_here
+from croupier.deploy.operator.public_file import public_file_of
+from croupier.deploy.version_files import install, newest, write_deployment
+from croupier.protocol.deployment import Deployment, ServiceEntry, read_unchecked
+from croupier.protocol.identity import public_key_of
+from croupier.protocol.versions import check_continues, differences, without_consent
+from croupier.runtime.service_directory import identity_keys
+
+__all__ = ["PROPOSAL_FILE", "Signing", "propose", "sign"]
+
+PROPOSAL_FILE = "proposal.toml"
+
+
+@dataclass(frozen=True)
+class Signing:
+    """What came out of proposing or signing a version.
+
+    Attributes:
+        deployment: the version, with the signatures that are there.
+        missing: the services whose signatures are not; if none is missing, the version is installed.
+        changed: a line for each difference to the version that was installed.
+    """
+
+    deployment: Deployment
+    missing: list[str]
+    changed: list[str]
+
+
+def propose(directory: Path, proposal: Deployment, *, accept_loss: Sequence[str] = ()) -> Signing:
+    """Signs a version with the keys that are here; installs it if no signature is missing, else keeps the proposal.
+
+    Args:
+        directory: of the organisation.
+        proposal: the version, with the signatures that are there.
+        accept_loss: services whose former holders need not have agreed: their keys are lost, or they refuse.
+
+    Raises:
+        ValueError: the version does not continue the installed one, or a key cannot be read.
+    """
+    before = newest(directory)
+    if before is not None and proposal.fingerprint == before.fingerprint:
+        return Signing(before, [], [])
+    if before is not None:
+        check_continues(proposal, before)
+    signed = signed_here(proposal, [directory], before)
+    missing = set(signed.not_signed_by())
+    if before is not None:
+        missing |= {name for name in without_consent(signed, before) if name not in accept_loss}
+    changed = differences(before, signed) if before is not None else []
+    if missing:
+        write_deployment(directory, signed, PROPOSAL_FILE)
+    else:
+        install(directory, signed)
+        (directory / PROPOSAL_FILE).unlink(missing_ok=True)
+    return Signing(signed, [name for name in signed.chain if name in missing], changed)
+
+
+def sign(directory: Path, files: Sequence[Path] = (), *, accept_loss: Sequence[str] = ()) -> Signing:
+    """Checks a proposal, adds the signatures of this organisation, and installs it if no signature is missing.
+
+    Args:
+        directory: of the organisation.
+        files: copies of the proposal, each with some signatures; the one in the directory if none is given.
+        accept_loss: see `propose`.
+
+    Raises:
+        ValueError: the copies differ, an own entry is not what this organisation has stated, or as `propose`.
+    """
+    first, *others = [(file, read_unchecked(file)) for file in files or [directory / PROPOSAL_FILE]]
+    signatures = {(one.signer, one.identity): one for one in first[1].signatures}
+    for file, other in others:
+        if other.fingerprint != first[1].fingerprint:
+            changed = "; ".join(differences(first[1], other)) or "another version"
+            raise ValueError(f"{file} is not the proposal in {first[0]}: {changed}. Sign one of them")
+        statement = other.statement
+        signatures |= {(one.signer, one.identity): one for one in other.signatures if one.is_valid(statement)}
+    proposal = first[1].model_copy(update={"signatures": tuple(signatures.values())})
+    for entry in proposal.services:
+        if (directory / entry.name / "identity.key").exists():
+            _check_own(directory, entry)
+    return propose(directory, proposal, accept_loss=accept_loss)
+
+
+def _check_own(directory: Path, entry: ServiceEntry) -> None:
+    """Checks that a version says of an own service what this organisation has stated."""
+    own = {public_key_of(key).hex() for key in identity_keys(directory / entry.name)}
+    if entry.identity not in own:
+        return  # handed over: this organisation agrees with its former identity
+    stated = public_file_of(directory, entry.name)
+    if stated is None:
+        return
+    here, there = (one.model_copy(update={"retired_identities": ()}) for one in (stated, entry))
+    kept = {one.identity for one in entry.retired_identities} >= {one.identity for one in stated.retired_identities}
+    if here != there or not kept:
+        wrong = [name for name in type(here).model_fields if getattr(here, name) != getattr(there, name)]
+        raise ValueError(
+            f"the proposal changes {', '.join(wrong) or 'retired_identities'} of {entry.name}, which is yours: "
+            f"{entry.name}.public.toml states something else. Do not sign it; assemble it again with that file"
+        )

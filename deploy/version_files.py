@@ -1,0 +1,118 @@
+"""The versions of the deployment file in a directory, of a service or of an organisation.
+
+DIR/deployment.toml        the newest version that all have signed: what services and clients read
+DIR/versions/N.toml        every version that was installed here
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from croupier.deploy.directory import read_deployment
+from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, load_deployment
+
+__all__ = [
+    "VERSIONS",
+    "deployment_text",
+    "give_to_owner",
+    "install",
+    "kept_versions",
+    "newest",
+    "toml_lines",
+    "write_deployment",
+]
+
+VERSIONS = "versions"
+
+
+def newest(directory: Path) -> Deployment | None:
+    """Returns the installed version; None before the first.
+
+    Raises:
+        ValueError: its file cannot be used.
+    """
+    return read_deployment(directory) if (directory / DEPLOYMENT_FILE).exists() else None
+
+
+def kept_versions(directory: Path, after: int = 0) -> list[Deployment]:
+    """Returns the versions after a number that lie in a directory, in their order.
+
+    Raises:
+        ValueError: a file cannot be used.
+    """
+    files = {int(file.stem): file for file in (directory / VERSIONS).glob("*.toml") if file.stem.isdecimal()}
+    found = {number: load_deployment(files[number]) for number in files if number > after}
+    current = newest(directory)
+    if current is not None and current.version > after:
+        found[current.version] = current
+    return [found[number] for number in sorted(found)]
+
+
+def install(directory: Path, deployment: Deployment) -> None:
+    """Puts a version that all have signed in the place of the one before, and keeps it.
+
+    Raises:
+        ValueError: a service has not signed it.
+        OSError: the directory cannot be written.
+    """
+    if missing := deployment.not_signed_by():
+        raise ValueError(f"version {deployment.version} is not signed by {', '.join(missing)}")
+    before = newest(directory)
+    if before == deployment:
+        return  # readers wait until a file has stopped changing
+    (directory / VERSIONS).mkdir(exist_ok=True)
+    for version in filter(None, (before, deployment)):
+        write_deployment(directory / VERSIONS, version, f"{version.version}.toml")
+    write_deployment(directory, deployment)
+
+
+def write_deployment(directory: Path, deployment: Deployment, name: str = DEPLOYMENT_FILE) -> None:
+    """Writes the deployment file, in place of an older one in a single step; comments in that one are not kept."""
+    file = directory / name
+    fresh = file.with_suffix(".new")
+    with fresh.open("w", encoding="utf-8") as text:
+        text.write(deployment_text(deployment))
+        text.flush()
+        os.fsync(text.fileno())
+    give_to_owner(fresh)
+    fresh.replace(file)
+
+
+def deployment_text(deployment: Deployment) -> str:
+    """Returns what the deployment file holds."""
+    lines = toml_lines(deployment.model_dump(exclude={"services", "signatures"}, exclude_none=True))
+    for entry in deployment.services:
+        lines += ["", "[[services]]", *toml_lines(entry.model_dump(exclude_none=True))]
+    for signature in deployment.signatures:
+        lines += ["", "[[signatures]]", *toml_lines(signature.model_dump())]
+    return "\n".join(lines) + "\n"
+
+
+def toml_lines(table: Mapping[str, object]) -> list[str]:
+    """Returns the lines of a table of strings, numbers, times and lists of those; sub-tables are put inline."""
+    return [f"{key} = {_toml_value(value)}" for key, value in table.items() if value not in ((), "")]
+
+
+def _toml_value(value: object) -> str:
+    if isinstance(value, str):
+        return f"'''\n{value}'''" if "\n" in value else json.dumps(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, datetime.datetime):
+        return value.isoformat().replace("+00:00", "Z")
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(toml_lines(value)) + "}"
+    if isinstance(value, tuple):
+        return "[" + ", ".join(_toml_value(one) for one in value) + "]"
+    return repr(value)
+
+
+def give_to_owner(path: Path) -> None:
+    """Has a file that root has made belong to the owner of its directory: services run as users of their own."""
+    if os.geteuid() == 0:
+        owner = path.parent.stat()
+        os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)

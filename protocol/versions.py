@@ -1,0 +1,110 @@
+"""Which version of a deployment file follows another one, and what differs between two versions.
+
+A holder of one version follows the next by itself only if every service of its own version has signed that one: as long
+as one organisation is honest, nobody is led to a deployment that this organisation has not agreed to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from hashlib import sha256
+
+from pydantic import BaseModel
+
+from croupier.protocol.deployment import Deployment, ServiceEntry
+
+__all__ = ["check_continues", "differences", "follow", "without_consent"]
+
+
+def check_continues(newer: Deployment, older: Deployment) -> None:
+    """Checks that a version continues another one, whoever has signed it.
+
+    Raises:
+        ValueError: it is not the next version, it adds, removes or renames a service, or it forgets an identity.
+    """
+    if (newer.name, newer.version, newer.previous) != (older.name, older.version + 1, older.fingerprint.hex()):
+        raise ValueError(
+            f"version {newer.version} of {newer.name!r} does not continue version {older.version} of {older.name!r}: "
+            "it was made from another version; assemble it again from the newest one"
+        )
+    if newer.chain != older.chain:
+        raise ValueError(
+            f"the services are {', '.join(newer.chain)}, and were {', '.join(older.chain)}: earlier rounds name them, "
+            "so a service can be handed over, but not added, removed or renamed; make a new deployment for another "
+            "chain"
+        )
+    for before in older.services:
+        _check_identities(newer.service(before.name), before)
+
+
+def _check_identities(entry: ServiceEntry, before: ServiceEntry) -> None:
+    retired = {one.identity: one for one in entry.retired_identities}
+    if before.identity not in (*entry.live_identities, *retired):
+        raise ValueError(
+            f"the identity {before.identity[:8]}… of {entry.name} is gone: rounds of its time are signed with it, so "
+            "it has to stay among the retired ones"
+        )
+    for one in before.retired_identities:
+        kept = retired.get(one.identity)
+        if kept is None or kept.valid_until != one.valid_until or (one.compromised and not kept.compromised):
+            raise ValueError(
+                f"the retired identity {one.identity[:8]}… of {entry.name} is gone or is believed for longer: what has "
+                "been retired stays as it is"
+            )
+
+
+def without_consent(newer: Deployment, older: Deployment) -> list[str]:
+    """Returns the services of the older version that have not signed the newer one with an identity of the older."""
+    signers = newer.signers()
+    return [entry.name for entry in older.services if not signers[entry.name] & set(entry.live_identities)]
+
+
+def follow(older: Deployment, newer: Iterable[Deployment]) -> Deployment:
+    """Returns the newest version to which all services have agreed, one after the other; the older one if none is.
+
+    Raises:
+        ValueError: a version does not continue the one before, or lacks a signature.
+    """
+    current = older
+    for version in newer:
+        check_continues(version, current)
+        if missing := sorted({*version.not_signed_by(), *without_consent(version, current)}):
+            raise ValueError(
+                f"version {version.version} of {version.name!r} lacks the signature of {', '.join(missing)}; nobody "
+                "follows it by itself. If it is right, its fingerprint is confirmed by the other organisations, and "
+                "the file is replaced by hand"
+            )
+        current = version
+    return current
+
+
+def differences(older: Deployment, newer: Deployment) -> list[str]:
+    """Returns a line for every field that differs, keys and certificates by the beginning of their hashes."""
+    found = list(_fields("", older, newer, {"signatures", "services", "version", "previous"}))
+    before = {entry.name: entry for entry in older.services}
+    for entry in newer.services:
+        if entry.name in before:
+            found += _fields(f"{entry.name}: ", before[entry.name], entry, set())
+        else:
+            found.append(f"{entry.name}: new")
+    return found + [f"{name}: removed" for name in before if name not in {entry.name for entry in newer.services}]
+
+
+def _fields(prefix: str, older: BaseModel, newer: BaseModel, without: set[str]) -> Iterator[str]:
+    for field in type(older).model_fields:
+        before, after = getattr(older, field), getattr(newer, field)
+        if field not in without and before != after:
+            yield f"{prefix}{field.replace('_', ' ')}: {_shown(before)} → {_shown(after)}"
+
+
+def _shown(value: object) -> str:
+    if value is None or value == () or value == "":
+        return "nothing"
+    if isinstance(value, tuple):
+        return ", ".join(map(_shown, value))
+    if isinstance(value, BaseModel):
+        return "(" + ", ".join(f"{name} {_shown(one)}" for name, one in value if one is not None) + ")"
+    text = str(value)
+    if text.startswith("-----BEGIN"):
+        return f"certificate {sha256(text.encode()).hexdigest()[:16]}…"
+    return f"{text[:16]}…" if len(text) == 64 else text

@@ -1,0 +1,64 @@
+"""Before hop 1 closes a round: would the accountant grant it, whatever budgets of its grid people have used?
+
+The answer depends on how many reports and tickets there are, on the round's terms and on the ledger, and on no budget.
+So a round that is held back shows nothing that hop 1 and the operator do not see anyway.
+"""
+
+from __future__ import annotations
+
+import grpc
+import grpc.aio
+
+from croupier.protocol.errors import Code, Refusal, refusal_of
+from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.protocol.v1 import services_pb2_grpc as stubs
+from croupier.runtime.peers import Peers
+
+__all__ = ["RiskCheck", "is_at_risk"]
+
+_PATIENCE_S = 15.0
+
+
+def is_at_risk(forecast: rpc.ForecastResponse) -> bool:
+    """Whether some mixture of budgets would have the round refused."""
+    return any(outcome.refusals for outcome in forecast.outcomes)
+
+
+class RiskCheck:
+    """Asks the accountant, and remembers for every round with how many reports it was last at risk."""
+
+    def __init__(self, peers: Peers) -> None:
+        self._peers = peers
+        self._at_risk: dict[str, int] = {}
+
+    def stop_round(self, round_id: str) -> None:
+        """Deletes from memory what is kept of a round."""
+        self._at_risk.pop(round_id, None)
+
+    def was_at_risk(self, round_id: str, num_reports: int) -> bool:
+        """Whether the round was at risk with this number of reports.
+
+        After the deadline it then still is: no ticket is taken back, and the ledger has no less in it.
+        """
+        return self._at_risk.get(round_id) == num_reports
+
+    async def ask(self, terms: RoundTerms, num_reports: int) -> rpc.ForecastResponse:
+        """Returns the accountant's forecast of a round with this number of reports.
+
+        Raises:
+            Refusal: the accountant's, or NOT_READY if it does not answer.
+        """
+        accountant = terms.manifest.accountant.service
+        request = rpc.ForecastRequest(round_id=terms.round_id, num_reports=num_reports)
+        try:
+            stub = stubs.AccountantStub(self._peers.channel_to(accountant))
+            found = await stub.Forecast(request, timeout=_PATIENCE_S)
+        except grpc.aio.AioRpcError as error:
+            if error.code() == grpc.StatusCode.UNIMPLEMENTED:  # an accountant that is not upgraded yet
+                return rpc.ForecastResponse(num_reports=num_reports)
+            why = f"{accountant} does not answer, which says whether the round can be closed without risk"
+            raise refusal_of(error) or Refusal(Code.NOT_READY, why) from error
+        if is_at_risk(found):
+            self._at_risk[terms.round_id] = num_reports
+        return found

@@ -1,0 +1,116 @@
+"""Invitations to a survey: used elsewhere, later, twice, or by a gateway that passes them on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from croupier.client.async_client import AsyncClient
+from croupier.client.surveys import fetch_survey
+from croupier.deploy.gateway.app import make_app
+from croupier.deploy.operator.invitations import num_answered, reissue
+from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.invitations import Invitation
+from tests.support import settings
+from tests.support.gateways import reached_at
+from tests.support.rounds import Table, table
+from tests.support.surveys import links_of, opened_survey
+
+pytestmark = pytest.mark.asyncio
+ANSWERS: tuple[float | str, ...] = ("very", 1, 7)
+
+
+@pytest_asyncio.fixture
+async def at(tmp_path: Path) -> AsyncIterator[Table]:
+    async with table(tmp_path, 1) as found:
+        yield found
+
+
+async def test_an_invitation_admits_to_its_own_survey_alone(at: Table, tmp_path: Path) -> None:
+    """Neither to a round by itself nor to another survey, whose hash gives another key; and the same key is refused."""
+    survey, other = await opened_survey(at), await opened_survey(at, "play-2026")
+    (link,) = await links_of(at, survey, tmp_path / "links", "Ada")
+    own = Invitation.read(link).key(survey.hash)
+    plain = await at.operator.open_round(settings())
+    async with at.operator.client(tmp_path / "client") as client:
+        for round_id in (other.rounds[0].round_id, plain.round_id):
+            with pytest.raises(Refusal) as refused:
+                await (await client.round(round_id)).submit(1, 1.0, person="Ada", key=own)
+            assert refused.value.code is Code.UNKNOWN_CLIENT
+        (first, *_) = await fetch_survey(client, other.rounds[0].round_id)
+        with pytest.raises(Refusal) as refused:
+            await first.submit("very", 1.0, person="Bob", invitation=link)
+        assert refused.value.code is Code.UNKNOWN_CLIENT
+        for asked, value in zip(await fetch_survey(client, survey.rounds[0].round_id), ANSWERS, strict=True):
+            assert (await asked.submit(value, 1.0, person="Eve", invitation=link)).local_epsilon in (0.6666, 0.6668)
+        with pytest.raises(ValueError, match="is not of a survey, and takes no invitation"):
+            await (await client.round(plain.round_id)).submit(1, 1.0, invitation=link)
+
+
+async def test_an_expired_invitation_gets_no_tickets(at: Table, tmp_path: Path) -> None:
+    """By the accountant's clock, whatever the link says; who has tickets by then may still hand the answer in."""
+    survey = await opened_survey(at)
+    until = int(time.time()) + 3600
+    early, late = await links_of(at, survey, tmp_path / "links", "Ada", "Bob", until=until)
+    assert Invitation.read(early).until == until
+    forever = late.replace(f"until={until}", "until=0")
+    async with at.operator.client(tmp_path / "client") as client:
+        asked = (await fetch_survey(client))[1]
+        at.inside.ahead_s["shuffler-1"] = 2 * 3600.0
+        assert (await asked.submit(1, 1.0, person="Ada", invitation=early)).round_id == asked.id
+        at.inside.ahead_s["accountant"] = 2 * 3600.0
+        with pytest.raises(Refusal) as refused:
+            await asked.submit(1, 1.0, person="Bob", invitation=forever)
+        assert refused.value.code is Code.UNKNOWN_CLIENT
+
+
+async def test_a_used_invitation_is_not_replaced(at: Table, tmp_path: Path) -> None:
+    """With a second one the same person could answer twice; of a lost one that is unused the old link is dead."""
+    survey = await opened_survey(at)
+    where, how = at.inside.directory, at.inside.transport
+    used, lost = await links_of(at, survey, tmp_path / "links", "Ada", "Bob")
+    async with at.operator.client(tmp_path / "client") as client:
+        asked = (await fetch_survey(client))[0]
+        await asked.submit("very", 1.0, person="Ada", invitation=used)
+        assert await num_answered(where, survey.survey_id, how) == 1
+        again = {"gateway": "https://gateway.example", "qr_codes": False, "transport": how}
+        with pytest.raises(ValueError, match="'Ada' has answered with the invitation"):
+            await reissue(where, survey.survey_id, ["Ada"], tmp_path / "again", **again)  # type: ignore[arg-type]
+        await reissue(where, survey.survey_id, ["Bob"], tmp_path / "again", **again)  # type: ignore[arg-type]
+        with pytest.raises(Refusal) as refused:
+            await asked.submit("very", 1.0, person="Bob", invitation=lost)
+        assert refused.value.code is Code.UNKNOWN_CLIENT
+        fresh = (tmp_path / "again" / "links.csv").read_text().splitlines()[1].split(",")[1]
+        await asked.submit("very", 1.0, person="Bob", invitation=fresh)
+    assert await num_answered(where, survey.survey_id, how) == 2
+
+
+async def test_an_invitation_goes_through_a_gateway_unseen(at: Table, tmp_path: Path) -> None:
+    """What a one-use token cannot do: the gateway sees the public half and signatures, never the secret or the key."""
+    survey = await opened_survey(at)
+    (link,) = await links_of(at, survey, tmp_path / "links", "Ada")
+    read = Invitation.read(link)
+    app = make_app(at.deployment, at.inside.transport)
+    seen: list[bytes] = []
+
+    async def watched(scope, receive, send):  # type: ignore[no-untyped-def]
+        async def listen():  # type: ignore[no-untyped-def]
+            message = await receive()
+            seen.append(message.get("body", b""))
+            return message
+
+        await app(scope, listen, send)
+
+    with reached_at(watched) as url:
+        async with AsyncClient(at.deployment, directory=tmp_path / "client", gateway=url) as client:
+            for asked, value in zip(await fetch_survey(client), ANSWERS, strict=True):
+                await asked.submit(value, 1.0, invitation=link)
+    everything = b"".join(seen)
+    assert everything
+    for secret in (read.secret, read.key(survey.hash)):
+        assert secret not in everything
+    assert await num_answered(at.inside.directory, survey.survey_id, at.inside.transport) == 1

@@ -1,0 +1,62 @@
+"""All services but one lead people to a deployment of their own: nobody follows without the last one's signature."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from croupier.client.async_client import AsyncClient
+from croupier.deploy.node.versions import VersionLog, VersionWatch
+from croupier.deploy.operator.keys import make_deployment, signed_here
+from croupier.deploy.version_files import deployment_text, write_deployment
+from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, ServiceEntry, load_deployment
+from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.runtime.service_directory import load_secrets
+from tests.support.arena import Arena, arena
+
+VICTIM = "shuffler-1"
+
+
+def forged(at: Arena, strangers: Path, keys: list[Path]) -> Deployment:
+    """The next version, in which the honest hop is one of the attackers', signed with these keys."""
+    ours, theirs = at.deployment, make_deployment(strangers, "local", 1)
+    before, other = ours.service(VICTIM), theirs.service(VICTIM)
+    retired = ({"identity": before.identity, "valid_until": "2026-01-01T00:00:00Z"},)
+    entry = ServiceEntry.model_validate({**other.model_dump(), "retired_identities": retired})
+    services = tuple(entry if one.name == VICTIM else one for one in ours.services)
+    following = {"version": 2, "previous": ours.fingerprint.hex(), "signatures": ()}
+    return signed_here(ours.model_copy(update={"services": services, **following}), keys, ours)
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_nobody_follows_a_version_that_one_service_has_not_signed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[Deployment] = []
+
+    async def show(*_: object) -> rpc.GetVersionsResponse:
+        return rpc.GetVersionsResponse(versions=[deployment_text(one).encode() for one in shown])
+
+    monkeypatch.setattr(VersionLog, "GetVersions", show)
+    async with arena(tmp_path / "d", 1) as at:
+        home, mine = at.inside.directory, tmp_path / "mine"
+        mine.mkdir()
+        write_deployment(mine, at.deployment)
+        colluding = tmp_path / "colluding"
+        colluding.mkdir()
+        for name in ("accountant", "analyzer"):
+            (colluding / name).symlink_to(home / name)
+        shown[:] = [forged(at, tmp_path / "strangers", [colluding, tmp_path / "strangers"])]
+        assert shown[0].not_signed_by() == []  # by those that it names
+        watch = VersionWatch(mine, "analyzer", at.inside.transport, lambda *_: None)
+        assert not await watch.ask("accountant", at.deployment, load_secrets(home / "analyzer"))
+        async with AsyncClient(mine, transport=at.inside.transport) as client:
+            with pytest.raises(ValueError, match="lacks the signature of shuffler-1; nobody follows it by itself"):
+                await client.follow_versions()
+            assert load_deployment(mine / DEPLOYMENT_FILE) == at.deployment
+            # With the signature of the victim, too, it is followed: that check alone stops it.
+            shown[:] = [forged(at, tmp_path / "others", [home, tmp_path / "others"])]
+            assert await client.follow_versions()
+            assert load_deployment(mine / DEPLOYMENT_FILE) == shown[0]

@@ -1,0 +1,162 @@
+"""`croupier invite`: whom it invites, what it writes, and what is counted, replaced and revoked."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from croupier.client.surveys import fetch_survey
+from croupier.deploy.operator.invitation_cards import write_links
+from croupier.deploy.operator.invitations import (
+    invite_people,
+    invited_people,
+    read_people,
+    reissue,
+    revoke_invitations,
+    who_has_not_answered,
+)
+from croupier.deploy.page.participants import fingerprint
+from croupier.protocol.identity import public_key_of
+from croupier.protocol.invitations import Invitation
+from croupier.protocol.names import Digest
+from tests.support import in_process
+from tests.support.command_line import answer, croupier
+from tests.support.rounds import table
+from tests.support.surveys import links_of, opened_survey, survey_file
+
+PNG = b"\x89PNG\r\n"
+
+
+def test_people_are_read_with_or_without_names_of_columns() -> None:
+    named = read_people("\ufeffName,email\nAda,ada@example.org\nBob\n\n")
+    assert named.columns == ("Name", "email")
+    assert named.rows == (("Ada", "ada@example.org"), ("Bob", ""))
+    assert read_people("Ada,1\nBob,2\n").rows == (("Ada",), ("Bob",))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("label\n", "0 people are invited; it must be 1..100000"),
+        ("Ada\nBob\nAda\n", "the label 'Ada' is there twice"),
+        ("label,mail\n,a@b.c\n", "a line of the people has no label"),
+        ("Ada\x1b[2J\n", "no control characters"),
+        ("A" * 201, "a label has 201 characters; at most 200"),
+    ],
+)
+def test_people_who_cannot_be_invited_are_named(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        read_people(text)
+
+
+def test_links_are_written_for_a_mail_merge_and_for_printing(tmp_path: Path) -> None:
+    folder, link = tmp_path / "new", "https://gateway.example/participate/#invitation=x&round=y"
+    write_links(folder, ("label", "mail"), [("<Ada>", "a@b.c")], [link], "2026-12-01T18:00:00Z", "Q & A", True)
+    (row,) = csv.DictReader((folder / "links.csv").read_text().splitlines())
+    assert row == {
+        "label": "<Ada>",
+        "mail": "a@b.c",
+        "link": link,
+        "expires": "2026-12-01T18:00:00Z",
+        "qr": "qr/0001.png",
+    }
+    assert (folder / row["qr"]).read_bytes().startswith(PNG)
+    cards = (folder / "cards.html").read_text()
+    assert re.search(
+        r'<h2>&lt;Ada&gt;</h2><svg viewBox="[^"]+" class=', cards
+    )  # with a size of its own it would be cut off
+    assert "<title>Q &amp; A</title>" in cards
+    assert folder.stat().st_mode & 0o077 == 0
+    write_links(tmp_path / "plain", ("label",), [("Ada",)], [link], "", "Q", False)
+    assert (tmp_path / "plain" / "links.csv").read_text() == f"label,link,expires\nAda,{link},\n"
+
+
+def test_a_link_that_is_not_an_invitation_is_not_repeated() -> None:
+    whole = Invitation(bytes(16), Digest(bytes(32)), "work-1", 5)
+    assert Invitation.read(f"https://a.example/participate/#{whole.fragment}") == whole
+    for link in ("https://a.example/#key=secret", "https://a.example/#invitation=secret&deployment=&round=a", "secret"):
+        with pytest.raises(ValueError, match="not an invitation to a survey, or is incomplete") as refused:
+            Invitation.read(link)
+        assert "secret" not in str(refused.value)
+
+
+@pytest.mark.asyncio
+async def test_invitations_are_listed_reissued_and_revoked(tmp_path: Path) -> None:
+    async with table(tmp_path, 1) as at:
+        survey, where, how = await opened_survey(at), at.inside.directory, at.inside.transport
+        ada, *_ = await links_of(at, survey, tmp_path / "links", "Ada", "Bob", "Eve")
+        read = Invitation.read(ada)
+        assert read.deployment == fingerprint(at.deployment)
+        assert read.round_id == survey.rounds[0].round_id
+        listed = invited_people(where, survey.survey_id)
+        assert [one.label for one in listed] == ["Ada", "Bob", "Eve"]
+        assert listed[0].key == public_key_of(read.key(survey.hash)).hex()
+        kept = (where / "operator" / "surveys" / "work-2026" / "invitations.csv").read_text()
+        assert ada.partition("invitation=")[2][:22] not in kept
+        with pytest.raises(ValueError, match="'Bob' has an invitation to 'work-2026'; 'croupier invite reissue'"):
+            await links_of(at, survey, tmp_path / "more", "Dan", "Bob")
+        with pytest.raises(ValueError, match="links exists; choose another folder"):
+            await links_of(at, survey, tmp_path / "links", "Dan")
+        with pytest.raises(ValueError, match="would expire at 1970-01-01T00:00:01Z, which is past"):
+            await links_of(at, survey, tmp_path / "more", "Dan", until=1)
+        with pytest.raises(ValueError, match="it must be like https://gateway"):
+            await invite_people(where, survey.survey_id, read_people("Dan"), tmp_path / "more", transport=how)
+        async with at.operator.client(tmp_path / "client") as client:
+            await (await fetch_survey(client))[0].submit("very", 1.0, invitation=ada)
+        assert await who_has_not_answered(where, survey.survey_id, how) == ["Bob", "Eve"]
+        assert await revoke_invitations(where, survey.survey_id, ["Eve"], how) == 1
+        with pytest.raises(ValueError, match="'Eve' has no invitation to 'work-2026' that could be revoked"):
+            await revoke_invitations(where, survey.survey_id, ["Eve"], how)
+        gateway = {"gateway": "https://gateway.example", "qr_codes": False, "transport": how}
+        await reissue(where, survey.survey_id, ["Bob"], tmp_path / "again", **gateway)  # type: ignore[arg-type]
+        listed = invited_people(where, survey.survey_id)
+        assert [(one.label, bool(one.revoked_at)) for one in listed] == [
+            ("Ada", False),
+            ("Bob", True),
+            ("Eve", True),
+            ("Bob", False),
+        ]
+
+
+@pytest.mark.asyncio
+async def test_invitations_from_the_command_line(tmp_path: Path) -> None:
+    """Over TLS, as the commands know no other way."""
+    place, out, people = tmp_path / "d", tmp_path / "out", tmp_path / "people.csv"
+    people.write_text("label,mail\nAda,a@b.c\nBob,b@b.c\n")
+    file = tmp_path / "survey.toml"
+    questions = [one.model_dump(exclude_defaults=True) for one in survey_file().questions]
+
+    async def ask(*arguments: str | Path, expect: int = 0) -> Any:
+        return await asyncio.to_thread(answer, *arguments, "--dir", place, expect=expect)
+
+    from croupier.deploy.operator.survey_file import written
+
+    file.write_text(written({"name": "w", "title": "T", "consent": "C", "budgets": [1, 2]}, questions))
+    gateway = ("--gateway", "https://gateway.example")
+    async with in_process(place, 1):
+        await ask("survey", "open", file)
+        made = await ask("invite", "w", "--people", people, "--out", out, *gateway)
+        assert made == {"invitations": 2, "folder": str(out)}
+        assert len(list((out / "qr").iterdir())) == 2
+        status = await ask("invite", "status", "w", "--remind")
+        assert status == {
+            "survey_id": "w",
+            "made": 2,
+            "good": 2,
+            "revoked": 0,
+            "answered": 0,
+            "remind": ["Ada", "Bob"],
+        }
+        await ask("invite", "reissue", "w", "Ada", "--out", tmp_path / "again", "--no-qr", *gateway)
+        assert await ask("invite", "revoke", "w", "Bob") == {"revoked": 1}
+        assert await ask("invite", "restore", "w") == {"good": 1}
+        said = await asyncio.to_thread(croupier, "invite", "status", "w", "--dir", place)
+        assert "3 invitations made, 1 of them good, 2 revoked; 0 people have answered" in " ".join(said.stdout.split())
+        both = ("invite", "w", "--count", "2", "--people", people, *gateway)
+        said = await asyncio.to_thread(croupier, *both, "--dir", place, expect=2)
+        assert "give --people, a file, or --count" in said.stderr

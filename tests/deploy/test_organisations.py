@@ -1,0 +1,214 @@
+"""Organisations that make their own keys and sign one deployment file: what each checks, and what is refused."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from croupier.deploy.directory import read_deployment
+from croupier.deploy.operator.keys import make_deployment
+from croupier.deploy.version_files import write_deployment
+from croupier.protocol import words
+from croupier.protocol.deployment import DEPLOYMENT_FILE, load_deployment, read_unchecked
+from croupier.protocol.names import Digest
+from croupier.protocol.versions import follow
+from croupier.protocol.words import fingerprint_words
+from tests.support.command_line import answer, croupier
+
+ROLES = {"a": "shuffler", "b": "accountant", "c": "analyzer"}
+NAMES = {"a": "shuffler-1", "b": "accountant", "c": "analyzer"}
+
+
+def found(place: Path, members: str = "abc") -> dict[str, Path]:
+    """Three organisations with keys of their own, and one that opens rounds."""
+    homes = {name: place / name for name in members}
+    for name, home in homes.items():
+        croupier(
+            *("org", "new", "--role", ROLES[name], "--host", f"{name}.example", "--dir", home),
+            *("--organisation", f"University {name.upper()}"),
+        )
+    if "b" in homes:
+        croupier("org", "new", "--role", "operator", "--dir", homes["b"])
+    return homes
+
+
+def agree(homes: dict[str, Path], file: Path) -> Any:
+    """Everybody signs a proposal, one after the other, and gets the file that all have signed."""
+    for home in homes.values():
+        said = answer("deployment", "sign", file, "--dir", home)
+        if said["not_signed_by"]:
+            file = home / "proposal.toml"
+    for home in homes.values():
+        if home != list(homes.values())[-1]:
+            answer("deployment", "sign", list(homes.values())[-1] / DEPLOYMENT_FILE, "--dir", home)
+    return said
+
+
+def founded(place: Path) -> dict[str, Path]:
+    homes = found(place)
+    public = [home / f"{NAMES[name]}.public.toml" for name, home in homes.items()]
+    operator = homes["b"] / "operator.public.toml"
+    said = answer("deployment", "assemble", *public, operator, "--name", "study", "--dir", homes["a"])
+    assert said["not_signed_by"] == ["shuffler-1", "accountant", "analyzer"]
+    agree(homes, homes["a"] / "proposal.toml")
+    return homes
+
+
+def test_three_organisations_make_one_deployment(tmp_path: Path) -> None:
+    homes = founded(tmp_path)
+    versions = [read_deployment(home) for home in homes.values()]
+    assert len({version.fingerprint for version in versions}) == 1
+    assert versions[0].chain == ("shuffler-1", "accountant", "analyzer")
+    said = answer("deployment", "fingerprint", "--dir", homes["c"])
+    assert said["words"] == fingerprint_words(versions[0].fingerprint)
+    assert len(said["words"].split()) == 12
+    secrets = {name: [file.read_bytes() for file in home.rglob("*.key")] for name, home in homes.items()}
+    for name, home in homes.items():
+        others = b"".join(file.read_bytes() for file in home.rglob("*") if file.is_file())
+        for owner, keys in secrets.items():
+            assert len(keys) == (6 if owner == "b" else 3)
+            assert owner == name or not any(key in others for key in keys)
+
+
+def test_a_file_that_lacks_a_signature_is_not_loaded(tmp_path: Path) -> None:
+    made = make_deployment(tmp_path, "local", 1)
+    file = tmp_path / DEPLOYMENT_FILE
+    write_deployment(tmp_path, made.model_copy(update={"signatures": made.signatures[1:]}))
+    with pytest.raises(ValueError, match=rf"lacks the signature of {made.signatures[0].signer}"):
+        load_deployment(file)
+    write_deployment(tmp_path, made.model_copy(update={"name": "other"}))
+    with pytest.raises(ValueError, match="lacks the signature of shuffler-1, accountant, analyzer"):
+        load_deployment(file)
+    assert "lacks the signature" in " ".join(croupier("serve", "analyzer", "--dir", tmp_path, expect=2).stderr.split())
+
+
+def test_an_own_entry_that_was_changed_is_not_signed(tmp_path: Path) -> None:
+    homes = found(tmp_path)
+    public = [home / f"{NAMES[name]}.public.toml" for name, home in homes.items()]
+    operator = homes["b"] / "operator.public.toml"
+    croupier("deployment", "assemble", *public, operator, "--name", "study", "--dir", homes["a"])
+    proposal = homes["a"] / "proposal.toml"
+    proposal.write_text(proposal.read_text().replace("c.example:7101", "evil.example:7101"))
+    croupier("deployment", "sign", proposal, "--dir", homes["b"])
+    said = " ".join(croupier("deployment", "sign", proposal, "--dir", homes["c"], expect=2).stderr.split())
+    assert "changes public_address of analyzer, which is yours" in said
+    file = homes["c"] / "analyzer.public.toml"
+    file.write_text(file.read_text().replace("c.example", "d.example"))
+    assert "is not signed by analyzer" in croupier("org", "show", file, expect=2).stderr
+
+
+def test_two_rotations_at_once_are_merged_by_name(tmp_path: Path) -> None:
+    homes = founded(tmp_path)
+    for name in "ac":
+        said = answer("rotate", NAMES[name], "--dir", homes[name])
+        assert len(said["not_signed_by"]) == 2
+    again = croupier("rotate", "analyzer", "--dir", homes["c"], expect=2).stderr
+    assert "names pending keys already" in " ".join(again.split())
+    stated = [homes[name] / f"{NAMES[name]}.public.toml" for name in "ac"]
+    answer("deployment", "assemble", *stated, "--dir", homes["b"])
+    changed = answer("deployment", "diff", "--dir", homes["b"])["changed"]
+    assert {line.partition(":")[0] for line in changed} == {"shuffler-1", "analyzer"}
+    agree(homes, homes["b"] / "proposal.toml")
+    for name in "ac":
+        answer("rotate", NAMES[name], "--activate", "--dir", homes[name])
+    answer("deployment", "assemble", *stated, "--dir", homes["b"])
+    agree(homes, homes["b"] / "proposal.toml")
+    newest = read_deployment(homes["b"])
+    assert newest.version == 3
+    assert [len(entry.retired_identities) for entry in newest.services] == [1, 0, 1]
+    assert [one["version"] for one in answer("deployment", "log", "--dir", homes["b"])["versions"]] == [1, 2, 3]
+    first, *later = [load_deployment(homes["c"] / "versions" / f"{number}.toml") for number in (1, 2, 3)]
+    assert follow(first, later) == newest
+
+
+def test_two_statements_about_one_name_are_refused_with_the_difference(tmp_path: Path) -> None:
+    homes = founded(tmp_path)
+    edited = []
+    for number, host in enumerate(("x.example", "y.example")):
+        file = tmp_path / f"edited-{number}.toml"
+        file.write_text((homes["a"] / DEPLOYMENT_FILE).read_text().replace("b.example:7101", f"{host}:7101"))
+        edited.append(file)
+    said = " ".join(croupier("deployment", "assemble", *edited, "--dir", homes["a"], expect=2).stderr.split())
+    assert "state different things about accountant: public address" in said
+
+
+def test_a_service_is_handed_over_and_its_past_stays(tmp_path: Path) -> None:
+    homes = founded(tmp_path)
+    before = read_deployment(homes["a"])
+    homes["d"] = tmp_path / "d"
+    croupier("org", "new", "--role", "analyzer", "--host", "d.example", "--dir", homes["d"])
+    answer("deployment", "assemble", homes["d"] / "analyzer.public.toml", "--dir", homes["a"])
+    proposal = homes["a"] / "proposal.toml"
+    for name in "abd":
+        said = answer("deployment", "sign", proposal, "--dir", homes[name])
+        proposal = homes[name] / ("proposal.toml" if said["not_signed_by"] else DEPLOYMENT_FILE)
+    assert said["not_signed_by"] == []
+    # The former holder has not agreed: those who have the version before do not follow.
+    loaded = read_unchecked(proposal)
+    with pytest.raises(ValueError, match="lacks the signature of analyzer; nobody follows it by itself"):
+        follow(before, [loaded])
+    said = answer("deployment", "sign", proposal, "--dir", homes["a"])
+    assert said["not_signed_by"] == ["analyzer"]
+    said = answer("deployment", "sign", proposal, "--accept-loss", "analyzer", "--dir", homes["a"])
+    assert said["not_signed_by"] == []
+    assert answer("deployment", "log", "--dir", homes["a"])["versions"][1]["objected"] == ["analyzer"]
+    entry = read_deployment(homes["a"]).analyzer
+    assert [one.identity for one in entry.retired_identities] == [before.analyzer.identity]
+    # With the former holder's agreement everybody follows.
+    said = answer("deployment", "sign", proposal, "--dir", homes["c"])
+    assert follow(before, [read_deployment(homes["c"])]).analyzer == entry
+
+
+def test_a_version_that_continues_another_one_is_refused(tmp_path: Path) -> None:
+    homes = founded(tmp_path)
+    shutil.copytree(homes["a"], tmp_path / "other")
+    for home, limit in ((homes["a"], 1.0), (tmp_path / "other", 2.0)):
+        copy = home / "edited.toml"
+        copy.write_text(
+            (home / DEPLOYMENT_FILE).read_text() + f"\n[privacy_limit]\ntotal_epsilon = {limit}\ntotal_delta = 1e-5\n"
+        )
+        answer("deployment", "assemble", copy, "--dir", home)
+        answer("deployment", "sign", "--dir", home)
+    said = croupier(
+        "deployment",
+        "sign",
+        homes["a"] / "proposal.toml",
+        tmp_path / "other" / "proposal.toml",
+        "--dir",
+        homes["b"],
+        expect=2,
+    ).stderr
+    assert "privacy limit: (total_epsilon 1.0" in " ".join(said.split())
+    agree(homes, homes["a"] / "proposal.toml")
+    said = croupier("deployment", "sign", tmp_path / "other" / "proposal.toml", "--dir", homes["b"], expect=2).stderr
+    assert "does not continue version 2" in " ".join(said.split())
+
+
+def test_those_who_share_are_named_before_anybody_signs(tmp_path: Path) -> None:
+    home = tmp_path / "x"
+    for role in ("shuffler", "accountant", "analyzer"):
+        port = {"shuffler": 7100, "accountant": 7110, "analyzer": 7120}[role]
+        host = "one.example" if role != "shuffler" else "two.example"
+        croupier(
+            "org", "new", "--role", role, "--host", host, "--port", f"{port}", "--administrator", "Ada", "--dir", home
+        )
+    croupier("org", "new", "--role", "operator", "--dir", home)
+    said = answer("deployment", "assemble", *sorted(home.glob("*.public.toml")), "--name", "s", "--dir", home)
+    assert said["shared"] == [
+        "accountant and analyzer share one.example: its administrator can read reports before they are certified",
+        "shuffler-1, accountant and analyzer share Ada: this administrator can read reports before they are certified",
+    ]
+    assert json.loads(croupier("deployment", "sign", "--dir", home, "--json").stdout)["not_signed_by"] == []
+
+
+def test_the_words_are_those_of_the_standard(tmp_path: Path) -> None:
+    text = (Path(words.__file__).parent / "words.txt").read_bytes()
+    assert hashlib.sha256(text).hexdigest() == "2f5eed53a4727b4bf8880d8f3f199efc90e58503646d9ff8eff3a2ed3b24dbda"
+    # A vector of BIP-39 with 128 bits: its first eleven words do not depend on the checksum.
+    first = ["legal", "winner", "thank", "year", "wave", "sausage", "worth", "useful", "legal", "winner", "thank"]
+    assert fingerprint_words(Digest(bytes.fromhex("7f" * 16) + bytes(16))).split()[:11] == first
