@@ -26,6 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_vali
 
 from croupier.protocol.deployment import ServiceEntry
 from croupier.protocol.toml_file import Address, TlsAddress, read_toml
+from croupier.runtime.rules import Rules
 
 __all__ = [
     "CLUSTER_DIRECTORY",
@@ -64,6 +65,7 @@ class ServiceSettings(BaseModel):
         metrics_listen: where to offer Prometheus metrics over HTTP, in plaintext; nowhere if not given.
         keep_days: how long after its end a round's documents, lists and participants are kept. Results,
             certificates and the ledger stay.
+        rules: which rounds this service signs, whatever the operator asks.
         insecure_admin_anywhere: lets the two listen elsewhere than on loopback. They serve no round, but
             every reader learns how many people take part, and when.
     """
@@ -80,6 +82,7 @@ class ServiceSettings(BaseModel):
     admin_listen: Address | None = None
     metrics_listen: Address | None = None
     keep_days: Annotated[int, Field(ge=1, le=36500)] = 30
+    rules: Rules = Rules()
     insecure_admin_anywhere: bool = False
 
     @model_validator(mode="after")

@@ -8,6 +8,7 @@ from croupier.net.transport import TLS, Transport
 from croupier.protocol.deployment import Deployment, ServiceEntry
 from croupier.runtime.clock import Clock, SystemClock
 from croupier.runtime.metrics import Metrics
+from croupier.runtime.rules import Rules
 from croupier.runtime.service_directory import Secrets
 from croupier.runtime.store import Store
 from croupier.runtime.workers import WorkerPool
@@ -24,6 +25,7 @@ class ServiceSetup:
         cluster: runs the work that a batch waits for: opening layers, checking tickets, searching for bounds and
             attacks.
         keep_days: how many days the data of a round is kept after its end.
+        rules: which rounds the service signs.
     """
 
     entry: ServiceEntry
@@ -36,6 +38,7 @@ class ServiceSetup:
     transport: Transport = TLS
     keep_days: int = 30
     cluster: WorkerPool | None = None
+    rules: Rules = field(default_factory=Rules)
 
     @property
     def keep_s(self) -> int:

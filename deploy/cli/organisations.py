@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
@@ -68,7 +68,7 @@ def new(
         if role is Role.operator:
             stated = new_operator(directory)
         else:
-            name: Literal["shuffler", "accountant", "analyzer"] = role.value
+            name = cast(Literal["shuffler", "accountant", "analyzer"], role.value)
             if not host:
                 raise ValueError("host is missing; give the name by which the others reach this machine, with --host")
             stated = new_service(
@@ -129,10 +129,9 @@ def assemble(
 ) -> None:
     """Make the next version from what the owners state; changes by several owners are merged by name."""
     with plain_errors():
-        from croupier.deploy.operator.keys import write_deployment
         from croupier.deploy.operator.organisations import assemble as assemble_them
         from croupier.deploy.operator.versions import PROPOSAL_FILE
-        from croupier.deploy.version_files import newest
+        from croupier.deploy.version_files import newest, write_deployment
         from croupier.protocol.versions import differences
 
         before = newest(directory)

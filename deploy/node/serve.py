@@ -140,6 +140,7 @@ class RunningService:
                 transport,
                 settings.keep_days,
                 self._cluster,
+                settings.rules,
             )
             self.service = _role(setup)
             metrics.ask(lambda: self.service.num_waiting_submissions, lambda: self.service.engine.num_waiting_rounds)
