@@ -1,3 +1,7 @@
+from .accuracy import ErrorPlan as ErrorPlan
+from .accuracy import Margins as Margins
+from .accuracy import margins as margins
+from .accuracy import plan_for_error as plan_for_error
 from .attacks.lower_bound import lower_bound as lower_bound
 from .budgets import Budgets as Budgets
 from .budgets import Tier as Tier

@@ -80,8 +80,7 @@ def certify(
             depend on the answers before it. Only the blanket bound holds then, and only for bits and half spheres.
         hop_noise: the epsilon and delta of the fake reports that every hop adds in every round; None: hops add none.
             Every tier then has the least of three bounds (docs/hop-noise.md), and the certificate states beside its
-            own number what one honest hop guarantees. It is what such rounds would be certified: a deployment cannot
-            open them yet.
+            own number what one honest hop guarantees.
         hops: how many hops there are, >= 1; without hop noise it changes nothing.
         seconds: after this time no slower bound is begun, tiers that are left keep the blanket's, and nothing is
             remarked. None: no limit.

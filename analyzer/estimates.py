@@ -29,11 +29,13 @@ def precision_of(
 ) -> Precision:
     """Returns whether a result can be used.
 
-    A number cannot where its interval is longer than half of its range (of length `width`). Shares of a histogram
-    cannot where twice the standard error exceeds the largest: then no category can be told from an absent one.
+    A number cannot be used where its interval is longer than half of its range (of length `width`). A histogram cannot
+    be used where twice the standard error exceeds the largest share, or every interval begins at 0: then no category
+    can be told from an absent one.
     """
     if shares:
-        return Precision.HIDES_SHARES if 2 * max(standard_errors) > max(projected) else Precision.USABLE
+        hidden = 2 * max(standard_errors) > max(projected) or all(low <= 0 for low, _ in intervals)
+        return Precision.HIDES_SHARES if hidden else Precision.USABLE
     ((low, high),) = intervals
     return Precision.COVERS_RANGE if high - low > width / 2 else Precision.USABLE
 
@@ -94,6 +96,8 @@ class Fakes:
     law: FakeLaw
     hops: int
     total: int
+    spare: int = 0
+    """How many more tickets than fakes a hop was given, at most, because it asked again after a crash."""
 
     @property
     def mean(self) -> float:
@@ -114,7 +118,7 @@ class Fakes:
     @property
     def influence(self) -> float:
         """By how many reports one dishonest hop can move a count by choosing its fakes, beyond its noise."""
-        return self.law.influence
+        return self.law.influence + self.spare
 
 
 @dataclass(frozen=True)
@@ -155,6 +159,7 @@ class Estimate:
         publication.confidence_level = self.confidence_level
         publication.notes.extend(messages_of(self.notes))
         publication.merging_bias = self.merging_bias
+        publication.hop_influence = self.hop_influence
         publication.precision = pb.Precision.ValueType(self.precision)
         if self.clamping is not None:
             publication.clamping.CopyFrom(pb.Clamping(**asdict(self.clamping)))

@@ -14,6 +14,7 @@ from croupier.protocol.envelope import HOP_ANALYZER, HOP_RELEASE, KeyPair, open_
 from croupier.protocol.errors import Code, Refusal, SignatureError
 from croupier.protocol.identity import Kind, read_answer
 from croupier.protocol.manifest import RoundTerms, canonical
+from croupier.protocol.names import RoundId
 from croupier.protocol.onion import onion_of
 from croupier.protocol.questions import ANSWER_KEY_BYTES
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -41,7 +42,7 @@ class Learning:
         self._held = held
         self._answer_keys: dict[str, frozenset[bytes]] = {}
 
-    def stop_round(self, round_id: str) -> None:
+    def stop_round(self, round_id: RoundId) -> None:
         """Deletes the keys of a round's answers from memory."""
         self._answer_keys.pop(round_id, None)
 

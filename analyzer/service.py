@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from croupier.analyzer.estimates import Fakes
 from croupier.analyzer.estimators import Merged, estimate
 from croupier.analyzer.held_reports import HeldReports
 from croupier.analyzer.learning import Learning
@@ -27,7 +28,7 @@ from croupier.protocol.envelope import HOP_ANALYZER, KeyPair
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import Kind, read_signed
 from croupier.protocol.manifest import RoundTerms, canonical
-from croupier.protocol.names import PrivateKey, PublicKey
+from croupier.protocol.names import PrivateKey, PublicKey, RoundId
 from croupier.protocol.onion import UNOPENED, onion_of, ticket_item
 from croupier.protocol.statements import messages_of, state
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -83,7 +84,7 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
         self.held = HeldReports(setup, self.opener)
         self.learning = Learning(setup, self.peers, self.engine, self.position, self.held)
 
-    def _stop_round(self, round_id: str) -> None:
+    def _stop_round(self, round_id: RoundId) -> None:
         self.learning.stop_round(round_id)
 
     # ------------------------------------------------------------- the states of a round
@@ -213,8 +214,8 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
         """
 
         def read(tx: Transaction) -> bytes | None:
-            tx.round(request.round_id)
-            return tx.document(request.round_id, DocumentKind.PUBLICATION)
+            tx.round(RoundId(request.round_id))
+            return tx.document(RoundId(request.round_id), DocumentKind.PUBLICATION)
 
         document = await self.store.run(StoreStep.SHOW_RESULT, read)
         if document is None:
@@ -255,13 +256,24 @@ def _answer(
     publication: pb.Publication, terms: RoundTerms, reports: Sequence[Any], certificate: pb.Certificate
 ) -> None:
     """Writes the estimate into the publication; there is none from fewer reports than may be mixed."""
-    needed = terms.manifest.min_batch_size
-    publication.num_reports = len(reports)
-    if len(reports) < needed:
-        note = state(Note.TOO_FEW_TO_ESTIMATE, reports=len(reports), least=needed)
+    needed, fakes = terms.manifest.min_batch_size, _fakes(terms, certificate)
+    num_reports = len(reports) - (0 if fakes is None else fakes.total)
+    publication.num_reports = max(0, num_reports)
+    if num_reports < needed:
+        note = state(Note.TOO_FEW_TO_ESTIMATE, reports=publication.num_reports, least=needed)
         publication.notes.extend(messages_of([note]))
         return
     tiers = [(tier.local_epsilon, tier.count) for tier in certificate.tiers]
     merged = Merged(terms.budget_grid, terms.smallest_tier) if terms.manifest.merge_small_tiers else None
-    found = estimate(terms.question, reports, tiers, least_epsilon=terms.budget_grid[0], merged=merged)
+    found = estimate(terms.question, reports, tiers, least_epsilon=terms.budget_grid[0], merged=merged, fakes=fakes)
     found.publish(publication)
+
+
+def _fakes(terms: RoundTerms, certificate: pb.Certificate) -> Fakes | None:
+    """Returns the fake reports among those of a round, as the commitments in its certificate state them."""
+    law = terms.fake_law
+    if law is None:
+        return None
+    stated = [pb.Commitment.FromString(one.payload) for one in certificate.commitments]
+    total = sum(commitment.num_fakes for commitment in stated if commitment.lane == pb.LANE_REPORT)
+    return Fakes(law, terms.num_hops, total, max([0, *(given - law.most for given in certificate.fake_tickets)]))

@@ -39,12 +39,15 @@ _ELSEWHERE = {
     "ResultValue": "croupier.client.results",
     "RoundResult": "croupier.client.results",
     "SignatureError": "croupier.protocol.errors",
+    "SimulatedQuestion": "croupier.deploy.local.simulation",
+    "Simulation": "croupier.deploy.local.simulation",
     "Statement": "croupier.protocol.statements",
     "Step": "croupier.protocol.codes",
     "TicketError": "croupier.protocol.errors",
     "UnreachableError": "croupier.protocol.errors",
     "connect": "croupier.client.sync_client",
     "explain": "croupier.show.explanation",
+    "simulate": "croupier.deploy.local.simulation",
 }
 """Where a name that is not the accountant's is defined."""
 

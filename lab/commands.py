@@ -24,6 +24,7 @@ def add_commands(app: typer.Typer) -> None:
     group.command("bench-training")(bench_training)
     group.command("bench-cluster")(bench_cluster)
     group.command("bench-load")(bench_load)
+    group.command("bench-survey")(bench_survey)
     group.command("bench-stores")(bench_stores)
     group.command("bench-report")(bench_report)
     group.command("capacity")(capacity)
@@ -154,6 +155,22 @@ def bench_load(
 
         found = measure_load(clients, at_once, _whole_numbers("bad", bad), processes, hops, times, note, say)
         show(as_json, found, "\n".join(load_lines(found)), str(out / "load.json"))
+
+
+def bench_survey(
+    people: Annotated[int, typer.Option(help="How many simulated people answer.")] = 1000,
+    questions: Annotated[int, typer.Option(help="How many questions, each with five answers.")] = 5,
+    at_once: Annotated[int, typer.Option(help="How many of them answer at the same time.")] = 3,
+    budget: Annotated[float, typer.Option(help="The ε of all answers of one person together.")] = 5.0,
+    hops: Hops = 2,
+    as_json: Json = False,
+) -> None:
+    """Have simulated people answer a survey through a gateway, and compare what was counted with who answered."""
+    with plain_errors():
+        from lab.bench.survey import measure_survey, survey_lines
+
+        found = measure_survey(people, questions, at_once, budget, hops, note)
+        show(as_json, found, *survey_lines(found))
 
 
 def bench_stores(

@@ -17,7 +17,7 @@ from croupier.protocol.v1 import messages_pb2 as pb
 if TYPE_CHECKING:  # a worker process has no use for it
     from croupier.protocol.manifest import RoundTerms
 
-__all__ = ["ciphertext_hashes", "digest", "digest_of_hashes", "drop_counts", "read_commitments", "unpack"]
+__all__ = ["ciphertext_hashes", "digest", "digest_of_hashes", "drop_counts", "num_fakes", "read_commitments", "unpack"]
 
 
 def unpack(packed: bytes, size: int) -> list[bytes]:
@@ -58,10 +58,19 @@ def _check_commitment(commitment: pb.Commitment, terms: RoundTerms, hop: int, la
     if (commitment.hop, commitment.lane) != (hop, lane):
         raise Refusal(Code.BAD_BATCH, f"{place}: it says hop {commitment.hop}, lane {commitment.lane}")
     dropped = sum(drop.count for drop in commitment.drops)
-    if commitment.num_in != commitment.num_out + dropped:
+    if commitment.num_in + commitment.num_fakes != commitment.num_out + dropped:
+        fakes = f", {commitment.num_fakes} fakes" if commitment.num_fakes else ""
         raise Refusal(
-            Code.BAD_BATCH, f"{place}: {commitment.num_in} in, {commitment.num_out} out, {dropped} drops explained"
+            Code.BAD_BATCH,
+            f"{place}: {commitment.num_in} in{fakes}, {commitment.num_out} out, {dropped} drops explained",
         )
+    if lane == pb.LANE_REPORT and terms.fake_law is not None:
+        try:
+            terms.fake_law.check_total(commitment.num_fakes)
+        except ValueError as error:
+            raise Refusal(Code.BAD_BATCH, f"{place}: {error}") from error
+    elif commitment.num_fakes:
+        raise Refusal(Code.BAD_BATCH, f"{place}: {commitment.num_fakes} fake reports; the hop must add none")
 
 
 def _check_joint(report: pb.Commitment, parameter: pb.Commitment) -> None:
@@ -71,12 +80,18 @@ def _check_joint(report: pb.Commitment, parameter: pb.Commitment) -> None:
     """
     if (report.num_in, report.digest_in) != (parameter.num_in, parameter.digest_in):
         raise Refusal(Code.BAD_BATCH, "hop 1 says that its two lanes come from different joint envelopes")
-    if (report.num_out, list(report.drops)) != (parameter.num_out, list(parameter.drops)):
+    passed_on = report.num_out - report.num_fakes
+    if (passed_on, list(report.drops)) != (parameter.num_out, list(parameter.drops)):
         raise Refusal(
             Code.BAD_BATCH,
-            f"hop 1 passed on {report.num_out} reports and {parameter.num_out} budgets, or dropped them"
+            f"hop 1 passed on {passed_on} reports and {parameter.num_out} budgets, or dropped them"
             " for different reasons; it opens both together",
         )
+
+
+def num_fakes(chain: Mapping[Lane, Sequence[pb.Commitment]]) -> int:
+    """Returns how many fake reports the hops of a chain of commitments have added."""
+    return sum(commitment.num_fakes for commitment in chain[pb.LANE_REPORT])
 
 
 def read_commitments(

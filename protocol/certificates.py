@@ -28,7 +28,7 @@ from croupier.protocol.statements import (
     written_json,
 )
 from croupier.protocol.v1 import messages_pb2 as pb
-from croupier.protocol.views import CertificateFields, CertificateView, JsonObject, RoundCertificateView
+from croupier.protocol.views import CertificateFields, CertificateView, GuaranteeView, JsonObject, RoundCertificateView
 
 __all__ = [
     "READABLE",
@@ -126,7 +126,7 @@ def certificate_json(message: pb.Certificate) -> CertificateView:
 
 
 def _fields(message: pb.Certificate) -> CertificateFields:
-    fields: CertificateFields = {
+    return {
         "delta": message.delta,
         "grade": message.grade,
         "method": written_json(method_of(message)),
@@ -145,6 +145,7 @@ def _fields(message: pb.Certificate) -> CertificateFields:
             }
             for tier in message.tiers
         ],
+        "one_honest_hop": _guarantee_json(message.one_honest_hop) if message.HasField("one_honest_hop") else None,
         "everyone_else_colludes": {
             "epsilon": message.everyone_else_colludes_epsilon,
             "delta": message.everyone_else_colludes_delta,
@@ -172,16 +173,16 @@ def _fields(message: pb.Certificate) -> CertificateFields:
         "linkage": message.linkage,
         "rounds": message.rounds,
     }
-    if message.HasField("one_honest_hop"):
-        hop = message.one_honest_hop
-        fields["one_honest_hop"] = {
-            "epsilon": hop.epsilon,
-            "delta": hop.delta,
-            "grade": "CERTIFIED",
-            "method": written_json(read_messages(Method, hop.method)),
-            "assumptions": written_json(read_messages(Assumption, hop.assumptions)),
-        }
-    return fields
+
+
+def _guarantee_json(message: pb.Guarantee) -> GuaranteeView:
+    return {
+        "epsilon": message.epsilon,
+        "delta": message.delta,
+        "grade": "CERTIFIED",
+        "method": written_json(read_messages(Method, message.method)),
+        "assumptions": written_json(read_messages(Assumption, message.assumptions)),
+    }
 
 
 def round_certificate_json(message: pb.Certificate) -> RoundCertificateView:
@@ -212,6 +213,7 @@ def round_certificate_json(message: pb.Certificate) -> RoundCertificateView:
         "unknown_budgets": message.unknown_budgets,
         "unknown_budget_epsilon": _optional(message, "unknown_budget_epsilon"),
         "merged_below": message.merged_below,
+        "fake_tickets": list(message.fake_tickets),
         "commitments": [
             {
                 "payload": signed.payload.hex(),
@@ -339,6 +341,8 @@ class _RoundCertificate(_Certificate):
     unknown_budgets: _Count
     unknown_budget_epsilon: float | None
     merged_below: Annotated[int, Field(ge=0, le=2**32 - 1)]
+    fake_tickets: list[_Count] = Field(default_factory=list)
+    """With hop noise: how many tickets for fake reports each hop was given."""
     commitments: list[_Commitment]
 
 
@@ -418,6 +422,7 @@ def _round_message(found: _RoundCertificate) -> pb.Certificate:
         unknown_budgets=found.unknown_budgets,
         unknown_budget_epsilon=found.unknown_budget_epsilon,
         merged_below=found.merged_below,
+        fake_tickets=found.fake_tickets,
         commitments=[
             pb.Signed(
                 payload=bytes.fromhex(one.payload),

@@ -17,6 +17,7 @@ __all__ = [
     "MAX_DELTA",
     "MAX_EPSILON",
     "MAX_LOCAL_EPSILON",
+    "MAX_MEAN_FAKES",
     "MIN_DELTA",
     "MIN_EPSILON",
     "FakeLaw",
@@ -30,6 +31,8 @@ MIN_DELTA = 1e-12
 MAX_DELTA = 1e-3
 MAX_LOCAL_EPSILON = 8.0
 """The largest local budget with hop noise: it is all that protects a report if no hop is honest."""
+MAX_MEAN_FAKES = 250_000
+"""Fakes of one hop in a round, on average: sealing them takes minutes on a core, and 100 MB."""
 
 _DIGITS = 60
 _EXACT = Context(prec=_DIGITS, Emin=-999_999, Emax=999_999)
@@ -124,6 +127,13 @@ class FakeLaw:
         The analyzer subtracts the stated number of fakes in equal parts from all values.
         """
         return self.most - self.most // self.num_values
+
+    def check_total(self, total: int) -> None:
+        """Raises ValueError for a number of fakes that no honest hop adds."""
+        least = self.most if self.is_paired else 0
+        if not least <= total <= self.most:
+            must = f"{least}" if least else f"in [0, {self.most}]"
+            raise ValueError(f"{total} fake reports; there must be {must}")
 
     def check_counts(self, counts: list[int]) -> None:
         """Raises ValueError where no honest hop has drawn these numbers of fakes, one for each value."""

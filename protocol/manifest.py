@@ -17,6 +17,7 @@ from google.protobuf.message import DecodeError, Message
 from croupier.protocol.deployment import Deployment, PrivacyLimit
 from croupier.protocol.envelope import MAX_HOPS, PROTOCOL_VERSION, SUITES, check_public_key
 from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.hop_noise import MAX_LOCAL_EPSILON, MAX_MEAN_FAKES, FakeLaw, HopNoise, num_report_values
 from croupier.protocol.identity import Kind, document_hash, verify_signed
 from croupier.protocol.mechanisms import MECHANISMS, Mechanism
 from croupier.protocol.names import Digest, RoundId
@@ -150,6 +151,24 @@ class RoundTerms:
             fixed_terms=limit.fixed_terms,
         )
 
+    @cached_property
+    def hop_noise(self) -> HopNoise | None:
+        """What the fake reports of one honest hop guarantee; None where hops add none."""
+        if not self.manifest.HasField("hop_noise"):
+            return None
+        return HopNoise(self.manifest.hop_noise.epsilon, self.manifest.hop_noise.delta)
+
+    @cached_property
+    def fake_law(self) -> FakeLaw | None:
+        """The law of the fake reports of each hop; None where hops add none."""
+        num_values = num_report_values(self.question.mechanism)
+        return None if self.hop_noise is None or num_values is None else self.hop_noise.law(num_values)
+
+    @property
+    def most_fakes(self) -> int:
+        """The largest number of fake reports of all hops together."""
+        return 0 if self.fake_law is None else self.num_hops * self.fake_law.most
+
     def check_place(self, deployment: Deployment) -> None:
         """Checks that the round is this deployment's: its name, its chain of services and its lifetime policy.
 
@@ -219,6 +238,29 @@ def _check_merging(manifest: pb.Manifest, mechanism: Mechanism) -> None:
         )
 
 
+def _check_hop_noise(manifest: pb.Manifest, question: Question) -> None:
+    noise = HopNoise(manifest.hop_noise.epsilon, manifest.hop_noise.delta)
+    num_values = num_report_values(question.mechanism)
+    if num_values is None:
+        raise ValueError(
+            f"hop_noise is set for {question.mechanism.kind}; it must be for rr, onebit or krr: hops can add fake "
+            "reports only where a report has one of finitely many values"
+        )
+    largest = max(budget.epsilon for budget in manifest.budget_grid)
+    if largest > MAX_LOCAL_EPSILON:
+        raise ValueError(
+            f"the largest local epsilon is {largest:g}; with hop_noise it must be at most {MAX_LOCAL_EPSILON:g}: it is "
+            "all that protects a report if no hop is honest"
+        )
+    if noise.delta > manifest.delta:
+        raise ValueError(f"hop_noise.delta is {noise.delta:g}; it must be at most the round's, {manifest.delta:g}")
+    if (fakes := noise.law(num_values).mean_total) > MAX_MEAN_FAKES:
+        raise ValueError(
+            f"hop_noise takes {fakes:,} fake reports of every hop; there must be at most {MAX_MEAN_FAKES:,}: choose a "
+            "larger epsilon or delta, or fewer categories"
+        )
+
+
 def _check(manifest: pb.Manifest, question: Question) -> None:
     if manifest.protocol_version != PROTOCOL_VERSION:
         raise ValueError(f"protocol_version is {manifest.protocol_version}; this software speaks {PROTOCOL_VERSION}")
@@ -246,6 +288,8 @@ def _check(manifest: pb.Manifest, question: Question) -> None:
     _check_number("epsilon_max", manifest.epsilon_max, 0.0, _MAX_LOCAL_EPSILON)
     if manifest.merge_small_tiers:
         _check_merging(manifest, question.mechanism)
+    if manifest.HasField("hop_noise"):
+        _check_hop_noise(manifest, question)
     if not 1 <= len(manifest.hops) <= MAX_HOPS:
         raise ValueError(f"hops has {len(manifest.hops)} shufflers; it must have 1..{MAX_HOPS}")
     everyone = _keys_in(manifest)

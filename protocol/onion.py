@@ -217,6 +217,18 @@ class Onion:
         passed_on = list(zip(reports, budgets, strict=False))[: self._terms.num_hops]
         return Wrapped(envelope, b"".join(hashlib.sha256(one).digest() for pair in passed_on for one in pair))
 
+    def wrap_fake(self, sealed: bytes, ticket: bytes, hop: int) -> bytes:
+        """Returns what a hop passes on for a fake report, in the same layers as a client's.
+
+        Args:
+            sealed: what `seal_report` returned.
+            ticket: of the report lane, for `report_message`.
+            hop: the number in the chain of the hop that adds it.
+        """
+        if len(ticket) != TICKET_BYTES:
+            raise ValueError(f"the ticket has {len(ticket)} bytes; it must have {TICKET_BYTES}")
+        return self._seal(self._report[hop - 1 :], ticket + sealed)[0]
+
     def wrap_answer(self, answer: bytes) -> bytes:
         """Returns the envelope around the signed report of a client that is asked in a sequential round."""
         needed = self._terms.question.answer_bytes

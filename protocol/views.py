@@ -48,7 +48,7 @@ class BoundView(TypedDict):
 
 
 class GuaranteeView(TypedDict):
-    """A guarantee under another trust statement: everyone else colludes, or one hop is honest."""
+    """A guarantee beside that of the certificate: of one honest hop, or of the local budget where everyone colludes."""
 
     epsilon: float
     delta: float
@@ -99,8 +99,8 @@ class CertificateFields(TypedDict):
     dishonest: int
     numerical_slack: float
     tiers: list[TierView]
+    one_honest_hop: GuaranteeView | None
     everyone_else_colludes: GuaranteeView
-    one_honest_hop: NotRequired[GuaranteeView]
     comparison: list[ComparisonView]
     lower_bound: LowerBoundView
     randomizer: str
@@ -135,6 +135,7 @@ class RoundCertificateView(CertificateFields):
     granted: bool
     refusals: list[StatementView]
     num_tickets: int
+    fake_tickets: list[int]
     num_reports: int
     num_answers: int | None
     reports_digest: str

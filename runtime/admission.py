@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import Purpose, has_small_order
 from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.names import RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.steps import StoreStep
 from croupier.runtime.store import Store
@@ -76,7 +77,7 @@ class _Roster:
 
     keys: set[bytes]
     invited: dict[bytes, tuple[bytes, int]]
-    tokens: dict[bytes, tuple[bytes, str] | None]
+    tokens: dict[bytes, tuple[bytes, RoundId] | None]
     revoked: set[bytes]
 
     def admits_key(self, client_key: bytes, terms: RoundTerms) -> bool:
@@ -121,7 +122,7 @@ class _Group:
         self.rows: dict[bytes, bytes] = {}
         self.envelopes: list[bytes] = []
         self.records: list[bytes] = []
-        self.spent: dict[bytes, tuple[bytes, str]] = {}
+        self.spent: dict[bytes, tuple[bytes, RoundId]] = {}
 
     def decide_all(self, call: _Waiting) -> list[pb.SubmissionCode.ValueType]:
         """Returns the codes that the submissions of a call get once the group is durable."""
@@ -261,7 +262,7 @@ class Admission:
             roster.invited.update(dict.fromkeys(fresh, (survey_hash, valid_until_unix_s)))
             return len(fresh)
 
-    async def num_answered(self, round_ids: Sequence[str], client_keys: Sequence[bytes]) -> int:
+    async def num_answered(self, round_ids: Sequence[RoundId], client_keys: Sequence[bytes]) -> int:
         """Returns how many of these clients have submitted in at least one of these rounds.
 
         Raises:
@@ -415,6 +416,6 @@ class Admission:
         """Has the roster read from the store when it is next needed."""
         self._known = None
 
-    def stop_round(self, round_id: str) -> None:
+    def stop_round(self, round_id: RoundId) -> None:
         """Deletes a closed round from memory."""
         self._admitted.pop(round_id, None)

@@ -24,10 +24,12 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from croupier.protocol.names import RoundId
 from croupier.runtime.sqlite_log import overwrite_log
 
 __all__ = [
     "DEFAULT_TIMEOUTS",
+    "IN_PARTS",
     "Database",
     "NotShreddedError",
     "Timeouts",
@@ -42,6 +44,8 @@ _log = logging.getLogger(__name__)
 _LOCK = int.from_bytes(b"croupier")  # the name of the advisory lock; each service has a database of its own
 _LOCK_NOT_AVAILABLE, _NO_PRIVILEGE, _NO_TABLE = "55P03", "42501", "42P01"
 _LONGEST_REASON = 300
+IN_PARTS = "in parts"
+"""Stands in a table's `info`: see `has_parts`."""
 _PARTS = 16
 _OF_ROUNDS = ("submissions", "chunks", "opened", "documents")  # on PostgreSQL in so many parts, each with some rounds
 _WHOLE = ("round_keys", "tokens")
@@ -76,14 +80,21 @@ class NotShreddedError(Exception):
 
 def has_parts(table: sa.Table) -> None:
     """Has PostgreSQL make a table in parts, of which each holds the rows of some rounds; others make it in one."""
-    table.dialect_options["postgresql"]["partition_by"] = "HASH (round_id)"
+    table.info[IN_PARTS] = True
+    sa.event.listen(table, "before_create", _divide)
     for part in range(_PARTS):
         values = f"FOR VALUES WITH (MODULUS {_PARTS}, REMAINDER {part})"
         make = sa.DDL(f"CREATE TABLE {table.name}_{part} PARTITION OF {table.name} {values}")  # type: ignore[no-untyped-call]
         sa.event.listen(table, "after_create", make.execute_if(dialect="postgresql"))
 
 
-def mark_for_shredding(connection: sa.Connection, round_id: str, *tables: str) -> None:
+def _divide(table: sa.Table, connection: sa.Connection, **_: object) -> None:
+    """Sets what only PostgreSQL has when a table is made there: other services need not load its part of SQLAlchemy."""
+    if connection.dialect.name == "postgresql":
+        table.dialect_options["postgresql"]["partition_by"] = "HASH (round_id)"
+
+
+def mark_for_shredding(connection: sa.Connection, round_id: RoundId, *tables: str) -> None:
     """Marks tables from which rows of a round are deleted: `Database.shred` has to remove them from the files."""
     marked: set[tuple[str, str]] | None = connection.get_execution_options().get("marked")
     if marked is not None:

@@ -24,13 +24,14 @@ from croupier.runtime.prometheus_metrics import PrometheusMetrics
 from croupier.runtime.steps import StoreStep
 from croupier.runtime.store import Store
 
-__all__ = ["LIVE", "Readiness", "make_admin_server"]
+__all__ = ["LIVE", "PROBE_EVERY_S", "Readiness", "make_admin_server"]
 
 LIVE = "live"
 _log = logging.getLogger(__name__)
 _SERVING = health_pb2.HealthCheckResponse.SERVING
 _NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
-_EVERY_S, _SILENT_S, _LONGEST_S = 3.0, 10.0, 30.0  # silent: as long as the stores themselves wait for a lock
+PROBE_EVERY_S = 3.0
+_SILENT_S, _LONGEST_S = 10.0, 30.0  # silent: as long as the stores themselves wait for a lock
 _SMALL, _LARGE = 64, 1024 * 1024  # while all is well a few bytes will do; a disk that was full must hold more
 
 
@@ -51,7 +52,7 @@ class _Health(health.aio.HealthServicer):
 class Readiness:
     """Follows one service's store, and tells health, metrics and the log."""
 
-    def __init__(self, store: Store, metrics: PrometheusMetrics, every_s: float = _EVERY_S) -> None:
+    def __init__(self, store: Store, metrics: PrometheusMetrics, every_s: float = PROBE_EVERY_S) -> None:
         self._store = store
         self._metrics = metrics
         self._every_s = every_s

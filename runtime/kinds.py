@@ -53,6 +53,8 @@ class DocumentKind(StrEnum):
         MODEL: the model of a sequential round; a part for each answer that it has learned from.
         ANSWER_KEYS: the keys of the answers that the model may learn from.
         PUBLICATION: the signed result.
+        FAKES: the fake reports that this hop adds, sealed and with tickets, encrypted.
+        FAKE_TICKETS: how many fake reports of a hop were given tickets in one call; its parts are hops and calls.
     """
 
     CREATED = "created"
@@ -69,3 +71,5 @@ class DocumentKind(StrEnum):
     MODEL = "model"
     ANSWER_KEYS = "model-keys"
     PUBLICATION = "publication"
+    FAKES = "fakes"
+    FAKE_TICKETS = "fake-tickets"

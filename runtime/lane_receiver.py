@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from croupier.net.tls import Context
-from croupier.protocol.batches import digest_of_hashes, read_commitments, unpack
+from croupier.protocol.batches import digest_of_hashes, num_fakes, read_commitments, unpack
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import Kind, read_signed
 from croupier.protocol.manifest import RoundTerms
@@ -133,6 +133,8 @@ class LaneReceiver:
         size = onion_of(terms).arriving_size(request.lane, self._position.hop(terms))
         unpack(request.ciphertexts, size)
         most = terms.manifest.max_batch_size or _MOST_ITEMS
+        if request.lane != pb.LANE_PARAMETER:
+            most += terms.most_fakes
         if request.chunk_count > most:
             raise Refusal(Code.BAD_BATCH, f"{request.chunk_count} chunks; the round has at most {most} items")
 
@@ -194,7 +196,7 @@ class LaneReceiver:
             arrived = await asyncio.to_thread(lambda: digest_of_hashes(sorted(hashes)))  # noqa: B023
             if (last.num_out, last.digest_out) != (len(hashes), arrived):
                 raise Refusal(Code.BAD_BATCH, f"lane {pb.Lane.Name(lane)} is not what hop {hops} committed to")
-            distinct = len(set(hashes))
+            distinct = len(set(hashes)) - (num_fakes(chain) if lane == pb.LANE_REPORT else 0)
             if distinct < terms.manifest.min_batch_size:
                 raise Refusal(
                     Code.SHORT_BATCH, f"{distinct} distinct items; the round needs {terms.manifest.min_batch_size}"

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.names import RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.kinds import Direction
@@ -52,7 +53,7 @@ class LaneSender:
         self._store = setup.store
         self._engine = engine
 
-    def put_output(self, tx: Transaction, round_id: str, output: LaneOutput) -> None:
+    def put_output(self, tx: Transaction, round_id: RoundId, output: LaneOutput) -> None:
         """Stores an output batch, or a part of it, in the order in which it will be sent."""
         per_chunk = items_per_chunk(len(output.ciphertexts[0]))
         count = -(-(output.total or len(output.ciphertexts)) // per_chunk)
@@ -83,7 +84,7 @@ class LaneSender:
             )
         return sent
 
-    async def _chunk(self, round_id: str, lane: pb.Lane.ValueType, index: int) -> bytes:
+    async def _chunk(self, round_id: RoundId, lane: pb.Lane.ValueType, index: int) -> bytes:
         return await self._store.run(
             StoreStep.READ_CHUNK_TO_SEND, lambda tx: tx.chunk(round_id, Direction.OUT, lane, index)
         )

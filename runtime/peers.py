@@ -36,11 +36,12 @@ class Peers:
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._old_channels: list[grpc.aio.Channel] = []
 
-    def require_caller(self, context: Context, allowed: Iterable[str]) -> None:
-        """Raises Refusal NOT_YOUR_CALL unless the caller's certificate is pinned for one of the names."""
+    def require_caller(self, context: Context, allowed: Iterable[str]) -> str:
+        """Returns the caller's name; raises Refusal NOT_YOUR_CALL unless its certificate is pinned for one of these."""
         name = caller_name(context, self.deployment)
-        if name not in set(allowed):
+        if name is None or name not in set(allowed):
             raise Refusal(Code.NOT_YOUR_CALL, f"{name or 'a client'} called")
+        return name
 
     def pinned_at(self, terms: RoundTerms) -> Pinned:
         """Returns the identity keys that count for a round: keys change between rounds."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from croupier.net.tls import Context
 from croupier.protocol.deployment import OPERATOR
 from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.names import RoundId
 from croupier.protocol.surveys import MOST_QUESTIONS
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.admission import Admission
@@ -56,5 +57,6 @@ class Registration:
         self._peers.require_caller(context, [OPERATOR])
         if len(request.round_ids) > MOST_QUESTIONS:
             raise Refusal(Code.BAD_REQUEST, f"{len(request.round_ids)} rounds; a survey has at most {MOST_QUESTIONS}")
-        number = await self._admission.num_answered(request.round_ids, request.client_keys)
+        round_ids = [RoundId(round_id) for round_id in request.round_ids]
+        number = await self._admission.num_answered(round_ids, request.client_keys)
         return pb.CountAnsweredResponse(answered=number)

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 
 from croupier.protocol.errors import Refusal
+from croupier.protocol.names import RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.kinds import DocumentKind
 from croupier.runtime.round_control import BEFORE_CERTIFICATE, OPENED_WITHIN_S, RoundControl
@@ -79,7 +80,7 @@ class Retention:
     async def _end_unopened(self) -> None:
         now_s = int(self._clock.now())
 
-        def end(tx: Transaction) -> list[str]:
+        def end(tx: Transaction) -> list[RoundId]:
             never_opened = tx.never_opened(now_s, now_s - OPENED_WITHIN_S)
             for round_id in never_opened:
                 tx.update_round(round_id, state=pb.ROUND_STATE_DISPOSED)
@@ -93,7 +94,7 @@ class Retention:
     async def _withdraw_overdue(self) -> None:
         latest_s = self._clock.now() - self._keep_s
 
-        def overdue(tx: Transaction) -> list[str]:
+        def overdue(tx: Transaction) -> list[RoundId]:
             return [
                 row.round_id
                 for row in tx.rounds()
@@ -111,7 +112,7 @@ class Retention:
     async def _delete_old(self) -> None:
         now_s = int(self._clock.now())
 
-        def find(tx: Transaction) -> list[str]:
+        def find(tx: Transaction) -> list[RoundId]:
             tx.record_ends(FINAL_STATES, now_s)
             return list(tx.ends(now_s - self._keep_s))
 
@@ -123,7 +124,7 @@ class Retention:
             self._on_deletion()
             await self._engine.shred(deleted[0])
 
-    async def _delete_round(self, round_id: str) -> None:
+    async def _delete_round(self, round_id: RoundId) -> None:
         """Deletes a round page by page, so that other transactions get their turn in between."""
         while await self._store.run(StoreStep.DELETE_PAGE, lambda tx: tx.delete_admitted(round_id)):
             pass

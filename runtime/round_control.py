@@ -12,6 +12,7 @@ from croupier.protocol.envelope import KeyPair, generate_key_pair
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import Kind
 from croupier.protocol.manifest import RoundTerms, canonical, parse_terms, verify_manifest
+from croupier.protocol.names import RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.runtime.kinds import DocumentKind, KeyPurpose
@@ -37,6 +38,10 @@ MakeKeys = Callable[[str], dict[KeyPurpose, KeyPair]]
 """Returns new key pairs for a round, by purpose, from its HPKE suite; raises ValueError for an unknown suite."""
 PutPublicKeys = Callable[[pb.RoundKeys, Mapping[KeyPurpose, KeyPair]], None]
 """Writes the public keys of a role beside that of the envelope, as they are in the manifest."""
+NoiseSpent = Callable[[Transaction], rpc.NoiseSpent | None]
+"""Returns what a hop's own ledger comes to; None at the other roles."""
+BeforeSigning = Callable[[Transaction, RoundTerms], None]
+"""Raises Refusal for a round that the role does not sign."""
 Withdrawable = Callable[[Transaction, RoundRow], bool]
 """Returns whether a round may still be deleted here."""
 
@@ -65,6 +70,8 @@ class RoundControl:
         make_keys: makes the role's keys for a round.
         put_public_keys: writes the public keys that only this role has.
         withdrawable: says whether a round may still be deleted at this role.
+        before_signing: what the role checks, and writes, in the transaction after which it signs a manifest.
+        noise_spent: what a hop's own ledger comes to.
     """
 
     def __init__(
@@ -76,6 +83,8 @@ class RoundControl:
         make_keys: MakeKeys = envelope_keys,
         put_public_keys: PutPublicKeys = lambda public, keys: None,
         withdrawable: Withdrawable = is_before_certificate,
+        before_signing: BeforeSigning = lambda tx, terms: None,
+        noise_spent: NoiseSpent = lambda tx: None,
     ) -> None:
         self._store = setup.store
         self._clock = setup.clock
@@ -86,6 +95,8 @@ class RoundControl:
         self._make_keys = make_keys
         self._put_public_keys = put_public_keys
         self.withdrawable = withdrawable
+        self._before_signing = before_signing
+        self._noise_spent = noise_spent
 
     async def prepare(self, request: rpc.PrepareRequest, context: Context) -> rpc.PrepareResponse:
         """Makes this service's key pairs for a round; the same call again answers with the same keys.
@@ -95,7 +106,7 @@ class RoundControl:
                 id has been used).
         """
         self._peers.require_caller(context, [OPERATOR])
-        round_id, suite, now = request.round_id, request.hpke_suite, str(int(self._clock.now())).encode()
+        round_id, suite, now = RoundId(request.round_id), request.hpke_suite, str(int(self._clock.now())).encode()
         if not 1 <= len(round_id.encode()) <= 128:
             raise Refusal(Code.BAD_REQUEST, f"round_id is {round_id!r}; it must have 1..128 bytes")
         try:
@@ -116,7 +127,7 @@ class RoundControl:
         payload = canonical(await self._store.run(StoreStep.PREPARE_ROUND, add))
         return rpc.PrepareResponse(round_keys=self._peers.identity.signed(Kind.ROUND_KEYS, payload))
 
-    def _own_keys(self, tx: Transaction, round_id: str) -> pb.RoundKeys | None:
+    def _own_keys(self, tx: Transaction, round_id: RoundId) -> pb.RoundKeys | None:
         """Returns the public keys for the manifest and when they were made; None for a round without keys here."""
         keys = tx.keys(round_id)
         if not keys:
@@ -162,10 +173,12 @@ class RoundControl:
             )
         if objection := self._rules.objection(terms, self._clock.now()):
             raise Refusal(Code.BAD_MANIFEST, f"the rules of {self._peers.name!r} do not allow this round: {objection}")
-        await self._store.run(
-            StoreStep.KEEP_SIGNED_MANIFEST,
-            lambda tx: tx.put_document(terms.round_id, DocumentKind.SIGNED_MANIFEST, terms.hash),
-        )
+
+        def keep(tx: Transaction) -> None:
+            tx.put_document(terms.round_id, DocumentKind.SIGNED_MANIFEST, terms.hash)
+            self._before_signing(tx, terms)
+
+        await self._store.run(StoreStep.KEEP_SIGNED_MANIFEST, keep)
         return rpc.SignResponse(signature=self._peers.identity.sign(Kind.MANIFEST, request.manifest))
 
     async def open(self, request: rpc.OpenRequest, context: Context) -> rpc.OpenResponse:
@@ -202,9 +215,9 @@ class RoundControl:
                 certificate).
         """
         self._peers.require_caller(context, [OPERATOR])
-        return rpc.WithdrawResponse(state=await self.withdraw_round(request.round_id))
+        return rpc.WithdrawResponse(state=await self.withdraw_round(RoundId(request.round_id)))
 
-    async def withdraw_round(self, round_id: str) -> pb.RoundState.ValueType:
+    async def withdraw_round(self, round_id: RoundId) -> pb.RoundState.ValueType:
         """Deletes a round that has no certificate yet; see `withdraw`."""
         was_driven = await self._engine.stop_round(round_id)
 
@@ -246,10 +259,12 @@ class RoundControl:
                 waiting = "what was deleted is not erased yet: that is under way"
             return row.problem, waiting
 
-        def read(tx: Transaction) -> tuple[list[pb.RoundStatus], dict[str, int], int]:
-            rows = [tx.round(request.round_id)] if request.round_id else tx.rounds(20)
+        def read(tx: Transaction) -> tuple[list[pb.RoundStatus], dict[str, int], int, rpc.NoiseSpent | None]:
+            rows = [tx.round(RoundId(request.round_id))] if request.round_id else tx.rounds(20)
             ends, shredding = tx.ends(), tx.being_shredded()
-            kept_until = {row.round_id: ends[row.round_id] + self._keep_s for row in rows if row.round_id in ends}
+            kept_until: dict[str, int] = {
+                row.round_id: ends[row.round_id] + self._keep_s for row in rows if row.round_id in ends
+            }
             return (
                 [
                     pb.RoundStatus(
@@ -264,9 +279,10 @@ class RoundControl:
                 ],
                 kept_until,
                 tx.num_revoked(),
+                self._noise_spent(tx),
             )
 
-        rounds, kept_until, num_revoked = await self._store.run(StoreStep.READ_STATUS, read)
+        rounds, kept_until, num_revoked, noise_spent = await self._store.run(StoreStep.READ_STATUS, read)
         return rpc.StatusResponse(
             service=self._peers.name,
             pid=os.getpid(),
@@ -278,4 +294,5 @@ class RoundControl:
             version=_VERSION,
             now_unix_ms=int(self._clock.now() * 1000),
             free_bytes=self._store.free_bytes(),
+            noise_spent=noise_spent,
         )

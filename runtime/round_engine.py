@@ -19,6 +19,7 @@ from google.protobuf.message import Message
 from croupier.net.retrying import retrying
 from croupier.protocol.errors import Code, Refusal, SignatureError
 from croupier.protocol.manifest import RoundTerms, parse_terms
+from croupier.protocol.names import RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.kinds import DocumentKind
 from croupier.runtime.peers import Peers
@@ -61,7 +62,7 @@ class RoundEngine:
         steps: Mapping[pb.RoundState.ValueType, StateStep],
         *,
         ephemeral_documents: tuple[DocumentKind, ...] = (),
-        on_end: Callable[[str], None],
+        on_end: Callable[[RoundId], None],
     ) -> None:
         self._store = setup.store
         self._metrics = setup.metrics
@@ -80,7 +81,7 @@ class RoundEngine:
         """Returns the terms of a round that is open here, or has been."""
         terms = self._terms.get(round_id)
         if terms is None:
-            row = await self._store.run(StoreStep.READ_TERMS, lambda tx: tx.round(round_id))
+            row = await self._store.run(StoreStep.READ_TERMS, lambda tx: tx.round(RoundId(round_id)))
             self.check_kept(row)
             if not row.manifest:
                 raise Refusal(Code.WRONG_STATE, f"round {round_id!r} is prepared but not open")
@@ -90,7 +91,7 @@ class RoundEngine:
         self._terms.move_to_end(round_id)
         return terms
 
-    def delete_terms(self, round_id: str) -> None:
+    def delete_terms(self, round_id: RoundId) -> None:
         """Deletes the terms of a round from memory."""
         self._terms.pop(round_id, None)
 
@@ -102,7 +103,7 @@ class RoundEngine:
                 f"round {row.round_id!r} is over, and what was kept of it is deleted after {self._keep_days} days",
             )
 
-    def why_waiting(self, round_id: str) -> str:
+    def why_waiting(self, round_id: RoundId) -> str:
         """Returns why a round does not move at the moment; empty if it does."""
         return self._waiting.get(round_id, "")
 
@@ -124,18 +125,18 @@ class RoundEngine:
             for row in rows[:1]:
                 await self.shred(row.round_id)
 
-    def wake(self, round_id: str) -> None:
+    def wake(self, round_id: RoundId) -> None:
         """Drives a round on, unless that is under way."""
         task = self._drivers.get(round_id)
         if task is None or task.done():
             task = self._drivers[round_id] = asyncio.create_task(self._drive(round_id))
             task.add_done_callback(lambda done: self._remove_driver(round_id, done))
 
-    def _remove_driver(self, round_id: str, driver: asyncio.Task[None]) -> None:
+    def _remove_driver(self, round_id: RoundId, driver: asyncio.Task[None]) -> None:
         if self._drivers.get(round_id) is driver:
             del self._drivers[round_id]
 
-    async def stop_round(self, round_id: str) -> bool:
+    async def stop_round(self, round_id: RoundId) -> bool:
         """Stops driving a round; returns whether it was being driven."""
         driver = self._drivers.get(round_id)
         if driver is None:
@@ -157,7 +158,7 @@ class RoundEngine:
             driver.cancel()
         await asyncio.gather(*drivers, return_exceptions=True)
 
-    async def _drive(self, round_id: str) -> None:
+    async def _drive(self, round_id: RoundId) -> None:
         """Takes step after step.
 
         Where a step fails for a reason that may pass (a full disk, an unreachable peer) it is tried again, ever more
@@ -199,11 +200,11 @@ class RoundEngine:
             await asyncio.sleep(wait_s)
             wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
 
-    def tell_waiting(self, round_id: str, why: str) -> None:
+    def tell_waiting(self, round_id: RoundId, why: str) -> None:
         """Shows in the round's status why its step, which is under way, waits."""
         self._wait(round_id, why)
 
-    def _wait(self, round_id: str, why: str, error: Exception | None = None) -> None:
+    def _wait(self, round_id: RoundId, why: str, error: Exception | None = None) -> None:
         """Keeps why a round does not move; logged once for each reason."""
         if self._waiting.get(round_id) != why:
             _log.warning("the round waits: %s", why, extra=_about(round_id, error))
@@ -211,7 +212,7 @@ class RoundEngine:
 
     async def call_until_answered(
         self,
-        round_id: str,
+        round_id: RoundId,
         receiver: str,
         method: Callable[[grpc.aio.Channel], Callable[..., Awaitable[T]]],
         request: Message,
@@ -238,17 +239,17 @@ class RoundEngine:
 
     # ------------------------------------------------------------- the end of a round
 
-    def shred_round(self, tx: Transaction, round_id: str) -> None:
+    def shred_round(self, tx: Transaction, round_id: RoundId) -> None:
         """Shreds keys and ciphertexts of a round that has ended here, and deletes its ephemeral documents."""
         tx.shred_round(round_id)
         for kind in self._ephemeral_documents:
             tx.delete_documents(round_id, kind)
 
-    def end(self, round_id: str) -> None:
+    def end(self, round_id: RoundId) -> None:
         """Tells the role that a round has ended without a result."""
         self._on_end(round_id)
 
-    async def shred(self, round_id: str) -> None:
+    async def shred(self, round_id: RoundId) -> None:
         """Removes shredded rows from tables and files; an attempt that fails is repeated, and the status says so."""
         try:
             await self._store.shred()
@@ -256,7 +257,7 @@ class RoundEngine:
             self._wait(round_id, str(refusal), refusal)
             self.wake(round_id)
 
-    async def _record_problem(self, round_id: str, problem: str) -> None:
+    async def _record_problem(self, round_id: RoundId, problem: str) -> None:
         """Ends the round here; no step is taken any more, so its keys and ciphertexts are shredded."""
 
         def end(tx: Transaction) -> None:
@@ -268,5 +269,5 @@ class RoundEngine:
         await self._store.shred()
 
 
-def _about(round_id: str, error: Exception | None) -> dict[str, str]:
+def _about(round_id: RoundId, error: Exception | None) -> dict[str, str]:
     return {"round_id": round_id} | ({"code": error.code.name} if isinstance(error, Refusal) else {})

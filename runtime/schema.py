@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import sqlalchemy as sa
 
+from croupier.runtime.database import IN_PARTS
 from croupier.runtime.tables import METADATA
 
 __all__ = ["STORE_VERSION", "bring_up_to_date"]
@@ -66,7 +67,7 @@ def _tables_got_parts(connection: sa.Connection, _shown: str) -> None:
     for table in METADATA.sorted_tables:
         kind = sa.text("SELECT relkind = 'p' FROM pg_class WHERE oid = to_regclass(:name)")
         has_parts = connection.execute(kind, {"name": table.name}).scalar_one()
-        if has_parts or table.dialect_options["postgresql"]["partition_by"] is None:
+        if has_parts or IN_PARTS not in table.info:
             continue
         before = sa.Table(f"{table.name}_before", sa.MetaData(), *(sa.Column(column.name) for column in table.columns))
         connection.exec_driver_sql(f"CREATE TABLE {before.name} AS TABLE {table.name}")

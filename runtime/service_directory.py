@@ -48,6 +48,19 @@ PENDING = "pending-"
 """Begins the names of the files of keys that a rotation has made and that are not in use yet."""
 
 
+class NoiseLimit(BaseModel):
+    """The most that all rounds which a hop signs may show of one person if it is the only honest party.
+
+    Attributes:
+        epsilon: of all rounds together, > 0.
+        delta: of all rounds together, in (0, 1).
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+    delta: Annotated[float, Field(gt=0, lt=1)]
+
+
 class ServiceSettings(BaseModel):
     """How one service runs on its machine. Nothing here is shown to other services or agreed with them.
 
@@ -66,6 +79,7 @@ class ServiceSettings(BaseModel):
         keep_days: how long after its end a round's documents, lists and participants are kept. Results,
             certificates and the ledger stay.
         rules: which rounds this service signs, whatever the operator asks.
+        noise_limit: of a shuffler: it signs no round with which its own ledger would come to more; None: it signs all.
         insecure_admin_anywhere: lets the two listen elsewhere than on loopback. They serve no round, but
             every reader learns how many people take part, and when.
     """
@@ -82,6 +96,7 @@ class ServiceSettings(BaseModel):
     admin_listen: Address | None = None
     metrics_listen: Address | None = None
     keep_days: Annotated[int, Field(ge=1, le=36500)] = 30
+    noise_limit: NoiseLimit | None = None
     rules: Rules = Rules()
     insecure_admin_anywhere: bool = False
 

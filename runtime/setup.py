@@ -9,7 +9,7 @@ from croupier.protocol.deployment import Deployment, ServiceEntry
 from croupier.runtime.clock import Clock, SystemClock
 from croupier.runtime.metrics import Metrics
 from croupier.runtime.rules import Rules
-from croupier.runtime.service_directory import Secrets
+from croupier.runtime.service_directory import NoiseLimit, Secrets
 from croupier.runtime.store import Store
 from croupier.runtime.workers import WorkerPool
 
@@ -24,6 +24,7 @@ class ServiceSetup:
         pool: runs the work that a client waits for, and all other work where there is no cluster.
         cluster: runs the work that a batch waits for: opening layers, checking tickets, searching for bounds and
             attacks.
+        noise_limit: of a shuffler; see `ServiceSettings`.
         keep_days: how many days the data of a round is kept after its end.
         rules: which rounds the service signs.
     """
@@ -38,6 +39,7 @@ class ServiceSetup:
     transport: Transport = TLS
     keep_days: int = 30
     cluster: WorkerPool | None = None
+    noise_limit: NoiseLimit | None = None
     rules: Rules = field(default_factory=Rules)
 
     @property

@@ -71,6 +71,8 @@ class StoreStep(StrEnum):
     WATCH_DEADLINE = "watch the deadline"
     CLOSE_ADMISSION = "close admission"
     BEGIN_TO_MIX = "begin to mix"
+    READ_FAKES = "read the fake reports"
+    KEEP_FAKES = "keep the fake reports"
     KEEP_MIXED_PART = "keep a part of the mixed batch"
     READ_EARLIER_COMMITMENTS = "read earlier commitments"
     KEEP_MIXED_BATCH = "keep the mixed batch"
@@ -92,6 +94,8 @@ class StoreStep(StrEnum):
 
     # accountant
     READ_TICKET_KEYS = "read the ticket keys"
+    COUNT_FAKE_TICKETS = "count the tickets of fake reports"
+    READ_FAKE_TICKETS = "read the tickets of fake reports"
     MEASURE_REPORT_TICKETS = "measure the tickets of the reports"
     COUNT_TICKETS = "count the tickets"
     READ_COMMITMENTS = "read the commitments"

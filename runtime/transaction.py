@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from croupier.protocol.envelope import KeyPair
+from croupier.protocol.names import RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.database import mark_for_shredding
 from croupier.runtime.kinds import DocumentKind, KeyPurpose
@@ -28,7 +29,7 @@ __all__ = ["ChunkPlace", "RoundRow", "Transaction"]
 class Transaction(KeyRows, RoundRows, RosterRows, BatchRows, OpenedRows, DocumentRows, ShreddingRows, RetentionRows):
     """Everything that can be read and changed inside one transaction. No subject overrides a method of another."""
 
-    def add_round(self, round_id: str, suite: str, keys: Mapping[KeyPurpose, KeyPair]) -> None:
+    def add_round(self, round_id: RoundId, suite: str, keys: Mapping[KeyPurpose, KeyPair]) -> None:
         """Adds a round that is PREPARED, with its key pairs, private halves wrapped."""
         self._db.execute(
             ROUNDS.insert().values(
@@ -43,7 +44,7 @@ class Transaction(KeyRows, RoundRows, RosterRows, BatchRows, OpenedRows, Documen
         for purpose, pair in keys.items():
             self.put_key(round_id, purpose, pair)
 
-    def shred_round(self, round_id: str) -> None:
+    def shred_round(self, round_id: RoundId) -> None:
         """Shreds the private keys and the ciphertexts of a round; hashes stay, so that repeats are recognised.
 
         Whatever the keys encrypt is lost with them; the ciphertexts are deleted by `shred_page`.
@@ -51,7 +52,7 @@ class Transaction(KeyRows, RoundRows, RosterRows, BatchRows, OpenedRows, Documen
         self.shred_keys(round_id)
         self.shred_ciphertexts(round_id)
 
-    def delete_round(self, round_id: str, kept: Collection[DocumentKind]) -> None:
+    def delete_round(self, round_id: RoundId, kept: Collection[DocumentKind]) -> None:
         """Deletes the rows of a round, except its name, its state, and the documents of these kinds.
 
         This is one transaction; for a large round call `delete_admitted` until it returns False first.

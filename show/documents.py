@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import grpc.aio
 
@@ -19,9 +18,12 @@ from croupier.protocol.manifest import RoundTerms, state_name
 from croupier.protocol.statements import state, written_json
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.show.question import question_json
 from croupier.show.views import (
     BudgetView,
+    HopNoiseView,
     LimitView,
+    NoiseSpentView,
     PlannedBudgetView,
     PlanView,
     RoundView,
@@ -29,7 +31,6 @@ from croupier.show.views import (
     SpentView,
     TermsView,
     TierSpentView,
-    WordingView,
 )
 
 if TYPE_CHECKING:
@@ -56,7 +57,17 @@ _MOST_BUDGETS = 1000
 
 def status_json(answer: rpc.StatusResponse) -> ServiceView:
     """Returns one service's state."""
-    return {
+    noise: NoiseSpentView | None = None
+    if answer.HasField("noise_spent"):
+        spent = answer.noise_spent
+        noise = {
+            "epsilon": spent.epsilon,
+            "delta": spent.delta,
+            "rounds": spent.rounds,
+            "most_epsilon": spent.most_epsilon if spent.HasField("most_epsilon") else None,
+            "most_delta": spent.most_delta if spent.HasField("most_delta") else None,
+        }
+    found: ServiceView = {
         "service": answer.service,
         "version": answer.version,
         "pid": answer.pid,
@@ -76,6 +87,9 @@ def status_json(answer: rpc.StatusResponse) -> ServiceView:
             for one in answer.rounds
         ],
     }
+    if noise is not None:
+        found["noise_spent"] = noise
+    return found
 
 
 def services_json(
@@ -136,20 +150,15 @@ def _stage(states: Sequence[str]) -> str:
 
 def terms_json(terms: RoundTerms) -> TermsView:
     """Returns the terms of a round, and for every budget how often someone can be right about one answer."""
-    manifest, mechanism = terms.manifest, terms.question.mechanism
-    parameters = asdict(mechanism)
-    if mechanism.task is not None:
-        parameters |= asdict(mechanism.task)
-        del parameters["vector"], parameters["parameters"]
-    limit = terms.privacy_limit
+    manifest, limit, asked = terms.manifest, terms.privacy_limit, question_json(terms.question)
     return {
         "round_id": terms.round_id,
         "deployment": manifest.deployment,
         "manifest_hash": terms.hash.hex(),
-        "question": terms.question.name,
-        "wordings": [cast("WordingView", asdict(wording)) for wording in terms.question.wordings],
-        "randomizer": mechanism.kind,
-        "parameters": parameters,
+        "question": asked["question"],
+        "wordings": asked["wordings"],
+        "randomizer": asked["randomizer"],
+        "parameters": asked["parameters"],
         "budgets": [_budget_json(terms, budget) for budget in manifest.budget_grid],
         "delta": manifest.delta,
         "dishonest": manifest.dishonest,
@@ -158,6 +167,7 @@ def terms_json(terms: RoundTerms) -> TermsView:
         "short_batch": "hold" if manifest.short_batch_policy == pb.SHORT_BATCH_POLICY_HOLD else "dispose",
         "min_tier_size": manifest.min_tier_size,
         "small_tiers": "merge" if manifest.merge_small_tiers else "refuse",
+        "hop_noise": _hop_noise_json(terms),
         "close_deadline_unix_s": manifest.close_deadline_unix_s or None,
         "privacy_limit": None if limit is None else _limit_json(limit),
         "sealed_to_collector": bool(manifest.collector_public_key),
@@ -166,6 +176,14 @@ def terms_json(terms: RoundTerms) -> TermsView:
         "analyzer": manifest.analyzer.service,
         "hpke_suite": terms.suite,
     }
+
+
+def _hop_noise_json(terms: RoundTerms) -> HopNoiseView | None:
+    noise, law = terms.hop_noise, terms.fake_law
+    if noise is None or law is None:
+        return None
+    right = right_at_most(noise.epsilon, noise.delta)
+    return {"epsilon": noise.epsilon, "delta": noise.delta, "right_at_most": right, "fakes": law.mean_total}
 
 
 def _limit_json(limit: PrivacyLimit) -> LimitView:

@@ -17,6 +17,7 @@ __all__ = [
     "answers_table",
     "clamping_line",
     "estimates_table",
+    "hop_line",
     "merging_line",
     "notes_of",
     "precision_line",
@@ -105,7 +106,14 @@ def result_remarks(result: ResultView) -> list[str]:
     """Returns what has to be said about a published result beside its numbers, a line each."""
     certificate = result["certificate"]
     beware = delta_too_large(certificate["delta"], certificate["num_users"])
-    lines = (precision_line(result), beware, clamping_line(result), merging_line(result), *notes_of(result))
+    lines = (
+        precision_line(result),
+        beware,
+        clamping_line(result),
+        merging_line(result),
+        hop_line(result),
+        *notes_of(result),
+    )
     return [line for line in lines if line]
 
 
@@ -113,8 +121,8 @@ def remarks(result: DemoView) -> list[str]:
     """Returns what has to be said about the answers of a demonstration, each remark once."""
     about: dict[str, list[str]] = {}
     for question in result["questions"]:
-        noisy = precision_line(question)
-        for line in (*([noisy] if noisy else []), *notes_of(question), *question["data_notes"]):
+        limits = filter(None, (precision_line(question), hop_line(question)))
+        for line in (*limits, *notes_of(question), *question["data_notes"]):
             about.setdefault(line, []).append(question["name"])
     every = len(result["questions"]) if len(result["questions"]) > _FEW_ROUNDS else 0
     return [f"{'every round' if len(names) == every else '; '.join(names)}: {line}" for line, names in about.items()]
@@ -131,9 +139,8 @@ def precision_line(result: ResultView) -> str:
         numbers = numbers_of(result)
         error, share = max(number.standard_error for number in numbers), max(number.projected for number in numbers)
         return (
-            f"TOO NOISY TO USE: twice the standard error, {2 * error:.2g}, is more than the largest share, "
-            f"{share:.2g}, so that no category can be told from an absent one; ask more people or about fewer "
-            "categories, or allow larger budgets"
+            f"TOO NOISY TO USE: no category can be told from an absent one: the largest share is {share:.2g}, and the "
+            f"standard error up to {error:.2g}; ask more people or about fewer categories, or allow larger budgets"
         )
     return ""
 
@@ -157,4 +164,14 @@ def merging_line(result: ResultView) -> str:
     return (
         f"budgets used by fewer than {result['certificate']['merged_below']:,} clients are counted with larger ones; "
         f"this moves an estimate by at most {round_up(result['merging_bias'], 3)}, which intervals allow for"
+    )
+
+
+def hop_line(result: ResultView) -> str:
+    """Returns what one dishonest hop can have done to an estimate by its fake reports; "" without hop noise."""
+    if not result["hop_influence"]:
+        return ""
+    return (
+        "every hop has added fake reports, which are subtracted on average, and which intervals allow for; one "
+        f"dishonest hop can have moved an estimate by at most {round_up(result['hop_influence'], 3)} with its own"
     )

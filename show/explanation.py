@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from croupier.accountant.budgets import Budgets
 from croupier.accountant.certificate import Certificate
@@ -27,8 +27,10 @@ from croupier.protocol.codes import Assumption, RefusalReason
 from croupier.protocol.hop_noise import MIN_EPSILON, HopNoise
 from croupier.protocol.rounding import percent, round_down, round_up
 from croupier.protocol.statements import joined, plain, read_json, secret
+from croupier.show.estimates import precision_line
+from croupier.show.statistics import halving_lines, statistic
 from croupier.show.text import delta_too_large
-from croupier.show.views import ExplanationView, PromiseView
+from croupier.show.views import ExplanationView, PromiseView, ResultView
 
 __all__ = ["Explanation", "Promise", "Section", "explain", "profile_around"]
 
@@ -121,7 +123,8 @@ def explain(certificate: Certificate | Mapping[str, Any]) -> Explanation:
     """Returns a certificate in plain language.
 
     Args:
-        certificate: a certificate; or what its `to_json` gave, or what `croupier round result --json` printed.
+        certificate: a certificate; or what its `to_json` gave, or what `croupier round result --json` printed: then
+            also what was learned is explained.
 
     What would make it better is certified on the spot, three times, and may take seconds for noise.
 
@@ -147,6 +150,7 @@ def explain(certificate: Certificate | Mapping[str, Any]) -> Explanation:
         left,
         tuple(one for one in better if one.epsilon < found.epsilon),
         (
+            *_learned(certificate),
             _about_one_person(found, document, tiers),
             *_if_one_hop_is_honest(found),
             _if_everyone_else_colludes(found, document, left, randomizer),
@@ -223,6 +227,21 @@ def _secret(certificate: Certificate) -> str:
     """Returns what an observer may want to find out."""
     known = (found for one in certificate.assumptions if (found := secret(one)) is not None)
     return next(known, "which of two answers a person gave")
+
+
+def _learned(given: Certificate | Mapping[str, Any]) -> tuple[Section, ...]:
+    """Returns what the round estimated, where the document is a whole result; nothing for a certificate alone."""
+    if isinstance(given, Certificate) or "certificate" not in given or "estimate" not in given:
+        return ()
+    found = statistic(given)
+    asked = f"“{found.question}” " if found.question else ""
+    paragraphs = [f"{asked}The round estimated {found.about}, from {_counted(found.people, 'answer', 'answers')}."]
+    if given["sealed"]:
+        paragraphs.append("The result is sealed to its collector, whose key opens it.")
+    elif noisy := precision_line(cast(ResultView, given)):
+        paragraphs.append(noisy)
+    points = [found.sentence(number) for number in found.numbers] + halving_lines(given)
+    return (Section("What was learned", tuple(paragraphs), tuple(points)),)
 
 
 def _about_one_person(certificate: Certificate, document: Mapping[str, Any], tiers: list[Promise]) -> Section:

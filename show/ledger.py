@@ -2,12 +2,48 @@
 
 from __future__ import annotations
 
+from typing import TypedDict
+
 from rich.table import Table
 
 from croupier.protocol.rounding import round_up
-from croupier.show.views import SpentView
+from croupier.show.forecasts import ledger_line
+from croupier.show.tables import counted
+from croupier.show.views import LedgerView, SpentView
 
-__all__ = ["spent_rests_on", "spent_table"]
+__all__ = ["MOST_FORECAST", "MoreRoundsView", "RoundsLeftView", "left_lines", "spent_rests_on", "spent_table"]
+
+MOST_FORECAST = 1000
+"""No more further rounds are counted: by then the plans have changed."""
+
+
+class MoreRoundsView(TypedDict):
+    """The number of further rounds, each as costly as an earlier one, that the limit allows."""
+
+    like: str
+    epsilon: float
+    rounds: int
+
+
+class RoundsLeftView(TypedDict):
+    """What the ledger has left, and for how many rounds that is enough."""
+
+    ledger: LedgerView
+    more_rounds: list[MoreRoundsView]
+
+
+def left_lines(left: RoundsLeftView) -> list[str]:
+    """Returns what the ledger has left, and for how many rounds, in sentences."""
+    lines = [ledger_line(left["ledger"])]
+    for one in left["more_rounds"]:
+        more = counted(one["rounds"], "more round")
+        at_least = "at least " if one["rounds"] == MOST_FORECAST else ""
+        lines.append(
+            f"That is enough for {at_least}{more} like {one['like']}, whose worst ε was {round_up(one['epsilon'], 4)}."
+        )
+    if not left["more_rounds"]:
+        lines.append("No round has cost anything yet; 'croupier round forecast' says what one would cost.")
+    return lines
 
 
 def spent_rests_on(*, fixed_terms: bool) -> str:

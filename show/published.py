@@ -10,11 +10,13 @@ from typing import Any, cast
 
 from croupier.protocol.certificates import round_certificate_json
 from croupier.protocol.codes import Note
-from croupier.protocol.errors import ProtocolError
+from croupier.protocol.errors import ProtocolError, Refusal
+from croupier.protocol.manifest import parse_terms
 from croupier.protocol.shown import sanitize_for_display
 from croupier.protocol.statements import read_messages, state, written_json
 from croupier.protocol.v1 import messages_pb2 as pb
-from croupier.show.views import ClampingView, ResultView
+from croupier.show.question import question_json
+from croupier.show.views import ClampingView, QuestionView, ResultView
 
 __all__ = ["publication_json"]
 
@@ -28,6 +30,8 @@ _PRECISIONS = {
 
 def publication_json(publication: pb.Publication, certificate: pb.Certificate) -> ResultView:
     """Returns a published result as a JSON document.
+
+    "asked" is the question, by the signed manifest in the publication, whose signatures `read_publication` checks.
 
     Raises:
         ProtocolError: certificate or result state what only a newer version knows.
@@ -47,6 +51,7 @@ def publication_json(publication: pb.Publication, certificate: pb.Certificate) -
 
     document: ResultView = {
         "round_id": publication.round_id,
+        "asked": _asked(publication),
         "sealed": sealed,
         "labels": [value.label for value in values] if listed else None,
         "estimate": column([value.estimate for value in values]),
@@ -62,11 +67,22 @@ def publication_json(publication: pb.Publication, certificate: pb.Certificate) -
         "num_reports": publication.num_reports,
         "clamping": _clamping_json(publication.clamping) if publication.HasField("clamping") else None,
         "merging_bias": publication.merging_bias if certificate.merged_below and not sealed else None,
+        "hop_influence": publication.hop_influence if certificate.fake_tickets and not hidden else None,
         "drops": {drop.reason: drop.count for drop in publication.drops},
         "notes": written_json(notes),
         "certificate": stated,
     }
     return cast(ResultView, sanitize_for_display(document))
+
+
+def _asked(publication: pb.Publication) -> QuestionView | None:
+    """Returns the question by the manifest in a publication; None where an earlier version has put none there."""
+    if not publication.manifest.payload:
+        return None
+    try:
+        return question_json(parse_terms(publication.manifest.payload).question)
+    except Refusal:  # of a version that this one does not read
+        return None
 
 
 def _interval_json(value: pb.EstimatedValue) -> list[float] | None:

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from croupier.protocol.rounding import percent, round_up
 from croupier.protocol.texts import device_does as does
+from croupier.show.forecasts import ledger_line
 from croupier.show.tables import counted
 from croupier.show.text import GLUE, sections_text, wrapped
 from croupier.show.views import BudgetView, OverviewView, RoundView, SectionView, ServiceView, TermsView, WordingView
@@ -264,7 +265,10 @@ def _conditions(terms: TermsView, now: float) -> list[str]:
     if terms["state"] == "OPEN":
         closing = deadline(terms["close_deadline_unix_s"], now)
         short = "stays open" if terms["short_batch"] == "hold" else "is deleted"
-        points.append(f"{closing[0].upper()}{closing[1:]}. With fewer people by then, the round {short}.")
+        points.append(
+            f"{closing[0].upper()}{closing[1:]}. With fewer people by then, the round {short}. It also stays open "
+            "while some choice of budgets would have it refused; nobody knows which budgets were chosen."
+        )
     above = (
         " or ".join(map(round_up, limits)) if len(limits) < 4 else f"{round_up(limits[0])} to {round_up(limits[-1])}"
     )
@@ -277,6 +281,16 @@ def _conditions(terms: TermsView, now: float) -> list[str]:
     if smallest_tier := _smallest_tier(terms):
         then = "counted with the next larger one" if terms["small_tiers"] == "merge" else "enough to refuse the round"
         points.append(f"A budget that fewer than {smallest_tier:,} people use is {then}.")
+    if (noise := terms["hop_noise"]) is not None:
+        others = (
+            f"one of {len(terms['shufflers']):,} shufflers is" if len(terms["shufflers"]) > 1 else "the shuffler is"
+        )
+        points.append(
+            f"Every shuffler adds about {noise['fakes']:,} made-up reports. If {others} honest, nobody can tell your "
+            f"answer with more than {percent(noise['right_at_most'])} certainty (ε = {round_up(noise['epsilon'])} at "
+            f"δ = {round_up(noise['delta'])}), whatever all other servers and people do. If none is, your own noise is "
+            "left."
+        )
     limit = terms["privacy_limit"]
     if limit is None:
         points.append("There is no limit to what all rounds of this deployment together may cost a person.")
@@ -287,6 +301,8 @@ def _conditions(terms: TermsView, now: float) -> list[str]:
             "account, and refuses what is more."
             + (" This assumes that all rounds were planned before the first result." if limit["fixed_terms"] else "")
         )
+    if ledger := terms.get("ledger"):
+        points.append(ledger_line(ledger))
     if terms["parameters"].get("sequential"):
         points.append("People are asked one after the other. If that is cut short, only your own noise may be left.")
     return points

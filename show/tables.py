@@ -72,7 +72,7 @@ def certificate_table(certificate: CertificateView | RoundCertificateView) -> Ta
         table.add_row(f"{clients} whose budget did not arrive", round_up(certificate["unknown_budget_epsilon"]), grade)
     table.add_section()
     table.add_row(_trust(certificate), epsilon, grade)
-    hop = certificate.get("one_honest_hop")
+    hop = certificate["one_honest_hop"]
     if hop is not None and (hop["epsilon"], hop["delta"]) != (certificate["epsilon"], certificate["delta"]):
         at = "" if hop["delta"] == certificate["delta"] else f", at δ = {round_up(hop['delta'], 3)}"
         table.add_row(f"one hop is honest, everyone else colludes{at}", round_up(hop["epsilon"]), hop["grade"])

@@ -27,6 +27,7 @@ __all__ = [
     "FleetOutcomeView",
     "FleetView",
     "KeysView",
+    "LedgerView",
     "LimitView",
     "LineView",
     "MechanismCostView",
@@ -36,6 +37,7 @@ __all__ = [
     "PlanView",
     "PlannedBudgetView",
     "PromiseView",
+    "QuestionView",
     "ResultView",
     "RoundView",
     "SectionView",
@@ -100,16 +102,30 @@ class WordingView(TypedDict):
     high: str
 
 
-class TermsView(TypedDict):
-    """The terms of a round. "parameters" are the mechanism's; "state" is the round's state at hop 1."""
+class HopNoiseView(TypedDict):
+    """What the fake reports of one honest hop guarantee to anyone, and how many fakes a hop adds on average."""
 
-    round_id: str
-    deployment: str
-    manifest_hash: str
+    epsilon: float
+    delta: float
+    right_at_most: float
+    fakes: int
+
+
+class QuestionView(TypedDict):
+    """A question: its name, how it is put to people, and the randomizer with its parameters."""
+
     question: str
     wordings: list[WordingView]
     randomizer: str
     parameters: JsonObject
+
+
+class TermsView(QuestionView):
+    """The terms of a round. "parameters" are the mechanism's; "state" is that at hop 1; the operator sees "ledger"."""
+
+    round_id: str
+    deployment: str
+    manifest_hash: str
     budgets: list[BudgetView]
     delta: float
     dishonest: int
@@ -118,6 +134,7 @@ class TermsView(TypedDict):
     short_batch: str
     min_tier_size: int
     small_tiers: str
+    hop_noise: HopNoiseView | None
     close_deadline_unix_s: int | None
     privacy_limit: LimitView | None
     sealed_to_collector: bool
@@ -128,6 +145,7 @@ class TermsView(TypedDict):
     state: NotRequired[str]
     granted: NotRequired[bool | None]
     refusals: NotRequired[list[StatementView]]
+    ledger: NotRequired[LedgerView | None]
 
 
 class CostView(TypedDict):
@@ -158,6 +176,16 @@ class KeysView(TypedDict):
     retired: int
 
 
+class NoiseSpentView(TypedDict):
+    """What a hop's own ledger comes to, and its limit."""
+
+    epsilon: float
+    delta: float
+    rounds: int
+    most_epsilon: float | None
+    most_delta: float | None
+
+
 class ServiceView(TypedDict):
     """A service; one that is out of reach has a problem, no rounds, and nothing else."""
 
@@ -170,6 +198,7 @@ class ServiceView(TypedDict):
     peak_memory_bytes: NotRequired[int]
     keep_days: NotRequired[int]
     revoked: NotRequired[int]
+    noise_spent: NotRequired[NoiseSpentView]
     keys: NotRequired[KeysView]
 
 
@@ -196,11 +225,23 @@ class RoundView(TypedDict):
     left: NotRequired[list[str]]
 
 
+class LedgerView(TypedDict):
+    """What is left of the most that a person may lose over all rounds; spent_epsilon is None where none is proved."""
+
+    total_epsilon: float
+    total_delta: float
+    spent_epsilon: float | None
+    remaining_epsilon: float
+    rounds: int
+    remaining_rounds: int | None
+
+
 class OverviewView(TypedDict):
-    """The services of a deployment, and its newest rounds, newest first."""
+    """The services of a deployment, its newest rounds, newest first, and what its ledger has left of a limit."""
 
     services: list[ServiceView]
     rounds: list[RoundView]
+    ledger: NotRequired[LedgerView | None]
 
 
 class TierSpentView(TypedDict):
@@ -357,10 +398,12 @@ class ClampingView(TypedDict):
 class ResultView(TypedDict):
     """A published result: a number for a share or mean, a list for a histogram, None if sealed or refused.
 
-    A population interval is None in a result of an earlier version. "precision" says whether the result can be used.
+    "asked" and a population interval are None in a result of an earlier version. "precision" says whether the result
+    can be used.
     """
 
     round_id: str
+    asked: QuestionView | None
     sealed: bool
     labels: list[str] | None
     estimate: float | list[float] | None
@@ -374,6 +417,7 @@ class ResultView(TypedDict):
     num_reports: int
     clamping: ClampingView | None
     merging_bias: float | None
+    hop_influence: float | None
     drops: dict[str, int]
     notes: list[StatementView]
     certificate: RoundCertificateView

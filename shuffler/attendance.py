@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.names import RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 
 __all__ = ["MAX_ATTENDANCES", "Attendance", "Stream"]
@@ -26,7 +27,7 @@ _STREAMS_OF_A_CLIENT = 3
 class Stream:
     """One call of a client or gateway. `outgoing` ends with None, or with what the call fails with."""
 
-    round_id: str
+    round_id: RoundId
     challenge: bytes = field(default_factory=lambda: os.urandom(32))
     outgoing: asyncio.Queue[pb.AttendResponse | Refusal | None] = field(
         default_factory=lambda: asyncio.Queue(_WAITING_RESPONSES)
@@ -72,7 +73,7 @@ class Attendance:
         self._ended: set[str] = set()
         self._changed = asyncio.Condition()
 
-    def open(self, round_id: str) -> Stream:
+    def open(self, round_id: RoundId) -> Stream:
         """Adds a stream on which no client is let in yet."""
         stream = Stream(round_id)
         self._streams.add(stream)
@@ -105,7 +106,7 @@ class Attendance:
         async with self._changed:
             self._changed.notify_all()
 
-    async def gathered(self, round_id: str, clients: Sequence[bytes], count: int) -> None:
+    async def gathered(self, round_id: RoundId, clients: Sequence[bytes], count: int) -> None:
         """Returns once this many of these clients of a round attend, or its asking has ended."""
 
         def enough() -> bool:
@@ -114,18 +115,18 @@ class Attendance:
         async with self._changed:
             await self._changed.wait_for(enough)
 
-    async def end(self, round_id: str) -> None:
+    async def end(self, round_id: RoundId) -> None:
         """Ends the asking, from the next client on."""
         self._ended.add(round_id)
         async with self._changed:
             self._changed.notify_all()
 
-    def has_ended(self, round_id: str) -> bool:
+    def has_ended(self, round_id: RoundId) -> bool:
         """Returns whether the operator has ended the round's asking."""
         return round_id in self._ended
 
     async def ask(
-        self, round_id: str, client: bytes, model: pb.Signed | None, certificate: pb.Signed, seconds: float
+        self, round_id: RoundId, client: bytes, model: pb.Signed | None, certificate: pb.Signed, seconds: float
     ) -> bytes | None:
         """Returns the client's answer, or None if none comes in that many seconds. One client at a time in a round."""
         question = _Question(
@@ -159,20 +160,20 @@ class Attendance:
         if not question.answer.done():
             question.answer.set_result(answer.envelope)
 
-    def finish(self, round_id: str, report: pb.SequentialReport) -> None:
+    def finish(self, round_id: RoundId, report: pb.SequentialReport) -> None:
         """Tells all clients that attend a round that the asking is over, and ends their streams."""
         self._ended.discard(round_id)
         for stream in self._of(round_id):
             stream.push(pb.AttendResponse(finished=report))
             stream.end()
 
-    def close_round(self, round_id: str, why: Refusal) -> None:
+    def close_round(self, round_id: RoundId, why: Refusal) -> None:
         """Ends the streams of a round of which nothing will come."""
         self._ended.discard(round_id)
         for stream in self._of(round_id):
             stream.end(why)
 
-    def _of(self, round_id: str) -> list[Stream]:
+    def _of(self, round_id: RoundId) -> list[Stream]:
         return [stream for stream in self._streams if stream.round_id == round_id]
 
     def close_all(self) -> None:

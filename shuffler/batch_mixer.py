@@ -25,8 +25,10 @@ from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.steps import StoreStep
 from croupier.runtime.tasks import Page
 from croupier.runtime.transaction import Transaction
+from croupier.shuffler.fake_reports import FakeReports
 from croupier.shuffler.inclusion import put_inclusion_list
 from croupier.shuffler.mixing import BatchSurvey, OrderWindow, PageCache, draw_orders
+from croupier.shuffler.noise_ledger import NoiseLedger
 from croupier.shuffler.position import LANES, ChainPosition
 
 __all__ = ["BatchMixer"]
@@ -41,7 +43,13 @@ class BatchMixer:
     """Mixes the batches of one hop."""
 
     def __init__(
-        self, setup: ServiceSetup, peers: Peers, opener: LaneOpener, sender: LaneSender, position: ChainPosition
+        self,
+        setup: ServiceSetup,
+        peers: Peers,
+        opener: LaneOpener,
+        sender: LaneSender,
+        position: ChainPosition,
+        fakes: FakeReports,
     ) -> None:
         self._store = setup.store
         self._metrics = setup.metrics
@@ -49,6 +57,7 @@ class BatchMixer:
         self._opener = opener
         self._sender = sender
         self._position = position
+        self._fakes = fakes
 
     async def mix(self, terms: RoundTerms) -> None:
         """Permutes the opened lanes, window by window; an attempt that was cut short starts from the beginning.
@@ -71,14 +80,17 @@ class BatchMixer:
             tx.delete_output(terms.round_id)
 
         await self._store.run(StoreStep.BEGIN_TO_MIX, begin)
-        self.check_enough(terms, counts)
-        orders = await asyncio.to_thread(draw_orders, counts)
+        earlier = await self._earlier_commitments(terms)
+        self.check_enough(terms, counts, sum(pb.Commitment.FromString(one.payload).num_fakes for one in earlier))
+        fakes = {pb.LANE_REPORT: await self._fakes.make(terms), pb.LANE_PARAMETER: list[bytes]()}
+        orders = await asyncio.to_thread(draw_orders, {lane: counts[lane] + len(fakes[lane]) for lane in counts})
         hashes = {
-            lane: await self._put_lane(terms, lane, survey.kept, orders[lane], held) for lane, survey in surveys.items()
+            lane: await self._put_lane(terms, lane, survey.kept, orders[lane], held, fakes[lane])
+            for lane, survey in surveys.items()
         }
         held.clear()
-        commitments = await asyncio.to_thread(self._commit, terms, surveys, hashes)
-        earlier = await self._earlier_commitments(terms)
+        num_fakes = {lane: len(added) for lane, added in fakes.items()}
+        commitments = await asyncio.to_thread(self._commit, terms, surveys, hashes, num_fakes)
         handover = pb.HandOverRequest(round_id=terms.round_id, commitments=[*earlier, *commitments])
 
         def keep(tx: Transaction) -> None:
@@ -88,6 +100,9 @@ class BatchMixer:
                 terms.round_id, DocumentKind.COMMITMENTS_OUT, handover.SerializeToString(deterministic=True)
             )
             tx.update_round(terms.round_id, state=pb.ROUND_STATE_MIXED)
+            NoiseLedger(tx).leave(terms.round_id)
+            if terms.fake_law is not None:
+                self._fakes.delete(tx, terms.round_id)
             tx.add_cost(terms.round_id, "mix", *watch.read())
 
         await self._store.run(StoreStep.KEEP_MIXED_BATCH, keep)
@@ -95,9 +110,13 @@ class BatchMixer:
             self._metrics.drops(lane, surveys[pb.LANE_REPORT if lane == pb.LANE_JOINT else lane].drops)
         self._metrics.stage("mix", watch.read()[0])
 
-    def check_enough(self, terms: RoundTerms, counts: Mapping[pb.Lane.ValueType, int]) -> None:
-        """Raises Refusal SHORT_BATCH if fewer items of a lane can be passed on than the round needs."""
-        fewest, needed = min(counts.values()), terms.manifest.min_batch_size
+    def check_enough(self, terms: RoundTerms, counts: Mapping[pb.Lane.ValueType, int], num_fakes: int = 0) -> None:
+        """Raises Refusal SHORT_BATCH if fewer items of a lane can be passed on than the round needs.
+
+        num_fakes: how many fake reports earlier hops have added to the report lane.
+        """
+        fewest = min(counts[pb.LANE_REPORT] - num_fakes, counts[pb.LANE_PARAMETER])
+        needed = terms.manifest.min_batch_size
         if fewest < needed:
             raise Refusal(Code.SHORT_BATCH, f"{fewest} of them open; the round needs {needed}")
 
@@ -134,8 +153,9 @@ class BatchMixer:
         kept: bytearray,
         order: Sequence[int],
         held: Mapping[pb.Lane.ValueType, PageCache],
+        fakes: Sequence[bytes],
     ) -> list[bytes]:
-        """Stores a lane in its new order, and returns the sorted hashes of what it consists of."""
+        """Stores a lane with the hop's fakes in its new order, and returns the sorted hashes of what it consists of."""
         onion, hop, which = onion_of(terms), self._position.hop(terms), LANES.index(lane)
         source = pb.LANE_JOINT if hop == 1 else lane
         size, part = onion.layer(source, hop).plain_size, slice(None)
@@ -149,6 +169,7 @@ class BatchMixer:
             window = OrderWindow(kept, order, start, min(start + per_window, len(order)), part)
             async for page in self._once_more(terms, source, held[source]):
                 await asyncio.to_thread(window.add, page)
+            await asyncio.to_thread(window.add_fakes, fakes)
             hashes += await asyncio.to_thread(ciphertext_hashes, window.items)
             output = LaneOutput(lane, window.items, start, len(order))
             await self._store.run(
@@ -169,6 +190,7 @@ class BatchMixer:
         terms: RoundTerms,
         surveys: Mapping[pb.Lane.ValueType, BatchSurvey],
         hashes: Mapping[pb.Lane.ValueType, Sequence[bytes]],
+        num_fakes: Mapping[pb.Lane.ValueType, int],
     ) -> list[pb.Signed]:
         """Returns this hop's signed commitments, report lane first."""
         return [
@@ -185,6 +207,7 @@ class BatchMixer:
                         drops=drop_counts(surveys[lane].drops),
                         digest_in=surveys[lane].digest,
                         digest_out=digest_of_hashes(hashes[lane]),
+                        num_fakes=num_fakes[lane],
                     )
                 ),
             )

@@ -117,3 +117,10 @@ class OrderWindow:
                 if start <= place < stop:
                     items[place - start] = packed[at + first : at + last]
             self._item += 1
+
+    def add_fakes(self, fakes: Sequence[bytes]) -> None:
+        """Takes those of the hop's own items that have a place here; the last places of the order are theirs."""
+        first = len(self._order) - len(fakes)
+        for fake, place in zip(fakes, self._order[first:], strict=True):
+            if self._start <= place < self._stop:
+                self.items[place - self._start] = fake

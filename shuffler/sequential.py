@@ -20,6 +20,7 @@ from croupier.protocol.envelope import open_many
 from croupier.protocol.errors import Code, Refusal, refusal_of
 from croupier.protocol.identity import Kind, attendance_is_authentic, read_signed
 from croupier.protocol.manifest import RoundTerms, canonical
+from croupier.protocol.names import RoundId
 from croupier.protocol.onion import onion_of
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
@@ -248,6 +249,6 @@ class SequentialHop:
         """Ends all streams; their clients reconnect."""
         self.attendance.close_all()
 
-    def stop_round(self, round_id: str) -> None:
+    def stop_round(self, round_id: RoundId) -> None:
         """Ends the streams of a round that will have no result."""
         self.attendance.close_round(round_id, Refusal(Code.WRONG_STATE, "the round has ended without a result"))

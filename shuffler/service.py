@@ -17,6 +17,7 @@ from croupier.protocol.deployment import OPERATOR
 from croupier.protocol.envelope import KeyPair
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.names import RoundId
 from croupier.protocol.onion import onion_of
 from croupier.protocol.randomness import SystemRandom
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -38,7 +39,9 @@ from croupier.runtime.steps import StoreStep
 from croupier.runtime.tasks import LaneWork, open_layer
 from croupier.runtime.transaction import RoundRow, Transaction
 from croupier.shuffler.batch_mixer import BatchMixer
+from croupier.shuffler.fake_reports import FakeReports
 from croupier.shuffler.inclusion import InclusionLists
+from croupier.shuffler.noise_ledger import NoiseLedger
 from croupier.shuffler.position import ChainPosition
 from croupier.shuffler.risk import is_at_risk
 from croupier.shuffler.sequential import SequentialHop
@@ -54,6 +57,7 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
     Attributes:
         position: of this hop in the chain of each round.
         submissions: at hop 1, admits clients.
+        fakes: makes this hop's fake reports in rounds with hop noise.
         mixer: mixes complete batches.
         inclusion: shows clients what was passed on.
         sequential: asks clients one after the other, or passes their answers on.
@@ -75,23 +79,32 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
                 pb.ROUND_STATE_MIXED: self._deliver,
                 pb.ROUND_STATE_SEQUENTIAL: self._ask_clients,
             },
-            ephemeral_documents=(DocumentKind.SEQUENTIAL_PROGRESS,),
+            ephemeral_documents=(DocumentKind.SEQUENTIAL_PROGRESS, DocumentKind.FAKES),
             on_end=self._stop_round,
         )
         lane_work = partial(_lane_work, self.position)
         self.opener = LaneOpener(setup, lane_work, early=(pb.LANE_JOINT, *self.position.lanes))
         self.sender = LaneSender(setup, self.engine)
         self.receiver = LaneReceiver(setup, self.peers, self.engine, self.opener, self.position)
-        self.control = RoundControl(setup, self.peers, self.engine, withdrawable=_withdrawable)
+        limit = setup.noise_limit
+        self.control = RoundControl(
+            setup,
+            self.peers,
+            self.engine,
+            withdrawable=_withdrawable,
+            before_signing=lambda tx, terms: NoiseLedger(tx).sign(terms, limit),
+            noise_spent=lambda tx: NoiseLedger(tx).stated(limit),
+        )
         self.submissions = Submissions(setup, self.engine, self.opener, self.position, lane_work, self.peers)
         self.admission = self.submissions.admission
         self.registration = Registration(self.admission, self.peers)
         self.retention = Retention(setup, self.engine, self.control, on_deletion=self.admission.reload_roster)
-        self.mixer = BatchMixer(setup, self.peers, self.opener, self.sender, self.position)
+        self.fakes = FakeReports(setup, self.peers, self.engine, self.position)
+        self.mixer = BatchMixer(setup, self.peers, self.opener, self.sender, self.position, self.fakes)
         self.inclusion = InclusionLists(setup, self.peers, self.engine, self.position)
         self.sequential = SequentialHop(setup, self.peers, self.engine, self.position)
 
-    def _stop_round(self, round_id: str) -> None:
+    def _stop_round(self, round_id: RoundId) -> None:
         self.submissions.stop_round(round_id)
         self.sequential.stop_round(round_id)
 
@@ -159,7 +172,7 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
 
         def find(tx: Transaction) -> RoundRow:
             if request.round_id:
-                return tx.round(request.round_id)
+                return tx.round(RoundId(request.round_id))
             newest = tx.newest_open_round()
             if newest is None:
                 raise Refusal(Code.NO_OPEN_ROUND)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from croupier.protocol.envelope import KeyPair
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.names import RoundId
 from croupier.protocol.onion import onion_of
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
@@ -73,7 +74,7 @@ class Submissions:
         self.admission = Admission(setup.store, setup.pool, "submit", self._keep_envelopes)
         self._admitting: dict[str, _Admitting] = {}
 
-    def stop_round(self, round_id: str) -> None:
+    def stop_round(self, round_id: RoundId) -> None:
         """Deletes from memory what admission needs of a round."""
         self._admitting.pop(round_id, None)
         self._risk.stop_round(round_id)

@@ -39,9 +39,14 @@ HUNTED = (
     "tests/accountant/bounds/test_two_groups.py::test_between_the_attack_and_what_the_largest_victims_have[tiers2",
     "tests/accountant/bounds/test_two_groups.py::test_between_the_attack_and_what_the_largest_victims_have[tiers3",
     "tests/accountant/bounds/test_two_groups.py::test_curves_of_many_points_have_up_to_four_budgets",
+    "tests/accountant/bounds/test_two_groups.py::test_the_bound_is_just_above_a_data_set[tiers1",
     "tests/accountant/bounds/test_two_groups.py::test_the_whole_certificate_and_its_curves",
+    "tests/accountant/test_certified_profile.py::test_a_curve_of_1000_people_is_within_5_percent_of_certify",
     "tests/accountant/test_composition.py::test_a_round_of_which_no_curve_says_anything_is_composed_by_adding",
+    "tests/accountant/test_hunt.py::test_many_tiers_on_both_sides_of_the_thresholds[randomizer3-32",
+    "tests/accountant/test_hunt.py::test_many_tiers_on_both_sides_of_the_thresholds[randomizer6-29",
     "tests/accountant/test_hunt.py::test_very_many_tiers_of_bits_on_both_sides_of_the_thresholds",
+    "tests/accountant/test_planner.py::test_all_tiers_are_certified_once[krr(k=5)-30",
 )
 """Long numerical tests that run in `make hunt`, or when their file is named: quicker tests cover the same code."""
 

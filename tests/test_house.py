@@ -5,13 +5,15 @@ from __future__ import annotations
 import ast
 import doctest
 import importlib
+import itertools
 import os
 import pkgutil
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -20,6 +22,7 @@ from croupier import accountant
 from croupier.protocol.errors import Code
 from croupier.protocol.v1 import services_pb2 as rpc
 
+pytestmark = pytest.mark.xdist_group("house")  # every file is read once
 ROOT = Path(__file__).parents[1]
 IMPORTED = ("croupier", "lab")
 
@@ -54,6 +57,14 @@ def test_a_client_loads_no_numeric_library() -> None:
 
 def test_examples_in_docstrings_run() -> None:
     assert doctest.testmod(accountant).failed == doctest.testmod(croupier).failed == 0
+
+
+def test_the_tests_of_a_group_stay_together(request: pytest.FixtureRequest) -> None:
+    """Else what the files of a group share, deployments above all, would be made again and again."""
+    marks = [(item, item.get_closest_marker("xdist_group")) for item in request.session.items]
+    grouped = [(mark.args[0], str(item.path)) for item, mark in marks if mark]
+    for places in (grouped, [group for group, _ in grouped]):
+        assert len(list(itertools.groupby(places))) == len(set(places))
 
 
 SKIPPING = (
@@ -136,6 +147,26 @@ def test_every_handler_names_the_refusals_that_it_gives() -> None:
         assert given <= named, f"{place} does not name {given - named}"
 
 
+class Read(NamedTuple):
+    """What a file imports, each module with the names that are taken from it, and its texts that may be programs."""
+
+    imports: list[tuple[str, list[str]]]
+    programs: list[str]
+
+
+@cache
+def read(file: Path) -> Read:
+    found = Read([], [])
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found.imports.append((node.module, [alias.name for alias in node.names]))
+        elif isinstance(node, ast.Import):
+            found.imports.extend((alias.name, []) for alias in node.names)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and "import" in node.value:
+            found.programs.append(node.value)
+    return found
+
+
 ROOMS = sorted(one.name for one in (ROOT / "croupier").iterdir() if one.is_dir() and one.name != "__pycache__")
 """The subpackages. In a checkout they are links to folders at the root, which Python also finds by their bare names."""
 
@@ -146,16 +177,11 @@ def test_the_rooms_are_imported_from_croupier_only() -> None:
     found = []
     for folder in ("croupier", *ROOMS, "lab", "tests", "examples", "notebooks", "docs"):
         for file in sorted(one for one in (ROOT / folder).rglob("*.py*") if one.suffix in (".py", ".pyi")):
-            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-                names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-                if isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                    names = [node.module]
-                if isinstance(node, ast.Constant) and isinstance(node.value, str):  # programs that tests start
-                    names = re.findall(r"from +([\w.]+) +import", node.value)
-                    names += re.split(
-                        r" *, *", ",".join(re.findall(r"import +([\w.]+(?: *, *[\w.]+)*) *(?:;|$)", node.value))
-                    )
-                found += [f"{file.relative_to(ROOT)}: {name}" for name in names if name.split(".")[0] in ROOMS]
+            names = [module for module, _ in read(file).imports]
+            for program in read(file).programs:  # that tests start
+                names += re.findall(r"from +([\w.]+) +import", program)
+                names += re.split(r" *, *", ",".join(re.findall(r"import +([\w.]+(?: *, *[\w.]+)*) *(?:;|$)", program)))
+            found += [f"{file.relative_to(ROOT)}: {name}" for name in names if name.split(".")[0] in ROOMS]
     assert found == []
 
 
@@ -164,19 +190,11 @@ def test_no_module_is_there_twice() -> None:
     program = (
         "import importlib, sys\n"
         f"for name in {modules()!r}: importlib.import_module(name)\n"
-        f"print([name for name in sys.modules if name.split('.')[0] in {list(ROOMS)!r}])"
+        f"print([name for name in sys.modules if name.split('.')[0] in {list(ROOMS)!r}])\n"
+        "print('sqlalchemy.dialects.postgresql' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert done.stdout == "[]\n", done.stderr
-
-
-def imported(file: Path) -> Iterator[tuple[str, list[str]]]:
-    """Every module that a file imports, and the names that it takes from there."""
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module, [alias.name for alias in node.names]
-        elif isinstance(node, ast.Import):
-            yield from ((alias.name, []) for alias in node.names)
+    assert done.stdout == "[]\nFalse\n", done.stderr  # a service without PostgreSQL does not load what is for it
 
 
 def test_tests_import_helpers_from_support_or_their_own_room() -> None:
@@ -184,7 +202,7 @@ def test_tests_import_helpers_from_support_or_their_own_room() -> None:
     found = []
     for file in sorted((ROOT / "tests").rglob("*.py")):
         room = file.relative_to(ROOT / "tests").parts[0]
-        for module, names in imported(file):
+        for module, names in read(file).imports:
             first, *path = [*module.split("."), *names[:1]]
             if first == "tests" and (path[0] not in (room, "support") or any(one.startswith("test_") for one in path)):
                 found.append(f"{file.relative_to(ROOT)}: {module}")
@@ -207,7 +225,7 @@ def test_tests_import_no_private_names_of_the_product() -> None:
     found = {
         f"{file.relative_to(ROOT)}: {name}"
         for file in (ROOT / "tests").rglob("*.py")
-        for module, names in imported(file)
+        for module, names in read(file).imports
         for name in names
         if name.startswith("_") and module.split(".")[0] in IMPORTED
     }

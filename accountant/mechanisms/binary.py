@@ -81,8 +81,7 @@ class BitReports(BitBlanket):
 
     def worst_case(self, victim: Victim, others: Others) -> Curve | None:
         """See `Randomizer.worst_case`; None where the splits of the others' bits are too many to look at all."""
-        largest = max(victim.local_epsilon, float(others.local_epsilon.max(initial=0.0)))
-        if victim.span is not None or not is_enumerable(largest, others.count, others.dishonest):
+        if victim.span is not None or not is_enumerable(others.count, others.dishonest):
             return None
         count = others.count - (others.dishonest if others.count.size == 1 else 0)
         return ExactBinaryProfile(victim.local_epsilon, others.local_epsilon, count)

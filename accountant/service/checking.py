@@ -15,7 +15,7 @@ from croupier.protocol.tickets import BLINDED_BYTES, TicketIssuer
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.tasks import DOES_NOT_OPEN, HASH_BYTES, NO_TICKET, OPENED, open_layer
 
-__all__ = ["check_reports", "evaluate_both", "open_budgets"]
+__all__ = ["check_reports", "evaluate_both", "evaluate_fakes", "open_budgets"]
 
 
 @lru_cache(maxsize=8)  # for tickets that are given, few at a time; a worker that checks them forgets the key
@@ -39,6 +39,11 @@ def evaluate_both(seeds: dict[pb.Lane.ValueType, bytes], granted: Sequence[bytes
         reports.evaluate([one[:BLINDED_BYTES] for one in granted]),
         budgets.evaluate([one[BLINDED_BYTES:] for one in granted]),
     )
+
+
+def evaluate_fakes(seed: bytes, blinded: Sequence[bytes]) -> bytes:
+    """Returns the evaluations of a hop's blinded messages; raises TicketError as `TicketIssuer.evaluate` does."""
+    return _issuer(seed, pb.LANE_REPORT).evaluate(blinded)
 
 
 def open_budgets(

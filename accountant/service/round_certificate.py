@@ -20,11 +20,11 @@ from croupier.accountant.mechanisms.registry import randomizer_of
 from croupier.accountant.numerics.decimals import difference
 from croupier.accountant.ranges import Bounds
 from croupier.accountant.recorded_profile import PROFILE_POINTS, Profile, profile_of
-from croupier.accountant.results import Grade
+from croupier.accountant.results import Grade, Guarantee
 from croupier.accountant.service.ledger import Entry, Limit
 from croupier.accountant.service.small_tiers import merge_small_tiers
 from croupier.accountant.service.tickets import BudgetsFound, ReportsFound
-from croupier.protocol.batches import drop_counts
+from croupier.protocol.batches import drop_counts, num_fakes
 from croupier.protocol.codes import Assumption, RefusalReason
 from croupier.protocol.deployment import PrivacyLimit
 from croupier.protocol.errors import Code, Refusal
@@ -66,19 +66,22 @@ def certify_round(
     budgets: BudgetsFound,
     reports: ReportsFound,
     num_tickets: int,
+    fake_tickets: Sequence[int] = (),
 ) -> tuple[pb.Certificate, list[Entry]]:
     """Returns the certificate of a released batch, and what it costs each tier.
 
+    Of the reports that have a ticket all but as many as hops were given tickets for their fakes are from clients; a hop
+    that crashed was given more of them than it used.
     Why these counts cover whatever hops drop, replace, add or repeat: docs/accounting.md, 7.
     """
-    manifest, num_reports = terms.manifest, reports.number
+    manifest, num_reports = terms.manifest, max(0, reports.number - num_fakes(chain))
     last = chain[pb.LANE_REPORT][-1]
     num_budgets = budgets.counts.total() + budgets.off_grid
     if reports.num_items != last.num_out:
         raise Refusal(Code.BAD_BATCH, f"the analyzer has handed in {reports.num_items:,} of {last.num_out:,} reports")
-    if max(num_reports, num_budgets) > num_tickets:
+    released = max(0, reports.number - sum(fake_tickets))  # of clients, for certain
+    if max(released, num_budgets) > num_tickets:
         raise Refusal(Code.BAD_BATCH, "more messages have a ticket than tickets were given")
-    released = num_reports
     if terms.question.sequential is not None:  # only as many need to answer
         released = min(num_reports, manifest.min_batch_size)
     message = pb.Certificate(
@@ -97,6 +100,7 @@ def certify_round(
         randomizer=randomizer_of(terms.question.mechanism).name,
         linkage="separate",
         rounds=1,
+        fake_tickets=fake_tickets,
     )
     least = manifest.min_batch_size
     refusals: list[Statement[RefusalReason]] = []
@@ -192,6 +196,8 @@ def certify_into(
         bounds="blanket" if as_forecast else "all",
         seconds=SHARPER_SECONDS,
         attack=not (as_forecast or manifest.merge_small_tiers),  # on the exact budgets it might come to less
+        hop_noise=terms.hop_noise,
+        hops=terms.num_hops,
     )
     _fill(message, certificate, multiset)
     entries = entries_of(multiset, randomizer, certificate, with_profiles=limit_of(terms) is not None)
@@ -199,6 +205,7 @@ def certify_into(
         entries = _unknown_budgets_into(
             message, terms, multiset, randomizer, entries, "blanket" if as_forecast else "all"
         )
+    hop = _one_honest_hop_into(message, terms, certificate)
     central_delta = max([certificate.delta, *(entry.delta for entry in entries)])
     # Of the budgets that a client may have used, not of those that arrived: a shuffler can forge the latter.
     message.everyone_else_colludes_epsilon = terms.budget_grid[-1]
@@ -217,6 +224,8 @@ def certify_into(
             for budget, limit in terms.epsilon_max_of.items()
             if budget not in used
         ]
+    if hop is not None:  # also for a budget that nobody is seen to use
+        reached.append((terms.budget_grid[-1], hop.epsilon, terms.epsilon_max_of[terms.budget_grid[-1]]))
     over = [(epsilon, local, limit) for local, epsilon, limit in reached if not epsilon <= limit]
     if over:
         epsilon, local_epsilon, limit = max(over)
@@ -226,6 +235,37 @@ def certify_into(
         else:
             _add_refusal(message, state(RefusalReason.EPSILON_ABOVE_LIMIT, **found))
     return entries
+
+
+def _one_honest_hop_into(message: pb.Certificate, terms: RoundTerms, certificate: Certificate) -> Guarantee | None:
+    """Writes what one honest hop guarantees to any client of the round, whichever budget of the grid it uses.
+
+    Returns it if the certificate rests on it alone: then the certificate's own epsilon has to hold for these clients,
+    too, because a dishonest accountant can leave out a budget that was used.
+    """
+    if terms.hop_noise is None:
+        return None
+    largest = Budgets.from_tiers([(terms.budget_grid[-1], 1, 0.0)])
+    alone = certify(
+        largest,
+        randomizer_of(terms.question.mechanism),
+        delta=terms.manifest.delta,
+        attack=False,
+        hop_noise=terms.hop_noise,
+        hops=terms.num_hops,
+    )
+    message.one_honest_hop.CopyFrom(alone.to_message().one_honest_hop)
+    if _rests_on_shuffle(certificate.assumptions):
+        return None
+    message.epsilon = max(message.epsilon, message.one_honest_hop.epsilon)
+    return alone.one_honest_hop
+
+
+def _rests_on_shuffle(assumptions: Sequence[Statement[Assumption]]) -> bool:
+    """Whether a bound of the shuffle is in a certificate, which holds only with a genuine crowd around a client."""
+    return all(one.code is not Assumption.ONE_HONEST_HOP for one in assumptions) or any(
+        one.code is Assumption.UNIFORM_ORDER for one in assumptions
+    )
 
 
 def _add_refusal(message: pb.Certificate, reason: Statement[RefusalReason]) -> None:
@@ -261,6 +301,8 @@ def _unknown_budgets_into(
             dishonest=message.dishonest,
             adaptive_order=terms.question.sequential is not None,
             bounds=bounds,
+            hop_noise=terms.hop_noise,
+            hops=terms.num_hops,
             seconds=SHARPER_SECONDS,
         )
         (*_, extra) = entries_of(around, randomizer, certificate, with_profiles=limit_of(terms) is not None)
@@ -348,6 +390,7 @@ def withhold(message: pb.Certificate, refusals: Sequence[Statement[RefusalReason
             commitments=message.commitments,
             linkage=message.linkage,
             rounds=message.rounds,
+            fake_tickets=message.fake_tickets,
             epsilon=math.inf,
             refusals=messages_of(refusals),
         )
@@ -373,10 +416,11 @@ def _assumptions(terms: RoundTerms, message: pb.Certificate, certificate: Certif
             state(Assumption.UNWATCHED),
             state(Assumption.ANSWER_PERIOD, period_ms=order.period_ms),
         ]
-    found += [
-        state(Assumption.GENUINE_ROSTER, dishonest=terms.manifest.dishonest),
-        state(Assumption.HONEST_ACCOUNTANT),
-    ]
+    if _rests_on_shuffle(found):
+        found += [
+            state(Assumption.GENUINE_ROSTER, dishonest=terms.manifest.dishonest),
+            state(Assumption.HONEST_ACCOUNTANT),
+        ]
     if terms.privacy_limit is not None and terms.privacy_limit.fixed_terms:
         found.append(state(Assumption.FIXED_TERMS))
     return found

@@ -41,6 +41,7 @@ from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import Kind
 from croupier.protocol.manifest import RoundTerms, canonical
 from croupier.protocol.mechanisms import KaryResponse
+from croupier.protocol.names import RoundId
 from croupier.protocol.statements import messages_of, state
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
@@ -130,7 +131,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         await self.outlook.ledger_changed()
         await super().start()
 
-    def _stop_round(self, round_id: str) -> None:
+    def _stop_round(self, round_id: RoundId) -> None:
         self.desk.stop_round(round_id)
 
     @property
@@ -154,7 +155,10 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         chain = read_commitments(signed, terms, self.peers.pinned_at(terms), terms.num_hops)
         budgets = await self.check.budgets_with_tickets(terms)
         num_tickets = await self.desk.num_tickets(terms)
-        certificate, entries = await self._search(certify_round, terms, chain, budgets, reports, num_tickets)
+        fake_tickets = await self.desk.fake_tickets(terms)
+        certificate, entries = await self._search(
+            certify_round, terms, chain, budgets, reports, num_tickets, fake_tickets
+        )
         if terms.question.sequential is not None and certificate.granted:
             entries = await self._search(reserved, terms, certificate)
         certificate.commitments.extend(signed)
@@ -350,6 +354,18 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         """See `TicketDesk.give`."""
         return await self.desk.give(request)
 
+    async def GetFakeTickets(  # noqa: N802
+        self, request: pb.GetFakeTicketsRequest, context: Context
+    ) -> pb.GetFakeTicketsResponse:
+        """Gives a hop of a round with hop noise tickets for its fake reports; see `TicketDesk.give_fakes`.
+
+        Raises:
+            Refusal: NOT_YOUR_CALL (not a hop of the round), UNKNOWN_ROUND, and those of `TicketDesk.give_fakes`.
+        """
+        terms = await self.engine.terms(request.round_id)
+        hops = [keys.service for keys in terms.manifest.hops]
+        return await self.desk.give_fakes(terms, self.peers.require_caller(context, hops), request.blinded)
+
     async def GetCertificate(  # noqa: N802
         self, request: rpc.GetCertificateRequest, context: Context
     ) -> rpc.GetCertificateResponse:
@@ -360,9 +376,9 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         """
 
         def read(tx: Transaction) -> bytes | None:
-            tx.round(request.round_id)
-            return tx.document(request.round_id, DocumentKind.LAST_CERTIFICATE) or tx.document(
-                request.round_id, DocumentKind.CERTIFICATE
+            tx.round(RoundId(request.round_id))
+            return tx.document(RoundId(request.round_id), DocumentKind.LAST_CERTIFICATE) or tx.document(
+                RoundId(request.round_id), DocumentKind.CERTIFICATE
             )
 
         document = await self.store.run(StoreStep.SHOW_CERTIFICATE, read)
@@ -376,7 +392,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         """See `LaneReceiver.deliver`; the round goes on when both lanes are here."""
         response = await super().Deliver(request, context)
         if request.lane == pb.LANE_TICKET:
-            self.engine.wake(request.round_id)
+            self.engine.wake(RoundId(request.round_id))
         return response
 
 

@@ -8,30 +8,32 @@ opened here, and of the reports their hashes, which the analyzer hands in while 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from croupier.accountant.service.checking import check_reports, evaluate_both, open_budgets
-from croupier.protocol.batches import digest_of_hashes
+from croupier.accountant.service.checking import check_reports, evaluate_both, evaluate_fakes, open_budgets
+from croupier.protocol.batches import digest_of_hashes, unpack
 from croupier.protocol.envelope import HOP_ACCOUNTANT, KeyPair, generate_key_pair
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
-from croupier.protocol.names import PrivateKey
+from croupier.protocol.names import PrivateKey, RoundId
 from croupier.protocol.onion import BUDGET_BYTES, BUDGET_RECORD_BYTES, UNOPENED, decode_budget, onion_of
 from croupier.protocol.randomness import SystemRandom
-from croupier.protocol.tickets import BLINDED_BYTES, TicketIssuer
+from croupier.protocol.tickets import BLINDED_BYTES, MAX_PER_BATCH, TicketIssuer, are_blinded
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.admission import MAX_PER_CALL, Admission
 from croupier.runtime.clock import Stopwatch
-from croupier.runtime.kinds import Direction, KeyPurpose
+from croupier.runtime.kinds import Direction, DocumentKind, KeyPurpose
 from croupier.runtime.lane_opener import LaneOpener
 from croupier.runtime.round_control import envelope_keys
 from croupier.runtime.round_engine import RoundEngine
 from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.steps import StoreStep
 from croupier.runtime.tasks import DOES_NOT_OPEN, HASH_BYTES, NO_TICKET, OPENED, LaneWork
+from croupier.runtime.transaction import Transaction
 
 __all__ = [
     "TICKET_KEYS",
@@ -46,6 +48,8 @@ __all__ = [
 
 TICKET_KEYS = {pb.LANE_REPORT: KeyPurpose.REPORT_TICKETS, pb.LANE_PARAMETER: KeyPurpose.PARAMETER_TICKETS}
 """The purposes of the keys that sign the tickets of each lane."""
+MAX_ASKED = 4
+"""How many times the most fakes of an honest hop a hop is given tickets for: it asks again only after a crash."""
 _REASONS = {DOES_NOT_OPEN: "does-not-open", NO_TICKET: "no-ticket"}
 _REPEATED = "repeated"
 _MEANING = {pb.SUBMISSION_CODE_ALREADY_EXISTS: pb.SUBMISSION_CODE_TICKETS_GIVEN}
@@ -131,11 +135,11 @@ class TicketDesk:
         self._admission = admission
         self._costs: dict[str, tuple[float, float]] = {}  # wall and CPU seconds, stored with the certificate
 
-    def cost(self, round_id: str) -> tuple[float, float]:
+    def cost(self, round_id: RoundId) -> tuple[float, float]:
         """Returns the wall and CPU seconds that the tickets of a round have cost."""
         return self._costs.get(round_id, (0.0, 0.0))
 
-    def stop_round(self, round_id: str) -> None:
+    def stop_round(self, round_id: RoundId) -> None:
         """Deletes from memory what a round needs while tickets are given."""
         self._costs.pop(round_id, None)
         self._admission.stop_round(round_id)
@@ -181,12 +185,67 @@ class TicketDesk:
         self._metrics.stage("tickets", spent[0])
         return response
 
+    async def give_fakes(self, terms: RoundTerms, hop: str, blinded: bytes) -> pb.GetFakeTicketsResponse:
+        """Gives a hop tickets for its fake reports, without seeing what they are for; counted before they are given.
+
+        The same messages again are answered alike and counted once. A hop whose blindings were lost in a crash may ask
+        for other messages: all that it was given count in the certificate, and there is a limit.
+
+        Raises:
+            Refusal: BAD_REQUEST (the round has no hop noise, what is asked for is not blinded messages, or more than
+                the limit), WRONG_STATE (the batch has been handed over, or the round is over).
+        """
+        if terms.fake_law is None:
+            raise Refusal(Code.BAD_REQUEST, "the round has no hop noise")
+        messages = unpack(blinded, BLINDED_BYTES)
+        if len(messages) > MAX_PER_BATCH or len(set(messages)) < len(messages) or not are_blinded(blinded):
+            raise Refusal(
+                Code.BAD_REQUEST,
+                f"{len(messages)} messages; they must be at most {MAX_PER_BATCH} different blinded messages",
+            )
+        place, most = terms.services.index(hop) + 1, MAX_ASKED * terms.fake_law.most
+        part = f"{place}-{hashlib.sha256(blinded).hexdigest()}"
+
+        def count(tx: Transaction) -> None:
+            if tx.round(terms.round_id).state != pb.ROUND_STATE_OPEN:
+                raise Refusal(Code.WRONG_STATE, "the batch has been handed over")
+            if tx.document(terms.round_id, DocumentKind.FAKE_TICKETS, part) is not None:
+                return
+            given = _fake_tickets(tx, terms)[place - 1]
+            if given + len(messages) > most:
+                raise Refusal(
+                    Code.BAD_REQUEST,
+                    f"{hop} asks for {len(messages)} tickets after {given}; it can have {most} at most for its fakes",
+                )
+            tx.put_document(terms.round_id, DocumentKind.FAKE_TICKETS, str(len(messages)).encode(), part)
+
+        await self._store.run(StoreStep.COUNT_FAKE_TICKETS, count)
+        keys = await self._store.run(StoreStep.READ_TICKET_KEYS, lambda tx: tx.keys(terms.round_id))
+        if not keys:
+            raise Refusal(Code.WRONG_STATE, "the round is over")
+        seed = keys[TICKET_KEYS[pb.LANE_REPORT]].private
+        evaluations, _ = await self._pool.run(evaluate_fakes, seed, messages)
+        return pb.GetFakeTicketsResponse(evaluations=evaluations)
+
+    async def fake_tickets(self, terms: RoundTerms) -> list[int]:
+        """Returns how many tickets for fake reports each hop was given, in hop order; empty without hop noise."""
+        if terms.fake_law is None:
+            return []
+        return await self._store.run(StoreStep.READ_FAKE_TICKETS, lambda tx: _fake_tickets(tx, terms))
+
     async def num_tickets(self, terms: RoundTerms) -> int:
         """Returns how many clients have been given tickets: at most so many messages of a lane are genuine.
 
         A ticket is counted durably before it is given, so those in lanes that have arrived are counted.
         """
         return await self._store.run(StoreStep.COUNT_TICKETS, lambda tx: tx.num_submissions(terms.round_id))
+
+
+def _fake_tickets(tx: Transaction, terms: RoundTerms) -> list[int]:
+    given = [0] * terms.num_hops
+    for part, count in tx.documents(terms.round_id, DocumentKind.FAKE_TICKETS).items():
+        given[int(part.partition("-")[0]) - 1] += int(count)
+    return given
 
 
 class TicketCheck:

@@ -12,6 +12,7 @@ import typer
 from croupier.accountant.ranges import DEFAULT_DELTA, check_bounds, check_linkage
 from croupier.deploy.cli.console import MATHEMATICS, Json, plain_errors, progress_bar, show
 from croupier.deploy.cli.option_groups import with_option_groups
+from croupier.deploy.cli.planning import ErrorOptions, planned_for_error
 from croupier.protocol.rounding import round_down, round_up
 from croupier.protocol.views import CertificateView
 from croupier.show.text import delta_too_large
@@ -25,7 +26,6 @@ __all__ = ["add_commands", "randomizer_of"]
 _NOT_VERIFIED = "\nThis explains what was read. It does not check who made it, or what was changed."
 """Of a document, which anyone can write; under what `explain` says of it."""
 
-_NO_ROUNDS_YET = "Rounds with hop noise cannot be opened yet: this is what such rounds would be certified."
 BudgetFile = Annotated[
     Path,
     typer.Argument(
@@ -230,8 +230,6 @@ def _certificate_tables(result: Certificate, document: CertificateView, compare:
     tables: list[Any] = [certificate_table(document)]
     if result.method[0].code is Method.LOCAL_BUDGET:
         tables.append(why_not_smaller(result))
-    if result.one_honest_hop is not None:
-        tables.append(_NO_ROUNDS_YET)
     if too_large := delta_too_large(result.delta, result.num_users):
         tables.append(too_large)
     tables += [f"Remark: {step}." for step in result.tiers[-1].steps if step.code in REMARKS]
@@ -316,8 +314,7 @@ def curve(
         points = [certificate.to_json() for certificate in certified.values()]
         plot_privacy_curve(found.randomizer, points, certified_line(found), out)
         document = {"randomizer": found.randomizer, "points": points, "plot": str(out)}
-        not_yet = [] if noise.hop_noise is None else [_NO_ROUNDS_YET]
-        show(as_json, document, privacy_curve_table(points), *curve_lines(points), *not_yet, f"drawn in {out}")
+        show(as_json, document, privacy_curve_table(points), *curve_lines(points), f"drawn in {out}")
 
 
 @with_option_groups
@@ -372,18 +369,29 @@ def plan(
     delta: Annotated[float, typer.Option(help="The central delta, over all rounds, 0 < delta < 1.")] = DEFAULT_DELTA,
     setting: SettingOptions,
     noise: HopNoiseOptions,
+    accuracy: ErrorOptions,
     as_json: Json = False,
 ) -> None:
     """Find what is not given: the largest local budgets, the number of users, or the accuracy to expect.
 
-    Local budgets are looked for up to 20, the most that a client accepts; with hop noise up to 8.
+    With --error and one of --epsilon, --users and --budgets: the people or the budgets for that error. Local budgets
+    are looked for up to 20, the most that a client accepts; with hop noise up to 8.
     """
     with plain_errors():
         from croupier import accountant
         from croupier.show.documents import plan_json
+        from croupier.show.statistics import halving_line
         from croupier.show.tables import certificate_table
 
-        family = randomizer.build()
+        accuracy.check()
+        family = accuracy.randomizer(randomizer)
+        if accuracy.error is not None:
+            shape = None if budgets is None else _read_budgets(budgets, family)
+            answer, lines = planned_for_error(
+                accuracy, family, budgets=shape, users=users, epsilon=epsilon, delta=delta, setting=setting
+            )
+            show(as_json, answer, *lines)
+            return
         if budgets is None and users is None:
             raise ValueError("neither --users nor --budgets is given; one of them is needed")
         if budgets is None and epsilon is None:
@@ -413,5 +421,5 @@ def plan(
         certified = found.certificate
         beware = [said] if (said := delta_too_large(certified.delta, certified.num_users)) else []
         both = [f"for a mean with these budgets: {'; '.join(map(str, found.for_a_mean))}"] if found.for_a_mean else []
-        not_yet = [_NO_ROUNDS_YET] if certified.one_honest_hop is not None else []
-        show(as_json, document, str(found), certificate_table(document["certificate"]), *both, *not_yet, *beware)
+        both += [line] if (line := halving_line(found.budgets, family)) else []
+        show(as_json, document, str(found), certificate_table(document["certificate"]), *both, *beware)

@@ -228,16 +228,16 @@ def _submit_fleet(directory: Path, round_id: str, fleet: FleetFile, as_json: boo
 
         from croupier.deploy.directory import read_deployment
         from croupier.deploy.local.budget_groups import parse_budget_groups
-        from croupier.deploy.local.csv_columns import CsvFile
         from croupier.deploy.local.fleet import submit_file
         from croupier.deploy.local.population import PopulationFile, Rows
+        from croupier.deploy.local.sheets import open_table
 
         if fleet.csv is None or fleet.value_column is None:
             raise ValueError("--value-column is missing; a fleet needs it")
         column = fleet.value_column
         rows = Rows.parse(fleet.where) if fleet.where else None
         file = PopulationFile(
-            CsvFile(fleet.csv, fleet.limit),
+            open_table(fleet.csv, fleet.limit),
             column,
             parse_budget_groups(fleet.budgets),
             epsilon_column=fleet.epsilon_column,
@@ -250,6 +250,8 @@ def _submit_fleet(directory: Path, round_id: str, fleet: FleetFile, as_json: boo
         with progress_bar() as move:
             sent = asyncio.run(submit_file(directory, round_id, file, progress_of(move, column)))
     note_left_out(sent.rejected)
+    if file.csv.assumed:
+        note(file.csv.assumed)
     show(as_json, sent.document(), sent.summary())
     if not sent.all_counted:
         raise typer.Exit(NOT_ACCEPTED)

@@ -14,7 +14,6 @@ import typer
 from croupier.accountant.ranges import DEFAULT_DELTA
 from croupier.deploy.cli.console import (
     DEMONSTRATE,
-    BudgetGroups,
     Hops,
     Json,
     note,
@@ -26,7 +25,7 @@ from croupier.deploy.cli.console import (
 )
 from croupier.deploy.cli.option_groups import with_option_groups
 from croupier.deploy.cli.web import serve_page
-from croupier.deploy.local.budget_groups import GSPA_BUDGETS
+from croupier.deploy.local.budget_groups import GSPA_BUDGETS, HOP_NOISE_BUDGETS
 from croupier.show.views import ThroughputRowView
 
 if TYPE_CHECKING:
@@ -52,7 +51,9 @@ def add_commands(app: typer.Typer) -> None:
 class AskedFile:
     """Options of 'demo': which file, and what is asked about it."""
 
-    csv: Annotated[Path | None, typer.Option(help="A file of your own, one participant a row.")] = None
+    csv: Annotated[
+        Path | None, typer.Option(help="A file of your own, one participant a row: CSV, or Excel (.xlsx).")
+    ] = None
     value_column: Annotated[
         list[str] | None,
         typer.Option(help="A column to ask about; for a mean also COLUMN:LOW:HIGH. May be repeated: a round for each."),
@@ -68,13 +69,33 @@ class AskedFile:
             "--drop-outside", help="Leave out values outside LOW..HIGH, instead of counting them as the nearer end."
         ),
     ] = False
+    ordered: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="The order of categories, such as 'never;sometimes;often', for each column that has only these. Usual "
+            "scales are recognised. May be repeated."
+        ),
+    ] = None
     users: Annotated[int | None, typer.Option(help="How many rows to use, from the first; all if not given.")] = None
 
 
 def demo(
     asked: AskedFile,
-    budgets: BudgetGroups = GSPA_BUDGETS,
+    budgets: Annotated[
+        str | None,
+        typer.Option(
+            help="Groups epsilon:share that the participants' budgets are drawn from; shares are relative. Default: "
+            f"{GSPA_BUDGETS}, with --hop-noise {HOP_NOISE_BUDGETS}."
+        ),
+    ] = None,
     hops: Hops = 2,
+    hop_noise: Annotated[
+        float | None,
+        typer.Option(
+            help="Every hop adds fake reports: the epsilon that one honest hop then guarantees in each round, 0.001 to "
+            "20; none: no fakes. Not for means by laplace."
+        ),
+    ] = None,
     delta: Annotated[float, typer.Option(help="The central delta to certify at, 0 < delta <= 0.1.")] = DEFAULT_DELTA,
     plot: Annotated[Path, typer.Option(help="Where to save the plot (PNG, SVG or PDF); its directory is made.")] = Path(
         "out/demo.png"
@@ -98,21 +119,27 @@ def demo(
         from croupier.show.demonstration import composition_lines, privacy_cost_table, stage_seconds_table
         from croupier.show.estimates import answers_table, remarks
         from croupier.show.plots import check_plot_file, plot_answers
+        from croupier.show.statistics import halving_remarks
         from croupier.show.tables import counted
 
         if open_page:
             import croupier.deploy.console.server  # noqa: F401 (an extra that is missing is missed before anything starts)
         check_hops(hops)
         check_plot_file(plot)
-        file, questions = ask_about(asked.csv, asked.value_column or (), asked.low, asked.high, asked.users)
+        file, questions = ask_about(
+            asked.csv, asked.value_column or (), asked.low, asked.high, asked.users, asked.ordered or ()
+        )
         plan = plan_demo(
             file,
             questions,
-            parse_budget_groups(budgets),
+            parse_budget_groups(budgets or (GSPA_BUDGETS if hop_noise is None else HOP_NOISE_BUDGETS)),
             group_by=asked.group_by,
             delta=delta,
             clamp=not asked.drop_outside,
+            hop_noise=hop_noise,
         )
+        if file.assumed:
+            note(file.assumed)
         started = f"starting {counted(hops, 'shuffler')}, the accountant and the analyzer"
         note(f"{started}, each in its own process, over TLS …")
         with temporary_deployment(hops) as local:
@@ -126,7 +153,7 @@ def demo(
             async def play() -> None:
                 result = await (run_demo(local.directory, plan) if as_json else run_demo(local.directory, plan, watch))
                 plot_answers(result, plot)
-                learned = (answers_table(result), *remarks(result))
+                learned = (answers_table(result), *remarks(result), *halving_remarks(result["questions"]))
                 cost = (privacy_cost_table(result, verbose=verbose), *composition_lines(result))
                 times = [stage_seconds_table(result)] if verbose else []
                 show(as_json, result, *learned, *cost, _WORTH, *times, f"plot: {plot}")

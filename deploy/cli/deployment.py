@@ -370,13 +370,16 @@ def ledger(
             "result. Privacy losses then compose, to less than what holds however rounds were chosen."
         ),
     ] = False,
+    forecast: Annotated[
+        bool, typer.Option("--forecast", help="Say how many more rounds like the earlier ones the limit allows.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Show what all rounds together have cost, back up that record, or restore it. Run it where the accountant runs."""
     with plain_errors():
-        from croupier.deploy.operator.ledger import backup_ledger, restore_ledger, spent
+        from croupier.deploy.operator.ledger import backup_ledger, restore_ledger, rounds_left, spent
         from croupier.show.documents import spent_json
-        from croupier.show.ledger import spent_rests_on, spent_table
+        from croupier.show.ledger import left_lines, spent_rests_on, spent_table
         from croupier.show.tables import counted
 
         if backup is not None and restore is not None:
@@ -387,6 +390,9 @@ def ledger(
         elif restore is not None:
             rounds = restore_ledger(directory, restore)
             show(as_json, {"rounds": rounds, "file": str(restore)}, f"the ledger has {counted(rounds, 'round')}")
+        elif forecast:
+            left = rounds_left(directory)
+            show(as_json, left, *left_lines(left))
         else:
             document = spent_json(spent(directory, delta, fixed_terms=fixed_terms), delta, fixed_terms=fixed_terms)
             show(as_json, document, spent_table(document), spent_rests_on(fixed_terms=fixed_terms))

@@ -68,7 +68,7 @@ def new(
         if role is Role.operator:
             stated = new_operator(directory)
         else:
-            name = cast(Literal["shuffler", "accountant", "analyzer"], role.value)
+            name = cast('Literal["shuffler", "accountant", "analyzer"]', role.value)
             if not host:
                 raise ValueError("host is missing; give the name by which the others reach this machine, with --host")
             stated = new_service(

@@ -38,6 +38,7 @@ def add_commands(app: typer.Typer) -> None:
         ("status", invite_status),
         ("reissue", invite_reissue),
         ("revoke", invite_revoke),
+        ("restore", invite_restore),
         ("rounds", invite_rounds),
     ):
         group.command(name)(command)
@@ -143,13 +144,25 @@ def invite_status(
             "answered": asyncio.run(num_answered(directory, survey_id)),
         }
         lines = [
-            "{made:,} invitations made, {good:,} of them good, {revoked:,} revoked; {answered:,} people have answered "
-            "at least one question".format(**document)
+            "{made:,} invitations made, {good:,} of them good, {revoked:,} revoked; at least one question "
+            "was answered with {answered:,} of them".format(**document)
         ]
         if remind:
             document["remind"] = asyncio.run(who_has_not_answered(directory, survey_id))
             lines += document["remind"]
         show(as_json, document, *lines)
+
+
+def invite_restore(survey_id: Id, directory: Directory = HERE, as_json: Json = False) -> None:
+    """Register the invitations once more, after hop 1 or the accountant has lost its store."""
+    with plain_errors():
+        import asyncio
+
+        from croupier.deploy.operator.invitations import register_again
+        from croupier.show.tables import counted
+
+        good = asyncio.run(register_again(directory, survey_id))
+        show(as_json, {"good": good}, f"{counted(good, 'invitation')} registered")
 
 
 def _show_made(as_json: bool, made: int, folder: Path, qr_codes: bool) -> None:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import time
-from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from croupier.accountant.ranges import DEFAULT_DELTA
-from croupier.deploy.cli.accounting import randomizer_of
 from croupier.deploy.cli.console import (
     HERE,
     NOT_CERTIFIED,
@@ -26,26 +22,31 @@ from croupier.deploy.cli.console import (
     plain_errors,
     show,
 )
+from croupier.deploy.cli.forecasts import ForecastOptions, deployment_in, fitted_json, forecasts_of
 from croupier.deploy.cli.option_groups import with_option_groups
-from croupier.protocol.views import JsonObject
+from croupier.deploy.cli.round_options import (
+    BatchOptions,
+    CertificateOptions,
+    EncryptionOptions,
+    HopNoiseOptions,
+    QuestionOptions,
+    WordingOptions,
+    settings_of,
+)
 
 if TYPE_CHECKING:
-    from croupier.accountant import Randomizer
-    from croupier.protocol.questions import Question
-    from croupier.protocol.wordings import Wording
+    from croupier.deploy.operator.forecasts import Fitted
+    from croupier.show.forecasts import ForecastView
     from croupier.show.views import OverviewView, TermsView
 
-EnumT = TypeVar("EnumT", bound=str)
-
-__all__ = ["QuestionOptions", "add_commands", "round_open"]
-
-_WORDING = "The question as people read it"
+__all__ = ["add_commands", "round_open"]
 
 
 def add_commands(app: typer.Typer) -> None:
     """Adds the group `round` to the command line."""
     group = typer.Typer(no_args_is_help=True, help="Open, list and close rounds, read their terms and results.")
     for name, command in (
+        ("forecast", round_forecast),
         ("open", round_open),
         ("list", round_list),
         ("show", round_show),
@@ -57,176 +58,6 @@ def add_commands(app: typer.Typer) -> None:
     app.add_typer(group, name="round", rich_help_panel=OPERATE)
 
 
-@dataclass(frozen=True)
-class WordingOptions:
-    """The question as people read it."""
-
-    question: Annotated[str, typer.Option(help="The question as people read it.", rich_help_panel=_WORDING)] = ""
-    choices: Annotated[
-        str,
-        typer.Option(
-            help="The answers as people read them, separated by semicolons: the categories of krr, which is then the "
-            "default; with --randomizer rr the captions of 0 and 1.",
-            rich_help_panel=_WORDING,
-        ),
-    ] = ""
-    title: Annotated[str, typer.Option(help="A heading above the question.", rich_help_panel=_WORDING)] = ""
-    help_text: Annotated[str, typer.Option(help="What helps people to answer.", rich_help_panel=_WORDING)] = ""
-    unit: Annotated[
-        str, typer.Option(help="onebit, laplace, gaussian: the unit of the number.", rich_help_panel=_WORDING)
-    ] = ""
-    language: Annotated[
-        str, typer.Option(help="The language of the options above, such as de or pt-BR.", rich_help_panel=_WORDING)
-    ] = "en"
-    wording: Annotated[
-        Path | None,
-        typer.Option(
-            help="Instead of the options above: a TOML file with a table of the name wording for each language.",
-            rich_help_panel=_WORDING,
-        ),
-    ] = None
-
-    def wordings(self) -> tuple[Wording, ...]:
-        """Returns the wordings; see `wordings_of`."""
-        from croupier.deploy.operator.wordings import wordings_of
-
-        return wordings_of(
-            self.wording, self.question, self.title, self.help_text, self.choices, self.unit, self.language
-        )
-
-
-@dataclass(frozen=True)
-class QuestionOptions:
-    """The randomizer of a round and its parameters."""
-
-    randomizer: Annotated[
-        str, typer.Option(help="rr, krr(k=5), onebit, laplace or gaussian. Default: rr; with choices krr.")
-    ] = ""
-    k: Annotated[int | None, typer.Option(help="krr: the number of categories, instead of krr(k=5).")] = None
-    labels: Annotated[str | None, typer.Option(help="krr: the categories, separated by commas.")] = None
-    low: Annotated[float | None, typer.Option(help="onebit, laplace, gaussian: the smallest value.")] = None
-    high: Annotated[float | None, typer.Option(help="onebit, laplace, gaussian: the largest value.")] = None
-    lattice: Annotated[
-        int | None, typer.Option(help="Steps from low to high; default: laplace 1000000, gaussian 100.")
-    ] = None
-    local_delta: Annotated[
-        float | None,
-        typer.Option(
-            help="gaussian: the delta of every local budget, 1e-15..1e-3; clients keep to 1e-5 unless told otherwise."
-        ),
-    ] = None
-
-    def question(self, name: str, wordings: tuple[Wording, ...] = ()) -> Question:
-        """Returns the question of this name; the first wording's choices are the categories of krr.
-
-        Raises:
-            ValueError: the randomizer is unknown, or a parameter is missing, out of range or unknown to it.
-        """
-        from croupier.protocol.mechanisms import MECHANISMS, mechanism_from
-        from croupier.protocol.questions import Question
-
-        # A vector's question carries the parameters of a model; 'croupier train' opens such rounds.
-        offered = [mechanism.kind for mechanism in MECHANISMS.values() if mechanism.values_are_text]
-        captions = wordings[0].choices if wordings else ()
-        randomizer = self.randomizer or ("krr" if captions else "rr")
-        kind = randomizer.partition("(")[0]
-        if kind not in offered:
-            raise ValueError(
-                f"randomizer is {randomizer!r}; it must be one of {', '.join(offered)}; for vectors: croupier train"
-            )
-        given = asdict(self)
-        del given["randomizer"]
-        written = tuple(self.labels.split(",")) if self.labels else ()
-        given["labels"] = written or (captions if kind == "krr" else ()) or None
-        given["k"] = self.k or (given["labels"] and len(given["labels"]))
-        if kind != randomizer:
-            given |= _written_in(randomizer_of(randomizer, self.k, self.lattice))
-        return Question(name, mechanism_from(kind, given), wordings)
-
-
-@dataclass(frozen=True)
-class CertificateOptions:
-    """The budgets that clients may use, and the guarantee that a round must reach."""
-
-    grid: Annotated[
-        str,
-        typer.Option(
-            help="The local epsilons that clients may use, separated by commas; 4:2 sets another --epsilon-max, 2, for "
-            "clients with 4."
-        ),
-    ] = "0.1,0.25,0.5,1,2,4"
-    delta: Annotated[float, typer.Option(help="The central delta to certify at, 0 < delta <= 0.1.")] = DEFAULT_DELTA
-    epsilon_max: Annotated[
-        float, typer.Option(help="Refuse to release above this certified epsilon of any client.")
-    ] = 1.0
-    dishonest: Annotated[int, typer.Option(help="Certify against this many dishonest clients.")] = 0
-
-    def budgets(self) -> tuple[tuple[float, ...], dict[float, float]]:
-        """Returns the local epsilons, ascending, and the epsilon_max of those that have their own.
-
-        Raises:
-            ValueError: the grid is not a list of numbers and pairs.
-        """
-        try:
-            parts = [part.partition(":") for part in self.grid.split(",")]
-            budgets = tuple(sorted(float(budget) for budget, _, _ in parts))
-            return budgets, {float(budget): float(limit) for budget, colon, limit in parts if colon}
-        except ValueError as error:
-            raise ValueError(
-                f"grid is {self.grid!r}; it must be numbers, or pairs such as 4:2, separated by commas"
-            ) from error
-
-
-@dataclass(frozen=True)
-class BatchOptions:
-    """The numbers of clients that a round takes, and what happens with too few."""
-
-    min_batch_size: Annotated[int, typer.Option(help="Fewest clients that are mixed, at least 2.")] = 100
-    max_batch_size: Annotated[int, typer.Option(help="Most clients that are admitted; 0: all registered ones.")] = 0
-    min_tier_size: Annotated[
-        int,
-        typer.Option(
-            help="A budget used by fewer clients than this plus --dishonest is rare: see --small-tiers; 0: none is."
-        ),
-    ] = 0
-    small_tiers: Annotated[
-        str,
-        typer.Option(
-            help="A rare budget has the round refused, or (rr, krr, onebit) merge: its clients are counted with those "
-            "of the next larger budget. Refused still if the largest is rare."
-        ),
-    ] = "refuse"
-    short_batch: Annotated[
-        str, typer.Option(help="With fewer than --min-batch-size: hold the round open, or dispose of it.")
-    ] = "hold"
-
-
-@dataclass(frozen=True)
-class EncryptionOptions:
-    """How reports are encrypted, and for whom the result is."""
-
-    suite: Annotated[str, typer.Option(help="HPKE suite.")] = "x25519-sha256-chacha20poly1305"
-    collector: Annotated[
-        Path | None,
-        typer.Option(help="Publish the result sealed to this public key (FILE.pub of 'keygen --collector')."),
-    ] = None
-
-    def collector_key(self) -> bytes:
-        """Returns the collector's public key, empty if there is none.
-
-        Raises:
-            ValueError: the file is not a collector's key, or the key is of another suite.
-        """
-        from croupier.protocol.collector import read_collector_key
-
-        if self.collector is None:
-            return b""
-        suite, key = read_collector_key(self.collector.read_text())
-        if suite != self.suite:
-            raise ValueError(f"the collector's key is of the suite {suite}, not {self.suite}; give --suite {suite}")
-        return key.public
-
-
 @with_option_groups
 def round_open(
     name: Annotated[str, typer.Argument(help="A short name for the question.")],
@@ -236,53 +67,70 @@ def round_open(
     question: QuestionOptions,
     certificate: CertificateOptions,
     batch: BatchOptions,
+    noise: HopNoiseOptions,
+    forecasting: ForecastOptions,
     encryption: EncryptionOptions,
     close_after_s: Annotated[
         float, typer.Option(help="Close automatically after this many seconds; 0: only by command.")
     ] = 0.0,
     as_json: Json = False,
 ) -> None:
-    """Open a round: every service makes keys and signs the manifest."""
+    """Open a round: every service makes keys and signs the manifest. First, a forecast of what it comes to."""
     with plain_errors():
         import asyncio
 
-        from croupier.deploy.operator.rounds import Operator, RoundSettings
-        from croupier.protocol.envelope import SUITES
+        from croupier.deploy.operator.rounds import Operator
+        from croupier.show.forecasts import forecast_table
 
-        if not 0 <= close_after_s < math.inf:
-            raise ValueError(f"close_after_s is {close_after_s:g}; it must be a finite number > 0, or 0 for by hand")
-        for option, number in (
-            ("dishonest", certificate.dishonest),
-            ("min_batch_size", batch.min_batch_size),
-            ("max_batch_size", batch.max_batch_size),
-            ("min_tier_size", batch.min_tier_size),
-        ):
-            if not 0 <= number < 2**31:
-                raise ValueError(f"{option} is {number}; it must be in 0..{2**31 - 1}")
-        budgets, limits = certificate.budgets()
-        settings = RoundSettings(
-            question.question(name, wording.wordings()),
-            budgets,
-            delta=certificate.delta,
-            epsilon_max=certificate.epsilon_max,
-            epsilon_max_of=limits,
-            dishonest=certificate.dishonest,
-            min_batch_size=batch.min_batch_size,
-            max_batch_size=batch.max_batch_size,
-            min_tier_size=batch.min_tier_size,
-            small_tiers=_one_of("small_tiers", batch.small_tiers, ("refuse", "merge")),
-            short_batch_policy=_one_of("short_batch", batch.short_batch, ("hold", "dispose")),
-            hpke_suite=_one_of("suite", encryption.suite, SUITES),
-            collector_public_key=encryption.collector_key(),
-            close_deadline_unix_s=math.ceil(time.time() + close_after_s) if close_after_s else 0,
-        )
+        settings = settings_of(name, wording, question, certificate, batch, noise, encryption, close_after_s)
 
-        async def open_it() -> str:
+        async def open_it() -> tuple[str, Fitted, list[ForecastView]]:
             async with Operator(directory) as operator:
-                return (await operator.open_round(settings)).round_id
+                fitted = forecasting.fitted(settings, operator.deployment)
+                found = await forecasts_of(forecasting, fitted, operator)
+                return (await operator.open_round(fitted.settings)).round_id, fitted, found
 
-        round_id = asyncio.run(open_it())
-        show(as_json, {"round_id": round_id}, f"round {round_id} is open")
+        round_id, fitted, found = asyncio.run(open_it())
+    document = {"round_id": round_id, **fitted_json(fitted), "forecasts": found}
+    show(as_json, document, forecast_table(found), f"round {round_id} is open")
+
+
+@with_option_groups
+def round_forecast(
+    directory: Directory = HERE,
+    *,
+    question: QuestionOptions,
+    certificate: CertificateOptions,
+    batch: BatchOptions,
+    noise: HopNoiseOptions,
+    forecasting: ForecastOptions,
+    as_json: Json = False,
+) -> None:
+    """Say what a round would come to, whatever budgets people choose; nothing is opened.
+
+    Without a deployment, and without the operator's keys, the ledger is left out.
+    """
+    with plain_errors():
+        import asyncio
+
+        from croupier.deploy.operator.rounds import Operator, is_operators
+        from croupier.show.forecasts import forecast_table
+
+        settings = settings_of(
+            "forecast", WordingOptions(), question, certificate, batch, noise, EncryptionOptions(), 0.0
+        )
+        deployment = deployment_in(directory)
+        fitted = forecasting.fitted(settings, deployment)
+
+        async def ask() -> list[ForecastView]:
+            if deployment is None or deployment.privacy_limit is None or not is_operators(directory):
+                return await forecasts_of(forecasting, fitted, None, deployment)
+            async with Operator(directory) as operator:
+                return await forecasts_of(forecasting, fitted, operator)
+
+        found = asyncio.run(ask())
+    budgets = ",".join(f"{budget:g}" for budget in fitted.settings.budget_grid)
+    show(as_json, {**fitted_json(fitted), "forecasts": found}, forecast_table(found), f"--grid {budgets}")
 
 
 def round_list(directory: Directory = HERE, as_json: Json = False) -> None:
@@ -317,12 +165,18 @@ def round_show(
         import asyncio
 
         from croupier.deploy.local.clients import client_of, terms_of
+        from croupier.deploy.operator.overview import ledger_left
+        from croupier.deploy.operator.rounds import Operator, is_operators
         from croupier.protocol.errors import Refusal
         from croupier.show.rounds import terms_text
 
         async def look() -> TermsView:
             async with client_of(directory, gateway) as client:
-                return await terms_of(await client.round(round_id))
+                terms = await terms_of(await client.round(round_id))
+            if terms["privacy_limit"] is not None and is_operators(directory):
+                async with Operator(directory) as operator:
+                    terms["ledger"] = await ledger_left(operator)
+            return terms
 
         try:
             terms = asyncio.run(look())
@@ -338,29 +192,56 @@ def round_close(
     end_sequential: Annotated[
         bool, typer.Option("--end-sequential", help="Sequential rounds: ask no further client.")
     ] = False,
+    at_risk: Annotated[
+        bool,
+        typer.Option("--at-risk", help="Close although some choice of budgets would have every answer destroyed."),
+    ] = False,
+    forecast: Annotated[
+        bool, typer.Option("--forecast", help="Only say what closing would come to now; close nothing.")
+    ] = False,
     directory: Directory = HERE,
     as_json: Json = False,
 ) -> None:
-    """End admission; the round is then mixed, certified and published automatically."""
+    """End admission; the round is then mixed, certified and published automatically.
+
+    A round that some choice of budgets would have refused is held open; nothing of it is destroyed.
+    """
     with plain_errors():
         import asyncio
 
+        from croupier.deploy.operator.forecasts import forecast_now
         from croupier.deploy.operator.rounds import Operator
         from croupier.protocol.manifest import state_name
+        from croupier.protocol.v1 import services_pb2 as rpc
+        from croupier.show.forecasts import closing_lines, forecast_json, forecast_table
         from croupier.show.tables import counted
 
-        async def close_it() -> tuple[str, int]:
+        async def close_it() -> rpc.CloseResponse:
             async with Operator(directory) as operator:
-                answer = await operator.close_round(round_id, end_sequential=end_sequential)
-                return state_name(answer.state), answer.num_clients
+                if forecast:
+                    found = await forecast_now(operator, round_id)
+                    return rpc.CloseResponse(num_clients=found.num_reports, forecast=found)
+                hold = not (at_risk or end_sequential)
+                return await operator.close_round(round_id, end_sequential=end_sequential, hold_at_risk=hold)
 
-        state, clients = asyncio.run(close_it())
+        answer = asyncio.run(close_it())
+    state, found = state_name(answer.state), forecast_json(answer.forecast) if answer.HasField("forecast") else None
+    document = {"round_id": round_id, "state": state, "num_clients": answer.num_clients, "forecast": found}
+    if forecast and found is not None:
+        del document["state"]
+        show(as_json, document, forecast_table([found]), *closing_lines(found, round_id))
+        return
+    held = found is not None and state == "OPEN"
     why = {"OPEN": " (too few clients: held)", "DISPOSED": " (too few clients: deleted)"}.get(state, "")
+    lines = closing_lines(found, round_id) if found is not None else []
     show(
         as_json,
-        {"round_id": round_id, "state": state, "num_clients": clients},
-        f"{state}{why}: {counted(clients, 'client')}",
+        document,
+        f"{state}{' (at risk: held)' if held else why}: {counted(answer.num_clients, 'client')}",
+        *lines,
     )
+    if held:
+        raise typer.Exit(REFUSED)
 
 
 def round_withdraw(
@@ -409,6 +290,7 @@ def round_result(
         from croupier.protocol.statements import joined
         from croupier.show.estimates import estimates_table, result_remarks
         from croupier.show.published import publication_json
+        from croupier.show.statistics import halving_lines
         from croupier.show.tables import certificate_table
 
         if document is not None:
@@ -426,21 +308,8 @@ def round_result(
         if collector_key is not None:
             publication = open_published(publication, collector_key)
         result = publication_json(publication, certificate)
-    lines = result_remarks(result)
+    lines = [*result_remarks(result), *halving_lines(result)]
     if result["sealed"]:
         lines.append("the result is sealed to its collector; --collector-key opens it")
     tables = [] if result["sealed"] else [estimates_table(result)]
     show(as_json, result, *tables, certificate_table(result["certificate"]), *lines)
-
-
-def _written_in(randomizer: Randomizer) -> JsonObject:
-    """Returns the parameters that a randomizer was given in its name, as in krr(k=5)."""
-    values = {field.name: (getattr(randomizer, field.name), field.default) for field in fields(randomizer)}
-    return {name: value for name, (value, default) in values.items() if value != default}
-
-
-def _one_of(name: str, value: str, allowed: tuple[EnumT, ...]) -> EnumT:
-    for known in allowed:
-        if value == known:
-            return known
-    raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(allowed)}")

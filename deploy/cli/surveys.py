@@ -22,8 +22,10 @@ from croupier.deploy.cli.console import (
     plain_errors,
     show,
 )
+from croupier.protocol.views import JsonObject
 
 if TYPE_CHECKING:
+    from croupier.deploy.operator.survey_file import SurveyFile
     from croupier.deploy.operator.surveys import SurveyResults
 
 __all__ = ["add_commands"]
@@ -36,6 +38,7 @@ def add_commands(app: typer.Typer) -> None:
     group = typer.Typer(no_args_is_help=True, help="Ask people several questions at once: one consent, one budget.")
     for name, command in (
         ("new", survey_new),
+        ("forecast", survey_forecast),
         ("open", survey_open),
         ("show", survey_show),
         ("close", survey_close),
@@ -96,6 +99,40 @@ def _ask_question(number: int) -> dict[str, Any]:
     return question
 
 
+def survey_forecast(
+    file: Annotated[Path, typer.Argument(help="The survey, before it is opened.")] = Path("survey.toml"),
+    expected: Annotated[int, typer.Option(help="How many people are expected; 0: the minimum.")] = 0,
+    directory: Directory = HERE,
+    as_json: Json = False,
+) -> None:
+    """Say how exact each result would be, and whether any choice of budgets could have a question refused."""
+    with plain_errors():
+        from croupier.deploy.operator.survey_file import read_survey_file
+
+        found = _forecasts(directory, read_survey_file(file), expected)
+    show(as_json, {"questions": found}, *_forecast_lines(found))
+
+
+def _forecasts(directory: Path, file: SurveyFile, expected: int = 0) -> list[JsonObject]:
+    import asyncio
+
+    from croupier.deploy.operator.surveys import forecast_survey
+    from croupier.show.forecasts import forecast_json
+
+    found = asyncio.run(forecast_survey(directory, file, expected))
+    return [{"name": name, "forecast": forecast_json(one)} for name, one in found.items()]
+
+
+def _forecast_lines(found: list[JsonObject]) -> list[str]:
+    lines = []
+    for one in found:
+        errors = [each["standard_error"] for each in one["forecast"]["outcomes"] if each["standard_error"] is not None]
+        spread = f"{min(errors):.2g} to {max(errors):.2g}" if errors else "unknown"
+        people = f"{one['forecast']['num_reports']:,} people"
+        lines.append(f"{one['name']}: standard error {spread} with {people}, by the budgets that they choose")
+    return lines
+
+
 def survey_open(
     file: Annotated[Path, typer.Argument(help="The survey: 'croupier survey new' writes one.")] = Path("survey.toml"),
     directory: Directory = HERE,
@@ -106,9 +143,13 @@ def survey_open(
         import asyncio
 
         from croupier.deploy.operator.survey_file import read_survey_file
-        from croupier.deploy.operator.surveys import open_survey
+        from croupier.deploy.operator.surveys import open_survey, survey_folder
 
-        survey = asyncio.run(open_survey(directory, read_survey_file(file), tell=note))
+        asked = read_survey_file(file)
+        if not survey_folder(directory, asked.name).exists():
+            for line in _forecast_lines(_forecasts(directory, asked)):
+                note(line)
+        survey = asyncio.run(open_survey(directory, asked, tell=note))
         name = survey.survey_id
         show(
             as_json,
@@ -143,6 +184,10 @@ def survey_show(
 
 def survey_close(
     survey_id: Id,
+    at_risk: Annotated[
+        bool,
+        typer.Option("--at-risk", help="Also close a question that some choice of budgets would have refused."),
+    ] = False,
     withdraw: Annotated[
         bool, typer.Option("--withdraw", help="Delete all rounds at every service: nothing is read.")
     ] = False,
@@ -154,6 +199,7 @@ def survey_close(
         import asyncio
 
         from croupier.deploy.operator.surveys import close_survey, kept_survey, withdraw_survey
+        from croupier.protocol.manifest import state_name
         from croupier.show.tables import counted
 
         survey = kept_survey(directory, survey_id)
@@ -164,16 +210,16 @@ def survey_close(
             if any(set(states.values()) != {"DISPOSED"} for states in said.values()):
                 raise typer.Exit(REFUSED)
             return
-        closed = asyncio.run(close_survey(directory, survey))
+        closed = asyncio.run(close_survey(directory, survey, hold_at_risk=not at_risk))
         why = {"OPEN": " (too few people: held)", "DISPOSED": " (too few people: deleted)"}
-        show(
-            as_json,
-            {
-                "survey_id": survey_id,
-                "rounds": {name: {"state": state, "num_clients": count} for name, (state, count) in closed.items()},
-            },
-            *(f"{name}: {state}{why.get(state, '')}, {counted(n, 'answer')}" for name, (state, n) in closed.items()),
-        )
+        lines, document = [], {}
+        for name, answer in closed.items():
+            state, held = state_name(answer.state), any(one.refusals for one in answer.forecast.outcomes)
+            document[name] = {"state": state, "num_clients": answer.num_clients}
+            risk = f" (held: 'croupier round close {name} --forecast' says what is at risk)"
+            because = risk if held and state == "OPEN" else why.get(state, "")
+            lines.append(f"{name}: {state}{because}, {counted(answer.num_clients, 'answer')}")
+        show(as_json, {"survey_id": survey_id, "rounds": document}, *lines)
 
 
 def survey_results(
@@ -234,18 +280,20 @@ def _results_json(results: SurveyResults) -> dict[str, Any]:
 def _show_results(document: dict[str, Any]) -> None:
     from croupier.protocol.rounding import round_up
     from croupier.show.estimates import estimates_table, result_remarks
+    from croupier.show.statistics import halving_lines
     from croupier.show.surveys import LEFT_OUT_TEXTS
+    from croupier.show.tables import counted
 
     show(False, {}, document["wordings"][0]["title"])
     for number, one in enumerate(document["questions"], start=1):
         wording, result = one["wordings"][0], one["result"]
-        show(False, {}, "", f"{number}. {wording['question']}")
+        show(False, {}, "", f"{number}. {wording['question']} ({counted(result['num_reports'], 'answer')})")
         if not result["certificate"]["granted"]:
             show(False, {}, "refused by the accountant: nothing was read")
         elif result["sealed"]:
             show(False, {}, "the result is sealed to its collector")
         else:
-            show(False, {}, estimates_table(result), *result_remarks(result))
+            show(False, {}, estimates_table(result), *result_remarks(result), *halving_lines(result))
     together = document["together"]
     show(False, {}, "", LEFT_OUT_TEXTS[document["left_out"]])
     if together:

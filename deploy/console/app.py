@@ -41,10 +41,12 @@ from croupier.protocol.rounding import round_down, round_up
 from croupier.protocol.views import JsonObject
 from croupier.show.csv_file import result_csv
 from croupier.show.documents import spent_json
-from croupier.show.estimates import clamping_line, merging_line, notes_of, precision_line
+from croupier.show.estimates import clamping_line, hop_line, merging_line, notes_of, precision_line
 from croupier.show.explanation import explain, profile_around
+from croupier.show.forecasts import ledger_line
 from croupier.show.ledger import spent_rests_on
 from croupier.show.rounds import describe_device_step, right_at_most_line, terms_sections, values_of
+from croupier.show.statistics import halving_lines
 from croupier.show.tables import counted
 from croupier.show.views import OverviewView, ResultView, TermsView
 
@@ -121,6 +123,7 @@ class _Pages:
             "may_answer": where.on_loopback,
             "values_of": values_of,
             "describe_device_step": describe_device_step,
+            "ledger_line": ledger_line,
             "right_at_most_line": right_at_most_line,
         }
 
@@ -220,7 +223,9 @@ class _Pages:
 
     async def explanation(self, request: Request) -> Response:
         """The certificate in words; takes seconds, because it says what would make it better."""
-        return await self._computed(request, "explanation", lambda result: explain(result).to_json()["sections"])
+        return await self._computed(
+            request, "explanation", lambda result: explain(result["certificate"]).to_json()["sections"]
+        )
 
     async def profile(self, request: Request) -> Response:
         """The privacy profile, certified anew at several deltas; takes seconds."""
@@ -367,13 +372,17 @@ def _shown(finished: FinishedRound, terms: TermsView | None) -> JsonObject:
     result = finished.result
     certificate = result["certificate"]
     granted = certificate["granted"]
-    lines = [precision_line(result), clamping_line(result), merging_line(result), *notes_of(result)] if granted else []
+    lines = (
+        [precision_line(result), clamping_line(result), merging_line(result), hop_line(result), *notes_of(result)]
+        if granted
+        else []
+    )
     return {
         "result": result,
         "certificate": certificate,
         "estimates": strips(result, terms) if granted and not result["sealed"] else [],
         "tiers": bars(certificate) if granted else [],
-        "remarks": [line for line in lines if line],
+        "remarks": [*(line for line in lines if line), *halving_lines(result)],
     }
 
 

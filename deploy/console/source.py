@@ -23,9 +23,9 @@ from croupier.deploy.directory import read_deployment
 from croupier.deploy.local.clients import client_of, terms_of
 from croupier.deploy.operator.keys import VALID_BEFORE
 from croupier.deploy.operator.overview import TermsCache, overview
-from croupier.deploy.operator.rounds import Operator
+from croupier.deploy.operator.rounds import Operator, is_operators
 from croupier.net.transport import TLS, Transport
-from croupier.protocol.deployment import OPERATOR, ServiceEntry
+from croupier.protocol.deployment import ServiceEntry
 from croupier.show.published import publication_json
 from croupier.show.views import KeysView, OverviewView, ResultView, RoundView, TermsView
 
@@ -68,8 +68,7 @@ class Source:
         self.directory = directory
         self.transport = transport
         self.deployment = read_deployment(directory)
-        is_operator = (directory / OPERATOR / "identity.key").exists()
-        self.operator = Operator(directory, transport) if is_operator else None
+        self.operator = Operator(directory, transport) if is_operators(directory) else None
         self._every_s = every_s
         self._known: TermsCache = {}
         self._looks: deque[tuple[float, Counts]] = deque()

@@ -1,113 +1,106 @@
-"""The columns of a CSV file, each of which is read once, however often it is asked for."""
+"""The columns of a CSV file, as spreadsheets and programs of many countries write it.
+
+The separator is the one that divides the first lines evenly. A file that is not UTF-8 is read as Windows-1252, which
+has a character for nearly every byte: what is assumed has to be said (`Columns.assumed`).
+"""
 
 from __future__ import annotations
 
+import codecs
 import csv
 import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from croupier.deploy.local.columns import Columns, Rows
+
+if TYPE_CHECKING:
+    from _csv import Reader
 
 __all__ = ["CsvFile"]
 
+_SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+_FIRST = 50
+"""This many rows decide which separator a file has."""
+_PIECE = 1 << 20
 
-class CsvFile:
-    """A CSV file in UTF-8 with a header, of which only the columns that are asked for are kept.
 
-    Spaces around a column's name do not count.
-    """
+class CsvFile(Columns):
+    """A CSV file with a header."""
 
     def __init__(self, path: Path, limit: int | None = None) -> None:
-        """Names the file; nothing is read yet.
-
-        Args:
-            path: of the file.
-            limit: how many rows to use, from the first; None for all.
-        """
+        """Names the file; see `Columns`."""
+        super().__init__(str(path), limit)
         self.path = path
-        self.limit = limit
-        self._columns: dict[str, list[tuple[str, str]]] = {}
-
-    def __repr__(self) -> str:
-        return f"CsvFile({str(self.path)!r}, {self.limit})"
-
-    @cached_property
-    def names(self) -> tuple[str, ...]:
-        """The names of the columns; raises ValueError if the file cannot be read."""
-        with self._rows() as rows:
-            return tuple(rows.fieldnames or ())
 
     @cached_property
     def digest(self) -> str:
-        """Sixteen hexadecimal digits of the SHA-256 hash of the file, which tell it from other files."""
+        """See `Columns`; of the file's bytes."""
         return hashlib.sha256(self.path.read_bytes()).hexdigest()[:16]
 
-    def column(self, name: str) -> list[tuple[str, str]]:
-        """Returns (line, text) of a column.
+    def readings(self) -> list[str]:
+        """See `Columns`."""
+        named = {"utf-16": "the encoding UTF-16", "cp1252": "the encoding Windows-1252 (it is not UTF-8)"}
+        encoding = [named[self._encoding]] if self._encoding in named else []
+        return [*encoding, *([] if self._separator == "," else [f"{_SEPARATORS[self._separator]} between the columns"])]
 
-        Raises:
-            ValueError: the file or the column does not exist, the file has no rows, or a row has more fields than line
-                1.
-        """
-        name = name.strip()
-        if name not in self._columns:
-            self._columns[name] = self._read(name)
-        return self._columns[name]
-
-    def forget(self) -> None:
-        """Frees the memory of the columns that were read."""
-        self._columns.clear()
-
-    def check(self, wanted: Sequence[str | None]) -> None:
-        """Raises ValueError for a file that cannot be read, or lacks a column; None is for one that is not needed."""
-        for name in wanted:
-            if name is not None:
-                self._check(name.strip(), self.names)
-
-    def _read(self, name: str) -> list[tuple[str, str]]:
-        if self.limit is not None and self.limit < 1 and self.path.exists():
-            raise ValueError(f"the number of rows to use is {self.limit}; it must be at least 1")
-        found = []
-        with self._rows() as rows:
-            names = list(rows.fieldnames or ())
-            for row, _ in zip(rows, range(1 << 62 if self.limit is None else self.limit), strict=False):
-                if None in row:  # the fields that the header has no name for
-                    extra = len(names) + len(row[None])
-                    raise ValueError(
-                        f"{self.path}: line {rows.line_num}: the number of fields is {extra}; it must be {len(names)}, "
-                        f"as in the header{_not_by_commas(names)}"
-                    )
-                found.append((str(rows.line_num), row.get(name) or ""))
-        self._check(name, names)
-        if not found:
-            raise ValueError(f"{self.path} has no rows")
-        return found
+    def has_decimal_commas(self, texts: Sequence[str]) -> bool:
+        """See `Columns`; where commas do not separate columns, they are not needed for thousands, either."""
+        return self._separator != "," or super().has_decimal_commas(texts)
 
     @contextmanager
-    def _rows(self) -> Iterator[csv.DictReader[str]]:
-        if not self.path.exists():
-            raise ValueError(f"{self.path} does not exist")
+    def rows(self) -> Iterator[Rows]:
+        """See `Columns`."""
+        with self._records(self._separator) as records:
+            names = [name.strip() for name in next(records, [])]
+            yield names, ((records.line_num, fields) for fields in records if fields)
+
+    @cached_property
+    def _encoding(self) -> str:
         try:
-            with self.path.open(newline="", encoding="utf-8-sig") as file:
-                rows = csv.DictReader(file)
-                rows.fieldnames = [name.strip() for name in rows.fieldnames or ()]
-                yield rows
-        except (OSError, UnicodeDecodeError, csv.Error) as error:
-            raise ValueError(f"{self.path} cannot be read; it must be a CSV file in UTF-8: {error}") from error
+            decoder = codecs.getincrementaldecoder("utf-8")()
+            with self.path.open("rb") as file:
+                first = file.read(_PIECE)
+                if first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+                    return "utf-16"
+                piece = first
+                while piece:
+                    decoder.decode(piece)
+                    piece = file.read(_PIECE)
+                decoder.decode(b"", final=True)
+        except UnicodeDecodeError:
+            return "cp1252"
+        except FileNotFoundError as error:
+            raise ValueError(f"{self.path} does not exist") from error
+        except OSError as error:
+            raise self._unreadable(error) from error
+        return "utf-8-sig"
 
-    def _check(self, column: str, names: Sequence[str]) -> None:
-        path = self.path
-        if column not in names:
-            mean = "; a mean is COLUMN:LOW:HIGH" if ":" in column else ""
-            quoted = ", ".join(repr(name) if "," in name else name for name in names)
-            raise ValueError(f"{path} has no column {column!r}; its columns are {quoted}{mean}{_not_by_commas(names)}")
-        if names.count(column) > 1:
-            raise ValueError(f"{path} has {names.count(column)} columns {column!r}; each must have a name of its own")
+    @cached_property
+    def _separator(self) -> str:
+        """The separator that divides the first rows into the most columns, as many in each; commas if none does."""
+        best, most = ",", 1
+        for separator in _SEPARATORS:
+            try:
+                with self._records(separator) as records:
+                    lengths = {len(fields) for fields in islice(records, _FIRST) if fields}
+            except ValueError:  # a quote that other separators do not end; the chosen one says what is wrong
+                continue
+            if len(lengths) == 1 and max(lengths) > most:
+                best, most = separator, max(lengths)
+        return best
 
+    @contextmanager
+    def _records(self, separator: str) -> Iterator[Reader]:
+        try:
+            with self.path.open(newline="", encoding=self._encoding) as file:
+                yield csv.reader(file, delimiter=separator)
+        except (OSError, UnicodeError, csv.Error) as error:
+            raise self._unreadable(error) from error
 
-def _not_by_commas(names: Sequence[str]) -> str:
-    """Returns a remark on a header whose columns are not separated by commas; "" where there is nothing to remark."""
-    line = ",".join(names)
-    found = [mark for mark in ";\t|" if line.count(mark) >= len(names)]
-    return f"; between the columns it has {found[0]!r}, and only commas are read" if found else ""
+    def _unreadable(self, error: Exception) -> ValueError:
+        return ValueError(f"{self.path} cannot be read; it must be a CSV file, or an Excel file (.xlsx): {error}")

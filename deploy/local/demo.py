@@ -17,7 +17,7 @@ from pathlib import Path
 from croupier.accountant.numerics.decimals import sum_above
 from croupier.accountant.results import Guarantee
 from croupier.deploy.local.budget_groups import BudgetGroup
-from croupier.deploy.local.csv_columns import CsvFile
+from croupier.deploy.local.columns import Columns
 from croupier.deploy.local.fleet import Fleet, FleetOutcome, count_up_to, fleet_of
 from croupier.deploy.local.population import (
     Participants,
@@ -28,6 +28,8 @@ from croupier.deploy.local.population import (
     read_population,
 )
 from croupier.deploy.local.rounds import RoundOutcome, play_round
+from croupier.deploy.local.scales import parse_orders
+from croupier.deploy.local.sheets import open_table
 from croupier.deploy.local.users import FleetReport
 from croupier.deploy.operator.ledger import spent_in
 from croupier.deploy.operator.rounds import Operator, RoundSettings, check_settings
@@ -51,7 +53,9 @@ __all__ = [
     "ask_about",
     "plan_demo",
     "published_at_random",
+    "questions_on",
     "run_demo",
+    "truth_of",
 ]
 
 SURVEY = Path(__file__).parents[1] / "examples" / "affairs.csv"
@@ -86,11 +90,7 @@ class _AnsweredQuestion:
 
         as_stated: of their values in the file, where a value outside the question's interval is not clamped to it.
         """
-        stated = self.population.clamped if as_stated else {}
-        values = [stated.get(name, one.value) for name, one in self.population.participants.items()]
-        categories = range(len(self.asked.question.mechanism.categories))
-        shares = tuple(sum(value == category for value in values) / len(values) for category in categories)
-        return shares or (sum(values) / len(values),)
+        return truth_of(self.asked.question, self.population, as_stated=as_stated)
 
     def notes(self) -> list[str]:
         """Returns what the truth is not about: values that were clamped, and rows that were left out."""
@@ -109,9 +109,26 @@ class _AnsweredQuestion:
         return notes
 
 
+def truth_of(question: Question, population: Participants, *, as_stated: bool = False) -> tuple[float, ...]:
+    """Returns the share, mean, or share of every category of a population.
+
+    as_stated: of the values in the file, where a value outside the question's interval is not clamped to it.
+    """
+    stated = population.clamped if as_stated else {}
+    values = [stated.get(name, one.value) for name, one in population.participants.items()]
+    categories = range(len(question.mechanism.categories))
+    shares = tuple(sum(value == category for value in values) / len(values) for category in categories)
+    return shares or (sum(values) / len(values),)
+
+
 def ask_about(
-    path: Path | None, columns: Sequence[str], low: float | None, high: float | None, limit: int | None
-) -> tuple[CsvFile, tuple[DemoQuestion, ...]]:
+    path: Path | None,
+    columns: Sequence[str],
+    low: float | None,
+    high: float | None,
+    limit: int | None,
+    ordered: Sequence[str] = (),
+) -> tuple[Columns, tuple[DemoQuestion, ...]]:
     """Returns the file to read, and the questions: those about the survey, or one for each column of another file.
 
     Args:
@@ -120,26 +137,39 @@ def ask_about(
         low: for a mean, the smallest possible value, where there is one column.
         high: for a mean, the largest possible value.
         limit: how many rows to use, from the first; None for all.
+        ordered: orders of categories, each such as "never;sometimes;often".
 
     Raises:
-        ValueError: one of file and column is missing, a column is named twice, or no question fits a column.
+        ValueError: one of file and column is missing, a column is named twice, an order fits no column, or no question
+            fits a column.
     """
     if path is None and not columns:
-        return CsvFile(SURVEY, limit), SURVEY_QUESTIONS
+        return open_table(SURVEY, limit), SURVEY_QUESTIONS
     if path is None or not columns:
         raise ValueError("a file of your own needs both --csv and --value-column")
     if len(columns) > 1 and (low is not None or high is not None):
         raise ValueError("--low and --high are for one column; of several write --value-column COLUMN:LOW:HIGH")
-    file, asked = CsvFile(path, limit), []
+    file = open_table(path, limit)
+    return file, questions_on(file, columns, low, high, ordered)
+
+
+def questions_on(
+    file: Columns, columns: Sequence[str], low: float | None, high: float | None, ordered: Sequence[str]
+) -> tuple[DemoQuestion, ...]:
+    """Returns a question for each column of a table; see `ask_about`."""
+    orders, asked = parse_orders(ordered), []
     for text in columns:
         column, least, most = text.strip(), low, high
         found = re.fullmatch(r"(.+):([^:]+):([^:]+)", text)
         if found and column not in file.names:
             column, least, most = found[1].strip(), _number(found[2]), _number(found[3])
-        asked.append(DemoQuestion(guess_question(file, column, least, most), column))
+        asked.append(DemoQuestion(guess_question(file, column, least, most, orders), column))
     if len({one.column for one in asked}) < len(asked):
         raise ValueError("a column is named twice; each is asked about once")
-    return file, tuple(asked)
+    for order in orders:
+        if order not in {one.question.mechanism.categories for one in asked}:
+            raise ValueError(f"ordered is {';'.join(order)!r}; no column that is asked about has only these values")
+    return tuple(asked)
 
 
 def _number(text: str) -> float:
@@ -186,13 +216,14 @@ class DemoPlan:
 
 
 def plan_demo(
-    file: CsvFile,
+    file: Columns,
     questions: Sequence[DemoQuestion],
     groups: Sequence[BudgetGroup],
     *,
     group_by: str | None = None,
     delta: float,
     clamp: bool,
+    hop_noise: float | None = None,
 ) -> DemoPlan:
     """Returns the rounds of a demonstration, before anything is started for them.
 
@@ -203,6 +234,7 @@ def plan_demo(
         group_by: a column: every question is asked in a round for each of its values.
         delta: the central delta to certify at.
         clamp: numbers outside a question's interval count as its nearer end; else their rows are left out.
+        hop_noise: the epsilon that the fakes of one honest hop guarantee in every round; None: hops add none.
 
     Raises:
         ValueError: the file, a budget or the delta cannot be used.
@@ -214,9 +246,16 @@ def plan_demo(
         for asked in questions:
             rows = PopulationFile(file, asked.column, groups, clamp=clamp, where=group)
             population = read_population(rows, asked.question, grid)
-            _check_enough(file.path, asked, group, population)
+            _check_enough(file.name, asked, group, population)
             smallest = max(2, min(100, len(population.participants)))
-            settings = RoundSettings(asked.question, grid, delta=delta, epsilon_max=max(grid), min_batch_size=smallest)
+            settings = RoundSettings(
+                asked.question,
+                grid,
+                delta=delta,
+                epsilon_max=max(grid),
+                min_batch_size=smallest,
+                hop_noise=hop_noise,
+            )
             check_settings(settings)
             rounds.append(PlannedRound(asked, group, population, settings))
     file.forget()
@@ -258,7 +297,7 @@ async def submit_planned(fleet: Fleet, planned: PlannedRound, watch: Watch, term
     return report
 
 
-def _check_enough(file: Path, asked: DemoQuestion, group: Rows | None, population: Participants) -> None:
+def _check_enough(file: str, asked: DemoQuestion, group: Rows | None, population: Participants) -> None:
     """Raises ValueError where a round could not be: it needs two people."""
     usable, of_group = len(population.participants), f" with {group}" if group else ""
     if usable < 2:

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 from croupier.client.submission import Participant
 from croupier.deploy.local.budget_groups import BudgetGroup
-from croupier.deploy.local.csv_columns import CsvFile
+from croupier.deploy.local.columns import Columns
+from croupier.deploy.local.scales import in_order
 from croupier.protocol.mechanisms import IntervalMechanism, KaryResponse, Mechanism, OneBit, RandomizedResponse
 from croupier.protocol.questions import Question, choose_budget
 
@@ -52,10 +53,10 @@ class Rows:
 
 @dataclass(frozen=True)
 class PopulationFile:
-    """A CSV file of participants, and how its rows are read.
+    """A table of participants, and how its rows are read.
 
     Attributes:
-        csv: the file.
+        csv: the table.
         column: the column of the values.
         groups: what each participant's `max_local_epsilon` is drawn from, if no column states it.
         epsilon_column: the column of each participant's `max_local_epsilon`.
@@ -64,7 +65,7 @@ class PopulationFile:
         where: which rows are used; None for all.
     """
 
-    csv: CsvFile
+    csv: Columns
     column: str
     groups: Sequence[BudgetGroup]
     epsilon_column: str | None = None
@@ -134,7 +135,7 @@ def read_population(file: PopulationFile, question: Question, grid: Sequence[flo
         except ValueError as error:
             rejected[line] = f"line {line}: {error}"
     if where and not participants and not rejected:
-        raise ValueError(f"no row of {file.csv.path} has {where}")
+        raise ValueError(f"no row of {file.csv.name} has {where}")
     return Participants(participants, rejected, clamped)
 
 
@@ -151,7 +152,7 @@ def _outside(mechanism: Mechanism, text: str) -> tuple[float, str] | None:
     return number, repr(mechanism.low if number < mechanism.low else mechanism.high)
 
 
-def read_groups(file: CsvFile, column: str) -> list[Rows]:
+def read_groups(file: Columns, column: str) -> list[Rows]:
     """Returns the groups that a column divides the rows into, which every row must name one of.
 
     Raises:
@@ -160,22 +161,25 @@ def read_groups(file: CsvFile, column: str) -> list[Rows]:
     found = file.column(column)
     for line, text in found:
         if not text.strip():
-            raise ValueError(f"{file.path}: line {line}: {column!r} is empty; every person must be in one group")
+            raise ValueError(f"{file.name}: line {line}: {column!r} is empty; every person must be in one group")
     values = sorted({text.strip() for _, text in found})
     if not 2 <= len(values) <= _MAX_CATEGORIES:
         raise ValueError(
-            f"{file.path}: {column!r} has {len(values)} different values; groups must be 2..{_MAX_CATEGORIES}"
+            f"{file.name}: {column!r} has {len(values)} different values; groups must be 2..{_MAX_CATEGORIES}"
         )
     if "=" in column:
         raise ValueError(f"the column is {column!r}; the name of one that makes groups must be without '='")
     return [Rows(column, value) for value in values]
 
 
-def guess_question(file: CsvFile, column: str, low: float | None, high: float | None) -> Question:
+def guess_question(
+    file: Columns, column: str, low: float | None, high: float | None, orders: Sequence[Sequence[str]] = ()
+) -> Question:
     """Returns a question that fits a column: rr for bits, onebit if an interval is given, else krr over its categories.
 
     The categories are read from the data, which is fine for a demonstration; a real deployment states them beforehand.
-    An empty cell is no category.
+    An empty cell is no category. Categories are in the order of the first of `orders` that has them all, of numbers, of
+    a known scale, or of the alphabet.
 
     Raises:
         ValueError: the column has one value only, or too many, and no interval is given; or only one end of it is; or a
@@ -186,20 +190,23 @@ def guess_question(file: CsvFile, column: str, low: float | None, high: float | 
         raise ValueError("only one of low and high is given; a mean needs both")
     if low is not None and high is not None:
         return Question(name, OneBit(low, high))
-    texts = sorted({text.strip() for _, text in file.column(column)} - {""})
+    values = {text.strip() for _, text in file.column(column)} - {""}
+    texts, why = in_order(sorted(values), orders)
+    if why:
+        file.note_order(column, texts, why)
     if not texts:
-        raise ValueError(f"{file.path}: {column!r} has no values")
+        raise ValueError(f"{file.name}: {column!r} has no values")
     if set(texts) <= {"0", "1"}:
         return Question(name, RandomizedResponse())
     hint = "give --low and --high to ask for its mean"
     if len(texts) < 2:
-        raise ValueError(f"{file.path}: {column!r} has one value only, {texts[0]!r}; {hint}")
+        raise ValueError(f"{file.name}: {column!r} has one value only, {texts[0]!r}; {hint}")
     if len(texts) > _MAX_CATEGORIES:
         raise ValueError(
-            f"{file.path}: {column!r} has {len(texts):,} different values; it must have at most {_MAX_CATEGORIES}, or "
+            f"{file.name}: {column!r} has {len(texts):,} different values; it must have at most {_MAX_CATEGORIES}, or "
             f"{hint}"
         )
     try:
-        return Question(name, KaryResponse(len(texts), tuple(texts)))
+        return Question(name, KaryResponse(len(texts), texts))
     except ValueError as error:
-        raise ValueError(f"{file.path}: {column!r} cannot be asked about: {error}") from error
+        raise ValueError(f"{file.name}: {column!r} cannot be asked about: {error}") from error

@@ -14,15 +14,16 @@ _EXTRAS_OF = {
     "matplotlib": ("plots", "demo"),
     "distributed": ("cluster",),
     "segno": ("invitations",),
-    "jinja2": ("console",),
+    "jinja2": ("console", "report", "demo"),
+    "openpyxl": ("demo",),
     "starlette": ("console", "gateway"),
     "uvicorn": ("console", "gateway"),
     "grpc_health": _SERVICE,
     "grpc_reflection": _SERVICE,
     "prometheus_client": _SERVICE,
-    "numpy": ("accountant", "analyzer", "demo", "console"),
-    "scipy": ("accountant", "demo", "console"),
-    "dp_accounting": ("accountant", "demo", "console"),
+    "numpy": ("accountant", "analyzer", "demo", "console", "report"),
+    "scipy": ("accountant", "demo", "console", "report"),
+    "dp_accounting": ("accountant", "demo", "console", "report"),
 }
 """The extras that a library comes with, the one to name first where the caller has not said which it needs."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,6 +24,8 @@ class FileWatch:
         """Watches the deployment file and the own files of one service, once `start` is called."""
         self._deployment_file = directory / DEPLOYMENT_FILE
         self._own, self._name = directory / name, name
+        own = (self._own / file for file in ("identity.key", "tls.key", "tls.crt"))
+        self._files = [str(file) for file in (self._deployment_file, *own)]
         self._replace = replace
         self._task: asyncio.Task[None] | None = None
 
@@ -36,8 +39,7 @@ class FileWatch:
             self._task.cancel()
 
     def _times(self) -> list[int]:
-        files = [self._deployment_file, *(self._own / name for name in ("identity.key", "tls.key", "tls.crt"))]
-        return [file.stat().st_mtime_ns if file.exists() else 0 for file in files]
+        return [_changed_ns(file) for file in self._files]
 
     async def _watch(self) -> None:
         seen = used = self._times()
@@ -54,3 +56,10 @@ class FileWatch:
                 except (ValueError, OSError):
                     _log.exception("the new files are not used")
             seen = now
+
+
+def _changed_ns(file: str) -> int:
+    try:
+        return os.stat(file).st_mtime_ns  # noqa: PTH116 (many times a minute, in every service)
+    except (FileNotFoundError, NotADirectoryError):
+        return 0

@@ -33,7 +33,7 @@ from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.clock import Clock, SystemClock
 from croupier.runtime.cluster import Cluster, Sources
 from croupier.runtime.core_files import forbid_core_files
-from croupier.runtime.health import Readiness, make_admin_server
+from croupier.runtime.health import PROBE_EVERY_S, Readiness, make_admin_server
 from croupier.runtime.logs import log_as_json
 from croupier.runtime.prometheus_metrics import MetricsPort, PrometheusMetrics
 from croupier.runtime.service import RoundService
@@ -95,6 +95,7 @@ class RunningService:
         pool: WorkerPool | None = None,
         open_store: Callable[[str, bytes], Store] = Store,
         transport: Transport = TLS,
+        probe_every_s: float = PROBE_EVERY_S,
     ) -> None:
         """Reads the files of a service, opens its store and binds its ports.
 
@@ -106,6 +107,7 @@ class RunningService:
             pool: used in the place of `workers` new processes.
             open_store: opens the store with a URL and a storage key.
             transport: how the service is reached and reaches others.
+            probe_every_s: how often it is checked that the store takes what is written.
 
         Raises:
             ValueError: a file or a setting that cannot be used.
@@ -129,6 +131,8 @@ class RunningService:
             self._metrics = metrics = PrometheusMetrics()
             metrics.certificate_of(secrets.tls_certificate)
             clock = clock or SystemClock()
+            if settings.noise_limit is not None and entry.role != "shuffler":
+                raise ValueError(f"{name} has a noise_limit, and is no shuffler; only shufflers add noise: remove it")
             setup = ServiceSetup(
                 entry,
                 deployment,
@@ -140,11 +144,12 @@ class RunningService:
                 transport,
                 settings.keep_days,
                 self._cluster,
+                settings.noise_limit,
                 settings.rules,
             )
             self.service = _role(setup)
             metrics.ask(lambda: self.service.num_waiting_submissions, lambda: self.service.engine.num_waiting_rounds)
-            self._readiness = Readiness(self._store, metrics)
+            self._readiness = Readiness(self._store, metrics, probe_every_s)
             self._tls = ServerTls(deployment, secrets)
             self._server = transport.make_server(settings.max_concurrent_calls, metrics, self._tls)
             stubs.add_RoundControlServicer_to_server(self.service, self._server)

@@ -68,7 +68,7 @@ def write_links(
     for row, link, picture in zip(rows, links, pictures, strict=True):
         code = segno.make_qr(link, error="m")
         code.save(str(folder / picture), scale=8, border=4)
-        drawn = code.svg_inline(scale=4, border=2)
+        drawn = code.svg_inline(border=4, omitsize=True)
         label, until = escape(row[0]), f"<p>until {escape(expires)}</p>" if expires else ""
         cards.append(f'<div class="card"><h2>{label}</h2>{drawn}{until}<p class="link">{escape(link)}</p></div>')
     page = (

@@ -45,6 +45,7 @@ __all__ = [
     "num_answered",
     "read_labels",
     "read_people",
+    "register_again",
     "reissue",
     "revoke_invitations",
     "who_has_not_answered",
@@ -277,6 +278,24 @@ async def revoke_invitations(directory: Path, survey_id: str, labels: Sequence[s
         listed = invited_people(directory, survey_id)
         _write_list(directory, survey_id, [replace(one, revoked_at=now) if one.key in keys else one for one in listed])
     return len(gone)
+
+
+async def register_again(directory: Path, survey_id: str, transport: Transport = TLS) -> int:
+    """Registers the invitations in the operator's list at a service that has lost its store; returns how many are good.
+
+    Revoked ones are revoked again.
+    """
+    survey, listed = _survey_of(directory, survey_id)[0], invited_people(directory, survey_id)
+    by_end: dict[str, list[bytes]] = {}
+    for one in listed:
+        if not one.revoked_at:
+            by_end.setdefault(one.expires_at, []).append(bytes.fromhex(one.key))
+    async with Operator(directory, transport) as operator:
+        await operator.revoke([bytes.fromhex(one.key) for one in listed if one.revoked_at])
+        for expires_at, keys in by_end.items():
+            until = int(datetime.fromisoformat(expires_at).timestamp()) if expires_at else 0
+            await operator.invite(keys, survey.hash, until)
+    return sum(one.is_good for one in listed)
 
 
 async def num_answered(directory: Path, survey_id: str, transport: Transport = TLS) -> int:

@@ -7,7 +7,7 @@ outlive their round.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -17,6 +17,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from croupier.accountant.results import Guarantee
 from croupier.accountant.service.ledger import Entry, Ledger, Spent
+from croupier.accountant.service.outlook import Account
+from croupier.accountant.service.round_certificate import as_limit
 from croupier.deploy.directory import read_deployment, store_url
 from croupier.deploy.version_files import give_to_owner
 from croupier.protocol.views import JsonObject
@@ -24,8 +26,10 @@ from croupier.runtime.database import DEFAULT_TIMEOUTS, open_database
 from croupier.runtime.schema import bring_up_to_date
 from croupier.runtime.service_directory import load_settings
 from croupier.runtime.sqlite_log import overwrite_log
+from croupier.show.forecasts import ledger_json
+from croupier.show.ledger import MOST_FORECAST, RoundsLeftView
 
-__all__ = ["backup_ledger", "restore_ledger", "spent", "spent_in"]
+__all__ = ["backup_ledger", "restore_ledger", "rounds_left", "spent", "spent_in"]
 
 _ERASE_PATIENCE_S = 1.0
 """For a service that is writing; it overwrites the log itself."""
@@ -175,6 +179,51 @@ def spent_in(
     """Returns what a person has lost who was in these rounds and in no others; see `Ledger.spent_in`."""
     with _read(_url(directory)[1]) as connection:
         return Ledger(connection).spent_in(round_ids, delta, fixed_terms=fixed_terms)
+
+
+def rounds_left(directory: Path) -> RoundsLeftView:
+    """Returns what the ledger has left of the deployment's limit, and how many more rounds like earlier ones that is.
+
+    Raises:
+        ValueError: the deployment has no limit, or the ledger does not exist.
+    """
+    deployment = read_deployment(directory)
+    if deployment.privacy_limit is None:
+        raise ValueError(f"deployment.toml in {directory} has no [privacy_limit], so the ledger refuses no round")
+    limit = as_limit(deployment.privacy_limit)
+    with _read(_url(directory)[1]) as connection:
+        ledger = Ledger(connection)
+        account, entered = Account.of(ledger), ledger.entered()
+    left = ledger_json(account.state(limit))
+    alike: dict[str, list[Entry]] = {}
+    if entered:
+        last = entered[-1]
+        costliest = max(entered, key=lambda one: max(entry.epsilon for entry in one[2]))
+        alike = {round_id: entries for round_id, _, entries in (last, costliest)}
+    most = MOST_FORECAST if left["remaining_rounds"] is None else min(MOST_FORECAST, left["remaining_rounds"])
+    return {
+        "ledger": left,
+        "more_rounds": [
+            {
+                "like": round_id,
+                "epsilon": max(entry.epsilon for entry in entries),
+                "rounds": _how_many(lambda more: limit.allows([*account.rounds, *[entries] * more]), most),  # noqa: B023
+            }
+            for round_id, entries in alike.items()
+        ],
+    }
+
+
+def _how_many(allowed: Callable[[int], bool], most: int) -> int:
+    """Returns the largest number up to `most` that is allowed, where every smaller one is, too."""
+    low, high = 0, 1
+    while high <= most and allowed(high):
+        low, high = high, 2 * high
+    high = min(high, most + 1)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if allowed(middle) else (low, middle)
+    return low
 
 
 def spent(directory: Path, delta: float, *, fixed_terms: bool = False) -> tuple[Spent, ...]:

@@ -15,9 +15,10 @@ from croupier.protocol.shown import sanitize_for_display
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.show.documents import round_json, services_json
-from croupier.show.views import OverviewView
+from croupier.show.forecasts import ledger_json
+from croupier.show.views import LedgerView, OverviewView
 
-__all__ = ["TermsCache", "overview", "watch"]
+__all__ = ["TermsCache", "ledger_left", "overview", "watch"]
 
 TermsCache = dict[str, RoundTerms | str]
 """The terms of rounds that were asked for before, or why they cannot be used. Terms never change."""
@@ -31,9 +32,11 @@ async def overview(operator: Operator, known: TermsCache) -> OverviewView:
     answers, health = await asyncio.gather(operator.status(), operator.readiness())
     names = operator.deployment.chain
     seen: dict[str, dict[str, pb.RoundStatus]] = {}
+    ledger: LedgerView | None = None
     kept_until: dict[str, int] = {}
     for name, answer in zip(names, answers, strict=True):
         if isinstance(answer, rpc.StatusResponse):
+            ledger = ledger_json(answer.ledger) if answer.HasField("ledger") else ledger
             for status in answer.rounds:
                 seen.setdefault(status.round_id, {})[name] = status
             for round_id, end in answer.kept_until_unix_s.items():
@@ -52,9 +55,15 @@ async def overview(operator: Operator, known: TermsCache) -> OverviewView:
         here = {name: states.get(name) for name in names if name in states or name in out_of_reach}
         rounds.append(round_json(round_id, here, found, problem, kept_until.get(round_id)))
     seen_by_people: OverviewView = sanitize_for_display(
-        {"services": services_json(names, answers, health), "rounds": rounds}
+        {"services": services_json(names, answers, health), "rounds": rounds, "ledger": ledger}
     )
     return seen_by_people
+
+
+async def ledger_left(operator: Operator) -> LedgerView | None:
+    """Returns what the ledger has left of the deployment's limit; None without one, or if the accountant is away."""
+    answers = [answer for answer in await operator.status() if isinstance(answer, rpc.StatusResponse)]
+    return next((ledger_json(answer.ledger) for answer in answers if answer.HasField("ledger")), None)
 
 
 def _why_unknown(first: str, there: pb.RoundStatus | None, *, is_away: bool) -> str:

@@ -22,7 +22,13 @@ from google.protobuf.message import DecodeError
 
 from croupier.accountant.ranges import DEFAULT_DELTA
 from croupier.client.async_client import AsyncClient
-from croupier.client.rounds import accept_manifest, fetch_publication, fetch_round, read_publication
+from croupier.client.rounds import (
+    accept_manifest,
+    fetch_publication,
+    fetch_round,
+    fetch_signed_result,
+    read_publication,
+)
 from croupier.deploy.directory import read_deployment
 from croupier.net.retrying import retrying
 from croupier.net.transport import TLS, Transport
@@ -44,9 +50,11 @@ __all__ = [
     "RoundSettings",
     "check_settings",
     "draft_manifest",
+    "is_operators",
     "kept_result",
     "open_published",
     "published_result",
+    "signed_result",
 ]
 
 _PATIENCE_S = 20.0
@@ -80,6 +88,8 @@ class RoundSettings:
         hpke_suite: of all envelopes.
         collector_public_key: of that suite: the result is published sealed to it; empty: the result is public.
         survey: the survey that the round is a question of; see `deploy.operator.surveys`.
+        hop_noise: the epsilon that the fake reports of one honest hop guarantee; None: hops add no reports.
+        hop_noise_delta: its delta; None: `delta`.
     """
 
     question: Question
@@ -97,6 +107,13 @@ class RoundSettings:
     hpke_suite: SuiteName = "x25519-sha256-chacha20poly1305"
     collector_public_key: bytes = b""
     survey: Survey | None = None
+    hop_noise: float | None = None
+    hop_noise_delta: float | None = None
+
+
+def is_operators(directory: Path) -> bool:
+    """Whether the operator's keys are in a deployment's directory."""
+    return (directory / OPERATOR / "identity.key").exists()
 
 
 class Operator:
@@ -117,7 +134,7 @@ class Operator:
         self.deployment = read_deployment(directory)
         self._transport = transport
         own = directory / OPERATOR
-        if not (own / "identity.key").exists():
+        if not is_operators(directory):
             services = (directory / name for name in self.deployment.chain)
             here = next((home for home in services if only_reads and (home / "identity.key").exists()), None)
             if here is None:
@@ -420,8 +437,18 @@ def _manifest(
         collector_public_key=settings.collector_public_key,
         privacy_limit=None if limit is None else pb.PrivacyLimit(**limit.model_dump()),
         survey=None if settings.survey is None else settings.survey.message(),
+        hop_noise=_hop_noise(settings),
     )
     return canonical(manifest)
+
+
+def _hop_noise(settings: RoundSettings) -> pb.HopNoise | None:
+    if settings.hop_noise is None:
+        if settings.hop_noise_delta is not None:
+            raise ValueError(f"hop_noise_delta is {settings.hop_noise_delta:g} without hop_noise; give both")
+        return None
+    delta = settings.delta if settings.hop_noise_delta is None else settings.hop_noise_delta
+    return pb.HopNoise(epsilon=settings.hop_noise, delta=delta)
 
 
 def open_published(publication: pb.Publication, key_file: Path) -> pb.Publication:
@@ -466,7 +493,27 @@ async def published_result(
     transport: Transport = TLS,
     tell: Callable[[str], None] = lambda _: None,
 ) -> tuple[pb.Publication, pb.Certificate]:
-    """Returns the verified publication and certificate of a round; needs the public deployment file only.
+    """Returns the verified publication and certificate of a round; see `signed_result`."""
+    _, publication, certificate = await signed_result(directory, round_id, patience_s, transport, tell)
+    return publication, certificate
+
+
+def _verified(
+    document: pb.Signed, deployment: Deployment, round_id: str
+) -> tuple[bytes, pb.Publication, pb.Certificate]:
+    return document.SerializeToString(), *read_publication(document, deployment, round_id)
+
+
+async def signed_result(
+    directory: Path,
+    round_id: str,
+    patience_s: float,
+    transport: Transport = TLS,
+    tell: Callable[[str], None] = lambda _: None,
+) -> tuple[bytes, pb.Publication, pb.Certificate]:
+    """Returns the result of a round: the document as the analyzer signed it, and what is in it, verified.
+
+    It needs the public deployment file only.
 
     Args:
         directory: of the deployment.
@@ -492,7 +539,7 @@ async def published_result(
 
     async with transport.public_channel(deployment.analyzer) as channel:
         try:
-            return await fetch_publication(channel, deployment, round_id, 0.0)
+            return _verified(await fetch_signed_result(channel, round_id, 0.0), deployment, round_id)
         except Refusal as refusal:
             if refusal.code is not Code.NOT_READY:
                 raise
@@ -500,7 +547,7 @@ async def published_result(
             pass  # it is tried again for as long as the caller waits
         async with transport.public_channel(deployment.shufflers[0]) as first:
             await _check_closed(first, deployment, round_id, patience_s)
-        return await fetch_publication(channel, deployment, round_id, patience_s, wait)
+        return _verified(await fetch_signed_result(channel, round_id, patience_s, wait), deployment, round_id)
 
 
 async def _check_closed(first: grpc.aio.Channel, deployment: Deployment, round_id: str, patience_s: float) -> None:

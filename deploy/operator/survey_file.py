@@ -26,7 +26,7 @@ from croupier.protocol.wordings import Wording
 __all__ = ["SurveyFile", "read_survey_file"]
 
 _DIGITS = Context(prec=4, rounding=ROUND_FLOOR)
-"""Of a share of a budget: people read it, and the shares must not add up to more than the budget."""
+"""Of the part of a budget for one question: people read it."""
 _Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
@@ -154,22 +154,30 @@ class SurveyFile(_Strict):
         return tuple(found)
 
     def grids(self) -> tuple[tuple[float, ...], ...]:
-        """Returns the local budgets of each question; those of the same place add up to at most one of `budgets`."""
+        """Returns the local budgets of each question; those of the same place add up to one of `budgets`."""
         for budgets in (self.budgets, *(one.budgets for one in self.questions)):
             if any(a >= b for a, b in itertools.pairwise(budgets)):
                 raise ValueError(f"budgets is {list(budgets)}; it must be ascending, each once")
         if not self.budgets:
             return tuple(one.budgets for one in self.questions)
         shares = [Decimal(str(one.share)) for one in self.questions]
-        return tuple(
-            tuple(float(_DIGITS.divide(Decimal(str(total)) * share, sum(shares))) for total in self.budgets)
-            for share in shares
-        )
+        return tuple(zip(*(_split(Decimal(str(total)), shares) for total in self.budgets), strict=True))
+
+    def whole_budget(self, name: str, part: float) -> float | None:
+        """Returns the budget of the survey of which a question gets this part; None where it has budgets of its own."""
+        shares = {one.name: one.share for one in self.questions}
+        return part * sum(shares.values()) / shares[name] if self.budgets else None
 
     @property
     def deadline(self) -> int:
         """When the rounds close, Unix seconds; 0: by command."""
         return 0 if self.closes is None else int(datetime.timestamp(self.closes))
+
+
+def _split(total: Decimal, shares: Sequence[Decimal]) -> list[float]:
+    """Returns parts of a budget that add up to it, as they are written; the last one takes what rounding leaves."""
+    parts = [_DIGITS.divide(total * share, sum(shares)) for share in shares[:-1]]
+    return [*map(float, parts), float(total - sum(parts))]
 
 
 def read_survey_file(file: Path) -> SurveyFile:

@@ -16,27 +16,32 @@ from croupier.accountant.certificate import Certificate
 from croupier.accountant.composed_certificates import compose
 from croupier.accountant.numerics.decimals import sum_above
 from croupier.accountant.results import Guarantee
+from croupier.deploy.operator.forecasts import Fitted, fit, forecast_opening
 from croupier.deploy.operator.keys import write_secret
 from croupier.deploy.operator.rounds import (
     Operator,
     RoundSettings,
     check_settings,
-    draft_manifest,
     published_result,
 )
 from croupier.deploy.operator.survey_file import SurveyFile
 from croupier.net.transport import TLS, Transport
+from croupier.protocol.codes import RefusalReason
 from croupier.protocol.deployment import OPERATOR, Deployment
 from croupier.protocol.errors import CroupierError
-from croupier.protocol.manifest import RoundTerms, parse_terms, state_name
+from croupier.protocol.manifest import RoundTerms, parse_terms
 from croupier.protocol.names import RoundId
+from croupier.protocol.rounding import round_down
+from croupier.protocol.statements import joined, read_messages
 from croupier.protocol.surveys import Survey, SurveyRound, rounds_together, stated_terms_hash
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import services_pb2 as rpc
 
 __all__ = [
     "AnsweredQuestion",
     "SurveyResults",
     "close_survey",
+    "forecast_survey",
     "kept_rounds",
     "kept_survey",
     "open_survey",
@@ -62,6 +67,7 @@ def plan_survey(file: SurveyFile, deployment: Deployment) -> tuple[Survey, dict[
         ValueError: the terms of a round cannot be, with the question's name.
     """
     settings: dict[RoundId, RoundSettings] = {}
+    rounds: list[SurveyRound] = []
     for number, (question, grid) in enumerate(zip(file.asked(), file.grids(), strict=True), start=1):
         one = RoundSettings(
             question,
@@ -73,18 +79,63 @@ def plan_survey(file: SurveyFile, deployment: Deployment) -> tuple[Survey, dict[
             max_batch_size=file.max_batch_size,
             close_deadline_unix_s=file.deadline,
         )
+        round_id = round_of(file.name, number)
         try:
-            check_settings(one, deployment, round_of(file.name, number))
+            terms = check_settings(one, deployment, round_id)
+            fitted = fit(one, deployment)
         except ValueError as error:
             raise ValueError(f"question {question.name!r}: {error}") from error
-        settings[round_of(file.name, number)] = one
-    drafts = {
-        round_id: pb.Manifest.FromString(draft_manifest(one, deployment, round_id))
-        for round_id, one in settings.items()
-    }
-    rounds = tuple(SurveyRound(round_id, stated_terms_hash(draft)) for round_id, draft in drafts.items())
-    survey = Survey(file.name, file.wordings(), rounds, file.left_out)
+        if fitted.left_out:
+            raise ValueError(_too_large(file, question.name, fitted))
+        settings[round_id] = one
+        rounds.append(SurveyRound(round_id, stated_terms_hash(terms.manifest)))
+    survey = Survey(file.name, file.wordings(), tuple(rounds), file.left_out)
     return survey, {round_id: replace(one, survey=survey) for round_id, one in settings.items()}
+
+
+def _too_large(file: SurveyFile, name: str, fitted: Fitted) -> str:
+    """Returns what is wrong with budgets of which some choice would have a round refused, and all answers destroyed."""
+    budgets, most = " and ".join(f"{budget:g}" for budget in fitted.left_out), "no budget"
+    if fitted.largest is not None:
+        whole = file.whole_budget(name, fitted.largest)
+        most = f"a local ε of at most {fitted.largest:g}" + (f" ({round_down(whole)} of the survey's)" if whole else "")
+    return (
+        f"question {name!r} has the local budgets {budgets}: with {file.min_batch_size:,} people, the minimum, some "
+        f"choice of budgets would have it refused and every answer destroyed; {most} is without that risk. Choose "
+        "smaller budgets, a larger epsilon_max or a larger min_batch_size"
+    )
+
+
+async def forecast_survey(
+    directory: Path, file: SurveyFile, people: int = 0, transport: Transport = TLS
+) -> dict[str, rpc.ForecastResponse]:
+    """Returns what each question would come to, by its name, as the accountant says, which knows the ledger.
+
+    Args:
+        directory: of the deployment.
+        file: of a survey that is not open yet.
+        people: how many answer; the minimum if not given.
+        transport: how the accountant is reached.
+
+    Raises:
+        ValueError: the terms cannot be, or some choice of budgets would have a question refused.
+        Refusal, grpc.aio.AioRpcError: the accountant refuses, or is out of reach.
+    """
+    async with Operator(directory, transport) as operator:
+        _, settings = plan_survey(file, operator.deployment)
+        found = {}
+        for one in settings.values():
+            name = one.question.name
+            alone = replace(one, survey=None)  # a forecast is of a round by itself
+            found[name] = await forecast_opening(operator, alone, max(people, file.min_batch_size))
+            why = next((outcome.refusals for outcome in found[name].outcomes if outcome.refusals), None)
+            if why is not None:
+                reasons = joined(read_messages(RefusalReason, why))
+                raise ValueError(
+                    f"question {name!r} could be refused by the choice of budgets: {reasons}. Choose smaller budgets, "
+                    "or more people; 'croupier ledger --forecast' says what is left of a limit"
+                )
+    return found
 
 
 def survey_folder(directory: Path, survey_id: str) -> Path:
@@ -170,18 +221,24 @@ async def open_survey(directory: Path, file: SurveyFile, transport: Transport = 
     return rounds_together(opened)
 
 
-async def close_survey(directory: Path, survey: Survey, transport: Transport = TLS) -> dict[str, tuple[str, int]]:
-    """Ends admission to all rounds; returns state and number of people by round. The same call again is harmless.
+async def close_survey(
+    directory: Path, survey: Survey, transport: Transport = TLS, *, hold_at_risk: bool = True
+) -> dict[str, rpc.CloseResponse]:
+    """Ends admission to all rounds, and returns what hop 1 said of each. The same call again is harmless.
+
+    Args:
+        directory: of the deployment.
+        survey: to close.
+        transport: how hop 1 is reached.
+        hold_at_risk: leave a round open that some mixture of budgets would have refused.
 
     Raises:
         Refusal, grpc.aio.AioRpcError: hop 1 refuses, or is out of reach; further rounds are open then.
     """
     async with Operator(directory, transport) as operator:
-        closed = {}
-        for one in survey.rounds:
-            answer = await operator.close_round(one.round_id)
-            closed[str(one.round_id)] = (state_name(answer.state), answer.num_clients)
-        return closed
+        return {
+            one.round_id: await operator.close_round(one.round_id, hold_at_risk=hold_at_risk) for one in survey.rounds
+        }
 
 
 async def withdraw_survey(directory: Path, survey: Survey, transport: Transport = TLS) -> dict[str, dict[str, str]]:

@@ -69,6 +69,17 @@ ROWS = (
                 ),
             ),
             Graph(
+                "Epsilon that the ledger has left",
+                "Of the most that a person may lose over all rounds; nothing is shown without a limit. See 'A round is "
+                "refused'.",
+                (
+                    (
+                        "croupier_ledger_remaining_epsilon{HERE} and croupier_ledger_limit_epsilon{HERE} > 0",
+                        "{{instance}}",
+                    ),
+                ),
+            ),
+            Graph(
                 "Days until certificates expire",
                 "An expired TLS certificate ends every call; it shows nothing to anyone. See 'Identity rotation'.",
                 (

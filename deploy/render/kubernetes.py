@@ -146,9 +146,10 @@ _OPTIONAL = """\
   # - gateway.yaml # for clients that cannot speak gRPC: docs/gateway.md
 """
 _NETWORK = Template("""\
-# The connections that may be made: predecessor → hop, hop 1 → all hops, accountant ↔ analyzer, hop 1 → accountant (in
-# sequential rounds), the operator → all services, clients → hop 1, accountant and analyzer. Everything else is denied,
-# in both directions. Services check their callers' certificates as well; this is the second fence.
+# The connections that may be made: predecessor → hop, hop 1 → all hops, accountant ↔ analyzer, every hop → accountant
+# (tickets for fake reports; sequential rounds), the operator → all services, clients → hop 1, accountant and analyzer.
+# Everything else is denied, in both directions. Services check their callers' certificates as well; this is the second
+# fence.
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
 metadata:

@@ -236,7 +236,8 @@ def called_by(services: Sequence[AnyService], caller: AnyService) -> tuple[AnySe
     """Returns the services of a deployment that one of them calls.
 
     Lanes go from hop to hop and then to accountant and analyzer; these two call each other about tickets and the
-    release; hop 1 asks the accountant in sequential rounds, and all hops for their inclusion lists.
+    release; every hop asks the accountant for tickets for its fake reports, hop 1 also in sequential rounds; and hop 1
+    asks all hops for their inclusion lists.
 
     Args:
         services: all, the shufflers in the order of the chain.
@@ -249,6 +250,6 @@ def called_by(services: Sequence[AnyService], caller: AnyService) -> tuple[AnySe
     called = list(hops[1:]) if caller == hops[0] else hops[hops.index(caller) + 1 :][:1]
     if caller == hops[-1]:
         called += ends
-    elif caller == hops[0]:
+    else:
         called += [one for one in ends if one.role == "accountant"]
     return tuple(called)

@@ -22,6 +22,7 @@ import sqlalchemy as sa
 from croupier.deploy.local.throughput import SUITE, plain_sizes
 from croupier.protocol.envelope import overhead
 from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.names import RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.store import Store
 from croupier.runtime.transaction import Transaction
@@ -34,7 +35,7 @@ _SAMPLES = 100
 _FILL = 1000
 _AGAIN_S = 0.2
 _RECORD_BYTES = 33  # beside the content of what is opened: a hash and a status
-_BUSY_ROUND, _LIVE_ROUND = "round-1", "round-2"  # on PostgreSQL in different parts of the tables
+_BUSY_ROUND, _LIVE_ROUND = RoundId("round-1"), RoundId("round-2")  # on PostgreSQL in different parts of the tables
 
 
 @dataclass(frozen=True)
@@ -146,7 +147,7 @@ async def _measure(kind: StoreKind, store: Store, file: Path | None, bodies: int
         await store.run("add", lambda tx: tx.add_round(name, SUITE, {}))  # noqa: B023
     await _shred(store)  # as a service does at its start
 
-    async def commit(round_id: str, number: int) -> float:
+    async def commit(round_id: RoundId, number: int) -> float:
         """Keeps so many submissions as hop 1 does, and returns the seconds until they are durable."""
         nonlocal log_bytes
         rows = [(os.urandom(32), os.urandom(32)) for _ in range(number)]

@@ -170,7 +170,9 @@ class _PrecisionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Precision.V
     PRECISION_COVERS_RANGE: _Precision.ValueType  # 2
     """A share or mean: the confidence interval is longer than half of the possible range."""
     PRECISION_HIDES_SHARES: _Precision.ValueType  # 3
-    """A histogram: twice the standard error is more than the largest share, so that no share can be told from 0."""
+    """A histogram: twice the standard error is more than the largest share, or every interval includes 0: no share can be
+    told from 0.
+    """
 
 class Precision(_Precision, metaclass=_PrecisionEnumTypeWrapper):
     """Whether a result can be used. Whoever shows it says so in words."""
@@ -181,7 +183,9 @@ PRECISION_USABLE: Precision.ValueType  # 1
 PRECISION_COVERS_RANGE: Precision.ValueType  # 2
 """A share or mean: the confidence interval is longer than half of the possible range."""
 PRECISION_HIDES_SHARES: Precision.ValueType  # 3
-"""A histogram: twice the standard error is more than the largest share, so that no share can be told from 0."""
+"""A histogram: twice the standard error is more than the largest share, or every interval includes 0: no share can be
+told from 0.
+"""
 Global___Precision: _TypeAlias = Precision  # noqa: Y015
 
 class _RoundState:
@@ -887,9 +891,34 @@ class PrivacyLimit(_message.Message):
 Global___PrivacyLimit: _TypeAlias = PrivacyLimit  # noqa: Y015
 
 @_typing.final
-class Manifest(_message.Message):
-    """The public terms of one round. Every service signs these bytes; clients refuse anything less."""
+class HopNoise(_message.Message):
+    """The public terms of one round. Every service signs these bytes; clients refuse anything less.
+    The fake reports that every hop adds before it permutes the report lane (docs/hop-noise.md).
+    """
 
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EPSILON_FIELD_NUMBER: _builtins.int
+    DELTA_FIELD_NUMBER: _builtins.int
+    epsilon: _builtins.float
+    """What the fakes of one honest hop guarantee; their law follows from both and from the number of different reports."""
+    delta: _builtins.float
+    def __init__(
+        self,
+        *,
+        epsilon: _builtins.float = ...,
+        delta: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["delta", b"delta", "epsilon", b"epsilon"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HopNoise: _TypeAlias = HopNoise  # noqa: Y015
+
+@_typing.final
+class Manifest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     PROTOCOL_VERSION_FIELD_NUMBER: _builtins.int
@@ -913,6 +942,7 @@ class Manifest(_message.Message):
     COLLECTOR_PUBLIC_KEY_FIELD_NUMBER: _builtins.int
     MERGE_SMALL_TIERS_FIELD_NUMBER: _builtins.int
     SURVEY_FIELD_NUMBER: _builtins.int
+    HOP_NOISE_FIELD_NUMBER: _builtins.int
     protocol_version: _builtins.int
     deployment: _builtins.str
     round_id: _builtins.str
@@ -974,6 +1004,10 @@ class Manifest(_message.Message):
     def survey(self) -> Global___Survey:
         """The survey that the round belongs to, where it belongs to one."""
 
+    @_builtins.property
+    def hop_noise(self) -> Global___HopNoise:
+        """Absent: hops add no reports. Only for rr, onebit and krr, with local epsilons of at most 8."""
+
     def __init__(
         self,
         *,
@@ -998,10 +1032,11 @@ class Manifest(_message.Message):
         collector_public_key: _builtins.bytes = ...,
         merge_small_tiers: _builtins.bool = ...,
         survey: Global___Survey | None = ...,
+        hop_noise: Global___HopNoise | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["accountant", b"accountant", "analyzer", b"analyzer", "privacy_limit", b"privacy_limit", "question", b"question", "survey", b"survey"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["accountant", b"accountant", "analyzer", b"analyzer", "hop_noise", b"hop_noise", "privacy_limit", b"privacy_limit", "question", b"question", "survey", b"survey"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accountant", b"accountant", "analyzer", b"analyzer", "budget_grid", b"budget_grid", "close_deadline_unix_s", b"close_deadline_unix_s", "collector_public_key", b"collector_public_key", "delta", b"delta", "deployment", b"deployment", "dishonest", b"dishonest", "epsilon_max", b"epsilon_max", "hops", b"hops", "hpke_suite", b"hpke_suite", "max_batch_size", b"max_batch_size", "merge_small_tiers", b"merge_small_tiers", "min_batch_size", b"min_batch_size", "min_tier_size", b"min_tier_size", "privacy_limit", b"privacy_limit", "protocol_version", b"protocol_version", "question", b"question", "round_id", b"round_id", "short_batch_policy", b"short_batch_policy", "survey", b"survey"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accountant", b"accountant", "analyzer", b"analyzer", "budget_grid", b"budget_grid", "close_deadline_unix_s", b"close_deadline_unix_s", "collector_public_key", b"collector_public_key", "delta", b"delta", "deployment", b"deployment", "dishonest", b"dishonest", "epsilon_max", b"epsilon_max", "hop_noise", b"hop_noise", "hops", b"hops", "hpke_suite", b"hpke_suite", "max_batch_size", b"max_batch_size", "merge_small_tiers", b"merge_small_tiers", "min_batch_size", b"min_batch_size", "min_tier_size", b"min_tier_size", "privacy_limit", b"privacy_limit", "protocol_version", b"protocol_version", "question", b"question", "round_id", b"round_id", "short_batch_policy", b"short_batch_policy", "survey", b"survey"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1151,6 +1186,49 @@ class GetTicketsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetTicketsResponse: _TypeAlias = GetTicketsResponse  # noqa: Y015
+
+@_typing.final
+class GetFakeTicketsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROUND_ID_FIELD_NUMBER: _builtins.int
+    BLINDED_FIELD_NUMBER: _builtins.int
+    round_id: _builtins.str
+    blinded: _builtins.bytes
+    """Blinded messages of the report lane, 32 bytes each, at most 4096 a call."""
+    def __init__(
+        self,
+        *,
+        round_id: _builtins.str = ...,
+        blinded: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blinded", b"blinded", "round_id", b"round_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetFakeTicketsRequest: _TypeAlias = GetFakeTicketsRequest  # noqa: Y015
+
+@_typing.final
+class GetFakeTicketsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVALUATIONS_FIELD_NUMBER: _builtins.int
+    evaluations: _builtins.bytes
+    """A proof of 64 bytes for all of them, then an evaluation of 32 bytes for each."""
+    def __init__(
+        self,
+        *,
+        evaluations: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["evaluations", b"evaluations"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetFakeTicketsResponse: _TypeAlias = GetFakeTicketsResponse  # noqa: Y015
 
 @_typing.final
 class RegisterClientsRequest(_message.Message):
@@ -1348,6 +1426,7 @@ class Commitment(_message.Message):
     DROPS_FIELD_NUMBER: _builtins.int
     DIGEST_IN_FIELD_NUMBER: _builtins.int
     DIGEST_OUT_FIELD_NUMBER: _builtins.int
+    NUM_FAKES_FIELD_NUMBER: _builtins.int
     round_id: _builtins.str
     manifest_hash: _builtins.bytes
     hop: _builtins.int
@@ -1362,6 +1441,8 @@ class Commitment(_message.Message):
     """
     digest_out: _builtins.bytes
     """The same of the ciphertexts as sent."""
+    num_fakes: _builtins.int
+    """Report lane of a round with hop noise: how many fake reports this hop added. num_in + num_fakes is num_out and drops."""
     @_builtins.property
     def drops(self) -> _containers.RepeatedCompositeFieldContainer[Global___Drop]: ...
     def __init__(
@@ -1376,10 +1457,11 @@ class Commitment(_message.Message):
         drops: _abc.Iterable[Global___Drop] | None = ...,
         digest_in: _builtins.bytes = ...,
         digest_out: _builtins.bytes = ...,
+        num_fakes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest_in", b"digest_in", "digest_out", b"digest_out", "drops", b"drops", "hop", b"hop", "lane", b"lane", "manifest_hash", b"manifest_hash", "num_in", b"num_in", "num_out", b"num_out", "round_id", b"round_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest_in", b"digest_in", "digest_out", b"digest_out", "drops", b"drops", "hop", b"hop", "lane", b"lane", "manifest_hash", b"manifest_hash", "num_fakes", b"num_fakes", "num_in", b"num_in", "num_out", b"num_out", "round_id", b"round_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1699,6 +1781,7 @@ class Certificate(_message.Message):
     LINKAGE_FIELD_NUMBER: _builtins.int
     ROUNDS_FIELD_NUMBER: _builtins.int
     ONE_HONEST_HOP_FIELD_NUMBER: _builtins.int
+    FAKE_TICKETS_FIELD_NUMBER: _builtins.int
     round_id: _builtins.str
     manifest_hash: _builtins.bytes
     batch_digest: _builtins.bytes
@@ -1731,7 +1814,7 @@ class Certificate(_message.Message):
     num_tickets: _builtins.int
     """Clients that were given tickets, one for each lane; nothing else can be in a lane."""
     num_reports: _builtins.int
-    """Reports with a ticket: those that may be opened."""
+    """Reports with a ticket: those that may be opened. With hop noise without as many as the commitments state to be fake."""
     reports_digest: _builtins.bytes
     """SHA-256 over the sorted SHA-256 hashes of their ciphertexts under the release key."""
     unknown_budgets: _builtins.int
@@ -1794,6 +1877,12 @@ class Certificate(_message.Message):
     def one_honest_hop(self) -> Global___Guarantee:
         """What the fake reports of one honest hop guarantee, whatever everybody else does; absent without hop noise."""
 
+    @_builtins.property
+    def fake_tickets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """With hop noise: how many tickets for fake reports each hop was given, in hop order: as many as it added, or more if
+        it crashed. What it did not use counts in `dishonest`, because as many lost reports of clients can hide behind it.
+        """
+
     def __init__(
         self,
         *,
@@ -1835,10 +1924,11 @@ class Certificate(_message.Message):
         linkage: _builtins.str = ...,
         rounds: _builtins.int = ...,
         one_honest_hop: Global___Guarantee | None = ...,
+        fake_tickets: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_lower_bound_delta", b"_lower_bound_delta", "_lower_bound_epsilon", b"_lower_bound_epsilon", "_num_answers", b"_num_answers", "_unknown_budget_epsilon", b"_unknown_budget_epsilon", "lower_bound_delta", b"lower_bound_delta", "lower_bound_epsilon", b"lower_bound_epsilon", "num_answers", b"num_answers", "one_honest_hop", b"one_honest_hop", "unknown_budget_epsilon", b"unknown_budget_epsilon"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lower_bound_delta", b"_lower_bound_delta", "_lower_bound_epsilon", b"_lower_bound_epsilon", "_num_answers", b"_num_answers", "_unknown_budget_epsilon", b"_unknown_budget_epsilon", "assumptions", b"assumptions", "batch_digest", b"batch_digest", "budget_drops", b"budget_drops", "commitments", b"commitments", "comparison", b"comparison", "delta", b"delta", "dishonest", b"dishonest", "epsilon", b"epsilon", "everyone_else_colludes_assumptions", b"everyone_else_colludes_assumptions", "everyone_else_colludes_delta", b"everyone_else_colludes_delta", "everyone_else_colludes_epsilon", b"everyone_else_colludes_epsilon", "everyone_else_colludes_method", b"everyone_else_colludes_method", "grade", b"grade", "granted", b"granted", "invalid_budgets", b"invalid_budgets", "linkage", b"linkage", "lower_bound_attack", b"lower_bound_attack", "lower_bound_delta", b"lower_bound_delta", "lower_bound_epsilon", b"lower_bound_epsilon", "manifest_hash", b"manifest_hash", "merged_below", b"merged_below", "method", b"method", "num_answers", b"num_answers", "num_reports", b"num_reports", "num_tickets", b"num_tickets", "num_users", b"num_users", "numerical_slack", b"numerical_slack", "one_honest_hop", b"one_honest_hop", "randomizer", b"randomizer", "refusals", b"refusals", "report_drops", b"report_drops", "reports_digest", b"reports_digest", "round_id", b"round_id", "rounds", b"rounds", "schema", b"schema", "tiers", b"tiers", "unknown_budget_epsilon", b"unknown_budget_epsilon", "unknown_budgets", b"unknown_budgets"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lower_bound_delta", b"_lower_bound_delta", "_lower_bound_epsilon", b"_lower_bound_epsilon", "_num_answers", b"_num_answers", "_unknown_budget_epsilon", b"_unknown_budget_epsilon", "assumptions", b"assumptions", "batch_digest", b"batch_digest", "budget_drops", b"budget_drops", "commitments", b"commitments", "comparison", b"comparison", "delta", b"delta", "dishonest", b"dishonest", "epsilon", b"epsilon", "everyone_else_colludes_assumptions", b"everyone_else_colludes_assumptions", "everyone_else_colludes_delta", b"everyone_else_colludes_delta", "everyone_else_colludes_epsilon", b"everyone_else_colludes_epsilon", "everyone_else_colludes_method", b"everyone_else_colludes_method", "fake_tickets", b"fake_tickets", "grade", b"grade", "granted", b"granted", "invalid_budgets", b"invalid_budgets", "linkage", b"linkage", "lower_bound_attack", b"lower_bound_attack", "lower_bound_delta", b"lower_bound_delta", "lower_bound_epsilon", b"lower_bound_epsilon", "manifest_hash", b"manifest_hash", "merged_below", b"merged_below", "method", b"method", "num_answers", b"num_answers", "num_reports", b"num_reports", "num_tickets", b"num_tickets", "num_users", b"num_users", "numerical_slack", b"numerical_slack", "one_honest_hop", b"one_honest_hop", "randomizer", b"randomizer", "refusals", b"refusals", "report_drops", b"report_drops", "reports_digest", b"reports_digest", "round_id", b"round_id", "rounds", b"rounds", "schema", b"schema", "tiers", b"tiers", "unknown_budget_epsilon", b"unknown_budget_epsilon", "unknown_budgets", b"unknown_budgets"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__lower_bound_delta: _TypeAlias = _typing.Literal["lower_bound_delta"]  # noqa: Y015
     _WhichOneofArgType__lower_bound_delta: _TypeAlias = _typing.Literal["_lower_bound_delta", b"_lower_bound_delta"]  # noqa: Y015
@@ -2404,6 +2494,7 @@ class Publication(_message.Message):
     PRECISION_FIELD_NUMBER: _builtins.int
     MANIFEST_FIELD_NUMBER: _builtins.int
     NOTES_FIELD_NUMBER: _builtins.int
+    HOP_INFLUENCE_FIELD_NUMBER: _builtins.int
     round_id: _builtins.str
     manifest_hash: _builtins.bytes
     confidence_level: _builtins.float
@@ -2419,6 +2510,8 @@ class Publication(_message.Message):
     merging_bias: _builtins.float
     """Where small tiers are merged: what this moves an estimate by, at most. The confidence interval allows for it."""
     precision: Global___Precision.ValueType
+    hop_influence: _builtins.float
+    """With hop noise: by how much one dishonest hop can have moved an estimate with its fake reports, beyond their noise."""
     @_builtins.property
     def certificate(self) -> Global___Signed:
         """The signed certificate, also of a refused round, which has no values."""
@@ -2461,10 +2554,11 @@ class Publication(_message.Message):
         precision: Global___Precision.ValueType = ...,
         manifest: Global___Signed | None = ...,
         notes: _abc.Iterable[Global___Statement] | None = ...,
+        hop_influence: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_clamping", b"_clamping", "certificate", b"certificate", "clamping", b"clamping", "manifest", b"manifest"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clamping", b"_clamping", "certificate", b"certificate", "clamping", b"clamping", "confidence_level", b"confidence_level", "drops", b"drops", "manifest", b"manifest", "manifest_hash", b"manifest_hash", "merging_bias", b"merging_bias", "notes", b"notes", "num_reports", b"num_reports", "precision", b"precision", "round_id", b"round_id", "sealed_result", b"sealed_result", "values", b"values", "vector", b"vector", "vector_standard_error", b"vector_standard_error"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clamping", b"_clamping", "certificate", b"certificate", "clamping", b"clamping", "confidence_level", b"confidence_level", "drops", b"drops", "hop_influence", b"hop_influence", "manifest", b"manifest", "manifest_hash", b"manifest_hash", "merging_bias", b"merging_bias", "notes", b"notes", "num_reports", b"num_reports", "precision", b"precision", "round_id", b"round_id", "sealed_result", b"sealed_result", "values", b"values", "vector", b"vector", "vector_standard_error", b"vector_standard_error"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__clamping: _TypeAlias = _typing.Literal["clamping"]  # noqa: Y015
     _WhichOneofArgType__clamping: _TypeAlias = _typing.Literal["_clamping", b"_clamping"]  # noqa: Y015

@@ -261,6 +261,47 @@ class StatusRequest(_message.Message):
 Global___StatusRequest: _TypeAlias = StatusRequest  # noqa: Y015
 
 @_typing.final
+class NoiseSpent(_message.Message):
+    """What the rounds that a hop has signed can show of one person, added up, if this hop is the only honest party."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EPSILON_FIELD_NUMBER: _builtins.int
+    DELTA_FIELD_NUMBER: _builtins.int
+    ROUNDS_FIELD_NUMBER: _builtins.int
+    MOST_EPSILON_FIELD_NUMBER: _builtins.int
+    MOST_DELTA_FIELD_NUMBER: _builtins.int
+    epsilon: _builtins.float
+    delta: _builtins.float
+    rounds: _builtins.int
+    most_epsilon: _builtins.float
+    """noise_limit in the hop's settings; absent where it signs every round."""
+    most_delta: _builtins.float
+    def __init__(
+        self,
+        *,
+        epsilon: _builtins.float = ...,
+        delta: _builtins.float = ...,
+        rounds: _builtins.int = ...,
+        most_epsilon: _builtins.float | None = ...,
+        most_delta: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_most_delta", b"_most_delta", "_most_epsilon", b"_most_epsilon", "most_delta", b"most_delta", "most_epsilon", b"most_epsilon"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_most_delta", b"_most_delta", "_most_epsilon", b"_most_epsilon", "delta", b"delta", "epsilon", b"epsilon", "most_delta", b"most_delta", "most_epsilon", b"most_epsilon", "rounds", b"rounds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__most_delta: _TypeAlias = _typing.Literal["most_delta"]  # noqa: Y015
+    _WhichOneofArgType__most_delta: _TypeAlias = _typing.Literal["_most_delta", b"_most_delta"]  # noqa: Y015
+    _WhichOneofReturnType__most_epsilon: _TypeAlias = _typing.Literal["most_epsilon"]  # noqa: Y015
+    _WhichOneofArgType__most_epsilon: _TypeAlias = _typing.Literal["_most_epsilon", b"_most_epsilon"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__most_delta) -> _WhichOneofReturnType__most_delta | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__most_epsilon) -> _WhichOneofReturnType__most_epsilon | None: ...
+
+Global___NoiseSpent: _TypeAlias = NoiseSpent  # noqa: Y015
+
+@_typing.final
 class StatusResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -295,6 +336,7 @@ class StatusResponse(_message.Message):
     NOW_UNIX_MS_FIELD_NUMBER: _builtins.int
     FREE_BYTES_FIELD_NUMBER: _builtins.int
     LEDGER_FIELD_NUMBER: _builtins.int
+    NOISE_SPENT_FIELD_NUMBER: _builtins.int
     service: _builtins.str
     pid: _builtins.int
     """For measurements of a local deployment: the process id, and the largest resident memory of the
@@ -320,6 +362,10 @@ class StatusResponse(_message.Message):
     def ledger(self) -> Global___LedgerState:
         """Accountant, where the deployment limits what a person may lose."""
 
+    @_builtins.property
+    def noise_spent(self) -> Global___NoiseSpent:
+        """A hop's own ledger; see NoiseSpent."""
+
     def __init__(
         self,
         *,
@@ -334,10 +380,11 @@ class StatusResponse(_message.Message):
         now_unix_ms: _builtins.int = ...,
         free_bytes: _builtins.int | None = ...,
         ledger: Global___LedgerState | None = ...,
+        noise_spent: Global___NoiseSpent | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_free_bytes", b"_free_bytes", "free_bytes", b"free_bytes", "ledger", b"ledger"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_free_bytes", b"_free_bytes", "free_bytes", b"free_bytes", "ledger", b"ledger", "noise_spent", b"noise_spent"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_free_bytes", b"_free_bytes", "free_bytes", b"free_bytes", "keep_days", b"keep_days", "kept_until_unix_s", b"kept_until_unix_s", "ledger", b"ledger", "now_unix_ms", b"now_unix_ms", "num_revoked", b"num_revoked", "peak_memory_bytes", b"peak_memory_bytes", "pid", b"pid", "rounds", b"rounds", "service", b"service", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_free_bytes", b"_free_bytes", "free_bytes", b"free_bytes", "keep_days", b"keep_days", "kept_until_unix_s", b"kept_until_unix_s", "ledger", b"ledger", "noise_spent", b"noise_spent", "now_unix_ms", b"now_unix_ms", "num_revoked", b"num_revoked", "peak_memory_bytes", b"peak_memory_bytes", "pid", b"pid", "rounds", b"rounds", "service", b"service", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__free_bytes: _TypeAlias = _typing.Literal["free_bytes"]  # noqa: Y015
     _WhichOneofArgType__free_bytes: _TypeAlias = _typing.Literal["_free_bytes", b"_free_bytes"]  # noqa: Y015

@@ -974,6 +974,11 @@ class AccountantStub(object):
                 request_serializer=protocol_dot_v1_dot_messages__pb2.GetTicketsRequest.SerializeToString,
                 response_deserializer=protocol_dot_v1_dot_messages__pb2.GetTicketsResponse.FromString,
                 _registered_method=True)
+        self.GetFakeTickets = channel.unary_unary(
+                '/croupier.protocol.v1.Accountant/GetFakeTickets',
+                request_serializer=protocol_dot_v1_dot_messages__pb2.GetFakeTicketsRequest.SerializeToString,
+                response_deserializer=protocol_dot_v1_dot_messages__pb2.GetFakeTicketsResponse.FromString,
+                _registered_method=True)
         self.RegisterClients = channel.unary_unary(
                 '/croupier.protocol.v1.Accountant/RegisterClients',
                 request_serializer=protocol_dot_v1_dot_messages__pb2.RegisterClientsRequest.SerializeToString,
@@ -1010,6 +1015,13 @@ class AccountantServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetFakeTickets(self, request, context):
+        """For the hops of a round with hop noise: tickets for their fake reports, a limited number for each hop.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def RegisterClients(self, request, context):
         """Operator only: the same clients and tokens as at hop 1.
         """
@@ -1041,6 +1053,11 @@ def add_AccountantServicer_to_server(servicer, server):
                     servicer.GetTickets,
                     request_deserializer=protocol_dot_v1_dot_messages__pb2.GetTicketsRequest.FromString,
                     response_serializer=protocol_dot_v1_dot_messages__pb2.GetTicketsResponse.SerializeToString,
+            ),
+            'GetFakeTickets': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetFakeTickets,
+                    request_deserializer=protocol_dot_v1_dot_messages__pb2.GetFakeTicketsRequest.FromString,
+                    response_serializer=protocol_dot_v1_dot_messages__pb2.GetFakeTicketsResponse.SerializeToString,
             ),
             'RegisterClients': grpc.unary_unary_rpc_method_handler(
                     servicer.RegisterClients,
@@ -1135,6 +1152,33 @@ class Accountant(object):
             '/croupier.protocol.v1.Accountant/GetTickets',
             protocol_dot_v1_dot_messages__pb2.GetTicketsRequest.SerializeToString,
             protocol_dot_v1_dot_messages__pb2.GetTicketsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetFakeTickets(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/croupier.protocol.v1.Accountant/GetFakeTickets',
+            protocol_dot_v1_dot_messages__pb2.GetFakeTicketsRequest.SerializeToString,
+            protocol_dot_v1_dot_messages__pb2.GetFakeTicketsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -336,6 +336,8 @@ class AccountantStub:
     GetCertificate: _grpc.UnaryUnaryMultiCallable[_services_pb2.GetCertificateRequest, _services_pb2.GetCertificateResponse]
     GetTickets: _grpc.UnaryUnaryMultiCallable[_messages_pb2.GetTicketsRequest, _messages_pb2.GetTicketsResponse]
     """For clients: a ticket for each lane. The same request again is answered with the same tickets."""
+    GetFakeTickets: _grpc.UnaryUnaryMultiCallable[_messages_pb2.GetFakeTicketsRequest, _messages_pb2.GetFakeTicketsResponse]
+    """For the hops of a round with hop noise: tickets for their fake reports, a limited number for each hop."""
     RegisterClients: _grpc.UnaryUnaryMultiCallable[_messages_pb2.RegisterClientsRequest, _messages_pb2.RegisterClientsResponse]
     """Operator only: the same clients and tokens as at hop 1."""
     RevokeClients: _grpc.UnaryUnaryMultiCallable[_messages_pb2.RevokeClientsRequest, _messages_pb2.RevokeClientsResponse]
@@ -351,6 +353,8 @@ class AccountantAsyncStub(AccountantStub):
     GetCertificate: _aio.UnaryUnaryMultiCallable[_services_pb2.GetCertificateRequest, _services_pb2.GetCertificateResponse]  # type: ignore[assignment]
     GetTickets: _aio.UnaryUnaryMultiCallable[_messages_pb2.GetTicketsRequest, _messages_pb2.GetTicketsResponse]  # type: ignore[assignment]
     """For clients: a ticket for each lane. The same request again is answered with the same tickets."""
+    GetFakeTickets: _aio.UnaryUnaryMultiCallable[_messages_pb2.GetFakeTicketsRequest, _messages_pb2.GetFakeTicketsResponse]  # type: ignore[assignment]
+    """For the hops of a round with hop noise: tickets for their fake reports, a limited number for each hop."""
     RegisterClients: _aio.UnaryUnaryMultiCallable[_messages_pb2.RegisterClientsRequest, _messages_pb2.RegisterClientsResponse]  # type: ignore[assignment]
     """Operator only: the same clients and tokens as at hop 1."""
     RevokeClients: _aio.UnaryUnaryMultiCallable[_messages_pb2.RevokeClientsRequest, _messages_pb2.RevokeClientsResponse]  # type: ignore[assignment]
@@ -381,6 +385,14 @@ class AccountantServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_messages_pb2.GetTicketsResponse, _abc.Awaitable[_messages_pb2.GetTicketsResponse]]:
         """For clients: a ticket for each lane. The same request again is answered with the same tickets."""
+
+    @_abc_1.abstractmethod
+    def GetFakeTickets(
+        self,
+        request: _messages_pb2.GetFakeTicketsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_messages_pb2.GetFakeTicketsResponse, _abc.Awaitable[_messages_pb2.GetFakeTicketsResponse]]:
+        """For the hops of a round with hop noise: tickets for their fake reports, a limited number for each hop."""
 
     @_abc_1.abstractmethod
     def RegisterClients(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
+from croupier.protocol.names import RoundId
 from croupier.runtime.kinds import Direction
 from croupier.runtime.tables import CHUNKS, FORGETTING
 
@@ -22,11 +23,11 @@ class TableRows:
         return self._db
 
 
-def not_shredded(round_id: str) -> sa.ColumnElement[bool]:
+def not_shredded(round_id: RoundId) -> sa.ColumnElement[bool]:
     """Selects rows of a round whose ciphertexts are not shredded."""
     return ~sa.exists().where(FORGETTING.c.round_id == round_id)
 
 
-def chunks_of(round_id: str, direction: Direction, lane: int) -> sa.ColumnElement[bool]:
+def chunks_of(round_id: RoundId, direction: Direction, lane: int) -> sa.ColumnElement[bool]:
     """Selects the chunks of one lane, incoming or outgoing."""
     return (CHUNKS.c.round_id == round_id) & (CHUNKS.c.direction == direction) & (CHUNKS.c.lane == lane)

@@ -10,7 +10,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from croupier.protocol.envelope import KeyPair
-from croupier.protocol.names import PrivateKey, PublicKey
+from croupier.protocol.names import PrivateKey, PublicKey, RoundId
 from croupier.runtime.database import mark_for_shredding
 from croupier.runtime.kinds import KeyPurpose
 from croupier.runtime.rows.base import TableRows
@@ -26,7 +26,7 @@ class KeyRows(TableRows):
         super().__init__(connection)
         self._cipher = ChaCha20Poly1305(wrapping_key)
 
-    def put_key(self, round_id: str, purpose: KeyPurpose, pair: KeyPair) -> None:
+    def put_key(self, round_id: RoundId, purpose: KeyPurpose, pair: KeyPair) -> None:
         """Adds a key pair of a round, its private half wrapped."""
         nonce = os.urandom(12)
         wrapped = nonce + self._cipher.encrypt(nonce, pair.private, f"{round_id}\0{purpose}".encode())
@@ -34,7 +34,7 @@ class KeyRows(TableRows):
             KEYS.insert().values(round_id=round_id, purpose=purpose, public=pair.public, wrapped_private=wrapped)
         )
 
-    def keys(self, round_id: str) -> dict[KeyPurpose, KeyPair]:
+    def keys(self, round_id: RoundId) -> dict[KeyPurpose, KeyPair]:
         """Returns the key pairs of a round by purpose; empty once they are shredded."""
         pairs: dict[KeyPurpose, KeyPair] = {}
         for row in self._db.execute(sa.select(KEYS).where(KEYS.c.round_id == round_id)):
@@ -65,7 +65,7 @@ class KeyRows(TableRows):
             this = (KEYS.c.round_id == row.round_id) & (KEYS.c.purpose == row.purpose)
             self._db.execute(KEYS.update().where(this).values(wrapped_private=wrapped))
 
-    def shred_keys(self, round_id: str) -> None:
+    def shred_keys(self, round_id: RoundId) -> None:
         """Shreds the private keys of a round."""
         mark_for_shredding(self._db, round_id, "round_keys")
         self._db.execute(KEYS.delete().where(KEYS.c.round_id == round_id))

@@ -7,6 +7,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from croupier.protocol.names import RoundId
 from croupier.runtime.kinds import Direction
 from croupier.runtime.rows.base import TableRows, chunks_of, not_shredded
 from croupier.runtime.tables import CHUNKS, OPENED
@@ -23,7 +24,7 @@ class OpenedRows(TableRows):
     of a lane for each page.
     """
 
-    def unopened(self, round_id: str, lane: int, after: int | None) -> list[tuple[int, bytes]]:
+    def unopened(self, round_id: RoundId, lane: int, after: int | None) -> list[tuple[int, bytes]]:
         """Returns the next page of (index, chunk) of incoming chunks that are not opened, in order.
 
         The page begins after an index; with None after the last opened chunk, which is found at once in a long lane.
@@ -44,7 +45,7 @@ class OpenedRows(TableRows):
             after = window[1]
         return []
 
-    def put_opened(self, round_id: str, lane: int, opened: Collection[tuple[int, bytes]]) -> None:
+    def put_opened(self, round_id: RoundId, lane: int, opened: Collection[tuple[int, bytes]]) -> None:
         """Keeps the records of incoming chunks, once each, unless a chunk has been shredded meanwhile."""
         if not opened:
             return
@@ -61,11 +62,11 @@ class OpenedRows(TableRows):
         if rows:
             self._db.execute(OPENED.insert(), rows)
 
-    def append_opened(self, round_id: str, lane: int, index: int, content: bytes) -> None:
+    def append_opened(self, round_id: RoundId, lane: int, index: int, content: bytes) -> None:
         """Keeps the records of items that are not kept themselves."""
         self._db.execute(OPENED.insert().values(round_id=round_id, lane=lane, chunk_index=index, content=content))
 
-    def opened(self, round_id: str, lane: int, after: int) -> list[tuple[int, bytes]]:
+    def opened(self, round_id: RoundId, lane: int, after: int) -> list[tuple[int, bytes]]:
         """Returns the next page of (index, records) after an index, in order."""
         here = (OPENED.c.round_id == round_id) & (OPENED.c.lane == lane) & not_shredded(round_id)
         window = self._window(OPENED.c.chunk_index, here, after)
@@ -73,7 +74,7 @@ class OpenedRows(TableRows):
             return []
         return self._page(OPENED.c.chunk_index, OPENED.c.content, here & OPENED.c.chunk_index.between(*window))
 
-    def _opened_in(self, round_id: str, lane: int, window: tuple[int, int]) -> set[int]:
+    def _opened_in(self, round_id: RoundId, lane: int, window: tuple[int, int]) -> set[int]:
         """Returns the opened chunks in a window of indices, both ends included."""
         here = (OPENED.c.round_id == round_id) & (OPENED.c.lane == lane) & OPENED.c.chunk_index.between(*window)
         return set(self._db.execute(sa.select(OPENED.c.chunk_index).where(here)).scalars())

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import sqlalchemy as sa
 
+from croupier.protocol.names import RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.database import mark_for_shredding
 from croupier.runtime.rows.base import TableRows
@@ -27,12 +28,12 @@ class RetentionRows(TableRows):
         fresh = fresh.where(ended & (ROUNDS.c.manifest != b"") & ROUNDS.c.round_id.not_in(known))
         self._db.execute(ENDS.insert().from_select(["round_id", "unix_s"], fresh))
 
-    def ends(self, last_s: int | None = None) -> dict[str, int]:
+    def ends(self, last_s: int | None = None) -> dict[RoundId, int]:
         """Returns the recorded ends of rounds that are kept, all or those until `last_s`."""
         until = sa.true() if last_s is None else ENDS.c.unix_s <= last_s
         return {row.round_id: row.unix_s for row in self._db.execute(sa.select(ENDS).where(until))}
 
-    def never_opened(self, now_s: int, last_s: int) -> list[str]:
+    def never_opened(self, now_s: int, last_s: int) -> list[RoundId]:
         """Returns the rounds that were prepared until `last_s` and never opened; records new ones as prepared now."""
         prepared = sa.select(ROUNDS.c.round_id).where(ROUNDS.c.state == pb.ROUND_STATE_PREPARED)
         self._db.execute(PREPARED.delete().where(PREPARED.c.round_id.not_in(prepared)))
@@ -42,7 +43,7 @@ class RetentionRows(TableRows):
         old = sa.select(PREPARED.c.round_id).where(PREPARED.c.unix_s <= last_s)
         return list(self._db.execute(old).scalars())
 
-    def delete_admitted(self, round_id: str) -> bool:
+    def delete_admitted(self, round_id: RoundId) -> bool:
         """Deletes a page of the clients whom an ended round has admitted; returns whether there may be more."""
         mark_for_shredding(self._db, round_id, "submissions")
         here, client = SUBMISSIONS.c.round_id == round_id, SUBMISSIONS.c.client_key

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import sqlalchemy as sa
 
 from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.names import RoundId
 from croupier.runtime.rows.base import TableRows
 from croupier.runtime.tables import CLIENTS, INVITED, REVOKED, SUBMISSIONS, TOKENS
 
@@ -61,7 +62,7 @@ class RosterRows(TableRows):
         if rows:
             self._db.execute(TOKENS.insert(), rows)
 
-    def tokens(self) -> dict[bytes, tuple[bytes, str] | None]:
+    def tokens(self) -> dict[bytes, tuple[bytes, RoundId] | None]:
         """Returns every token's hash with the (client_key, round_id) that it has admitted, None while unused.
 
         Where the round has been deleted, both are empty.
@@ -69,21 +70,21 @@ class RosterRows(TableRows):
         rows = self._db.execute(sa.select(TOKENS))
         return {row.token_hash: None if row.client_key is None else (row.client_key, row.round_id) for row in rows}
 
-    def spend_token(self, token_hash: bytes, client_key: bytes, round_id: str) -> None:
+    def spend_token(self, token_hash: bytes, client_key: bytes, round_id: RoundId) -> None:
         """Notes what a token has admitted; raises Refusal TOKEN_USED if it was not free."""
         free = (TOKENS.c.token_hash == token_hash) & TOKENS.c.client_key.is_(None)
         changed = self._db.execute(TOKENS.update().where(free).values(client_key=client_key, round_id=round_id))
         if not changed.rowcount:
             raise Refusal(Code.TOKEN_USED)
 
-    def add_submissions(self, round_id: str, rows: Sequence[tuple[bytes, bytes]]) -> None:
+    def add_submissions(self, round_id: RoundId, rows: Sequence[tuple[bytes, bytes]]) -> None:
         """Adds (client_key, envelope_hash) rows; a client that has a row already is an error."""
         self._db.execute(
             SUBMISSIONS.insert(),
             [{"round_id": round_id, "client_key": key, "envelope_hash": name} for key, name in rows],
         )
 
-    def submission_hashes(self, round_id: str, client_keys: Sequence[bytes] | None = None) -> dict[bytes, bytes]:
+    def submission_hashes(self, round_id: RoundId, client_keys: Sequence[bytes] | None = None) -> dict[bytes, bytes]:
         """Returns the envelope hash by client, of all clients who have submitted, or of the given ones."""
         here = sa.select(SUBMISSIONS.c.client_key, SUBMISSIONS.c.envelope_hash)
         here = here.where(SUBMISSIONS.c.round_id == round_id)
@@ -97,7 +98,7 @@ class RosterRows(TableRows):
             found |= {row.client_key: row.envelope_hash for row in rows}
         return found
 
-    def num_answered(self, round_ids: Sequence[str], client_keys: Sequence[bytes]) -> int:
+    def num_answered(self, round_ids: Sequence[RoundId], client_keys: Sequence[bytes]) -> int:
         """Returns how many of these clients have submitted in at least one of these rounds."""
         answered: set[bytes] = set()
         here = sa.select(SUBMISSIONS.c.client_key).where(SUBMISSIONS.c.round_id.in_(round_ids))
@@ -106,7 +107,7 @@ class RosterRows(TableRows):
             answered.update(self._db.execute(here.where(SUBMISSIONS.c.client_key.in_(keys))).scalars())
         return len(answered)
 
-    def num_submissions(self, round_id: str) -> int:
+    def num_submissions(self, round_id: RoundId) -> int:
         """Returns how many clients have submitted in a round."""
         count = sa.select(sa.func.count()).select_from(SUBMISSIONS).where(SUBMISSIONS.c.round_id == round_id)
         return self._db.execute(count).scalar_one()

@@ -9,6 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.names import RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.rows.base import TableRows
 from croupier.runtime.tables import COSTS, PROBE, ROUNDS
@@ -20,7 +21,7 @@ __all__ = ["RoundRow", "RoundRows"]
 class RoundRow:
     """A round as this service knows it. `manifest` is a serialised Signed, empty until the round opens."""
 
-    round_id: str
+    round_id: RoundId
     suite: str
     state: pb.RoundState.ValueType
     manifest: bytes
@@ -31,12 +32,12 @@ class RoundRow:
 class RoundRows(TableRows):
     """The rounds that this service knows."""
 
-    def find_round(self, round_id: str) -> RoundRow | None:
+    def find_round(self, round_id: RoundId) -> RoundRow | None:
         """Returns the round, or None if this service has never heard of it."""
         rows = self._select_rounds(ROUNDS.c.round_id == round_id)
         return rows[0] if rows else None
 
-    def round(self, round_id: str) -> RoundRow:
+    def round(self, round_id: RoundId) -> RoundRow:
         """Returns the round; raises Refusal UNKNOWN_ROUND if this service has never heard of it."""
         row = self.find_round(round_id)
         if row is None:
@@ -56,7 +57,7 @@ class RoundRows(TableRows):
         rows = self._db.execute(sa.select(ROUNDS).where(where).order_by(ROUNDS.c.serial.desc()).limit(limit))
         return [RoundRow(r.round_id, r.suite, r.state, r.manifest, r.problem, r.bytes_sent) for r in rows]
 
-    def update_round(self, round_id: str, **values: Any) -> None:
+    def update_round(self, round_id: RoundId, **values: Any) -> None:
         """Sets columns of a round: state, manifest, problem, bytes_sent.
 
         Raises:
@@ -68,7 +69,7 @@ class RoundRows(TableRows):
         if not self._db.execute(ROUNDS.update().where(here).values(**values)).rowcount:
             raise Refusal(Code.WRONG_STATE, f"round {round_id!r} has ended here")
 
-    def add_cost(self, round_id: str, stage: str, wall_s: float, cpu_s: float) -> None:
+    def add_cost(self, round_id: RoundId, stage: str, wall_s: float, cpu_s: float) -> None:
         """Adds to what a stage has cost so far."""
         here = (COSTS.c.round_id == round_id) & (COSTS.c.stage == stage)
         changed = self._db.execute(
@@ -77,7 +78,7 @@ class RoundRows(TableRows):
         if not changed.rowcount:
             self._db.execute(COSTS.insert().values(round_id=round_id, stage=stage, wall_s=wall_s, cpu_s=cpu_s))
 
-    def costs(self, round_id: str) -> list[pb.StageCost]:
+    def costs(self, round_id: RoundId) -> list[pb.StageCost]:
         """Returns what each stage has cost so far."""
         rows = self._db.execute(sa.select(COSTS).where(COSTS.c.round_id == round_id))
         return [pb.StageCost(stage=row.stage, wall_s=row.wall_s, cpu_s=row.cpu_s) for row in rows]

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
+from croupier.protocol.names import RoundId
 from croupier.runtime.database import mark_for_shredding
 from croupier.runtime.rows.base import TableRows
 from croupier.runtime.tables import CHUNKS, FORGETTING, OPENED
@@ -19,7 +20,7 @@ _PAGE_BYTES, _ROWS_PER_PAGE = 4 * 1024 * 1024, 2000
 class ChunkPlace(NamedTuple):
     """The place of a chunk in the order in which chunks are deleted."""
 
-    round_id: str
+    round_id: RoundId
     direction: str
     lane: int
     chunk_index: int
@@ -28,7 +29,7 @@ class ChunkPlace(NamedTuple):
 class ShreddingRows(TableRows):
     """Chunks and records that are being deleted."""
 
-    def shred_ciphertexts(self, round_id: str) -> None:
+    def shred_ciphertexts(self, round_id: RoundId) -> None:
         """Shreds the ciphertexts of a round: they are not returned any more, and `shred_page` deletes them."""
         if round_id not in self.being_shredded():
             self._db.execute(FORGETTING.insert().values(round_id=round_id))

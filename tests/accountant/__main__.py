@@ -28,6 +28,8 @@ _TESTS = [
     "tests/accountant/bounds/test_closed_forms.py",
     "tests/accountant/bounds/test_density_blanket.py",
     "tests/accountant/test_composition.py",
+    "tests/accountant/test_certified_profile.py",
+    "tests/accountant/test_planner.py",
 ]
 _PASSED = re.compile(r"(\d+) passing\b")
 

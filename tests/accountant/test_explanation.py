@@ -33,6 +33,7 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.views import RoundCertificateView
 from croupier.show.explanation import Explanation, explain, profile_around
 from tests.support import make_kit
+from tests.support.accounting import draw_points_only
 from tests.support.statements import codes, parameters
 
 RANDOMIZERS: tuple[Randomizer, ...] = (
@@ -338,7 +339,8 @@ def test_what_is_no_certificate_is_refused() -> None:
         explain({**of_a_round(), "granted": False, "refusals": reasons})
 
 
-def test_the_profile_around_a_round_is_that_of_its_people() -> None:
+def test_the_profile_around_a_round_is_that_of_its_people(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw_points_only(monkeypatch)
     profile = profile_around(of_a_round())
     assert [point.certificate.delta for point in profile.points] == list(DELTAS)
     last = profile.points[-1]

@@ -254,6 +254,7 @@ def test_both_written_forms_hold_the_guarantee_of_one_hop() -> None:
     without = {name: value for name, value in document.items() if name != "one_honest_hop"}
     with pytest.raises(ValueError, match="one_honest_hop is missing"):
         Certificate.from_json(without)
+    assert document["one_honest_hop"] is not None
     document["one_honest_hop"]["assumptions"].pop()
     with pytest.raises(ValueError, match="one_honest_hop"):
         Certificate.from_json(document)

@@ -160,6 +160,7 @@ def test_projected_shares_lie_in_intervals_that_cover() -> None:
         (Laplace(-2.0, 6.0, lattice=40), np.full(5, 20), 0.5, Precision.COVERS_RANGE),
         (Laplace(-2.0, 6.0, lattice=40), np.full(5000, 20), 0.5, Precision.USABLE),
         (KaryResponse(k=40), np.arange(800) % 40, 1.0, Precision.HIDES_SHARES),
+        (KaryResponse(k=4), np.repeat(range(4), [5, 4, 8, 4]), 1.0, Precision.HIDES_SHARES),
         (KaryResponse(k=40), np.zeros(800, int), 3.0, Precision.USABLE),
     ],
 )

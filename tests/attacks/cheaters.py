@@ -19,6 +19,7 @@ from croupier.protocol.envelope import HOP_ACCOUNTANT, HOP_ANALYZER, KeyPair, La
 from croupier.protocol.errors import Refusal, refusal_of
 from croupier.protocol.identity import Kind
 from croupier.protocol.manifest import RoundTerms, canonical
+from croupier.protocol.names import RoundId
 from croupier.protocol.onion import Onion, encode_budget
 from croupier.protocol.tickets import TICKET_BYTES
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -77,7 +78,7 @@ class CheatingShuffler(ShufflerService):
         instead(self.sender, put_output=self.put_output, send_lane=self.send_lane, hand_over=self.hand_over)
 
     def put_output(self, tx: Transaction, round_id: str, output: LaneOutput) -> None:
-        self._honest.put_output(tx, round_id, output)
+        self._honest.put_output(tx, RoundId(round_id), output)
 
     async def send_lane(self, terms: RoundTerms, receiver: str, lane: pb.Lane.ValueType) -> int:
         return await self._honest.send_lane(terms, receiver, lane)

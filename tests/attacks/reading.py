@@ -110,6 +110,6 @@ class GreedyAnalyzer(AnalyzerService):
         terms = await self.engine.terms(request.round_id)
         self.sealed = await lane_in(self, terms, pb.LANE_REPORT)
         own = [pair.private for pair in (await keys_of(self, terms)).values()]
-        keys = [*own, self.peers.secrets.storage_key, self.peers._secrets.identity_key]
+        keys = [*own, self.peers.secrets.storage_key, self.peers.secrets.identity_key]
         self.read |= reports_in(open_all(terms, self.sealed, keys))
         return answer

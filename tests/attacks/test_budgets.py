@@ -22,6 +22,7 @@ from croupier.protocol.codes import Assumption, RefusalReason
 from croupier.protocol.envelope import HOP_ACCOUNTANT, open_many
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.names import RoundId
 from croupier.protocol.onion import BudgetRecord, Onion, decode_budget
 from croupier.protocol.statements import state
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -142,7 +143,7 @@ async def test_the_ledger_stops_averaging_over_rounds(tmp_path: Path) -> None:
                     await deployment.inside.start("accountant")
             if name == "limited":
                 assert codes(certificate.refusals)[-1] == RefusalReason.LEDGER_LIMIT
-                keys = await deployment.service("accountant").store.run("look", lambda tx: tx.keys("round-2"))
+                keys = await deployment.service("accountant").store.run("look", lambda tx: tx.keys(RoundId("round-2")))
                 assert keys == {}
     assert granted["free"] == [True] * 3
     assert sum(granted["fixed"]) >= sum(granted["limited"])

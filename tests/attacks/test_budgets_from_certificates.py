@@ -18,6 +18,8 @@ from croupier.deploy.operator.rounds import RoundSettings
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.setup import ServiceSetup
 from tests.attacks import cheaters
 from tests.support import settings
@@ -172,3 +174,27 @@ async def test_a_budget_that_one_of_two_granted_rounds_lost_shows_as_lost(tmp_pa
     counts = [{tier.local_epsilon: tier.count for tier in one.tiers} for one in (whole, without)]
     assert {budget: counts[0][budget] - counts[1][budget] for budget in counts[0]} == {0.5: 0, 2.0: 1}
     assert (whole.unknown_budgets, without.unknown_budgets) == (0, 1)
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_what_is_said_of_a_held_round_depends_on_no_budget(tmp_path: Path) -> None:
+    """Hop 1 and the operator ask for forecasts, with any numbers, before and after the accountant has the budgets."""
+    chosen = replace(settings(epsilon_max=1.6), budget_grid=GRID)
+    async with arena(tmp_path, 2) as at:
+        hop = at.service("shuffler-1")
+        told: list[list[bytes]] = []
+        for budgets in ([0.5] * 20, [0.5] * 19 + [4.0], [4.0] * 20):
+            terms = await at.operator.open_round(chosen)
+            sealed = await seal_all_of(at.operator, terms, [Participant(1, budget) for budget in budgets])
+            await at.admit(terms, submissions_of(sealed))
+            closing = await at.operator.close_round(terms.round_id, hold_at_risk=True)
+            assert closing.state == pb.ROUND_STATE_OPEN
+            said = [closing.forecast]
+            await at.operator.close_round(terms.round_id)
+            await at.operator.result(terms.round_id, 60.0)
+            stub = stubs.AccountantStub(hop.peers.channel_to("accountant"))
+            asked = [rpc.ForecastRequest(round_id=terms.round_id, num_reports=number) for number in (1, 20, 500)]
+            said += [await stub.Forecast(one) for one in asked]
+            told.append([one.SerializeToString(deterministic=True) for one in said])
+        assert told[0] == told[1] == told[2]

@@ -21,6 +21,7 @@ from croupier.protocol.mechanisms import Gaussian
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.protocol.v1 import services_pb2_grpc as stubs
 from tests.support import settings
 from tests.support.arena import Arena, arena
 from tests.support.gateways import PassOn, Tampering, reached_at, tickets_for_all
@@ -110,7 +111,7 @@ async def test_a_delta_with_which_answers_are_published_is_refused(tmp_path: Pat
         payload = canonical(with_delta(terms, 0.1))
         for name in at.deployment.chain:
             with pytest.raises(grpc.aio.AioRpcError) as answer:
-                await at.operator._control(name).Sign(rpc.SignRequest(manifest=payload))
+                await stubs.RoundControlStub(at.operator.channel_to(name)).Sign(rpc.SignRequest(manifest=payload))
             refusal = refusal_of(answer.value)
             assert refusal is not None
             assert refusal.code is Code.BAD_MANIFEST
@@ -121,7 +122,7 @@ async def test_a_delta_with_which_answers_are_published_is_refused(tmp_path: Pat
         )
         for name in at.deployment.chain:
             with pytest.raises(grpc.aio.AioRpcError, match=why):
-                await at.operator._control(name).Open(rpc.OpenRequest(manifest=signed))
+                await stubs.RoundControlStub(at.operator.channel_to(name)).Open(rpc.OpenRequest(manifest=signed))
         with pytest.raises(Refusal, match=why):
             accept_manifest(signed, at.deployment)
 

@@ -13,11 +13,15 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Page, Route, expect
 
+from croupier.client.surveys import fetch_survey
+from croupier.deploy.operator.surveys import plan_survey
 from croupier.deploy.page.participants import deployment_document
 from croupier.protocol.envelope import generate_key_pair
+from croupier.protocol.errors import Refusal
 from croupier.protocol.identity import Identity, Kind
 from croupier.protocol.manifest import RoundTerms, canonical
 from croupier.protocol.mechanisms import KaryResponse
+from croupier.protocol.names import RoundId
 from croupier.protocol.questions import Question
 from croupier.protocol.tickets import BLINDED_BYTES, TicketIssuer
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -26,6 +30,7 @@ from croupier.runtime.service_directory import load_secrets
 from tests.support import settings
 from tests.support.gateways import PassOn, tickets_for_all
 from tests.support.participants import Place, is_for_everybody, place
+from tests.support.surveys import survey_file
 
 pytestmark = [pytest.mark.xdist_group("browser"), pytest.mark.asyncio(loop_scope="module")]
 
@@ -186,3 +191,24 @@ async def test_a_question_is_shown_as_text_and_never_as_markup(here: Place) -> N
         await page.get_by_role("radio", name=labels[1]).check()
         assert await page.locator("main img, main script").count() == 0
     await here.at.operator.withdraw(opened.round_id)
+
+
+async def test_rounds_of_two_descriptions_are_no_survey_to_anybody(here: Place) -> None:
+    """The operator has the first round signed under one description, the second under another with the same rounds."""
+    planned = [plan_survey(survey_file("two", budgets=budgets), here.at.deployment) for budgets in ([1, 2], [1, 3])]
+    opened = []
+    for number, (_, rounds) in enumerate(planned, start=1):
+        round_id = f"two-{number}"
+        opened.append(await here.at.operator.open_round(rounds[RoundId(round_id)], round_id))
+    opened.append(await here.at.operator.open_round(planned[0][1][RoundId("two-3")], "two-3"))
+    here.gateway.seen.clear()
+    async with here.person() as context:
+        page = await context.new_page()
+        await page.goto(f"{here.page_url}#round=two-1")
+        await stops(page)
+    assert set(here.called) == {"GetRound"}
+    async with here.at.operator.client(here.directory / "client") as client:
+        with pytest.raises(Refusal, match="the rounds are not of one survey"):
+            await fetch_survey(client, "two-1")
+    for one in opened:
+        await here.at.operator.withdraw(one.round_id)

@@ -17,6 +17,7 @@ from croupier.protocol.names import Digest, RoundId
 from croupier.protocol.onion import Onion
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.setup import ServiceSetup
 from tests.attacks import cheaters
 from tests.support import settings
@@ -104,7 +105,9 @@ async def test_no_service_signs_a_second_manifest_for_a_round(tmp_path: Path) ->
             setattr(second, alter, 3)
             for name in deployment.deployment.chain:
                 with pytest.raises(grpc.aio.AioRpcError) as answer:
-                    await deployment.operator._control(name).Sign(rpc.SignRequest(manifest=canonical(second)))
+                    await stubs.RoundControlStub(deployment.operator.channel_to(name)).Sign(
+                        rpc.SignRequest(manifest=canonical(second))
+                    )
                 refusal = refusal_of(answer.value)
                 assert refusal is not None
                 assert refusal.code is Code.CONFLICT

@@ -11,9 +11,9 @@ HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "threat-model.md"
 CONSOLE = HERE.parent / "console"
 """Attacks on the web page stand among its other tests."""
-ATTACKS = 25
+ATTACKS = 27
 """As in the protocol's table of attacks; and callers, the web page, gateways, the participants' page, invitations,
-budgets in certificates, retired identities, and test_promises.py's."""
+budgets in certificates, retired identities, hop noise, and test_promises.py's."""
 
 
 def names_in(room: Path) -> Counter[str]:

@@ -17,6 +17,7 @@ from croupier.client.limits import write_limits
 from croupier.client.submission import Sealed, new_client_key
 from croupier.protocol.errors import Code
 from croupier.protocol.mechanisms import KaryResponse
+from croupier.protocol.names import RoundId
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support import settings
@@ -52,7 +53,7 @@ async def enrolled(here: Table, client: croupier.AsyncClient) -> croupier.AsyncC
 
 async def num_admitted(here: Table, round_id: str) -> int:
     store = here.inside.running["shuffler-1"].service.store
-    return int(await store.run("look", lambda tx: tx.num_submissions(round_id)))
+    return int(await store.run("look", lambda tx: tx.num_submissions(RoundId(round_id))))
 
 
 def refused(code: Code) -> Any:

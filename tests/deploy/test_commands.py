@@ -61,11 +61,11 @@ def test_the_names_of_commands_are_an_interface() -> None:
         "experiment",
         "lab",
     }
-    assert set(command("round").commands) == {"open", "list", "show", "close", "withdraw", "result"}
-    assert set(command("survey").commands) == {"new", "open", "show", "close", "results"}
+    assert set(command("round").commands) == {"forecast", "open", "list", "show", "close", "withdraw", "result"}
+    assert set(command("survey").commands) == {"new", "forecast", "open", "show", "close", "results"}
     assert set(command("experiment").commands) == {"all", "list", "run"}
     assert set(command("cluster").commands) == {"keys", "scheduler", "worker"}
-    benches = {f"bench-{what}" for what in ("accountant", "cluster", "load", "report", "stores", "training")}
+    benches = {f"bench-{what}" for what in ("accountant", "cluster", "load", "report", "stores", "survey", "training")}
     others = {"tightness", "sgd-results", "capacity", "deployment-files", "concept-pictures"}
     assert set(command("lab").commands) == others | benches
 

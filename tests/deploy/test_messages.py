@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from croupier.deploy.cli import app
 from croupier.deploy.cli.console import plain_errors, progress_bar, show
-from croupier.deploy.cli.rounds import QuestionOptions
+from croupier.deploy.cli.round_options import QuestionOptions
 from croupier.deploy.local.processes import LocalDeployment
 from croupier.deploy.node.serve import serve
 from croupier.deploy.operator.keys import make_deployment

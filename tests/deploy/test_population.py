@@ -104,15 +104,6 @@ def test_names_of_columns_as_people_write_them(tmp_path: Path) -> None:
         read_population(PopulationFile(CsvFile(file), "x", GROUPS), HOURS)
 
 
-@pytest.mark.parametrize("text", ["hours;site\n3;north\n", "\ufeffhours;site;at, in\r\n3,5;north;at\r\n2,5;x;,in\r\n"])
-def test_a_file_with_semicolons_is_told_so(tmp_path: Path, text: str) -> None:
-    """Reproduction: it was said to have one column of a long name, or too many fields."""
-    file = tmp_path / "people.csv"
-    file.write_text(text)
-    with pytest.raises(ValueError, match=r"; between the columns it has ';', and only commas are read$"):
-        read_population(PopulationFile(CsvFile(file), "hours", GROUPS), HOURS)
-
-
 def test_several_columns_are_several_questions(tmp_path: Path) -> None:
     file = tmp_path / "people.csv"
     file.write_text("smokes,hours,a:0:9\n1,3,x\n0,30,y\n")

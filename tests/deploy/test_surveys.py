@@ -23,6 +23,7 @@ from croupier.deploy.operator.surveys import (
 )
 from croupier.protocol.codes import Assumption
 from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.manifest import state_name
 from croupier.protocol.mechanisms import KaryResponse, OneBit, RandomizedResponse
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
@@ -38,7 +39,7 @@ introduction = "The works council asks."
 consent = "I answer for myself, of my own free will."
 budgets = [1, 2, 6]
 min_batch_size = 3
-epsilon_max = 2.5
+epsilon_max = 3
 delta = 1e-4
 
 [[questions]]
@@ -82,7 +83,7 @@ def test_a_file_states_questions_budgets_and_texts(tmp_path: Path) -> None:
     assert file.grids() == ((0.25, 0.5, 1.5), (0.25, 0.5, 1.5), (0.5, 1.0, 3.0))
     assert [one.title for one in file.wordings()] == ["How we work", "Wie wir arbeiten"]
     thirds = read(tmp_path, SURVEY.replace("share = 2\n", ""))
-    assert thirds.grids() == ((0.3333, 0.6666, 2.0),) * 3  # rounded down: they add up to no more than is chosen
+    assert thirds.grids() == ((0.3333, 0.6666, 2.0), (0.3333, 0.6666, 2.0), (0.3334, 0.6668, 2.0))
 
 
 @pytest.mark.parametrize(
@@ -118,6 +119,21 @@ def test_a_question_that_no_round_can_ask_is_named(tmp_path: Path) -> None:
     assert read(tmp_path, own).grids() == ((1.0, 2.0), (2.0, 3.0), (3.0, 4.0))
     with pytest.raises(ValueError, match="different numbers of budgets"):
         read(tmp_path, own.replace("budgets = [1, 2]", "budgets = [1]"))
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_budgets_that_could_sink_a_question_are_refused(at: Table, tmp_path: Path) -> None:
+    """At the minimum of people, by the choice of one of them; nothing is opened or kept then."""
+    where, how = at.inside.directory, at.inside.transport
+    file = read(tmp_path, SURVEY.replace("epsilon_max = 3", "epsilon_max = 2.9"))
+    with pytest.raises(
+        ValueError,
+        match=r"question 'sleep' has the local budgets 3: with 3 .*at most 2\.9 \(5\.8 of the survey's\) is",
+    ):
+        await open_survey(where, file, how)
+    with pytest.raises(ValueError, match="has not opened any survey"):
+        kept_survey(where)
 
 
 @pytest_asyncio.fixture
@@ -176,7 +192,7 @@ async def test_what_all_questions_together_cost_is_the_sum(at: Table, tmp_path: 
         for one in await fetch_survey(client):
             await at.submit(one.terms, people(one.terms.question, 40, 1))
     closed = await close_survey(where, survey, how)
-    assert set(closed.values()) == {("CLOSED", 40)}
+    assert {(state_name(one.state), one.num_clients) for one in closed.values()} == {("CLOSED", 40)}
     assert closed.keys() == (await close_survey(where, survey, how)).keys()
     results = await survey_results(where, "work-2026", 60.0, how)
     assert results.survey == survey
@@ -213,6 +229,10 @@ async def test_a_survey_from_the_command_line(tmp_path: Path) -> None:
         return await asyncio.to_thread(answer, *arguments, "--dir", place, expect=expect)
 
     async with in_process(place, 1):
+        forecast = await ask("survey", "forecast", file, "--expected", "30")
+        assert [one["forecast"]["num_reports"] for one in forecast["questions"]] == [30, 30]
+        said = await asyncio.to_thread(croupier, "survey", "forecast", file, "--dir", place)
+        assert "mood: standard error" in said.stdout
         opened = await ask("survey", "open", file)
         assert opened["round_ids"] == ["how-we-work-1", "how-we-work-2"]
         shown = await ask("survey", "show", "how-we-work")
@@ -229,6 +249,6 @@ async def test_a_survey_from_the_command_line(tmp_path: Path) -> None:
         assert [one["result"]["num_reports"] for one in results["questions"]] == [3, 3]
         assert 3.9 < results["together"]["epsilon"] <= 4.0
         plain = await asyncio.to_thread(croupier, "survey", "results", "how-we-work", "--dir", place)
-        assert "1. How satisfied are you?" in plain.stdout
+        assert "1. How satisfied are you? (3 answers)" in plain.stdout
         assert "All questions together" in plain.stdout
         assert json.loads(json.dumps(results)) == results

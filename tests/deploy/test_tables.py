@@ -256,7 +256,7 @@ def test_a_result_that_is_too_noisy_is_said_to_be() -> None:
     (said,) = result_remarks(published(precision="covers range"))
     assert said.startswith("TOO NOISY TO USE: the 95 % interval is longer than half of the possible range; ask more")
     (said,) = result_remarks(published(precision="hides shares", standard_error=0.12, projected=0.2))
-    assert said.startswith("TOO NOISY TO USE: twice the standard error, 0.24, is more than the largest share, 0.2, so")
+    assert said.startswith("TOO NOISY TO USE: no category can be told from an absent one: the largest share is 0.2")
     question = published(precision="covers range", name="smokes", data_notes=[])
     (said,) = remarks(demo(question))
     assert said.startswith("smokes: TOO NOISY TO USE")

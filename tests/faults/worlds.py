@@ -35,7 +35,7 @@ from tests.faults.faulty_store import FaultyStore, Killed, Orders, ShiftedClock,
 from tests.faults.links import Link
 from tests.faults.listener import SERVICE, Listener, LogTail, listening
 from tests.faults.schedules import CLIENTS, links
-from tests.support import Threads, opened_fast, sign_again
+from tests.support import Threads, opened_fast, probe_every_s, sign_again
 from tests.support.in_memory import MemoryLink, Network
 from tests.support.virtual_time import VirtualClock
 
@@ -232,6 +232,7 @@ class InProcessWorld(World):
                     pool=Threads(),
                     open_store=store,
                     transport=self.transport,
+                    probe_every_s=probe_every_s(),
                 )
             except RuntimeError:  # the port is not free yet
                 await asyncio.sleep(0.02)

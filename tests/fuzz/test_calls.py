@@ -69,6 +69,7 @@ ALLOWED_CALLERS = {
     **{name: {"shuffler-1", "shuffler-2"} for name in ("HandOver", "Relay", "EndSequential")},
     "Deliver": {"shuffler-1", "shuffler-2", "analyzer"},  # the analyzer delivers tickets to the accountant
     "Grant": {"accountant"},
+    "Forecast": {OPERATOR, "shuffler-1"},
 }
 S = grpc.StatusCode
 ALLOWED = {S.OK, S.UNIMPLEMENTED, *(code.status for code in Code if code is not Code.INTERNAL)}
@@ -183,6 +184,10 @@ def seeds_of(at: Table, terms: RoundTerms, manifest: pb.Signed) -> dict[str, lis
             pb.GetTicketsRequest(round_id=here, requests=[asked] * count)
             for asked in (submission, sign_submission(terms.hash, bytes(64), new_client_key(), purpose="tickets"))
             for count in (1, 3)
+        ],
+        "Forecast": [
+            rpc.ForecastRequest(round_id=here, num_reports=3),
+            rpc.ForecastRequest(manifest=terms.payload, num_reports=3),
         ],
         "GetCertificate": [rpc.GetCertificateRequest(round_id=here)],
         "Grant": [pb.GrantRequest(round_id=here, certificate=one, release_private_key=bytes(32)) for one in grants],

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 from urllib.request import urlopen
 
 import pytest
@@ -334,7 +335,7 @@ def test_up_serves_the_console_and_ends_it_alone(up: Path) -> None:
     assert LocalDeployment(up).pids() == before
 
 
-def test_demo_and_bench_print_what_others_script_against(survey: Path, tmp_path: Path) -> None:
+def test_demo_prints_what_others_script_against(survey: Path, tmp_path: Path) -> None:
     plot = tmp_path / "demo.png"
     demo = (
         "demo",
@@ -381,6 +382,10 @@ def test_demo_and_bench_print_what_others_script_against(survey: Path, tmp_path:
     assert plot.read_bytes().startswith(b"\x89PNG")
     wide = croupier("demo", "--csv", survey, "--value-column", "hours", expect=2)
     assert "give --low and --high" in wide.stderr.replace("\n", " ")
+
+
+def test_bench_measures_and_keeps_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "it must be at least 2" in croupier("bench", "--users", "1", expect=2).stderr
     measured = answer("bench", "--users", "20", "--hops", "1", "--times", "2", "--out", tmp_path)
     assert [row["users"] for row in measured["rows"]] == [20]
     for row in measured["rows"]:
@@ -388,7 +393,12 @@ def test_demo_and_bench_print_what_others_script_against(survey: Path, tmp_path:
         assert row["ratio_to_floor"] == min(row["all_ratios_to_floor"]) > 0
     assert json.loads((tmp_path / "bench.json").read_text())["rows"] == measured["rows"]
     assert (tmp_path / "bench.png").read_bytes().startswith(b"\x89PNG")
+
+    def measures(sizes: list[int], hops: int, report: Any, *_: Any) -> None:
+        assert (sizes, hops) == ([10], 1)  # the other is there
+        report({**measured["rows"][0], "users": 10})
+
+    monkeypatch.setattr("croupier.deploy.local.throughput.measure_throughput", measures)
     resumed = answer("bench", "--users", "10,20", "--hops", "1", "--resume", "--out", tmp_path)
     assert resumed["rows"][1] == measured["rows"][0]
     assert [row["users"] for row in json.loads((tmp_path / "bench.json").read_text())["rows"]] == [10, 20]
-    assert "it must be at least 2" in croupier("bench", "--users", "1", expect=2).stderr

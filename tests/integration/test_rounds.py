@@ -27,6 +27,7 @@ from croupier.protocol.deployment import OPERATOR
 from croupier.protocol.errors import Code, Refusal, SignatureError
 from croupier.protocol.identity import sign_submission
 from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.names import RoundId
 from croupier.protocol.onion import Onion
 from croupier.protocol.questions import Question
 from croupier.protocol.tickets import BLINDED_BYTES, TicketRequest
@@ -143,8 +144,9 @@ async def test_the_certificate_is_the_accountants_and_the_answer_never_changes(t
         assert certificate.epsilon == expected.epsilon
         assert certificate.comparison[0].name == "GSPA Thm 2"
         assert certificate.comparison[0].grade == "ASYMPTOTIC"
-        stub = stubs.AnalyzerStub(at.operator._analyzer)
-        again = [await stub.GetResult(rpc.GetResultRequest(round_id=terms.round_id)) for _ in range(2)]
+        async with at.operator.client_channel(at.deployment.analyzer.name) as channel:
+            stub = stubs.AnalyzerStub(channel)
+            again = [await stub.GetResult(rpc.GetResultRequest(round_id=terms.round_id)) for _ in range(2)]
         assert again[0].publication == again[1].publication
         assert read_publication(again[0].publication, at.deployment)[0] == publication
         forged = pb.Signed.FromString(again[0].publication.SerializeToString())
@@ -190,7 +192,7 @@ async def test_the_ledger_refuses_the_round_that_would_exceed_the_limit(tmp_path
         assert spent[-1].rounds == sum(granted)
         assert spent[-1].guarantee is not None
         assert 0.3 < spent[-1].guarantee.epsilon <= 0.8
-        assert await accountant.run("look", lambda tx: tx.keys("round-3")) == {}
+        assert await accountant.run("look", lambda tx: tx.keys(RoundId("round-3"))) == {}
 
 
 @pytest.mark.asyncio
@@ -277,7 +279,7 @@ async def test_a_round_that_is_withdrawn_while_it_is_opened_stays_so(
         monkeypatch.setattr(hop.store, "run", with_a_second_operator)
         with pytest.raises(Refusal, match="round 'twice' has ended here"):
             await at.operator.open_round(settings(), "twice")
-        assert (await honest("look", lambda tx: tx.round("twice"))).state == pb.ROUND_STATE_DISPOSED
+        assert (await honest("look", lambda tx: tx.round(RoundId("twice")))).state == pb.ROUND_STATE_DISPOSED
 
 
 @pytest.mark.asyncio
@@ -503,11 +505,11 @@ async def test_strangers_cannot_call_what_is_not_theirs(tmp_path: Path) -> None:
                 lambda: stubs.ShufflerStub(at.channel).RegisterClients(register),
                 lambda: stubs.DeliveryStub(at.channel).Deliver(deliver),
                 lambda: stubs.DeliveryStub(analyzer).Deliver(deliver),
-                lambda: stubs.DeliveryStub(at.operator._channels["shuffler-2"]).Deliver(deliver),
-                lambda: stubs.DeliveryStub(at.operator._channels["analyzer"]).Deliver(deliver),
+                lambda: stubs.DeliveryStub(at.operator.channel_to("shuffler-2")).Deliver(deliver),
+                lambda: stubs.DeliveryStub(at.operator.channel_to("analyzer")).Deliver(deliver),
                 lambda: stubs.AnalyzerStub(analyzer).Grant(grant),
-                lambda: stubs.AnalyzerStub(at.operator._channels["analyzer"]).Grant(grant),
-                lambda: stubs.RoundControlStub(at.operator._channels["analyzer"]).Close(rpc.CloseRequest()),
+                lambda: stubs.AnalyzerStub(at.operator.channel_to("analyzer")).Grant(grant),
+                lambda: stubs.RoundControlStub(at.operator.channel_to("analyzer")).Close(rpc.CloseRequest()),
             ):
                 with pytest.raises(grpc.aio.AioRpcError) as refused:
                     await call()
@@ -524,16 +526,16 @@ async def test_one_manifest_a_round_and_only_with_all_signatures(tmp_path: Path)
         assert (await fetch_terms(at.channel, at.deployment)).round_id == "once"
         with pytest.raises(Refusal, match="no such round"):
             await fetch_terms(at.channel, at.deployment, "never")
-        row = await at.inside.running["shuffler-1"].service.store.run("look", lambda tx: tx.round("once"))
+        row = await at.inside.running["shuffler-1"].service.store.run("look", lambda tx: tx.round(RoundId("once")))
         document = pb.Signed.FromString(row.manifest)
         del document.signatures[2]
         with pytest.raises(grpc.aio.AioRpcError, match="lacks the signature of accountant"):
-            await at.operator._control("analyzer").Open(rpc.OpenRequest(manifest=document))
+            await stubs.RoundControlStub(at.operator.channel_to("analyzer")).Open(rpc.OpenRequest(manifest=document))
         altered = pb.Manifest.FromString(terms.payload)
         altered.epsilon_max = 10.0
         sign = rpc.SignRequest(manifest=altered.SerializeToString(deterministic=True))
         with pytest.raises(grpc.aio.AioRpcError, match=r"not those that it made|different content"):
-            await at.operator._control("accountant").Sign(sign)
+            await stubs.RoundControlStub(at.operator.channel_to("accountant")).Sign(sign)
         with pytest.raises(ValueError, match=r"delta is 0.9"):
             await at.operator.open_round(type(settings())(BIT, (1.0,), delta=0.9))
 

@@ -22,6 +22,7 @@ from croupier.accountant.results import Grade, Status
 from croupier.deploy.cli import app
 from croupier.deploy.local.budget_groups import GSPA_BUDGETS, parse_budget_groups
 from croupier.deploy.operator.keys import make_deployment
+from croupier.deploy.operator.survey_file import read_survey_file
 from croupier.deploy.operator.wordings import read_wordings
 from croupier.protocol.deployment import DEPLOYMENT_FILE, load_deployment
 from croupier.protocol.rounding import round_up
@@ -56,6 +57,9 @@ def test_every_toml_sample_is_read_by_the_real_loader(page: Path, sample: str, t
     elif "wording.toml" in first:
         (tmp_path / "wording.toml").write_text(sample)
         assert len(read_wordings(tmp_path / "wording.toml")) == 2
+    elif "survey.toml" in first:
+        (tmp_path / "survey.toml").write_text(sample)
+        assert len(read_survey_file(tmp_path / "survey.toml").asked()) == 3
     else:
         assert DEPLOYMENT_FILE in first
         make_deployment(tmp_path / "d", "clinic", 1)

@@ -25,6 +25,7 @@ from croupier.deploy.operator.keys import make_deployment
 from croupier.deploy.operator.rounds import Operator
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import sign_submission
+from croupier.protocol.names import RoundId
 from croupier.protocol.onion import Onion
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.kinds import DocumentKind
@@ -237,7 +238,7 @@ async def test_a_full_disk_does_not_write_submissions_into_the_log(
     try:
         await store.run("look", lambda tx: tx.connection.exec_driver_sql("PRAGMA max_page_count=40").close())
         with pytest.raises(Refusal, match="cannot store anything now"):
-            await store.run("look", lambda tx: tx.add_submissions("round", rows))
+            await store.run("look", lambda tx: tx.add_submissions(RoundId("round"), rows))
     finally:
         store.close()
     text = "\n".join(JsonFormatter("shuffler-1").format(record) for record in caplog.records)
@@ -255,7 +256,7 @@ async def test_an_outage_of_the_store_is_a_few_short_lines_with_their_cause(
         await store.run("look", lambda tx: tx.connection.exec_driver_sql("PRAGMA max_page_count=40").close())
         for _ in range(100):
             with pytest.raises(Refusal, match="cannot store anything now"):
-                await store.run("show", lambda tx: tx.put_document("r", KIND, bytes(1_000_000), "result"))
+                await store.run("show", lambda tx: tx.put_document(RoundId("r"), KIND, bytes(1_000_000), "result"))
     finally:
         store.close()
     ours = [

@@ -22,6 +22,7 @@ from croupier.deploy.node.serve import RunningService
 from croupier.deploy.operator.keys import make_deployment
 from croupier.deploy.operator.ledger import backup_ledger, restore_ledger, spent
 from croupier.protocol.codes import Assumption, RefusalReason
+from croupier.protocol.names import RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.runtime.kinds import DocumentKind
@@ -120,7 +121,7 @@ def test_tables_of_an_older_postgresql_store_get_parts(postgresql: Server) -> No
     """As it was made before parts: one table each, with what a round and a document had left in them."""
     url = postgresql.new_database()
     store = Store(url, KEY)
-    asyncio.run(store.run("leave a document", lambda tx: tx.put_document("round", KIND, b"1", "kept")))
+    asyncio.run(store.run("leave a document", lambda tx: tx.put_document(RoundId("round"), KIND, b"1", "kept")))
     store.close()
     for table in ("submissions", "chunks", "opened", "documents"):
         change(url, f"CREATE TABLE {table}_whole AS TABLE {table}")
@@ -129,8 +130,8 @@ def test_tables_of_an_older_postgresql_store_get_parts(postgresql: Server) -> No
     change(url, "UPDATE store_version SET number = 1")
     for _ in range(2):
         store = Store(url, KEY)
-        assert asyncio.run(store.run("look", lambda tx: tx.document("round", KIND, "kept"))) == b"1"
-        asyncio.run(store.run("forget", lambda tx: tx.shred_round("another round")))
+        assert asyncio.run(store.run("look", lambda tx: tx.document(RoundId("round"), KIND, "kept"))) == b"1"
+        asyncio.run(store.run("forget", lambda tx: tx.shred_round(RoundId("another round"))))
         asyncio.run(store.shred())
         store.close()
     assert "documents_0" in tables(url)

@@ -24,6 +24,7 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.show.published import publication_json
 from tests.support import BIT
 from tests.support import settings as round_settings
+from tests.support.accounting import draw_points_only
 from tests.support.rounds import people, table
 from tests.support.statements import codes, statements
 
@@ -112,6 +113,7 @@ OF_A_ROUND: dict[str, st.SearchStrategy[Any]] = {
     "invalid_budgets": COUNTS,
     "unknown_budgets": COUNTS,
     "unknown_budget_epsilon": MAYBE,
+    "fake_tickets": st.lists(COUNTS, max_size=3),
     "merged_below": st.integers(0, 2**32 - 1),
     "commitments": st.lists(SIGNED, max_size=2),
 }
@@ -238,7 +240,10 @@ def test_other_versions_documents_are_refused_with_what_to_do() -> None:
     ],
     ids=lambda arguments: str(arguments[0]),
 )
-def test_what_commands_print_is_as_the_schema_says(arguments: tuple[str, ...], tmp_path: Path) -> None:
+def test_what_commands_print_is_as_the_schema_says(
+    arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw_points_only(monkeypatch)
     budgets = tmp_path / "budgets.csv"
     budgets.write_text("epsilon,count\n0.5,540\n1.0,90\n")
     command, *options = arguments

@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import sign_submission
 from croupier.protocol.manifest import RoundTerms, canonical, parse_terms
+from croupier.protocol.names import RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime import admission as room
 from croupier.runtime.admission import Admission
@@ -224,8 +225,8 @@ async def test_a_token_admits_one_key_to_one_round(store: Store, pool: WorkerPoo
     answers = await codes(again, with_token(8, TOKEN), with_token(8, TOKEN, fill=1), with_token(9, TOKEN))
     assert answers == [ACCEPTED, EXISTS, USED]
     other_round = make_kit(round_id="round-2").terms
-    await store.run("look", lambda tx: tx.add_round("round-2", TERMS.suite, {}))
-    await store.run("look", lambda tx: tx.update_round("round-2", state=pb.ROUND_STATE_OPEN))
+    await store.run("look", lambda tx: tx.add_round(RoundId("round-2"), TERMS.suite, {}))
+    await store.run("look", lambda tx: tx.update_round(RoundId("round-2"), state=pb.ROUND_STATE_OPEN))
     late = with_token(8, TOKEN, terms=other_round)
     assert (await again.submit(other_round, SIZE, [late]))[0] == [USED]
 

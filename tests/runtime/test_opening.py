@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.names import RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.lane_opener import LaneOpener
 from croupier.runtime.rows import opened as opened_rows
@@ -20,7 +21,7 @@ from tests.support.arena import WAIT_S, arena
 
 async def opened(hop: RoundService, round_id: str) -> list[int]:
     """Returns which of the joint envelopes' chunks are opened."""
-    found = await hop.store.run("look", lambda tx: tx.opened(round_id, pb.LANE_JOINT, -1))
+    found = await hop.store.run("look", lambda tx: tx.opened(RoundId(round_id), pb.LANE_JOINT, -1))
     return [index for index, _ in found]
 
 

@@ -20,7 +20,7 @@ import sqlalchemy as sa
 
 from croupier.protocol.envelope import KeyPair
 from croupier.protocol.errors import Code, Refusal
-from croupier.protocol.names import PrivateKey, PublicKey
+from croupier.protocol.names import PrivateKey, PublicKey, RoundId
 from croupier.runtime.database import Timeouts
 from croupier.runtime.kinds import Direction, DocumentKind, KeyPurpose
 from croupier.runtime.store import Store
@@ -29,6 +29,7 @@ from lab.bench.stores import kinds_of, measure_stores, store_lines
 from tests.support.postgresql import Server
 
 KIND = DocumentKind.PASSED_ON
+ROUND = RoundId("r")
 WRAPPING_KEY = b"k" * 32
 BODY = os.urandom(300)
 OPENED = os.urandom(300)
@@ -115,7 +116,7 @@ def relayed(server: Server, timeouts: Timeouts) -> Iterator[tuple[Store, Wire]]:
 
 
 async def put(store: Store, kind: str) -> None:
-    await store.run("look", lambda tx: tx.put_document("r", KIND, b"1", kind))
+    await store.run("look", lambda tx: tx.put_document(ROUND, KIND, b"1", kind))
 
 
 async def put_in_the_end(store: Store, kind: str) -> None:
@@ -143,7 +144,7 @@ async def test_a_connection_that_the_server_ended_is_replaced_unnoticed(postgres
     await put(store, "before")
     assert postgresql.disconnect(url) == 1
     await put(store, "after")
-    assert await store.run("look", lambda tx: tx.document("r", KIND, "before")) == b"1"
+    assert await store.run("look", lambda tx: tx.document(ROUND, KIND, "before")) == b"1"
     with pytest.raises(ValueError, match="in use by another process"):  # the new connection holds the lock again
         Store(url, WRAPPING_KEY, Timeouts(lock_s=0.2))
     store.close()
@@ -155,16 +156,16 @@ async def test_a_connection_lost_in_a_step_is_a_refusal_and_undoes_the_step(post
     store = Store(url, WRAPPING_KEY)
 
     def step(tx: Transaction) -> None:
-        tx.put_document("r", KIND, b"1", "lost")
+        tx.put_document(ROUND, KIND, b"1", "lost")
         postgresql.disconnect(url)
-        tx.put_document("r", KIND, b"1", "never")
+        tx.put_document(ROUND, KIND, b"1", "never")
 
     with pytest.raises(Refusal) as refused:
         await store.run("step", step)
     assert refused.value.code is Code.STORE_FAILED
     assert refused.value.code.may_pass
     await put(store, "kept")
-    kept = [await store.run("look", lambda tx: tx.document("r", KIND, kind)) for kind in ("lost", "never", "kept")]  # noqa: B023
+    kept = [await store.run("look", lambda tx: tx.document(ROUND, KIND, kind)) for kind in ("lost", "never", "kept")]  # noqa: B023
     assert kept == [None, None, b"1"]
     store.close()
 
@@ -183,8 +184,8 @@ async def test_a_server_out_of_reach_is_a_refusal_until_it_is_back(postgresql: S
                 await store.shred()
         wire.down = False
         await put_in_the_end(store, "after")
-        assert await store.run("look", lambda tx: tx.document("r", KIND, "before")) == b"1"
-        assert await store.run("look", lambda tx: tx.document("r", KIND, "meanwhile")) is None
+        assert await store.run("look", lambda tx: tx.document(ROUND, KIND, "before")) == b"1"
+        assert await store.run("look", lambda tx: tx.document(ROUND, KIND, "meanwhile")) is None
 
 
 @pytest.mark.asyncio
@@ -248,7 +249,7 @@ async def test_who_lost_the_connection_and_then_the_lock_does_not_write_again(
             await put(store, "late")
         assert refused.value.code is Code.STORE_FAILED
         assert "lock timeout: another process has the database" in caplog.text
-        assert await other.run("look", lambda tx: tx.document("r", KIND, "late")) is None
+        assert await other.run("look", lambda tx: tx.document(ROUND, KIND, "late")) is None
         other.close()
         await put_in_the_end(store, "late")
 
@@ -347,28 +348,28 @@ async def test_what_is_forgotten_is_gone_from_the_tables_of_the_server(postgresq
     url = postgresql.new_database()
     store = Store(url, WRAPPING_KEY)
     pair = KeyPair(PublicKey(b"public"), PrivateKey(b"private"))
-    await store.run("look", lambda tx: tx.add_round("r", "suite", {KeyPurpose.ENVELOPE: pair}))
-    await store.run("look", lambda tx: tx.add_round("stays", "suite", {KeyPurpose.ENVELOPE: pair}))
+    await store.run("look", lambda tx: tx.add_round(ROUND, "suite", {KeyPurpose.ENVELOPE: pair}))
+    await store.run("look", lambda tx: tx.add_round(RoundId("stays"), "suite", {KeyPurpose.ENVELOPE: pair}))
     large = os.urandom(100_000)
-    await store.run("look", lambda tx: tx.put_chunk("r", Direction.OUT, 2, 0, 1, large))
-    await store.run("look", lambda tx: tx.put_chunk("stays", Direction.OUT, 2, 0, 1, BODY[::-1]))
-    await store.run("look", lambda tx: tx.append_chunk("r", 1, BODY))
-    await store.run("look", lambda tx: tx.put_opened("r", 1, [(0, OPENED)]))
-    await store.run("look", lambda tx: tx.add_submissions("r", [(b"client", b"hash")]))
+    await store.run("look", lambda tx: tx.put_chunk(ROUND, Direction.OUT, 2, 0, 1, large))
+    await store.run("look", lambda tx: tx.put_chunk(RoundId("stays"), Direction.OUT, 2, 0, 1, BODY[::-1]))
+    await store.run("look", lambda tx: tx.append_chunk(ROUND, 1, BODY))
+    await store.run("look", lambda tx: tx.put_opened(ROUND, 1, [(0, OPENED)]))
+    await store.run("look", lambda tx: tx.add_submissions(ROUND, [(b"client", b"hash")]))
     wrapped = (await store.run("look", lambda tx: tx.connection.execute(sa.text("SELECT * FROM round_keys")).all()))[0][
         3
     ]
     models = [os.urandom(400), os.urandom(400)]
     for model in models:
-        await store.run("look", lambda tx: tx.replace_document("r", DocumentKind.MODEL, model))  # noqa: B023
+        await store.run("look", lambda tx: tx.replace_document(ROUND, DocumentKind.MODEL, model))  # noqa: B023
     needles = [bytes(wrapped[12:28]), BODY[:64], OPENED[:64], large[:64], large[-64:], models[1][:64]]
     postgresql.execute("CHECKPOINT")
     before = files_of(postgresql, url)
     assert [needle in before for needle in needles] == [True] * 6
 
     def forget(tx: Transaction) -> None:
-        tx.shred_round("r")
-        tx.delete_documents("r", DocumentKind.MODEL)
+        tx.shred_round(ROUND)
+        tx.delete_documents(ROUND, DocumentKind.MODEL)
 
     # A backup, say, that began before: for its sake VACUUM FULL would take along all that it might still want to see.
     backup = sa.create_engine(url)
@@ -397,13 +398,13 @@ async def test_what_stays_of_other_rounds_is_not_written_anew(postgresql: Server
         return {name: number for name, number in found if not name.startswith(("pg_", "sql_"))}
 
     for name in (taken, stays):
-        await store.run("look", lambda tx: tx.add_round(name, "suite", {}))  # noqa: B023
-        await store.run("look", lambda tx: tx.append_chunk(name, 1, BODY))  # noqa: B023
-        await store.run("look", lambda tx: tx.put_document(name, KIND, b"1", "list"))  # noqa: B023
+        await store.run("look", lambda tx: tx.add_round(RoundId(name), "suite", {}))  # noqa: B023
+        await store.run("look", lambda tx: tx.append_chunk(RoundId(name), 1, BODY))  # noqa: B023
+        await store.run("look", lambda tx: tx.put_document(RoundId(name), KIND, b"1", "list"))  # noqa: B023
     before = await files()
     await store.shred()
     assert await files() == before
-    await store.run("look", lambda tx: tx.shred_round(taken))
+    await store.run("look", lambda tx: tx.shred_round(RoundId(taken)))
     await store.shred()
     after = await files()
     changed = {name for name, number in after.items() if before[name] != number}
@@ -414,7 +415,9 @@ async def test_what_stays_of_other_rounds_is_not_written_anew(postgresql: Server
     ]
     assert parts[0] != parts[1]
     assert changed == {"round_keys", parts[0], parts[0].replace("chunks", "opened")}
-    assert await store.run("look", lambda tx: [tx.chunk(name, Direction.IN, 1, 0) for name in (taken, stays)]) == [
+    assert await store.run(
+        "look", lambda tx: [tx.chunk(RoundId(name), Direction.IN, 1, 0) for name in (taken, stays)]
+    ) == [
         b"",
         BODY,
     ]
@@ -432,7 +435,7 @@ async def test_a_lock_that_keeps_the_tables_from_being_written_anew_is_reported(
         with pytest.raises(Refusal, match="not erased yet"):
             await store.shred()
     await store.shred()
-    assert await store.run("look", lambda tx: tx.document("r", KIND, "kept")) == b"1"
+    assert await store.run("look", lambda tx: tx.document(ROUND, KIND, "kept")) == b"1"
     backup.dispose()
     store.close()
 

@@ -23,7 +23,7 @@ import sqlalchemy as sa
 from croupier.accountant.service.ledger import Entry, Ledger
 from croupier.protocol.envelope import KeyPair
 from croupier.protocol.errors import Code, Refusal
-from croupier.protocol.names import PrivateKey, PublicKey
+from croupier.protocol.names import PrivateKey, PublicKey, RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.database import Timeouts
 from croupier.runtime.kinds import Direction, DocumentKind, KeyPurpose
@@ -35,6 +35,7 @@ from tests.support.lanes import chunks
 KIND = DocumentKind.PASSED_ON
 PAIR = KeyPair(PublicKey(b"public" * 5), PrivateKey(b"very private key bytes of a round"))
 BODY = b"ciphertext-that-can-be-found" * 4
+ROUND = RoundId("r")
 WRAPPING_KEY = b"k" * 32
 MIB = 1 << 20
 ENTRY = Entry(1.0, 0.0, 10, 0.1, 1e-6, ((0.1, 1e-3), (0.30000000000000004, 1e-300)))
@@ -48,31 +49,31 @@ def store(database_url: str) -> Iterator[Store]:
 
 
 def add(tx: Transaction) -> None:
-    tx.add_round("r", "suite", {KeyPurpose.ENVELOPE: PAIR})
+    tx.add_round(ROUND, "suite", {KeyPurpose.ENVELOPE: PAIR})
 
 
 @pytest.mark.asyncio
 async def test_rounds_keys_and_costs_come_back(store: Store) -> None:
     await store.run("add", add)
-    await store.run("look", lambda tx: tx.update_round("r", state=pb.ROUND_STATE_OPEN, manifest=b"m"))
-    await store.run("look", lambda tx: tx.add_cost("r", "mix", 1.0, 2.0))
-    await store.run("look", lambda tx: tx.add_cost("r", "mix", 1.0, 2.0))
-    row = await store.run("look", lambda tx: tx.round("r"))
+    await store.run("look", lambda tx: tx.update_round(ROUND, state=pb.ROUND_STATE_OPEN, manifest=b"m"))
+    await store.run("look", lambda tx: tx.add_cost(ROUND, "mix", 1.0, 2.0))
+    await store.run("look", lambda tx: tx.add_cost(ROUND, "mix", 1.0, 2.0))
+    row = await store.run("look", lambda tx: tx.round(ROUND))
     assert (row.state, row.manifest) == (pb.ROUND_STATE_OPEN, b"m")
-    assert await store.run("look", lambda tx: tx.keys("r")) == {KeyPurpose.ENVELOPE: PAIR}
-    assert [(c.stage, c.wall_s, c.cpu_s) for c in await store.run("look", lambda tx: tx.costs("r"))] == [
+    assert await store.run("look", lambda tx: tx.keys(ROUND)) == {KeyPurpose.ENVELOPE: PAIR}
+    assert [(c.stage, c.wall_s, c.cpu_s) for c in await store.run("look", lambda tx: tx.costs(ROUND))] == [
         ("mix", 2.0, 4.0)
     ]
     with pytest.raises(Refusal, match="'other'"):
-        await store.run("look", lambda tx: tx.round("other"))
+        await store.run("look", lambda tx: tx.round(RoundId("other")))
 
 
 @pytest.mark.asyncio
 async def test_rounds_that_are_never_opened_are_told_by_when_they_were_seen(store: Store) -> None:
     for name in ("opened", "never"):
-        await store.run("add", lambda tx: tx.add_round(name, "suite", {KeyPurpose.ENVELOPE: PAIR}))  # noqa: B023
+        await store.run("add", lambda tx: tx.add_round(RoundId(name), "suite", {KeyPurpose.ENVELOPE: PAIR}))  # noqa: B023
     assert await store.run("look", lambda tx: tx.never_opened(1000, 900)) == []
-    await store.run("open", lambda tx: tx.update_round("opened", state=pb.ROUND_STATE_OPEN, manifest=b"m"))
+    await store.run("open", lambda tx: tx.update_round(RoundId("opened"), state=pb.ROUND_STATE_OPEN, manifest=b"m"))
     assert await store.run("look", lambda tx: tx.never_opened(1099, 999)) == []
     assert await store.run("look", lambda tx: tx.never_opened(1100, 1000)) == ["never"]
 
@@ -82,84 +83,87 @@ async def test_a_failed_step_leaves_nothing(store: Store) -> None:
     await store.run("add", add)
 
     def half(tx: Transaction) -> None:
-        tx.update_round("r", state=pb.ROUND_STATE_MIXED)
+        tx.update_round(ROUND, state=pb.ROUND_STATE_MIXED)
         raise RuntimeError("power cut")
 
     with pytest.raises(RuntimeError, match="power cut"):
         await store.run("add half", half)
-    assert (await store.run("look", lambda tx: tx.round("r"))).state == pb.ROUND_STATE_PREPARED
+    assert (await store.run("look", lambda tx: tx.round(ROUND))).state == pb.ROUND_STATE_PREPARED
 
 
 @pytest.mark.asyncio
 async def test_chunks_are_idempotent_and_never_change(store: Store) -> None:
-    await store.run("look", lambda tx: tx.put_chunk("r", Direction.IN, 2, 1, 2, b"b"))
+    await store.run("look", lambda tx: tx.put_chunk(ROUND, Direction.IN, 2, 1, 2, b"b"))
     assert await store.run("look", lambda tx: chunks(tx, "r", Direction.IN, 2)) is None
     for _ in range(2):
-        await store.run("look", lambda tx: tx.put_chunk("r", Direction.IN, 2, 0, 2, b"a"))
+        await store.run("look", lambda tx: tx.put_chunk(ROUND, Direction.IN, 2, 0, 2, b"a"))
     assert await store.run("look", lambda tx: chunks(tx, "r", Direction.IN, 2)) == [b"a", b"b"]
     with pytest.raises(Refusal, match="different content"):
-        await store.run("look", lambda tx: tx.put_chunk("r", Direction.IN, 2, 0, 2, b"z"))
+        await store.run("look", lambda tx: tx.put_chunk(ROUND, Direction.IN, 2, 0, 2, b"z"))
     with pytest.raises(Refusal, match="different content"):
-        await store.run("look", lambda tx: tx.put_chunk("r", Direction.IN, 2, 2, 3, b"c"))
-    await store.run("look", lambda tx: tx.shred_round("r"))
-    await store.run("look", lambda tx: tx.put_chunk("r", Direction.IN, 2, 0, 2, b"a"))
+        await store.run("look", lambda tx: tx.put_chunk(ROUND, Direction.IN, 2, 2, 3, b"c"))
+    await store.run("look", lambda tx: tx.shred_round(ROUND))
+    await store.run("look", lambda tx: tx.put_chunk(ROUND, Direction.IN, 2, 0, 2, b"a"))
     assert await store.run("look", lambda tx: chunks(tx, "r", Direction.IN, 2)) is None
 
 
 @pytest.mark.asyncio
 async def test_documents_are_written_once(store: Store) -> None:
     for _ in range(2):
-        await store.run("look", lambda tx: tx.put_document("r", DocumentKind.CERTIFICATE, b"c"))
+        await store.run("look", lambda tx: tx.put_document(ROUND, DocumentKind.CERTIFICATE, b"c"))
     with pytest.raises(Refusal, match="certificate of round 'r'"):
-        await store.run("look", lambda tx: tx.put_document("r", DocumentKind.CERTIFICATE, b"d"))
-    assert await store.run("look", lambda tx: tx.document("r", DocumentKind.CERTIFICATE)) == b"c"
-    assert await store.run("look", lambda tx: tx.document("r", DocumentKind.PUBLICATION)) is None
+        await store.run("look", lambda tx: tx.put_document(ROUND, DocumentKind.CERTIFICATE, b"d"))
+    assert await store.run("look", lambda tx: tx.document(ROUND, DocumentKind.CERTIFICATE)) == b"c"
+    assert await store.run("look", lambda tx: tx.document(ROUND, DocumentKind.PUBLICATION)) is None
 
 
 @pytest.mark.asyncio
 async def test_documents_that_change_and_that_go(store: Store) -> None:
     for content in (b"1", b"2"):
-        await store.run("look", lambda tx: tx.replace_document("r", DocumentKind.MODEL, content))  # noqa: B023
-    await store.run("look", lambda tx: tx.put_document("r", DocumentKind.MODEL, b"x", "answer-1"))
-    await store.run("look", lambda tx: tx.put_document("r", DocumentKind.ANSWER_KEYS, b"y"))
-    await store.run("look", lambda tx: tx.put_document("other", DocumentKind.MODEL, b"z"))
-    assert await store.run("look", lambda tx: tx.document("r", DocumentKind.MODEL)) == b"2"
-    await store.run("look", lambda tx: tx.put_document("r", DocumentKind.CERTIFICATE, b"y"))
-    await store.run("look", lambda tx: tx.delete_documents("r", DocumentKind.MODEL))
+        await store.run("look", lambda tx: tx.replace_document(ROUND, DocumentKind.MODEL, content))  # noqa: B023
+    await store.run("look", lambda tx: tx.put_document(ROUND, DocumentKind.MODEL, b"x", "answer-1"))
+    await store.run("look", lambda tx: tx.put_document(ROUND, DocumentKind.ANSWER_KEYS, b"y"))
+    await store.run("look", lambda tx: tx.put_document(RoundId("other"), DocumentKind.MODEL, b"z"))
+    assert await store.run("look", lambda tx: tx.document(ROUND, DocumentKind.MODEL)) == b"2"
+    await store.run("look", lambda tx: tx.put_document(ROUND, DocumentKind.CERTIFICATE, b"y"))
+    await store.run("look", lambda tx: tx.delete_documents(ROUND, DocumentKind.MODEL))
     for kind, part in ((DocumentKind.MODEL, ""), (DocumentKind.MODEL, "answer-1"), (DocumentKind.ANSWER_KEYS, "")):
-        assert await store.run("look", lambda tx: tx.document("r", kind, part)) is None  # noqa: B023
-    assert await store.run("look", lambda tx: tx.document("r", DocumentKind.CERTIFICATE)) == b"y"
-    assert await store.run("look", lambda tx: tx.document("other", DocumentKind.MODEL)) == b"z"
+        assert await store.run("look", lambda tx: tx.document(ROUND, kind, part)) is None  # noqa: B023
+    assert await store.run("look", lambda tx: tx.document(ROUND, DocumentKind.CERTIFICATE)) == b"y"
+    assert await store.run("look", lambda tx: tx.document(RoundId("other"), DocumentKind.MODEL)) == b"z"
 
 
 @pytest.mark.asyncio
 async def test_one_submission_a_client(store: Store) -> None:
-    await store.run("look", lambda tx: tx.add_submissions("r", [(b"a", b"2"), (b"b", b"1")]))
+    await store.run("look", lambda tx: tx.add_submissions(ROUND, [(b"a", b"2"), (b"b", b"1")]))
     with pytest.raises(sa.exc.IntegrityError):
-        await store.run("look", lambda tx: tx.add_submissions("r", [(b"c", b"3"), (b"a", b"4")]))
-    assert await store.run("look", lambda tx: tx.num_submissions("r")) == 2
+        await store.run("look", lambda tx: tx.add_submissions(ROUND, [(b"c", b"3"), (b"a", b"4")]))
+    assert await store.run("look", lambda tx: tx.num_submissions(ROUND)) == 2
 
 
 @pytest.mark.asyncio
 async def test_forgetting_deletes_bodies_and_keys_but_still_knows_repeats(store: Store) -> None:
     for round_id in ("r", "other"):
-        await store.run("look", lambda tx: tx.add_round(round_id, "suite", {KeyPurpose.ENVELOPE: PAIR}))  # noqa: B023
-        await store.run("look", lambda tx: tx.put_chunk(round_id, Direction.OUT, 2, 0, 1, BODY))  # noqa: B023
-        await store.run("look", lambda tx: tx.append_chunk(round_id, 1, BODY))  # noqa: B023
-        await store.run("look", lambda tx: tx.put_opened(round_id, 1, [(0, BODY)]))  # noqa: B023
-        await store.run("look", lambda tx: tx.add_submissions(round_id, [(b"client", b"hash")]))  # noqa: B023
-    await store.run("look", lambda tx: tx.shred_round("r"))
+        await store.run("look", lambda tx: tx.add_round(RoundId(round_id), "suite", {KeyPurpose.ENVELOPE: PAIR}))  # noqa: B023
+        await store.run("look", lambda tx: tx.put_chunk(RoundId(round_id), Direction.OUT, 2, 0, 1, BODY))  # noqa: B023
+        await store.run("look", lambda tx: tx.append_chunk(RoundId(round_id), 1, BODY))  # noqa: B023
+        await store.run("look", lambda tx: tx.put_opened(RoundId(round_id), 1, [(0, BODY)]))  # noqa: B023
+        await store.run("look", lambda tx: tx.add_submissions(RoundId(round_id), [(b"client", b"hash")]))  # noqa: B023
+    await store.run("look", lambda tx: tx.shred_round(ROUND))
     for _ in range(2):
         await store.shred()
-    assert await store.run("look", lambda tx: tx.keys("r")) == {}
-    await store.run("look", lambda tx: tx.put_opened("r", 1, [(0, BODY)]))  # a worker was late
-    assert await store.run("look", lambda tx: (tx.unopened("r", 1, -1), tx.opened("r", 1, -1))) == ([], [])
-    assert await store.run("look", lambda tx: tx.submission_hashes("r")) == {b"client": b"hash"}
+    assert await store.run("look", lambda tx: tx.keys(ROUND)) == {}
+    await store.run("look", lambda tx: tx.put_opened(ROUND, 1, [(0, BODY)]))  # a worker was late
+    assert await store.run("look", lambda tx: (tx.unopened(ROUND, 1, -1), tx.opened(ROUND, 1, -1))) == (
+        [],
+        [],
+    )
+    assert await store.run("look", lambda tx: tx.submission_hashes(ROUND)) == {b"client": b"hash"}
     assert await store.run("look", lambda tx: chunks(tx, "r", Direction.OUT, 2)) is None
     with pytest.raises(Refusal, match="different content"):
-        await store.run("look", lambda tx: tx.put_chunk("r", Direction.OUT, 2, 0, 1, BODY[1:]))
-    assert await store.run("look", lambda tx: tx.keys("other")) == {KeyPurpose.ENVELOPE: PAIR}
-    assert await store.run("look", lambda tx: tx.opened("other", 1, -1)) == [(0, BODY)]
+        await store.run("look", lambda tx: tx.put_chunk(ROUND, Direction.OUT, 2, 0, 1, BODY[1:]))
+    assert await store.run("look", lambda tx: tx.keys(RoundId("other"))) == {KeyPurpose.ENVELOPE: PAIR}
+    assert await store.run("look", lambda tx: tx.opened(RoundId("other"), 1, -1)) == [(0, BODY)]
     assert await store.run("look", lambda tx: chunks(tx, "other", Direction.OUT, 2)) == [BODY]
 
 
@@ -171,23 +175,23 @@ async def test_a_hundred_megabytes_come_back_in_order_and_are_forgotten(store: S
         return index.to_bytes(4, "big") * MIB
 
     for index in range(parts):
-        await store.run("look", lambda tx: tx.put_chunk("r", Direction.IN, 2, index, parts, body(index)))  # noqa: B023
+        await store.run("look", lambda tx: tx.put_chunk(ROUND, Direction.IN, 2, index, parts, body(index)))  # noqa: B023
     found = await store.run("look", lambda tx: chunks(tx, "r", Direction.IN, 2))
     assert found == [body(index) for index in range(parts)]
-    await store.run("look", lambda tx: tx.shred_round("r"))
+    await store.run("look", lambda tx: tx.shred_round(ROUND))
     await store.shred()
     assert await store.run("look", lambda tx: chunks(tx, "r", Direction.IN, 2)) is None
 
 
 async def fill(store: Store, round_id: str, lanes: int = 2) -> None:
     """Ten chunks in each lane, opened ones behind those that came, one beyond any piece among them."""
-    await store.run("look", lambda tx: tx.add_round(round_id, "suite", {KeyPurpose.ENVELOPE: PAIR}))
+    await store.run("look", lambda tx: tx.add_round(RoundId(round_id), "suite", {KeyPurpose.ENVELOPE: PAIR}))
     for index in range(10):
         body = BODY * (50 if index == 4 else 1)
         for lane in range(1, lanes + 1):
-            await store.run("look", lambda tx: tx.append_chunk(round_id, lane, body))  # noqa: B023
-            await store.run("look", lambda tx: tx.put_opened(round_id, lane, [(index, body)]))  # noqa: B023
-            await store.run("look", lambda tx: tx.put_chunk(round_id, Direction.OUT, lane, index, 10, body))  # noqa: B023
+            await store.run("look", lambda tx: tx.append_chunk(RoundId(round_id), lane, body))  # noqa: B023
+            await store.run("look", lambda tx: tx.put_opened(RoundId(round_id), lane, [(index, body)]))  # noqa: B023
+            await store.run("look", lambda tx: tx.put_chunk(RoundId(round_id), Direction.OUT, lane, index, 10, body))  # noqa: B023
 
 
 _LEFT = """
@@ -206,18 +210,18 @@ async def test_a_large_round_is_forgotten_in_pieces(store: Store, monkeypatch: p
     monkeypatch.setattr("croupier.runtime.rows.shredding._PAGE_BYTES", 3 * len(BODY))
     for name in ("r", "another", "other"):
         await fill(store, name)
-    await store.run("look", lambda tx: tx.shred_round("another"))
-    await store.run("look", lambda tx: tx.shred_round("r"))
+    await store.run("look", lambda tx: tx.shred_round(RoundId("another")))
+    await store.run("look", lambda tx: tx.shred_round(ROUND))
     after, lefts = None, [await store.run("look", bytes_left)]
     while True:
         # As if all of it were gone, and nothing comes in addition.
-        assert await store.run("look", lambda tx: [tx.chunk("r", Direction.IN, 2, index) for index in (0, 9)]) == [
+        assert await store.run("look", lambda tx: [tx.chunk(ROUND, Direction.IN, 2, index) for index in (0, 9)]) == [
             b"",
             b"",
         ]
-        assert await store.run("look", lambda tx: tx.num_chunks("r", Direction.OUT, 1)) is None
-        await store.run("look", lambda tx: tx.put_opened("r", 1, [(10, BODY)]))
-        assert await store.run("look", lambda tx: (tx.unopened("r", 1, -1), tx.opened("r", 1, -1))) == ([], [])
+        assert await store.run("look", lambda tx: tx.num_chunks(ROUND, Direction.OUT, 1)) is None
+        await store.run("look", lambda tx: tx.put_opened(ROUND, 1, [(10, BODY)]))
+        assert await store.run("look", lambda tx: (tx.unopened(ROUND, 1, -1), tx.opened(ROUND, 1, -1))) == ([], [])
         after = await store.run("forget", lambda tx: tx.shred_page(after))  # noqa: B023
         lefts.append(await store.run("look", bytes_left))
         if after is None:
@@ -228,8 +232,8 @@ async def test_a_large_round_is_forgotten_in_pieces(store: Store, monkeypatch: p
     assert taken[-7] <= 3 * len(BODY)
     assert taken[-1] <= 52 * len(BODY)  # what is larger than a piece is one
     assert await store.run("look", lambda tx: tx.being_shredded()) == set()
-    assert len(await store.run("look", lambda tx: tx.opened("other", 2, -1))) == 10
-    assert (await store.run("look", lambda tx: tx.chunk("other", Direction.OUT, 1, 9))) == BODY
+    assert len(await store.run("look", lambda tx: tx.opened(RoundId("other"), 2, -1))) == 10
+    assert (await store.run("look", lambda tx: tx.chunk(RoundId("other"), Direction.OUT, 1, 9))) == BODY
 
 
 @pytest.mark.asyncio
@@ -237,16 +241,16 @@ async def test_pages_skip_what_is_opened_and_what_has_not_come(store: Store, mon
     monkeypatch.setattr("croupier.runtime.rows.opened._ROWS_PER_PAGE", 4)
     come, opened = [0, 1, 2, 3, 5, 6, 20, 21, 22, 40], [0, 1, 5, 21]
     for index in come:
-        await store.run("look", lambda tx: tx.put_chunk("r", Direction.IN, 1, index, 41, bytes([index])))  # noqa: B023
-    await store.run("look", lambda tx: tx.put_opened("r", 1, [(index, bytes([index])) for index in (*opened, 7)]))
+        await store.run("look", lambda tx: tx.put_chunk(ROUND, Direction.IN, 1, index, 41, bytes([index])))  # noqa: B023
+    await store.run("look", lambda tx: tx.put_opened(ROUND, 1, [(index, bytes([index])) for index in (*opened, 7)]))
     for start, left in ((-1, [2, 3, 6, 20, 22, 40]), (2, [3, 6, 20, 22, 40]), (None, [22, 40]), (40, [])):
         found, after = list[tuple[int, bytes]](), start
-        while page := await store.run("look", lambda tx: tx.unopened("r", 1, after)):  # noqa: B023
+        while page := await store.run("look", lambda tx: tx.unopened(ROUND, 1, after)):  # noqa: B023
             found += page
             after = page[-1][0]
         assert found == [(index, bytes([index])) for index in left]
     read, behind = list[tuple[int, bytes]](), -1
-    while page := await store.run("look", lambda tx: tx.opened("r", 1, behind)):  # noqa: B023
+    while page := await store.run("look", lambda tx: tx.opened(ROUND, 1, behind)):  # noqa: B023
         read += page
         behind = page[-1][0]
     assert read == [(index, bytes([index])) for index in opened]
@@ -256,17 +260,17 @@ async def test_pages_skip_what_is_opened_and_what_has_not_come(store: Store, mon
 async def test_what_is_opened_is_kept_in_a_few_statements_and_once(store: Store) -> None:
     """One for each chunk and look-up took PostgreSQL a minute for 40,000 chunks, while everybody waited."""
     for _ in range(50):
-        await store.run("look", lambda tx: tx.append_chunk("r", 1, BODY))
+        await store.run("look", lambda tx: tx.append_chunk(ROUND, 1, BODY))
     said = list[str]()
 
     def keep(tx: Transaction) -> None:
         sa.event.listen(tx.connection, "before_cursor_execute", lambda _, __, statement, *___: said.append(statement))
-        tx.put_opened("r", 1, [(index, BODY) for index in range(40)])
+        tx.put_opened(ROUND, 1, [(index, BODY) for index in range(40)])
 
     await store.run("look", keep)
     assert len(said) <= 5
-    await store.run("look", lambda tx: tx.put_opened("r", 1, [(index, BODY[::-1]) for index in range(60)]))
-    assert await store.run("look", lambda tx: tx.opened("r", 1, -1)) == [
+    await store.run("look", lambda tx: tx.put_opened(ROUND, 1, [(index, BODY[::-1]) for index in range(60)]))
+    assert await store.run("look", lambda tx: tx.opened(ROUND, 1, -1)) == [
         (index, BODY if index < 40 else BODY[::-1]) for index in range(50)
     ]
 
@@ -275,7 +279,7 @@ async def test_what_is_opened_is_kept_in_a_few_statements_and_once(store: Store)
 async def test_others_get_their_turn_between_two_pieces(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("croupier.runtime.rows.shredding._PAGE_BYTES", 3 * len(BODY))
     await fill(store, "r")
-    await store.run("look", lambda tx: tx.shred_round("r"))
+    await store.run("look", lambda tx: tx.shred_round(ROUND))
     names, transact = list[str](), store._transact
 
     def noted(name: str, work: Callable[[Transaction], object]) -> object:
@@ -286,7 +290,7 @@ async def test_others_get_their_turn_between_two_pieces(store: Store, monkeypatc
     erasing = asyncio.create_task(store.shred())
     await asyncio.sleep(0)
     for number in range(5):
-        await store.run("another", lambda tx: tx.put_document("r", KIND, b"1", str(number)))  # noqa: B023
+        await store.run("another", lambda tx: tx.put_document(ROUND, KIND, b"1", str(number)))  # noqa: B023
     await erasing
     turns = [at for at, name in enumerate(names) if name == "another"]
     assert turns == [1, 3, 5, 7, 9]
@@ -301,7 +305,7 @@ async def test_what_was_cut_short_is_forgotten_after_the_restart(
     pieces = 0
     with closing(Store(database_url, WRAPPING_KEY)) as store:
         await fill(store, "r")
-        await store.run("look", lambda tx: tx.shred_round("r"))
+        await store.run("look", lambda tx: tx.shred_round(ROUND))
     while True:
         with closing(Store(database_url, WRAPPING_KEY)) as store:
             pieces += 1
@@ -311,38 +315,38 @@ async def test_what_was_cut_short_is_forgotten_after_the_restart(
     assert pieces > 20
     with closing(Store(database_url, WRAPPING_KEY)) as store:
         assert await store.run("look", bytes_left) == 0
-        assert await store.run("look", lambda tx: tx.keys("r")) == {}
+        assert await store.run("look", lambda tx: tx.keys(ROUND)) == {}
 
 
 @pytest.mark.asyncio
 async def test_steps_that_run_at_once_do_not_lose_each_other(store: Store) -> None:
     await store.run("add", add)
-    steps = [store.run("look", lambda tx: tx.add_cost("r", "mix", 1.0, 2.0)) for _ in range(100)]
+    steps = [store.run("look", lambda tx: tx.add_cost(ROUND, "mix", 1.0, 2.0)) for _ in range(100)]
 
     def submit(number: int, tx: Transaction) -> None:
-        tx.add_submissions("r", [(bytes([number]), b"hash")])
+        tx.add_submissions(ROUND, [(bytes([number]), b"hash")])
 
     submissions = [store.run("submit", partial(submit, number)) for number in range(100)]
     await asyncio.gather(*steps, *submissions)
-    (cost,) = await store.run("look", lambda tx: tx.costs("r"))
+    (cost,) = await store.run("look", lambda tx: tx.costs(ROUND))
     assert (cost.wall_s, cost.cpu_s) == (100.0, 200.0)
-    assert await store.run("look", lambda tx: tx.num_submissions("r")) == 100
+    assert await store.run("look", lambda tx: tx.num_submissions(ROUND)) == 100
 
 
 @pytest.mark.asyncio
 async def test_everything_is_there_after_a_restart(database_url: str) -> None:
     first = Store(database_url, WRAPPING_KEY)
     await first.run("add", add)
-    await first.run("look", lambda tx: tx.put_document("r", DocumentKind.CERTIFICATE, bytes(range(256))))
-    await first.run("look", lambda tx: tx.put_chunk("r", Direction.IN, 2, 0, 1, BODY))
-    await first.run("look", lambda tx: tx.update_round("r", problem="a ≤ b: 'ε'", bytes_sent=1 << 40))
+    await first.run("look", lambda tx: tx.put_document(ROUND, DocumentKind.CERTIFICATE, bytes(range(256))))
+    await first.run("look", lambda tx: tx.put_chunk(ROUND, Direction.IN, 2, 0, 1, BODY))
+    await first.run("look", lambda tx: tx.update_round(ROUND, problem="a ≤ b: 'ε'", bytes_sent=1 << 40))
     await first.run("look", lambda tx: Ledger(tx.connection).enter("r", b"digest", [ENTRY]))
     first.close()
     second = Store(database_url, WRAPPING_KEY)
-    row = await second.run("look", lambda tx: tx.round("r"))
+    row = await second.run("look", lambda tx: tx.round(ROUND))
     assert (row.problem, row.bytes_sent) == ("a ≤ b: 'ε'", 1 << 40)
-    assert await second.run("look", lambda tx: tx.keys("r")) == {KeyPurpose.ENVELOPE: PAIR}
-    assert await second.run("look", lambda tx: tx.document("r", DocumentKind.CERTIFICATE)) == bytes(range(256))
+    assert await second.run("look", lambda tx: tx.keys(ROUND)) == {KeyPurpose.ENVELOPE: PAIR}
+    assert await second.run("look", lambda tx: tx.document(ROUND, DocumentKind.CERTIFICATE)) == bytes(range(256))
     assert await second.run("look", lambda tx: chunks(tx, "r", Direction.IN, 2)) == [BODY]
     # The same entry again is recognised: every number came back to the last bit.
     await second.run("look", lambda tx: Ledger(tx.connection).enter("r", b"digest", [ENTRY]))
@@ -366,7 +370,7 @@ async def test_the_ledger_is_entered_in_the_stores_transaction_or_not_at_all(sto
 @pytest.mark.asyncio
 async def test_a_name_that_no_database_can_hold_is_a_bad_request_or_unknown(store: Store) -> None:
     with pytest.raises(Refusal) as refused:
-        await store.run("look", lambda tx: tx.round("a\0b"))
+        await store.run("look", lambda tx: tx.round(RoundId("a\0b")))
     assert refused.value.code in (Code.UNKNOWN_ROUND, Code.BAD_REQUEST)
     await store.run("add", add)
 
@@ -404,7 +408,7 @@ def test_kill_minus_nine_keeps_what_was_committed_and_frees_the_lock(database_ur
         os.kill(process.pid, signal.SIGKILL)
 
     async def read(store: Store) -> list[bytes | None]:
-        return [await store.run("look", lambda tx: tx.document("r", KIND, kind)) for kind in ("kept", "lost")]  # noqa: B023
+        return [await store.run("look", lambda tx: tx.document(ROUND, KIND, kind)) for kind in ("kept", "lost")]  # noqa: B023
 
     store = Store(database_url, WRAPPING_KEY)
     assert asyncio.run(read(store)) == [b"1", None]
@@ -425,35 +429,35 @@ def everything_on_disk(directory: Path) -> bytes:
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 async def test_what_is_forgotten_is_gone_from_the_files(store: Store, tmp_path: Path) -> None:
     await store.run("add", add)
-    await store.run("look", lambda tx: tx.put_chunk("r", Direction.OUT, 2, 0, 1, BODY))
-    await store.run("look", lambda tx: tx.add_submissions("r", [(b"client", b"hash")]))
+    await store.run("look", lambda tx: tx.put_chunk(ROUND, Direction.OUT, 2, 0, 1, BODY))
+    await store.run("look", lambda tx: tx.add_submissions(ROUND, [(b"client", b"hash")]))
     assert BODY in everything_on_disk(tmp_path)
     wrapped = read_wrapped(tmp_path / "rounds.db")
     assert wrapped[12:28] in everything_on_disk(tmp_path)
     assert bytes(PAIR.private) not in everything_on_disk(tmp_path)
-    await store.run("look", lambda tx: tx.shred_round("r"))
+    await store.run("look", lambda tx: tx.shred_round(ROUND))
     await store.shred()
     left = everything_on_disk(tmp_path)
     assert BODY not in left
     assert wrapped[12:28] not in left
-    assert await store.run("look", lambda tx: tx.keys("r")) == {}
-    assert await store.run("look", lambda tx: tx.submission_hashes("r")) == {b"client": b"hash"}
+    assert await store.run("look", lambda tx: tx.keys(ROUND)) == {}
+    assert await store.run("look", lambda tx: tx.submission_hashes(ROUND)) == {b"client": b"hash"}
 
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 async def test_a_reader_that_keeps_the_log_from_being_cut_is_reported(store: Store, tmp_path: Path) -> None:
     """SQLite says in a row that it has done nothing; nobody read that row, and the bytes stayed."""
-    await store.run("look", lambda tx: tx.put_document("r", DocumentKind.MODEL, BODY, "of-a-step"))
+    await store.run("look", lambda tx: tx.put_document(ROUND, DocumentKind.MODEL, BODY, "of-a-step"))
     with closing(sqlite3.connect(tmp_path / "rounds.db", isolation_level=None)) as reader:
         reader.execute("BEGIN")
         reader.execute("SELECT count(*) FROM documents").fetchall()
-        await store.run("look", lambda tx: tx.delete_documents("r", DocumentKind.MODEL))
+        await store.run("look", lambda tx: tx.delete_documents(ROUND, DocumentKind.MODEL))
         with pytest.raises(Refusal, match="not erased yet") as refused:
             await store.shred()
         assert refused.value.code.may_pass
         assert BODY in everything_on_disk(tmp_path)
-        await store.run("look", lambda tx: tx.put_document("r", KIND, b"is written meanwhile", "another"))
+        await store.run("look", lambda tx: tx.put_document(ROUND, KIND, b"is written meanwhile", "another"))
     await store.shred()
     assert BODY not in everything_on_disk(tmp_path)
 
@@ -465,16 +469,16 @@ async def test_a_store_whose_file_is_gone_acknowledges_nothing(
 ) -> None:
     """SQLite went on with a file that was deleted, for as long as the service ran; a second one could have begun."""
     store = Store(f"sqlite:///{tmp_path / 'rounds.db'}", WRAPPING_KEY)
-    await store.run("put", lambda tx: tx.put_document("r", KIND, b"1", "before"))
+    await store.run("put", lambda tx: tx.put_document(ROUND, KIND, b"1", "before"))
     file = tmp_path / name
     file.rename(tmp_path / "away")
     for replaced in (False, True):
         if replaced:
             file.touch()
         with pytest.raises(Refusal, match="cannot store anything now"):
-            await store.run("put", lambda tx: tx.put_document("r", KIND, b"1", "meanwhile"))
+            await store.run("put", lambda tx: tx.put_document(ROUND, KIND, b"1", "meanwhile"))
     assert f"{name} has been moved, deleted or replaced while the service runs" in caplog.text
     (tmp_path / "away").rename(file)
-    assert await store.run("look", lambda tx: tx.document("r", KIND, "meanwhile")) is None
-    await store.run("put", lambda tx: tx.put_document("r", KIND, b"1", "after"))
+    assert await store.run("look", lambda tx: tx.document(ROUND, KIND, "meanwhile")) is None
+    await store.run("put", lambda tx: tx.put_document(ROUND, KIND, b"1", "after"))
     store.close()

@@ -24,7 +24,7 @@ from croupier.protocol.errors import Code, Refusal, SignatureError, refusal_of
 from croupier.protocol.identity import Identity, Kind, sign_answer, sign_attendance
 from croupier.protocol.manifest import RoundTerms, canonical
 from croupier.protocol.mechanisms import GaussianVector, Hemisphere
-from croupier.protocol.names import Digest
+from croupier.protocol.names import Digest, RoundId
 from croupier.protocol.onion import Onion
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -258,7 +258,7 @@ async def test_no_client_answers_about_a_model_not_signed_by_the_analyzer(
 
         async def lie(self: Attendance, round_id: str, client: bytes, model: Any, *more: Any) -> bytes | None:
             forged = pb.Model(round_id=round_id, manifest_hash=terms.hash, parameters=b"\0" * 12)
-            return await original(self, round_id, client, hop_1.signed(Kind.MODEL, canonical(forged)), *more)
+            return await original(self, RoundId(round_id), client, hop_1.signed(Kind.MODEL, canonical(forged)), *more)
 
         monkeypatch.setattr(Attendance, "ask", lie)
         with pytest.raises(SignatureError, match=r"model lacks the signature of analyzer|signed by"):
@@ -297,8 +297,8 @@ async def test_who_is_asked_twice_says_the_same(tmp_path: Path, monkeypatch: pyt
         async def lie(
             self: Attendance, round_id: str, client: bytes, model: Any, certificate: Any, seconds: float
         ) -> bytes | None:
-            first = await original(self, round_id, client, model, certificate, seconds / 2)
-            answers.extend((first, await original(self, round_id, client, None, certificate, seconds / 2)))
+            first = await original(self, RoundId(round_id), client, model, certificate, seconds / 2)
+            answers.extend((first, await original(self, RoundId(round_id), client, None, certificate, seconds / 2)))
             return first
 
         monkeypatch.setattr(Attendance, "ask", lie)

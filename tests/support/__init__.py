@@ -18,6 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
+import pytest
 import sqlalchemy as sa
 
 from croupier.deploy.node.serve import RunningService
@@ -33,6 +34,7 @@ from croupier.protocol.questions import Question
 from croupier.protocol.tickets import TicketIssuer
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.clock import Clock, SystemClock
+from croupier.runtime.health import PROBE_EVERY_S
 from croupier.runtime.service_directory import SETTINGS_FILE
 from croupier.runtime.store import Store
 from croupier.runtime.workers import WorkerPool
@@ -146,6 +148,11 @@ def opened_fast(url: str, make: Callable[[], AnyStore]) -> AnyStore:
     return store
 
 
+def probe_every_s() -> float:
+    """How often services probe their stores: where minutes pass at once, most of the work would be that."""
+    return 60.0 if isinstance(asyncio.get_running_loop(), VirtualTimeLoop) else PROBE_EVERY_S
+
+
 @dataclass
 class InProcess:
     """All services of a deployment in this process; each can be stopped and started.
@@ -171,6 +178,7 @@ class InProcess:
                 pool=self.make_pool(),
                 open_store=ephemeral_store,
                 transport=self.transport,
+                probe_every_s=probe_every_s(),
             )
         await asyncio.gather(*(self.running[name].start() for name in names))
 
@@ -204,7 +212,9 @@ async def in_process(
         more: lines at the end of the deployment file.
         settings_of: the lines of a service's settings file.
     """
-    deployment = make_deployment(directory, "local", hops)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)  # for each key; the machine does not go down
+        deployment = make_deployment(directory, "local", hops)
     for name in deployment.chain:
         (directory / name / SETTINGS_FILE).write_text(settings_of(name), encoding="utf-8")
     if more:

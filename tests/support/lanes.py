@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from croupier.protocol.batches import unpack
 from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.names import RoundId
 from croupier.protocol.onion import Onion
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.kinds import Direction
@@ -15,8 +16,8 @@ __all__ = ["chunks", "lane_in"]
 
 def chunks(tx: Transaction, round_id: str, direction: Direction, lane: int) -> list[bytes] | None:
     """Returns the chunks of a complete batch in order, or None while one is missing, and after it was forgotten."""
-    count = tx.num_chunks(round_id, direction, lane)
-    return None if count is None else [tx.chunk(round_id, direction, lane, index) for index in range(count)]
+    count = tx.num_chunks(RoundId(round_id), direction, lane)
+    return None if count is None else [tx.chunk(RoundId(round_id), direction, lane, index) for index in range(count)]
 
 
 async def lane_in(service: RoundService, terms: RoundTerms, lane: pb.Lane.ValueType) -> list[bytes]:

@@ -100,7 +100,7 @@ async def test_a_run_that_is_killed_between_submitting_and_closing_goes_on(
         assert [report.step for report in reports] == [2, 3]
         assert reports[0].round_id == round_id
         second = inside.running["shuffler-1"].service
-        after = await second.store.run("look", lambda tx: tx.submission_hashes(round_id))
+        after = await second.store.run("look", lambda tx: tx.submission_hashes(RoundId(round_id)))
         assert after == before  # no client made a second report
         assert [report.certificate.num_users for report in reports] == [USERS, USERS]
         assert [tier.count for tier in reports[0].certificate.tiers] == [30, 30]

@@ -6,12 +6,12 @@ import type {Deployment} from "./deployment.js";
 import {captions} from "./form.js";
 import {type Certificate, Precision, type Publication, type Statement} from "./gen/protocol/v1/messages_pb.js";
 import type {Terms} from "./manifest.js";
-import {type Answer, type Outbox, type Settings, spent} from "./outbox.js";
+import {type Answer, decimalSum, type Outbox, type Settings, spent} from "./outbox.js";
 import {Refused} from "./refusals.js";
 import {fetchResult, missingAt} from "./results.js";
 import {asShown} from "./shown.js";
 import {bestWording, type Texts} from "./texts.js";
-import {bar, fingerprint, h, list} from "./view.js";
+import {bar, fingerprint, foreign, h, list} from "./view.js";
 
 export interface Here {
   gateway: Gateway;
@@ -72,22 +72,72 @@ export function receipt(here: Here, answer: Answer, before: boolean): HTMLElemen
       {class: "actions"},
       h("button", {class: "plain", onclick: () => save(name, receiptFile(answer, terms))}, texts.say("save receipt")),
     ),
-    outcome(here, answer),
+    outcome(here, [answer]),
+  );
+}
+
+/** Returns the receipt for all answers to a survey. */
+export function surveyReceipt(here: Here, answers: Answer[], before: boolean): HTMLElement {
+  const {texts, deployment, languages} = here;
+  const all = answers.map((answer) => ({answer, terms: termsOf(answer, deployment)}));
+  const survey = all[0]!.terms.manifest.survey!;
+  const wording = bestWording(survey.wordings, languages)!;
+  const left = survey.rounds.length - answers.length;
+  const receipts = () => JSON.stringify(all.map(({answer, terms}) => JSON.parse(receiptFile(answer, terms))), null, 1);
+  const total = decimalSum(answers.map((one) => one.epsilon));
+  return h(
+    "section",
+    {class: "card receipt"},
+    h("p", {class: "tick", "aria-hidden": "true"}, "✓"),
+    h("h1", {tabindex: -1}, texts.say(before ? "answered survey before" : "accepted all")),
+    foreign("p", wording.language, wording.title, {class: "title"}),
+    h("p", {}, texts.say(before ? "answered survey before text" : "accepted all text")),
+    h("p", {class: "quiet"}, texts.say("receipt later")),
+    h("ul", {class: "steps"}, ...answers.map((one) => h("li", {class: "done", dir: "auto"}, one.title))),
+    left ? h("p", {class: "quiet"}, texts.say("left out count", {count: texts.number(left)})) : undefined,
+    h(
+      "details",
+      {},
+      h("summary", {}, texts.say("details")),
+      h(
+        "dl",
+        {},
+        ...pair("ε", texts.number(total, 15)),
+        ...pair(texts.say("terms hash"), fingerprint(answers[0]!.survey!)),
+        ...pair(texts.say("your key"), fingerprint(answers[0]!.clientKey)),
+      ),
+    ),
+    h(
+      "div",
+      {class: "actions"},
+      h("button", {class: "plain", onclick: () => save(`receipt-${survey.surveyId}.json`, receipts())}, texts.say("save receipts")),
+    ),
+    outcome(here, answers),
   );
 }
 
 const pair = (name: string, value: Node | string): HTMLElement[] => [h("dt", {}, name), h("dd", {}, value)];
 
 /** Returns a button that looks for the result, and the place where it is shown. */
-function outcome(here: Here, answer: Answer): HTMLElement {
+function outcome(here: Here, answers: Answer[]): HTMLElement {
   const {texts} = here;
+  const several = answers.length > 1;
   const shown = h("div", {role: "status"});
-  const button = h("button", {class: "plain", onclick: look}, texts.say("look"));
+  const button = h("button", {class: "plain", onclick: look}, texts.say(several ? "look all" : "look"));
   async function look(): Promise<void> {
     button.disabled = true;
     shown.replaceChildren(h("p", {}, texts.say("looking")));
     try {
-      shown.replaceChildren(...(await found(here, answer)));
+      const results: HTMLElement[] = [];
+      const certified: Certificate[] = [];
+      for (const answer of answers) {
+        const title = several ? answer.title : texts.say("result");
+        const {elements, certificate} = await found(here, answer);
+        results.push(h("h2", {dir: "auto"}, title), ...elements);
+        if (certificate.granted) certified.push(certificate);
+      }
+      if (certified.length > 1) results.push(h("p", {}, together(certified, texts)));
+      shown.replaceChildren(...results);
       button.remove();
     } catch (error) {
       const early = error instanceof Refused && ["NOT_READY", "UNKNOWN_ROUND"].includes(error.code);
@@ -98,19 +148,30 @@ function outcome(here: Here, answer: Answer): HTMLElement {
   return h("div", {class: "outcome"}, shown, button);
 }
 
-async function found({gateway, deployment, texts, languages}: Here, answer: Answer): Promise<HTMLElement[]> {
+/** Returns what several results together reveal: by basic composition, the sums. */
+function together(certified: Certificate[], texts: Texts): string {
+  const epsilon = decimalSum(certified.map((one) => one.epsilon));
+  const delta = decimalSum(certified.map((one) => one.delta));
+  return texts.say("together", {epsilon: texts.epsilon(epsilon), delta: texts.tiny(delta)});
+}
+
+async function found(
+  {gateway, deployment, texts, languages}: Here,
+  answer: Answer,
+): Promise<{elements: HTMLElement[]; certificate: Certificate}> {
   const terms = termsOf(answer, deployment);
   const {publication, certificate} = await fetchResult(gateway, terms, deployment);
-  const elements: HTMLElement[] = [h("h2", {}, texts.say("result"))];
+  const elements: HTMLElement[] = [];
   if (!certificate.granted) {
     elements.push(h("p", {}, texts.say("refused result")), list(certificate.refusals.map((one) => stated(one, texts))));
   } else {
     elements.push(estimates(publication, terms, texts, languages), certificateText(certificate, texts));
   }
-  if (!answer.inclusion) return [...elements, h("p", {}, texts.say("no hashes"))];
+  if (!answer.inclusion) return {elements: [...elements, h("p", {}, texts.say("no hashes"))], certificate};
   const missing = await missingAt(gateway, certificate, terms, deployment, answer.inclusion);
   const lost = h("p", {class: "problem"}, texts.say("not included", {hops: texts.list(missing)}));
-  return [...elements, missing.length ? lost : h("p", {class: "good"}, `✓ ${texts.say("included")}`)];
+  elements.push(missing.length ? lost : h("p", {class: "good"}, `✓ ${texts.say("included")}`));
+  return {elements, certificate};
 }
 
 function estimates(publication: Publication, terms: Terms, texts: Texts, languages: string[]): HTMLElement {
@@ -178,7 +239,7 @@ export function sentence(texts: Texts, error: unknown): string {
 }
 
 /** Returns the answers that were given from here, what they have spent, and the person's own limit. */
-export function history(here: Here, answers: Answer[], settings: Settings, without: string): HTMLElement {
+export function history(here: Here, answers: Answer[], settings: Settings, without: string[]): HTMLElement {
   const {texts, outbox, deployment} = here;
   const said = h("p", {role: "status", class: "quiet"});
   const input = h("input", {id: "limit", inputmode: "decimal", autocomplete: "off", value: settings.lifetimeEpsilon});
@@ -194,14 +255,14 @@ export function history(here: Here, answers: Answer[], settings: Settings, witho
     input.dispatchEvent(new CustomEvent("limit", {bubbles: true}));
   }
   const items = answers
-    .filter((one) => one.id !== without)
+    .filter((one) => !without.includes(one.id))
     .map((one) =>
       h(
         "li",
         {},
         h("span", {class: "what", dir: "auto"}, one.title),
         h("span", {class: "quiet"}, `${texts.when(one.at)} · ε = ${texts.number(one.epsilon, 15)} · ${texts.say(`state ${one.state}`)}`),
-        one.state === "accepted" ? outcome(here, one) : undefined,
+        one.state === "accepted" ? outcome(here, [one]) : undefined,
       ),
     );
   return h(

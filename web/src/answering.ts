@@ -12,6 +12,7 @@ import {type Answer, answerId, type Outbox} from "./outbox.js";
 import {encodeReport, randomize} from "./randomize.js";
 import {check, Refused} from "./refusals.js";
 import {Round} from "./round.js";
+import {surveyHash} from "./survey.js";
 
 /** Steps of an answer, in order. */
 export type Step = "randomize" | "tickets" | "seal" | "send" | "accepted";
@@ -36,37 +37,34 @@ export function termsOf(answer: Answer, deployment: Deployment): Terms {
   return readManifest(document, deployment, answer.roundId);
 }
 
-/** Randomizes an answer and stores it; returns the one that this person stored for the round before, if there is one. */
-export async function begin(
-  outbox: Outbox,
-  shown: Shown,
+/** Randomizes an answer, for `Outbox.begin`. */
+export async function prepareAnswer(
+  {terms, document}: Shown,
   title: string,
   value: number,
   epsilon: number,
   privateKey: Bytes,
-  lifetimeEpsilon: number | undefined,
-  anotherPerson: boolean,
 ): Promise<Answer> {
-  const {terms, document} = shown;
   check(terms.budgets.includes(epsilon), "the budget is not one of the round");
   const clientKey = hex(ed25519.getPublicKey(privateKey));
   const {deployment} = terms.manifest;
   const id = answerId(deployment, terms.roundId, clientKey);
   const report = encodeReport(randomize(terms.asked, value, epsilon));
   const prepared = {...(await new Round(terms).prepare(report, epsilon, privateKey)), privateKey};
-  const fresh: Answer = {
+  const {survey} = terms.manifest;
+  return {
     id,
     deployment,
     roundId: terms.roundId,
     clientKey,
     title,
+    survey: survey && hex(surveyHash(survey)),
     manifest: document,
     epsilon,
     state: "prepared",
     at: Date.now(),
     prepared,
   };
-  return outbox.begin(fresh, lifetimeEpsilon, anotherPerson);
 }
 
 /** Returns the one code of an answer, which must be one that the protocol has. */

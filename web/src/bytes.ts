@@ -33,10 +33,10 @@ export function fromHex(text: string): Bytes {
   return Uint8Array.from(text.match(/../g) ?? [], (pair) => parseInt(pair, 16));
 }
 
-/** Returns the 32 bytes that are written in base64url, or undefined. */
-export function fromBase64Url(text: string): Bytes | undefined {
-  if (!/^[A-Za-z0-9_-]{43}$/.test(text)) return undefined;
-  const raw = atob(text.replaceAll("-", "+").replaceAll("_", "/") + "=");
+/** Returns the bytes, so many of them, that are written in base64url, or undefined. */
+export function fromBase64Url(text: string, count = 32): Bytes | undefined {
+  if (!/^[A-Za-z0-9_-]*$/.test(text) || text.length !== Math.ceil((count * 4) / 3)) return undefined;
+  const raw = atob(text.replaceAll("-", "+").replaceAll("_", "/").padEnd(Math.ceil(text.length / 4) * 4, "="));
   return Uint8Array.from(raw, (character) => character.charCodeAt(0));
 }
 

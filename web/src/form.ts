@@ -72,27 +72,14 @@ export function questionForm(asking: Asking): HTMLElement {
     ),
   );
 
-  function given(): Partial<Given> {
-    const data = new FormData(form);
-    const written = String(data.get("answer") ?? "").trim();
-    return {value: written ? Number(written) : undefined, epsilon: Number(data.get("epsilon")) || undefined};
-  }
-
-  function fits(value: number | undefined): value is number {
-    try {
-      checkValue(terms.asked, value ?? NaN);
-      return true;
-    } catch {
-      return false;
-    }
-  }
+  const given = (): Given => ({value: givenIn(form, "answer"), epsilon: givenIn(form, "epsilon")});
 
   function update(): void {
     const {value, epsilon} = given();
-    const alone = texts.atMost(rightAtMost(epsilon ?? terms.budgets.at(-1)!));
+    const alone = texts.atMost(rightAtMost(epsilon || terms.budgets.at(-1)!));
     promise.textContent = texts.say("promise 2", {alone});
     preview.replaceChildren(
-      ...(epsilon && fits(value)
+      ...(epsilon && fits(terms, value)
         ? previewOf(asking, names, value, epsilon)
         : [h("p", {class: "quiet"}, texts.say("choose first"))]),
     );
@@ -101,10 +88,8 @@ export function questionForm(asking: Asking): HTMLElement {
   function submit(event: Event): void {
     event.preventDefault();
     const {value, epsilon} = given();
-    if (fits(value) && epsilon) return asking.send({value, epsilon});
-    const {asked} = terms;
-    const ends: Record<string, string> = asked.kind === "onebit" ? {low: texts.number(asked.low), high: texts.number(asked.high)} : {};
-    problem.textContent = texts.say(asked.kind === "onebit" ? "answer range" : "answer missing", ends);
+    if (fits(terms, value) && epsilon) return asking.send({value, epsilon});
+    problem.textContent = problemOf(terms, texts);
     problem.hidden = false;
     form.querySelector<HTMLElement>("[name=answer]")?.focus();
   }
@@ -126,24 +111,47 @@ export function questionForm(asking: Asking): HTMLElement {
   );
 }
 
-function answerField({terms, wording, texts}: Asking, names: string[]): HTMLElement {
+export type Asked = Pick<Asking, "terms" | "wording" | "texts">;
+
+/** Returns what the field of a question holds; NaN for nothing. */
+export function givenIn(form: HTMLFormElement, field: string): number {
+  const written = String(new FormData(form).get(field) ?? "").trim();
+  return written ? Number(written) : NaN;
+}
+
+export function fits(terms: Terms, value: number): boolean {
+  try {
+    checkValue(terms.asked, value);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** Returns what is wrong with a value that does not fit. */
+export function problemOf({asked}: Terms, texts: Texts): string {
+  if (asked.kind !== "onebit") return texts.say("answer missing");
+  return texts.say("answer range", {low: texts.number(asked.low), high: texts.number(asked.high)});
+}
+
+export function answerField({terms, wording, texts}: Asked, names: string[], field = "answer", ...more: HTMLElement[]): HTMLElement {
   const legend = h("legend", {}, texts.say("your answer"));
   const {asked} = terms;
   const language = wording?.choices.length ? wording.language : undefined;
   if (asked.kind === "onebit") {
     const label = texts.say("number", {low: names[0]!, high: names[1]!});
-    const input = h("input", {id: "answer", name: "answer", inputmode: "decimal", type: "number", step: "any"});
-    return h("fieldset", {}, legend, h("label", {for: "answer", class: "number-label"}, label), input);
+    const input = h("input", {id: field, name: field, inputmode: "decimal", type: "number", step: "any"});
+    return h("fieldset", {}, legend, h("label", {for: field, class: "number-label"}, label), input, ...more);
   }
   if (names.length > MOST_CARDS) {
     const options = names.map((name, at) => foreign("option", language, name, {value: at}));
     const first = h("option", {value: ""}, texts.say("choose"));
-    return h("fieldset", {}, legend, h("select", {name: "answer", "aria-label": texts.say("your answer")}, first, ...options));
+    return h("fieldset", {}, legend, h("select", {name: field, "aria-label": texts.say("your answer")}, first, ...options), ...more);
   }
   // A bit is asked for as people ask: what it means to say yes comes first, unless the wording has captions of its own.
   const order = asked.kind === "rr" && !wording?.choices.length ? [1, 0] : names.map((_, at) => at);
-  const cards = order.map((at) => choice("answer", String(at), {}, foreign("span", language, names[at]!)));
-  return h("fieldset", {}, legend, h("div", {class: "choices"}, ...cards));
+  const cards = order.map((at) => choice(field, String(at), {}, foreign("span", language, names[at]!)));
+  return h("fieldset", {}, legend, h("div", {class: "choices"}, ...cards), ...more);
 }
 
 function budgetField({terms, texts, leaves}: Asking): HTMLElement {
@@ -171,7 +179,7 @@ function budgetField({terms, texts, leaves}: Asking): HTMLElement {
   );
 }
 
-function previewOf({terms, texts}: Asking, names: string[], value: number, epsilon: number): HTMLElement[] {
+export function previewOf({terms, texts}: Asked, names: string[], value: number, epsilon: number): HTMLElement[] {
   const chances = probabilities(terms.asked, value, epsilon);
   const isNumber = terms.asked.kind === "onebit";
   const all = names.map((_, at) => at);

@@ -9,6 +9,7 @@ export * as outboxes from "./outbox.js";
 export * as randomizers from "./randomize.js";
 export * as results from "./results.js";
 export * as rounds from "./round.js";
+export * as surveys from "./survey.js";
 export * as shown from "./shown.js";
 export * as texts from "./texts.js";
 export * as messages from "./gen/protocol/v1/messages_pb.js";

@@ -14,6 +14,7 @@ import {
 } from "./gen/protocol/v1/messages_pb.js";
 import {check, NeedsProgram} from "./refusals.js";
 import {checkShown, checkWordings} from "./shown.js";
+import {checkSurveyOf} from "./survey.js";
 
 const SUITES = ["x25519-sha256-chacha20poly1305", "x25519-sha256-aes128gcm"];
 const OTHER_SUITES = ["mlkem768x25519-sha256-chacha20poly1305"];
@@ -64,6 +65,7 @@ export function readManifest(document: Signed | undefined, deployment: Deploymen
   const answerable = readQuestion(manifest.question);
   checkTerms(manifest);
   checkKeys(manifest);
+  checkSurveyOf(manifest);
   return {
     manifest,
     payload,

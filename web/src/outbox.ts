@@ -14,6 +14,8 @@ export interface Answer {
   roundId: string;
   clientKey: string;
   title: string;
+  /** The hash of the survey that the round is of, in hexadecimal. */
+  survey?: string;
   /** The signed manifest, serialised. */
   manifest: Bytes;
   epsilon: number;
@@ -31,6 +33,8 @@ export interface Settings {
   /** The gateway through which it was last reached. */
   gateway?: string;
   privateKey?: Bytes;
+  /** The secret of the last invitation to a survey that was opened here. */
+  invitation?: Bytes;
   lifetimeEpsilon?: number;
 }
 
@@ -61,11 +65,11 @@ export function decimalSum(values: number[]): number {
   return Number(`${sum}e${least}`);
 }
 
-/** Returns what the rounds but one have spent; a person answers a round once, so of each round the most counts. */
-export function spent(answers: Answer[], without = ""): number {
+/** Returns what the other rounds have spent; a person answers a round once, so of each round the most counts. */
+export function spent(answers: Answer[], without: string[] = []): number {
   const most = new Map<string, number>();
   for (const {roundId, epsilon} of answers) {
-    if (roundId !== without) most.set(roundId, Math.max(most.get(roundId) ?? 0, epsilon));
+    if (!without.includes(roundId)) most.set(roundId, Math.max(most.get(roundId) ?? 0, epsilon));
   }
   return decimalSum([...most.values()]);
 }
@@ -123,18 +127,26 @@ export class Outbox {
     return all.filter((one) => one.deployment === deployment).sort((a, b) => b.at - a.at);
   }
 
-  /** Stores an answer and counts it, or returns the one that this person has stored for the round before. */
-  async begin(fresh: Answer, lifetimeEpsilon: number | undefined, anotherPerson: boolean): Promise<Answer> {
+  /**
+   * Stores answers and counts them, or returns those that this person has stored for the round or survey before.
+   *
+   * All are of one survey, or there is one of a round by itself.
+   */
+  async begin(fresh: Answer[], lifetimeEpsilon: number | undefined, anotherPerson: boolean): Promise<Answer[]> {
+    const isSame = (one: Answer, other: Answer) =>
+      other.roundId === one.roundId || (one.survey !== undefined && other.survey === one.survey);
     return this.alone("answers", async (store) => {
       const all: Answer[] = await done(store.getAll());
-      const here = all.filter((one) => one.deployment === fresh.deployment);
-      const same = here.find((one) => one.id === fresh.id);
-      if (same) return same;
-      if (!anotherPerson && here.some((one) => one.roundId === fresh.roundId)) throw new OtherPerson();
-      if (lifetimeEpsilon !== undefined && spent([...here, fresh]) > lifetimeEpsilon) {
-        throw new LimitExceeded(spent(here, fresh.roundId), lifetimeEpsilon);
+      const here = all.filter((one) => one.deployment === fresh[0]!.deployment);
+      const before = here.filter((one) => fresh.some((other) => isSame(one, other)));
+      const own = before.filter((one) => one.clientKey === fresh[0]!.clientKey);
+      if (own.length) return own;
+      if (!anotherPerson && before.length) throw new OtherPerson();
+      if (lifetimeEpsilon !== undefined && spent([...here, ...fresh]) > lifetimeEpsilon) {
+        const rounds = fresh.map((one) => one.roundId);
+        throw new LimitExceeded(spent(here, rounds), lifetimeEpsilon);
       }
-      await done(store.add(fresh));
+      for (const one of fresh) await done(store.add(one));
       void navigator.storage?.persist?.().catch(() => false); // asks the browser not to delete it when space is short
       return fresh;
     });

@@ -1,14 +1,17 @@
 // The page itself: from the invitation to the receipt. Every screen replaces the one before.
 import {ed25519} from "@noble/curves/ed25519.js";
 
-import {history, type Here, receipt, sentence} from "./afterwards.js";
-import {begin, fetchRound, goOn, type Shown, type Step} from "./answering.js";
-import {type Bytes, fromBase64Url, hex, randomBytes} from "./bytes.js";
+import {history, type Here, receipt, sentence, surveyReceipt} from "./afterwards.js";
+import {fetchRound, goOn, prepareAnswer, type Shown, type Step} from "./answering.js";
+import {type Bytes, fromBase64Url, fromHex, hex, randomBytes} from "./bytes.js";
 import {Gateway} from "./calls.js";
 import {readDeployment} from "./deployment.js";
 import {type Given, questionForm} from "./form.js";
 import {type Answer, LimitExceeded, OtherPerson, Outbox, type Settings, spent} from "./outbox.js";
 import {Distrust, NeedsProgram, Refused} from "./refusals.js";
+import {fetchSurvey, type ShownSurvey} from "./shown_survey.js";
+import {invitedKey} from "./survey.js";
+import {type GivenAnswers, surveyForm} from "./survey_form.js";
 import {bestWording, LANGUAGES, type Name, pageLanguage, Texts} from "./texts.js";
 import {fingerprint as groups, h} from "./view.js";
 
@@ -16,7 +19,12 @@ const STEPS = ["randomize", "tickets", "seal", "send"] as const satisfies Step[]
 
 /** What the link of an invitation says, after the # of the address, which browsers do not send to servers. */
 interface Invitation {
+  /** Of an invitation to rounds by themselves. */
   key?: Bytes;
+  /** Of an invitation to a survey. */
+  secret?: Bytes;
+  /** When it expires, Unix milliseconds; Infinity: never. */
+  until: number;
   deployment?: Bytes;
   round: string;
   gateway: string;
@@ -26,10 +34,12 @@ interface Invitation {
 
 function readInvitation(fragment: string): Invitation {
   const given = new URLSearchParams(fragment.replace(/^#/, ""));
-  const bytes = (name: string) => fromBase64Url(given.get(name) ?? "");
-  const [key, deployment] = [bytes("key"), bytes("deployment")];
-  const broken = (given.has("key") && !key) || (given.has("deployment") && !deployment);
-  return {key, deployment, round: given.get("round") ?? "", gateway: given.get("gateway") ?? "", broken};
+  const bytes = (name: string, count = 32) => fromBase64Url(given.get(name) ?? "", count);
+  const [key, deployment, secret] = [bytes("key"), bytes("deployment"), bytes("invitation", 16)];
+  const whole = {key, deployment, invitation: secret};
+  const broken = Object.entries(whole).some(([name, read]) => given.has(name) && !read);
+  const until = 1000 * Number(given.get("until")) || Infinity;
+  return {key, secret, until, deployment, round: given.get("round") ?? "", gateway: given.get("gateway") ?? "", broken};
 }
 
 /** Returns the address of the gateway, or undefined: this page's own, or for a file the one that the invitation names. */
@@ -54,6 +64,7 @@ class Page {
   private here?: Here;
   private settings?: Settings;
   private shown?: Shown;
+  private survey?: ShownSurvey;
   private anotherPerson = false;
   private notice = "";
   private again: () => void = () => this.start();
@@ -150,29 +161,46 @@ class Page {
   private async pin(): Promise<void> {
     const {outbox, deployment} = this.here!;
     const key = this.invitation.key && {privateKey: this.invitation.key};
+    const secret = this.invitation.secret && {invitation: this.invitation.secret};
     const {fingerprint} = deployment;
-    this.settings = await outbox.set(deployment.name, {fingerprint, gateway: this.here!.gateway.url, ...key});
+    this.settings = await outbox.set(deployment.name, {fingerprint, gateway: this.here!.gateway.url, ...key, ...secret});
     if (!this.settings.privateKey) this.settings = await outbox.set(deployment.name, {privateKey: randomBytes(32)});
     forgetSecret();
-    this.invitation = {...this.invitation, key: undefined};
+    this.invitation = {...this.invitation, key: undefined, secret: undefined};
     this.header();
     await this.goOnOrAsk();
   }
 
-  private get clientKey(): string {
-    return hex(ed25519.getPublicKey(this.settings!.privateKey!));
+  /** Returns the key that signs answers to a round by itself, or to the survey with this hash. */
+  private privateKey(survey?: string): Bytes {
+    const {invitation, privateKey} = this.settings!;
+    return survey && invitation ? invitedKey(invitation, fromHex(survey)) : privateKey!;
+  }
+
+  private clientKey(survey?: string): string {
+    return hex(ed25519.getPublicKey(this.privateKey(survey)));
+  }
+
+  /** Returns this person's answers to the survey or round that an answer is of, in the order in which they were asked. */
+  private async ownLike(answer: Pick<Answer, "roundId" | "survey">): Promise<Answer[]> {
+    const {outbox, deployment} = this.here!;
+    const answers = await outbox.answers(deployment.name);
+    const same = (one: Answer) => one.roundId === answer.roundId || (answer.survey && one.survey === answer.survey);
+    return answers.filter((one) => same(one) && one.clientKey === this.clientKey(one.survey)).reverse();
   }
 
   private async goOnOrAsk(): Promise<void> {
     const {outbox, deployment, gateway} = this.here!;
     try {
       const answers = await outbox.answers(deployment.name);
-      const begun = answers.find((one) => one.state !== "accepted" && one.clientKey === this.clientKey);
+      const begun = answers.find((one) => one.state !== "accepted" && one.clientKey === this.clientKey(one.survey));
       if (begun) {
         this.notice = this.texts.say("going on");
-        return await this.send(begun);
+        return await this.send(await this.ownLike(begun));
       }
       this.shown = await fetchRound(gateway, deployment, this.invitation.round);
+      const {survey} = this.shown.terms.manifest;
+      this.survey = survey && (await fetchSurvey(gateway, deployment, this.shown, survey));
       await this.ask();
     } catch (error) {
       if (error instanceof Refused && error.code === "NO_OPEN_ROUND") return this.nothingOpen();
@@ -183,16 +211,23 @@ class Page {
   private async ask(): Promise<void> {
     this.again = () => void this.ask();
     const {outbox, deployment, texts} = this.here!;
-    const {terms, open} = this.shown!;
+    const {terms} = this.shown!;
+    const {open} = this.survey ?? this.shown!;
     const answers = await outbox.answers(deployment.name);
     this.settings = (await outbox.settings(deployment.name))!;
-    const here = answers.filter((one) => one.roundId === terms.roundId);
-    const own = here.find((one) => one.clientKey === this.clientKey);
-    if (own) return this.finished(own, true);
-    if (here.length && !this.anotherPerson) return this.askWhetherOther();
+    const rounds = this.survey?.rounds.map((one) => one.terms.roundId) ?? [terms.roundId];
+    const own = await this.ownLike({roundId: terms.roundId, survey: this.survey?.hash});
+    if (own.length) return this.finished(own, true);
+    if (answers.some((one) => rounds.includes(one.roundId)) && !this.anotherPerson) return this.askWhetherOther();
     if (!open) return this.screen(this.message("closed"), await this.past());
+    if (Date.now() > this.invitation.until) return this.expired();
     const limit = this.settings.lifetimeEpsilon;
-    const leaves = limit === undefined ? Infinity : limit - spent(answers, terms.roundId) + 1e-12;
+    const leaves = limit === undefined ? Infinity : limit - spent(answers, rounds) + 1e-12;
+    if (this.survey) {
+      const asking = {shown: this.survey, deployment, languages: this.languages, texts, host: this.host, leaves};
+      const send = (given: GivenAnswers) => void this.answerSurvey(given);
+      return this.screen(surveyForm({...asking, send, decline: () => this.declined()}), await this.past());
+    }
     const wording = bestWording(terms.question.wordings, this.languages);
     const form = questionForm({
       ...{terms, deployment, wording, texts, host: this.host, leaves},
@@ -202,10 +237,10 @@ class Page {
     this.screen(form, await this.past());
   }
 
-  private async past(without = ""): Promise<HTMLElement> {
+  private async past(without: string[] = []): Promise<HTMLElement> {
     const {outbox, deployment} = this.here!;
     const shown = history(this.here!, await outbox.answers(deployment.name), this.settings!, without);
-    shown.addEventListener("limit", () => void (this.shown && !without ? this.ask() : undefined));
+    shown.addEventListener("limit", () => void (this.shown && !without.length ? this.ask() : undefined));
     return shown;
   }
 
@@ -216,12 +251,27 @@ class Page {
   }
 
   private async answer(given: Given, title: string): Promise<void> {
+    await this.begin(async () => [await prepareAnswer(this.shown!, title, given.value, given.epsilon, this.privateKey())]);
+  }
+
+  private async answerSurvey(given: GivenAnswers): Promise<void> {
+    const {rounds, hash} = this.survey!;
+    await this.begin(async () => {
+      const fresh: Answer[] = [];
+      for (const [at, {value, epsilon}] of given.entries()) {
+        const {name, wordings} = rounds[at]!.terms.question;
+        const title = bestWording(wordings, this.languages)?.question ?? name;
+        if (value !== undefined) fresh.push(await prepareAnswer(rounds[at]!, title, value, epsilon, this.privateKey(hash)));
+      }
+      return fresh;
+    });
+  }
+
+  private async begin(prepare: () => Promise<Answer[]>): Promise<void> {
     const {outbox} = this.here!;
-    const {privateKey, lifetimeEpsilon} = this.settings!;
     this.notice = "";
     try {
-      const args = [title, given.value, given.epsilon, privateKey!, lifetimeEpsilon, this.anotherPerson] as const;
-      await this.send(await begin(outbox, this.shown!, ...args));
+      await this.send(await outbox.begin(await prepare(), this.settings!.lifetimeEpsilon, this.anotherPerson));
     } catch (error) {
       if (error instanceof OtherPerson) return this.askWhetherOther();
       if (error instanceof LimitExceeded) {
@@ -233,29 +283,51 @@ class Page {
     }
   }
 
-  private async send(answer: Answer): Promise<void> {
+  /** Brings answers to one round, or to the rounds of one survey, as far as they come. */
+  private async send(answers: Answer[]): Promise<void> {
     const {gateway, outbox, deployment, texts} = this.here!;
-    const items = STEPS.map((step) => h("li", {}, texts.say(`step ${step}`)));
-    const advance = (step: Step) => {
+    const [only] = answers;
+    const several = only?.survey !== undefined;
+    const items = several
+      ? answers.map((one) => h("li", {dir: "auto"}, one.title))
+      : STEPS.map((step) => h("li", {}, texts.say(`step ${step}`)));
+    const advance = (answer: number, step: Step) => {
       const at = step === "accepted" ? STEPS.length : STEPS.indexOf(step);
-      items.forEach((item, index) => item.classList.toggle("done", index < at));
+      const done = several ? answer + Number(step === "accepted") : at;
+      items.forEach((item, index) => item.classList.toggle("done", index < done));
     };
     this.screen(
-      this.message("sending", h("ol", {class: "steps", role: "status"}, ...items), h("p", {class: "quiet"}, texts.say("keep open"))),
+      this.message(several ? "sending all" : "sending", h("ol", {class: "steps", role: "status"}, ...items), h("p", {class: "quiet"}, texts.say("keep open"))),
     );
     this.notice = "";
+    const done: Answer[] = [];
     try {
-      await this.finished(await goOn(gateway, outbox, deployment, answer, advance), false);
+      for (const [at, answer] of answers.entries()) {
+        done.push(await goOn(gateway, outbox, deployment, answer, (step) => advance(at, step)));
+      }
+      await this.finished(done, false);
     } catch (error) {
-      if (error instanceof Refused && error.code === "UNKNOWN_CLIENT") return this.notInvited();
-      const stored = (await outbox.answers(deployment.name)).find((one) => one.id === answer.id);
-      this.failed(error, !stored || stored.state === "prepared"); // before it is sealed only blinded messages are sent
+      const refused = error instanceof Refused && !error.mayPass;
+      if (refused) for (const answer of answers) await outbox.discard(answer); // those of which nothing was sent
+      if (refused && error.code === "UNKNOWN_CLIENT" && Date.now() > this.invitation.until) return this.expired();
+      if (refused && error.code === "UNKNOWN_CLIENT" && !several) return this.notInvited();
+      const ids = answers.map((one) => one.id);
+      const stored = (await outbox.answers(deployment.name)).filter((one) => ids.includes(one.id));
+      this.failed(error, stored.every((one) => one.state === "prepared")); // before one is sealed only blinded messages are sent
     }
   }
 
-  private async finished(answer: Answer, before: boolean): Promise<void> {
-    this.again = () => void this.finished(answer, before);
-    this.screen(receipt(this.here!, answer, before), await this.past(answer.id));
+  private async finished(answers: Answer[], before: boolean): Promise<void> {
+    this.again = () => void this.finished(answers, before);
+    const [answer] = answers;
+    const shown = answer!.survey ? surveyReceipt(this.here!, answers, before) : receipt(this.here!, answer!, before);
+    this.screen(shown, await this.past(answers.map((one) => one.id)));
+  }
+
+  private expired(): void {
+    this.again = () => this.expired();
+    const when = this.texts.when(this.invitation.until);
+    this.screen(this.message("expired", h("p", {role: "alert"}, this.texts.say("expired text", {when}))));
   }
 
   private async nothingOpen(): Promise<void> {
@@ -266,7 +338,7 @@ class Page {
   private notInvited(): void {
     this.again = () => this.notInvited();
     const {texts} = this;
-    const key = h("p", {}, groups(this.clientKey));
+    const key = h("p", {}, groups(this.clientKey()));
     this.screen(
       this.message("not invited", h("p", {}, texts.say("not invited text")), h("h2", {}, texts.say("your key")), key),
     );
@@ -319,6 +391,7 @@ class Page {
 function forgetSecret(): void {
   const left = new URLSearchParams(location.hash.slice(1));
   left.delete("key");
+  left.delete("invitation");
   const fragment = left.toString();
   globalThis.history.replaceState(null, "", `${location.href.split("#")[0]}${fragment ? `#${fragment}` : ""}`);
 }
@@ -330,6 +403,7 @@ export function startPage(): void {
   const page = new Page(main, readInvitation(location.hash));
   void page.start();
   addEventListener("hashchange", () => {
-    if (readInvitation(location.hash).key) location.reload(); // another invitation was opened in this tab
+    const {key, secret} = readInvitation(location.hash);
+    if (key || secret) location.reload(); // another invitation was opened in this tab
   });
 }

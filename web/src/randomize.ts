@@ -59,12 +59,18 @@ function randomizeBit(bit: number, epsilon: number, draw: Draw): number {
 }
 
 /** Returns a uniform category: draws beyond the largest multiple of k are drawn again. */
-function below(k: number, draw: Draw): number {
+export function below(k: number, draw: Draw = systemDraw): number {
   const most = WHOLE - (WHOLE % BigInt(k));
   for (;;) {
     const drawn = draw();
     if (drawn < most) return Number(drawn % BigInt(k));
   }
+}
+
+/** Returns an answer that is drawn uniformly: a choice, or one end of the range. */
+export function drawAnswer(asked: Answerable): number {
+  if (asked.kind !== "onebit") return below(asked.choices);
+  return below(2) ? asked.high : asked.low;
 }
 
 /** Checks an answer. */

@@ -1,6 +1,6 @@
 // Texts of others that people are shown: protocol/shown.py and protocol/wordings.py, character by character.
 import {byteLength} from "./bytes.js";
-import type {Question, Wording} from "./gen/protocol/v1/messages_pb.js";
+import type {Question, SurveyWording, Wording} from "./gen/protocol/v1/messages_pb.js";
 import {check} from "./refusals.js";
 
 const MOVES = new RegExp(
@@ -44,5 +44,21 @@ export function checkWordings({wordings}: Question, choices: number, isNumber: b
     check(!one.choices.includes("") && new Set(one.choices).size === one.choices.length, "two choices read the same");
     check(one.choices.length === 0 || one.choices.length === choices, "a wording has another number of choices");
     check(isNumber || (!one.unit && !one.low && !one.high), "a wording has a unit, and no number is asked for");
+  }
+}
+
+/** Checks how a survey is put to people. */
+export function checkSurveyWordings(wordings: SurveyWording[]): void {
+  const languages = wordings.map((one) => one.language.toLowerCase());
+  const fits = wordings.length > 0 && wordings.length <= 32 && new Set(languages).size === languages.length;
+  check(fits, "the survey has no wording, or too many");
+  const all = wordings.flatMap((one) => [one.language, one.title, one.introduction, one.consent]);
+  check(byteLength(all.join("")) <= 65536, "the wordings of the survey are too long");
+  for (const {language, title, introduction, consent} of wordings) {
+    check(LANGUAGE.test(language), "the language of a wording is not a language tag");
+    check(title !== "" && consent !== "", "a wording of the survey has no title or no consent");
+    checkText("title", title, 200);
+    checkText("introduction", introduction, 4000);
+    checkText("consent", consent, 4000);
   }
 }

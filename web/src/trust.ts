@@ -3,6 +3,7 @@ import {hex} from "./bytes.js";
 import {chain, type Deployment} from "./deployment.js";
 import type {Terms} from "./manifest.js";
 import {rightAtMost} from "./randomize.js";
+import type {ShownSurvey} from "./shown_survey.js";
 import type {Texts} from "./texts.js";
 import {fingerprint, h, list} from "./view.js";
 
@@ -24,6 +25,13 @@ function conditions({manifest}: Terms, texts: Texts): string[] {
   ];
 }
 
+function surveyConditions({hidesLeftOut, rounds}: ShownSurvey, texts: Texts): string[] {
+  return [
+    texts.say(hidesLeftOut ? "left out hidden" : "left out counted"),
+    texts.say("survey together", {count: texts.number(rounds.length)}),
+  ];
+}
+
 function sights(deployment: Deployment, texts: Texts): string[] {
   const [first, ...others] = deployment.services.filter((one) => one.role === "shuffler").map((one) => one.name);
   return [
@@ -35,13 +43,26 @@ function sights(deployment: Deployment, texts: Texts): string[] {
   ];
 }
 
-/** Returns everything behind the two sentences. */
+/** Returns how often someone is right at most about all answers if the rounds are released as promised. */
+export function surveyReleasedAtMost({rounds, totals}: ShownSurvey, place: number): number {
+  const limits = rounds.map(({terms}) => {
+    const budget = terms.manifest.budgetGrid[place]!;
+    return Math.min(budget.epsilon, budget.epsilonMax ?? terms.manifest.epsilonMax);
+  });
+  const delta = rounds.reduce((sum, {terms}) => sum + terms.manifest.delta, 0);
+  const epsilon = limits.reduce((sum, one) => sum + one, 0);
+  const released = (1 + delta * Math.exp(-epsilon)) / (1 + Math.exp(-epsilon));
+  return Math.min(rightAtMost(totals[place]!), released);
+}
+
+/** Returns everything behind the two sentences; of a survey, whose rounds have the same conditions, for all of them. */
 export function trustDetails(
   terms: Terms,
   deployment: Deployment,
   texts: Texts,
   alone: string,
   host: string,
+  survey?: ShownSurvey,
 ): HTMLDetailsElement {
   const {dishonest} = terms.manifest;
   const signers = texts.list(chain(deployment).map((one) => one.name));
@@ -50,6 +71,7 @@ export function trustDetails(
     dishonest ? texts.say("trust shuffle", {dishonest: texts.number(dishonest)}) : texts.say("trust shuffle nobody"),
     host ? texts.say("trust page", {host}) : texts.say("trust file"),
     texts.say("trust invitation"),
+    ...(survey ? [texts.say("trust count")] : []),
     texts.say("trust words"),
     texts.say("trust signed", {signers}),
   ];
@@ -58,7 +80,7 @@ export function trustDetails(
     {class: "trust"},
     h("summary", {}, texts.say("more")),
     h("h2", {}, texts.say("when read")),
-    list(conditions(terms, texts)),
+    list([...conditions(terms, texts), ...(survey ? surveyConditions(survey, texts) : [])]),
     h("h2", {}, texts.say("who sees")),
     list(sights(deployment, texts)),
     h("h2", {}, texts.say("trust")),
@@ -67,7 +89,7 @@ export function trustDetails(
     h("h2", {}, texts.say("fingerprint")),
     h("p", {}, fingerprint(deployment.fingerprint)),
     h("h2", {}, texts.say("terms hash")),
-    h("p", {}, fingerprint(hex(terms.hash))),
-    h("p", {class: "quiet"}, `${texts.say("round")} ${terms.roundId}`),
+    h("p", {}, fingerprint(survey ? survey.hash : hex(terms.hash))),
+    h("p", {class: "quiet"}, survey ? survey.survey.surveyId : `${texts.say("round")} ${terms.roundId}`),
   );
 }

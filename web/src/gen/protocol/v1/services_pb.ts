@@ -7,7 +7,7 @@
 
 import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
-import type { AttendRequestSchema, AttendResponseSchema, CountAnsweredRequestSchema, CountAnsweredResponseSchema, DeliverRequestSchema, DeliverResponseSchema, EndSequentialRequestSchema, EndSequentialResponseSchema, GetTicketsRequestSchema, GetTicketsResponseSchema, GrantRequestSchema, GrantResponseSchema, HandOverRequestSchema, HandOverResponseSchema, Lane, PrivacyLimit, RegisterClientsRequestSchema, RegisterClientsResponseSchema, RelayRequestSchema, RelayResponseSchema, RevokeClientsRequestSchema, RevokeClientsResponseSchema, RoundState, RoundStatus, Signature, Signed, Statement, SubmitRequestSchema, SubmitResponseSchema, Tier } from "./messages_pb.js";
+import type { AttendRequestSchema, AttendResponseSchema, CountAnsweredRequestSchema, CountAnsweredResponseSchema, DeliverRequestSchema, DeliverResponseSchema, EndSequentialRequestSchema, EndSequentialResponseSchema, GetFakeTicketsRequestSchema, GetFakeTicketsResponseSchema, GetTicketsRequestSchema, GetTicketsResponseSchema, GrantRequestSchema, GrantResponseSchema, HandOverRequestSchema, HandOverResponseSchema, Lane, PrivacyLimit, RegisterClientsRequestSchema, RegisterClientsResponseSchema, RelayRequestSchema, RelayResponseSchema, RevokeClientsRequestSchema, RevokeClientsResponseSchema, RoundState, RoundStatus, Signature, Signed, Statement, SubmitRequestSchema, SubmitResponseSchema, Tier } from "./messages_pb.js";
 import { file_protocol_v1_messages } from "./messages_pb.js";
 import type { Message } from "@bufbuild/protobuf";
 
@@ -15,7 +15,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file protocol/v1/services.proto.
  */
 export const file_protocol_v1_services: GenFile = /*@__PURE__*/
-  fileDesc("Chpwcm90b2NvbC92MS9zZXJ2aWNlcy5wcm90bxIUY3JvdXBpZXIucHJvdG9jb2wudjEiNgoOUHJlcGFyZVJlcXVlc3QSEAoIcm91bmRfaWQYASABKAkSEgoKaHBrZV9zdWl0ZRgCIAEoCSJDCg9QcmVwYXJlUmVzcG9uc2USMAoKcm91bmRfa2V5cxgBIAEoCzIcLmNyb3VwaWVyLnByb3RvY29sLnYxLlNpZ25lZCIfCgtTaWduUmVxdWVzdBIQCghtYW5pZmVzdBgBIAEoDCJCCgxTaWduUmVzcG9uc2USMgoJc2lnbmF0dXJlGAEgASgLMh8uY3JvdXBpZXIucHJvdG9jb2wudjEuU2lnbmF0dXJlIj0KC09wZW5SZXF1ZXN0Ei4KCG1hbmlmZXN0GAEgASgLMhwuY3JvdXBpZXIucHJvdG9jb2wudjEuU2lnbmVkIg4KDE9wZW5SZXNwb25zZSJOCgxDbG9zZVJlcXVlc3QSEAoIcm91bmRfaWQYASABKAkSFgoOZW5kX3NlcXVlbnRpYWwYAiABKAgSFAoMaG9sZF9hdF9yaXNrGAMgASgIIo8BCg1DbG9zZVJlc3BvbnNlEi8KBXN0YXRlGAEgASgOMiAuY3JvdXBpZXIucHJvdG9jb2wudjEuUm91bmRTdGF0ZRITCgtudW1fY2xpZW50cxgCIAEoBBI4Cghmb3JlY2FzdBgDIAEoCzImLmNyb3VwaWVyLnByb3RvY29sLnYxLkZvcmVjYXN0UmVzcG9uc2UiIwoPV2l0aGRyYXdSZXF1ZXN0EhAKCHJvdW5kX2lkGAEgASgJIkMKEFdpdGhkcmF3UmVzcG9uc2USLwoFc3RhdGUYASABKA4yIC5jcm91cGllci5wcm90b2NvbC52MS5Sb3VuZFN0YXRlIiEKDVN0YXR1c1JlcXVlc3QSEAoIcm91bmRfaWQYASABKAkisQMKDlN0YXR1c1Jlc3BvbnNlEg8KB3NlcnZpY2UYASABKAkSCwoDcGlkGAIgASgNEhkKEXBlYWtfbWVtb3J5X2J5dGVzGAMgASgEEjEKBnJvdW5kcxgEIAMoCzIhLmNyb3VwaWVyLnByb3RvY29sLnYxLlJvdW5kU3RhdHVzEhEKCWtlZXBfZGF5cxgFIAEoDRJTChFrZXB0X3VudGlsX3VuaXhfcxgGIAMoCzI4LmNyb3VwaWVyLnByb3RvY29sLnYxLlN0YXR1c1Jlc3BvbnNlLktlcHRVbnRpbFVuaXhTRW50cnkSEwoLbnVtX3Jldm9rZWQYByABKAQSDwoHdmVyc2lvbhgIIAEoCRITCgtub3dfdW5peF9tcxgJIAEoBBIXCgpmcmVlX2J5dGVzGAogASgESACIAQESMQoGbGVkZ2VyGAsgASgLMiEuY3JvdXBpZXIucHJvdG9jb2wudjEuTGVkZ2VyU3RhdGUaNQoTS2VwdFVudGlsVW5peFNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAQ6AjgBQg0KC19mcmVlX2J5dGVzIiMKD0dldFJvdW5kUmVxdWVzdBIQCghyb3VuZF9pZBgBIAEoCSJzChBHZXRSb3VuZFJlc3BvbnNlEi4KCG1hbmlmZXN0GAEgASgLMhwuY3JvdXBpZXIucHJvdG9jb2wudjEuU2lnbmVkEi8KBXN0YXRlGAIgASgOMiAuY3JvdXBpZXIucHJvdG9jb2wudjEuUm91bmRTdGF0ZSJuChNHZXRJbmNsdXNpb25SZXF1ZXN0EhAKCHJvdW5kX2lkGAEgASgJEg4KBm9mZnNldBgCIAEoBBIoCgRsYW5lGAMgASgOMhouY3JvdXBpZXIucHJvdG9jb2wudjEuTGFuZRILCgNob3AYBCABKA0iNQoUR2V0SW5jbHVzaW9uUmVzcG9uc2USDgoGaGFzaGVzGAEgASgMEg0KBXRvdGFsGAIgASgEIikKFUdldENlcnRpZmljYXRlUmVxdWVzdBIQCghyb3VuZF9pZBgBIAEoCSJLChZHZXRDZXJ0aWZpY2F0ZVJlc3BvbnNlEjEKC2NlcnRpZmljYXRlGAEgASgLMhwuY3JvdXBpZXIucHJvdG9jb2wudjEuU2lnbmVkIpUBCgtMZWRnZXJTdGF0ZRIxCgVsaW1pdBgBIAEoCzIiLmNyb3VwaWVyLnByb3RvY29sLnYxLlByaXZhY3lMaW1pdBISCgpudW1fcm91bmRzGAIgASgEEhEKCW51bV9zaG93bhgDIAEoBBIaCg1zcGVudF9lcHNpbG9uGAQgASgBSACIAQFCEAoOX3NwZW50X2Vwc2lsb24iSgoPRm9yZWNhc3RSZXF1ZXN0EhAKCHJvdW5kX2lkGAEgASgJEhAKCG1hbmlmZXN0GAIgASgMEhMKC251bV9yZXBvcnRzGAMgASgEIugBCg9Gb3JlY2FzdE91dGNvbWUSKwoHYnVkZ2V0cxgBIAMoCzIaLmNyb3VwaWVyLnByb3RvY29sLnYxLlRpZXISDwoHZXBzaWxvbhgCIAEoARIbCg5zdGFuZGFyZF9lcnJvchgDIAEoAUgAiAEBEjEKCHJlZnVzYWxzGAQgAygLMh8uY3JvdXBpZXIucHJvdG9jb2wudjEuU3RhdGVtZW50Eh4KEXJlbWFpbmluZ19lcHNpbG9uGAUgASgBSAGIAQFCEQoPX3N0YW5kYXJkX2Vycm9yQhQKEl9yZW1haW5pbmdfZXBzaWxvbiLrAQoQRm9yZWNhc3RSZXNwb25zZRITCgtudW1fcmVwb3J0cxgBIAEoBBITCgtudW1fdGlja2V0cxgCIAEoBBI3CghvdXRjb21lcxgDIAMoCzIlLmNyb3VwaWVyLnByb3RvY29sLnYxLkZvcmVjYXN0T3V0Y29tZRJBChJ3aXRob3V0X3N0cmFnZ2xlcnMYBCADKAsyJS5jcm91cGllci5wcm90b2NvbC52MS5Gb3JlY2FzdE91dGNvbWUSMQoGbGVkZ2VyGAUgASgLMiEuY3JvdXBpZXIucHJvdG9jb2wudjEuTGVkZ2VyU3RhdGUiJAoQR2V0UmVzdWx0UmVxdWVzdBIQCghyb3VuZF9pZBgBIAEoCSJGChFHZXRSZXN1bHRSZXNwb25zZRIxCgtwdWJsaWNhdGlvbhgBIAEoCzIcLmNyb3VwaWVyLnByb3RvY29sLnYxLlNpZ25lZDKGBAoMUm91bmRDb250cm9sElYKB1ByZXBhcmUSJC5jcm91cGllci5wcm90b2NvbC52MS5QcmVwYXJlUmVxdWVzdBolLmNyb3VwaWVyLnByb3RvY29sLnYxLlByZXBhcmVSZXNwb25zZRJNCgRTaWduEiEuY3JvdXBpZXIucHJvdG9jb2wudjEuU2lnblJlcXVlc3QaIi5jcm91cGllci5wcm90b2NvbC52MS5TaWduUmVzcG9uc2USTQoET3BlbhIhLmNyb3VwaWVyLnByb3RvY29sLnYxLk9wZW5SZXF1ZXN0GiIuY3JvdXBpZXIucHJvdG9jb2wudjEuT3BlblJlc3BvbnNlElAKBUNsb3NlEiIuY3JvdXBpZXIucHJvdG9jb2wudjEuQ2xvc2VSZXF1ZXN0GiMuY3JvdXBpZXIucHJvdG9jb2wudjEuQ2xvc2VSZXNwb25zZRJZCghXaXRoZHJhdxIlLmNyb3VwaWVyLnByb3RvY29sLnYxLldpdGhkcmF3UmVxdWVzdBomLmNyb3VwaWVyLnByb3RvY29sLnYxLldpdGhkcmF3UmVzcG9uc2USUwoGU3RhdHVzEiMuY3JvdXBpZXIucHJvdG9jb2wudjEuU3RhdHVzUmVxdWVzdBokLmNyb3VwaWVyLnByb3RvY29sLnYxLlN0YXR1c1Jlc3BvbnNlMvkCCghEZWxpdmVyeRJWCgdEZWxpdmVyEiQuY3JvdXBpZXIucHJvdG9jb2wudjEuRGVsaXZlclJlcXVlc3QaJS5jcm91cGllci5wcm90b2NvbC52MS5EZWxpdmVyUmVzcG9uc2USWQoISGFuZE92ZXISJS5jcm91cGllci5wcm90b2NvbC52MS5IYW5kT3ZlclJlcXVlc3QaJi5jcm91cGllci5wcm90b2NvbC52MS5IYW5kT3ZlclJlc3BvbnNlElAKBVJlbGF5EiIuY3JvdXBpZXIucHJvdG9jb2wudjEuUmVsYXlSZXF1ZXN0GiMuY3JvdXBpZXIucHJvdG9jb2wudjEuUmVsYXlSZXNwb25zZRJoCg1FbmRTZXF1ZW50aWFsEiouY3JvdXBpZXIucHJvdG9jb2wudjEuRW5kU2VxdWVudGlhbFJlcXVlc3QaKy5jcm91cGllci5wcm90b2NvbC52MS5FbmRTZXF1ZW50aWFsUmVzcG9uc2UyvgUKCFNodWZmbGVyElkKCEdldFJvdW5kEiUuY3JvdXBpZXIucHJvdG9jb2wudjEuR2V0Um91bmRSZXF1ZXN0GiYuY3JvdXBpZXIucHJvdG9jb2wudjEuR2V0Um91bmRSZXNwb25zZRJTCgZTdWJtaXQSIy5jcm91cGllci5wcm90b2NvbC52MS5TdWJtaXRSZXF1ZXN0GiQuY3JvdXBpZXIucHJvdG9jb2wudjEuU3VibWl0UmVzcG9uc2USZQoMR2V0SW5jbHVzaW9uEikuY3JvdXBpZXIucHJvdG9jb2wudjEuR2V0SW5jbHVzaW9uUmVxdWVzdBoqLmNyb3VwaWVyLnByb3RvY29sLnYxLkdldEluY2x1c2lvblJlc3BvbnNlElcKBkF0dGVuZBIjLmNyb3VwaWVyLnByb3RvY29sLnYxLkF0dGVuZFJlcXVlc3QaJC5jcm91cGllci5wcm90b2NvbC52MS5BdHRlbmRSZXNwb25zZSgBMAESbgoPUmVnaXN0ZXJDbGllbnRzEiwuY3JvdXBpZXIucHJvdG9jb2wudjEuUmVnaXN0ZXJDbGllbnRzUmVxdWVzdBotLmNyb3VwaWVyLnByb3RvY29sLnYxLlJlZ2lzdGVyQ2xpZW50c1Jlc3BvbnNlEmgKDVJldm9rZUNsaWVudHMSKi5jcm91cGllci5wcm90b2NvbC52MS5SZXZva2VDbGllbnRzUmVxdWVzdBorLmNyb3VwaWVyLnByb3RvY29sLnYxLlJldm9rZUNsaWVudHNSZXNwb25zZRJoCg1Db3VudEFuc3dlcmVkEiouY3JvdXBpZXIucHJvdG9jb2wudjEuQ291bnRBbnN3ZXJlZFJlcXVlc3QaKy5jcm91cGllci5wcm90b2NvbC52MS5Db3VudEFuc3dlcmVkUmVzcG9uc2UyjwQKCkFjY291bnRhbnQSWQoIRm9yZWNhc3QSJS5jcm91cGllci5wcm90b2NvbC52MS5Gb3JlY2FzdFJlcXVlc3QaJi5jcm91cGllci5wcm90b2NvbC52MS5Gb3JlY2FzdFJlc3BvbnNlEmsKDkdldENlcnRpZmljYXRlEisuY3JvdXBpZXIucHJvdG9jb2wudjEuR2V0Q2VydGlmaWNhdGVSZXF1ZXN0GiwuY3JvdXBpZXIucHJvdG9jb2wudjEuR2V0Q2VydGlmaWNhdGVSZXNwb25zZRJfCgpHZXRUaWNrZXRzEicuY3JvdXBpZXIucHJvdG9jb2wudjEuR2V0VGlja2V0c1JlcXVlc3QaKC5jcm91cGllci5wcm90b2NvbC52MS5HZXRUaWNrZXRzUmVzcG9uc2USbgoPUmVnaXN0ZXJDbGllbnRzEiwuY3JvdXBpZXIucHJvdG9jb2wudjEuUmVnaXN0ZXJDbGllbnRzUmVxdWVzdBotLmNyb3VwaWVyLnByb3RvY29sLnYxLlJlZ2lzdGVyQ2xpZW50c1Jlc3BvbnNlEmgKDVJldm9rZUNsaWVudHMSKi5jcm91cGllci5wcm90b2NvbC52MS5SZXZva2VDbGllbnRzUmVxdWVzdBorLmNyb3VwaWVyLnByb3RvY29sLnYxLlJldm9rZUNsaWVudHNSZXNwb25zZTK6AQoIQW5hbHl6ZXISUAoFR3JhbnQSIi5jcm91cGllci5wcm90b2NvbC52MS5HcmFudFJlcXVlc3QaIy5jcm91cGllci5wcm90b2NvbC52MS5HcmFudFJlc3BvbnNlElwKCUdldFJlc3VsdBImLmNyb3VwaWVyLnByb3RvY29sLnYxLkdldFJlc3VsdFJlcXVlc3QaJy5jcm91cGllci5wcm90b2NvbC52MS5HZXRSZXN1bHRSZXNwb25zZWIGcHJvdG8z", [file_protocol_v1_messages]);
+  fileDesc("Chpwcm90b2NvbC92MS9zZXJ2aWNlcy5wcm90bxIUY3JvdXBpZXIucHJvdG9jb2wudjEiNgoOUHJlcGFyZVJlcXVlc3QSEAoIcm91bmRfaWQYASABKAkSEgoKaHBrZV9zdWl0ZRgCIAEoCSJDCg9QcmVwYXJlUmVzcG9uc2USMAoKcm91bmRfa2V5cxgBIAEoCzIcLmNyb3VwaWVyLnByb3RvY29sLnYxLlNpZ25lZCIfCgtTaWduUmVxdWVzdBIQCghtYW5pZmVzdBgBIAEoDCJCCgxTaWduUmVzcG9uc2USMgoJc2lnbmF0dXJlGAEgASgLMh8uY3JvdXBpZXIucHJvdG9jb2wudjEuU2lnbmF0dXJlIj0KC09wZW5SZXF1ZXN0Ei4KCG1hbmlmZXN0GAEgASgLMhwuY3JvdXBpZXIucHJvdG9jb2wudjEuU2lnbmVkIg4KDE9wZW5SZXNwb25zZSJOCgxDbG9zZVJlcXVlc3QSEAoIcm91bmRfaWQYASABKAkSFgoOZW5kX3NlcXVlbnRpYWwYAiABKAgSFAoMaG9sZF9hdF9yaXNrGAMgASgIIo8BCg1DbG9zZVJlc3BvbnNlEi8KBXN0YXRlGAEgASgOMiAuY3JvdXBpZXIucHJvdG9jb2wudjEuUm91bmRTdGF0ZRITCgtudW1fY2xpZW50cxgCIAEoBBI4Cghmb3JlY2FzdBgDIAEoCzImLmNyb3VwaWVyLnByb3RvY29sLnYxLkZvcmVjYXN0UmVzcG9uc2UiIwoPV2l0aGRyYXdSZXF1ZXN0EhAKCHJvdW5kX2lkGAEgASgJIkMKEFdpdGhkcmF3UmVzcG9uc2USLwoFc3RhdGUYASABKA4yIC5jcm91cGllci5wcm90b2NvbC52MS5Sb3VuZFN0YXRlIiEKDVN0YXR1c1JlcXVlc3QSEAoIcm91bmRfaWQYASABKAkikAEKCk5vaXNlU3BlbnQSDwoHZXBzaWxvbhgBIAEoARINCgVkZWx0YRgCIAEoARIOCgZyb3VuZHMYAyABKAQSGQoMbW9zdF9lcHNpbG9uGAQgASgBSACIAQESFwoKbW9zdF9kZWx0YRgFIAEoAUgBiAEBQg8KDV9tb3N0X2Vwc2lsb25CDQoLX21vc3RfZGVsdGEi6AMKDlN0YXR1c1Jlc3BvbnNlEg8KB3NlcnZpY2UYASABKAkSCwoDcGlkGAIgASgNEhkKEXBlYWtfbWVtb3J5X2J5dGVzGAMgASgEEjEKBnJvdW5kcxgEIAMoCzIhLmNyb3VwaWVyLnByb3RvY29sLnYxLlJvdW5kU3RhdHVzEhEKCWtlZXBfZGF5cxgFIAEoDRJTChFrZXB0X3VudGlsX3VuaXhfcxgGIAMoCzI4LmNyb3VwaWVyLnByb3RvY29sLnYxLlN0YXR1c1Jlc3BvbnNlLktlcHRVbnRpbFVuaXhTRW50cnkSEwoLbnVtX3Jldm9rZWQYByABKAQSDwoHdmVyc2lvbhgIIAEoCRITCgtub3dfdW5peF9tcxgJIAEoBBIXCgpmcmVlX2J5dGVzGAogASgESACIAQESMQoGbGVkZ2VyGAsgASgLMiEuY3JvdXBpZXIucHJvdG9jb2wudjEuTGVkZ2VyU3RhdGUSNQoLbm9pc2Vfc3BlbnQYDCABKAsyIC5jcm91cGllci5wcm90b2NvbC52MS5Ob2lzZVNwZW50GjUKE0tlcHRVbnRpbFVuaXhTRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgEOgI4AUINCgtfZnJlZV9ieXRlcyIjChJHZXRWZXJzaW9uc1JlcXVlc3QSDQoFYWZ0ZXIYASABKA0iJwoTR2V0VmVyc2lvbnNSZXNwb25zZRIQCgh2ZXJzaW9ucxgBIAMoDCIjCg9HZXRSb3VuZFJlcXVlc3QSEAoIcm91bmRfaWQYASABKAkicwoQR2V0Um91bmRSZXNwb25zZRIuCghtYW5pZmVzdBgBIAEoCzIcLmNyb3VwaWVyLnByb3RvY29sLnYxLlNpZ25lZBIvCgVzdGF0ZRgCIAEoDjIgLmNyb3VwaWVyLnByb3RvY29sLnYxLlJvdW5kU3RhdGUibgoTR2V0SW5jbHVzaW9uUmVxdWVzdBIQCghyb3VuZF9pZBgBIAEoCRIOCgZvZmZzZXQYAiABKAQSKAoEbGFuZRgDIAEoDjIaLmNyb3VwaWVyLnByb3RvY29sLnYxLkxhbmUSCwoDaG9wGAQgASgNIjUKFEdldEluY2x1c2lvblJlc3BvbnNlEg4KBmhhc2hlcxgBIAEoDBINCgV0b3RhbBgCIAEoBCIpChVHZXRDZXJ0aWZpY2F0ZVJlcXVlc3QSEAoIcm91bmRfaWQYASABKAkiSwoWR2V0Q2VydGlmaWNhdGVSZXNwb25zZRIxCgtjZXJ0aWZpY2F0ZRgBIAEoCzIcLmNyb3VwaWVyLnByb3RvY29sLnYxLlNpZ25lZCKVAQoLTGVkZ2VyU3RhdGUSMQoFbGltaXQYASABKAsyIi5jcm91cGllci5wcm90b2NvbC52MS5Qcml2YWN5TGltaXQSEgoKbnVtX3JvdW5kcxgCIAEoBBIRCgludW1fc2hvd24YAyABKAQSGgoNc3BlbnRfZXBzaWxvbhgEIAEoAUgAiAEBQhAKDl9zcGVudF9lcHNpbG9uIkoKD0ZvcmVjYXN0UmVxdWVzdBIQCghyb3VuZF9pZBgBIAEoCRIQCghtYW5pZmVzdBgCIAEoDBITCgtudW1fcmVwb3J0cxgDIAEoBCLoAQoPRm9yZWNhc3RPdXRjb21lEisKB2J1ZGdldHMYASADKAsyGi5jcm91cGllci5wcm90b2NvbC52MS5UaWVyEg8KB2Vwc2lsb24YAiABKAESGwoOc3RhbmRhcmRfZXJyb3IYAyABKAFIAIgBARIxCghyZWZ1c2FscxgEIAMoCzIfLmNyb3VwaWVyLnByb3RvY29sLnYxLlN0YXRlbWVudBIeChFyZW1haW5pbmdfZXBzaWxvbhgFIAEoAUgBiAEBQhEKD19zdGFuZGFyZF9lcnJvckIUChJfcmVtYWluaW5nX2Vwc2lsb24i6wEKEEZvcmVjYXN0UmVzcG9uc2USEwoLbnVtX3JlcG9ydHMYASABKAQSEwoLbnVtX3RpY2tldHMYAiABKAQSNwoIb3V0Y29tZXMYAyADKAsyJS5jcm91cGllci5wcm90b2NvbC52MS5Gb3JlY2FzdE91dGNvbWUSQQoSd2l0aG91dF9zdHJhZ2dsZXJzGAQgAygLMiUuY3JvdXBpZXIucHJvdG9jb2wudjEuRm9yZWNhc3RPdXRjb21lEjEKBmxlZGdlchgFIAEoCzIhLmNyb3VwaWVyLnByb3RvY29sLnYxLkxlZGdlclN0YXRlIiQKEEdldFJlc3VsdFJlcXVlc3QSEAoIcm91bmRfaWQYASABKAkiRgoRR2V0UmVzdWx0UmVzcG9uc2USMQoLcHVibGljYXRpb24YASABKAsyHC5jcm91cGllci5wcm90b2NvbC52MS5TaWduZWQyhgQKDFJvdW5kQ29udHJvbBJWCgdQcmVwYXJlEiQuY3JvdXBpZXIucHJvdG9jb2wudjEuUHJlcGFyZVJlcXVlc3QaJS5jcm91cGllci5wcm90b2NvbC52MS5QcmVwYXJlUmVzcG9uc2USTQoEU2lnbhIhLmNyb3VwaWVyLnByb3RvY29sLnYxLlNpZ25SZXF1ZXN0GiIuY3JvdXBpZXIucHJvdG9jb2wudjEuU2lnblJlc3BvbnNlEk0KBE9wZW4SIS5jcm91cGllci5wcm90b2NvbC52MS5PcGVuUmVxdWVzdBoiLmNyb3VwaWVyLnByb3RvY29sLnYxLk9wZW5SZXNwb25zZRJQCgVDbG9zZRIiLmNyb3VwaWVyLnByb3RvY29sLnYxLkNsb3NlUmVxdWVzdBojLmNyb3VwaWVyLnByb3RvY29sLnYxLkNsb3NlUmVzcG9uc2USWQoIV2l0aGRyYXcSJS5jcm91cGllci5wcm90b2NvbC52MS5XaXRoZHJhd1JlcXVlc3QaJi5jcm91cGllci5wcm90b2NvbC52MS5XaXRoZHJhd1Jlc3BvbnNlElMKBlN0YXR1cxIjLmNyb3VwaWVyLnByb3RvY29sLnYxLlN0YXR1c1JlcXVlc3QaJC5jcm91cGllci5wcm90b2NvbC52MS5TdGF0dXNSZXNwb25zZTJuCghWZXJzaW9ucxJiCgtHZXRWZXJzaW9ucxIoLmNyb3VwaWVyLnByb3RvY29sLnYxLkdldFZlcnNpb25zUmVxdWVzdBopLmNyb3VwaWVyLnByb3RvY29sLnYxLkdldFZlcnNpb25zUmVzcG9uc2Uy+QIKCERlbGl2ZXJ5ElYKB0RlbGl2ZXISJC5jcm91cGllci5wcm90b2NvbC52MS5EZWxpdmVyUmVxdWVzdBolLmNyb3VwaWVyLnByb3RvY29sLnYxLkRlbGl2ZXJSZXNwb25zZRJZCghIYW5kT3ZlchIlLmNyb3VwaWVyLnByb3RvY29sLnYxLkhhbmRPdmVyUmVxdWVzdBomLmNyb3VwaWVyLnByb3RvY29sLnYxLkhhbmRPdmVyUmVzcG9uc2USUAoFUmVsYXkSIi5jcm91cGllci5wcm90b2NvbC52MS5SZWxheVJlcXVlc3QaIy5jcm91cGllci5wcm90b2NvbC52MS5SZWxheVJlc3BvbnNlEmgKDUVuZFNlcXVlbnRpYWwSKi5jcm91cGllci5wcm90b2NvbC52MS5FbmRTZXF1ZW50aWFsUmVxdWVzdBorLmNyb3VwaWVyLnByb3RvY29sLnYxLkVuZFNlcXVlbnRpYWxSZXNwb25zZTK+BQoIU2h1ZmZsZXISWQoIR2V0Um91bmQSJS5jcm91cGllci5wcm90b2NvbC52MS5HZXRSb3VuZFJlcXVlc3QaJi5jcm91cGllci5wcm90b2NvbC52MS5HZXRSb3VuZFJlc3BvbnNlElMKBlN1Ym1pdBIjLmNyb3VwaWVyLnByb3RvY29sLnYxLlN1Ym1pdFJlcXVlc3QaJC5jcm91cGllci5wcm90b2NvbC52MS5TdWJtaXRSZXNwb25zZRJlCgxHZXRJbmNsdXNpb24SKS5jcm91cGllci5wcm90b2NvbC52MS5HZXRJbmNsdXNpb25SZXF1ZXN0GiouY3JvdXBpZXIucHJvdG9jb2wudjEuR2V0SW5jbHVzaW9uUmVzcG9uc2USVwoGQXR0ZW5kEiMuY3JvdXBpZXIucHJvdG9jb2wudjEuQXR0ZW5kUmVxdWVzdBokLmNyb3VwaWVyLnByb3RvY29sLnYxLkF0dGVuZFJlc3BvbnNlKAEwARJuCg9SZWdpc3RlckNsaWVudHMSLC5jcm91cGllci5wcm90b2NvbC52MS5SZWdpc3RlckNsaWVudHNSZXF1ZXN0Gi0uY3JvdXBpZXIucHJvdG9jb2wudjEuUmVnaXN0ZXJDbGllbnRzUmVzcG9uc2USaAoNUmV2b2tlQ2xpZW50cxIqLmNyb3VwaWVyLnByb3RvY29sLnYxLlJldm9rZUNsaWVudHNSZXF1ZXN0GisuY3JvdXBpZXIucHJvdG9jb2wudjEuUmV2b2tlQ2xpZW50c1Jlc3BvbnNlEmgKDUNvdW50QW5zd2VyZWQSKi5jcm91cGllci5wcm90b2NvbC52MS5Db3VudEFuc3dlcmVkUmVxdWVzdBorLmNyb3VwaWVyLnByb3RvY29sLnYxLkNvdW50QW5zd2VyZWRSZXNwb25zZTL8BAoKQWNjb3VudGFudBJZCghGb3JlY2FzdBIlLmNyb3VwaWVyLnByb3RvY29sLnYxLkZvcmVjYXN0UmVxdWVzdBomLmNyb3VwaWVyLnByb3RvY29sLnYxLkZvcmVjYXN0UmVzcG9uc2USawoOR2V0Q2VydGlmaWNhdGUSKy5jcm91cGllci5wcm90b2NvbC52MS5HZXRDZXJ0aWZpY2F0ZVJlcXVlc3QaLC5jcm91cGllci5wcm90b2NvbC52MS5HZXRDZXJ0aWZpY2F0ZVJlc3BvbnNlEl8KCkdldFRpY2tldHMSJy5jcm91cGllci5wcm90b2NvbC52MS5HZXRUaWNrZXRzUmVxdWVzdBooLmNyb3VwaWVyLnByb3RvY29sLnYxLkdldFRpY2tldHNSZXNwb25zZRJrCg5HZXRGYWtlVGlja2V0cxIrLmNyb3VwaWVyLnByb3RvY29sLnYxLkdldEZha2VUaWNrZXRzUmVxdWVzdBosLmNyb3VwaWVyLnByb3RvY29sLnYxLkdldEZha2VUaWNrZXRzUmVzcG9uc2USbgoPUmVnaXN0ZXJDbGllbnRzEiwuY3JvdXBpZXIucHJvdG9jb2wudjEuUmVnaXN0ZXJDbGllbnRzUmVxdWVzdBotLmNyb3VwaWVyLnByb3RvY29sLnYxLlJlZ2lzdGVyQ2xpZW50c1Jlc3BvbnNlEmgKDVJldm9rZUNsaWVudHMSKi5jcm91cGllci5wcm90b2NvbC52MS5SZXZva2VDbGllbnRzUmVxdWVzdBorLmNyb3VwaWVyLnByb3RvY29sLnYxLlJldm9rZUNsaWVudHNSZXNwb25zZTK6AQoIQW5hbHl6ZXISUAoFR3JhbnQSIi5jcm91cGllci5wcm90b2NvbC52MS5HcmFudFJlcXVlc3QaIy5jcm91cGllci5wcm90b2NvbC52MS5HcmFudFJlc3BvbnNlElwKCUdldFJlc3VsdBImLmNyb3VwaWVyLnByb3RvY29sLnYxLkdldFJlc3VsdFJlcXVlc3QaJy5jcm91cGllci5wcm90b2NvbC52MS5HZXRSZXN1bHRSZXNwb25zZWIGcHJvdG8z", [file_protocol_v1_messages]);
 
 /**
  * @generated from message croupier.protocol.v1.PrepareRequest
@@ -246,6 +246,47 @@ export const StatusRequestSchema: GenMessage<StatusRequest> = /*@__PURE__*/
   messageDesc(file_protocol_v1_services, 10);
 
 /**
+ * What the rounds that a hop has signed can show of one person, added up, if this hop is the only honest party.
+ *
+ * @generated from message croupier.protocol.v1.NoiseSpent
+ */
+export type NoiseSpent = Message<"croupier.protocol.v1.NoiseSpent"> & {
+  /**
+   * @generated from field: double epsilon = 1;
+   */
+  epsilon: number;
+
+  /**
+   * @generated from field: double delta = 2;
+   */
+  delta: number;
+
+  /**
+   * @generated from field: uint64 rounds = 3;
+   */
+  rounds: bigint;
+
+  /**
+   * noise_limit in the hop's settings; absent where it signs every round.
+   *
+   * @generated from field: optional double most_epsilon = 4;
+   */
+  mostEpsilon?: number | undefined;
+
+  /**
+   * @generated from field: optional double most_delta = 5;
+   */
+  mostDelta?: number | undefined;
+};
+
+/**
+ * Describes the message croupier.protocol.v1.NoiseSpent.
+ * Use `create(NoiseSpentSchema)` to create a new message.
+ */
+export const NoiseSpentSchema: GenMessage<NoiseSpent> = /*@__PURE__*/
+  messageDesc(file_protocol_v1_services, 11);
+
+/**
  * @generated from message croupier.protocol.v1.StatusResponse
  */
 export type StatusResponse = Message<"croupier.protocol.v1.StatusResponse"> & {
@@ -317,6 +358,13 @@ export type StatusResponse = Message<"croupier.protocol.v1.StatusResponse"> & {
    * @generated from field: croupier.protocol.v1.LedgerState ledger = 11;
    */
   ledger?: LedgerState | undefined;
+
+  /**
+   * A hop's own ledger; see NoiseSpent.
+   *
+   * @generated from field: croupier.protocol.v1.NoiseSpent noise_spent = 12;
+   */
+  noiseSpent?: NoiseSpent | undefined;
 };
 
 /**
@@ -324,7 +372,45 @@ export type StatusResponse = Message<"croupier.protocol.v1.StatusResponse"> & {
  * Use `create(StatusResponseSchema)` to create a new message.
  */
 export const StatusResponseSchema: GenMessage<StatusResponse> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_services, 11);
+  messageDesc(file_protocol_v1_services, 12);
+
+/**
+ * @generated from message croupier.protocol.v1.GetVersionsRequest
+ */
+export type GetVersionsRequest = Message<"croupier.protocol.v1.GetVersionsRequest"> & {
+  /**
+   * The version that the caller has; those after it are wanted.
+   *
+   * @generated from field: uint32 after = 1;
+   */
+  after: number;
+};
+
+/**
+ * Describes the message croupier.protocol.v1.GetVersionsRequest.
+ * Use `create(GetVersionsRequestSchema)` to create a new message.
+ */
+export const GetVersionsRequestSchema: GenMessage<GetVersionsRequest> = /*@__PURE__*/
+  messageDesc(file_protocol_v1_services, 13);
+
+/**
+ * @generated from message croupier.protocol.v1.GetVersionsResponse
+ */
+export type GetVersionsResponse = Message<"croupier.protocol.v1.GetVersionsResponse"> & {
+  /**
+   * Deployment files, one after the other, as many as fit into an answer: TOML in UTF-8, signed by all services.
+   *
+   * @generated from field: repeated bytes versions = 1;
+   */
+  versions: Uint8Array[];
+};
+
+/**
+ * Describes the message croupier.protocol.v1.GetVersionsResponse.
+ * Use `create(GetVersionsResponseSchema)` to create a new message.
+ */
+export const GetVersionsResponseSchema: GenMessage<GetVersionsResponse> = /*@__PURE__*/
+  messageDesc(file_protocol_v1_services, 14);
 
 /**
  * @generated from message croupier.protocol.v1.GetRoundRequest
@@ -343,7 +429,7 @@ export type GetRoundRequest = Message<"croupier.protocol.v1.GetRoundRequest"> & 
  * Use `create(GetRoundRequestSchema)` to create a new message.
  */
 export const GetRoundRequestSchema: GenMessage<GetRoundRequest> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_services, 12);
+  messageDesc(file_protocol_v1_services, 15);
 
 /**
  * @generated from message croupier.protocol.v1.GetRoundResponse
@@ -367,7 +453,7 @@ export type GetRoundResponse = Message<"croupier.protocol.v1.GetRoundResponse"> 
  * Use `create(GetRoundResponseSchema)` to create a new message.
  */
 export const GetRoundResponseSchema: GenMessage<GetRoundResponse> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_services, 13);
+  messageDesc(file_protocol_v1_services, 16);
 
 /**
  * @generated from message croupier.protocol.v1.GetInclusionRequest
@@ -405,7 +491,7 @@ export type GetInclusionRequest = Message<"croupier.protocol.v1.GetInclusionRequ
  * Use `create(GetInclusionRequestSchema)` to create a new message.
  */
 export const GetInclusionRequestSchema: GenMessage<GetInclusionRequest> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_services, 14);
+  messageDesc(file_protocol_v1_services, 17);
 
 /**
  * @generated from message croupier.protocol.v1.GetInclusionResponse
@@ -430,7 +516,7 @@ export type GetInclusionResponse = Message<"croupier.protocol.v1.GetInclusionRes
  * Use `create(GetInclusionResponseSchema)` to create a new message.
  */
 export const GetInclusionResponseSchema: GenMessage<GetInclusionResponse> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_services, 15);
+  messageDesc(file_protocol_v1_services, 18);
 
 /**
  * @generated from message croupier.protocol.v1.GetCertificateRequest
@@ -447,7 +533,7 @@ export type GetCertificateRequest = Message<"croupier.protocol.v1.GetCertificate
  * Use `create(GetCertificateRequestSchema)` to create a new message.
  */
 export const GetCertificateRequestSchema: GenMessage<GetCertificateRequest> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_services, 16);
+  messageDesc(file_protocol_v1_services, 19);
 
 /**
  * @generated from message croupier.protocol.v1.GetCertificateResponse
@@ -466,7 +552,7 @@ export type GetCertificateResponse = Message<"croupier.protocol.v1.GetCertificat
  * Use `create(GetCertificateResponseSchema)` to create a new message.
  */
 export const GetCertificateResponseSchema: GenMessage<GetCertificateResponse> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_services, 17);
+  messageDesc(file_protocol_v1_services, 20);
 
 /**
  * What the ledger has of the deployment's limit.
@@ -504,7 +590,7 @@ export type LedgerState = Message<"croupier.protocol.v1.LedgerState"> & {
  * Use `create(LedgerStateSchema)` to create a new message.
  */
 export const LedgerStateSchema: GenMessage<LedgerState> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_services, 18);
+  messageDesc(file_protocol_v1_services, 21);
 
 /**
  * Asks what a round would come to, whatever budgets of its grid people use. The answer depends on no budget.
@@ -539,7 +625,7 @@ export type ForecastRequest = Message<"croupier.protocol.v1.ForecastRequest"> & 
  * Use `create(ForecastRequestSchema)` to create a new message.
  */
 export const ForecastRequestSchema: GenMessage<ForecastRequest> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_services, 19);
+  messageDesc(file_protocol_v1_services, 22);
 
 /**
  * What one mixture of budgets would come to.
@@ -588,7 +674,7 @@ export type ForecastOutcome = Message<"croupier.protocol.v1.ForecastOutcome"> & 
  * Use `create(ForecastOutcomeSchema)` to create a new message.
  */
 export const ForecastOutcomeSchema: GenMessage<ForecastOutcome> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_services, 20);
+  messageDesc(file_protocol_v1_services, 23);
 
 /**
  * @generated from message croupier.protocol.v1.ForecastResponse
@@ -629,7 +715,7 @@ export type ForecastResponse = Message<"croupier.protocol.v1.ForecastResponse"> 
  * Use `create(ForecastResponseSchema)` to create a new message.
  */
 export const ForecastResponseSchema: GenMessage<ForecastResponse> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_services, 21);
+  messageDesc(file_protocol_v1_services, 24);
 
 /**
  * @generated from message croupier.protocol.v1.GetResultRequest
@@ -646,7 +732,7 @@ export type GetResultRequest = Message<"croupier.protocol.v1.GetResultRequest"> 
  * Use `create(GetResultRequestSchema)` to create a new message.
  */
 export const GetResultRequestSchema: GenMessage<GetResultRequest> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_services, 22);
+  messageDesc(file_protocol_v1_services, 25);
 
 /**
  * @generated from message croupier.protocol.v1.GetResultResponse
@@ -665,7 +751,7 @@ export type GetResultResponse = Message<"croupier.protocol.v1.GetResultResponse"
  * Use `create(GetResultResponseSchema)` to create a new message.
  */
 export const GetResultResponseSchema: GenMessage<GetResultResponse> = /*@__PURE__*/
-  messageDesc(file_protocol_v1_services, 23);
+  messageDesc(file_protocol_v1_services, 26);
 
 /**
  * Offered by every service to the operator alone.
@@ -735,6 +821,23 @@ export const RoundControl: GenService<{
   serviceDesc(file_protocol_v1_services, 0);
 
 /**
+ * Offered by every service to everybody: the versions prove themselves.
+ *
+ * @generated from service croupier.protocol.v1.Versions
+ */
+export const Versions: GenService<{
+  /**
+   * @generated from rpc croupier.protocol.v1.Versions.GetVersions
+   */
+  getVersions: {
+    methodKind: "unary";
+    input: typeof GetVersionsRequestSchema;
+    output: typeof GetVersionsResponseSchema;
+  },
+}> = /*@__PURE__*/
+  serviceDesc(file_protocol_v1_services, 1);
+
+/**
  * Offered by hops 2..k, the accountant and the analyzer to their predecessor alone.
  *
  * @generated from service croupier.protocol.v1.Delivery
@@ -782,7 +885,7 @@ export const Delivery: GenService<{
     output: typeof EndSequentialResponseSchema;
   },
 }> = /*@__PURE__*/
-  serviceDesc(file_protocol_v1_services, 1);
+  serviceDesc(file_protocol_v1_services, 2);
 
 /**
  * A hop of the chain. Clients speak to hop 1 alone.
@@ -857,7 +960,7 @@ export const Shuffler: GenService<{
     output: typeof CountAnsweredResponseSchema;
   },
 }> = /*@__PURE__*/
-  serviceDesc(file_protocol_v1_services, 2);
+  serviceDesc(file_protocol_v1_services, 3);
 
 /**
  * Certifies a round from its shuffled budgets, then releases it.
@@ -894,6 +997,16 @@ export const Accountant: GenService<{
     output: typeof GetTicketsResponseSchema;
   },
   /**
+   * For the hops of a round with hop noise: tickets for their fake reports, a limited number for each hop.
+   *
+   * @generated from rpc croupier.protocol.v1.Accountant.GetFakeTickets
+   */
+  getFakeTickets: {
+    methodKind: "unary";
+    input: typeof GetFakeTicketsRequestSchema;
+    output: typeof GetFakeTicketsResponseSchema;
+  },
+  /**
    * Operator only: the same clients and tokens as at hop 1.
    *
    * @generated from rpc croupier.protocol.v1.Accountant.RegisterClients
@@ -914,7 +1027,7 @@ export const Accountant: GenService<{
     output: typeof RevokeClientsResponseSchema;
   },
 }> = /*@__PURE__*/
-  serviceDesc(file_protocol_v1_services, 3);
+  serviceDesc(file_protocol_v1_services, 4);
 
 /**
  * Holds the reports until they are released, then answers the question once.
@@ -941,5 +1054,5 @@ export const Analyzer: GenService<{
     output: typeof GetResultResponseSchema;
   },
 }> = /*@__PURE__*/
-  serviceDesc(file_protocol_v1_services, 4);
+  serviceDesc(file_protocol_v1_services, 5);
 

@@ -1,0 +1,282 @@
+"""How exact an answer becomes: margins of error, the people or budgets for a given one, and what would halve it.
+
+A margin is half of a 95 % interval, at the least favourable values, as the normal law has it; the range is 1. The
+analyzer's intervals are a little longer, since they allow for sums being whole numbers. Margins promise nothing about
+privacy. Every plan carries a certificate, which does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+
+from croupier.accountant.budgets import AnyBudgets, Budgets, as_budgets
+from croupier.accountant.certificate import Certificate
+from croupier.accountant.certification import certify
+from croupier.accountant.mechanisms.base import Randomizer
+from croupier.accountant.mechanisms.binary import BinaryRandomizedResponse, OneBitMean
+from croupier.accountant.mechanisms.kary import KaryRandomizedResponse
+from croupier.accountant.mechanisms.noisy_value import NoisyValue
+from croupier.accountant.mechanisms.registry import as_randomizer
+from croupier.accountant.numerics.roots import root_between
+from croupier.accountant.planner import LEAST_LOCAL_EPSILON, MOST_LOCAL_EPSILON, MOST_USERS, resized
+from croupier.accountant.ranges import DEFAULT_DELTA, Linkage, check_count, is_number, outside
+from croupier.protocol.rounding import round_down, round_up
+
+__all__ = ["ErrorPlan", "Halving", "Margins", "halving", "margins", "plan_for_error"]
+
+_Certified = Callable[[Budgets], float]
+_Z = NormalDist().inv_cdf(0.975)
+_SHARES = 101
+"""The largest variance is looked for among this many shares from 0 to 1: to a hundredth of a per cent."""
+_STEPS = 12
+"""Halvings of the range of the logarithm of the factor on budgets: to 0.3 %, below what a person would notice."""
+_SAFE = 0.999
+"""By how much budgets are lowered where the last step of a search is above its target."""
+
+
+@dataclass(frozen=True)
+class Margins:
+    """Half of the 95 % intervals of a share or mean on a range of 1, at the least favourable values.
+
+    Attributes:
+        participants: for the truth of the people who take part: the noise alone.
+        population: for a population that they are a random sample of: noise and sampling.
+    """
+
+    participants: float
+    population: float
+
+
+@dataclass(frozen=True)
+class Halving:
+    """What would halve the error.
+
+    Attributes:
+        num_users: this many people, with budgets in the same proportions: both margins are halved.
+        budgets: the same people with budgets multiplied by one factor: the participants' margin is halved. None where
+            that takes budgets above the most that a client accepts.
+    """
+
+    num_users: int
+    budgets: Budgets | None
+
+
+@dataclass(frozen=True)
+class ErrorPlan:
+    """People and budgets for a margin of error, certified.
+
+    Attributes:
+        error: the margin that was asked for: for the population, the range being 1.
+        budgets: of the people of one group.
+        margins: to expect.
+        certificate: for these budgets.
+    """
+
+    error: float
+    budgets: Budgets
+    margins: Margins
+    certificate: Certificate
+
+    def __str__(self) -> str:
+        """The answer in one line."""
+        low, high = (round_down(float(self.budgets.local_epsilon[end]), 4) for end in (0, -1))
+        spread = low if low == high else f"{low} to {high}"
+        return (
+            f"{self.budgets.num_users:,} people with local ε {spread}: 95 % intervals of ± "
+            f"{self.margins.population:.3g} of the range for the population, ± {self.margins.participants:.3g} for the "
+            "people who take part"
+        )
+
+
+def margins(budgets: AnyBudgets, randomizer: Randomizer | str) -> Margins:
+    """Returns the margins of error to expect of a share or mean.
+
+    Raises:
+        ValueError: the randomizer is for vectors, or a table.
+    """
+    counted = as_budgets(budgets)
+    signal, own, whole = _signal_and_variances(as_randomizer(randomizer), counted)
+    return Margins(_Z * math.sqrt(own) / signal, _Z * math.sqrt(whole) / signal)
+
+
+def _signal_and_variances(randomizer: Randomizer, budgets: Budgets) -> tuple[float, float, float]:
+    """Returns how far the sum of reports moves with a share or mean, and two variances of it.
+
+    The first is for given values, the second also over the values of a population; both are the largest for any values.
+    """
+    count, epsilon = budgets.count.astype(np.float64), budgets.local_epsilon
+    gain, variance = randomizer.signal(epsilon, budgets.local_delta)
+    signal = float(gain @ count)
+    # Reports of larger budgets weigh more, and whose values these are is not known (analyzer.estimators).
+    uneven = float(np.square(gain - signal / count.sum()) @ count)
+    if isinstance(randomizer, BinaryRandomizedResponse | KaryRandomizedResponse):
+        k = randomizer.k if isinstance(randomizer, KaryRandomizedResponse) else 2
+        other = 1 / (np.expm1(epsilon) + k)
+        held = gain + other
+        share = np.linspace(0.0, 1.0, _SHARES)
+        own = share * float(held * (1 - held) @ count) + (1 - share) * float(other * (1 - other) @ count)
+        hits = other + np.outer(share, gain)
+        return signal, float((own + uneven * share * (1 - share)).max()), float((hits * (1 - hits) @ count).max())
+    if isinstance(randomizer, OneBitMean):
+        return signal, float(count.sum()) / 4, float(count.sum()) / 4  # a bit's variance, however it came about
+    if isinstance(randomizer, NoisyValue):
+        noise = float(variance @ count)
+        return signal, noise, noise + float(count.sum()) / 4
+    raise ValueError(f"randomizer is {randomizer.name}; a margin of error is for rr, krr, onebit, laplace and gaussian")
+
+
+def halving(budgets: AnyBudgets, randomizer: Randomizer | str) -> Halving:
+    """Returns what would halve the error of a share or mean.
+
+    Raises:
+        ValueError: as for `margins`.
+    """
+    counted, family = as_budgets(budgets), as_randomizer(randomizer)
+    target = margins(counted, family).participants / 2
+    factor = _factor_for(counted, family, target, of_participants=True)
+    return Halving(4 * counted.num_users, None if factor is None else _times(counted, factor))
+
+
+def plan_for_error(
+    randomizer: Randomizer | str,
+    error: float,
+    *,
+    delta: float = DEFAULT_DELTA,
+    epsilon: float | None = None,
+    num_users: int | None = None,
+    budgets: AnyBudgets | None = None,
+    rounds: int = 1,
+    dishonest: int = 0,
+    linkage: Linkage = "separate",
+) -> ErrorPlan:
+    """Answers how many people, or which budgets, a margin of error takes.
+
+    * epsilon: the fewest people, and their local budgets, whose certificate is at most epsilon.
+    * num_users: the smallest local budgets; with `budgets` in their proportions.
+    * budgets alone: the fewest people with exactly these budgets, in these proportions.
+
+    Args:
+        randomizer: as for `certify`; of a share or mean.
+        error: half of the 95 % interval for the population, where the range is 1: 0.05 is five points of a share.
+        delta: of the certificate.
+        epsilon: the most that the certificate may say.
+        num_users: how many people there are.
+        budgets: theirs, or only the proportions of them.
+        rounds: how many such answers one person may give; epsilon and delta are of all together.
+        dishonest: how many of the other people may collude with the observer; that they may lie is not in the margin.
+        linkage: as for `certify`.
+
+    Returns:
+        The answer, certified as it is. The search ends within 0.3 % of the best budgets.
+
+    Raises:
+        ValueError: too much or too little is given, or no answer exists; the message says what is possible.
+    """
+    family = as_randomizer(randomizer)
+    if not (is_number(error) and 0 < error < 0.5):
+        raise outside("error", error, "above 0 and below 0.5 of the range")
+    if epsilon is not None and not (is_number(epsilon) and epsilon > 0):
+        raise outside("epsilon", epsilon, "a finite number > 0")
+    if epsilon is not None and num_users is not None:
+        raise ValueError(
+            f"error is {error:g} with num_users and epsilon both given; leave one of them out, and it is answered"
+        )
+    if num_users is not None:
+        check_count(num_users, "num_users", 2)
+    shape = Budgets.from_tiers([(1.0, num_users or 1000)]) if budgets is None else as_budgets(budgets)
+
+    def certified(of: Budgets, *, attack: bool) -> Certificate:
+        return certify(
+            of, family, delta=delta, rounds=rounds, dishonest=dishonest, linkage=linkage, attack=attack, seconds=5.0
+        )
+
+    if num_users is not None:
+        found = _budgets_for(resized(shape, num_users), family, error)
+    elif epsilon is None:
+        if budgets is None:
+            raise ValueError(
+                f"error is {error:g}, and neither epsilon, num_users nor budgets is given; give one of them, such as "
+                "epsilon 0.5"
+            )
+        found = _people_for(shape, family, error)
+    else:
+        found = _cheapest(shape, family, error, epsilon, lambda of: certified(of, attack=False).epsilon)
+    return ErrorPlan(error, found, margins(found, family), certified(found, attack=True))
+
+
+def _times(budgets: Budgets, factor: float) -> Budgets:
+    return Budgets(budgets.local_epsilon * factor, budgets.local_delta, budgets.count)
+
+
+def _factor_for(budgets: Budgets, family: Randomizer, target: float, *, of_participants: bool) -> float | None:
+    """Returns the smallest factor on all budgets with at most this margin; None where no client accepts them."""
+
+    def margin(logarithm: float) -> float:
+        found = margins(_times(budgets, math.exp(logarithm)), family)
+        return found.participants if of_participants else found.population
+
+    most = math.log(MOST_LOCAL_EPSILON / float(budgets.local_epsilon[-1]))
+    least = math.log(LEAST_LOCAL_EPSILON / float(budgets.local_epsilon[0]))
+    if least >= most or margin(most) > target:
+        return None
+    return math.exp(min(most, root_between(lambda place: target - margin(place), least, most) + 1e-7))
+
+
+def _budgets_for(budgets: Budgets, family: Randomizer, error: float) -> Budgets:
+    """Returns budgets in these proportions with this margin; raises ValueError if none has it."""
+    factor = _factor_for(budgets, family, error, of_participants=False)
+    if factor is None:
+        largest = _times(budgets, MOST_LOCAL_EPSILON / float(budgets.local_epsilon[-1]))
+        best, needed = margins(largest, family).population, _people_for(largest, family, error).num_users
+        raise ValueError(
+            f"error is {error:g}; {budgets.num_users:,} people reach at best {round_up(best, 3)}, with a local budget "
+            f"of {MOST_LOCAL_EPSILON:g}: it takes a larger error, or at least {needed:,} people"
+        )
+    return _times(budgets, factor)
+
+
+def _people_for(budgets: Budgets, family: Randomizer, error: float) -> Budgets:
+    """Returns the fewest people with these budgets, in these proportions, with this margin."""
+    at_present = margins(budgets, family).population
+    needed = max(2, budgets.num_tiers, math.ceil(budgets.num_users * (at_present / error) ** 2 * (1 - 1e-12)))
+    while needed <= MOST_USERS:
+        found = resized(budgets, needed)
+        if margins(found, family).population <= error:
+            return found
+        needed += max(1, needed // 2000)  # the proportions are rounded to whole people
+    raise ValueError(
+        f"error is {error:g}; with these budgets it takes more than {MOST_USERS:,} people: allow larger ones"
+    )
+
+
+def _cheapest(shape: Budgets, family: Randomizer, error: float, epsilon: float, certified: _Certified) -> Budgets:
+    """Returns the fewest people with this margin whose certificate is at most epsilon; the factor on budgets is sought.
+
+    With larger budgets fewer people reach the margin, and are certified a larger epsilon.
+    """
+
+    def people(factor: float) -> Budgets | None:
+        try:
+            return _people_for(_times(shape, factor), family, error)
+        except ValueError:  # more than there may be
+            return None
+
+    def excess(logarithm: float) -> float:
+        found = people(math.exp(logarithm))
+        return -1.0 if found is None else certified(found) - epsilon
+
+    most = math.log(MOST_LOCAL_EPSILON / float(shape.local_epsilon[-1]))
+    least = math.log(LEAST_LOCAL_EPSILON / float(shape.local_epsilon[0]))
+    factor = math.exp(root_between(excess, least, most, _STEPS))
+    while (found := people(factor)) is not None:
+        if certified(found) <= epsilon:
+            return found
+        factor *= _SAFE
+    raise ValueError(
+        f"error is {error:g} and epsilon is {epsilon:g}; no {MOST_USERS:,} people reach both: allow a larger one"
+    )

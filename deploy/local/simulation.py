@@ -1,0 +1,162 @@
+"""A simulation: what a round about a table of people would estimate and certify, computed here without any server.
+
+The people's values are randomized with the clients' own randomizers, estimated as the analyzer does and certified as
+the accountant does. Nobody is protected by it: the person who runs it has the table.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from croupier.accountant.budgets import Budgets
+from croupier.accountant.certification import certify
+from croupier.accountant.mechanisms.registry import randomizer_of
+from croupier.accountant.ranges import DEFAULT_DELTA
+from croupier.analyzer.estimators import estimate
+from croupier.client.randomizers import randomize
+from croupier.deploy.local.budget_groups import GSPA_BUDGETS, parse_budget_groups
+from croupier.deploy.local.demo import PlannedRound, plan_demo, questions_on, truth_of
+from croupier.deploy.local.sheets import Frame, open_table
+from croupier.protocol.codes import Note
+from croupier.protocol.questions import choose_budget
+from croupier.protocol.randomness import RandomSource, SystemRandom
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.show.published import publication_json
+from croupier.show.question import question_json
+from croupier.show.report import ReportRound, report_of
+from croupier.show.statistics import statistic
+from croupier.show.views import ResultView
+
+__all__ = ["SimulatedQuestion", "Simulation", "simulate"]
+
+
+@dataclass(frozen=True)
+class SimulatedQuestion:
+    """The answer to a question, beside the truth.
+
+    Attributes:
+        name: the column, and the group that was asked.
+        group: the people who were asked; "" for all.
+        truth: the number, or one for each category, of these people.
+        left_out: why rows were left out, by their line.
+        result: a document as `croupier round result --json` prints it; `croupier.explain` takes it.
+    """
+
+    name: str
+    group: str
+    truth: tuple[float, ...]
+    left_out: dict[str, str] = field(repr=False)
+    result: ResultView = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """The outcome of a simulation.
+
+    Attributes:
+        questions: one for each column and group.
+        assumed: a line on what was assumed in order to read the table; "" if nothing had to be.
+    """
+
+    questions: tuple[SimulatedQuestion, ...]
+    assumed: str
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One dictionary for each number: what `pandas.DataFrame` and `polars.DataFrame` take."""
+        return [
+            {
+                "question": one.name,
+                "label": number.label,
+                "truth": truth,
+                "estimate": number.estimate,
+                "low": number.participants[0],
+                "high": number.participants[1],
+                "epsilon": one.result["certificate"]["epsilon"],
+                "delta": one.result["certificate"]["delta"],
+                "grade": one.result["certificate"]["grade"],
+            }
+            for one in self.questions
+            for number, truth in zip(statistic(one.result).numbers, one.truth, strict=True)
+        ]
+
+    def report(self, title: str = "A simulation") -> str:
+        """Returns the simulation as an HTML page; see `croupier report`."""
+        said = ["This is a simulation: real people have not been asked, and its author had all values."]
+        rounds = [ReportRound(one.result, one.group) for one in self.questions]
+        return report_of(
+            title, rounds, introduction=[*said, *([self.assumed] if self.assumed else [])], fixed_terms=True
+        )
+
+
+def simulate(
+    data: Any,
+    columns: str | Sequence[str],
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    ordered: str | Sequence[str] = (),
+    budgets: str = GSPA_BUDGETS,
+    group_by: str | None = None,
+    delta: float = DEFAULT_DELTA,
+    clamp: bool = True,
+    source: RandomSource | None = None,
+) -> Simulation:
+    """Asks about columns of a table, and returns what would be learned and what it would cost.
+
+    Args:
+        data: a data frame of pandas or polars, one person a row; or the path of a CSV or Excel file.
+        columns: what to ask about: a column of 0 and 1, of categories, or "COLUMN:LOW:HIGH" for a mean.
+        low: of one column, the smallest possible value, for a mean.
+        high: of one column, the largest possible value.
+        ordered: orders of categories, such as "never;sometimes;often".
+        budgets: groups epsilon:share that the people's local budgets are drawn from.
+        group_by: a column: everything is asked of the people of each of its values separately.
+        delta: of the certificates.
+        clamp: values outside a range count as its nearer end; else their rows are left out.
+        source: of randomness, but for Laplace and Gaussian noise; None for the operating system's.
+
+    Raises:
+        ValueError: the table, a column, a budget or the delta cannot be used.
+    """
+    table = open_table(Path(data)) if isinstance(data, str | os.PathLike) else Frame(data)
+    texts, orders = ([one] if isinstance(one, str) else [*one] for one in (columns, ordered))
+    if not texts or (len(texts) > 1 and low is not None):
+        raise ValueError(f"columns is {columns!r}; it must name at least one, and only one with low and high")
+    questions = questions_on(table, texts, low, high, orders)
+    plan = plan_demo(table, questions, parse_budget_groups(budgets), group_by=group_by, delta=delta, clamp=clamp)
+    randomness = source or SystemRandom()
+    return Simulation(tuple(_asked(planned, delta, randomness) for planned in plan.rounds), table.assumed)
+
+
+def _asked(planned: PlannedRound, delta: float, source: RandomSource) -> SimulatedQuestion:
+    question, people = planned.asked.question, planned.population.participants
+    spent = [choose_budget(one.max_local_epsilon, planned.settings.budget_grid) for one in people.values()]
+    values = zip(people.values(), spent, strict=True)
+    reports = [randomize(question, one.value, epsilon, source) for one, epsilon in values]
+    tiers = sorted(Counter(spent).items())
+    local_delta = question.mechanism.budget_delta
+    certificate = certify(
+        Budgets.from_tiers([(epsilon, count, local_delta) for epsilon, count in tiers]),
+        randomizer_of(question.mechanism),
+        delta=delta,
+    ).to_message()
+    round_id = "simulated-" + "".join(letter if letter.isalnum() else "-" for letter in planned.name)
+    certificate.round_id, certificate.granted = round_id, True
+    publication = pb.Publication(round_id=round_id, num_reports=len(reports))
+    estimate(question, reports, tiers).publish(publication)
+    result = publication_json(publication, certificate)
+    # Budgets are drawn at random here, whatever the values are.
+    result["notes"] = [note for note in result["notes"] if note["code"] != Note.DEPENDENT_BUDGETS]
+    result["asked"] = question_json(question)
+    return SimulatedQuestion(
+        planned.name,
+        planned.group.value if planned.group else "",
+        truth_of(question, planned.population),
+        planned.population.rejected,
+        result,
+    )

@@ -1,0 +1,170 @@
+"""A survey of many simulated people through a gateway: how long it takes, and whether everybody is counted.
+
+Every service is a process of its own, and so is the gateway. Each person opens an invitation, fetches and checks the
+terms of all questions, and answers each one, as the participants' page does; so many of them are under way at a time.
+All come from one address, of which the gateway works on three calls at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import random
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypedDict
+
+from croupier.client.async_client import AsyncClient
+from croupier.client.surveys import fetch_survey
+from croupier.deploy.directory import read_deployment
+from croupier.deploy.local.processes import temporary_deployment
+from croupier.deploy.operator.invitations import People, invite_people, num_answered
+from croupier.deploy.operator.survey_file import SurveyFile
+from croupier.deploy.operator.surveys import close_survey, open_survey, survey_results
+
+__all__ = ["SurveyMeasured", "measure_survey", "survey_lines"]
+
+_CHOICES = ("very", "quite", "a little", "hardly", "not at all")
+_TRUE_SHARES = (0.3, 0.4, 0.15, 0.1, 0.05)
+
+
+class SurveyMeasured(TypedDict):
+    """What one survey has shown; `errors` are the distances of the estimated shares from the true ones."""
+
+    people: int
+    questions: int
+    answered: int
+    counted: list[int]
+    inviting_s: float
+    answering_s: float
+    person_s: float
+    person_99_s: float
+    closing_s: float
+    epsilon_together: float | None
+    errors: list[float]
+    standard_errors: list[float]
+
+
+def _file(people: int, questions: int, budget: float) -> SurveyFile:
+    asked = [
+        {"name": f"q{number}", "question": f"Question {number}: how satisfied are you?", "choices": _CHOICES}
+        for number in range(1, questions + 1)
+    ]
+    return SurveyFile.model_validate(
+        {
+            "name": "bench",
+            "title": "A survey of simulated people",
+            "consent": "Nobody is asked.",
+            "budgets": [budget],
+            "min_batch_size": people,
+            "epsilon_max": min(20.0, budget),
+            "questions": asked,
+        }
+    )
+
+
+@contextmanager
+def _gateway(directory: Path) -> Iterator[str]:
+    command = [sys.executable, "-m", "croupier.deploy.cli", "gateway", "--dir", str(directory), "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            yield line[line.index("http") :].partition('"')[0].strip()
+        finally:
+            process.terminate()
+
+
+def measure_survey(
+    people: int, questions: int, at_once: int, budget: float, hops: int, note: Callable[[str], None]
+) -> SurveyMeasured:
+    """Returns what a survey of simulated people has shown.
+
+    Args:
+        people: how many are invited; all answer every question.
+        questions: how many questions.
+        at_once: how many people answer at the same time.
+        budget: the ε of all answers of one person together.
+        hops: the number of shufflers.
+        note: called with a line on the progress now and then.
+    """
+    with temporary_deployment(hops) as local, _gateway(local.directory) as url:
+        return asyncio.run(_measure(local.directory, url, people, questions, at_once, budget, note))
+
+
+async def _measure(
+    directory: Path, url: str, people: int, questions: int, at_once: int, budget: float, note: Callable[[str], None]
+) -> SurveyMeasured:
+    survey = await open_survey(directory, _file(people, questions, budget))
+    begun = time.perf_counter()
+    labels = tuple((f"person {number}",) for number in range(1, people + 1))
+    folder = directory / "invitations"
+    await invite_people(directory, "bench", People(("label",), labels), folder, gateway=url, qr_codes=False)
+    links = [row["link"] for row in csv.DictReader((folder / "links.csv").read_text().splitlines())]
+    inviting_s = time.perf_counter() - begun
+
+    source = random.Random(2026)  # noqa: S311 (whom a simulation asks)
+    answers = [source.choices(_CHOICES, _TRUE_SHARES, k=questions) for _ in links]
+    took: list[float] = []
+    queue = list(zip(links, answers, strict=True))
+    deployment = read_deployment(directory)
+
+    async def answer_some() -> None:
+        while queue:
+            link, chosen = queue.pop()
+            started = time.perf_counter()
+            for asked, value in zip(await fetch_survey(client, survey.rounds[0].round_id), chosen, strict=True):
+                await asked.submit(value, budget, person=link, invitation=link)
+            took.append(time.perf_counter() - started)
+            if len(took) % 100 == 0:
+                note(f"{len(took):,} of {people:,} people have answered")
+
+    begun = time.perf_counter()
+    async with AsyncClient(deployment, directory=directory / "people", gateway=url) as client:
+        await asyncio.gather(*(answer_some() for _ in range(at_once)))
+    answering_s = time.perf_counter() - begun
+    answered = await num_answered(directory, "bench")
+    begun = time.perf_counter()
+    await close_survey(directory, survey)
+    results = await survey_results(directory, "bench", 600.0)
+    closing_s = time.perf_counter() - begun
+    truths = [[one.count(choice) / people for choice in _CHOICES] for one in zip(*answers, strict=True)]
+    values = [one.publication.values for one in results.questions]
+    return {
+        "people": people,
+        "questions": questions,
+        "answered": answered,
+        "counted": [one.publication.num_reports for one in results.questions],
+        "inviting_s": inviting_s,
+        "answering_s": answering_s,
+        "person_s": statistics.median(took),
+        "person_99_s": statistics.quantiles(took, n=100)[98],
+        "closing_s": closing_s,
+        "epsilon_together": results.together.epsilon if results.together else None,
+        "errors": [
+            value.estimate - true
+            for estimates, truth in zip(values, truths, strict=True)
+            for value, true in zip(estimates, truth, strict=True)
+        ],
+        "standard_errors": [value.standard_error for estimates in values for value in estimates],
+    }
+
+
+def survey_lines(found: SurveyMeasured) -> list[str]:
+    """Returns the same for people."""
+    within = sum(abs(e) <= 1.96 * s for e, s in zip(found["errors"], found["standard_errors"], strict=True))
+    together = found["epsilon_together"]
+    return [
+        f"{found['people']:,} people, {found['questions']} questions: {found['answered']:,} have answered, counted "
+        f"{', '.join(f'{count:,}' for count in found['counted'])}",
+        f"invitations {found['inviting_s']:.1f} s; answers {found['answering_s']:.0f} s, "
+        f"{found['people'] / found['answering_s']:.1f} people a second; a person {found['person_s']:.2f} s (median), "
+        f"{found['person_99_s']:.2f} s (99 %); close to results {found['closing_s']:.1f} s",
+        f"{within} of {len(found['errors'])} shares within 1.96 standard errors of the truth; all results together: "
+        + ("no certificate" if together is None else f"ε = {together:.4f}, CERTIFIED"),
+    ]

@@ -1,0 +1,192 @@
+"""Forecasts of rounds, and what the ledger has left, as people and scripts read them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TypedDict
+
+from rich.table import Table
+
+from croupier.protocol.codes import RefusalReason
+from croupier.protocol.rounding import round_down, round_up
+from croupier.protocol.statements import read_messages, written_json
+from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.protocol.views import StatementView
+from croupier.show.tables import counted
+from croupier.show.views import LedgerView
+
+__all__ = [
+    "CountView",
+    "ForecastView",
+    "OutcomeView",
+    "closing_lines",
+    "forecast_json",
+    "forecast_table",
+    "ledger_json",
+    "ledger_line",
+]
+
+_ASSUMED = (
+    "At most this is certified if every message arrives; a forecast promises nothing, the certificate does. Error: the "
+    "standard error of a share, or of a mean on a range of 1, from the noise alone."
+)
+
+
+_IN_SHORT = {
+    str(RefusalReason.EPSILON_ABOVE_LIMIT): "ε above the limit",
+    str(RefusalReason.BUDGET_ABOVE_LIMIT): "ε above the limit",
+    str(RefusalReason.LEDGER_EXCEEDED): "the ledger",
+    str(RefusalReason.LEDGER_UNBOUNDED): "the ledger",
+    str(RefusalReason.ROUNDS_SHOWN): "no round left",
+}
+
+
+class CountView(TypedDict):
+    """How many people use a budget."""
+
+    epsilon: float
+    count: int
+
+
+class OutcomeView(TypedDict):
+    """What a choice of budgets would come to. "budgets" is empty for any mixture; "epsilon" is None without a bound."""
+
+    budgets: list[CountView]
+    epsilon: float | None
+    standard_error: float | None
+    granted: bool
+    refusals: list[StatementView]
+    remaining_epsilon: float | None
+
+
+class ForecastView(TypedDict):
+    """What a round would come to with a number of reports and tickets."""
+
+    num_reports: int
+    num_tickets: int
+    always_granted: bool
+    outcomes: list[OutcomeView]
+    without_stragglers: list[OutcomeView]
+    ledger: LedgerView | None
+
+
+def forecast_json(found: rpc.ForecastResponse) -> ForecastView:
+    """Returns a forecast as the accountant gives it."""
+    outcomes = [_outcome(one) for one in found.outcomes]
+    return {
+        "num_reports": found.num_reports,
+        "num_tickets": found.num_tickets,
+        "always_granted": all(one["granted"] for one in outcomes),
+        "outcomes": outcomes,
+        "without_stragglers": [_outcome(one) for one in found.without_stragglers],
+        "ledger": ledger_json(found.ledger) if found.HasField("ledger") else None,
+    }
+
+
+def _outcome(one: rpc.ForecastOutcome) -> OutcomeView:
+    return {
+        "budgets": [{"epsilon": tier.local_epsilon, "count": tier.count} for tier in one.budgets],
+        "epsilon": one.epsilon if math.isfinite(one.epsilon) else None,
+        "standard_error": one.standard_error if one.HasField("standard_error") else None,
+        "granted": not one.refusals,
+        "refusals": written_json(read_messages(RefusalReason, one.refusals)),
+        "remaining_epsilon": one.remaining_epsilon if one.HasField("remaining_epsilon") else None,
+    }
+
+
+def ledger_json(state: rpc.LedgerState) -> LedgerView:
+    """Returns what the ledger has left of the deployment's limit."""
+    spent = state.spent_epsilon if state.HasField("spent_epsilon") else None
+    most = state.limit.max_rounds
+    return {
+        "total_epsilon": state.limit.total_epsilon,
+        "total_delta": state.limit.total_delta,
+        "spent_epsilon": spent,
+        "remaining_epsilon": max(0.0, state.limit.total_epsilon - spent) if spent is not None else 0.0,
+        "rounds": state.num_rounds,
+        "remaining_rounds": max(0, most - state.num_shown) if most else None,
+    }
+
+
+def ledger_line(ledger: LedgerView) -> str:
+    """Returns one sentence on what is left of the limit over all rounds."""
+    left, most = round_down(ledger["remaining_epsilon"], 4), round_up(ledger["total_epsilon"])
+    rounds = ledger["remaining_rounds"]
+    more = "" if rounds is None else f"; at most {counted(rounds, 'more round')} may have a certificate"
+    return (
+        f"Of ε = {most} at δ = {round_up(ledger['total_delta'])}, the most that a person may lose over all rounds, "
+        f"{counted(ledger['rounds'], 'round')} have left ε = {left}{more}."
+    )
+
+
+def _budgets_of(outcome: OutcomeView) -> str:
+    """Returns who uses which budget, in words."""
+    counts = outcome["budgets"]
+    if not counts:
+        return "any mixture"
+    if len(counts) == 1:
+        return f"everyone {round_down(counts[0]['epsilon'])}"
+    few, many = sorted(counts, key=lambda one: one["count"])
+    return f"{counted(few['count'], 'person')} {round_down(few['epsilon'])}, the others {round_down(many['epsilon'])}"
+
+
+def _granted(outcome: OutcomeView) -> str:
+    """Returns yes, or what the round would be refused for; the sentences are in --json."""
+    why = dict.fromkeys(_IN_SHORT.get(one["code"], one["text"]) for one in outcome["refusals"])
+    return f"no: {', '.join(why)}" if why else "yes"
+
+
+def forecast_table(forecasts: Sequence[ForecastView]) -> Table:
+    """Returns a row for every number of people and choice of budgets."""
+    table = Table("people", "local ε", "certified ε ≤", "error", "granted", title="Forecast", caption=_ASSUMED)
+    with_ledger = any(one["ledger"] is not None for one in forecasts)
+    if with_ledger:
+        table.add_column("ε left over all rounds")
+    for forecast in forecasts:
+        for one in sorted(forecast["outcomes"], key=lambda outcome: outcome["epsilon"] or math.inf):
+            error, left = one["standard_error"], one["remaining_epsilon"]
+            most = "" if one["budgets"] else "≤ "  # of any mixture, that of the noisiest
+            row = [
+                f"{forecast['num_reports']:,}",
+                _budgets_of(one),
+                "none" if one["epsilon"] is None else round_up(one["epsilon"], 4),
+                "unknown" if error is None else f"{most}{error:.3g}",
+                _granted(one),
+            ]
+            table.add_row(*row, *(["unknown" if left is None else round_down(left, 4)] if with_ledger else []))
+    return table
+
+
+def closing_lines(forecast: ForecastView, round_id: str) -> list[str]:
+    """Returns what closing a round now comes to: what stragglers cost, and what its operator can do about a risk."""
+    reports, stragglers = forecast["num_reports"], forecast["num_tickets"] - forecast["num_reports"]
+    lines = []
+    if stragglers:
+        who = "1 person has tickets and has sent no report." if stragglers == 1 else ""
+        who = who or f"{stragglers:,} people have tickets and have sent no report."
+        cost = f"With them, at most ε = {_worst(forecast['outcomes'])} is certified"
+        without = f"without them it would be {_worst(forecast['without_stragglers'])}"
+        lines.append(f"{who} Each counts as dishonest, and as a person of any budget. {cost}; {without}.")
+    if forecast["always_granted"]:
+        lines.append(f"Whatever budgets the {reports:,} people have used, the round is granted if no message is lost.")
+        return lines
+    worst = next(one for one in forecast["outcomes"] if not one["granted"])
+    why = "; ".join(one["text"] for one in worst["refusals"])
+    lines += [
+        f"At risk: with {reports:,} reports, some choice of budgets has the round refused "
+        f"({_budgets_of(worst)}: {why}).",
+        "Nobody knows yet which budgets were used, and no report can be left out for its budget: reports and budgets "
+        "are shuffled apart.",
+        f"Wait for more people{', or for those who have tickets' if stragglers else ''}; or decide otherwise:",
+        f"  croupier round close {round_id} --at-risk",
+        "    has it certified as it is; if the accountant refuses it then, every answer is destroyed",
+        f"  croupier round withdraw {round_id}",
+        "    destroys every answer now",
+    ]
+    return lines
+
+
+def _worst(outcomes: Sequence[OutcomeView]) -> str:
+    reached = [one["epsilon"] for one in outcomes]
+    return "unbounded" if None in reached else round_up(max(one for one in reached if one is not None), 4)

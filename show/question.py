@@ -1,0 +1,30 @@
+"""A question as a JSON document: what was asked, in which words, and through which randomizer."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any, cast
+
+from croupier.protocol.questions import Question
+from croupier.show.views import QuestionView, WordingView
+
+__all__ = ["question_json"]
+
+_TOO_LARGE = ("vector", "parameters")
+"""Parts of a vector's task that are left out: megabytes of a model, which no person reads."""
+
+
+def question_json(question: Question) -> QuestionView:
+    """Returns a question with its wordings; "parameters" are the mechanism's."""
+    mechanism = question.mechanism
+    parameters: dict[str, Any] = asdict(mechanism)
+    if mechanism.task is not None:
+        parameters = {
+            name: value for name, value in (parameters | asdict(mechanism.task)).items() if name not in _TOO_LARGE
+        }
+    return {
+        "question": question.name,
+        "wordings": [cast("WordingView", asdict(wording)) for wording in question.wordings],
+        "randomizer": mechanism.kind,
+        "parameters": parameters,
+    }

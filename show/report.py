@@ -1,0 +1,353 @@
+"""A report on answered questions for people who were not there: one HTML page without scripts, which prints.
+
+The page holds everything itself, downloads included, and loads nothing. All texts come from others and are escaped by
+the template; a content security policy allows the page's own style and no script.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from croupier.accountant.certificate import Certificate
+from croupier.accountant.composed_certificates import compose
+from croupier.accountant.guessing import right_at_most
+from croupier.accountant.numerics.decimals import sum_above
+from croupier.accountant.privacy_filter import BASIC_SHARE
+from croupier.accountant.results import Guarantee
+from croupier.protocol.rounding import percent, round_up
+from croupier.protocol.shown import sanitize_for_display
+from croupier.protocol.statements import plain
+from croupier.protocol.texts import device_does
+from croupier.show.csv_file import result_csv
+from croupier.show.estimates import precision_line, result_remarks
+from croupier.show.statistics import Number, Statistic, differences, halving_lines, statistic
+from croupier.show.views import ResultView
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+__all__ = ["ReportRound", "report_of"]
+
+_TEMPLATES = Path(__file__).parent / "templates"
+_UNNAMED = re.compile(r"[^A-Za-z0-9._-]")
+
+
+@dataclass(frozen=True)
+class ReportRound:
+    """A round in a report.
+
+    Attributes:
+        result: `publication_json`.
+        group: the people who were asked in this round, if others were asked the same in another one; or "".
+        signed: the document as the analyzer has signed it, if it is known.
+    """
+
+    result: ResultView
+    group: str = ""
+    signed: bytes = b""
+
+
+class _Row(TypedDict):
+    """A number in a chart: its text, and where its bar and its intervals lie between 0 and 100."""
+
+    label: str
+    estimate: str
+    sentence: str
+    at: float
+    participants: tuple[float, float]
+    population: tuple[float, float] | None
+
+
+class _QuestionView(TypedDict):
+    """A question with its chart and sentences."""
+
+    title: str
+    question: str
+    help_text: str
+    language: str
+    about: str
+    people: str
+    is_share: bool
+    rows: list[_Row]
+    scale: list[str]
+    verdicts: list[str]
+    remarks: list[str]
+    differences: list[tuple[str, bool]]
+    halving: list[str]
+    refusals: list[str]
+
+
+class _CostView(TypedDict):
+    """What a round cost a person, in a row of a table."""
+
+    about: str
+    people: str
+    epsilon: str
+    delta: str
+    grade: str
+    right: str
+    alone_epsilon: str
+    alone_delta: str
+    alone_grade: str
+    alone_right: str
+
+
+class _FileView(TypedDict):
+    """A file inside the page."""
+
+    name: str
+    what: str
+    uri: str
+
+
+def report_of(
+    title: str,
+    rounds: Sequence[ReportRound],
+    *,
+    introduction: Sequence[str] = (),
+    verified: str = "",
+    language: str = "",
+    fixed_terms: bool = False,
+) -> str:
+    """Returns the page.
+
+    Args:
+        title: above everything.
+        rounds: at least one, in the order of the questions. Rounds with different groups that ask the same question
+            are compared; their people must be different ones.
+        introduction: paragraphs below the title.
+        verified: the deployment whose keys all signatures were verified with; "" where that has not been done, which
+            the page then says.
+        language: of the wordings; the first one of a question where it has none in it.
+        fixed_terms: all rounds were planned before the first result, as those of a survey are.
+
+    Raises:
+        ValueError: no round, or a document that is not that of a result.
+        ImportError: jinja2 is missing; the extra 'report' has it.
+    """
+    if not rounds:
+        raise ValueError("the report has no round; name at least one")
+    ids = [one.result["round_id"] for one in rounds]
+    if len(set(ids)) < len(ids):
+        twice = next(one for one in ids if ids.count(one) > 1)
+        raise ValueError(
+            f"round {twice!r} is named twice; each is reported once, and groups must hold different people"
+        )
+    clean = [
+        ReportRound(sanitize_for_display(one.result), sanitize_for_display(one.group), one.signed) for one in rounds
+    ]
+    read = [(one, statistic(one.result, language)) for one in clean]
+    questions: dict[object, list[tuple[ReportRound, Statistic]]] = {}
+    for place, (one, found) in enumerate(read):
+        # The same labels and scale: what differs in them is another question, whatever its name.
+        key = (found.name, found.question, found.about, *(n.label for n in found.numbers)) if one.group else place
+        questions.setdefault(key, []).append((one, found))
+    certified = [(one, found, _certificate(one.result)) for one, found in read if one.result["certificate"]["granted"]]
+    views = [_question(group) for group in questions.values()]
+    common = [line for line in views[0]["remarks"] if len(views) > 1 and all(line in one["remarks"] for one in views)]
+    for view in views:
+        view["remarks"] = [line for line in view["remarks"] if line not in common]
+    style = (_TEMPLATES / "report.css").read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    return _template().render(
+        title=sanitize_for_display(title),
+        introduction=sanitize_for_display([*introduction]),
+        verified=sanitize_for_display(verified),
+        style=style,
+        style_digest=digest,
+        level=next((f"{100 * found.level:g} %" for _, found in read if found.level), "95 %"),
+        questions=views,
+        remarks=common,
+        devices=list(dict.fromkeys(_device(one.result) for one, _, _ in certified)),
+        costs=[_cost(one, found, certificate) for one, found, certificate in certified],
+        together=_together([(one.group, certificate) for one, _, certificate in certified], fixed_terms),
+        assumptions=list(dict.fromkeys(plain(line) for _, _, found in certified for line in found.assumptions)),
+        rounds=[_round(one) for one, _ in read],
+    )
+
+
+@cache
+def _template() -> Template:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    loader = FileSystemLoader(_TEMPLATES)
+    return Environment(
+        autoescape=True, loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    ).get_template("report.html")
+
+
+def _certificate(result: ResultView) -> Certificate:
+    found = Certificate.from_json(result["certificate"])
+    found.check_not_refuted()
+    return found
+
+
+def _question(group: list[tuple[ReportRound, Statistic]]) -> _QuestionView:
+    about, several = group[0][1], len(group) > 1
+    rows: list[_Row] = []
+    ends = _ends([found for _, found in group])
+    for index in range(len(about.numbers)):
+        for one, found in group:
+            number = found.numbers[index]
+            label = " · ".join(part for part in (number.label, one.group) if part)
+            rows.append(_row(found, number, label, ends, f"{one.group}: " if several else ""))
+    named = [(f"{one.group}: " if several else "", one.result) for one, _ in group]
+    verdicts: list[str] = []
+    remarks: list[str] = []
+    refusals: list[str] = []
+    halved: dict[str, list[str]] = {}
+    for name, result in named:
+        if not result["certificate"]["granted"]:
+            refusals += [f"{name}{why['text']}" for why in result["certificate"]["refusals"]]
+            continue
+        if result["sealed"]:
+            remarks.append(f"{name}the result is sealed to its collector, whose key opens it.")
+            continue
+        for line in result_remarks(result):
+            is_verdict = line == precision_line(result)
+            (verdicts if is_verdict else remarks).append(f"{name}{_as_sentence(line)}")
+        for line in halving_lines(result):
+            halved.setdefault(line, []).append(name.removesuffix(": "))
+    compared = differences([(one.group, found) for one, found in group]) if several else []
+    return {
+        "title": about.title,
+        "question": "" if about.question == about.title else about.question,
+        "help_text": about.help_text,
+        "language": about.language or "en",
+        "about": about.about,
+        "people": " and ".join(f"{f'{one.group}: ' if several else ''}{found.people:,}" for one, found in group),
+        "is_share": about.is_share,
+        "rows": rows,
+        "scale": _scale(about, ends) if rows else [],
+        "verdicts": verdicts,
+        "remarks": remarks,
+        "differences": [(one.sentence(about), one.is_seen) for one in compared],
+        "halving": [f"{', '.join(names)}: {line}" if several else line for line, names in halved.items()],
+        "refusals": refusals,
+    }
+
+
+def _as_sentence(remark: str) -> str:
+    return f"{remark[:1].upper()}{remark[1:].rstrip('.')}."
+
+
+def _ends(found: Sequence[Statistic]) -> tuple[float, float]:
+    """Returns the ends of a chart: those of the possible range, or of all intervals where it is not known."""
+    if found[0].scale is not None:
+        return found[0].scale
+    numbers = [number for one in found for number in one.numbers]
+    ends = [end for one in numbers for interval in (one.participants, one.population or ()) for end in interval]
+    return (min(ends), max(ends)) if ends else (0.0, 1.0)
+
+
+def _row(of: Statistic, number: Number, label: str, ends: tuple[float, float], name: str) -> _Row:
+    low, high = ends
+
+    def place(value: float) -> float:
+        return round(100 * min(1.0, max(0.0, (value - low) / (high - low))), 2) if high > low else 50.0
+
+    def both(interval: tuple[float, float]) -> tuple[float, float]:
+        return place(interval[0]), place(interval[1])
+
+    return {
+        "label": label or "mean",
+        "estimate": of.estimate(number),
+        "sentence": f"{name}{of.sentence(number)}".replace(" %", "\N{NO-BREAK SPACE}%"),
+        "at": place(number.estimate),
+        "participants": both(number.participants),
+        "population": None if number.population is None else both(number.population),
+    }
+
+
+def _scale(of: Statistic, ends: tuple[float, float]) -> list[str]:
+    """Returns what is written below a chart: five marks of a share, else the ends of the range and their meaning."""
+    if of.is_share:
+        return [f"{mark} %" for mark in (0, 25, 50, 75, 100)]
+    marks = [f"{end:g}".replace("-", "−") + (f" {of.unit}" if of.unit else "") for end in ends]
+    return [f"{mark} ({meaning})" if meaning else mark for mark, meaning in zip(marks, of.ends, strict=True)]
+
+
+def _device(result: ResultView) -> str:
+    kind = result["certificate"].get("randomizer", "").partition("(")[0]
+    return device_does(kind, "the person's", records=0) or "randomizes the person's answer"
+
+
+def _cost(one: ReportRound, found: Statistic, certificate: Certificate) -> _CostView:
+    alone = certificate.everyone_else_colludes
+    return {
+        "about": " · ".join(part for part in (found.title, one.group) if part),
+        "people": f"{certificate.num_users:,}",
+        "epsilon": round_up(certificate.epsilon, 4),
+        "delta": round_up(certificate.delta, 3),
+        "grade": str(certificate.grade),
+        "right": percent(right_at_most(certificate.epsilon, certificate.delta)),
+        "alone_epsilon": round_up(alone.epsilon, 4),
+        "alone_delta": round_up(alone.delta, 3) if alone.delta else "",
+        "alone_grade": str(alone.grade),
+        "alone_right": percent(right_at_most(alone.epsilon, alone.delta)),
+    }
+
+
+def _together(certified: Sequence[tuple[str, Certificate]], fixed_terms: bool) -> dict[str, Any] | None:
+    """Returns what all rounds cost a person who is in one group and answered everything; None for one round each."""
+    groups = sorted({group for group, _ in certified if group}) or [""]
+    found: list[Guarantee] = []
+    of_groups: list[list[Certificate]] = []
+    for name in groups:
+        mine = [certificate for group, certificate in certified if group in ("", name)]
+        if len(mine) < 2:
+            continue
+        try:
+            # A filter, which results may have chosen the rounds of, admits them by basic composition at this delta.
+            deltas = [one.delta for one in mine for _ in range(1 if fixed_terms else int(1 / BASIC_SHARE))]
+            found.append(compose(mine, delta=sum_above(deltas), fixed_terms=fixed_terms))
+        except ValueError:  # more is lost with certainty than this delta allows
+            return {"rounds": len(mine), "epsilon": ""}
+        of_groups.append(mine)
+    if not found:
+        return None
+    worst = max(found, key=lambda one: one.epsilon)
+    alone, lost = max((_alone(mine) for mine in of_groups), key=lambda one: one[0])
+    return {
+        "rounds": max(map(len, of_groups)),
+        "epsilon": round_up(worst.epsilon, 4),
+        "delta": round_up(worst.delta, 3),
+        "grade": str(worst.grade),
+        "right": percent(right_at_most(worst.epsilon, worst.delta)),
+        "alone_epsilon": round_up(alone, 4),
+        "alone_delta": round_up(lost, 3) if lost else "",
+        "alone_right": percent(right_at_most(alone, lost)),
+        "assumptions": [plain(line) for line in worst.assumptions[-1:]],
+    }
+
+
+def _alone(certificates: Sequence[Certificate]) -> tuple[float, float]:
+    """Returns the sums of the local budgets: what a person's own noise promises over all rounds, whatever others do."""
+    alone = [one.everyone_else_colludes for one in certificates]
+    return sum_above([one.epsilon for one in alone]), sum_above([one.delta for one in alone])
+
+
+def _round(one: ReportRound) -> dict[str, Any]:
+    """Returns a round's id, and its files as they can be downloaded from the page itself."""
+    result = one.result
+    name = _UNNAMED.sub("_", result["round_id"])[:100]
+    files: list[_FileView] = [
+        _file(f"{name}.json", "result and certificate", "application/json", json.dumps(result, indent=1).encode())
+    ]
+    if result["certificate"]["granted"] and not result["sealed"]:
+        files.append(_file(f"{name}.csv", "table for spreadsheets", "text/csv", result_csv(result).encode()))
+    if one.signed:
+        files.append(_file(f"{name}.signed", "signed document", "application/octet-stream", one.signed))
+    return {"round_id": result["round_id"], "file": name, "files": files, "signed": bool(one.signed)}
+
+
+def _file(name: str, what: str, kind: str, content: bytes) -> _FileView:
+    return {"name": name, "what": what, "uri": f"data:{kind};base64,{base64.b64encode(content).decode()}"}

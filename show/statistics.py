@@ -1,0 +1,344 @@
+"""A result in words: the statistic, a sentence for each number with both intervals, and what would halve its error.
+
+Everything is read from the JSON document of a result (`publication_json`), which may come from a file that anyone has
+written: what cannot be used is refused with a sentence. Interval ends are rounded outwards.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
+from typing import Any
+
+from croupier.accountant.accuracy import halving
+from croupier.accountant.budgets import Budgets
+from croupier.accountant.certificate import Certificate
+from croupier.accountant.mechanisms.base import Randomizer
+from croupier.accountant.mechanisms.registry import stated_randomizer
+from croupier.protocol.rounding import round_down
+from croupier.protocol.shown import sanitize_for_display
+
+__all__ = [
+    "Difference",
+    "Number",
+    "Statistic",
+    "differences",
+    "halving_line",
+    "halving_lines",
+    "halving_remarks",
+    "statistic",
+]
+
+_SHARES = ("rr", "krr")
+_MOST_DIGITS = 6
+
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number of a result: a share or a mean.
+
+    Attributes:
+        label: the caption of the answer that a share is of; "" for a mean.
+        estimate: the nearest possible value to the estimate.
+        moved: the estimate itself, if noise has carried it outside the possible range; else None.
+        participants: the interval for the people who took part.
+        population: the interval for a population that they are a random sample of; None in an early version's result.
+    """
+
+    label: str
+    estimate: float
+    moved: float | None
+    participants: Interval
+    population: Interval | None
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """What a round estimated.
+
+    Attributes:
+        name: the question's short name.
+        title: a heading; the wording's, or the name.
+        question: as people were asked; "" where no wording is known.
+        help_text: what helped them to answer; may be empty.
+        language: of the wording, such as "de"; "" where none is known.
+        about: the statistic in words: "the share of people who answered “yes”".
+        is_share: the numbers are shares.
+        numbers: one for a share or mean, one for each category; none where the result is sealed or refused.
+        scale: the possible range, if known.
+        unit: of a mean; may be empty.
+        ends: what the ends of the range mean, in words; may be empty.
+        level: of the intervals.
+        people: how many answers were counted.
+    """
+
+    name: str
+    title: str
+    question: str
+    help_text: str
+    language: str
+    about: str
+    is_share: bool
+    numbers: tuple[Number, ...]
+    scale: Interval | None
+    unit: str
+    ends: tuple[str, str]
+    level: float
+    people: int
+
+    def written(self, value: float, length: float, *, direction: str = ROUND_HALF_EVEN) -> str:
+        """Returns a value as text, with digits that an interval of this length leaves meaning to."""
+        return self._digits(value, length, direction) + self._after
+
+    @property
+    def _after(self) -> str:
+        return " %" if self.is_share else f" {self.unit}" if self.unit else ""
+
+    def _digits(self, value: float, length: float, direction: str) -> str:
+        factor = 100 if self.is_share else 1
+        step = factor * length / 10
+        digits = min(_MOST_DIGITS, max(0, math.ceil(-math.log10(step)))) if step > 0 else _MOST_DIGITS
+        exact = (Decimal(repr(float(value))) * factor).quantize(Decimal(1).scaleb(-digits), rounding=direction)
+        return f"{exact + 0:,}".replace("-", "−")
+
+    def interval(self, ends: Interval, *, of_differences: bool = False) -> str:
+        """Returns an interval as text, its ends rounded outwards; differences of shares are points."""
+        length = ends[1] - ends[0]
+        low, high = (
+            self._digits(end, length, way) for end, way in zip(ends, (ROUND_FLOOR, ROUND_CEILING), strict=True)
+        )
+        return f"{low} to {high}{' points' if of_differences and self.is_share else self._after}"
+
+    def estimate(self, number: Number) -> str:
+        """Returns the number as text."""
+        low, high = number.participants
+        return self.written(number.estimate, high - low)
+
+    def sentence(self, number: Number) -> str:
+        """Returns one sentence on a number, with both intervals."""
+        level = f"{100 * self.level:g} % interval"
+        subject = "The estimated mean is " if not self.is_share else "An estimated "
+        answered = f" answered “{number.label}”" if self.is_share else ""
+        moved, preposition = "", "of" if self.is_share else "for"
+        if number.moved is not None:
+            low, high = number.participants
+            moved = (
+                f" (the noise carried the estimate to {self.written(number.moved, high - low)}, which is impossible)"
+            )
+        both = f"{self.interval(number.participants)} {preposition} the {self.people:,} people who took part"
+        if number.population is not None:
+            level += "s"
+            both += (
+                f", and {self.interval(number.population)} {preposition} a population that they are a random sample of"
+            )
+        return f"{subject}{self.estimate(number)}{answered}{moved}: {both} ({level})."
+
+
+def statistic(result: Mapping[str, Any], language: str = "") -> Statistic:
+    """Returns what a result estimates.
+
+    Args:
+        result: as `publication_json` gives it, or the same read from a file.
+        language: of the wording to use; the first one where there is none in it.
+
+    Raises:
+        ValueError: the document is not that of a result.
+    """
+    try:
+        return _read(sanitize_for_display(dict(result)), language)
+    except (KeyError, TypeError, AttributeError, IndexError, ArithmeticError) as error:
+        raise ValueError(
+            "the document is not a result; it must be what 'croupier round result --json' or 'croupier demo --json' "
+            f"printed ({type(error).__name__}: {error})"
+        ) from error
+
+
+def _read(result: dict[str, Any], language: str) -> Statistic:
+    asked: dict[str, Any] = result.get("asked") or {}
+    kind, parameters = asked.get("randomizer", ""), asked.get("parameters", {})
+    wording = _wording(asked.get("wordings", []), language)
+    name = str(asked.get("question") or result["round_id"])
+    labels, captions = result["labels"], list(wording.get("choices", ()))
+    is_share = kind in _SHARES or (not kind and labels is not None)
+    if kind == "rr":
+        captions = captions[1:] or ["yes"]
+        about = f"the share of people who answered “{captions[0]}”"
+    elif is_share:
+        about = "the share of people who gave each answer"
+    elif kind in ("hemisphere", "gaussian_vector"):
+        about = "a mean of vectors, which a program computes with"
+    else:
+        about = "the mean answer"
+    unit = str(wording.get("unit", ""))
+    scale: Interval | None = (0.0, 1.0) if is_share else None
+    if not is_share and "low" in parameters:
+        scale = float(parameters["low"]), float(parameters["high"])
+        about += f", of numbers from {scale[0]:g} to {scale[1]:g}{f' {unit}' if unit else ''}"
+    found = () if result["sealed"] or result["estimate"] is None else tuple(_numbers(result, labels, captions))
+    return Statistic(
+        name=name,
+        title=str(wording.get("title") or wording.get("question") or name),
+        question=str(wording.get("question", "")),
+        help_text=str(wording.get("help_text", "")),
+        language=str(wording.get("language", "")),
+        about=about,
+        is_share=is_share,
+        numbers=found,
+        scale=scale,
+        unit=unit,
+        ends=(str(wording.get("low", "")), str(wording.get("high", ""))),
+        level=float(result["confidence_level"] or 0),
+        people=int(result["num_reports"]),
+    )
+
+
+def _wording(wordings: Sequence[dict[str, Any]], language: str) -> dict[str, Any]:
+    chosen = [one for one in wordings if one["language"].lower() == language.lower()]
+    return (chosen or [*wordings] or [{}])[0]
+
+
+def _numbers(result: dict[str, Any], labels: list[str] | None, captions: list[str]) -> Iterable[Number]:
+    keys = ("estimate", "projected", "confidence_interval", "population_interval")
+    columns = [result[key] if labels is not None else [result[key]] for key in keys]
+    for index, (raw, possible, own, population) in enumerate(zip(*columns, strict=True)):
+        label = "" if labels is None else labels[index]
+        moved = None if math.isclose(raw, possible, abs_tol=1e-9) else float(raw)
+        numbers = [float(possible), *map(float, own), *map(float, population or ())]
+        if not all(map(math.isfinite, numbers)):
+            raise ValueError(f"a number of the result is {numbers}; every one must be finite")
+        whole = None if population is None else (float(population[0]), float(population[1]))
+        caption = captions[index] if index < len(captions) else str(label)
+        yield Number(caption, float(possible), moved, (float(own[0]), float(own[1])), whole)
+
+
+# ------------------------------------------------------------------------------------------------------- differences
+
+
+@dataclass(frozen=True)
+class Difference:
+    """By how much a number is larger in one group than in another, with intervals.
+
+    Attributes:
+        label: of the number; see `Number`.
+        groups: the group, and the one that it is compared with.
+        estimate: the difference of the estimates.
+        participants, population: its intervals, as in `Number`.
+    """
+
+    label: str
+    groups: tuple[str, str]
+    estimate: float
+    participants: Interval
+    population: Interval | None
+
+    @property
+    def is_seen(self) -> bool:
+        """Whether the interval for the people who took part leaves out 0."""
+        return not self.participants[0] <= 0 <= self.participants[1]
+
+    def sentence(self, of: Statistic) -> str:
+        """Returns one sentence on the difference, with both intervals."""
+        first, second = self.groups
+        level = f"{100 * of.level:g} % interval"
+
+        about = f"“{self.label}”: " if self.label else ""
+        length = self.participants[1] - self.participants[0]
+        size = of.written(abs(self.estimate), length).replace(" %", " points")
+        direction = "higher" if self.estimate > 0 else "lower"
+        said = f"{first} is {direction} than {second} by an estimated {size}"
+        if not self.is_seen:
+            said = f"no difference between {first} and {second} can be told from the noise"
+        own = of.interval(self.participants, of_differences=True)
+        both = f"{first} minus {second} is {own} for the people who took part"
+        if self.population is not None:
+            whole = of.interval(self.population, of_differences=True)
+            both, level = f"{both}, and {whole} for the populations that they are random samples of", f"{level}s"
+        sentence = f"{said}: {both} ({level})."
+        return f"{about}{sentence}" if about else sentence[0].upper() + sentence[1:]
+
+
+def differences(groups: Sequence[tuple[str, Statistic]]) -> list[Difference]:
+    """Returns the difference of every number between every two groups, which hold different people.
+
+    The intervals are Newcombe's (1998; Zou and Donner 2008 for any estimate): each end of the difference adds the
+    squares of the distances from the two estimates to the ends of their own intervals. The noise of two rounds is
+    independent, and so are samples of different people.
+    """
+    found = []
+    for (name, one), (other_name, other) in itertools.combinations(groups, 2):
+        for number, against in zip(one.numbers, other.numbers, strict=True):
+            population = None
+            if number.population is not None and against.population is not None:
+                population = _difference(number.estimate, number.population, against.estimate, against.population)
+            found.append(
+                Difference(
+                    number.label,
+                    (name, other_name),
+                    number.estimate - against.estimate,
+                    _difference(number.estimate, number.participants, against.estimate, against.participants),
+                    population,
+                )
+            )
+    return found
+
+
+def _difference(first: float, of_first: Interval, second: float, of_second: Interval) -> Interval:
+    down = math.hypot(first - of_first[0], of_second[1] - second)
+    up = math.hypot(of_first[1] - first, second - of_second[0])
+    return first - second - down, first - second + up
+
+
+# ------------------------------------------------------------------------------------------------- halving the error
+
+
+def halving_lines(result: Mapping[str, Any]) -> list[str]:
+    """Returns what would halve the error of a result, by its certificate's budgets; nothing where it is unknown."""
+    document = result["certificate"]
+    if not document.get("granted", True) or result["estimate"] is None:
+        return []
+    if result.get("hop_influence") is not None:  # larger local budgets leave the noise of the hops as it is
+        return []
+    try:
+        certificate = Certificate.from_json(document)
+        randomizer = stated_randomizer(certificate.assumptions)
+        if randomizer is None or document.get("merged_below") or any(one.grouped for one in certificate.tiers):
+            return []
+        budgets = Budgets.from_tiers([(one.local_epsilon, one.count, one.local_delta) for one in certificate.tiers])
+    except ValueError:  # a document of another version
+        return []
+    return [line] if (line := halving_line(budgets, randomizer)) else []
+
+
+def halving_remarks(questions: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Returns `halving_lines` for the questions of a demonstration, each line once with the names that it is about."""
+    about: dict[str, list[str]] = {}
+    for question in questions:
+        for line in halving_lines(question):
+            about.setdefault(line, []).append(question["name"])
+    return [f"{'; '.join(names)}: {line}" for line, names in about.items()]
+
+
+def halving_line(budgets: Budgets, randomizer: Randomizer) -> str:
+    """Returns a sentence on what would halve the error of answers with these budgets; "" where margins are unknown."""
+    try:
+        found = halving(budgets, randomizer)
+    except ValueError:  # a randomizer for vectors, or a table
+        return ""
+    line = f"To halve the error: ask four times as many people, {found.num_users:,}, with the same mix of budgets"
+    if found.budgets is None:
+        return f"{line}. No local budgets that a client accepts would do it for the same people."
+    before, after = (_spread(of) for of in (budgets, found.budgets))
+    return (
+        f"{line}; or, for the same people, have each device add less noise (local ε {after} instead of "
+        f"{before}), which protects them less."
+    )
+
+
+def _spread(budgets: Budgets) -> str:
+    low, high = (round_down(float(budgets.local_epsilon[end]), 3) for end in (0, -1))
+    return low if low == high else f"{low} to {high}"

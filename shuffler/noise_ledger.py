@@ -1,0 +1,113 @@
+"""A hop's own ledger: what the rounds that it has signed can show of one person if this hop is the only honest party.
+
+The accountant's ledger is worth nothing against a dishonest accountant. So every hop keeps the hop noise of the rounds
+for which it has signed a manifest, and with a `noise_limit` in its settings it signs none beyond that: then everybody
+else together learns at most that much of anyone in the life of the deployment, if this hop is honest. Epsilons and
+deltas add up, which is valid however rounds are chosen by earlier results. A round without hop noise counts with its
+largest local budget, because nothing else is certain there. docs/hop-noise.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import sqlalchemy as sa
+
+from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.rounding import round_down, round_up
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.runtime.service_directory import NoiseLimit
+from croupier.runtime.tables import ROUNDS
+from croupier.runtime.transaction import Transaction
+
+__all__ = ["NoiseLedger", "NoiseSpent"]
+
+_metadata = sa.MetaData()
+_entries = sa.Table(
+    "noise_ledger",
+    _metadata,
+    sa.Column("round_id", sa.String, primary_key=True),
+    sa.Column("epsilon", sa.Float, nullable=False),
+    sa.Column("delta", sa.Float, nullable=False),
+    sa.Column("has_left", sa.Boolean, nullable=False),
+)
+
+
+@dataclass(frozen=True)
+class NoiseSpent:
+    """What the rounds of a hop come to: their epsilons and deltas, added as the decimals that people wrote."""
+
+    epsilon: Decimal
+    delta: Decimal
+    rounds: int
+
+
+class NoiseLedger:
+    """The entries of one hop, on its store's connection."""
+
+    def __init__(self, tx: Transaction) -> None:
+        self._db = tx.connection
+        _metadata.create_all(self._db)
+
+    def sign(self, terms: RoundTerms, limit: NoiseLimit | None) -> None:
+        """Enters a round that is about to be signed; the same round again counts once.
+
+        Raises:
+            Refusal: BAD_MANIFEST if the rounds would come to more than the limit.
+        """
+        known = self._db.execute(sa.select(_entries.c.round_id).where(_entries.c.round_id == terms.round_id)).first()
+        if known is not None:
+            return
+        epsilon, delta = _cost(terms)
+        spent = self.spent()
+        if limit is not None:
+            for name, requested, before, most in (
+                ("epsilon", epsilon, spent.epsilon, limit.epsilon),
+                ("delta", delta, spent.delta, limit.delta),
+            ):
+                if before + _written(requested) > _written(most):
+                    raise Refusal(
+                        Code.BAD_MANIFEST,
+                        f"this hop's noise_limit is {name} {round_down(most)}: requested {round_up(requested)}, spent "
+                        f"{round_up(float(before))} in {spent.rounds:,} rounds; it signs no round beyond that",
+                    )
+        row = {"round_id": terms.round_id, "epsilon": epsilon, "delta": delta, "has_left": False}
+        self._db.execute(_entries.insert().values(**row))
+
+    def leave(self, round_id: str) -> None:
+        """Notes that the batch of a round may have left this hop: from now on it counts for ever."""
+        self._db.execute(_entries.update().where(_entries.c.round_id == round_id).values(has_left=True))
+
+    def spent(self) -> NoiseSpent:
+        """Returns the sum over all rounds but those that were withdrawn before anything had left."""
+        withdrawn = sa.select(ROUNDS.c.round_id).where(ROUNDS.c.state == int(pb.ROUND_STATE_DISPOSED))
+        counts = _entries.c.has_left | _entries.c.round_id.not_in(withdrawn)
+        rows: list[Any] = list(self._db.execute(sa.select(_entries.c.epsilon, _entries.c.delta).where(counts)))
+        return NoiseSpent(
+            sum((_written(row.epsilon) for row in rows), Decimal(0)),
+            sum((_written(row.delta) for row in rows), Decimal(0)),
+            len(rows),
+        )
+
+    def stated(self, limit: NoiseLimit | None) -> rpc.NoiseSpent:
+        """Returns the sums and the limit, for the status."""
+        spent = self.spent()
+        stated = rpc.NoiseSpent(epsilon=float(spent.epsilon), delta=float(spent.delta), rounds=spent.rounds)
+        if limit is not None:
+            stated.most_epsilon, stated.most_delta = limit.epsilon, limit.delta
+        return stated
+
+
+def _cost(terms: RoundTerms) -> tuple[float, float]:
+    if terms.hop_noise is not None:
+        return terms.hop_noise.epsilon, terms.hop_noise.delta
+    return terms.budget_grid[-1], terms.local_delta
+
+
+def _written(value: float) -> Decimal:
+    """The decimal that a person wrote for a float."""
+    return Decimal(repr(value))

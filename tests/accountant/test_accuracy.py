@@ -1,0 +1,121 @@
+"""Margins of error: they are half of the analyzer's intervals, and a plan for one is certified and hardly larger."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from croupier import Budgets, margins, plan_for_error
+from croupier.accountant.accuracy import halving
+from croupier.analyzer.estimators import ESTIMATORS
+from croupier.protocol.mechanisms import KaryResponse, Laplace, Mechanism, OneBit, RandomizedResponse
+from croupier.protocol.rounding import round_down
+from tests.support.accounting import certify_without_attack as certify
+from tests.support.command_line import answer, croupier, refused
+
+TIERS = [(0.7, 1500), (2.0, 2500)]
+
+
+def reports_of(mechanism: Mechanism, seed: int) -> list[int]:
+    """Reports at the least favourable values: of krr most have the first, else half of the people the first or last."""
+    source, reports = np.random.default_rng(seed), list[int]()
+    for epsilon, count in TIERS:
+        values = source.integers(0, 2, count)
+        if isinstance(mechanism, Laplace):
+            noise = np.rint(source.laplace(0.0, mechanism.lattice / epsilon, count)).astype(int)
+            reports += (values * mechanism.lattice + noise).tolist()
+            continue
+        k = mechanism.k if isinstance(mechanism, KaryResponse) else 2
+        values = (source.random(count) > 0.8).astype(int) if k > 2 else values
+        kept = source.random(count) < np.expm1(epsilon) / (np.exp(epsilon) + k - 1)
+        reports += np.where(kept, values, source.integers(0, k, count)).tolist()
+    return reports
+
+
+@pytest.mark.parametrize(
+    ("name", "mechanism"),
+    [("rr", RandomizedResponse()), ("krr(k=5)", KaryResponse(5)), ("onebit", OneBit(0, 1)), ("laplace", Laplace(0, 1))],
+)
+def test_a_margin_is_half_of_a_published_interval(name: str, mechanism: Mechanism) -> None:
+    """The planner's standard error of krr is that of a category that nobody holds, which is too small for a margin."""
+    expected = margins(Budgets.from_tiers(TIERS), name)
+    found = ESTIMATORS[mechanism.kind].estimate(mechanism, reports_of(mechanism, 7), TIERS, 0.95, 0.7, None)
+    for promised, intervals in (
+        (expected.participants, found.confidence_intervals),
+        (expected.population, found.population_intervals),
+    ):
+        longest = max((high - low) / 2 for low, high in intervals)
+        assert longest == pytest.approx(promised, rel=0.05)
+        assert longest < 1.04 * promised  # nothing is promised that is not kept, up to the law of whole numbers
+
+
+@pytest.mark.parametrize("name", ["rr", "krr(k=5)", "laplace"])
+def test_the_fewest_people_for_a_margin_and_an_epsilon(name: str) -> None:
+    found = plan_for_error(name, 0.05, epsilon=0.5)
+    assert found.certificate.epsilon <= 0.5
+    assert found.margins == margins(found.budgets, name)
+    assert 0.0495 < found.margins.population <= 0.05
+    (tier,) = found.budgets.tiers
+    fewer = plan_for_error(name, 0.05, num_users=round(0.98 * tier.count))
+    assert fewer.certificate.epsilon > 0.5
+    again = certify([tier.local_epsilon] * tier.count, name, delta=1e-6)
+    assert again.epsilon == pytest.approx(found.certificate.epsilon)
+
+
+def test_the_documentation_states_what_the_planner_answers() -> None:
+    found = plan_for_error("rr", 0.05, epsilon=0.5).budgets
+    page = (Path(__file__).parents[2] / "docs" / "own-data.md").read_text(encoding="utf-8")
+    local = round_down(float(found.local_epsilon[0]), 3)
+    assert f"± 5 points at ε ≤ 0.5 and δ = 10⁻⁶ that is {found.num_users:,} people with a local ε of {local}." in page
+
+
+def test_given_people_or_given_budgets() -> None:
+    shape = Budgets.from_tiers(TIERS)
+    people = plan_for_error("rr", 0.03, budgets=shape)
+    assert people.budgets.local_epsilon.tolist() == [0.7, 2.0]
+    assert 0.0299 < people.margins.population <= 0.03
+    scaled = plan_for_error("rr", 0.03, budgets=shape, num_users=5000)
+    assert scaled.budgets.num_users == 5000
+    assert scaled.margins.population == pytest.approx(0.03, rel=1e-4)
+    first, second = scaled.budgets.local_epsilon
+    assert second / first == pytest.approx(2.0 / 0.7)
+
+
+def test_half_of_the_error() -> None:
+    budgets = Budgets.from_tiers(TIERS)
+    whole, better = margins(budgets, "rr"), halving(budgets, "rr")
+    assert better.num_users == 4 * budgets.num_users
+    assert better.budgets is not None
+    assert margins(better.budgets, "rr").participants == pytest.approx(whole.participants / 2, rel=1e-4)
+    more = margins(Budgets.from_tiers([(epsilon, 4 * count) for epsilon, count in TIERS]), "rr")
+    assert (more.participants, more.population) == pytest.approx((whole.participants / 2, whole.population / 2))
+    assert halving(Budgets.from_tiers([(3.0, 100)]), "onebit").budgets is None  # rounding to a bit is noise, too
+
+
+def test_what_has_no_answer_says_what_is_possible() -> None:
+    with pytest.raises(ValueError, match=r"300 people reach at best 0\.0566.*or at least 385 people"):
+        plan_for_error("rr", 0.05, num_users=300)
+    with pytest.raises(ValueError, match="leave one of them out"):
+        plan_for_error("rr", 0.05, num_users=300, epsilon=1.0)
+    with pytest.raises(ValueError, match=r"give one of them, such as epsilon 0\.5"):
+        plan_for_error("rr", 0.05)
+    with pytest.raises(ValueError, match="a margin of error is for rr, krr, onebit, laplace and gaussian"):
+        margins([1.0] * 10, "hemisphere(d=3)")
+
+
+def test_the_command_solves_for_an_error() -> None:
+    """Reproduction: 'how many people for ± 5 points at ε ≤ 0.5?' had no command."""
+    found = answer("plan", "--error", "0.05", "--epsilon", "0.5", "--groups", "4")
+    assert found["num_users_of_all_groups"] == 4 * found["num_users"] == 4 * found["certificate"]["num_users"]
+    assert found["margins"]["population"] <= 0.05
+    assert found["certificate"]["epsilon"] <= 0.5 < found["halving"]["epsilon"]
+    text = " ".join(croupier("plan", "--error", "0.05", "--epsilon", "0.5", "--groups", "4").stdout.split())
+    assert f"{found['num_users']:,} people in each of 4 groups" in text
+    assert "± 5 points for the population" in text
+    mean = answer("plan", "--error", "2", "--low", "0", "--high", "40", "--users", "2000")
+    assert (mean["randomizer"], round(mean["margins"]["population"], 2)) == ("onebit", 2.0)
+    assert answer("plan", "--error", "0.1", "--categories", "5", "--users", "900")["randomizer"] == "krr(k=5)"
+    assert "below 20, half of the range" in refused("plan", "--error", "30", "--low", "0", "--high", "40")
+    assert "--categories is given without --error" in refused("plan", "--categories", "5", "--users", "9")

@@ -1,0 +1,250 @@
+"""Attacks on hop noise: hops that cheat with their fakes, an accountant that marks them, a victim that is isolated."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import grpc.aio
+import pytest
+from scipy.stats import beta
+
+from croupier import certify
+from croupier.accountant.service.service import AccountantService
+from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.hop_noise import HopNoise
+from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.tickets import BLINDED_BYTES, TICKET_BYTES, TicketIssuer, TicketRequest, collect_tickets
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import services_pb2_grpc as stubs
+from croupier.runtime.service_directory import load_secrets
+from croupier.runtime.setup import ServiceSetup
+from croupier.shuffler.fake_reports import FakeReports, seal_values, wrap_fakes
+from croupier.shuffler.fakes import draw_fakes
+from croupier.shuffler.service import ShufflerService
+from tests.attacks.cheaters import instead, own_report, refused
+from tests.support import settings
+from tests.support.arena import Arena, arena
+
+PEOPLE = 30
+NOISY = replace(settings(), hop_noise=1.0)
+LAW_MOST = 18
+"""2c for epsilon 1 and delta 1e-4."""
+
+
+class OwnFakes(ShufflerService):
+    """A hop that makes other fakes than it should."""
+
+    def __init__(self, setup: ServiceSetup) -> None:
+        super().__init__(setup)
+        self.honest = FakeReports(setup, self.peers, self.engine, self.position)
+        instead(self.fakes, make=self.make)
+
+    async def make(self, terms: RoundTerms) -> list[bytes]:
+        return await self.honest.make(terms)
+
+    async def with_tickets(self, terms: RoundTerms, values: Sequence[int]) -> list[tuple[bytes, bytes]]:
+        sealed = seal_values(terms.payload, values)
+        return list(zip(sealed, await self.honest._tickets(terms, sealed), strict=True))
+
+
+class AddsNone(OwnFakes):
+    async def make(self, terms: RoundTerms) -> list[bytes]:
+        return []
+
+
+class AllOnes(OwnFakes):
+    async def make(self, terms: RoundTerms) -> list[bytes]:
+        assert terms.fake_law is not None
+        made = await self.with_tickets(terms, [1] * terms.fake_law.most)
+        return wrap_fakes(terms.payload, self.position.hop(terms), made)
+
+
+class UsesEachTicketTwice(OwnFakes):
+    async def make(self, terms: RoundTerms) -> list[bytes]:
+        assert terms.fake_law is not None
+        made = await self.with_tickets(terms, [1] * (terms.fake_law.most // 2))
+        return wrap_fakes(terms.payload, self.position.hop(terms), [*made, *made])
+
+
+class AddsMoreThanItsTickets(OwnFakes):
+    async def make(self, terms: RoundTerms) -> list[bytes]:
+        hop = self.position.hop(terms)
+        return [*await self.honest.make(terms), *(own_report(terms, hop) for _ in range(5))]
+
+
+class MarksHops(AccountantService):
+    """An accountant that evaluates hops' messages with a key of its own, to tell fakes from clients' reports."""
+
+    def __init__(self, setup: ServiceSetup) -> None:
+        super().__init__(setup)
+        self.key = os.urandom(32)
+        instead(self.desk, give_fakes=self.give_fakes)
+
+    async def give_fakes(self, terms: RoundTerms, hop: str, blinded: bytes) -> pb.GetFakeTicketsResponse:
+        messages = [blinded[at : at + BLINDED_BYTES] for at in range(0, len(blinded), BLINDED_BYTES)]
+        return pb.GetFakeTicketsResponse(evaluations=TicketIssuer(self.key, pb.LANE_REPORT).evaluate(messages))
+
+
+async def filled(at: Arena) -> RoundTerms:
+    """Returns a round with hop noise in which everybody has answered 1."""
+    terms = await at.operator.open_round(NOISY)
+    assert terms.fake_law is not None
+    assert terms.fake_law.most == LAW_MOST
+    await at.admit(terms, await at.seal(terms, PEOPLE, max_local_epsilon=2.0))
+    return terms
+
+
+def stated(certificate: pb.Certificate) -> list[int]:
+    read = [pb.Commitment.FromString(one.payload) for one in certificate.commitments]
+    return [one.num_fakes for one in read if one.lane == pb.LANE_REPORT]
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+@pytest.mark.parametrize(
+    ("cheat", "at", "told"),
+    [
+        (AddsNone, "shuffler-1", "0 fake reports; there must be 18"),
+        (AddsNone, "shuffler-2", "0 fake reports; there must be 18"),
+        (AddsMoreThanItsTickets, "shuffler-1", "23 fake reports; there must be 18"),
+    ],
+)
+async def test_a_hop_that_adds_another_number_of_fakes_is_caught(
+    tmp_path: Path, cheat: type[OwnFakes], at: str, told: str
+) -> None:
+    async with arena(tmp_path / "caught", 2, {at: cheat}) as deployment:
+        terms = await filled(deployment)
+        await deployment.operator.close_round(terms.round_id)
+        assert told in await deployment.problem(at, terms)
+        assert await deployment.nothing_is_published(terms)
+    if cheat is not AddsNone:
+        return
+    with pytest.MonkeyPatch.context() as patch:  # without the check the noise of the honest hop is left
+        patch.setattr("croupier.protocol.hop_noise.FakeLaw.check_total", lambda law, total: None)
+        async with arena(tmp_path / "trusting", 2, {at: cheat}) as deployment:
+            _, certificate = await deployment.finish(await filled(deployment))
+            assert sorted(stated(certificate)) == [0, LAW_MOST]
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_fakes_of_one_value_move_a_result_by_the_stated_influence(tmp_path: Path) -> None:
+    async with arena(tmp_path, 2, {"shuffler-1": AllOnes}) as deployment:
+        publication, certificate = await deployment.finish(await filled(deployment))
+        assert certificate.granted
+        (value,) = publication.values
+        moved = value.estimate - 1.0
+        assert publication.hop_influence == pytest.approx(9 / (PEOPLE * math.tanh(1.0)))
+        assert abs(moved - publication.hop_influence) < 6 * value.standard_error
+        assert moved > publication.hop_influence / 2
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_a_ticket_of_a_fake_counts_once(tmp_path: Path) -> None:
+    """What a hop adds beyond its tickets counts as lost reports of clients, and the certificate allows for them."""
+    async with arena(tmp_path, 2, {"shuffler-2": UsesEachTicketTwice}) as deployment:
+        publication, certificate = await deployment.finish(await filled(deployment))
+        assert {drop.reason: drop.count for drop in certificate.report_drops} == {"repeated": LAW_MOST // 2}
+        assert list(certificate.fake_tickets) == [LAW_MOST, LAW_MOST // 2]
+        assert (certificate.num_reports, certificate.dishonest) == (PEOPLE - LAW_MOST // 2, 0)
+        assert certificate.granted
+        assert publication.num_reports == PEOPLE - LAW_MOST // 2
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_hops_alone_get_tickets_for_fakes_and_no_more_than_a_limit(tmp_path: Path) -> None:
+    async with arena(tmp_path, 2) as deployment:
+        terms = await filled(deployment)
+
+        async def ask(caller: str, count: int, round_id: str = terms.round_id) -> Refusal | None:
+            blinded = b"".join(TicketRequest(os.urandom(8)).blinded for _ in range(count))
+            return await ask_for(caller, blinded, round_id)
+
+        async def ask_for(caller: str, blinded: bytes, round_id: str = terms.round_id) -> Refusal | None:
+            entry = deployment.deployment.accountant
+            channel: grpc.aio.Channel
+            if caller:
+                secrets = load_secrets(deployment.inside.directory / caller)
+                channel = deployment.inside.transport.peer_channel(entry, secrets)
+            else:
+                channel = deployment.operator.client_channel(entry.name)
+            async with channel:
+                request = pb.GetFakeTicketsRequest(round_id=round_id, blinded=blinded)
+                return await refused(stubs.AccountantStub(channel).GetFakeTickets(request))
+
+        for stranger in ("", "analyzer", "operator"):
+            refusal = await ask(stranger, 1)
+            assert refusal is not None
+            assert refusal.code is Code.NOT_YOUR_CALL
+        same = b"".join(TicketRequest(os.urandom(8)).blinded for _ in range(LAW_MOST))
+        for _ in range(10):
+            assert await ask_for("shuffler-1", same) is None  # the same again counts once
+        assert await ask("shuffler-1", 3 * LAW_MOST) is None
+        refusal = await ask("shuffler-1", 1)
+        assert refusal is not None
+        assert refusal.code is Code.BAD_REQUEST
+        assert "asks for 1 tickets after 72; it can have 72 at most" in str(refusal)
+        assert await ask("shuffler-2", LAW_MOST) is None  # each hop has its own
+        for wrong in (bytes(BLINDED_BYTES), same[:-1], same[:BLINDED_BYTES] * 2, b""):
+            refusal = await ask_for("shuffler-2", wrong)
+            assert refusal is not None
+            assert refusal.code is Code.BAD_REQUEST
+        quiet = await deployment.operator.open_round(settings())
+        refusal = await ask("shuffler-1", 1, quiet.round_id)
+        assert refusal is not None
+        assert refusal.code is Code.BAD_REQUEST
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_an_accountant_cannot_mark_fakes_by_another_key(tmp_path: Path) -> None:
+    async with arena(tmp_path, 2, {"accountant": MarksHops}) as deployment:
+        terms = await filled(deployment)
+        await deployment.operator.close_round(terms.round_id)
+        assert "manifest" in await deployment.problem("shuffler-1", terms)
+        assert await deployment.nothing_is_published(terms)
+
+
+def test_a_fake_ticket_is_good_for_one_report_of_one_round_alone() -> None:
+    issuer = TicketIssuer(bytes(32), pb.LANE_REPORT)
+    other_lane, other_round = TicketIssuer(bytes(32), pb.LANE_PARAMETER), TicketIssuer(b"1" * 32, pb.LANE_REPORT)
+    message = os.urandom(32)
+    request = TicketRequest(message)
+    (ticket,) = collect_tickets([request], issuer.evaluate([request.blinded]), issuer.public_key)
+    assert len(ticket) == TICKET_BYTES
+    assert issuer.is_valid(message, ticket)
+    assert not issuer.is_valid(os.urandom(32), ticket)
+    assert not other_lane.is_valid(message, ticket)
+    assert not other_round.is_valid(message, ticket)
+
+
+@pytest.mark.parametrize("k", [2, 3])
+def test_one_honest_hop_hides_a_report_that_everybody_else_isolates(k: int) -> None:
+    """Hop 1 drops all but the victim; the attack counts what leaves hop 2, with the best event of the proof."""
+    kind = "rr" if k == 2 else "krr(k=3)"
+    noise, local, target, draws = (1.0, 1e-3), 3.0, 1e-3, 3_000
+    certificate = certify({local: 1}, kind, delta=target, hop_noise=noise, attack=False)
+    law = HopNoise(*noise).law(k)
+    kept = math.exp(local) / (math.exp(local) + k - 1)
+
+    def seen(value: int) -> int:
+        """How often an observer of many batches says "the value is 1"."""
+        count = 0
+        for _ in range(draws):
+            report = value if int.from_bytes(os.urandom(4)) < kept * 2**32 else (value + 1) % k
+            fakes = draw_fakes(law)
+            count += fakes[1] + (report == 1) > law.radius and fakes[0] + (report == 0) <= law.radius
+        return count
+
+    once, other = seen(1), seen(0)
+    least = float(beta.ppf(1e-9, once, draws - once + 1))
+    most = float(beta.ppf(1 - 1e-9, other + 1, draws - other))
+    assert least <= math.exp(certificate.epsilon) * most + target
+    # Without fakes the same observer wins far more often than that.
+    assert kept > math.exp(certificate.epsilon) * (1 - kept) + target

@@ -1,0 +1,198 @@
+"""Forecasts on the command line: what is offered, what is left out and said, and rounds that are held or refused."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from croupier.client.submission import Participant, send
+from croupier.deploy.operator.forecasts import fit, largest_budget
+from croupier.deploy.operator.rounds import Operator, RoundSettings
+from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.mechanisms import KaryResponse, Laplace, Mechanism, RandomizedResponse
+from croupier.protocol.questions import Question
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.show.forecasts import closing_lines, forecast_json, ledger_line
+from croupier.show.ledger import MOST_FORECAST, left_lines
+from tests.support import in_process
+from tests.support.clients import seal_all_of
+from tests.support.command_line import Said, answer, croupier, refused
+
+WIDE = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
+FEW = ("round", "forecast", "--min-batch-size", "20")
+
+
+def asked(mechanism: Mechanism, grid: tuple[float, ...] = (), **changes: Any) -> RoundSettings:
+    return replace(RoundSettings(Question("q", mechanism), grid, min_batch_size=20), **changes)
+
+
+@pytest.mark.parametrize("mechanism", [RandomizedResponse(), KaryResponse(4), Laplace(0.0, 1.0)], ids=lambda m: m.kind)
+def test_the_default_grid_follows_from_limit_and_minimum(mechanism: Mechanism) -> None:
+    """Reproduction: the form offered 4 by default, with which one person of twenty sank the round."""
+    tops = []
+    for people, limit in ((20, 0.3), (20, 1.0), (1000, 1.0)):
+        found = fit(asked(mechanism, min_batch_size=people, epsilon_max=limit))
+        assert (found.left_out, found.warning) == ((), "")
+        grid = found.settings.budget_grid
+        assert fit(found.settings) == found  # nothing of it is left out when it is given
+        assert len(grid) == 4
+        assert limit * 0.99 <= grid[-1] <= 4.0
+        tops.append(grid[-1])
+    assert tops == sorted(tops)
+    assert tops[0] < tops[-1]
+
+
+def test_budgets_that_put_the_minimum_at_risk_are_left_out() -> None:
+    found = fit(asked(RandomizedResponse(), WIDE))
+    assert found.settings.budget_grid == (0.1, 0.25, 0.5, 1.0)
+    assert (found.left_out, found.largest, found.at_risk) == ((2.0, 4.0), 1.0, False)
+    assert "left out of the grid: 2 and 4. With 20 people" in found.warning
+    assert "1 is the largest local ε" in found.warning
+    kept = fit(asked(RandomizedResponse(), WIDE), at_risk=True)
+    assert (kept.settings.budget_grid, kept.left_out, kept.at_risk) == (WIDE, (), True)
+    assert "every answer destroyed" in kept.warning
+    # A limit of its own for the budget may allow it.
+    own = asked(RandomizedResponse(), WIDE, epsilon_max_of={2.0: 2.0, 4.0: 4.0, 1.0: 1.0})
+    assert fit(own).left_out == ()
+
+
+def test_a_round_that_cannot_be_granted_is_refused_before_it_opens() -> None:
+    hopeless = asked(RandomizedResponse(), (2.0, 4.0), epsilon_max=0.5)
+    assert largest_budget(hopeless) == 0.51
+    for at_risk in (False, True):
+        with pytest.raises(ValueError, match="the round cannot be granted: with 20 people"):
+            fit(hopeless, at_risk=at_risk)
+    # With enough people it can be granted, and the operator may wait for them.
+    assert fit(hopeless, at_risk=True, expected=5000).settings.budget_grid == (2.0, 4.0)
+    said = refused(*FEW, "--grid", "2,4", "--epsilon-max", "0.5")
+    assert "certified epsilon is 1.99999; it must be at most 0.5" in said
+    assert "the largest budget that can be offered is 0.51" in said
+    assert "expected is -1; it must be in 0.." in refused(*FEW, "--expected", "-1")
+
+
+def test_a_forecast_needs_no_deployment(tmp_path: Path) -> None:
+    here = ("--dir", str(tmp_path))
+    found = answer(*FEW, "--expected", "500", "--grid", "0.1,1,4", *here)
+    assert (found["grid"], found["left_out"], found["largest_budget"]) == ([0.1, 1.0], [4.0], 1.0)
+    assert [one["num_reports"] for one in found["forecasts"]] == [20, 500]
+    assert all(one["always_granted"] and one["ledger"] is None for one in found["forecasts"])
+    worst = [max(one["epsilon"] for one in part["outcomes"]) for part in found["forecasts"]]
+    assert worst[0] > worst[1] > 0
+    said = croupier(*FEW, "--grid", "0.1,1,4", "--at-risk", "--min-tier-size", "5", *here)
+    assert "everyone 4" in said.stdout
+    assert "no: ε above the limit" in " ".join(said.stdout.split())
+    assert "--grid 0.1,1,4" in said.stdout
+    told = " ".join(said.stderr.split())
+    assert "some choice of budgets has the round refused" in told
+    assert "by choosing a budget that too few others use (min_tier_size)" in told
+    mixed = answer(*FEW, "--randomizer", "laplace", "--low", "0", "--high", "1", "--grid", "0.5,1", *here)
+    assert mixed["forecasts"][0]["outcomes"][-1]["budgets"] or mixed["forecasts"][0]["outcomes"][0]["budgets"] == []
+
+
+async def _crowd(operator: Operator, terms: RoundTerms, count: int, epsilon: float) -> None:
+    sealed = await seal_all_of(operator, terms, [Participant(1, epsilon)] * count)
+    named = {str(index): one.submission for index, one in enumerate(sealed)}
+    async with operator.client_channel() as channel:
+        assert set((await send(channel, terms.round_id, named)).values()) == {pb.SUBMISSION_CODE_ACCEPTED}
+
+
+@pytest.mark.asyncio
+async def test_rounds_at_risk_and_a_ledger_on_the_command_line(tmp_path: Path) -> None:
+    """Over TLS, because the commands open their own connections."""
+    place = tmp_path / "d"
+
+    async def say(*arguments: str | Path, expect: int = 0) -> Said:
+        return await asyncio.to_thread(partial(croupier, *arguments, "--dir", place, expect=expect))
+
+    async def ask(*arguments: str | Path, expect: int = 0) -> Any:
+        return await asyncio.to_thread(partial(answer, *arguments, "--dir", place, expect=expect))
+
+    limit = "[privacy_limit]\ntotal_epsilon = 1.5\ntotal_delta = 1e-3\nmax_rounds = 4\n"
+    async with in_process(place, 1, limit) as inside, inside.operator() as operator:
+        seen: list[tuple[float, float]] = []
+        accountant: Any = inside.running["accountant"].service
+        accountant.metrics.ledger = lambda most, remaining: seen.append((most, remaining))
+        terms_of = ("--min-batch-size", "20", "--delta", "1e-4", "--epsilon-max", "1")
+        opened = await ask("round", "open", "bit", "--grid", "0.5,1,2", "--at-risk", "--expected", "300", *terms_of)
+        assert (opened["grid"], opened["at_risk"]) == ([0.5, 1.0, 2.0], True)
+        assert [one["always_granted"] for one in opened["forecasts"]] == [False, True]
+        round_id = opened["round_id"]
+        shown = await say("round", "show", round_id)
+        assert "the most that a person may lose over all rounds, 0 rounds have left ε = 1.5" in " ".join(
+            shown.stdout.split()
+        )
+        terms = await _terms(operator, round_id)
+        await _crowd(operator, terms, 20, 0.5)
+        now = await ask("round", "close", round_id, "--forecast")
+        assert (now["num_clients"], now["forecast"]["always_granted"]) == (20, False)
+        held = await say("round", "close", round_id, expect=3)
+        assert held.stdout.startswith("OPEN (at risk: held): 20 clients\n")
+        assert "no report can be left out for its budget" in " ".join(held.stdout.split())
+        closed = await ask("round", "close", round_id, "--at-risk")
+        assert (closed["state"], closed["forecast"]) == ("CLOSED", None)
+        result = await ask("round", "result", round_id)
+        assert result["certificate"]["granted"]
+
+        left = await ask("ledger", "--forecast")
+        assert 0 < left["ledger"]["remaining_epsilon"] < 1.5
+        assert left["ledger"]["remaining_rounds"] == 3
+        (more,) = left["more_rounds"]
+        assert (more["like"], more["rounds"]) == (round_id, 3)
+        assert seen[-1] == pytest.approx((1.5, left["ledger"]["remaining_epsilon"]))
+        (listed,) = (await ask("status"))["rounds"]
+        assert listed["round_id"] == round_id
+        said = await say(
+            "round", "open", "costly", "--grid", "1.4", "--epsilon-max", "2", "--min-batch-size", "2", expect=2
+        )
+        assert "the ledger cannot bear this round with 2 people" in " ".join(said.stderr.split())
+        assert "'croupier ledger --forecast' says what is left" in " ".join(said.stderr.split())
+
+
+async def _terms(operator: Operator, round_id: str) -> RoundTerms:
+    from croupier.client.rounds import fetch_terms
+
+    async with operator.client_channel() as channel:
+        return await fetch_terms(channel, operator.deployment, round_id)
+
+
+def test_without_a_limit_there_is_nothing_to_forecast_of_a_ledger(tmp_path: Path) -> None:
+    from croupier.deploy.operator.keys import make_deployment
+
+    make_deployment(tmp_path, "local", 1)
+    assert "has no [privacy_limit], so the ledger refuses no round" in refused(
+        "ledger", "--forecast", "--dir", tmp_path
+    )
+    ledger: Any = {
+        "total_epsilon": 2.0,
+        "total_delta": 1e-6,
+        "spent_epsilon": None,
+        "remaining_epsilon": 0.0,
+        "rounds": 1,
+        "remaining_rounds": 1,
+    }
+    assert ledger_line(ledger).endswith("1 round have left ε = 0; at most 1 more round may have a certificate.")
+    more: Any = [{"like": "r", "epsilon": 0.1, "rounds": MOST_FORECAST}]
+    assert "at least 1,000 more rounds like r" in left_lines({"ledger": ledger, "more_rounds": more})[1]
+    assert "No round has cost anything yet" in left_lines({"ledger": ledger, "more_rounds": []})[1]
+
+
+def test_what_stragglers_cost_is_said_before_a_round_is_closed() -> None:
+    from croupier.accountant.service.outlook import Account
+    from croupier.accountant.service.outlook import answer as accountant_says
+    from croupier.deploy.operator.rounds import check_settings
+
+    terms = check_settings(asked(RandomizedResponse(), (0.5, 1.5), min_batch_size=100))
+    alone, late = (
+        closing_lines(forecast_json(accountant_says(terms, 100, tickets, Account(), ())), "r") for tickets in (101, 160)
+    )
+    assert alone[0].startswith("1 person has tickets and has sent no report.")
+    assert "the round is granted if no message is lost" in alone[1]
+    assert late[0].startswith("60 people have tickets and have sent no report.")
+    assert "At risk: with 100 reports" in late[1]
+    assert "or for those who have tickets" in late[3]
+    assert late[4] == "  croupier round close r --at-risk"

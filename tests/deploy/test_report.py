@@ -1,0 +1,306 @@
+"""A report: everything is in one page, which runs nothing, loads nothing, and says what it was made from."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import json
+import re
+import shutil
+from functools import partial
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from axe_playwright_python.async_playwright import Axe
+from playwright.async_api import async_playwright
+
+from croupier.client.surveys import fetch_survey
+from croupier.deploy.operator.reports import check_report_file, collect
+from croupier.deploy.operator.rounds import kept_result
+from croupier.deploy.operator.survey_file import read_survey_file
+from croupier.deploy.operator.surveys import close_survey, open_survey
+from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.mechanisms import KaryResponse, OneBit, RandomizedResponse
+from croupier.protocol.questions import Question
+from croupier.protocol.wordings import Wording
+from croupier.show.report import ReportRound, report_of
+from tests.support import in_process
+from tests.support.command_line import answer, croupier, refused
+from tests.support.results import result_of
+from tests.support.rounds import people, table
+
+SMOKES = Question("smokes", RandomizedResponse(), (Wording("en", "Do you smoke?", choices=("no", "yes")),))
+MOOD = Question("mood", KaryResponse(3, ("low", "fair", "high")))
+YEARS = Question("years", OneBit(0.0, 25.0), (Wording("en", "For how long?", unit="years"),))
+SHARE = [(0.31, (0.28, 0.34), (0.27, 0.35))]
+SHARES = [(0.2, (0.1, 0.3), (0.1, 0.3)), (0.5, (0.4, 0.6), (0.4, 0.6)), (0.3, (0.2, 0.4), (0.2, 0.4))]
+EVIL = "\"><script>alert(1)</script><img src=x onerror=alert(2)> ' &amp; \u202e"
+
+
+class Page(HTMLParser):
+    """What a browser would make of a page: its tags with attributes, its text, and the contents of its style."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text, self.style, self._in_style = "", "", False
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self._in_style = tag == "style"
+
+    def handle_endtag(self, tag: str) -> None:
+        self._in_style = False
+
+    def handle_data(self, data: str) -> None:
+        if self._in_style:
+            self.style += data
+        else:
+            self.text += data
+
+    def all_of(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.tags if name == tag]
+
+    @property
+    def words(self) -> str:
+        return " ".join(self.text.split())
+
+
+def page_of(*rounds: ReportRound, **how: Any) -> Page:
+    return Page(report_of("Report", rounds, **how))
+
+
+def test_every_number_has_its_sentence_and_the_page_its_parts() -> None:
+    page = page_of(
+        ReportRound(result_of(SMOKES, SHARE)),
+        ReportRound(result_of(MOOD, SHARES, round_id="r2")),
+        ReportRound(result_of(YEARS, [(9.0, (8.0, 10.0), (7.9, 10.1))], round_id="r3")),
+        introduction=["Two departments were asked."],
+    )
+    for said in (
+        "Two departments were asked.",
+        "An estimated 31.0 % answered “yes”: 28.0 to 34.0 % of the 1,000 people who took part",
+        "An estimated 50 % answered “fair”: 40 to 60 % of the 1,000 people",
+        "The estimated mean is 9.0 years: 8.0 to 10.0 years for the 1,000 people",
+        "To halve the error: ask four times as many people, 4,000",
+        "What participants were promised",
+        "All 3 questions together, for a person who answered each of them: right at most",
+        "95.26 % even if all others conspire (ε = 3)",
+        "At least one of the servers that shuffle keeps secret in which order",
+        "croupier verify r2 --dir DIR",
+    ):
+        assert said in page.words
+    assert len([svg for svg in page.all_of("svg") if svg["viewbox"] == "0 0 100 16"]) == 5
+    documents = {one["download"]: one["href"] for one in page.all_of("a")}
+    assert set(documents) == {f"{name}.{kind}" for name in ("round-1", "r2", "r3") for kind in ("json", "csv")}
+    kind, _, content = str(documents["r2.json"]).partition(";base64,")
+    assert kind == "data:application/json"
+    assert json.loads(base64.b64decode(content)) == json.loads(json.dumps(result_of(MOOD, SHARES, round_id="r2")))
+
+
+def test_no_text_becomes_markup_and_nothing_is_loaded_or_run() -> None:
+    result = result_of(SMOKES, SHARE)
+    plain = page_of(ReportRound(result_of(SMOKES, SHARE)))
+    result["round_id"] = EVIL
+    asked: Any = result["asked"]
+    asked["question"] = EVIL
+    for key in ("question", "title", "help_text"):
+        asked["wordings"][0][key] = EVIL
+    asked["wordings"][0]["choices"] = [EVIL, EVIL]
+    html = report_of(EVIL, [ReportRound(result)], introduction=[EVIL], verified=EVIL, language="en")
+    page = Page(html)
+    assert {tag for tag, _ in page.tags} <= {tag for tag, _ in plain.tags} | {"p"}
+    assert not re.search(r"<(script|img|iframe|object|form|base|link)\b", html)
+    assert "\u202e" not in html
+    for _, attributes in page.tags:
+        assert not [name for name in attributes if name.startswith("on") or name in ("style", "src", "action")]
+        href = attributes.get("href")
+        assert href is None or re.match(r"data:(application/json|text/csv|application/octet-stream);base64,", href)
+        assert "/" not in (attributes.get("download") or "")
+    assert not re.search(r"url\(|@import", page.style)
+    (policy,) = (one["content"] for one in page.all_of("meta") if one.get("http-equiv") == "Content-Security-Policy")
+    digest = base64.b64encode(hashlib.sha256(page.style.encode()).digest()).decode()
+    assert policy == f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+
+
+def test_groups_that_were_asked_the_same_are_compared() -> None:
+    north, south = result_of(SMOKES, [(0.6, (0.55, 0.65), (0.5, 0.7))], round_id="n"), result_of(SMOKES, SHARE)
+    page = page_of(
+        ReportRound(north, "North"),
+        ReportRound(south, "South"),
+        ReportRound(result_of(MOOD, SHARES, round_id="m"), "South"),
+    )
+    assert [one["id"] for one in page.all_of("h2") if str(one["id"]).startswith("q")] == ["q1", "q2"]
+    assert "“yes”: North is higher than South by an estimated 29 points: North minus South is" in page.words
+    # One person is in one group: South has two questions, North one.
+    assert "All 2 questions together" in page.words
+
+
+def test_what_is_too_noisy_refused_or_sealed_is_said_first() -> None:
+    noisy = result_of(SMOKES, [(0.5, (0.1, 0.9), (0.0, 1.0))]) | {"precision": "covers range"}
+    refused_one, sealed = (
+        result_of(MOOD, SHARES, round_id="r2"),
+        result_of(YEARS, [(9.0, (8.0, 9.9), (7.0, 11.0))], round_id="r3"),
+    )
+    columns = ("estimate", "projected", "standard_error", "confidence_interval", "population_interval", "labels")
+    hidden: Any = dict.fromkeys(columns)
+    refusal: Any = {"text": "ε is above the limit"}
+    refused_one |= hidden
+    refused_one["certificate"] |= {"granted": False, "refusals": [refusal]}
+    sealed |= hidden | {"sealed": True, "precision": None}
+    page = page_of(*map(ReportRound, (noisy, refused_one, sealed)))
+    assert "TOO NOISY TO USE: the 95 % interval is longer than half of the possible range" in page.words
+    assert "The accountant refused to certify this round, so that nothing was read: ε is above the limit" in page.words
+    assert "the result is sealed to its collector" in page.words
+    downloads = [one["download"] for one in page.all_of("a")]
+    assert downloads == ["round-1.json", "round-1.csv", "r2.json", "r3.json"]
+    with pytest.raises(ValueError, match="has no round"):
+        report_of("Report", [])
+    with pytest.raises(ValueError, match="'r2' is named twice; each is reported once"):
+        page_of(ReportRound(refused_one, "North"), ReportRound(refused_one, "South"))
+
+
+@pytest.mark.asyncio
+async def test_a_report_says_whether_its_results_were_verified(tmp_path: Path) -> None:
+    """A real deployment, because the report's signed documents have to be those that the analyzer gives away."""
+    place, out = tmp_path / "d", tmp_path / "new" / "report.html"
+
+    async def say(*arguments: str | Path, expect: int = 0) -> Any:
+        return await asyncio.to_thread(partial(answer, *arguments, "--dir", place, expect=expect))
+
+    async with in_process(place, 1):
+        opened = await say(
+            *("round", "open", "smokes", "--question", "Do you smoke?", "--choices", "no;yes", "--randomizer", "rr"),
+            *("--min-batch-size", "2", "--epsilon-max", "4", "--delta", "1e-4"),
+        )
+        round_id = opened["round_id"]
+        people = tmp_path / "people.csv"
+        people.write_text("smokes\n1\n0\n1\n")
+        await say("submit", "--csv", people, "--value-column", "smokes", "--budgets", "1", "--round", round_id)
+        await say("round", "close", round_id)
+        result = await say("round", "result", round_id)
+        made = await say("report", f"All of us={round_id}", "--out", out, "--title", "Health")
+        assert made == {"report": str(out), "rounds": [round_id], "verified": True}
+    assert result["asked"]["wordings"][0]["question"] == "Do you smoke?"
+    page = Page(out.read_text(encoding="utf-8"))
+    assert "verified with the keys of the deployment “local”" in page.words
+    assert "Do you smoke?" in page.words
+    (signed,) = (one["href"] for one in page.all_of("a") if one["download"] == f"{round_id}.signed")
+    kept = tmp_path / "kept.signed"
+    kept.write_bytes(base64.b64decode(str(signed).partition(",")[2]))
+    publication, _ = kept_result(place, round_id, kept)
+    assert publication.values[0].estimate == result["estimate"]
+
+    file = tmp_path / "result.json"
+    file.write_text(json.dumps(result))
+    assert (await say("report", file, "--out", out))["verified"] is False
+    text = Page(out.read_text(encoding="utf-8")).words
+    assert "made from files, whose signatures were not checked" in text
+    assert "verified with the keys" not in text
+
+
+SURVEY = """\
+name = "work-2026"
+title = "How we work"
+introduction = "The works council asks."
+consent = "I answer for myself."
+budgets = [1, 2, 6]
+min_batch_size = 3
+epsilon_max = 6
+delta = 1e-4
+left_out = "random"
+
+[[questions]]
+name = "mood"
+question = "How satisfied are you?"
+choices = ["very", "quite", "not at all"]
+
+[[questions]]
+name = "remote"
+question = "Do you work from home?"
+
+[translations.de]
+title = "Wie wir arbeiten"
+consent = "Ich antworte für mich."
+questions.mood = {question = "Wie zufrieden sind Sie?", choices = ["sehr", "ziemlich", "gar nicht"]}
+questions.remote = {question = "Arbeiten Sie zu Hause?"}
+"""
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_a_report_on_a_survey_has_all_its_questions_and_its_words(tmp_path: Path) -> None:
+    (file := tmp_path / "survey.toml").write_text(SURVEY)
+    async with table(tmp_path, 1) as at:
+        where, how = at.inside.directory, at.inside.transport
+        survey = await open_survey(where, read_survey_file(file), how)
+        async with at.operator.client(tmp_path / "client") as client:
+            for one in await fetch_survey(client):
+                await at.submit(one.terms, people(one.terms.question, 30, 1))
+        await close_survey(where, survey, how)
+        said: list[str] = []
+        found = await collect(["work-2026"], where, 60.0, how, None, said.append)
+        several = await collect(["North=work-2026-1", "work-2026-2"], where, 60.0, how, None, said.append)
+        with pytest.raises(Refusal) as refusal:
+            await collect(["nothing"], where, 60.0, how, None, said.append)
+        assert refusal.value.code is Code.UNKNOWN_ROUND
+    assert (found.survey, found.fixed_terms, found.deployment) == (survey, True, "local")
+    assert found.title("de") == "Wie wir arbeiten"
+    assert (several.survey, several.fixed_terms) == (None, False)
+    page = page_of(*found.rounds, introduction=found.introduction("de"), language="de", fixed_terms=found.fixed_terms)
+    for text in (
+        "The works council asks.",
+        "Wie zufrieden sind Sie?",
+        "answered “gar nicht”",
+        "Arbeiten Sie zu Hause?",
+    ):
+        assert (text in page.words) != (text == "The works council asks.")
+    assert "their device sent an answer that it had drawn uniformly" in page.words
+    assert "All 2 questions together, for a person who answered each of them: right at most" in page.words
+
+
+def test_what_cannot_be_reported_on_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "a.json"
+    file.write_text('{"round_id": "x"}')
+    assert "is not a result; it must be what" in refused("report", file)
+    file.write_text("{")
+    assert "a.json cannot be read" in refused("report", file)
+    assert "does not exist" in refused("report", tmp_path / "b.json")
+    assert "must end in .html or .pdf" in refused("report", file, "--out", "report.doc")
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    with pytest.raises(ValueError, match="no Chromium or Chrome was found that prints a PDF"):
+        check_report_file(tmp_path / "report.pdf")
+
+
+@pytest.mark.asyncio
+async def test_a_browser_shows_and_prints_the_report(tmp_path: Path) -> None:
+    """A real browser: contrast, widths and the policy are its business."""
+    binary = shutil.which("chromium")
+    if binary is None:
+        pytest.skip("no browser: install the package 'chromium'")
+    results = [result_of(SMOKES, SHARE), result_of(MOOD, SHARES, round_id="a-very-long-" + "round-" * 8)]
+    files = [tmp_path / f"{place}.json" for place in range(2)]
+    for file, result in zip(files, results, strict=True):
+        file.write_text(json.dumps(result))
+    html, pdf = tmp_path / "report.html", tmp_path / "report.pdf"
+    await asyncio.to_thread(croupier, "report", *files, "--out", html)
+    said: list[str] = []
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=binary)
+        page = await browser.new_page()
+        page.on("console", lambda message: said.append(message.text))
+        await page.goto(html.as_uri())
+        for scheme, width in (("light", 1100), ("dark", 1100), ("light", 360), ("dark", 360)):
+            await page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+            await page.set_viewport_size({"width": width, "height": 800})
+            found = await Axe().run(page)
+            assert found.violations_count == 0, found.generate_report()
+            assert await page.evaluate("document.documentElement.scrollWidth") <= width
+        await browser.close()
+    assert said == []
+    await asyncio.to_thread(croupier, "report", *files, "--out", pdf)
+    assert pdf.read_bytes().startswith(b"%PDF")

@@ -1,0 +1,65 @@
+"""A simulation: the estimates, certificates and sentences of rounds, computed from a data frame without a server."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pandas
+import polars
+import pytest
+
+import croupier
+from croupier.protocol.randomness import SeededRandomForTests
+
+PEOPLE = 3000
+
+
+def columns() -> dict[str, list[Any]]:
+    source = random.Random(33)
+    return {
+        "smokes": [source.random() < 0.3 for _ in range(PEOPLE)],
+        "hours": [source.uniform(0, 10) for _ in range(PEOPLE)],
+        "mood": [source.choice(("Good", "Good", "Fair", "Poor")) for _ in range(PEOPLE)],
+        "site": [source.choice(("north", "south")) for _ in range(PEOPLE)],
+    }
+
+
+@pytest.mark.parametrize("library", [pandas, polars], ids=lambda library: library.__name__)
+def test_a_frame_is_asked_what_a_deployment_would_ask(library: Any) -> None:
+    frame = library.DataFrame(columns())
+    found = croupier.simulate(frame, ["smokes", "hours:0:10", "mood"], source=SeededRandomForTests(1))
+    assert [one.name for one in found.questions] == ["smokes", "hours", "mood"]
+    rows = found.rows()
+    assert [row["label"] for row in rows] == ["yes", "", "Poor", "Fair", "Good"]
+    for row in rows:
+        assert (row["grade"], 0 < row["epsilon"] < 0.5) == ("CERTIFIED", True)
+        assert row["low"] <= row["estimate"] <= row["high"]
+        assert abs(row["estimate"] - row["truth"]) < 0.1 * (10 if row["question"] == "hours" else 1)
+    assert "the order as a known scale" in found.assumed.replace("its order", "the order")
+    assert croupier.explain(found.questions[0].result).sections[0].title == "What was learned"
+    assert len(library.DataFrame(rows)) == 5
+
+
+def test_a_simulation_of_a_file_by_groups_makes_a_report(tmp_path: Path) -> None:
+    path = tmp_path / "people.csv"
+    pandas.DataFrame(columns()).astype({"smokes": int}).to_csv(path, sep=";", decimal=",", index=False)
+    found = croupier.simulate(path, "smokes", group_by="site", budgets="1", source=SeededRandomForTests(2))
+    assert [one.group for one in found.questions] == ["north", "south"]
+    assert found.assumed == f"{path} is read with semicolons between the columns"
+    certified = croupier.certify([1.0] * found.questions[0].result["num_reports"], "rr", delta=1e-6)
+    assert found.questions[0].result["certificate"]["epsilon"] == certified.epsilon
+    page = found.report("Before we ask")
+    for text in ("Before we ask", "This is a simulation", "Differences between groups", "semicolons", "not checked"):
+        assert text in page
+
+
+def test_what_cannot_be_simulated_is_refused() -> None:
+    frame = pandas.DataFrame(columns())
+    with pytest.raises(ValueError, match="it must name at least one"):
+        croupier.simulate(frame, [])
+    with pytest.raises(ValueError, match="has no column 'x'"):
+        croupier.simulate(frame, "x")
+    with pytest.raises(ValueError, match="delta"):
+        croupier.simulate(frame, "smokes", delta=2.0)

@@ -1,0 +1,149 @@
+"""A result in words: one sentence for each number with both intervals, differences of groups, and half of the error."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from croupier import BinaryRandomizedResponse, Budgets, certify, explain
+from croupier.analyzer.intervals import SumLaw
+from croupier.protocol.mechanisms import KaryResponse, Mechanism, OneBit, RandomizedResponse
+from croupier.protocol.questions import Question
+from croupier.protocol.wordings import Wording
+from croupier.show.question import question_json
+from croupier.show.statistics import Number, differences, halving_lines, statistic
+from tests.support.results import result_of
+
+
+def test_a_share_has_a_sentence_with_both_intervals() -> None:
+    asked = Question("affair", RandomizedResponse(), (Wording("en", "Any affair?", choices=("No", "Yes, one")),))
+    found = statistic(result_of(asked, [(0.3138, (0.2826, 0.3451), (0.281, 0.3479))], people=6366))
+    assert (found.about, found.title) == ("the share of people who answered “Yes, one”", "Any affair?")
+    assert [found.sentence(one) for one in found.numbers] == [
+        "An estimated 31.4 % answered “Yes, one”: 28.2 to 34.6 % of the 6,366 people who took part, and 28.1 to 34.8 % "
+        "of a population that they are a random sample of (95 % intervals)."
+    ]
+    exact = statistic(result_of(asked, [(0.31384, (0.3126, 0.3151), (0.3121, 0.3156))], people=6366))
+    assert "31.38 % answered “Yes, one”: 31.26 to 31.51 % of" in exact.sentence(exact.numbers[0])
+
+
+def test_a_histogram_has_captions_in_their_order_and_language() -> None:
+    asked = Question(
+        "mood",
+        KaryResponse(2, ("good", "bad")),
+        (
+            Wording("en", "How are you?", choices=("good", "bad")),
+            Wording("de", "Wie geht es?", choices=("gut", "böse")),
+        ),
+    )
+    document = result_of(asked, [(0.7, (0.6, 0.8), (0.5, 0.9)), (0.3, (0.2, 0.4), (0.1, 0.5))])
+    assert [one.label for one in statistic(document).numbers] == ["good", "bad"]
+    found = statistic(document, "de")
+    assert (found.question, [one.label for one in found.numbers]) == ("Wie geht es?", ["gut", "böse"])
+    assert statistic(document, "fr").question == "How are you?"
+
+
+def test_a_mean_has_its_unit_and_its_ends_are_rounded_outwards() -> None:
+    asked = Question("years", OneBit(0.0, 25.0), (Wording("en", "How long?", unit="years"),))
+    found = statistic(result_of(asked, [(8.961, (8.1401, 9.7801), (8.1, 9.8))]))
+    (number,) = found.numbers
+    assert found.about == "the mean answer, of numbers from 0 to 25 years"
+    assert found.sentence(number).startswith("The estimated mean is 9.0 years: 8.1 to 9.8 years for the 1,000 people")
+    moved = replace(number, estimate=0.0, moved=-0.31, participants=(0.0, 0.9))
+    assert "(the noise carried the estimate to −0.31 years, which is impossible)" in found.sentence(moved)
+
+
+@pytest.mark.parametrize(
+    "damage", [{"labels": 7}, {"confidence_interval": None}, {"num_reports": "many"}, {"asked": 3}]
+)
+def test_a_document_that_is_not_a_result_is_refused(damage: dict[str, Any]) -> None:
+    document = result_of(Question("q", RandomizedResponse()), [(0.3, (0.2, 0.4), (0.1, 0.5))])
+    with pytest.raises(ValueError, match=r"not a result; it must be what|many"):
+        statistic(document | damage)
+    with pytest.raises(ValueError, match="every one must be finite"):
+        statistic(document | {"population_interval": [0.1, math.inf]})
+
+
+def test_an_earlier_result_has_no_question_and_no_population() -> None:
+    document = result_of(Question("q", RandomizedResponse()), [(0.3, (0.2, 0.4), (0.1, 0.5))])
+    found = statistic(document | {"asked": None, "population_interval": None})
+    assert (found.title, found.about, found.scale) == (document["round_id"], "the mean answer", None)
+    assert found.sentence(found.numbers[0]).endswith("0.20 to 0.40 for the 1,000 people who took part (95 % interval).")
+
+
+def test_intervals_of_differences_cover_the_truth() -> None:
+    """4,000 pairs of groups, one of them small and near the end of the range: 95 % of the intervals hold the truth."""
+    source, repeats = np.random.default_rng(33), 4000
+    asked = Question("q", RandomizedResponse())
+    sides, truths = [], []
+    for people, ones, epsilon in ((300, 15, 2.0), (900, 360, 1.0)):
+        other = 1 / (1 + math.exp(epsilon))
+        sums = (source.binomial(ones, 1 - other, repeats) + source.binomial(people - ones, other, repeats)).astype(
+            float
+        )
+        variance = people * other * (1 - other)
+        law = SumLaw(people * other, people * (1 - 2 * other), variance, variance, 0.0)
+        estimates = np.clip(law.estimate(sums), 0, 1)
+        low, high = law.interval(sums, 0.95)
+        found = statistic(result_of(asked, [(0.3, (0.2, 0.4), (0.1, 0.5))]))
+        numbers = zip(estimates, np.minimum(low, estimates), np.maximum(high, estimates), strict=True)
+        sides.append([replace(found, numbers=(Number("", e, None, (a, b), (a, b)),)) for e, a, b in numbers])
+        truths.append(ones / people)
+    truth, hits = truths[0] - truths[1], 0
+    for one, other_side in zip(*sides, strict=True):
+        (found_difference,) = differences([("a", one), ("b", other_side)])
+        hits += found_difference.participants[0] <= truth <= found_difference.participants[1]
+    assert 0.94 <= hits / repeats <= 0.975
+
+
+def test_a_difference_within_the_noise_is_said_to_be_unseen() -> None:
+    asked = Question("q", RandomizedResponse())
+    north, south, east = (
+        statistic(result_of(asked, [(middle, (middle - 0.05, middle + 0.05), (middle - 0.1, middle + 0.1))]))
+        for middle in (0.6, 0.4, 0.42)
+    )
+    first, second, third = differences([("North", north), ("South", south), ("East", east)])
+    assert first.participants == pytest.approx((0.2 - 0.05 * math.sqrt(2), 0.2 + 0.05 * math.sqrt(2)))
+    assert first.population == pytest.approx((0.2 - 0.1 * math.sqrt(2), 0.2 + 0.1 * math.sqrt(2)))
+    assert first.sentence(north) == (
+        "“yes”: North is higher than South by an estimated 20 points: North minus South is 12 to 28 points for the "
+        "people who took part, and 5 to 35 points for the populations that they are random samples of (95 % intervals)."
+    )
+    assert (first.is_seen, second.is_seen, third.is_seen) == (True, True, False)
+    assert third.sentence(north).startswith("“yes”: no difference between South and East can be told from the noise:")
+
+
+def test_half_of_the_error_is_said_beside_every_result() -> None:
+    document = result_of(Question("q", RandomizedResponse()), [(0.3, (0.2, 0.4), (0.1, 0.5))])
+    (line,) = halving_lines(document)
+    assert line.startswith(
+        "To halve the error: ask four times as many people, 4,000, with the same mix of budgets; or, "
+    )
+    assert "instead of 1)" in line
+    assert halving_lines(document | {"estimate": None}) == []
+    assert halving_lines(document | {"hop_influence": 0.001}) == []
+    refused = document["certificate"] | {"granted": False}
+    assert halving_lines(document | {"certificate": refused}) == []
+
+
+def test_explain_says_what_was_learned_first() -> None:
+    """Reproduction: of a whole result only the certificate was explained."""
+    asked: Mechanism = RandomizedResponse()
+    question = Question("q", asked, (Wording("en", "Do you smoke?", choices=("no", "yes")),))
+    document = result_of(question, [(0.3, (0.2, 0.4), (0.1, 0.5))])
+    first, second, *_ = explain(document).sections
+    assert first.title == "What was learned"
+    assert first.paragraphs == (
+        "“Do you smoke?” The round estimated the share of people who answered “yes”, from 1,000 answers.",
+    )
+    assert first.points[0].startswith("An estimated 30 % answered “yes”: 20 to 40 % of the 1,000 people who took part")
+    assert second.title == "What someone can learn about one person"
+    noisy, *_ = explain(document | {"precision": "covers range"}).sections
+    assert noisy.paragraphs[1].startswith("TOO NOISY TO USE")
+    alone = certify(Budgets.from_tiers([(1.0, 1000)]), BinaryRandomizedResponse(), delta=1e-6)
+    assert explain(alone).sections[0].title == second.title
+    assert question_json(question)["wordings"][0]["question"] == "Do you smoke?"

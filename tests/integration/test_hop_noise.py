@@ -1,0 +1,159 @@
+"""Whole rounds with hop noise: every hop adds its fakes, and certificate, result and counts say so."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from croupier.client.submission import Participant
+from croupier.deploy.operator.rounds import RoundSettings
+from croupier.protocol.codes import Assumption
+from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.hop_noise import FakeLaw
+from croupier.protocol.mechanisms import KaryResponse, OneBit
+from croupier.protocol.questions import Question
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.runtime.service_directory import load_settings
+from croupier.runtime.steps import StoreStep
+from croupier.runtime.transaction import Transaction
+from croupier.show.documents import status_json
+from croupier.shuffler.fakes import draw_fakes
+from tests.support import BIT
+from tests.support.rounds import table
+from tests.support.statements import codes
+
+NOISE = 1.0
+GRID = (2.0, 4.0)
+
+
+def settings(question: Question, people: int) -> RoundSettings:
+    return RoundSettings(question, GRID, hop_noise=NOISE, min_batch_size=people, epsilon_max=1.0)
+
+
+def plain(question: Question) -> RoundSettings:
+    return RoundSettings(question, (0.25, 0.5), min_batch_size=2)
+
+
+def report_commitments(certificate: pb.Certificate) -> list[pb.Commitment]:
+    read = [pb.Commitment.FromString(one.payload) for one in certificate.commitments]
+    return [one for one in read if one.lane == pb.LANE_REPORT]
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+@pytest.mark.parametrize(
+    ("question", "hops"),
+    [(BIT, 1), (BIT, 2), (BIT, 3), (Question("letter", KaryResponse(k=4)), 2), (Question("mean", OneBit(0.0, 1.0)), 2)],
+    ids=["rr-1", "rr-2", "rr-3", "krr-2", "onebit-2"],
+)
+async def test_a_round_with_hop_noise_is_certified_and_estimated(tmp_path: Path, question: Question, hops: int) -> None:
+    people = 40
+    async with table(tmp_path, hops) as at:
+        terms = await at.operator.open_round(settings(question, people))
+        users = [
+            Participant(value, epsilon) for value, epsilon in zip([0, 1] * 20, [2.0] * 20 + [4.0] * 20, strict=True)
+        ]
+        await at.submit(terms, users)
+        publication, certificate = await at.finish(terms)
+    law = terms.fake_law
+    assert law is not None
+    assert certificate.granted
+    assert certificate.epsilon < NOISE
+    assert codes(certificate.assumptions)[-1] == Assumption.ONE_HONEST_HOP
+    assert Assumption.HONEST_ACCOUNTANT not in codes(certificate.assumptions)
+    fakes = [one.num_fakes for one in report_commitments(certificate)]
+    assert list(certificate.fake_tickets) == fakes
+    assert all(0 < count <= law.most for count in fakes)
+    assert all(count == law.most for count in fakes) or not law.is_paired
+    assert (certificate.num_reports, certificate.num_users, certificate.num_tickets) == (people, people, people)
+    assert (certificate.dishonest, certificate.unknown_budgets) == (0, 0)
+    assert publication.num_reports == people
+    error = publication.values[0].standard_error
+    gain = sum(-math.expm1(-e) / (1 + (law.num_values - 1) * math.exp(-e)) for e in [2.0, 4.0]) * 20
+    assert error * gain > math.sqrt(hops * law.variance * (1 if law.is_paired else 1 - 1 / law.num_values))
+    assert publication.hop_influence == pytest.approx(law.influence / gain)
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("crash", [StoreStep.KEEP_FAKES, StoreStep.KEEP_MIXED_PART, StoreStep.KEEP_MIXED_BATCH])
+async def test_a_hop_that_crashes_while_it_mixes_draws_its_fakes_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, crash: StoreStep
+) -> None:
+    """The store dies around a commit, five times before it and five times behind it."""
+    drawn: list[list[int]] = []
+
+    def draw(law: FakeLaw) -> list[int]:
+        drawn.append(draw_fakes(law))
+        return drawn[-1]
+
+    monkeypatch.setattr("croupier.shuffler.fake_reports.draw_fakes", draw)
+    async with table(tmp_path, 1) as at:
+        terms = await at.operator.open_round(settings(BIT, 20))
+        await at.submit(terms, [Participant(1, 4.0)] * 20)
+        store = at.inside.running["shuffler-1"].service.store
+        run, left = store.run, [10]
+
+        async def failing(name: str, work: Callable[[Transaction], Any]) -> Any:
+            if name != crash or not left[0]:
+                return await run(name, work)
+            left[0] -= 1
+            if left[0] % 2 == 0:
+                await run(name, work)
+            raise Refusal(Code.STORE_FAILED)
+
+        monkeypatch.setattr(store, "run", failing)
+        _, certificate = await at.finish(terms)
+    law = terms.fake_law
+    assert law is not None
+    assert certificate.granted
+    assert not left[0] or crash is not StoreStep.KEEP_MIXED_PART
+    asked = 2 if crash is StoreStep.KEEP_FAKES else 1
+    assert len(drawn) == asked
+    assert list(certificate.fake_tickets) == [asked * law.most]
+    # The tickets of the first draw were not used, and could have been: 28 is more than all 20 people.
+    assert (certificate.num_reports, certificate.dishonest) == (20, 20 if asked == 2 else 0)
+
+
+LIMIT = "[noise_limit]\nepsilon = 2.0\ndelta = 1e-5\n"
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_a_hop_signs_no_round_beyond_its_own_noise_limit(tmp_path: Path) -> None:
+    """Whatever operator and accountant want: one hop keeps it, and the accountant has no limit at all."""
+    async with table(tmp_path, 2, settings_of=lambda name: LIMIT if name == "shuffler-2" else "") as at:
+        noisy = settings(BIT, 2)
+        withdrawn = await at.operator.open_round(noisy)
+        assert await at.operator.withdraw(withdrawn.round_id)  # nothing has left: it does not count
+        for _ in range(2):
+            terms = await at.operator.open_round(noisy)
+            await at.submit(terms, [Participant(1, 2.0), Participant(0, 2.0)])
+            assert (await at.finish(terms))[1].granted
+        with pytest.raises(Refusal) as refused:
+            await at.operator.open_round(noisy)
+        assert refused.value.code is Code.BAD_MANIFEST
+        assert "noise_limit is epsilon 2: requested 1, spent 2 in 2 rounds" in str(refused.value)
+        with pytest.raises(Refusal, match=r"requested 0\.5"):  # without hop noise the local budget counts
+            await at.operator.open_round(plain(BIT))
+        await at.inside.stop("shuffler-2")
+        await at.inside.start("shuffler-2")
+        first, second, accountant, _ = [status_json(one) for one in await at.operator.status()]  # type: ignore[arg-type]
+        assert "noise_spent" not in accountant
+        spent = {"epsilon": 2.0, "delta": 2e-6, "rounds": 2}
+        assert second["noise_spent"] == {**spent, "most_epsilon": 2.0, "most_delta": 1e-5}
+        assert first["noise_spent"]["rounds"] >= 2
+        assert first["noise_spent"]["most_epsilon"] is None
+        with pytest.raises(Refusal, match="spent 2 in 2 rounds"):
+            await at.operator.open_round(noisy)
+
+
+def test_a_noise_limit_is_a_shufflers(tmp_path: Path) -> None:
+    for wrong in ("epsilon = 0\ndelta = 0.1", "epsilon = 1.0\ndelta = 1", "epsilon = 1.0"):
+        (tmp_path / "service.toml").write_text(f"[noise_limit]\n{wrong}\n")
+        with pytest.raises(ValueError, match="noise_limit"):
+            load_settings(tmp_path)

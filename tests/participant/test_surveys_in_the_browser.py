@@ -1,0 +1,328 @@
+"""Surveys in a real browser: many people with invitations, each in a profile of their own, and all that befalls them.
+
+`CROUPIER_PEOPLE=20` has twenty people answer in place of eight.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import BrowserContext, Page, expect
+
+from croupier.client.surveys import fetch_survey
+from croupier.deploy.operator.invitations import num_answered, revoke_invitations
+from croupier.deploy.operator.surveys import close_survey, survey_results, withdraw_survey
+from croupier.protocol.surveys import Survey
+from tests.support.gateways import PassOn
+from tests.support.participants import Place, is_for_everybody, place
+from tests.support.rounds import people
+from tests.support.surveys import links_of, opened_survey
+
+pytestmark = [pytest.mark.xdist_group("browser"), pytest.mark.asyncio(loop_scope="module")]
+PEOPLE = int(os.environ.get("CROUPIER_PEOPLE", "8"))
+SEND, DECLINE = "Randomize, seal and send all answers", "I do not want to answer"
+SENT = "Your answers are on their way"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def here(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Place]:
+    async with place(tmp_path_factory.mktemp("surveys")) as found:
+        yield found
+
+
+async def opened(here: Place, name: str, **changes: object) -> Survey:
+    survey = await opened_survey(here.at, name, **changes)
+    here.gateway.seen.clear()
+    here.gateway.instead.clear()
+    return survey
+
+
+async def invited(here: Place, survey: Survey, *labels: str, until: int = 0) -> list[str]:
+    folder = here.directory / f"{survey.survey_id}-{'-'.join(labels)}"[:100]
+    return await links_of(here.at, survey, folder, *labels, gateway=here.url, until=until)
+
+
+async def visit(context: BrowserContext, link: str) -> Page:
+    page = await context.new_page()
+    await page.goto(link)
+    await expect(page.get_by_role("heading", level=1)).to_be_visible()
+    return page
+
+
+async def fill(page: Page, mood: str = "very", remote: str = "yes", hours: str = "7") -> None:
+    await page.get_by_label("I have read this and agree.").check()
+    for answer in (mood, remote):
+        await page.get_by_role("radio", name=answer, exact=True).check()
+    await page.get_by_label("A number from 0 hours to 24 hours").fill(hours)
+
+
+async def send(page: Page) -> None:
+    await page.get_by_role("button", name=SEND).click()
+    await expect(page.get_by_role("heading", name=SENT)).to_be_visible()
+
+
+async def others_answer(here: Place, survey: Survey, count: int = 9) -> None:
+    async with here.at.operator.client(here.directory / f"others-of-{survey.survey_id}") as client:
+        for asked in await fetch_survey(client, survey.rounds[0].round_id):
+            await here.at.submit(asked.terms, people(asked.terms.question, count, 4))
+
+
+async def counted(here: Place, survey: Survey) -> list[int]:
+    """Closes a survey, and returns how many people were counted at each question."""
+    inside = here.at.inside
+    await close_survey(inside.directory, survey, inside.transport)
+    results = await survey_results(inside.directory, survey.survey_id, 60.0, inside.transport)
+    assert results.together is not None
+    return [one.publication.num_reports for one in results.questions]
+
+
+async def test_one_person_reads_answers_and_finds_the_results(here: Place) -> None:
+    survey = await opened(here, "work")
+    (link,) = await invited(here, survey, "Ada")
+    async with here.person() as context:
+        page = await visit(context, link)
+        assert "invitation=" in link
+        assert "invitation=" not in page.url
+        await expect(page.get_by_role("heading", name="How we work")).to_be_visible()
+        await expect(page.get_by_text("I answer for myself, of my own free will.")).to_be_visible()
+        await page.get_by_role("button", name=SEND).click()
+        await expect(page.get_by_role("alert")).to_contain_text("Tick that you agree")
+        await page.get_by_label("I have read this and agree.").check()
+        await page.get_by_role("button", name=SEND).click()
+        await expect(page.get_by_role("alert")).to_contain_text("How satisfied are you? Choose an answer first.")
+        await fill(page, hours="30")
+        await page.get_by_role("button", name=SEND).click()
+        await expect(page.get_by_role("alert")).to_contain_text("The number must be from 0 to 24.")
+        await expect(page.get_by_role("radio", name="ε = 1 for all answers together")).to_be_checked()
+        await page.get_by_text("What this device will send").first.click()
+        await expect(page.get_by_text("What is sent is your answer with a chance of 41.1%.")).to_be_visible()
+        await page.get_by_role("radio", name="ε = 6 for all answers together").check()
+        await expect(page.get_by_text("What is sent is your answer with a chance of 78.7%.")).to_be_visible()
+        await page.get_by_text("Who sees what, and whom you trust for what").click()
+        await expect(page.get_by_text("Nothing is sent for it, and the servers see that.").first).to_be_visible()
+        await expect(page.get_by_text(survey.hash.hex()[:8])).to_be_visible()
+        await is_for_everybody(page)
+        await page.get_by_label("Language").select_option("de")
+        await expect(page.get_by_role("heading", name="Wie zufrieden sind Sie?")).to_be_visible()
+        await page.get_by_label("Sprache").select_option("en")
+        await fill(page)
+        await page.locator("[name=left-1]").check()
+        await expect(page.get_by_text("Nothing will be sent for this question.")).to_be_attached()
+        await send(page)
+        await expect(page.get_by_text("Left out: 1")).to_be_visible()
+        await is_for_everybody(page)
+        async with page.expect_download() as download:
+            await page.get_by_role("button", name="Save the receipt for all answers").click()
+        receipts = json.loads(await asyncio.to_thread((await (await download.value).path()).read_text))
+        assert [one["round_id"] for one in receipts] == ["work-1", "work-3"]
+        assert not {"very", "7"} & set(json.dumps(receipts).split('"'))
+
+        await others_answer(here, survey)
+        assert await counted(here, survey) == [10, 9, 10]
+        await page.reload()
+        await expect(page.get_by_role("heading", name="You have answered this survey")).to_be_visible()
+        await page.get_by_role("button", name="Look for the results").click()
+        await expect(page.get_by_text("Every server that shuffles has passed on your answer.")).to_have_count(2)
+        await expect(page.get_by_role("heading", name="How satisfied are you?")).to_be_visible()
+        await expect(page.get_by_text("All certified results together reveal at most ε =")).to_be_visible()
+        await is_for_everybody(page)
+
+
+async def test_a_question_left_out_can_be_hidden(here: Place) -> None:
+    """With left_out = "random" an answer is drawn and sent: the gateway sees as many calls as of anybody."""
+    survey = await opened(here, "hidden", left_out="random")
+    (link,) = await invited(here, survey, "Ada")
+    async with here.person() as context:
+        page = await visit(context, link)
+        await fill(page)
+        await page.locator("[name=left-0]").check()
+        await page.locator("[name=left-2]").check()
+        await expect(page.get_by_text("so nobody sees that.").first).to_be_visible()
+        await send(page)
+        await expect(page.get_by_text("Left out:")).to_have_count(0)
+    assert here.called.count("Submit") == 3
+    await others_answer(here, survey)
+    assert await counted(here, survey) == [10, 10, 10]
+
+
+@pytest.mark.parametrize(("method", "call"), [("GetTickets", 2), ("Submit", 3)])
+async def test_a_survey_goes_on_in_a_page_that_was_closed(here: Place, method: str, call: int) -> None:
+    """It is closed before the answer to a call comes; what it sends later are the same bytes, and the rest."""
+    survey = await opened(here, f"closed-{method}-{call}")
+    arrived, closed, calls = asyncio.Event(), asyncio.Event(), 0
+
+    async def hold(raw: bytes, pass_on: PassOn) -> bytes:
+        nonlocal calls
+        calls += 1
+        answer = await pass_on(raw)
+        if calls == call:
+            arrived.set()
+            await closed.wait()
+        return answer
+
+    (link,) = await invited(here, survey, "Ada")
+    async with here.person() as context:
+        page = await visit(context, link)
+        here.gateway.instead = {method: hold}
+        await fill(page)
+        await page.get_by_role("button", name=SEND).click()
+        await arrived.wait()
+        await page.close()
+        here.gateway.instead.clear()
+        closed.set()
+        page = await visit(context, here.page_url)
+        await expect(page.get_by_role("heading", name=SENT)).to_be_visible()
+    for name in ("GetTickets", "Submit"):
+        assert len({raw for called, raw in here.gateway.seen if called == name}) == 3
+    await others_answer(here, survey)
+    assert await counted(here, survey) == [10, 10, 10]
+
+
+async def test_two_tabs_of_a_survey_send_one_set_of_answers(here: Place) -> None:
+    """The second tab would answer what the first has left out: what was stored first is all that counts."""
+    survey = await opened(here, "tabs")
+    (link,) = await invited(here, survey, "Ada")
+    async with here.person() as context:
+        first, second = [await visit(context, link) for _ in range(2)]
+        await fill(first)
+        await fill(second, "quite", "no", "3")
+        await first.locator("[name=left-1]").check()
+        await send(first)
+        await send(second)
+        await expect(second.get_by_text("Left out: 1")).to_be_visible()
+    assert len({raw for called, raw in here.gateway.seen if called == "Submit"}) == 2
+    await others_answer(here, survey)
+    assert await counted(here, survey) == [10, 9, 10]
+
+
+async def test_a_revoked_invitation_sends_and_keeps_nothing(here: Place) -> None:
+    survey = await opened(here, "revoked")
+    (link,) = await invited(here, survey, "Ada")
+    await revoke_invitations(here.at.inside.directory, "revoked", ["Ada"], here.at.inside.transport)
+    async with here.person() as context:
+        page = await visit(context, link)
+        await fill(page)
+        await page.get_by_role("button", name=SEND).click()
+        await expect(page.get_by_text("Your invitation or key is not known to the servers.")).to_be_visible()
+        await expect(page.get_by_text("Nothing was sent.")).to_be_visible()
+        page = await visit(context, link)
+        await expect(page.get_by_role("heading", name="How we work")).to_be_visible()  # it does not go on with anything
+    assert here.called.count("GetTickets") == 1
+    await withdraw_survey(here.at.inside.directory, survey, here.at.inside.transport)
+
+
+async def usual(_: Place, context: BrowserContext, link: str) -> None:
+    page = await visit(context, link)
+    await fill(page)
+    await send(page)
+
+
+async def in_german(_: Place, context: BrowserContext, link: str) -> None:
+    page = await visit(context, link)
+    await page.get_by_label("Language").select_option("de")
+    await page.get_by_label("Ich habe das gelesen und stimme zu.").check()
+    for answer in ("ziemlich", "nein"):
+        await page.get_by_role("radio", name=answer, exact=True).check()
+    await page.get_by_label("Eine Zahl von 0 Stunden bis 24 Stunden").fill("8")
+    await page.get_by_role("button", name="Alle Antworten zufällig verändern, versiegeln und senden").click()
+    await expect(page.get_by_role("heading", name="Ihre Antworten sind unterwegs")).to_be_visible()
+
+
+async def closes_the_tab(_: Place, context: BrowserContext, link: str) -> None:
+    page = await visit(context, link)
+    await fill(page)
+    await page.get_by_role("button", name=SEND).click()
+    await page.close()
+    page = await visit(context, link)
+    there = page.get_by_role("heading", name=SENT).or_(
+        page.get_by_role("heading", name="You have answered this survey")
+    )
+    if await page.get_by_role("heading", name="How we work").is_visible():  # it was closed before anything was stored
+        await fill(page)
+        await page.get_by_role("button", name=SEND).click()
+    await expect(there).to_be_visible()
+
+
+async def two_tabs(_: Place, context: BrowserContext, link: str) -> None:
+    first, second = [await visit(context, link) for _ in range(2)]
+    for tab, mood in ((first, "very"), (second, "not at all")):
+        await fill(tab, mood)
+    await asyncio.gather(send(first), send(second))
+
+
+async def declines(_: Place, context: BrowserContext, link: str) -> None:
+    page = await visit(context, link)
+    await page.get_by_role("button", name=DECLINE).click()
+    await expect(page.get_by_role("heading", name="You have not answered")).to_be_visible()
+
+
+async def wants_more_than_the_form_offers(_: Place, context: BrowserContext, link: str) -> None:
+    """The form has no other budgets than the survey, and none above a person's own limit, also if tampered with."""
+    page = await visit(context, link)
+    await expect(page.get_by_role("radio", name="ε = 20 for all answers together")).to_have_count(0)
+    await page.get_by_text("My own limit").click()
+    await page.get_by_label("The most that the ε of all answers from here may add up to.").fill("2")
+    await page.get_by_role("button", name="Save").click()
+    await expect(page.get_by_role("radio", name="ε = 6 for all answers together")).to_be_disabled()
+    await page.evaluate(
+        "for (const one of document.querySelectorAll('[name=protection]')) { one.disabled = false; one.value = '2' }"
+    )
+    await page.get_by_role("radio", name="ε = 6 for all answers together").check()
+    await fill(page)
+    await page.get_by_role("button", name=SEND).click()
+    await expect(page.get_by_role("alert")).to_contain_text("limit 2. Nothing was sent.")
+    await page.reload()
+    await fill(page)
+    await send(page)
+
+
+async def leaves_one_out(_: Place, context: BrowserContext, link: str) -> None:
+    page = await visit(context, link)
+    await fill(page)
+    await page.locator("[name=left-2]").check()
+    await send(page)
+
+
+async def comes_too_late(_: Place, context: BrowserContext, link: str) -> None:
+    page = await visit(context, link)
+    await expect(page.get_by_role("heading", name="This invitation has expired")).to_be_visible()
+    await is_for_everybody(page)
+
+
+Person = Callable[[Place, BrowserContext, str], Awaitable[None]]
+WHO: list[Person] = [
+    in_german,
+    closes_the_tab,
+    two_tabs,
+    declines,
+    wants_more_than_the_form_offers,
+    leaves_one_out,
+    comes_too_late,
+    usual,
+]
+
+
+async def test_many_people_answer_a_survey_at_once(here: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each in a browser profile of their own: what may happen to one of them disturbs no other, and all are counted."""
+    survey = await opened(here, "story")
+    who: list[Person] = [*WHO, *[usual] * (PEOPLE - len(WHO))]
+    links = await invited(here, survey, *(f"person-{number}" for number in range(len(who))))
+    late = who.index(comes_too_late)
+    links[late] += f"&until={int(time.time()) - 60}"
+    waiting = asyncio.Semaphore(4)  # the machine has few cores
+
+    async def play(person: Person, link: str) -> None:
+        async with waiting, here.person() as context:
+            await person(here, context, link)
+
+    await asyncio.gather(*(play(person, link) for person, link in zip(who, links, strict=True)))
+    answered = len(who) - 2
+    inside = here.at.inside
+    assert await num_answered(inside.directory, "story", inside.transport) == answered
+    assert await counted(here, survey) == [answered, answered, answered - 1]
