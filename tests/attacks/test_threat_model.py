@@ -11,7 +11,7 @@ HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "threat-model.md"
 CONSOLE = HERE.parent / "console"
 """Attacks on the web page stand among its other tests."""
-ATTACKS = 26
+ATTACKS = 27
 """As in the protocol's table of attacks; and callers, the web page, gateways, the participants' page, invitations,
 budgets in certificates, retired identities, hop noise, and test_promises.py's."""
 
