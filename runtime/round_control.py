@@ -89,6 +89,7 @@ class RoundControl:
         self._store = setup.store
         self._clock = setup.clock
         self._keep_days, self._keep_s = setup.keep_days, setup.keep_s
+        self._rules = setup.rules
         self._peers = peers
         self._engine = engine
         self._make_keys = make_keys
@@ -158,7 +159,8 @@ class RoundControl:
         """Signs one manifest per round: a second, different one could single out a client.
 
         Raises:
-            Refusal: NOT_YOUR_CALL (only the operator may), BAD_MANIFEST, CONFLICT (another manifest has been signed).
+            Refusal: NOT_YOUR_CALL (only the operator may), BAD_MANIFEST (also where it breaks the rules of this
+                service), CONFLICT (another manifest has been signed).
         """
         self._peers.require_caller(context, [OPERATOR])
         terms = await self._check_terms(request.manifest)
@@ -169,6 +171,8 @@ class RoundControl:
                 f"a service's keys are from {ahead_s:.0f} s after the time at {self._peers.name!r}; clocks may differ "
                 f"by {CLOCKS_DIFFER_S} s: 'croupier doctor' says which is wrong",
             )
+        if objection := self._rules.objection(terms, self._clock.now()):
+            raise Refusal(Code.BAD_MANIFEST, f"the rules of {self._peers.name!r} do not allow this round: {objection}")
 
         def keep(tx: Transaction) -> None:
             tx.put_document(terms.round_id, DocumentKind.SIGNED_MANIFEST, terms.hash)

@@ -26,6 +26,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_vali
 
 from croupier.protocol.deployment import ServiceEntry
 from croupier.protocol.toml_file import Address, TlsAddress, read_toml
+from croupier.runtime.rules import Rules
 
 __all__ = [
     "CLUSTER_DIRECTORY",
@@ -77,6 +78,7 @@ class ServiceSettings(BaseModel):
         metrics_listen: where to offer Prometheus metrics over HTTP, in plaintext; nowhere if not given.
         keep_days: how long after its end a round's documents, lists and participants are kept. Results,
             certificates and the ledger stay.
+        rules: which rounds this service signs, whatever the operator asks.
         noise_limit: of a shuffler: it signs no round with which its own ledger would come to more; None: it signs all.
         insecure_admin_anywhere: lets the two listen elsewhere than on loopback. They serve no round, but
             every reader learns how many people take part, and when.
@@ -95,6 +97,7 @@ class ServiceSettings(BaseModel):
     metrics_listen: Address | None = None
     keep_days: Annotated[int, Field(ge=1, le=36500)] = 30
     noise_limit: NoiseLimit | None = None
+    rules: Rules = Rules()
     insecure_admin_anywhere: bool = False
 
     @model_validator(mode="after")

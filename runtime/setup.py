@@ -8,6 +8,7 @@ from croupier.net.transport import TLS, Transport
 from croupier.protocol.deployment import Deployment, ServiceEntry
 from croupier.runtime.clock import Clock, SystemClock
 from croupier.runtime.metrics import Metrics
+from croupier.runtime.rules import Rules
 from croupier.runtime.service_directory import NoiseLimit, Secrets
 from croupier.runtime.store import Store
 from croupier.runtime.workers import WorkerPool
@@ -25,6 +26,7 @@ class ServiceSetup:
             attacks.
         noise_limit: of a shuffler; see `ServiceSettings`.
         keep_days: how many days the data of a round is kept after its end.
+        rules: which rounds the service signs.
     """
 
     entry: ServiceEntry
@@ -38,6 +40,7 @@ class ServiceSetup:
     keep_days: int = 30
     cluster: WorkerPool | None = None
     noise_limit: NoiseLimit | None = None
+    rules: Rules = field(default_factory=Rules)
 
     @property
     def keep_s(self) -> int:

@@ -145,6 +145,7 @@ class RunningService:
                 settings.keep_days,
                 self._cluster,
                 settings.noise_limit,
+                settings.rules,
             )
             self.service = _role(setup)
             metrics.ask(lambda: self.service.num_waiting_submissions, lambda: self.service.engine.num_waiting_rounds)

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from croupier.deploy.operator.keys import signed_here
-from croupier.deploy.operator.public_file import public_file_of
+from croupier.deploy.operator.public_file import public_file_of, public_file_path, read_public_file
 from croupier.deploy.version_files import install, newest, write_deployment
-from croupier.protocol.deployment import Deployment, ServiceEntry, read_unchecked
+from croupier.protocol.deployment import OPERATOR, Deployment, ServiceEntry, read_unchecked
 from croupier.protocol.identity import public_key_of
 from croupier.protocol.versions import check_continues, differences, without_consent
 from croupier.runtime.service_directory import identity_keys
@@ -90,7 +90,20 @@ def sign(directory: Path, files: Sequence[Path] = (), *, accept_loss: Sequence[s
     for entry in proposal.services:
         if (directory / entry.name / "identity.key").exists():
             _check_own(directory, entry)
+    _check_operator(directory, proposal)
     return propose(directory, proposal, accept_loss=accept_loss)
+
+
+def _check_operator(directory: Path, proposal: Deployment) -> None:
+    """Checks that a version names the operator that this organisation has stated, if it runs one."""
+    file = public_file_path(directory, OPERATOR)
+    if not (directory / OPERATOR / "identity.key").exists() or not file.exists():
+        return
+    if read_public_file(file).operator_tls_certificate != proposal.operator_tls_certificate:
+        raise ValueError(
+            f"the proposal names another operator than {file.name}, which is yours: somebody else would open rounds "
+            "and enrol people. If that is agreed, remove the file first; else do not sign"
+        )
 
 
 def _check_own(directory: Path, entry: ServiceEntry) -> None:

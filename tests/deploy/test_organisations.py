@@ -97,6 +97,12 @@ def test_an_own_entry_that_was_changed_is_not_signed(tmp_path: Path) -> None:
     croupier("deployment", "sign", proposal, "--dir", homes["b"])
     said = " ".join(croupier("deployment", "sign", proposal, "--dir", homes["c"], expect=2).stderr.split())
     assert "changes public_address of analyzer, which is yours" in said
+    (tmp_path / "strange").mkdir()
+    stranger = tmp_path / "strange" / "operator.public.toml"
+    croupier("org", "new", "--role", "operator", "--dir", stranger.parent)
+    croupier("deployment", "assemble", *public, stranger, "--name", "study", "--dir", homes["a"])
+    said = " ".join(croupier("deployment", "sign", proposal, "--dir", homes["b"], expect=2).stderr.split())
+    assert "names another operator than operator.public.toml, which is yours" in said
     file = homes["c"] / "analyzer.public.toml"
     file.write_text(file.read_text().replace("c.example", "d.example"))
     assert "is not signed by analyzer" in croupier("org", "show", file, expect=2).stderr
