@@ -138,6 +138,8 @@ async def test_a_number_is_answered_with_one_of_the_ends(here: Place) -> None:
         await page.get_by_role("button", name="Randomize, seal and send").click()
         await expect(page.get_by_role("heading", name="Your answer is on its way")).to_be_visible()
         await counted(here, terms, 1)
+        await page.get_by_role("button", name="Look for the result").click()
+        await expect(page.get_by_text("One dishonest server could have moved a number by at most")).to_be_visible()
 
 
 @pytest.mark.parametrize("method", ["GetTickets", "Submit"])
