@@ -63,8 +63,27 @@ def survey_json(rounds: Sequence[tuple[RoundTerms, str]]) -> dict[str, Any]:
         "wordings": survey_wordings_json(survey),
         "left_out": survey.left_out,
         "budgets": budgets,
+        "one_honest_hop": _one_honest_hop([terms for terms, _ in rounds]),
         "questions": questions,
     }
+
+
+def _one_honest_hop(rounds: Sequence[RoundTerms]) -> dict[str, float] | None:
+    """Returns what all answers together show if one hop is honest; None without hop noise.
+
+    It holds whatever everybody else does. The hop noise of the rounds adds up; a round without it counts with its
+    largest local budget.
+    """
+    if not any(terms.hop_noise for terms in rounds):
+        return None
+    costs = [
+        (terms.budget_grid[-1], terms.local_delta)
+        if terms.hop_noise is None
+        else (terms.hop_noise.epsilon, terms.hop_noise.delta)
+        for terms in rounds
+    ]
+    epsilon, delta = sum_above([one for one, _ in costs]), sum_above([one for _, one in costs])
+    return {"epsilon": epsilon, "delta": delta, "right_at_most": right_at_most(epsilon, delta)}
 
 
 def survey_text(document: dict[str, Any], now: float) -> Text:
@@ -77,6 +96,8 @@ def survey_text(document: dict[str, Any], now: float) -> Text:
         f"{percent(one['alone_right_at_most'])} of the time"
         for one in document["budgets"]
     ]
+    honest = document["one_honest_hop"]
+    promise = () if honest is None else (_one_honest_section(honest, len(questions[0]["shufflers"])),)
     states = sorted({one["state"] for one in questions})
     sections: list[SectionView] = [
         _section(document["survey_id"], first["title"], first["introduction"], f"State at hop 1: {', '.join(states)}."),
@@ -86,6 +107,7 @@ def survey_text(document: dict[str, Any], now: float) -> Text:
             points=[f"{text} ({values_of(one)})" for text, one in zip(named, questions, strict=True)],
         ),
         _section("The budgets, one of which a person chooses", points=budgets),
+        *promise,
         _section(
             "When it is read",
             f"{deadline(questions[0]['close_deadline_unix_s'], now)}. 'croupier round show ROUND' has the terms of "
@@ -94,6 +116,17 @@ def survey_text(document: dict[str, Any], now: float) -> Text:
         ),
     ]
     return sections_text(sections)
+
+
+def _one_honest_section(honest: dict[str, float], hops: int) -> SectionView:
+    return _section(
+        "If one server is honest",
+        f"Each of the {hops:,} servers that shuffle adds made-up answers to every question. If at least one of these "
+        "servers is honest, someone who wants to tell two sets of answers apart is right at most "
+        f"{percent(honest['right_at_most'])} of the time, whatever all other servers and people do (the hop noise of "
+        f"all questions adds up to ε = {round_up(honest['epsilon'])} at δ = {round_up(honest['delta'])}). If none is, "
+        "the person's own noise is left: the budgets above.",
+    )
 
 
 def _section(title: str, *paragraphs: str, points: Sequence[str] = ()) -> SectionView:

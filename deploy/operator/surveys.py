@@ -78,6 +78,8 @@ def plan_survey(file: SurveyFile, deployment: Deployment) -> tuple[Survey, dict[
             min_batch_size=file.min_batch_size,
             max_batch_size=file.max_batch_size,
             close_deadline_unix_s=file.deadline,
+            hop_noise=file.hop_noise,
+            hop_noise_delta=file.hop_noise_delta,
         )
         round_id = round_of(file.name, number)
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -12,17 +13,21 @@ import pytest
 import pytest_asyncio
 
 from croupier.client.surveys import fetch_survey
+from croupier.deploy.directory import read_deployment
 from croupier.deploy.operator.rounds import Operator
 from croupier.deploy.operator.survey_file import SurveyFile, read_survey_file
 from croupier.deploy.operator.surveys import (
     close_survey,
+    kept_rounds,
     kept_survey,
     open_survey,
+    plan_survey,
     survey_results,
     withdraw_survey,
 )
 from croupier.protocol.codes import Assumption
 from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.hop_noise import HopNoise
 from croupier.protocol.manifest import state_name
 from croupier.protocol.mechanisms import KaryResponse, OneBit, RandomizedResponse
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -176,11 +181,29 @@ async def test_an_opening_that_was_cut_short_goes_on(
         await open_survey(where, read(tmp_path, SURVEY.replace("[1, 2, 6]", "[1, 2, 5]")), how)
     document = survey_json([(one.terms, one.state) for one in rounds])
     assert [one["epsilon"] for one in document["budgets"]] == [1.0, 2.0, 6.0]
+    assert document["one_honest_hop"] is None
     text = survey_text(document, 0.0).plain
     for expected in ("How we work", "of my own free will", "Do you work from home?", "0.25 + 0.25 + 0.5"):
         assert expected in text
     withdrawn = await withdraw_survey(where, survey, how)
     assert {state for states in withdrawn.values() for state in states.values()} == {"DISPOSED"}
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_a_survey_with_hop_noise_states_the_sum_of_its_questions(at: Table, tmp_path: Path) -> None:
+    where, how = at.inside.directory, at.inside.transport
+    noisy = SURVEY.replace("delta = 1e-4", "delta = 1e-4\nhop_noise = 0.1\nhop_noise_delta = 1e-5")
+    await open_survey(where, read(tmp_path, noisy), how)
+    rounds = kept_rounds(where, "work-2026")
+    assert [one.hop_noise for one in rounds] == [HopNoise(0.1, 1e-5)] * 3
+    document = survey_json([(one, "OPEN") for one in rounds])
+    honest = document["one_honest_hop"]
+    assert (honest["epsilon"], honest["delta"]) == pytest.approx((0.3, 3e-5))
+    assert honest["right_at_most"] == pytest.approx((math.exp(0.3) + 3e-5) / (math.exp(0.3) + 1))
+    assert "all questions adds up to ε = 0.3 at δ = 3e-05" in " ".join(survey_text(document, 0.0).plain.split())
+    with pytest.raises(ValueError, match="the largest local epsilon is 10; with hop_noise it must be at most 8"):
+        plan_survey(read(tmp_path, noisy.replace("[1, 2, 6]", "[40]")), read_deployment(where))
 
 
 @pytest.mark.asyncio

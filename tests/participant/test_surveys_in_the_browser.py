@@ -83,7 +83,7 @@ async def counted(here: Place, survey: Survey) -> list[int]:
 
 
 async def test_one_person_reads_answers_and_finds_the_results(here: Place) -> None:
-    survey = await opened(here, "work")
+    survey = await opened(here, "work", hop_noise=0.25)
     (link,) = await invited(here, survey, "Ada")
     async with here.person() as context:
         page = await visit(context, link)
@@ -102,7 +102,12 @@ async def test_one_person_reads_answers_and_finds_the_results(here: Place) -> No
         await expect(page.get_by_role("radio", name="ε = 1 for all answers together")).to_be_checked()
         await page.get_by_text("What this device will send").first.click()
         await expect(page.get_by_text("What is sent is your answer with a chance of 41.1%.")).to_be_visible()
+        await expect(page.get_by_text("If none of them is honest")).to_contain_text("right at most 73.2% of the time")
         await page.get_by_role("radio", name="ε = 6 for all answers together").check()
+        await expect(page.get_by_text("If at least one of the servers that shuffle (2) is honest")).to_contain_text(
+            "which of two sets of answers you gave is right at most 68% of the time"
+        )
+        await expect(page.get_by_text("If none of them is honest")).to_contain_text("right at most 99.8% of the time")
         await expect(page.get_by_text("What is sent is your answer with a chance of 78.7%.")).to_be_visible()
         await page.get_by_text("Who sees what, and whom you trust for what").click()
         await expect(page.get_by_text("Nothing is sent for it, and the servers see that.").first).to_be_visible()
