@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from decimal import Decimal
 from typing import Any, cast
 
 from rich.text import Text
@@ -82,7 +83,8 @@ def _one_honest_hop(rounds: Sequence[RoundTerms]) -> dict[str, float] | None:
         else (terms.hop_noise.epsilon, terms.hop_noise.delta)
         for terms in rounds
     ]
-    epsilon, delta = sum_above([one for one, _ in costs]), sum_above([one for _, one in costs])
+    # Added as the decimals that people wrote, as a hop's own ledger adds them.
+    epsilon, delta = (float(sum(Decimal(repr(part)) for part in parts)) for parts in zip(*costs, strict=True))
     return {"epsilon": epsilon, "delta": delta, "right_at_most": right_at_most(epsilon, delta)}
 
 
