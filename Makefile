@@ -50,7 +50,8 @@ bench: $(VENV)/.installed-demo $(VENV)/.installed-cluster
 	$(BIN)/croupier lab bench-report
 
 # The groups of tests in the order that tests/conftest.py gives them, the longest first.
-PARALLEL := -n 4 --dist loadgroup --no-loadscope-reorder
+WORKERS ?= 4
+PARALLEL := -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 
 test: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PARALLEL) $(ARGS)

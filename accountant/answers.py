@@ -168,7 +168,10 @@ def _shuffled(
     else:
         # Bits have closed forms; with many budgets of noise every evaluation of the exchange bound takes long.
         slow = not randomizer.clones_are_fair_bits and group.others.count.size > MAX_COMPOSED_TIERS
-        for title, make in _bounds(group, randomizer, choice):
+        bounds = _bounds(group, randomizer, choice)
+        if slow and delta is not None and enough == 0:  # the blanket need not cover what exceeds the exchange bound
+            bounds = iter(sorted(bounds, key=lambda bound: bound[0] != "exchange"))
+        for title, make in bounds:
             started = time.perf_counter()
             least = enough if slow and title == "exchange" else 0.0
             if title == "exchange" and (found.delta if per_round is None else found.epsilon) <= least:

@@ -1,7 +1,7 @@
 """Invitations: one secret for each person and survey, in a link, from which the key follows that signs the answers.
 
 Services get the public half of the key. The key belongs to one survey: with another description another key follows,
-which no service knows. The secret stands behind the # of the link, which browsers do not send to servers; whoever has
+which no service knows. The secret is behind the # of the link, which browsers do not send to servers; anyone who has
 the link can answer with it.
 """
 
@@ -60,7 +60,7 @@ class Invitation:
 
     @property
     def fragment(self) -> str:
-        """What stands behind the # of the link."""
+        """The part of the link behind the #."""
         said = {"invitation": _written(self.secret), "deployment": _written(self.deployment), "round": self.round_id}
         return urlencode(said | ({"until": str(self.until)} if self.until else {}))
 

@@ -33,8 +33,6 @@ steps 3,000 x .25 + 10,000 x .5 + 87,000 x 1 is certified 1.5 times as much."""
 LARGEST = 0.25
 """The most that one host may tell of the core or of psi, in units of the deviation of all hosts: the Gaussian limit
 does not see what is rare and large, and the true bound does. Without it epsilon is up to 4 % larger."""
-NEGLIGIBLE = 1e-4
-"""Shares below this, far from the victim's values, are taken as 0, so that the core ends there."""
 
 
 class Hosts(Protocol):
@@ -58,14 +56,7 @@ def best_split(victim: float, distance: float, epsilon: float, groups: tuple[Hos
     difference_at = victim / 2 * difference(victim, epsilon, middle, middle, np.zeros(1), d)
     core, tails = (_Group.of(group, distance, edges) for group in groups)
     deviation, share, psi = _Shares(difference_at, np.diff(edges), (core, tails)).solved()
-    if fastest > victim:
-        small = (share < NEGLIGIBLE) & (psi < NEGLIGIBLE * psi.max())
-        # Only cells beyond the victim's values are left out: the others stay, however little of D they hold.
-        far = min(max(1, int(np.argmin(small))), max(1, int(np.argmin(small[::-1]))), outside.size - 1)
-        outside, share, psi = outside[: outside.size - far], share[far:-far], psi[far:-far]
-        share = np.pad(share, 1)
-    else:
-        share = np.pad(share, 1, mode="edge")
+    share = np.pad(share, 1, mode="constant" if fastest > victim else "edge")
     return deviation, Split(inside, outside, np.clip(share, 0.0, 1.0), np.pad(psi / psi.max(), 1))
 
 

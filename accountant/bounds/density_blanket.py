@@ -9,12 +9,12 @@ docs/accounting.md, section 2.3; sums of losses are left to `loss_sums`, mechani
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from croupier.accountant.bounds.profile import Bounded, Curve, Inverse, blanket_messages, smallest_epsilon
+from croupier.accountant.bounds.profile import Bounded, Curve, blanket_messages
 from croupier.accountant.numerics.binomial import UNIT, Floats, Ints
 from croupier.accountant.numerics.count_law import CountLaw, blanket_count, without_largest
 from croupier.accountant.numerics.gaussian import gaussian_epsilon
@@ -24,7 +24,7 @@ from croupier.accountant.ranges import check_epsilon
 from croupier.protocol.codes import Method, Step
 from croupier.protocol.statements import Statement, state
 
-__all__ = ["BlanketProfile", "Cells", "LossPair", "Parts", "RateBins", "SpanProfile", "best_blanket"]
+__all__ = ["BlanketProfile", "Cells", "LossPair", "RateBins", "best_blanket"]
 
 MASS_ERROR = 4e-12
 """A bound on the relative error of the masses and densities in a `LossPair` (docs/accounting.md, section 3.2)."""
@@ -40,13 +40,6 @@ NEGLIGIBLE = 1e-85
 COUNT_BUCKETS = 100
 LOG_DELTA = 14.0
 """ln(1/delta) for which a blanket is searched; any other delta gets nearly the same one."""
-FIRST_WIDTH, LEAST_WIDTH = 0.01, 0.003
-"""Relative widths of the parts in which a span of victims is covered: the first one tried, and the least."""
-RAISES = (
-    *(1.02, 1.025, 1.03, 1.0375, 1.045, 1.0525, 1.06, 1.08, 1.1, 1.15, 1.2, 1.25, 1.32, 1.4, 1.55, 1.7),
-    *(2.0, 2.4, 3.0, 5.0, 9.0, 17.0, 33.0, 65.0, 129.0),
-)
-"""By what the epsilon of a span's leader is multiplied until it holds for the whole span."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,92 +129,6 @@ class BlanketProfile(Curve):
         """See `PrivacyProfile`."""
         outside = max(pair.tail0 + pair.extra for pair in self.cells.pairs)
         return (*self.description, state(Step.BLANKET_MISSED, mass=outside), blanket_messages(self.law))
-
-
-Parts = Callable[[float, float], BlanketProfile]
-"""Of the victims from one rate to a larger one: a profile that bounds all of them."""
-
-
-@dataclass(frozen=True, eq=False)
-class SpanProfile(Curve):
-    """The largest of the privacy profiles of all victims whose rate lies in [least, most].
-
-    leader is the profile of the victim at `most`. The span is walked from the leader down in parts as wide as they can
-    be: those far below the leader have room. parts() makes them, anew for every walk: each may rest on the one before.
-    """
-
-    leader: BlanketProfile
-    least: float
-    most: float
-    parts: Callable[[], Parts]
-    target: float | None
-
-    @property
-    def method(self) -> Proof:
-        """See `PrivacyProfile`."""
-        return self.leader.method
-
-    def delta(self, epsilon: float) -> Bounded:
-        """An upper bound for all victims of the span, as sharp as 2 % above the leader, or as the target needs."""
-        goal = max(self.leader.delta(epsilon).value * 1.02, self.target or 0.0)
-        return self._walk((epsilon,), goal, give_up=False)[1]
-
-    def to_compose(self, delta: float, ceiling: float) -> None:
-        """See `Curve.to_compose`: none, because the curve of a span says nothing about one victim."""
-
-    def smallest_epsilon(self, delta: float, ceiling: float, *, floor: float = 0.0) -> Inverse:
-        """The leader's epsilon, raised in steps where a part of the span needs it. See `Curve.smallest_epsilon`."""
-        first = smallest_epsilon(self.leader, delta, ceiling)
-        points = [point for factor in RAISES if (point := first.epsilon * factor) < ceiling]
-        if points:
-            point, bound = self._walk(points, delta, give_up=True)
-            if bound.value <= delta:
-                return Inverse(point, bound, first.evaluations + 1)
-        return Inverse(ceiling, None, first.evaluations)
-
-    def _walk(self, points: Sequence[float], goal: float, *, give_up: bool) -> tuple[float, Bounded]:
-        """The first of the increasing epsilons at which every part is below the goal, or the last, and the worst bound.
-
-        What holds of a part at one epsilon holds at a larger one, so the parts that are done are never done again.
-        give_up: to end where the goal is missed; the bound then covers some parts only, and tells no more than that.
-        """
-        epsilons, between = list(points), self.parts()
-        best = self.leader.delta(epsilons[0])
-        before = 0.0, _logarithm(best.value)
-        high, width = self.most, FIRST_WIDTH
-        while high > self.least:
-            low = max(self.least, high * (1 - width))
-            bound = between(low, high).delta(epsilons[0])
-            # Of its logarithm, about what grows with the square of the width: a line through the last two says how far.
-            here = width * width, _logarithm(bound.value)
-            slope = (here[1] - before[1]) / (here[0] - before[0]) if here[0] != before[0] else 0.0
-            square = here[0] + (_logarithm(goal) - here[1]) / slope if slope > 0 else math.inf
-            fit, before = 0.9 * math.sqrt(max(square, 0.0)) / width, here
-            if bound.value > goal and width > LEAST_WIDTH:
-                width *= min(max(fit, 0.4), 0.7)
-                continue
-            if bound.value > goal and len(epsilons) > 1:
-                del epsilons[0]
-                width = FIRST_WIDTH
-                continue
-            if bound.value > best.value:
-                best = bound
-            if give_up and best.value > goal:
-                break
-            high, width = low, min(0.5, width * min(max(fit, 0.7), 1.8))
-        return epsilons[0], best
-
-    def guess(self, delta: float) -> float:
-        """The leader's."""
-        return self.leader.guess(delta)
-
-    def explain(self) -> tuple[Statement[Step], ...]:
-        """The leader's steps, and the span."""
-        return (*self.leader.explain(), state(Step.RATES_COVERED, least=self.least, most=self.most))
-
-
-def _logarithm(value: float) -> float:
-    return math.log(max(value, 1e-300))
 
 
 def _atoms(pair: LossPair, omega: Floats, gain: float) -> tuple[LossAtoms, float]:

@@ -9,30 +9,19 @@ factors are in `noise_sums`, the laws in `laplace_laws`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar
 
 import numpy as np
 
 from croupier.accountant.bounds.exchange import ExchangeProfile, horizon
 from croupier.accountant.bounds.groups import group_starts
-from croupier.accountant.bounds.laplace_laws import family_of
+from croupier.accountant.bounds.laplace_laws import family_of, second_moments
 from croupier.accountant.bounds.noise_sums import LONGEST, Clocks, NoiseSums
-from croupier.accountant.bounds.profile import (
-    UNDERFLOW,
-    Bounded,
-    Curve,
-    Inverse,
-    NoAmplification,
-    Others,
-    Victim,
-    smallest_epsilon,
-)
+from croupier.accountant.bounds.profile import UNDERFLOW, Bounded, NoAmplification, Others, Victim
+from croupier.accountant.bounds.spans import ExchangeSpanProfile
 from croupier.accountant.numerics.binomial import UNIT, Floats, Ints
 from croupier.accountant.numerics.gaussian import gaussian_epsilon
-from croupier.accountant.privacy_curve import Proof
 from croupier.protocol.codes import Step
 from croupier.protocol.statements import Statement, state
 
@@ -40,7 +29,6 @@ __all__ = [
     "MAX_LOCAL_EPSILON",
     "MAX_TIERS",
     "ExchangeLaplaceProfile",
-    "ExchangeSpanProfile",
     "exchange_laplace_profile",
     "gamma_of",
     "shown_by_noise",
@@ -54,9 +42,8 @@ some seconds. A group costs about its relative width."""
 STEP, COARSE_STEP = 0.012, 0.05
 """See `HostSums.positive_parts`: with few budgets, and with more than MAX_TIERS, where time counts. The second costs
 0.1 % of epsilon, and 1 % where delta is 10^-3."""
-FIRST_PART, WIDENING = 0.03, 1.6
-"""The parts of a span of victims: the first one's relative width, which decides epsilon as a rule and loses as many of
-its hosts, and how much wider each is than the one before, because smaller victims have room."""
+FIRST_PART = 0.03
+"""The relative width of the first part of a span of victims: it loses as many of its hosts."""
 PLATEAUS = (0.5, 0.65, 0.8, 1.0, 1.2)
 """How far from the middle the blanket may stay flat: beyond the ends only where small budgets are among large ones."""
 
@@ -85,8 +72,10 @@ class ExchangeLaplaceProfile(ExchangeProfile):
         return 1e-3 if self.count.size > MAX_TIERS else super().tolerance
 
     def guess(self, delta: float) -> float:
-        """The Gaussian limit, as if all hosts were the worst at epsilon = 0."""
-        return gaussian_epsilon(float(self._sums(0.0).deviation[0]), delta)
+        """The Gaussian limit, as if all hosts were at one of the victim's values, at epsilon = 0."""
+        v, end = self.local_epsilon, np.zeros(1)
+        second = np.concatenate([second_moments(v, 0.0, rate, end) for rate in self.rates.tolist()])
+        return gaussian_epsilon(1 / math.sqrt(float(self.count @ (1 / second))), delta)
 
     @cached_property
     def blanket(self) -> Floats:
@@ -161,7 +150,12 @@ def exchange_laplace_profile(
     leader = crowd.hosts(high, max(low, high * (1 - FIRST_PART)), delta)
     if leader is None:
         return NoAmplification(state(Step.EXCHANGE_NO_SMALL_BUDGETS))
-    return ExchangeSpanProfile(leader, low, high, crowd, delta)
+    covered = state(Step.BUDGETS_COVERED, least=low, most=high)
+
+    def part(least: float, most: float) -> ExchangeLaplaceProfile | None:
+        return crowd.hosts(most, least, delta)
+
+    return ExchangeSpanProfile(leader, low, high, FIRST_PART, part, covered, are_budgets=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,69 +181,3 @@ class _Crowd:
             return None
         kept = np.where(kept == hosts, 1.0, kept / hosts * (1 - 2 * UNIT))
         return ExchangeLaplaceProfile.among(victim, hosts, kept, number, delta)
-
-
-@dataclass(frozen=True, eq=False)
-class ExchangeSpanProfile(Curve):
-    """An upper bound for every victim with a budget in [least, most]. See `PrivacyProfile`.
-
-    The victims are covered in parts. Hosts of a part are those below all of it; its largest victim speaks for it (T5).
-    """
-
-    title: ClassVar[str] = "exchange"
-    leader: ExchangeLaplaceProfile
-    """That of the first part, up to `most`."""
-    least: float
-    most: float
-    crowd: _Crowd
-    target: float | None
-
-    @property
-    def method(self) -> Proof:
-        """See `PrivacyProfile`."""
-        return self.leader.method
-
-    def delta(self, epsilon: float) -> Bounded:
-        """See `PrivacyProfile`. Raises ValueError for a negative or non-finite epsilon."""
-        bounds = [self.leader.delta(epsilon)]
-        for low, high in self._parts(epsilon):
-            part = self.crowd.hosts(high, low, self.target)
-            bounds.append(Bounded(1.0, 0.0) if part is None else part.delta(epsilon))
-        return max(bounds, key=lambda bound: bound.value)
-
-    def to_compose(self, delta: float, ceiling: float) -> None:
-        """See `Curve.to_compose`: none, because the span of a curve says nothing about one victim."""
-
-    def smallest_epsilon(self, delta: float, ceiling: float, *, floor: float = 0.0) -> Inverse:
-        """The largest that a part needs, the leader's first; none below `floor`. See `Curve.smallest_epsilon`."""
-        found = Inverse(floor, self.leader.delta(floor) if floor > 0 else Bounded(1.0, 0.0), 1)
-        if found.reached is None or found.reached.value > delta:
-            found = smallest_epsilon(self.leader, delta, ceiling, self.leader.tolerance)
-        for low, high in self._parts(found.epsilon):
-            if found.reached is None or high <= found.epsilon:
-                break
-            part = self.crowd.hosts(high, low, self.target)
-            if part is None:
-                return Inverse(ceiling, None, found.evaluations)
-            if part.delta(found.epsilon).value > delta:
-                own = smallest_epsilon(part, delta, ceiling, self.leader.tolerance)
-                # A bound need not fall everywhere; the parts before this one need what has been found for them.
-                found = replace(own, epsilon=max(own.epsilon, found.epsilon))
-        return found
-
-    def guess(self, delta: float) -> float:
-        """The leader's."""
-        return self.leader.guess(delta)
-
-    def explain(self) -> tuple[Statement[Step], ...]:
-        """The leader's steps, and the span."""
-        return (*self.leader.explain(), state(Step.BUDGETS_COVERED, least=self.least, most=self.most))
-
-    def _parts(self, epsilon: float) -> Iterator[tuple[float, float]]:
-        """The parts below the leader's, from the largest budgets down to epsilon, from where on delta is 0."""
-        high, width = self.most * (1 - FIRST_PART), FIRST_PART
-        while high > max(self.least, epsilon):
-            width = min(0.5, WIDENING * width)
-            low = max(self.least, high * (1 - width))
-            yield low, high
-            high = low

@@ -28,6 +28,7 @@ __all__ = [
     "members",
     "places_of_hosts",
     "ratio_atoms",
+    "second_moments",
     "two_atoms",
 ]
 
@@ -43,7 +44,7 @@ many: less makes more laws. It is more at large budgets, up to the last number."
 MIDDLE_CELLS, TAIL_CELLS = (160, 64), 40
 """Cells of z on which the likelihood ratio is put on its end values, the first for few budgets, and for many; those of
 a tail are narrowest near its start. Half as many cost 0.1 % of epsilon."""
-DISTANCES = 33
+DISTANCES = 9
 """Distances of the victim's values at which second moments are known, to choose the places outside."""
 TERMS = 40
 """Terms of the power series of phi, at most; what is left out is added."""
@@ -175,7 +176,7 @@ def members(victim: float, epsilon: float, rate: float, coarse: bool = False) ->
     found: list[tuple[Place, float]] = [((0.0, 1.0, x), thin) for x, thin in between]
     first, last = 0.0, 1 - epsilon / victim * (1 - 1e-12)
     places = np.linspace(0.0, max(last, 0.0), DISTANCES)
-    second = _second_moments(victim, epsilon, rate, places)
+    second = second_moments(victim, epsilon, rate, places)
     cost = min(OUTSIDE_COST[coarse] * max(1.0, rate) ** 2.5, MOST_OUTSIDE_COST)
     most = (1 + cost) * float(second[0]) / between[0][1]
     while first < last:
@@ -188,7 +189,7 @@ def members(victim: float, epsilon: float, rate: float, coarse: bool = False) ->
     return found
 
 
-def _second_moments(victim: float, epsilon: float, rate: float, places: Floats) -> Floats:
+def second_moments(victim: float, epsilon: float, rate: float, places: Floats) -> Floats:
     """The larger E X^2 of a host at the first and at the second of two values of the victim, 1 - y apart, (Y,)."""
     pairs: list[Place] = [(y, 1.0, y) for y in places.tolist()]
     pairs += [(0.0, 1 - y, 1 - y) for y in places.tolist()]

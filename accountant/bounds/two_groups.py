@@ -16,7 +16,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from croupier.accountant.bounds.exchange import horizon, rounded_up
+from croupier.accountant.bounds.exchange import EXPONENT, horizon, rounded_up
 from croupier.accountant.bounds.exchange_laplace import gamma_of, shown_by_noise
 from croupier.accountant.bounds.laplace_laws import TERMS, Family
 from croupier.accountant.bounds.least import ChordProfile
@@ -35,14 +35,11 @@ __all__ = ["LEVELS", "HostGroup", "TwoGroupProfile", "covering"]
 LEVELS = ((8, 0.06), (32, 0.02))
 """Knots of the chords, and the step of the integrals: for all distances, and for those with the largest bounds. The
 first alone costs 1 to 2 % of epsilon, and 12 % where delta is large; the second for all takes three times as long."""
-EDGE = 0.008
-"""Knots are at quantiles of a normal law, evenly from this one on: further out they would find hardly any mass."""
 WORST = 8
 """How many distances are refined at a time, and are enough between two evaluations of a bound that is inverted."""
-LEAST_COST, MOST_COST, SLOPE = 0.0005, 0.016, 0.3
-"""What a step from one distance of the victim's values to the next may cost, as a part of epsilon: the first where that
-takes few enough distances, up to the second, beyond which nothing is claimed; and by how much more at distances below
-1, where the divergence is smaller, for each unit."""
+COST = 0.004
+"""What a step from one distance of the victim's values to the next may cost, as a part of epsilon: doubled until there
+are few enough distances, up to a quarter. Half of it takes a third longer, for up to 0.5 % of the smallest budgets'."""
 MOST_DISTANCES, MANY_TIERS = 120, 4
 """The most distances; a third of them for curves of many points, and with hosts of this many budgets or more: a
 certificate takes up to some seconds, a third of the distances costs up to 1 % of epsilon."""
@@ -50,8 +47,6 @@ TOLERANCE, MOST_TRIES = 1e-3, 8
 """The relative width at which the search for epsilon ends, and how often it evaluates the bound of all distances."""
 MOST_TILT = 16.0
 """theta times the standard deviation of a sum is about this at most; it decides how many moments are computed."""
-ROUNDING = 512 * UNIT
-"""What is added to the slopes of the chords, relatively: far more than their rounding (section 6, Numerics)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -255,10 +250,11 @@ class GroupSums:
 
 
 def _quantiles(number: int) -> Floats:
-    """Where knots are, in standard deviations of a normal law."""
+    """Where knots are, in standard deviations of a normal law: further out they would find hardly any mass."""
     from scipy.special import ndtri
 
-    found: Floats = ndtri(np.linspace(EDGE, 1 - EDGE, number))
+    edge = 1 / (4 * LEVELS[-1][0])
+    found: Floats = ndtri(np.linspace(edge, 1 - edge, number))
     return found
 
 
@@ -279,7 +275,7 @@ def _chords(places: Floats, mass: float, heights: Floats, corners: Floats) -> fl
     total, slope = float(heights[hull[0]]), 0.0
     rises = [(heights[b] - heights[a]) / (places[b] - places[a]) / mass for a, b in itertools.pairwise(hull)]
     for k, rise in zip(hull, [*rises, 1.0], strict=True):
-        total += (max(rise - slope, 0.0) + ROUNDING * max(rise, 0.0)) * float(corners[k])
+        total += (max(rise - slope, 0.0) + EXPONENT * max(rise, 0.0)) * float(corners[k])
         slope = max(rise, slope)
     return total * (1 + 1e-12)
 
@@ -295,15 +291,12 @@ def covering(victim: float, epsilon: float, steepest: float, most: int) -> Dista
     """
     if not 0 < epsilon < victim:
         return None
-    cost = LEAST_COST
-    while cost <= MOST_COST:
-        found, widths = [1.0], []
-        while found[-1] > epsilon / victim and len(found) < most:
-            part = cost + SLOPE * (1 - found[-1])
-            widths.append(min(math.sqrt(8 * part * epsilon) / victim, 4 * part / steepest))
-            found.append(max(found[-1] - widths[-1], 0.0))
-        if found[-1] <= epsilon / victim:
-            # Each is an end of two cells.
-            return Distances.at(victim, np.array(found), np.maximum([*widths, 0.0], [0.0, *widths]), epsilon)
+    span, cost = 1 - epsilon / victim, COST
+    while (steps := math.ceil(span / min(math.sqrt(8 * cost * epsilon) / victim, 4 * cost / steepest))) >= most:
         cost *= 2
-    return None
+        if cost > 1 / 4:
+            return None
+    # Each is an end of two cells. The last one is rounded to at most epsilon/v.
+    found = 1 - span * (1 + 4 * UNIT) * np.arange(steps + 1) / steps
+    widths = np.append(-np.diff(found), 0.0)
+    return Distances.at(victim, np.maximum(found, 0.0), np.maximum(widths, np.roll(widths, 1)), epsilon)

@@ -5,26 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 from typing import ClassVar
 
 import numpy as np
 
-from croupier.accountant.bounds.closed_forms import KaryTable, kary_losses
+from croupier.accountant.bounds.closed_forms import kary_losses
 from croupier.accountant.bounds.profile import Curve, NoAmplification, Others, Victim
 from croupier.accountant.mechanisms.binary import BinaryRandomizedResponse
 from croupier.accountant.mechanisms.closed_form import ClosedFormRandomizer, lowered
 from croupier.accountant.numerics.binomial import UNIT, Floats
 from croupier.accountant.numerics.count_law import CountLaw
-from croupier.accountant.numerics.loss_sums import smoothed_excess
+from croupier.accountant.numerics.loss_sums import mean_excess
 from croupier.accountant.ranges import check_count
 from croupier.protocol.codes import Assumption
 from croupier.protocol.statements import Statement, state
 
 __all__ = ["KaryRandomizedResponse"]
 
-MOST_SMOOTHED = 1e-4
-"""See `smoothed_excess`: epsilon then grows by half of it at most."""
+POINTS = 100.0
+"""Lattice points per standard deviation of a loss: epsilon grows by less than 10^-4, and time with them."""
 
 
 @dataclass(frozen=True)
@@ -73,16 +72,14 @@ class KaryRandomizedResponse(ClosedFormRandomizer):
         return lowered(self.k * decay / (1 + (self.k - 1) * decay))
 
     def averaged(self, local_epsilon: float, law: CountLaw, tail: float) -> Callable[[float], tuple[float, float]]:
-        """See `KaryTable`, or `smoothed_excess` where that is large; two values are binary randomised response."""
+        """See `mean_excess`; two values are binary randomised response."""
         if self.k == 2:
             return BinaryRandomizedResponse().averaged(local_epsilon, law, tail)
-        table = cache(lambda: KaryTable(local_epsilon, self.k, law.counts, law.mass, tail))
 
         def mean(epsilon: float) -> tuple[float, float]:
             if epsilon >= local_epsilon:
                 return 0.0, 0.0
-            losses = kary_losses(local_epsilon, self.k, epsilon)
-            return smoothed_excess(losses, law, MOST_SMOOTHED) or table().delta(epsilon)
+            return mean_excess(kary_losses(local_epsilon, self.k, epsilon), law, POINTS)
 
         return mean
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from croupier.accountant.bounds.density_blanket import BlanketProfile, Cells, Parts, RateBins, SpanProfile, best_blanket
+from croupier.accountant.bounds.density_blanket import BlanketProfile, Cells, RateBins, best_blanket
 from croupier.accountant.bounds.profile import Curve, NoAmplification, Others, Victim
+from croupier.accountant.bounds.spans import SpanProfile
 from croupier.accountant.mechanisms.additive_noise import AdditiveNoise, interval_cells
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.numerics.binomial import Floats
@@ -36,8 +37,8 @@ MAX_REACH = 1e6
 """How many times the interval Gaussian noise may reach over: its cells are half as wide, and a million take a GB."""
 SPAN_POINTS, TRIAL_POINTS = 10.0, 5.0
 """Lattice points per standard deviation of a loss, for spans, and to choose between blankets."""
-STRETCH = 0.15
-"""One blanket serves the parts of a span until the rate has fallen by this fraction."""
+FIRST_PART = 0.01
+"""The relative width of the first part of a span of victims."""
 
 
 @dataclass(frozen=True)
@@ -78,25 +79,16 @@ class NoisyValue(Randomizer):
         if least >= rate:
             return leader
 
-        def parts() -> Parts:
-            latest, lowest = leader, math.inf
+        def part(low: float, high: float) -> BlanketProfile:
+            reach, expected = self._around(low, SPAN_SHARE, others, delta)
+            cells, coarse = (
+                interval_cells(self.noise, low, high, reach, width, expected) for width in (SPAN_FINE, COARSE)
+            )
+            return self._best(cells, coarse, reach, others, delta, leader.parameters, SPAN_POINTS)
 
-            def between(low: float, high: float) -> BlanketProfile:
-                nonlocal latest, lowest
-                fits = lowest <= low
-                if not fits:
-                    lowest = max(least, min(low, high * (1 - STRETCH)))
-                reach, expected = self._around(lowest, SPAN_SHARE, others, delta)
-                cells = interval_cells(self.noise, low, high, reach, SPAN_FINE, expected, lowest)
-                if fits:
-                    return replace(latest, cells=cells)
-                coarse = interval_cells(self.noise, low, high, reach, COARSE, expected, lowest)
-                latest = self._best(cells, coarse, reach, others, delta, latest.parameters, SPAN_POINTS)
-                return latest
-
-            return between
-
-        return SpanProfile(leader, least, rate, parts, delta)
+        first = part(max(least, rate * (1 - FIRST_PART)), rate)
+        covered, geometric = state(Step.RATES_COVERED, least=least, most=rate), self.noise.falls_geometrically
+        return SpanProfile(first, least, rate, FIRST_PART, part, covered, are_budgets=geometric)
 
     def _single(self, victim: Victim, rate: float, others: Others, delta: float | None) -> BlanketProfile:
         """The curve of a victim of this rate; the blanket's reach is tried at several losses."""

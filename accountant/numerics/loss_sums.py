@@ -36,8 +36,6 @@ LITTLE, NOTHING = 1e-5, 1e-60
 """Where E[L]_+ is above E[L] by that part of it at most, or is not above the second, it is the bound."""
 LEAST_SMOOTHED = 50_000.0
 """With fewer terms it is never done without a lattice."""
-MOST_SMOOTHED = 5e-4
-"""The part by which the variance of more terms may grow where none is used: as on about so fine a lattice."""
 BEYOND = 25.0
 """e^-BEYOND is what the frequencies that are left out may have, relative to the first."""
 MOMENTS = 16
@@ -113,7 +111,7 @@ def mean_excess(atoms: LossAtoms, law: CountLaw, points: float = POINTS_PER_DEVI
     positive, mean = float(mass @ np.maximum(values, 0.0)), float(mass @ values)
     if positive <= max(mean * (1 + LITTLE), NOTHING):  # [L_1 + ... + L_N]_+ is at most the sum of the [L_i]_+
         return positive * float(law.mass.sum()) * (1 + (values.size + 64) * UNIT), 0.0
-    found = smoothed_excess(atoms, law)
+    found = smoothed_excess(atoms, law, points)
     if found is not None:
         return found
     lattice, half, leak = _lattice(atoms, float(sizes[-1]), points)
@@ -144,12 +142,12 @@ def mean_excess(atoms: LossAtoms, law: CountLaw, points: float = POINTS_PER_DEVI
 
 
 def smoothed_excess(
-    atoms: LossAtoms, law: CountLaw, most_smoothed: float = MOST_SMOOTHED
+    atoms: LossAtoms, law: CountLaw, points: float = POINTS_PER_DEVIATION
 ) -> tuple[float, float] | None:
     """As `mean_excess`, for so many terms that their sum is nearly Gaussian: some 40 frequencies and no lattice.
 
-    None where there are too few terms for that, or too large ones: where the variance would grow by more than the
-    part `most_smoothed`. The formula, its proof and the errors: docs/accounting.md, section 3.3.
+    None where there are too few terms for that, or too large ones: where the variance would grow by more than on a
+    lattice with this many points per standard deviation. Formula, proof and errors: docs/accounting.md, section 3.3.
     """
     sizes, chance = law.counts.astype(np.float64) + 1, law.mass
     if float(sizes[0]) < LEAST_SMOOTHED:
@@ -176,10 +174,10 @@ def smoothed_excess(
     wide = math.sqrt(6 * variance / (fourth + 3 * variance**2))
     smoothing = 2 * BEYOND / wide**2
     period = 9 * math.sqrt(most * variance) + 25 / theta * math.sqrt(most / least)
-    points = math.ceil(math.sqrt(4 * BEYOND / (least * variance)) * period / (2 * math.pi))
-    u = np.arange(points + 1, dtype=np.float64) * (2 * math.pi / period)
+    frequencies = math.ceil(math.sqrt(4 * BEYOND / (least * variance)) * period / (2 * math.pi))
+    u = np.arange(frequencies + 1, dtype=np.float64) * (2 * math.pi / period)
     end = float(u[-1])
-    if smoothing > most_smoothed * least * variance or end > min(wide, 1.0):
+    if smoothing > least * variance / (5 * points * points) or end > min(wide, 1.0):
         return None
     log_phi, wrong = _near_one(moments, u, (64 + values.size) * UNIT)
     log_weight = np.full(sizes.shape, -np.inf)

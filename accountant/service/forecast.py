@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from croupier.accountant.budgets import Budgets
+from croupier.accountant.hop_fakes import HopFakes
 from croupier.accountant.mechanism_choice import standard_error
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.registry import randomizer_of
@@ -41,7 +42,8 @@ class Outcome:
     Attributes:
         budgets: how many people use each local epsilon; empty: any mixture.
         epsilon: the accountant certifies at most this, by the blanket bound; infinite where nothing is proved.
-        standard_error: of a share, or of a mean on a range of 1, from the randomizers' noise; None where it is unknown.
+        standard_error: of a share, or of a mean on a range of 1, from the noise of the randomizers and of hops; None
+            where it is unknown.
         refusals: why the round would be refused; empty if it is granted.
         remaining_epsilon: what the ledger would have left of its limit; None without a limit or a bound.
     """
@@ -199,8 +201,11 @@ def _outcome(
         refusals += tuple(told)
     delta = terms.question.mechanism.budget_delta
     alike = mixture if not any_mixture else ((terms.budget_grid[0], num_reports),)  # nothing is noisier
+    fakes = HopFakes.of(terms.hop_noise, terms.num_hops, randomizer, "separate", adaptive_order=sequential)
+    variance = 0.0 if fakes is None else fakes.variance
+    people = Budgets.from_tiers([(epsilon, count, delta) for epsilon, count in alike])
     try:
-        error = standard_error(Budgets.from_tiers([(epsilon, count, delta) for epsilon, count in alike]), randomizer)
+        error = standard_error(people, randomizer, variance)
     except ValueError:
         error = None
     return Outcome(() if any_mixture else mixture, message.epsilon, error, refusals, remaining)

@@ -46,6 +46,8 @@ __all__ = [
 
 _MAX_REJECTED = 100_000
 """Hashes of reports without a ticket that fit into the message with the grant."""
+SEARCHES_DIFFER = 1 + 1e-6
+"""A forecast is above the blanket bound by this factor: what two bounds find at one delta has differed by 2e-9."""
 SHARPER_SECONDS = 10.0
 """After so many a round's tiers that are left keep the blanket bound: a round waits for its certificate."""
 
@@ -201,20 +203,24 @@ def certify_into(
     )
     _fill(message, certificate, multiset)
     entries = entries_of(multiset, randomizer, certificate, with_profiles=limit_of(terms) is not None)
+    assumptions = certificate.assumptions
     if message.unknown_budgets:
-        entries = _unknown_budgets_into(
+        entries, more = _unknown_budgets_into(
             message, terms, multiset, randomizer, entries, "blanket" if as_forecast else "all"
         )
-    hop = _one_honest_hop_into(message, terms, certificate)
+        assumptions = tuple(dict.fromkeys([*assumptions, *more]))  # with hop noise each may rest on another bound
+    hop = _one_honest_hop_into(message, terms, assumptions)
     central_delta = max([certificate.delta, *(entry.delta for entry in entries)])
     # Of the budgets that a client may have used, not of those that arrived: a shuffler can forge the latter.
     message.everyone_else_colludes_epsilon = terms.budget_grid[-1]
     del message.assumptions[:]
-    message.assumptions.extend(messages_of(_assumptions(terms, message, certificate)))
+    message.assumptions.extend(messages_of(_assumptions(terms, message, assumptions)))
     if certificate.grade is not Grade.CERTIFIED:
         _add_refusal(message, state(RefusalReason.NOT_CERTIFIED, grade=str(certificate.grade)))
     if not central_delta <= manifest.delta:
         _add_refusal(message, state(RefusalReason.DELTA_ABOVE_LIMIT, delta=central_delta, most=manifest.delta))
+    if as_forecast:
+        _raise_slightly(message, terms.budget_grid[-1])
     limits = [terms.epsilon_max_of.get(tier.local_epsilon, manifest.epsilon_max) for tier in message.tiers]
     reached = [(tier.local_epsilon, tier.epsilon, limit) for tier, limit in zip(message.tiers, limits, strict=True)]
     if message.unknown_budgets:  # of which each may be any
@@ -237,7 +243,9 @@ def certify_into(
     return entries
 
 
-def _one_honest_hop_into(message: pb.Certificate, terms: RoundTerms, certificate: Certificate) -> Guarantee | None:
+def _one_honest_hop_into(
+    message: pb.Certificate, terms: RoundTerms, assumptions: Sequence[Statement[Assumption]]
+) -> Guarantee | None:
     """Writes what one honest hop guarantees to any client of the round, whichever budget of the grid it uses.
 
     Returns it if the certificate rests on it alone: then the certificate's own epsilon has to hold for these clients,
@@ -255,7 +263,7 @@ def _one_honest_hop_into(message: pb.Certificate, terms: RoundTerms, certificate
         hops=terms.num_hops,
     )
     message.one_honest_hop.CopyFrom(alone.to_message().one_honest_hop)
-    if _rests_on_shuffle(certificate.assumptions):
+    if _rests_on_shuffle(assumptions):
         return None
     message.epsilon = max(message.epsilon, message.one_honest_hop.epsilon)
     return alone.one_honest_hop
@@ -266,6 +274,17 @@ def _rests_on_shuffle(assumptions: Sequence[Statement[Assumption]]) -> bool:
     return all(one.code is not Assumption.ONE_HONEST_HOP for one in assumptions) or any(
         one.code is Assumption.UNIFORM_ORDER for one in assumptions
     )
+
+
+def _raise_slightly(message: pb.Certificate, largest: float) -> None:
+    """Raises a forecast above what the searches for an epsilon may differ by; a local budget needs no search."""
+    for tier in message.tiers:
+        tier.epsilon = min(tier.local_epsilon, tier.epsilon * SEARCHES_DIFFER)
+    reached = [tier.epsilon for tier in message.tiers]
+    if message.unknown_budgets:
+        message.unknown_budget_epsilon = min(largest, message.unknown_budget_epsilon * SEARCHES_DIFFER)
+        reached.append(message.unknown_budget_epsilon)
+    message.epsilon = max(reached)
 
 
 def _add_refusal(message: pb.Certificate, reason: Statement[RefusalReason]) -> None:
@@ -279,8 +298,10 @@ def _unknown_budgets_into(
     randomizer: Randomizer,
     entries: Sequence[Entry],
     bounds: Bounds,
-) -> list[Entry]:
-    """Writes the guarantee for clients whose budget is not known into a certificate; returns what it costs everybody.
+) -> tuple[list[Entry], tuple[Statement[Assumption], ...]]:
+    """Writes the guarantee for clients whose budget is not known into a certificate.
+
+    Returns what the round costs everybody, and what that guarantee rests on.
 
     One of them may have any budget of the grid, and has all known budgets around it. Where a report with a smaller
     budget is one with a larger budget or else random, the largest budget speaks for all (docs/accounting.md, 7); with
@@ -292,6 +313,7 @@ def _unknown_budgets_into(
         alone = max((budget for budget in grid[:-1] if budget not in used), default=0.0)
         at_worst = max(message.epsilon, alone)
     *others, largest = entries
+    assumptions: tuple[Statement[Assumption], ...] = ()
     if grid[-1] not in used:  # else its users have been certified, with one helper fewer
         around = Budgets.from_tiers([*known.tiers, (grid[-1], 1, terms.question.mechanism.budget_delta)])
         certificate = certify(
@@ -306,6 +328,7 @@ def _unknown_budgets_into(
             seconds=SHARPER_SECONDS,
         )
         (*_, extra) = entries_of(around, randomizer, certificate, with_profiles=limit_of(terms) is not None)
+        assumptions = certificate.assumptions
         others, largest = list(entries), replace(extra, count=message.unknown_budgets)
         message.numerical_slack = max(message.numerical_slack, certificate.numerical_slack)
         if largest.epsilon > message.epsilon:
@@ -319,7 +342,7 @@ def _unknown_budgets_into(
         largest = replace(largest, delta=max(largest.delta, terms.question.mechanism.budget_delta))
     message.unknown_budget_epsilon = largest.epsilon
     message.epsilon = max(message.epsilon, largest.epsilon)
-    return [*others, largest]
+    return [*others, largest], assumptions
 
 
 def _beside_a_report(profile: Profile, local_epsilon: float) -> Profile:
@@ -397,9 +420,11 @@ def withhold(message: pb.Certificate, refusals: Sequence[Statement[RefusalReason
     )
 
 
-def _assumptions(terms: RoundTerms, message: pb.Certificate, certificate: Certificate) -> list[Statement[Assumption]]:
+def _assumptions(
+    terms: RoundTerms, message: pb.Certificate, of_batch: Sequence[Statement[Assumption]]
+) -> list[Statement[Assumption]]:
     """Returns the assumptions of a batch's certificate, and those that a round adds."""
-    found = list(certificate.assumptions)
+    found = list(of_batch)
     order, uniform = terms.question.sequential, state(Assumption.UNIFORM_ORDER)
     if order is not None and uniform in found:
         found.remove(uniform)

@@ -360,7 +360,9 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         """Gives a hop of a round with hop noise tickets for its fake reports; see `TicketDesk.give_fakes`.
 
         Raises:
-            Refusal: NOT_YOUR_CALL (not a hop of the round), UNKNOWN_ROUND, and those of `TicketDesk.give_fakes`.
+            Refusal: NOT_YOUR_CALL (not a hop of the round), UNKNOWN_ROUND, BAD_REQUEST (the round has no hop noise; not
+                blinded messages, or more than the limit), WRONG_STATE (the batch has been handed over, or the round is
+                over or not open yet).
         """
         terms = await self.engine.terms(request.round_id)
         hops = [keys.service for keys in terms.manifest.hops]

@@ -70,7 +70,7 @@ def invite_make(
     directory: Directory = HERE,
     as_json: Json = False,
 ) -> None:
-    """Make a link with a secret for each person: it admits whoever has it, once, to every question of the survey."""
+    """Make a link with a secret for each person: it admits anyone who has it, once, to every question of the survey."""
     with plain_errors("invitations"):
         import asyncio
 
@@ -172,7 +172,7 @@ def _show_made(as_json: bool, made: int, folder: Path, qr_codes: bool) -> None:
     show(
         as_json,
         {"invitations": made, "folder": str(folder)},
-        f"{counted(made, 'invitation')} in {folder / 'links.csv'}; each link admits whoever has it{cards}",
+        f"{counted(made, 'invitation')} in {folder / 'links.csv'}; each link admits anyone who has it{cards}",
     )
 
 
@@ -205,7 +205,9 @@ def invite_rounds(
         labels = read_labels(text_of(people)) if people else [str(number) for number in range(1, count + 1)]
         made = asyncio.run(make(directory, labels, file, gateway, round_id))
         show(
-            as_json, {"invitations": made}, f"{counted(made, 'invitation')} in {file}; each link admits whoever has it"
+            as_json,
+            {"invitations": made},
+            f"{counted(made, 'invitation')} in {file}; each link admits anyone who has it",
         )
 
 

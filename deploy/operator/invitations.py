@@ -2,8 +2,8 @@
 
 To a survey, each person's link holds a secret from which one key for all its questions follows; it may expire, and can
 be replaced or revoked. To rounds by themselves, it holds a key that admits to every round. Services get public halves
-only, so a gateway cannot answer in a participant's place, as it could with a one-use token. Whoever has made or seen a
-link can, and the page says so.
+only, so a gateway cannot answer in a participant's place, as it could with a one-use token. A person who has
+made or seen a link can, and the page says so.
 
 `operator/surveys/NAME/invitations.csv` lists whom a survey has invited: public key, label, times. No secret is kept.
 """

@@ -133,7 +133,7 @@ async def forecast_survey(
                 reasons = joined(read_messages(RefusalReason, why))
                 raise ValueError(
                     f"question {name!r} could be refused by the choice of budgets: {reasons}. Choose smaller budgets, "
-                    "or more people; 'croupier ledger --forecast' says what is left of a limit"
+                    "or more people; 'croupier ledger --forecast' says how much of a limit remains"
                 )
     return found
 
@@ -180,7 +180,9 @@ def _keep(file: Path, content: bytes) -> bytes:
     return bytes.fromhex(file.read_text())
 
 
-async def open_survey(directory: Path, file: SurveyFile, transport: Transport = TLS, tell: Tell = print) -> Survey:
+async def open_survey(
+    directory: Path, file: SurveyFile, transport: Transport = TLS, tell: Tell = lambda _: None
+) -> Survey:
     """Opens all rounds of a survey, or those that an earlier call has not reached; returns its description.
 
     Args:

@@ -1,8 +1,8 @@
 """A survey of many simulated people through a gateway: how long it takes, and whether everybody is counted.
 
 Every service is a process of its own, and so is the gateway. Each person opens an invitation, fetches and checks the
-terms of all questions, and answers each one, as the participants' page does; so many of them are under way at a time.
-All come from one address, of which the gateway works on three calls at once.
+terms of all questions, and answers each one, as the participants' page does; `at_once` of them do so at
+the same time. All come from one address, of which the gateway works on three calls at once.
 """
 
 from __future__ import annotations

@@ -30,8 +30,13 @@ from croupier import (
 from croupier.accountant.attacks.hop_noise import attack_on_hop_noise
 from croupier.accountant.mechanisms.registry import randomizer_from_name
 from croupier.accountant.round_cost import curve_points
+from croupier.accountant.service.round_certificate import certify_into
+from croupier.protocol.certificates import assumptions_of, refusals_of
+from croupier.protocol.codes import RefusalReason
 from croupier.protocol.hop_noise import HopNoise
+from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.show.explanation import profile_around
+from tests.support import make_kit
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "hop_noise.json").read_text())["rows"]
 DELTA = 1e-6
@@ -281,3 +286,36 @@ def test_budgets_in_spans_have_the_hop_noise_of_their_largest() -> None:
     for tier in found.tiers:
         alone = certify({tier.local_epsilon: 1}, "rr", delta=DELTA, hop_noise=NOISE, attack=False)
         assert tier.epsilon == alone.epsilon
+
+
+def test_a_lost_budget_brings_the_assumption_of_its_own_bound() -> None:
+    """The known budget is hidden best by the crowd, a person with the largest one of the grid by hop noise."""
+    for known, both in ((30_000, True), (30, False)):
+        kit = make_kit()
+        kit.manifest.ClearField("budget_grid")
+        kit.manifest.budget_grid.extend([pb.LocalBudget(epsilon=0.5), pb.LocalBudget(epsilon=8.0)])
+        kit.manifest.hop_noise.CopyFrom(pb.HopNoise(epsilon=0.04, delta=DELTA))
+        kit.manifest.delta = DELTA
+        message = pb.Certificate(delta=DELTA, num_tickets=known + 1, num_reports=known + 1, unknown_budgets=1)
+        certify_into(message, kit.terms, [(0.5, known)])
+        stated = {one.code for one in assumptions_of(message)}
+        assert Assumption.ONE_HONEST_HOP in stated
+        assert (Assumption.UNIFORM_ORDER in stated, Assumption.HONEST_ACCOUNTANT in stated) == (both, both)
+        assert message.tiers[0].epsilon < message.unknown_budget_epsilon == message.epsilon <= 0.04
+        assert message.epsilon == message.one_honest_hop.epsilon
+
+
+def test_a_round_of_one_hop_is_certified_for_a_budget_that_nobody_used() -> None:
+    """A dishonest accountant could leave it out: what rests on the hop alone must not rest on its counts."""
+    kit = make_kit()
+    kit.manifest.ClearField("budget_grid")
+    kit.manifest.budget_grid.extend([pb.LocalBudget(epsilon=1.0), pb.LocalBudget(epsilon=8.0)])
+    kit.manifest.hop_noise.CopyFrom(pb.HopNoise(epsilon=0.5, delta=DELTA))
+    kit.manifest.delta = DELTA
+    message = pb.Certificate(delta=DELTA, num_tickets=30, num_reports=30)
+    certify_into(message, kit.terms, [(1.0, 30)])
+    assert message.tiers[0].epsilon < message.epsilon == message.one_honest_hop.epsilon
+    kit.manifest.epsilon_max = (message.tiers[0].epsilon + message.epsilon) / 2
+    refused = pb.Certificate(delta=DELTA, num_tickets=30, num_reports=30)
+    certify_into(refused, kit.terms, [(1.0, 30)])
+    assert [one.code for one in refusals_of(refused)] == [RefusalReason.EPSILON_ABOVE_LIMIT]

@@ -55,6 +55,7 @@ def test_the_names_of_commands_are_an_interface() -> None:
         "gateway",
         "invite",
         "participant-page",
+        "report",
         "demo",
         "bench",
         "train",

@@ -9,14 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.requests import Request
 
 from croupier.client.submission import Participant, send
+from croupier.deploy.console.app import _Pages
+from croupier.deploy.console.guard import Listening
+from croupier.deploy.console.source import Source
 from croupier.deploy.operator.forecasts import fit, largest_budget
+from croupier.deploy.operator.overview import overview
 from croupier.deploy.operator.rounds import Operator, RoundSettings
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms import KaryResponse, Laplace, Mechanism, RandomizedResponse
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.runtime.prometheus_metrics import PrometheusMetrics
 from croupier.show.forecasts import closing_lines, forecast_json, ledger_line
 from croupier.show.ledger import MOST_FORECAST, left_lines
 from tests.support import in_process
@@ -70,7 +76,7 @@ def test_a_round_that_cannot_be_granted_is_refused_before_it_opens() -> None:
     # With enough people it can be granted, and the operator may wait for them.
     assert fit(hopeless, at_risk=True, expected=5000).settings.budget_grid == (2.0, 4.0)
     said = refused(*FEW, "--grid", "2,4", "--epsilon-max", "0.5")
-    assert "certified epsilon is 1.99999; it must be at most 0.5" in said
+    assert "certified epsilon is 2; it must be at most 0.5" in said
     assert "the largest budget that can be offered is 0.51" in said
     assert "expected is -1; it must be in 0.." in refused(*FEW, "--expected", "-1")
 
@@ -144,6 +150,11 @@ async def test_rounds_at_risk_and_a_ledger_on_the_command_line(tmp_path: Path) -
         (more,) = left["more_rounds"]
         assert (more["like"], more["rounds"]) == (round_id, 3)
         assert seen[-1] == pytest.approx((1.5, left["ledger"]["remaining_epsilon"]))
+        assert (await overview(operator, {})).get("ledger") == left["ledger"]
+        async with Source(place) as source:
+            page = _Pages(source, Listening("127.0.0.1", 1), None)
+            index = await page.index(Request({"type": "http", "method": "GET", "path": "/", "headers": []}))
+            assert "1 round have left ε = " in bytes(index.body).decode()
         (listed,) = (await ask("status"))["rounds"]
         assert listed["round_id"] == round_id
         said = await say(
@@ -158,6 +169,14 @@ async def _terms(operator: Operator, round_id: str) -> RoundTerms:
 
     async with operator.client_channel() as channel:
         return await fetch_terms(channel, operator.deployment, round_id)
+
+
+def test_what_is_left_is_a_number_for_prometheus() -> None:
+    numbers = PrometheusMetrics()
+    assert numbers.registry.get_sample_value("croupier_ledger_limit_epsilon") == 0
+    numbers.ledger(2.0, 0.5)
+    assert numbers.registry.get_sample_value("croupier_ledger_limit_epsilon") == 2
+    assert numbers.registry.get_sample_value("croupier_ledger_remaining_epsilon") == 0.5
 
 
 def test_without_a_limit_there_is_nothing_to_forecast_of_a_ledger(tmp_path: Path) -> None:

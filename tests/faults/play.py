@@ -89,9 +89,10 @@ class Game:
         deadline = int(self.world.clock.now()) + _DEADLINE_S if self.schedule.deadline else 0
         return RoundSettings(
             Question("letters", KaryResponse(k=LETTERS)),
-            (_LOCAL_EPSILON,),
+            (_LOCAL_EPSILON / 2, _LOCAL_EPSILON) if self.schedule.at_risk else (_LOCAL_EPSILON,),
             delta=1e-4,
-            epsilon_max=_LOCAL_EPSILON,
+            epsilon_max=_LOCAL_EPSILON / 4 if self.schedule.at_risk else _LOCAL_EPSILON,
+            epsilon_max_of={_LOCAL_EPSILON: _LOCAL_EPSILON},
             min_batch_size=_MIN_BATCH,
             close_deadline_unix_s=deadline,
         )

@@ -322,6 +322,7 @@ class Schedule:
         deadline: the round has a deadline (in half an hour), which `Trouble.clock_offset_s` can bring about.
         closed_by: who closes it in the end; "clock" needs a deadline.
         sequential: clients have submitted before the steps, and answer one after the other meanwhile.
+        at_risk: hop 1 holds the round at its deadline, because some other budgets would have it refused.
     """
 
     hops: int = 2
@@ -330,6 +331,7 @@ class Schedule:
     opening: tuple[Fault, ...] = ()
     steps: tuple[Event, ...] = ()
     sequential: bool = False
+    at_risk: bool = False
 
 
 _INDEX = st.integers(0, 7)

@@ -17,6 +17,7 @@ from tests.faults.schedules import (
     Close,
     Expect,
     Fault,
+    Kill,
     LinkFault,
     Pause,
     Repeat,
@@ -61,6 +62,24 @@ REPRODUCTIONS: dict[str, Schedule] = {
         deadline=True,
         closed_by="clock",
         opening=(Fault("shuffler-1", StoreStep.OPEN_ROUND, "lose the answer", 1),),
+    ),
+    # One person of twenty chose a large budget, and every answer was destroyed.
+    "a round at risk is held at its deadline, through kills, until its operator closes it": Schedule(
+        deadline=True,
+        at_risk=True,
+        steps=(
+            Submit(3, patiently=True),
+            Trouble("shuffler-1", clock_offset_s=3600),
+            Pause(600),
+            Expect("shuffler-1", "OPEN"),
+            Kill("accountant"),
+            Kill("shuffler-1"),
+            Pause(600),
+            Expect("shuffler-1", "OPEN"),
+            Repeat(0),
+            Fault("shuffler-1", StoreStep.CLOSE_ADMISSION, "lose the answer"),
+            Close(patiently=True),
+        ),
     ),
     # A submission after the deadline closed the round, and it was never mixed.
     "the deadline passes over too few clients, and then there are enough": Schedule(

@@ -27,6 +27,8 @@ from tests.support.statements import codes
 
 ROUNDING = 1e-14
 """Of the brute force, which adds a few hundred doubles below 1."""
+ON_LATTICE = 2e-3
+"""By how much the losses of k >= 3 values may be above the truth with a handful of users: they are put on a lattice."""
 
 
 def tier_delta(budgets: list[float], victim: int, randomizer: Randomizer, epsilon: float, dishonest: int = 0) -> float:
@@ -43,7 +45,7 @@ def test_delta_agrees_with_the_vectors_and_is_never_below(row: dict[str, Any]) -
     expected = float(row["delta"])
     found = tier_delta(row["budgets"], row["victim"], randomizer_of(row), row["epsilon"])
     assert found >= expected * (1 - 5e-12)  # the vector itself is rounded to 12 digits
-    assert found <= expected * (1 + 3e-11)
+    assert found <= expected * (1 + (3e-11 if row["k"] == 2 else ON_LATTICE))
 
 
 @pytest.mark.parametrize("row", VECTORS["epsilon_large"], ids=str)
@@ -69,7 +71,7 @@ def test_delta_is_never_below_the_brute_force_vectors(row: dict[str, Any]) -> No
     found = tier_delta(row["budgets"], row["victim"], randomizer_of(row), row["epsilon"])
     assert found >= row["delta_exact_worst"] * (1 - 1e-12)
     if row["k"] >= 3 and row["attained_by_others"] and set(row["attained_by_others"]) <= {2, 3}:
-        assert found <= row["delta_exact_worst"] * (1 + 1e-6) or row["k"] == 4
+        assert found <= row["delta_exact_worst"] * (1 + ON_LATTICE) or row["k"] == 4
 
 
 @given(
@@ -90,7 +92,7 @@ def test_delta_is_never_below_the_worst_data_set_of_six_users(k: int) -> None:
     found = tier_delta(budgets, len(budgets) - 1, KaryRandomizedResponse(k), 0.4)
     exact = worst_delta(budgets, len(budgets) - 1, k, 0.4)
     assert exact * (1 - 1e-12) <= found
-    assert found <= exact * (1.25 if k == 2 else 1 + 1e-9)
+    assert found <= exact * (1.25 if k == 2 else 1 + ON_LATTICE)
 
 
 @pytest.mark.parametrize("k", [2, 3, 6])
@@ -100,7 +102,7 @@ def test_delta_agrees_with_fifty_digit_arithmetic(k: int, budgets: list[float], 
     for victim in {0, len(budgets) - 1}:
         exact = float(blanket_delta(budgets, victim, k, epsilon))
         found = tier_delta(budgets, victim, KaryRandomizedResponse(k), epsilon)
-        assert exact <= found <= exact * (1 + 3e-11)
+        assert exact <= found <= exact * (1 + (3e-11 if k == 2 else ON_LATTICE))
 
 
 @given(
@@ -112,7 +114,7 @@ def test_the_epsilon_found_has_the_delta_asked_for(local: float, n: int, k: int,
     certificate = certify(Budgets.from_tiers([(local, n)]), randomizer, delta=delta, bounds="blanket")
     assert certificate.epsilon <= local
     back = certify(Budgets.from_tiers([(local, n)]), randomizer, epsilon=certificate.epsilon, bounds="blanket")
-    assert back.delta <= delta * (1 + 1e-9)
+    assert back.delta <= delta * (1 + (1e-9 if k == 2 else 1e-5))  # the cut of the blanket count differs
 
 
 @pytest.mark.parametrize("randomizer", [BinaryRandomizedResponse(), KaryRandomizedResponse(5)])

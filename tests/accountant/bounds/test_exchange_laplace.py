@@ -6,6 +6,7 @@ import functools
 import itertools
 import math
 from dataclasses import replace
+from typing import Any
 
 import mpmath
 import numpy as np
@@ -18,12 +19,9 @@ from croupier.accountant import Budgets, certify
 from croupier.accountant.attacks.lower_bound import lower_bound
 from croupier.accountant.bounds import exchange_laplace, laplace_laws, noise_sums
 from croupier.accountant.bounds.exchange import stages
-from croupier.accountant.bounds.exchange_laplace import (
-    ExchangeLaplaceProfile,
-    ExchangeSpanProfile,
-    exchange_laplace_profile,
-)
+from croupier.accountant.bounds.exchange_laplace import ExchangeLaplaceProfile, exchange_laplace_profile
 from croupier.accountant.bounds.profile import NoAmplification, Others, Victim, smallest_epsilon
+from croupier.accountant.bounds.spans import ExchangeSpanProfile
 from tests.support.drawn import drawn
 from tests.support.histograms import histogram, letters
 
@@ -300,13 +298,26 @@ def test_the_parts_of_a_span_leave_no_gap() -> None:
     for low, high in ((1.5, 2.0), (0.3, 0.5), (1.99, 2.0), (1.0, 1.0)):
         span = exchange_laplace_profile(Victim(high, 0.0, ((low, 0.0), (high, 0.0))), others, 1e-6)
         assert isinstance(span, ExchangeSpanProfile)
+        assert isinstance(span.leader, ExchangeLaplaceProfile)
         assert span.leader.local_epsilon == high
         assert span.leader.rates.max() <= max(low, high * (1 - exchange_laplace.FIRST_PART))
         covered = high * (1 - exchange_laplace.FIRST_PART)
-        for least, most in span._parts(0.0):
-            assert most == covered > least
+        for least, most in parts_of(span, 0.0):
+            assert most >= covered > least
             covered = least
         assert covered <= low
+
+
+def parts_of(span: ExchangeSpanProfile, epsilon: float) -> list[tuple[float, float]]:
+    """The parts below the leader's at which a span's delta is evaluated; of those with one upper end, the last."""
+    parts: dict[float, float] = {}
+
+    def part(low: float, high: float) -> Any:
+        parts[high] = low
+        return span.part(low, high)
+
+    replace(span, part=part).delta(epsilon)
+    return [(low, high) for high, low in parts.items()]
 
 
 # The whole, on data sets of at least ten users whose reports are shown in a few letters only.
@@ -361,8 +372,8 @@ def test_no_data_set_with_many_budgets_is_worse_for_any_victim_of_a_span(seed: i
         span = exchange_laplace_profile(Victim(high, 0.0, ((low, 0.0), (high, 0.0))), others, 0.01)
         assert isinstance(span, ExchangeSpanProfile)
         epsilon = float(rng.choice([0.0, rng.uniform(0, 0.4)])) * high
-        covered = [(max(low, high * (1 - exchange_laplace.FIRST_PART)), high), *span._parts(0.0)]
-        parts = [span.leader, *(span.crowd.hosts(b, a, 0.01) for a, b in covered[1:])]
+        covered = [(max(low, high * (1 - exchange_laplace.FIRST_PART)), high), *parts_of(span, epsilon)]
+        parts: list[Any] = [span.leader, *(span.part(a, b) for a, b in covered[1:])]
         bounds = {
             b: float(part._sums(epsilon).positive_parts(0.03)[0]) + math.exp(-part.horizon)
             for (_, b), part in zip(covered, parts, strict=True)

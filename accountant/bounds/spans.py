@@ -1,0 +1,95 @@
+"""One bound for all victims of a span of rates, where budgets are many: the largest of the bounds of its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from croupier.accountant.bounds.profile import Bounded, Curve, Inverse, smallest_epsilon
+from croupier.accountant.privacy_curve import Proof
+from croupier.protocol.codes import Step
+from croupier.protocol.statements import Statement
+
+__all__ = ["ExchangeSpanProfile", "SpanProfile"]
+
+WIDENING, WIDEST = 1.6, 0.5
+"""How much wider each part is than the one before, because victims of smaller rates have room, and the widest. A part
+that is above the goal is halved, until it is as narrow as the first one."""
+
+
+@dataclass(frozen=True, eq=False)
+class SpanProfile(Curve):
+    """An upper bound for every victim whose rate lies in [least, most]. See `PrivacyProfile`."""
+
+    leader: Curve
+    """The bound of the first part, [most (1 - first), most], which decides epsilon as a rule."""
+    least: float
+    most: float
+    first: float
+    """The relative width of the first part."""
+    part: Callable[[float, float], Curve | None]
+    """From two rates to a bound for all victims between them; None where there is none."""
+    covered: Statement[Step]
+    """The span, as a step of the explanation."""
+    are_budgets: bool
+    """Whether rates are local epsilons, from which on delta is 0."""
+
+    @property
+    def method(self) -> Proof:
+        """See `PrivacyProfile`."""
+        return self.leader.method
+
+    def delta(self, epsilon: float) -> Bounded:
+        """See `PrivacyProfile`. Raises ValueError for a negative or non-finite epsilon."""
+        bound = self.leader.delta(epsilon)
+        return self._raised(Inverse(epsilon, bound, 1), bound.value, lambda part: epsilon).reached or Bounded(1.0, 0.0)
+
+    def to_compose(self, delta: float, ceiling: float) -> None:
+        """See `Curve.to_compose`: none, because the curve of a span says nothing about one victim."""
+
+    def smallest_epsilon(self, delta: float, ceiling: float, *, floor: float = 0.0) -> Inverse:
+        """The largest that a part needs, the leader's first; none below `floor`. See `Curve.smallest_epsilon`."""
+        found = Inverse(floor, self.leader.delta(floor) if floor > 0 else Bounded(1.0, 0.0), 1)
+        if found.reached is None or found.reached.value > delta:
+            found = smallest_epsilon(self.leader, delta, ceiling, self.leader.tolerance)
+        found = self._raised(
+            found, delta, lambda part: smallest_epsilon(part, delta, ceiling, self.leader.tolerance).epsilon
+        )
+        return found if found.reached is not None and found.epsilon < ceiling else Inverse(ceiling, None, 1)
+
+    def _raised(self, found: Inverse, goal: float, raised: Callable[[Curve], float]) -> Inverse:
+        """What is enough for all parts, with the largest bound; `raised` where a narrow part misses the goal.
+
+        What holds of a part at one epsilon holds at a larger one.
+        """
+        epsilon, worst, high, width = found.epsilon, found.reached, self.most * (1 - self.first), self.first
+        while worst is not None and high > max(self.least, epsilon if self.are_budgets else 0.0):
+            width = min(WIDEST, WIDENING * width)
+            while True:
+                low = max(self.least, high * (1 - width))
+                part = self.part(low, high)
+                bound = None if part is None else part.delta(epsilon)
+                if width <= self.first or (bound is not None and bound.value <= goal):
+                    break
+                width = max(self.first, width / 2)
+            if part is not None and bound is not None and bound.value > goal:
+                epsilon = max(epsilon, raised(part))
+                bound = part.delta(epsilon)
+            worst = None if bound is None else max(worst, bound, key=lambda bound: bound.value)
+            high = low
+        return Inverse(epsilon, worst, found.evaluations)
+
+    def guess(self, delta: float) -> float:
+        """The leader's."""
+        return self.leader.guess(delta)
+
+    def explain(self) -> tuple[Statement[Step], ...]:
+        """The leader's steps, and the span."""
+        return (*self.leader.explain(), self.covered)
+
+
+class ExchangeSpanProfile(SpanProfile):
+    """That of the exchange bound."""
+
+    title: ClassVar[str] = "exchange"
