@@ -25,6 +25,7 @@ def add_commands(app: typer.Typer) -> None:
     group.command("bench-cluster")(bench_cluster)
     group.command("bench-load")(bench_load)
     group.command("bench-survey")(bench_survey)
+    group.command("bench-hop-noise")(bench_hop_noise)
     group.command("bench-stores")(bench_stores)
     group.command("bench-report")(bench_report)
     group.command("capacity")(capacity)
@@ -171,6 +172,31 @@ def bench_survey(
 
         found = measure_survey(people, questions, at_once, budget, hops, note)
         show(as_json, found, *survey_lines(found))
+
+
+def bench_hop_noise(
+    values: Annotated[str, typer.Option(help="Numbers of different reports, separated by commas.")] = "2,64,1024",
+    people: Annotated[
+        str, typer.Option(help="Numbers of people, separated by commas; 10000 takes minutes.")
+    ] = "100,1000",
+    epsilon: Annotated[float, typer.Option(help="The ε of the hop noise.")] = 1.0,
+    times: Annotated[int, typer.Option(help="Rounds with and rounds without hop noise of each size, in turn.")] = 1,
+    hops: Hops = 2,
+    out: Annotated[Path, typer.Option(help="Directory for hop-noise.json.")] = Path("out"),
+    as_json: Json = False,
+) -> None:
+    """Measure rounds with and without hop noise: fake reports, seconds, CPU seconds."""
+    with plain_errors():
+        from croupier.show.documents import write_json
+        from lab.bench.hop_noise import HopNoiseRow, hop_noise_lines, measure_hop_noise
+
+        def say(row: HopNoiseRow) -> None:
+            note(hop_noise_lines([row])[-1])
+
+        sizes = [(k, n) for k in _whole_numbers("values", values) for n in _whole_numbers("people", people)]
+        rows = measure_hop_noise(sizes, epsilon, hops, times, say)
+        write_json(out / "hop-noise.json", {"rows": rows})
+        show(as_json, {"rows": rows}, "\n".join(hop_noise_lines(rows)), str(out / "hop-noise.json"))
 
 
 def bench_stores(

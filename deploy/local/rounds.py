@@ -23,7 +23,7 @@ from croupier.runtime.workers import WorkerPool
 from croupier.show.documents import status_json
 from croupier.show.views import ServiceView
 
-__all__ = ["RoundOutcome", "play_round", "players"]
+__all__ = ["Play", "RoundOutcome", "play_round", "players"]
 
 Play = Callable[[RoundSettings, Mapping[str, Participant]], Awaitable["RoundOutcome"]]
 

@@ -20,6 +20,7 @@ from croupier.deploy.local.throughput import (
 )
 from croupier.protocol.errors import Code, Refusal
 from lab.bench import stores
+from lab.bench.hop_noise import HopNoiseRow, hop_noise_lines, measure_hop_noise
 
 
 def row(users: int, wall_s: float = 1.0) -> Any:
@@ -49,6 +50,22 @@ def test_of_several_rounds_of_a_size_the_one_in_the_middle_is_shown() -> None:
     assert median_row(rounds[:1])["all_ratios_to_floor"] == [0.7]
     with pytest.raises(ValueError, match="times is 0; it must be at least 1"):
         measure_throughput([100], 1, times=0)
+
+
+def test_a_row_of_hop_noise_has_both_costs_and_their_ratios() -> None:
+    costs: HopNoiseRow = {
+        "values": 1024,
+        "people": 100,
+        "fakes": 55_296,
+        "epsilon": 1.0,
+        "plain": {"wall_s": 2.0, "close_s": 1.0, "cpu_s": 0.5},
+        "noisy": {"wall_s": 3.0, "close_s": 2.5, "cpu_s": 2.0},
+    }
+    heading, rule, row = hop_noise_lines([costs])
+    assert heading.count("|") == rule.count("|") == row.count("|")
+    assert row == "| 1,024 | 100 | 1 | 55,296 | 2.00, 3.00 | 1.50 | 1.00, 2.50 | 0.5, 2.0 | 4.00 |"
+    with pytest.raises(ValueError, match="times is 0; it must be at least 1"):
+        measure_hop_noise([(2, 100)], 1.0, 2, times=0)
 
 
 def test_a_round_in_the_room_of_an_earlier_one_needs_as_much_disk(tmp_path: Path) -> None:

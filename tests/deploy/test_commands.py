@@ -66,7 +66,8 @@ def test_the_names_of_commands_are_an_interface() -> None:
     assert set(command("survey").commands) == {"new", "forecast", "open", "show", "close", "results"}
     assert set(command("experiment").commands) == {"all", "list", "run"}
     assert set(command("cluster").commands) == {"keys", "scheduler", "worker"}
-    benches = {f"bench-{what}" for what in ("accountant", "cluster", "load", "report", "stores", "survey", "training")}
+    measured = ("accountant", "cluster", "hop-noise", "load", "report", "stores", "survey", "training")
+    benches = {f"bench-{what}" for what in measured}
     others = {"tightness", "sgd-results", "capacity", "deployment-files", "concept-pictures"}
     assert set(command("lab").commands) == others | benches
 

@@ -1,0 +1,159 @@
+"""Rounds with and without hop noise in turn: what the fake reports of the hops cost in messages, CPU time and seconds.
+
+All services are processes of their own on this machine. Both rounds of a pair have the same people, who answer with the
+same local budget; only the fakes differ.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import statistics
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypedDict
+
+import grpc.aio
+
+from croupier.client.submission import Participant
+from croupier.deploy.local.processes import temporary_deployment
+from croupier.deploy.local.rounds import Play, players
+from croupier.deploy.local.throughput import processor_s
+from croupier.deploy.operator.rounds import Operator, RoundSettings
+from croupier.protocol.mechanisms import KaryResponse, Mechanism, RandomizedResponse
+from croupier.protocol.questions import Question
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.runtime.workers import WorkerPool
+
+__all__ = ["CostsRow", "HopNoiseRow", "hop_noise_lines", "measure_hop_noise"]
+
+_BUDGET = 2.0
+"""The local ε of everybody, which every certificate is at most: no round is refused."""
+
+
+class CostsRow(TypedDict):
+    """The medians of some rounds: seconds in all, of these from the close to the result, and CPU seconds in all."""
+
+    wall_s: float
+    close_s: float
+    cpu_s: float
+
+
+class HopNoiseRow(TypedDict):
+    """The rounds of one size; "fakes" is the number of fake reports of all hops in a round."""
+
+    values: int
+    people: int
+    fakes: int
+    epsilon: float
+    plain: CostsRow
+    noisy: CostsRow
+
+
+def measure_hop_noise(
+    sizes: Sequence[tuple[int, int]],
+    epsilon: float,
+    hops: int,
+    times: int,
+    report: Callable[[HopNoiseRow], None] = lambda row: None,
+) -> list[HopNoiseRow]:
+    """Returns what rounds with and without hop noise have taken.
+
+    Args:
+        sizes: pairs of the number of different reports, at least 2, and the number of people, at least 2.
+        epsilon: of the hop noise.
+        hops: the number of shufflers.
+        times: how many rounds of each kind; a row has the medians.
+        report: called with each row as soon as it is measured.
+
+    Raises:
+        ValueError: `times` or a size is out of range, or the hop noise takes too many fakes.
+        RuntimeError: a round did not come to its end.
+    """
+    if times < 1:
+        raise ValueError(f"times is {times}; it must be at least 1")
+    with temporary_deployment(hops) as local:
+        return asyncio.run(_measure(local.directory, sizes, epsilon, times, report))
+
+
+async def _measure(
+    directory: Path,
+    sizes: Sequence[tuple[int, int]],
+    epsilon: float,
+    times: int,
+    report: Callable[[HopNoiseRow], None],
+) -> list[HopNoiseRow]:
+    pool, rows = WorkerPool(), []
+    async with Operator(directory) as operator, players(operator, directory, pool) as play:
+        for values, people in sizes:
+            rows.append(await _row(operator, play, values, people, epsilon, times))
+            report(rows[-1])
+    pool.close()
+    return rows
+
+
+async def _row(operator: Operator, play: Play, values: int, people: int, epsilon: float, times: int) -> HopNoiseRow:
+    mechanism: Mechanism = RandomizedResponse() if values == 2 else KaryResponse(values)
+    plain: list[CostsRow] = []
+    noisy: list[CostsRow] = []
+    fakes = 0
+    for _ in range(times):
+        for hop_noise, found in ((None, plain), (epsilon, noisy)):
+            settings = RoundSettings(
+                Question("bench", mechanism), (_BUDGET,), epsilon_max=_BUDGET, min_batch_size=2, hop_noise=hop_noise
+            )
+            users = {str(number): Participant(number % values, _BUDGET) for number in range(people)}
+            before = await _cpu_s(operator)
+            outcome = await play(settings, users)
+            if outcome.publication.num_reports != people:
+                raise RuntimeError(f"{outcome.publication.num_reports:,} of {people:,} reports were counted")
+            cpu_s = await _cpu_s(operator) - before
+            found.append({"wall_s": outcome.wall_s, "close_s": outcome.close_s, "cpu_s": cpu_s})
+            stated = [pb.Commitment.FromString(one.payload).num_fakes for one in outcome.certificate.commitments]
+            fakes = sum(stated)
+    return {
+        "values": values,
+        "people": people,
+        "fakes": fakes,
+        "epsilon": epsilon,
+        "plain": _medians(plain),
+        "noisy": _medians(noisy),
+    }
+
+
+def _medians(rows: Sequence[CostsRow]) -> CostsRow:
+    return {
+        "wall_s": statistics.median(row["wall_s"] for row in rows),
+        "close_s": statistics.median(row["close_s"] for row in rows),
+        "cpu_s": statistics.median(row["cpu_s"] for row in rows),
+    }
+
+
+async def _cpu_s(operator: Operator) -> float:
+    """Returns the CPU seconds of all services, of this process and of all workers so far."""
+    pids = [one.pid for one in await operator.status() if not isinstance(one, grpc.aio.AioRpcError)]
+    return sum(sum(processor_s(pid)) for pid in pids) + sum(processor_s(os.getpid(), without=pids))
+
+
+def hop_noise_lines(rows: Sequence[HopNoiseRow]) -> list[str]:
+    """Returns a table in Markdown."""
+    lines = [
+        "| different reports | people | ε of hop noise | fake reports | seconds without, with | ratio "
+        "| from close to result | CPU seconds without, with | ratio |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        plain, noisy = row["plain"], row["noisy"]
+        cells = (
+            f"{row['values']:,}",
+            f"{row['people']:,}",
+            f"{row['epsilon']:g}",
+            f"{row['fakes']:,}",
+            f"{plain['wall_s']:.2f}, {noisy['wall_s']:.2f}",
+            f"{noisy['wall_s'] / plain['wall_s']:.2f}",
+            f"{plain['close_s']:.2f}, {noisy['close_s']:.2f}",
+            f"{plain['cpu_s']:.1f}, {noisy['cpu_s']:.1f}",
+            f"{noisy['cpu_s'] / plain['cpu_s']:.2f}" if plain["cpu_s"] else "",
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
