@@ -47,7 +47,10 @@ def init(
     run_with: Annotated[RunWith, typer.Option(help="What starts the services on their machines.")] = RunWith.systemd,
     as_json: Json = False,
 ) -> None:
-    """Write a deployment for several machines: keys, certificates, settings, and what to copy where."""
+    """Write a deployment for several machines, for one person who tries it: all keys are made here.
+
+    Organisations that do not trust each other make their own: 'croupier org new'.
+    """
     with plain_errors():
         from croupier.deploy.operator.init import MACHINES, NEXT_FILE, initialise
         from croupier.deploy.render.gateway import GATEWAY

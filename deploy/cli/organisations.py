@@ -150,13 +150,21 @@ def sign(
     ] = None,
     directory: Directory = HERE,
     accept_loss: AcceptLoss = None,
+    printed: Annotated[
+        bool,
+        typer.Option("--print", help="Print the signed file and keep nothing: for a pod, which cannot write --dir."),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Check a proposal and sign it with the keys that are here; the last signature makes it the deployment."""
     with plain_errors():
         from croupier.deploy.operator.versions import sign as sign_it
+        from croupier.deploy.version_files import deployment_text
 
-        signing = sign_it(directory, files or [], accept_loss=accept_loss or [])
+        signing = sign_it(directory, files or [], accept_loss=accept_loss or [], keep=not printed)
+        if printed:
+            typer.echo(deployment_text(signing.deployment), nl=False)
+            return
         show(as_json, _document(signing.deployment, signing), *_described(signing.deployment, signing.changed))
         if not as_json:
             note(f"croupier: {_outcome(directory, signing)}")

@@ -38,13 +38,14 @@ class Signing:
     changed: list[str]
 
 
-def propose(directory: Path, proposal: Deployment, *, accept_loss: Sequence[str] = ()) -> Signing:
+def propose(directory: Path, proposal: Deployment, *, accept_loss: Sequence[str] = (), keep: bool = True) -> Signing:
     """Signs a version with the keys that are here; installs it if no signature is missing, else keeps the proposal.
 
     Args:
         directory: of the organisation.
         proposal: the version, with the signatures that are there.
         accept_loss: services whose former holders need not have agreed: their keys are lost, or they refuse.
+        keep: whether anything is written.
 
     Raises:
         ValueError: the version does not continue the installed one, or a key cannot be read.
@@ -59,21 +60,22 @@ def propose(directory: Path, proposal: Deployment, *, accept_loss: Sequence[str]
     if before is not None:
         missing |= {name for name in without_consent(signed, before) if name not in accept_loss}
     changed = differences(before, signed) if before is not None else []
-    if missing:
+    if missing and keep:
         write_deployment(directory, signed, PROPOSAL_FILE)
-    else:
+    elif keep:
         install(directory, signed)
         (directory / PROPOSAL_FILE).unlink(missing_ok=True)
     return Signing(signed, [name for name in signed.chain if name in missing], changed)
 
 
-def sign(directory: Path, files: Sequence[Path] = (), *, accept_loss: Sequence[str] = ()) -> Signing:
+def sign(directory: Path, files: Sequence[Path] = (), *, accept_loss: Sequence[str] = (), keep: bool = True) -> Signing:
     """Checks a proposal, adds the signatures of this organisation, and installs it if no signature is missing.
 
     Args:
         directory: of the organisation.
         files: copies of the proposal, each with some signatures; the one in the directory if none is given.
         accept_loss: see `propose`.
+        keep: see `propose`.
 
     Raises:
         ValueError: the copies differ, an own entry is not what this organisation has stated, or as `propose`.
@@ -91,7 +93,7 @@ def sign(directory: Path, files: Sequence[Path] = (), *, accept_loss: Sequence[s
         if (directory / entry.name / "identity.key").exists():
             _check_own(directory, entry)
     _check_operator(directory, proposal)
-    return propose(directory, proposal, accept_loss=accept_loss)
+    return propose(directory, proposal, accept_loss=accept_loss, keep=keep)
 
 
 def _check_operator(directory: Path, proposal: Deployment) -> None:

@@ -230,20 +230,21 @@ _WHAT = {
 }
 
 
-def rotated(name: str, deployment_text: str, keys: Mapping[str, bytes]) -> JsonObject:
+def rotated(name: str, deployment_text: str, keys: Mapping[str, bytes], *, signed: bool = True) -> JsonObject:
     """Returns what a step of a rotation changes in the cluster, for 'kubectl apply'; JSON is YAML, too.
 
     Args:
         name: of the service.
         deployment_text: the new deployment file.
         keys: the new files of the service's own secret, if the step changes these.
+        signed: whether all services have signed the file; a proposal does not replace the file that pods read.
     """
     items: list[JsonObject] = [
         {
             "apiVersion": "v1",
             "kind": "ConfigMap",
-            "metadata": {"name": DEPLOYMENT_CONFIG},
-            "data": {DEPLOYMENT_FILE: deployment_text},
+            "metadata": {"name": DEPLOYMENT_CONFIG if signed else "croupier-proposal"},
+            "data": {DEPLOYMENT_FILE if signed else "proposal.toml": deployment_text},
         }
     ]
     if keys:

@@ -143,12 +143,13 @@ def test_kill_minus_nine_of_each_service_loses_nothing(up: Path, survey: Path) -
 
 
 def test_a_refused_round_has_no_result(up: Path, survey: Path) -> None:
-    round_id = answer("round", "open", "strict", "--dir", up, "--epsilon-max", "0.01")["round_id"]
+    risky = ("--grid", "0.05,1", "--epsilon-max", "0.06", "--at-risk")  # of all who answer with 1 it is refused
+    round_id = answer("round", "open", "strict", "--dir", up, *risky)["round_id"]
     arguments = ("--csv", survey, "--value-column", "smokes", "--limit", "150")
     said = croupier("submit", "--dir", up, "--round", round_id, *arguments)
     assert "of 150 rows 150 ACCEPTED" in said.stdout
     assert "smokes: 150 of 150 " in said.stderr
-    croupier("round", "close", round_id, "--dir", up)
+    croupier("round", "close", round_id, "--dir", up, "--at-risk")
     said = croupier("round", "result", round_id, "--dir", up, "--json", expect=5)
     assert "the accountant refused" in said.stderr
     refused = json.loads(said.stdout)  # it was empty
@@ -157,7 +158,8 @@ def test_a_refused_round_has_no_result(up: Path, survey: Path) -> None:
 
 
 def test_errors_name_the_value_the_range_and_have_their_exit_code(up: Path, survey: Path, tmp_path: Path) -> None:
-    round_id = answer("round", "open", "letters", "--dir", up, "--randomizer", "krr", "--labels", "a,b,c")["round_id"]
+    letters = ("--randomizer", "krr", "--labels", "a,b,c", "--grid", "0.1,0.2,0.4")
+    round_id = answer("round", "open", "letters", "--dir", up, *letters)["round_id"]
     cases: list[tuple[int, str, tuple[str | Path, ...]]] = [
         (2, "no column 'age'; its columns are smokes", ("submit", "--csv", survey, "--value-column", "age")),
         (2, "--value-column is missing", ("submit", "--csv", survey)),
@@ -212,7 +214,7 @@ def test_every_row_of_every_file_is_counted_or_named(up: Path, tmp_path: Path) -
 
 
 def test_a_client_with_a_key_submits_once(up: Path, tmp_path: Path) -> None:
-    round_id = answer("round", "open", "keyed", "--dir", up)["round_id"]
+    round_id = answer("round", "open", "keyed", "--dir", up, "--grid", "0.5,1")["round_id"]
     key = tmp_path / "alice.key"
     public = answer("keygen", "--client", key)["client_key"]
     assert len(bytes.fromhex(public)) == 32

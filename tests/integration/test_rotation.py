@@ -25,7 +25,7 @@ from croupier.deploy.operator.overview import overview
 from croupier.deploy.operator.rotation import activate, mark_compromised, rotate
 from croupier.deploy.operator.rounds import Operator, kept_result
 from croupier.net.transport import public_channel
-from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, load_deployment
+from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, load_deployment, read_unchecked
 from croupier.protocol.errors import Code, Refusal, SignatureError, refusal_of
 from croupier.protocol.identity import Identity
 from croupier.protocol.v1 import services_pb2 as rpc
@@ -271,6 +271,29 @@ def test_a_pod_rotates_by_manifests_alone(tmp_path: Path) -> None:
     assert identities[0] == identities[1] != identities[2] == identities[3]
     assert entry.pending_identity is None
     assert [(retired.identity, retired.compromised) for retired in entry.retired_identities] == [(identities[0], True)]
+
+
+def test_a_pod_with_its_own_keys_prints_a_proposal_for_the_others(tmp_path: Path) -> None:
+    """The file that pods read stays as it is until all have signed the next version: they would not start on it."""
+    make_deployment(tmp_path / "all", "local", 1)
+    home, name = tmp_path / "pod", "analyzer"
+    shutil.copytree(tmp_path / "all" / name, home / name)
+    shutil.copy(tmp_path / "all" / DEPLOYMENT_FILE, home)
+    step = ("rotate", name, "--dir", home, "--kubernetes")
+    (proposed,) = json.loads(croupier(*step).stdout)["items"]
+    assert proposed["metadata"]["name"] == "croupier-proposal"
+    copy = tmp_path / "all" / "from-the-pod.toml"
+    copy.write_text(proposed["data"]["proposal.toml"])
+    assert read_unchecked(copy).not_signed_by() == ["shuffler-1", "accountant"]
+    others = tmp_path / "others"
+    others.mkdir()
+    shutil.copy(tmp_path / "all" / DEPLOYMENT_FILE, others)
+    for other in ("shuffler-1", "accountant"):
+        shutil.copytree(tmp_path / "all" / other, others / other)
+    before = contents(others)
+    copy.write_text(croupier("deployment", "sign", copy, "--print", "--dir", others).stdout)
+    assert contents(others) == before
+    assert load_deployment(copy).service(name).pending_identity
 
 
 @pytest.mark.parametrize("number", [errno.EROFS, errno.EBUSY])
