@@ -31,7 +31,7 @@ from croupier.runtime.service_directory import SETTINGS_FILE, ServiceSettings, l
 from tests.support import sign_again
 
 ROOT = Path(__file__).parents[2]
-OPERATIONS = ROOT / "docs" / "operations.md"
+REFERENCE = ROOT / "docs" / "operations-reference.md"
 COMMAND: Any = typer.main.get_command(app)
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "deploy").rglob("*.md")])
 
@@ -71,7 +71,7 @@ def test_every_toml_sample_is_read_by_the_real_loader(page: Path, sample: str, t
 
 def test_there_are_samples_and_the_first_names_every_setting() -> None:
     assert len(SAMPLES) >= 3
-    described = set(tomllib.loads(fenced(OPERATIONS, "toml")[0]))
+    described = set(tomllib.loads(fenced(REFERENCE, "toml")[0]))
     assert described == set(ServiceSettings.model_fields)
 
 
@@ -110,7 +110,7 @@ def test_every_link_within_the_repository_leads_to_a_file(page: Path) -> None:
 
 
 def test_every_metric_is_described_with_its_labels_and_no_other() -> None:
-    rows = re.findall(r"^\| `(croupier_\w+)` \| ([\w, ]*)\|", OPERATIONS.read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| `(croupier_\w+)` \| ([\w, ]*)\|", REFERENCE.read_text(), re.MULTILINE)
     described = {name: set(labels.replace(",", " ").split()) for name, labels in rows}
     shown: dict[str, set[str]] = {}
     for family in PrometheusMetrics().registry.collect():
@@ -123,7 +123,7 @@ def test_every_metric_is_described_with_its_labels_and_no_other() -> None:
 
 def test_the_help_has_every_exit_code_that_is_described() -> None:
     """Reproduction: it left out 1 and 130."""
-    described = re.findall(r"^\| (\d+) \| ", OPERATIONS.read_text().partition("## Exit codes")[2], re.MULTILINE)
+    described = re.findall(r"^\| (\d+) \| ", REFERENCE.read_text().partition("## Exit codes")[2], re.MULTILINE)
     for text in (COMMAND.help, croupier.deploy.cli.__doc__):
         assert re.findall(r"(?<![\w.])\d+(?= )", text.partition("Exit codes:")[2]) == described
 
