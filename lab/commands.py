@@ -63,7 +63,7 @@ def sgd_results(
     ] = 0,
     as_json: Json = False,
 ) -> None:
-    """Repeat every row of docs/sgd-results.md: the paper's experiment, and 60,000 users with certified central epsilon."""
+    """Repeat every row of docs/sgd-results.md: the paper's experiment, and 60,000 users with certified ε."""
     with plain_errors():
         from croupier.training.datasets import load_dataset
         from croupier.training.results import PARTS, write_page
