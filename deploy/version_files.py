@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from croupier.deploy.directory import read_deployment
-from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, load_deployment
+from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, load_deployment, read_unchecked
 
 __all__ = [
     "VERSIONS",
@@ -21,6 +21,7 @@ __all__ = [
     "give_to_owner",
     "install",
     "kept_versions",
+    "last_signed",
     "newest",
     "toml_lines",
     "write_deployment",
@@ -36,6 +37,21 @@ def newest(directory: Path) -> Deployment | None:
         ValueError: its file cannot be used.
     """
     return read_deployment(directory) if (directory / DEPLOYMENT_FILE).exists() else None
+
+
+def last_signed(directory: Path) -> Deployment | None:
+    """Returns the newest version that all have signed, also where the deployment file was edited since.
+
+    Returns None before the first signature: of a new deployment, and of one that was made before files were signed.
+
+    Raises:
+        ValueError: a file cannot be used.
+    """
+    file = directory / DEPLOYMENT_FILE
+    if file.exists() and not (installed := read_unchecked(file)).not_signed_by():
+        return installed
+    kept = [int(file.stem) for file in (directory / VERSIONS).glob("*.toml") if file.stem.isdecimal()]
+    return load_deployment(directory / VERSIONS / f"{max(kept)}.toml") if kept else None
 
 
 def kept_versions(directory: Path, after: int = 0) -> list[Deployment]:
@@ -61,8 +77,8 @@ def install(directory: Path, deployment: Deployment) -> None:
     """
     if missing := deployment.not_signed_by():
         raise ValueError(f"version {deployment.version} is not signed by {', '.join(missing)}")
-    before = newest(directory)
-    if before == deployment:
+    before = last_signed(directory)
+    if before == deployment and newest(directory) == deployment:
         return  # readers wait until a file has stopped changing
     (directory / VERSIONS).mkdir(exist_ok=True)
     for version in filter(None, (before, deployment)):

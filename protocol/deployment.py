@@ -329,8 +329,8 @@ def load_deployment(path: Path) -> Deployment:
     if missing := deployment.not_signed_by():
         raise ValueError(
             f"{path} lacks the signature of {', '.join(missing)}: it was changed after they signed it, or they have "
-            "not signed it yet. Get the file that all have signed; 'croupier deployment sign' signs one where the keys "
-            "are"
+            f"not signed it yet. Get the file that all have signed; or, where the keys are: croupier deployment sign "
+            f"{path} --dir {path.parent}"
         )
     return deployment
 

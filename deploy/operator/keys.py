@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.x509.oid import NameOID
 
 from croupier.client.key_file import PRIVATE, PUBLIC, key_text
-from croupier.deploy.version_files import give_to_owner, write_deployment
+from croupier.deploy.version_files import give_to_owner, install
 from croupier.protocol.collector import collector_key_lines
 from croupier.protocol.deployment import DEPLOYMENT_FILE, OPERATOR, Deployment, FileSignature
 from croupier.protocol.envelope import MAX_HOPS
@@ -124,7 +124,7 @@ def make_deployment(directory: Path, name: str, hops: int, addresses: Sequence[s
         {"name": name, "operator_tls_certificate": operator_certificate, "services": services}
     )
     deployment = signed_here(unsigned, [directory])
-    write_deployment(directory, deployment)
+    install(directory, deployment)
     return deployment
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from croupier.deploy.operator.keys import signed_here
 from croupier.deploy.operator.public_file import public_file_of, public_file_path, read_public_file
-from croupier.deploy.version_files import install, newest, write_deployment
+from croupier.deploy.version_files import install, last_signed, write_deployment
 from croupier.protocol.deployment import OPERATOR, Deployment, ServiceEntry, read_unchecked
 from croupier.protocol.identity import public_key_of
 from croupier.protocol.versions import check_continues, differences, without_consent
@@ -50,7 +50,7 @@ def propose(directory: Path, proposal: Deployment, *, accept_loss: Sequence[str]
     Raises:
         ValueError: the version does not continue the installed one, or a key cannot be read.
     """
-    before = newest(directory)
+    before = last_signed(directory)
     if before is not None and proposal.fingerprint == before.fingerprint:
         return Signing(before, [], [])
     if before is not None:
@@ -73,7 +73,8 @@ def sign(directory: Path, files: Sequence[Path] = (), *, accept_loss: Sequence[s
 
     Args:
         directory: of the organisation.
-        files: copies of the proposal, each with some signatures; the one in the directory if none is given.
+        files: copies of the proposal, each with some signatures; the one in the directory if none is given. An edited
+            copy of the installed version is a proposal of the next one.
         accept_loss: see `propose`.
         keep: see `propose`.
 
@@ -89,6 +90,10 @@ def sign(directory: Path, files: Sequence[Path] = (), *, accept_loss: Sequence[s
         statement = other.statement
         signatures |= {(one.signer, one.identity): one for one in other.signatures if one.is_valid(statement)}
     proposal = first[1].model_copy(update={"signatures": tuple(signatures.values())})
+    before = last_signed(directory)
+    if before is not None and proposal.version == before.version and proposal.fingerprint != before.fingerprint:
+        following = {"version": before.version + 1, "previous": before.fingerprint.hex(), "signatures": ()}
+        proposal = proposal.model_copy(update=following)  # the installed file, edited
     for entry in proposal.services:
         if (directory / entry.name / "identity.key").exists():
             _check_own(directory, entry)
