@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from croupier.accountant.service.ledger import Spent
 
 __all__ = [
+    "noise_json",
     "part_of_page",
     "plan_json",
     "round_json",
@@ -55,18 +56,20 @@ _UNREACHABLE = "UNREACHABLE"
 _MOST_BUDGETS = 1000
 
 
+def noise_json(spent: rpc.NoiseSpent) -> NoiseSpentView:
+    """Returns what a hop's own ledger comes to."""
+    return {
+        "epsilon": spent.epsilon,
+        "delta": spent.delta,
+        "rounds": spent.rounds,
+        "most_epsilon": spent.most_epsilon if spent.HasField("most_epsilon") else None,
+        "most_delta": spent.most_delta if spent.HasField("most_delta") else None,
+    }
+
+
 def status_json(answer: rpc.StatusResponse) -> ServiceView:
     """Returns one service's state."""
-    noise: NoiseSpentView | None = None
-    if answer.HasField("noise_spent"):
-        spent = answer.noise_spent
-        noise = {
-            "epsilon": spent.epsilon,
-            "delta": spent.delta,
-            "rounds": spent.rounds,
-            "most_epsilon": spent.most_epsilon if spent.HasField("most_epsilon") else None,
-            "most_delta": spent.most_delta if spent.HasField("most_delta") else None,
-        }
+    noise = noise_json(answer.noise_spent) if answer.HasField("noise_spent") else None
     found: ServiceView = {
         "service": answer.service,
         "version": answer.version,

@@ -167,11 +167,18 @@ def merging_line(result: ResultView) -> str:
     )
 
 
-def hop_line(result: ResultView) -> str:
-    """Returns what one dishonest hop can have done to an estimate by its fake reports; "" without hop noise."""
-    if not result["hop_influence"]:
+def hop_line(result: ResultView, moved: str = "") -> str:
+    """Returns what one dishonest hop can have done to an estimate by its fake reports; "" without hop noise.
+
+    Args:
+        result: the published result.
+        moved: the hop influence as a reader of the page sees its numbers; in the unit of the estimate if not given.
+    """
+    influence = result.get("hop_influence")
+    if not influence:
         return ""
     return (
-        "every hop has added fake reports, which are subtracted on average, and which intervals allow for; one "
-        f"dishonest hop can have moved an estimate by at most {round_up(result['hop_influence'], 3)} with its own"
+        "every hop has added fake reports, which are subtracted on average, and which intervals allow for; a dishonest "
+        f"hop could have moved an estimate by at most {moved or round_up(influence, 3)} with its own. A round without "
+        "hop noise has no fake reports; its guarantee then needs honest participants and an honest accountant"
     )

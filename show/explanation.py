@@ -27,7 +27,7 @@ from croupier.protocol.codes import Assumption, RefusalReason
 from croupier.protocol.hop_noise import MIN_EPSILON, HopNoise
 from croupier.protocol.rounding import percent, round_down, round_up
 from croupier.protocol.statements import joined, plain, read_json, secret
-from croupier.show.estimates import precision_line
+from croupier.show.estimates import hop_line, precision_line
 from croupier.show.statistics import halving_lines, statistic
 from croupier.show.text import delta_too_large
 from croupier.show.views import ExplanationView, PromiseView, ResultView
@@ -240,6 +240,8 @@ def _learned(given: Certificate | Mapping[str, Any]) -> tuple[Section, ...]:
         paragraphs.append("The result is sealed to its collector, whose key opens it.")
     elif noisy := precision_line(cast(ResultView, given)):
         paragraphs.append(noisy)
+    if moved := hop_line(cast(ResultView, given), found.at_most(given.get("hop_influence") or 0.0)):
+        paragraphs.append(f"{moved[0].upper()}{moved[1:]}.")
     points = [found.sentence(number) for number in found.numbers] + halving_lines(given)
     return (Section("What was learned", tuple(paragraphs), tuple(points)),)
 

@@ -115,8 +115,8 @@ def ledger_line(ledger: LedgerView) -> str:
     rounds = ledger["remaining_rounds"]
     more = "" if rounds is None else f"; at most {counted(rounds, 'more round')} may have a certificate"
     return (
-        f"Of ε = {most} at δ = {round_up(ledger['total_delta'])}, the most that a person may lose over all rounds, "
-        f"{counted(ledger['rounds'], 'round')} have left ε = {left}{more}."
+        f"A person may lose at most ε = {most} at δ = {round_up(ledger['total_delta'])} over all rounds; after "
+        f"{counted(ledger['rounds'], 'round')} ε = {left} remains{more}."
     )
 
 

@@ -6,12 +6,20 @@ from typing import TypedDict
 
 from rich.table import Table
 
-from croupier.protocol.rounding import round_up
+from croupier.protocol.rounding import round_down, round_up
 from croupier.show.forecasts import ledger_line
 from croupier.show.tables import counted
-from croupier.show.views import LedgerView, SpentView
+from croupier.show.views import LedgerView, NoiseSpentView, SpentView
 
-__all__ = ["MOST_FORECAST", "MoreRoundsView", "RoundsLeftView", "left_lines", "spent_rests_on", "spent_table"]
+__all__ = [
+    "MOST_FORECAST",
+    "MoreRoundsView",
+    "RoundsLeftView",
+    "left_lines",
+    "noise_line",
+    "spent_rests_on",
+    "spent_table",
+]
 
 MOST_FORECAST = 1000
 """No more further rounds are counted: by then the plans have changed."""
@@ -58,6 +66,16 @@ def spent_rests_on(*, fixed_terms: bool) -> str:
             "results decided which rounds there are, only a limit that was set beforehand is a guarantee."
         )
     )
+
+
+def noise_line(hop: str, noise: NoiseSpentView) -> str:
+    """Returns what a hop's own ledger comes to, and what is left of its noise_limit."""
+    rounds = counted(noise["rounds"], "round")
+    spent = f"{hop}'s own ledger: ε {round_up(noise['epsilon'])} at δ {round_up(noise['delta'])} spent in {rounds}"
+    if noise["most_epsilon"] is None or noise["most_delta"] is None:
+        return f"{spent}; no noise_limit, so it signs every round"
+    limit = f"ε {round_down(noise['most_epsilon'])} at δ {round_down(noise['most_delta'])}"
+    return f"{spent}; its noise_limit is {limit}, and it signs no round beyond it"
 
 
 def spent_table(document: SpentView) -> Table:

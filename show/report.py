@@ -27,7 +27,7 @@ from croupier.protocol.shown import sanitize_for_display
 from croupier.protocol.statements import plain
 from croupier.protocol.texts import device_does
 from croupier.show.csv_file import result_csv
-from croupier.show.estimates import precision_line, result_remarks
+from croupier.show.estimates import hop_line, precision_line, result_remarks
 from croupier.show.statistics import Number, Statistic, differences, halving_lines, statistic
 from croupier.show.views import ResultView
 
@@ -213,7 +213,9 @@ def _question(group: list[tuple[ReportRound, Statistic]]) -> _QuestionView:
             continue
         for line in result_remarks(result):
             is_verdict = line == precision_line(result)
-            (verdicts if is_verdict else remarks).append(f"{name}{_as_sentence(line)}")
+            is_hops = line == hop_line(result)
+            said = hop_line(result, about.at_most(result["hop_influence"] or 0.0)) if is_hops else line
+            (verdicts if is_verdict else remarks).append(f"{name}{_as_sentence(said)}")
         for line in halving_lines(result):
             halved.setdefault(line, []).append(name.removesuffix(": "))
     compared = differences([(one.group, found) for one, found in group]) if several else []

@@ -18,7 +18,7 @@ from croupier.accountant.budgets import Budgets
 from croupier.accountant.certificate import Certificate
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.registry import stated_randomizer
-from croupier.protocol.rounding import round_down
+from croupier.protocol.rounding import round_down, round_up
 from croupier.protocol.shown import sanitize_for_display
 
 __all__ = [
@@ -113,6 +113,10 @@ class Statistic:
             self._digits(end, length, way) for end, way in zip(ends, (ROUND_FLOOR, ROUND_CEILING), strict=True)
         )
         return f"{low} to {high}{' points' if of_differences and self.is_share else self._after}"
+
+    def at_most(self, value: float) -> str:
+        """Returns an upper limit of a change as text, rounded up; changes of shares are points."""
+        return f"{round_up(100 * value, 3)} points" if self.is_share else f"{round_up(value, 3)}{self._after}"
 
     def estimate(self, number: Number) -> str:
         """Returns the number as text."""

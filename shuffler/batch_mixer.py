@@ -100,7 +100,7 @@ class BatchMixer:
                 terms.round_id, DocumentKind.COMMITMENTS_OUT, handover.SerializeToString(deterministic=True)
             )
             tx.update_round(terms.round_id, state=pb.ROUND_STATE_MIXED)
-            NoiseLedger(tx).leave(terms.round_id)
+            NoiseLedger(tx.connection).leave(terms.round_id)
             if terms.fake_law is not None:
                 self._fakes.delete(tx, terms.round_id)
             tx.add_cost(terms.round_id, "mix", *watch.read())

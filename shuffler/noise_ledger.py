@@ -22,9 +22,8 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.runtime.service_directory import NoiseLimit
 from croupier.runtime.tables import ROUNDS
-from croupier.runtime.transaction import Transaction
 
-__all__ = ["NoiseLedger", "NoiseSpent"]
+__all__ = ["NoiseLedger", "NoiseSpent", "kept_noise"]
 
 _metadata = sa.MetaData()
 _entries = sa.Table(
@@ -49,8 +48,8 @@ class NoiseSpent:
 class NoiseLedger:
     """The entries of one hop, on its store's connection."""
 
-    def __init__(self, tx: Transaction) -> None:
-        self._db = tx.connection
+    def __init__(self, connection: sa.Connection) -> None:
+        self._db = connection
         _metadata.create_all(self._db)
 
     def sign(self, terms: RoundTerms, limit: NoiseLimit | None) -> None:
@@ -100,6 +99,12 @@ class NoiseLedger:
         if limit is not None:
             stated.most_epsilon, stated.most_delta = limit.epsilon, limit.delta
         return stated
+
+
+def kept_noise(connection: sa.Connection, limit: NoiseLimit | None) -> rpc.NoiseSpent:
+    """Returns what a hop's ledger comes to, and its limit, without a change of its store; 0 where it has no ledger."""
+    has_ledger = sa.inspect(connection).has_table(_entries.name)
+    return NoiseLedger(connection).stated(limit) if has_ledger else rpc.NoiseSpent()
 
 
 def _cost(terms: RoundTerms) -> tuple[float, float]:

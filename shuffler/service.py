@@ -92,8 +92,8 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
             self.peers,
             self.engine,
             withdrawable=_withdrawable,
-            before_signing=lambda tx, terms: NoiseLedger(tx).sign(terms, limit),
-            noise_spent=lambda tx: NoiseLedger(tx).stated(limit),
+            before_signing=lambda tx, terms: NoiseLedger(tx.connection).sign(terms, limit),
+            noise_spent=lambda tx: NoiseLedger(tx.connection).stated(limit),
         )
         self.submissions = Submissions(setup, self.engine, self.opener, self.position, lane_work, self.peers)
         self.admission = self.submissions.admission

@@ -375,11 +375,21 @@ def ledger(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Show what all rounds together have cost, back up that record, or restore it. Run it where the accountant runs."""
+    """Show what all rounds together have cost, back up that record, or restore it. Run it where the accountant runs.
+
+    Where a shuffler runs, it shows what that shuffler's own ledger comes to, and its noise_limit.
+    """
     with plain_errors():
-        from croupier.deploy.operator.ledger import backup_ledger, restore_ledger, rounds_left, spent
+        from croupier.deploy.operator.ledger import (
+            backup_ledger,
+            has_ledger,
+            hop_ledgers,
+            restore_ledger,
+            rounds_left,
+            spent,
+        )
         from croupier.show.documents import spent_json
-        from croupier.show.ledger import left_lines, spent_rests_on, spent_table
+        from croupier.show.ledger import left_lines, noise_line, spent_rests_on, spent_table
         from croupier.show.tables import counted
 
         if backup is not None and restore is not None:
@@ -394,5 +404,11 @@ def ledger(
             left = rounds_left(directory)
             show(as_json, left, *left_lines(left))
         else:
+            hops = hop_ledgers(directory)
+            lines = [noise_line(name, noise) for name, noise in hops.items()]
+            if hops and not has_ledger(directory):
+                show(as_json, {"hops": hops}, *lines)
+                return
             document = spent_json(spent(directory, delta, fixed_terms=fixed_terms), delta, fixed_terms=fixed_terms)
-            show(as_json, document, spent_table(document), spent_rests_on(fixed_terms=fixed_terms))
+            table = (spent_table(document), spent_rests_on(fixed_terms=fixed_terms))
+            show(as_json, {**document, "hops": hops}, *table, *lines)

@@ -34,6 +34,9 @@ from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.clock import Clock, SystemClock
 from croupier.runtime.service_directory import load_secrets, load_settings, not_pinned
+from croupier.show.documents import noise_json
+from croupier.show.ledger import noise_line
+from croupier.show.views import NoiseSpentView
 
 __all__ = ["CheckResult", "examine"]
 
@@ -223,6 +226,8 @@ async def _asked(directory: Path, deployment: Deployment, transport: Transport, 
             if status.now_unix_ms:  # an older version does not say it
                 offsets[entry.name] = status.now_unix_ms / 1000 - (sent + clock.now()) / 2
             found.append(_same_version(entry.name, status.version))
+            if status.HasField("noise_spent"):
+                found.append(_noise_limit(entry.name, noise_json(status.noise_spent)))
             if status.HasField("free_bytes"):
                 found.append(_disk(entry.name, status.free_bytes))
     return [*found, *_clocks(offsets)]
@@ -256,6 +261,16 @@ def _same_version(service: str, theirs: str) -> CheckResult:
         return CheckResult("version", service, True, theirs)
     remedy = "bring all services and this machine to one version: docs/backup.md, Upgrade"
     return CheckResult("version", service, False, f"{theirs or 'an older one'}, and {ours} here", remedy)
+
+
+def _noise_limit(service: str, noise: NoiseSpentView) -> CheckResult:
+    """Checks that a hop's noise_limit is enough for one more round that costs as much as its rounds on average."""
+    said, rounds = noise_line(service, noise), max(1, noise["rounds"])
+    limits = ((noise["most_epsilon"], noise["epsilon"]), (noise["most_delta"], noise["delta"]))
+    if all(most is None or spent + spent / rounds <= most * (1 + 1e-9) for most, spent in limits):
+        return CheckResult("noise limit", service, True, said)
+    remedy = "it keeps this promise to participants: make a new deployment, or ask its operator for a larger limit"
+    return CheckResult("noise limit", service, False, said, remedy)
 
 
 def _clocks(offsets: dict[str, float]) -> Iterator[CheckResult]:

@@ -26,10 +26,13 @@ from croupier.runtime.database import DEFAULT_TIMEOUTS, open_database
 from croupier.runtime.schema import bring_up_to_date
 from croupier.runtime.service_directory import load_settings
 from croupier.runtime.sqlite_log import overwrite_log
+from croupier.show.documents import noise_json
 from croupier.show.forecasts import ledger_json
 from croupier.show.ledger import MOST_FORECAST, RoundsLeftView
+from croupier.show.views import NoiseSpentView
+from croupier.shuffler.noise_ledger import kept_noise
 
-__all__ = ["backup_ledger", "restore_ledger", "rounds_left", "spent", "spent_in"]
+__all__ = ["backup_ledger", "has_ledger", "hop_ledgers", "restore_ledger", "rounds_left", "spent", "spent_in"]
 
 _ERASE_PATIENCE_S = 1.0
 """For a service that is writing; it overwrites the log itself."""
@@ -171,6 +174,27 @@ def _values(entry: Entry) -> JsonObject:
 def _entry(values: JsonObject) -> Entry:
     profile = tuple((float(epsilon), float(delta)) for epsilon, delta in values["profile"])
     return Entry(**(values | {"profile": profile}))
+
+
+def hop_ledgers(directory: Path) -> dict[str, NoiseSpentView]:
+    """Returns what the own ledger of every hop comes to whose store is here, by name (`shuffler.noise_ledger`)."""
+    found = {}
+    for hop in read_deployment(directory).shufflers:
+        own = directory / hop.name
+        if _has_store(own):
+            settings = load_settings(own)
+            with _read(store_url(settings, own)) as connection:
+                found[hop.name] = noise_json(kept_noise(connection, settings.noise_limit))
+    return found
+
+
+def has_ledger(directory: Path) -> bool:
+    """Returns whether the accountant's ledger is here."""
+    return _has_store(directory / read_deployment(directory).accountant.name)
+
+
+def _has_store(own: Path) -> bool:
+    return load_settings(own).store != "sqlite" or (own / "rounds.db").exists()
 
 
 def spent_in(

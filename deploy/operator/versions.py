@@ -91,9 +91,10 @@ def sign(directory: Path, files: Sequence[Path] = (), *, accept_loss: Sequence[s
         signatures |= {(one.signer, one.identity): one for one in other.signatures if one.is_valid(statement)}
     proposal = first[1].model_copy(update={"signatures": tuple(signatures.values())})
     before = last_signed(directory)
-    if before is not None and proposal.version == before.version and proposal.fingerprint != before.fingerprint:
+    if before is not None and first[1].signatures == before.signatures and proposal.fingerprint != before.fingerprint:
+        # The installed file, edited: it still has the signatures of what it was.
         following = {"version": before.version + 1, "previous": before.fingerprint.hex(), "signatures": ()}
-        proposal = proposal.model_copy(update=following)  # the installed file, edited
+        proposal = proposal.model_copy(update=following)
     for entry in proposal.services:
         if (directory / entry.name / "identity.key").exists():
             _check_own(directory, entry)

@@ -25,7 +25,7 @@ from croupier.accountant.service.round_certificate import after_sequential
 from croupier.protocol.certificates import assumptions_of, round_certificate_json
 from croupier.protocol.codes import Assumption, RefusalReason
 from croupier.protocol.manifest import canonical, parse_terms
-from croupier.protocol.mechanisms import Hemisphere, SequentialOrder, VectorTask
+from croupier.protocol.mechanisms import Hemisphere, RandomizedResponse, SequentialOrder, VectorTask
 from croupier.protocol.questions import Question
 from croupier.protocol.rounding import percent, round_down, round_up
 from croupier.protocol.statements import messages_of, plain, state, written_json
@@ -34,6 +34,7 @@ from croupier.protocol.views import RoundCertificateView
 from croupier.show.explanation import Explanation, explain, profile_around
 from tests.support import make_kit
 from tests.support.accounting import draw_points_only
+from tests.support.results import result_of
 from tests.support.statements import codes, parameters
 
 RANDOMIZERS: tuple[Randomizer, ...] = (
@@ -289,7 +290,9 @@ def of_a_round(**more: Any) -> RoundCertificateView:
 def test_the_certificate_of_a_round_is_explained_alone_and_in_its_result() -> None:
     document = of_a_round()
     explained = explain(document)
-    assert explain({"estimate": 0.5, "certificate": document}) == explained
+    result = result_of(Question("q", RandomizedResponse()), [(0.3, (0.2, 0.4), (0.1, 0.5))])
+    in_its_result = explain({**result, "certificate": document})
+    assert (in_its_result.certified, in_its_result.improvements) == (explained.certified, explained.improvements)
     assert "which of two answers a person gave" in words(explained)
     said = "(ε = 2 CERTIFIED: the largest local budget that was allowed; whoever used a smaller one has less)"
     assert said in words(explained)

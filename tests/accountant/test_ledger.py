@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -56,14 +57,23 @@ def entries_of(*, profiles: bool = True) -> Sequence[Entry]:
 
 
 @pytest.fixture
-def engine(database_url: str) -> Iterator[sa.Engine]:
+def each_engine(database_url: str) -> Iterator[sa.Engine]:
+    """One of each kind of database, for what is written and read."""
     opened = sa.create_engine(database_url)
     yield opened
     opened.dispose()
 
 
-def test_an_empty_ledger_has_spent_nothing(engine: sa.Engine) -> None:
-    with engine.begin() as connection:
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[sa.Engine]:
+    """SQLite, for what is computed: a store of either kind returns every number to the last bit (test_store)."""
+    opened = sa.create_engine(f"sqlite:///{tmp_path / 'ledger.db'}")
+    yield opened
+    opened.dispose()
+
+
+def test_an_empty_ledger_has_spent_nothing(each_engine: sa.Engine) -> None:
+    with each_engine.begin() as connection:
         (spent,) = Ledger(connection).spent(1e-5)
     assert (spent.tier, spent.rounds) == (ANY_TIER, 0)
     assert spent.guarantee is not None
@@ -227,9 +237,9 @@ def test_a_stored_profile_is_never_below_the_curve_it_came_from() -> None:
         assert stored.delta(entry.local_epsilon).value == 0
 
 
-def test_the_same_round_twice_changes_nothing_but_another_one_is_refused(engine: sa.Engine) -> None:
+def test_the_same_round_twice_changes_nothing_but_another_one_is_refused(each_engine: sa.Engine) -> None:
     entries = entries_of(profiles=False)
-    with engine.begin() as connection:
+    with each_engine.begin() as connection:
         ledger = Ledger(connection)
         ledger.enter("a", b"digest", entries)
         ledger.enter("a", b"digest", entries)
@@ -240,11 +250,11 @@ def test_the_same_round_twice_changes_nothing_but_another_one_is_refused(engine:
             ledger.enter("a", b"digest", entries[:1])
 
 
-def test_refusals_say_what_was_requested_and_what_remains(engine: sa.Engine) -> None:
+def test_refusals_say_what_was_requested_and_what_remains(each_engine: sa.Engine) -> None:
     entries = [replace(entry, delta=1e-14) for entry in entries_of(profiles=False)]  # so that losses are added
     top = entries[-1].epsilon
     limit = Limit(2.5 * top, 4e-13)
-    with engine.begin() as connection:
+    with each_engine.begin() as connection:
         ledger = Ledger(connection)
         for name in ("a", "b"):
             assert ledger.refusal(name, entries, limit) is None
@@ -258,7 +268,7 @@ def test_refusals_say_what_was_requested_and_what_remains(engine: sa.Engine) -> 
     assert refusal["remaining"] <= limit.epsilon - refusal["spent"] + 1e-15
 
 
-def test_what_was_acknowledged_survives_a_kill(engine: sa.Engine, database_url: str) -> None:
+def test_what_was_acknowledged_survives_a_kill(each_engine: sa.Engine, database_url: str) -> None:
     program = f"""
 import sqlalchemy as sa, sys, time
 from croupier.accountant.service.ledger import Entry, Ledger
@@ -275,16 +285,16 @@ with engine.begin() as connection:
         assert process.stdout is not None
         assert [process.stdout.readline().strip() for _ in range(2)] == ["acknowledged", "entered"]
         os.kill(process.pid, signal.SIGKILL)
-    with engine.connect() as connection:
+    with each_engine.connect() as connection:
         spent = Ledger(connection).spent(1e-5)
     assert spent[-1].rounds == 1
 
 
-def test_the_end_of_a_round_is_not_refused_for_costing_less(engine: sa.Engine) -> None:
+def test_the_end_of_a_round_is_not_refused_for_costing_less(each_engine: sa.Engine) -> None:
     """Reproduction: two local budgets of 1 were within 2; one of them amended to .99 at delta 1e-6 was refused."""
     reserved, limit = [Entry(1.0, 0.0, 12, 1.0, 1e-6)], Limit(2.0, 1e-6)
     dearer, cheaper = [Entry(1.0, 0.0, 12, 0.99, 1e-6)], [Entry(1.0, 0.0, 12, 0.5, 1e-14)]
-    with engine.begin() as connection:
+    with each_engine.begin() as connection:
         ledger = Ledger(connection)
         for name in ("a", "b"):
             assert ledger.refusal(name, reserved, limit) is None
@@ -297,13 +307,13 @@ def test_the_end_of_a_round_is_not_refused_for_costing_less(engine: sa.Engine) -
         assert refusal is not None
 
 
-def test_concurrent_writers_do_not_lose_each_other(engine: sa.Engine) -> None:
+def test_concurrent_writers_do_not_lose_each_other(each_engine: sa.Engine) -> None:
     entry = Entry(1.0, 0.0, 10, 0.1, 1e-6)
-    with engine.begin() as connection:
+    with each_engine.begin() as connection:
         Ledger(connection)
 
     def enter(number: int) -> None:
-        with engine.begin() as connection:
+        with each_engine.begin() as connection:
             Ledger(connection).enter(f"round-{number}", b"x", [entry])
 
     threads = [threading.Thread(target=enter, args=(number,)) for number in range(12)]
@@ -311,7 +321,7 @@ def test_concurrent_writers_do_not_lose_each_other(engine: sa.Engine) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    with engine.connect() as connection:
+    with each_engine.connect() as connection:
         assert Ledger(connection).spent(1e-3)[-1].rounds == 12
 
 
@@ -402,9 +412,9 @@ def test_silos_and_users_share_one_ledger(engine: sa.Engine) -> None:
     assert max(before.epsilon, alone) < after.epsilon < before.epsilon + alone
 
 
-def test_what_is_about_one_record_does_not_read_like_what_is_about_a_user(engine: sa.Engine) -> None:
+def test_what_is_about_one_record_does_not_read_like_what_is_about_a_user(each_engine: sa.Engine) -> None:
     silo = Entry(1.0, 1e-6, 10, 1.0, 1e-6)
-    with engine.begin() as connection:
+    with each_engine.begin() as connection:
         ledger = Ledger(connection)
         ledger.enter("users", b"u" * 32, entries_of())
         ledger.enter("records", b"r" * 32, [silo], one_record=True)

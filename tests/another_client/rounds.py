@@ -187,10 +187,12 @@ def check_included(
         if (said.hop, said.lane) != (hop, lane) or before.get(lane, said.digest_in) != said.digest_in:
             raise ValueError("the commitments form no chain")
         drops = [(drop.reason, drop.count) for drop in said.drops]
-        if said.num_in != said.num_out + sum(count for _, count in drops):
+        if said.num_fakes and not (lane == pb.LANE_REPORT and asked.manifest.HasField("hop_noise")):
+            raise ValueError("a hop has added reports where it must add none")
+        if said.num_in + said.num_fakes != said.num_out + sum(count for _, count in drops):
             raise ValueError("a commitment leaves messages out without a reason")
         if hop == 1:
-            joint.add((said.num_in, said.digest_in, said.num_out, *drops))
+            joint.add((said.num_in, said.digest_in, said.num_out - said.num_fakes, *drops))
         before[lane] = said.digest_out
         shown = list_of(hop, lane)
         if hashlib.sha256(shown).digest() != said.digest_out:

@@ -106,7 +106,7 @@ class MixesTooFew(cheaters.CheatingShuffler):
     def __init__(self, setup: ServiceSetup) -> None:
         super().__init__(setup)
         cheaters.instead(self.submissions, close=self.close)
-        cheaters.instead(self.mixer, check_enough=lambda terms, counts: None)
+        cheaters.instead(self.mixer, check_enough=lambda terms, counts, num_fakes: None)
 
     async def close(self, terms: RoundTerms) -> tuple[pb.RoundState.ValueType, int]:
         await self.store.run("look", lambda tx: tx.update_round(terms.round_id, state=pb.ROUND_STATE_CLOSED))

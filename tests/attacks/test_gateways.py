@@ -84,7 +84,8 @@ async def test_keys_that_a_gateway_has_swapped_are_refused(tmp_path: Path) -> No
         asked = await client.round()
         with pytest.raises(croupier.TicketError, match="do not verify under the manifest's key"):
             await asked.submit(1, 1.0)
-        assert [method for method, _ in gateway.seen] == ["GetRound", "GetRound", "GetTickets"]  # no answer was sent
+        calls = [method for method, _ in gateway.seen if method != "GetVersions"]
+        assert calls == ["GetRound", "GetRound", "GetTickets"]  # no answer was sent
 
 
 async def test_a_gateway_cannot_put_another_envelope_in_the_place_of_one(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def test_every_check_is_described() -> None:
     (section,) = re.findall(r"^## Examine\n(.*?)^## ", REFERENCE.read_text(), re.MULTILINE | re.DOTALL)
     rows = re.findall(r"^\| ([a-z, ]+) \| ", section, re.MULTILINE)
     described = {name for row in rows for name in row.split(", ")} - {"check"}
-    assert described == EVERYWHERE | {"public port", "keys apart", "gateway"}
+    assert described == EVERYWHERE | {"public port", "keys apart", "gateway", "noise limit"}
 
 
 @dataclass
@@ -81,7 +81,8 @@ async def test_a_healthy_deployment_passes_every_check(tmp_path: Path) -> None:
         found = await examine(inside.directory, inside.transport, inside.clock)
         checks = {(one.check, one.service) for one in found}
         for service in ("shuffler-1", "shuffler-2", "accountant", "analyzer"):
-            assert {check for check, of in checks if of == service} - {"public port"} == EVERYWHERE
+            assert {check for check, of in checks if of == service} - {"public port", "noise limit"} == EVERYWHERE
+        assert {of for check, of in checks if check == "noise limit"} == {"shuffler-1", "shuffler-2"}
         assert {of for check, of in checks if check == "public port"} == {"shuffler-1", "accountant", "analyzer"}
         assert {check for check, of in checks if of == "operator"} == {"certificate", "key files", "clock"}
         reached = {(one.service, one.says.split()[0]) for one in found if one.check == "reaches"}

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from starlette.requests import Request
 
 from croupier.client.submission import Participant, send
-from croupier.deploy.console.app import _Pages
+from croupier.deploy.console.app import make_app
 from croupier.deploy.console.guard import Listening
 from croupier.deploy.console.source import Source
 from croupier.deploy.operator.forecasts import fit, largest_budget
@@ -26,6 +25,7 @@ from croupier.runtime.prometheus_metrics import PrometheusMetrics
 from croupier.show.forecasts import closing_lines, forecast_json, ledger_line
 from croupier.show.ledger import MOST_FORECAST, left_lines
 from tests.support import in_process
+from tests.support.asgi import page_of
 from tests.support.clients import seal_all_of
 from tests.support.command_line import Said, answer, croupier, refused
 
@@ -129,9 +129,7 @@ async def test_rounds_at_risk_and_a_ledger_on_the_command_line(tmp_path: Path) -
         assert [one["always_granted"] for one in opened["forecasts"]] == [False, True]
         round_id = opened["round_id"]
         shown = await say("round", "show", round_id)
-        assert "the most that a person may lose over all rounds, 0 rounds have left ε = 1.5" in " ".join(
-            shown.stdout.split()
-        )
+        assert "over all rounds; after 0 rounds ε = 1.5 remains" in " ".join(shown.stdout.split())
         terms = await _terms(operator, round_id)
         await _crowd(operator, terms, 20, 0.5)
         now = await ask("round", "close", round_id, "--forecast")
@@ -152,9 +150,7 @@ async def test_rounds_at_risk_and_a_ledger_on_the_command_line(tmp_path: Path) -
         assert seen[-1] == pytest.approx((1.5, left["ledger"]["remaining_epsilon"]))
         assert (await overview(operator, {})).get("ledger") == left["ledger"]
         async with Source(place) as source:
-            page = _Pages(source, Listening("127.0.0.1", 1), None)
-            index = await page.index(Request({"type": "http", "method": "GET", "path": "/", "headers": []}))
-            assert "1 round have left ε = " in bytes(index.body).decode()
+            assert "; after 1 round ε = " in await page_of(make_app(source, Listening()), "/")
         (listed,) = (await ask("status"))["rounds"]
         assert listed["round_id"] == round_id
         said = await say(
@@ -194,7 +190,7 @@ def test_without_a_limit_there_is_nothing_to_forecast_of_a_ledger(tmp_path: Path
         "rounds": 1,
         "remaining_rounds": 1,
     }
-    assert ledger_line(ledger).endswith("1 round have left ε = 0; at most 1 more round may have a certificate.")
+    assert ledger_line(ledger).endswith("after 1 round ε = 0 remains; at most 1 more round may have a certificate.")
     more: Any = [{"like": "r", "epsilon": 0.1, "rounds": MOST_FORECAST}]
     assert "at least 1,000 more rounds like r" in left_lines({"ledger": ledger, "more_rounds": more})[1]
     assert "No round has cost anything yet" in left_lines({"ledger": ledger, "more_rounds": []})[1]

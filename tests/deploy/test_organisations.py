@@ -195,6 +195,28 @@ def test_a_version_that_continues_another_one_is_refused(tmp_path: Path) -> None
     assert "does not continue version 2" in " ".join(said.split())
 
 
+def test_an_edited_file_is_signed_as_the_next_version(tmp_path: Path) -> None:
+    """Reproduction: after a privacy limit was added, nothing started and nothing could be signed."""
+    make_deployment(tmp_path, "local", 1)
+    file = tmp_path / DEPLOYMENT_FILE
+    file.write_text(file.read_text() + "\n[privacy_limit]\ntotal_epsilon = 1.5\ntotal_delta = 1e-5\n")
+    with pytest.raises(ValueError, match="croupier deployment sign"):
+        read_deployment(tmp_path)
+    signed = answer("deployment", "sign", file, "--dir", tmp_path)
+    assert (signed["version"], signed["not_signed_by"]) == (2, [])
+    assert [line for line in signed["changed"] if "privacy limit" in line]
+    limit = read_deployment(tmp_path).privacy_limit
+    assert limit is not None
+    assert limit.total_epsilon == 1.5
+
+
+def test_a_file_from_before_signatures_is_signed(tmp_path: Path) -> None:
+    write_deployment(tmp_path, make_deployment(tmp_path, "local", 1).model_copy(update={"signatures": ()}))
+    shutil.rmtree(tmp_path / "versions")
+    assert answer("deployment", "sign", tmp_path / DEPLOYMENT_FILE, "--dir", tmp_path)["not_signed_by"] == []
+    assert read_deployment(tmp_path).version == 1
+
+
 def test_those_who_share_are_named_before_anybody_signs(tmp_path: Path) -> None:
     home = tmp_path / "x"
     for role in ("shuffler", "accountant", "analyzer"):

@@ -26,6 +26,7 @@ from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.mechanisms import KaryResponse, OneBit, RandomizedResponse
 from croupier.protocol.questions import Question
 from croupier.protocol.wordings import Wording
+from croupier.show.explanation import explain
 from croupier.show.report import ReportRound, report_of
 from tests.support import in_process
 from tests.support.command_line import answer, croupier, refused
@@ -72,6 +73,19 @@ class Page(HTMLParser):
 
 def page_of(*rounds: ReportRound, **how: Any) -> Page:
     return Page(report_of("Report", rounds, **how))
+
+
+def test_a_report_says_what_a_dishonest_hop_could_have_done() -> None:
+    share, mean = result_of(SMOKES, SHARE), result_of(YEARS, [(4.0, (3.0, 5.0), (3.0, 5.0))], round_id="r2")
+    said = "A dishonest hop could have moved an estimate by at most"
+    assert said.lower() not in page_of(ReportRound(share)).words.lower()
+    share["hop_influence"], mean["hop_influence"] = 0.0123, 0.25
+    words = page_of(ReportRound(share), ReportRound(mean)).words
+    assert "a dishonest hop could have moved an estimate by at most 1.23 points with its own." in words
+    assert "a dishonest hop could have moved an estimate by at most 0.25 years with its own." in words
+    assert "A round without hop noise has no fake reports" in words
+    told = "\n".join(line for section in explain(share).sections for line in section.paragraphs)
+    assert "a dishonest hop could have moved an estimate by at most 1.23 points" in told
 
 
 def test_every_number_has_its_sentence_and_the_page_its_parts() -> None:

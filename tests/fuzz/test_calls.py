@@ -60,7 +60,6 @@ ALLOWED_CALLERS = {
             "Open",
             "Close",
             "Withdraw",
-            "Status",
             "RegisterClients",
             "RevokeClients",
             "CountAnswered",
@@ -68,6 +67,8 @@ ALLOWED_CALLERS = {
     },
     **{name: {"shuffler-1", "shuffler-2"} for name in ("HandOver", "Relay", "EndSequential")},
     "Deliver": {"shuffler-1", "shuffler-2", "analyzer"},  # the analyzer delivers tickets to the accountant
+    "Status": {OPERATOR, "shuffler-1", "shuffler-2", "accountant", "analyzer"},
+    "GetFakeTickets": {"shuffler-1", "shuffler-2"},
     "Grant": {"accountant"},
     "Forecast": {OPERATOR, "shuffler-1"},
 }
@@ -185,6 +186,8 @@ def seeds_of(at: Table, terms: RoundTerms, manifest: pb.Signed) -> dict[str, lis
             for asked in (submission, sign_submission(terms.hash, bytes(64), new_client_key(), purpose="tickets"))
             for count in (1, 3)
         ],
+        "GetVersions": [rpc.GetVersionsRequest(after=0)],
+        "GetFakeTickets": [pb.GetFakeTicketsRequest(round_id=here, blinded=submission.envelope[:32])],
         "Forecast": [
             rpc.ForecastRequest(round_id=here, num_reports=3),
             rpc.ForecastRequest(manifest=terms.payload, num_reports=3),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import pytest
 
 from croupier.client.submission import Participant
+from croupier.deploy.operator.doctor import examine
+from croupier.deploy.operator.ledger import hop_ledgers
 from croupier.deploy.operator.rounds import RoundSettings
 from croupier.protocol.codes import Assumption
 from croupier.protocol.errors import Code, Refusal
@@ -21,8 +24,10 @@ from croupier.runtime.service_directory import load_settings
 from croupier.runtime.steps import StoreStep
 from croupier.runtime.transaction import Transaction
 from croupier.show.documents import status_json
+from croupier.show.ledger import noise_line
 from croupier.shuffler.fakes import draw_fakes
 from tests.support import BIT
+from tests.support.command_line import answer
 from tests.support.rounds import table
 from tests.support.statements import codes
 
@@ -148,6 +153,20 @@ async def test_a_hop_signs_no_round_beyond_its_own_noise_limit(tmp_path: Path) -
         assert second["noise_spent"] == {**spent, "most_epsilon": 2.0, "most_delta": 1e-5}
         assert first["noise_spent"]["rounds"] >= 2
         assert first["noise_spent"]["most_epsilon"] is None
+        said = "shuffler-2's own ledger: ε 2 at δ 2e-06 spent in 2 rounds; its noise_limit is ε 2 at δ 1e-05, and it"
+        at_hop = hop_ledgers(at.inside.directory)
+        assert answer("ledger", "--dir", at.inside.directory)["hops"] == at_hop
+        machine = tmp_path / "machine"  # of shuffler-2 alone
+        shutil.copytree(at.inside.directory / "shuffler-2", machine / "shuffler-2")
+        shutil.copy(at.inside.directory / "deployment.toml", machine)
+        assert answer("ledger", "--dir", machine) == {"hops": {"shuffler-2": second["noise_spent"]}}
+        assert at_hop["shuffler-2"] == second["noise_spent"]
+        assert noise_line("shuffler-2", at_hop["shuffler-2"]).startswith(said)
+        assert noise_line("shuffler-1", at_hop["shuffler-1"]).endswith("no noise_limit, so it signs every round")
+        found = await examine(at.inside.directory, at.inside.transport, at.inside.clock)
+        checked = {one.service: one for one in found if one.check == "noise limit"}
+        assert [checked[name].is_well for name in ("shuffler-1", "shuffler-2")] == [True, False]
+        assert checked["shuffler-2"].says.startswith(said)
         with pytest.raises(Refusal, match="spent 2 in 2 rounds"):
             await at.operator.open_round(noisy)
 

@@ -205,4 +205,4 @@ def test_what_root_writes_belongs_to_the_user_of_the_service(tmp_path: Path, mon
     assert {path.stat().st_mode & 0o777 for path in (directory / "accountant").glob("rounds.db*")} == {0o600}
     given.clear()
     rotate(directory, "accountant")
-    assert given == {"pending-identity.key", "pending-tls.key", "pending-tls.crt", "deployment.new"}
+    assert given == {"pending-identity.key", "pending-tls.key", "pending-tls.crt", "deployment.new", "1.new", "2.new"}

@@ -9,7 +9,9 @@ import asyncio
 import hashlib
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -46,8 +48,8 @@ async def here(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Place]
         yield found
 
 
-async def opened(here: Place, question: Question = BIT) -> RoundTerms:
-    terms = await here.at.operator.open_round(settings(question, min_batch_size=3))
+async def opened(here: Place, question: Question = BIT, **changes: Any) -> RoundTerms:
+    terms = await here.at.operator.open_round(replace(settings(question, min_batch_size=3), **changes))
     here.gateway.seen.clear()
     here.gateway.instead.clear()
     return terms
@@ -119,9 +121,16 @@ async def test_an_answer_is_given_by_keyboard_and_found_again(here: Place) -> No
 
 
 async def test_a_number_is_answered_with_one_of_the_ends(here: Place) -> None:
-    terms = await opened(here, SLEEP)
+    terms = await opened(here, SLEEP, hop_noise=1.0)
     async with here.person() as context:
         page = await visit(context, await here.invitation())
+        await page.get_by_role("radio", name="ε = 2").check()
+        await expect(page.get_by_text("If at least one of the servers that shuffle (2) is honest")).to_contain_text(
+            "right at most 73.2% of the time, whatever all other servers and people do"
+        )
+        await expect(page.get_by_text("If none of them is honest")).to_contain_text("right at most 88.1% of the time")
+        await page.get_by_text("Who sees what, and whom you trust for what").click()
+        await expect(page.get_by_text("You need not trust any other server or person.")).to_be_visible()
         await page.get_by_role("button", name="Randomize, seal and send").click()
         await expect(page.get_by_role("alert")).to_have_text("The number must be from 0 to 24.")
         await page.get_by_label("A number from 0 hours to 24 hours").fill("6")
@@ -129,6 +138,8 @@ async def test_a_number_is_answered_with_one_of_the_ends(here: Place) -> None:
         await page.get_by_role("button", name="Randomize, seal and send").click()
         await expect(page.get_by_role("heading", name="Your answer is on its way")).to_be_visible()
         await counted(here, terms, 1)
+        await page.get_by_role("button", name="Look for the result").click()
+        await expect(page.get_by_text("One dishonest server could have moved a number by at most")).to_be_visible()
 
 
 @pytest.mark.parametrize("method", ["GetTickets", "Submit"])

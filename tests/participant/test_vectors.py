@@ -49,6 +49,10 @@ def grid(**fields: Any) -> Change:
     return lambda manifest: manifest.budget_grid[1].MergeFrom(pb.LocalBudget(**fields))
 
 
+def hop_noise(epsilon: float, delta: float) -> Change:
+    return lambda manifest: manifest.hop_noise.MergeFrom(pb.HopNoise(epsilon=epsilon, delta=delta))
+
+
 GOOD: dict[str, tuple[Question, str]] = {
     "a bit": (Question("bit", RandomizedResponse()), ""),
     "categories with names": (Question("mood", MOOD), ""),
@@ -100,6 +104,11 @@ BAD: dict[str, Change] = {
     "not a language": wording(language="English!"),
     "a language twice": lambda manifest: manifest.question.wordings.add(language="en", question="Again?"),
     "no text": lambda manifest: manifest.question.wordings.add(language="fr"),
+    "hop noise without an epsilon": hop_noise(0.0, 1e-6),
+    "hop noise with too large an epsilon": hop_noise(21.0, 1e-6),
+    "hop noise without a delta": hop_noise(1.0, 0.0),
+    "hop noise with a larger delta than the round": hop_noise(1.0, 1e-5),
+    "hop noise beside a large budget": lambda manifest: (hop_noise(1.0, 1e-6)(manifest), grid(epsilon=9.0)(manifest)),
 }
 
 
@@ -135,6 +144,7 @@ def manifests() -> list[dict[str, Any]]:
         for what, (question, otherwise) in GOOD.items()
     ]
     question, _ = GOOD["categories with captions"]
+    found.append({"what": "hop noise", "manifest": signed(question, hop_noise(1.0, 1e-6)), "accepted": True})
     for what, change in BAD.items():
         document = signed(question, change)
         assert is_refused(document.payload), what

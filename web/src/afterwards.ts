@@ -202,7 +202,14 @@ function estimates(publication: Publication, terms: Terms, texts: Texts, languag
   });
   const noisy = [Precision.COVERS_RANGE, Precision.HIDES_SHARES].includes(publication.precision);
   const told = noisy ? h("p", {class: "notice"}, texts.say("too noisy")) : undefined;
-  return h("div", {}, h("ul", {class: "chances"}, ...rows), told);
+  return h("div", {}, h("ul", {class: "chances"}, ...rows), told, hopInfluence(publication, isNumber, unit, texts));
+}
+
+/** Returns what one dishonest server can have done to a result with its made-up answers; undefined without hop noise. */
+function hopInfluence({hopInfluence: most}: Publication, isNumber: boolean, unit: string, texts: Texts): HTMLElement | undefined {
+  if (!most) return undefined;
+  const moved = isNumber ? `${texts.epsilon(most)}${unit}` : texts.say("points", {points: texts.epsilon(100 * most)});
+  return h("p", {class: "quiet"}, texts.say("hop influence", {moved}));
 }
 
 /** Returns what a certificate states with a code, in the words of the page; a code that it does not know, as it is. */

@@ -4,7 +4,7 @@ import type {Deployment} from "./deployment.js";
 import type {Terms} from "./manifest.js";
 import {checkValue, probabilities, rightAtMost} from "./randomize.js";
 import type {Texts} from "./texts.js";
-import {releasedAtMost, trustDetails} from "./trust.js";
+import {promises, releasedAtMost, trustDetails} from "./trust.js";
 import {bar, choice, foreign, h} from "./view.js";
 
 const MOST_CARDS = 12;
@@ -56,7 +56,7 @@ export function questionForm(asking: Asking): HTMLElement {
   const names = captions(terms, wording, texts);
   const problem = h("p", {class: "problem", role: "alert", hidden: true});
   const preview = h("div", {class: "preview", "aria-live": "polite"});
-  const promise = h("p", {});
+  const promise = h("div", {});
   const form: HTMLFormElement = h(
     "form",
     {autocomplete: "off", novalidate: true, onsubmit: submit, oninput: update},
@@ -76,8 +76,8 @@ export function questionForm(asking: Asking): HTMLElement {
 
   function update(): void {
     const {value, epsilon} = given();
-    const alone = texts.atMost(rightAtMost(epsilon || terms.budgets.at(-1)!));
-    promise.textContent = texts.say("promise 2", {alone});
+    const place = epsilon ? terms.budgets.indexOf(epsilon) : terms.budgets.length - 1;
+    promise.replaceChildren(...promises([terms], place, texts.atMost(rightAtMost(terms.budgets[place]!)), texts));
     preview.replaceChildren(
       ...(epsilon && fits(terms, value)
         ? previewOf(asking, names, value, epsilon)

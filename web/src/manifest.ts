@@ -64,6 +64,7 @@ export function readManifest(document: Signed | undefined, deployment: Deploymen
   check(manifest.question !== undefined, "the manifest has no question");
   const answerable = readQuestion(manifest.question);
   checkTerms(manifest);
+  checkHopNoise(manifest);
   checkKeys(manifest);
   checkSurveyOf(manifest);
   return {
@@ -139,6 +140,14 @@ function checkTerms(manifest: Manifest): void {
     !merges || (manifest.minTierSize >= 2 && grid.every((one) => one.epsilonMax === undefined)),
     "small tiers cannot be merged with these terms",
   );
+}
+
+function checkHopNoise({hopNoise, budgetGrid, delta: most}: Manifest): void {
+  if (!hopNoise) return;
+  const {epsilon, delta} = hopNoise;
+  check(epsilon >= 1e-3 && epsilon <= 20, "the epsilon of the hop noise is out of range");
+  check(delta >= 1e-12 && delta <= Math.min(1e-3, most), "the delta of the hop noise is out of range");
+  check(budgetGrid.at(-1)!.epsilon <= 8, "a budget is too large beside hop noise");
 }
 
 function checkKeys(manifest: Manifest): void {

@@ -112,5 +112,5 @@ export function probabilities(asked: Answerable, value: number, epsilon: number)
   return [1 - high, high];
 }
 
-/** Returns how often someone who sees the report can be right about which of two answers it was made from, at most. */
-export const rightAtMost = (epsilon: number): number => 1 / (1 + Math.exp(-epsilon));
+/** Returns how often someone can be right about which of two answers was given, at most, at an epsilon and a delta. */
+export const rightAtMost = (epsilon: number, delta = 0): number => (1 + delta * Math.exp(-epsilon)) / (1 + Math.exp(-epsilon));

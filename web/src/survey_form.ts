@@ -4,7 +4,7 @@ import {type Asked, answerField, captions, fits, givenIn, previewOf, problemOf} 
 import {drawAnswer, rightAtMost} from "./randomize.js";
 import type {ShownSurvey} from "./shown_survey.js";
 import {bestWording, type Texts} from "./texts.js";
-import {surveyReleasedAtMost, trustDetails} from "./trust.js";
+import {promises, surveyReleasedAtMost, trustDetails} from "./trust.js";
 import {choice, foreign, h} from "./view.js";
 
 /** The answer to the round in the same place of the survey; undefined where nothing is sent. */
@@ -37,7 +37,7 @@ export function surveyForm(asking: AskingSurvey): HTMLElement {
     const preview = h("div", {class: "preview", "aria-live": "polite"});
     return {terms, wording: asked, texts, names: captions(terms, asked, texts), field: `answer-${at}`, left: `left-${at}`, preview};
   });
-  const promise = h("p", {});
+  const promise = h("div", {});
   const problem = h("p", {class: "problem", role: "alert", hidden: true});
   const form: HTMLFormElement = h(
     "form",
@@ -59,8 +59,9 @@ export function surveyForm(asking: AskingSurvey): HTMLElement {
 
   function update(): void {
     const at = place();
-    const total = shown.totals[Number.isNaN(at) ? shown.totals.length - 1 : at]!;
-    promise.textContent = texts.say("promise survey", {alone: texts.atMost(rightAtMost(total)), count: texts.number(parts.length)});
+    const promised = Number.isNaN(at) ? shown.totals.length - 1 : at;
+    const alone = texts.atMost(rightAtMost(shown.totals[promised]!));
+    promise.replaceChildren(...promises(parts.map((one) => one.terms), promised, alone, texts, true));
     for (const part of parts) {
       const left = isLeftOut(part);
       for (const input of form.querySelectorAll<HTMLInputElement>(`[name="${part.field}"]`)) input.disabled = left;

@@ -8,11 +8,43 @@ import type {Texts} from "./texts.js";
 import {fingerprint, h, list} from "./view.js";
 
 /** Returns how often someone is right at most if the round is released as promised: (e^epsilon + delta)/(e^epsilon + 1). */
-export function releasedAtMost({manifest}: Terms, epsilon: number): number {
+export function releasedAtMost(terms: Terms, epsilon: number): number {
+  const {manifest} = terms;
   const budget = manifest.budgetGrid.find((one) => one.epsilon === epsilon);
   const limit = budget?.epsilonMax ?? manifest.epsilonMax;
-  const released = (1 + manifest.delta * Math.exp(-limit)) / (1 + Math.exp(-limit));
-  return Math.min(rightAtMost(epsilon), released);
+  const honest = oneHonestAtMost([terms], terms.budgets.indexOf(epsilon)) ?? 1;
+  return Math.min(rightAtMost(epsilon), rightAtMost(limit, manifest.delta), honest);
+}
+
+/** Returns how often someone is right at most about all answers if one server that shuffles is honest, whatever everybody
+ * else does: a round with hop noise counts with it, any other round with the person's own noise. Undefined if no round
+ * has hop noise. */
+export function oneHonestAtMost(rounds: Terms[], place: number): number | undefined {
+  if (!rounds.some(({manifest}) => manifest.hopNoise)) return undefined;
+  let [epsilon, delta] = [0, 0];
+  for (const {manifest, budgets} of rounds) {
+    const {hopNoise} = manifest;
+    const hides = hopNoise !== undefined && hopNoise.epsilon < budgets[place]!;
+    epsilon += hides ? hopNoise.epsilon : budgets[place]!;
+    delta += hides ? hopNoise.delta : 0;
+  }
+  return rightAtMost(epsilon, delta);
+}
+
+/** Returns what a person is promised whatever most servers do: of an honest server, if there is hop noise, and of the
+ * person's own noise, by which someone is right `alone` of the time. */
+export function promises(rounds: Terms[], place: number, alone: string, texts: Texts, ofSurvey = false): HTMLElement[] {
+  const honest = oneHonestAtMost(rounds, place);
+  const said = honest === undefined
+    ? [texts.say(ofSurvey ? "promise survey" : "promise 2", {alone})]
+    : [
+        texts.say(ofSurvey ? "promise one honest survey" : "promise one honest", {
+          hops: texts.number(rounds[0]!.manifest.hops.length),
+          honest: texts.atMost(honest),
+        }),
+        texts.say("promise none honest", {alone}),
+      ];
+  return said.map((text) => h("p", {}, text));
 }
 
 function conditions({manifest}: Terms, texts: Texts): string[] {
@@ -51,8 +83,8 @@ export function surveyReleasedAtMost({rounds, totals}: ShownSurvey, place: numbe
   });
   const delta = rounds.reduce((sum, {terms}) => sum + terms.manifest.delta, 0);
   const epsilon = limits.reduce((sum, one) => sum + one, 0);
-  const released = (1 + delta * Math.exp(-epsilon)) / (1 + Math.exp(-epsilon));
-  return Math.min(rightAtMost(totals[place]!), released);
+  const honest = oneHonestAtMost(rounds.map((one) => one.terms), place) ?? 1;
+  return Math.min(rightAtMost(totals[place]!), rightAtMost(epsilon, delta), honest);
 }
 
 /** Returns everything behind the two sentences; of a survey, whose rounds have the same conditions, for all of them. */
@@ -65,9 +97,11 @@ export function trustDetails(
   survey?: ShownSurvey,
 ): HTMLDetailsElement {
   const {dishonest} = terms.manifest;
+  const honest = oneHonestAtMost(survey ? survey.rounds.map((one) => one.terms) : [terms], terms.budgets.length - 1);
   const signers = texts.list(chain(deployment).map((one) => one.name));
   const trusted = [
     texts.say("trust own noise", {alone}),
+    ...(honest === undefined ? [] : [texts.say("trust hop noise", {honest: texts.atMost(honest)})]),
     dishonest ? texts.say("trust shuffle", {dishonest: texts.number(dishonest)}) : texts.say("trust shuffle nobody"),
     host ? texts.say("trust page", {host}) : texts.say("trust file"),
     texts.say("trust invitation"),
