@@ -16,7 +16,7 @@ help:
 	@echo "make faults  1,000 drawn schedules of kills, partitions, rotation and full disks; every promise checked after each"
 	@echo "make fuzz    10^5 malformed messages against every call and every decoder"
 	@echo "make hunt    an hour of random settings: is a certificate below the truth?"
-	@echo "make check   formatting, lint, types, architecture, drift of the generated code, documentation"
+	@echo "make check   formatting, lint, types, architecture, drift of the generated code, documentation and how it is written"
 	@echo "make docs    the documentation site, in build/site"
 	@echo "make protos  regenerate protocol/v1 from proto/, and the JSON schema of certificates"
 	@echo "make vectors make the golden vectors for clients in other languages again"
@@ -71,7 +71,7 @@ fuzz: $(VENV)/.installed-dev
 hunt: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.accountant $(ARGS)
 
-CHECKS := check-types check-documentation check-lint check-architecture check-drift
+CHECKS := check-types check-documentation check-words check-lint check-architecture check-drift
 .PHONY: $(CHECKS)
 check: $(VENV)/.installed-dev
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync $(CHECKS)
@@ -80,6 +80,9 @@ check-types:
 	$(BIN)/python -m mypy
 check-documentation:
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+check-words:
+	$(BIN)/python .ci/words
+	$(BIN)/codespell
 check-lint:
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .

@@ -2,11 +2,13 @@
 
 They are written for the root, so links that lead into docs/ are shortened, and links to each other point to the pages
 here. Anything else that they link to is not on the site, and the build, which allows no warning, says so. The JSON
-schema of certificates is on the site, too, and the tables of their codes are made from the program.
+schema of certificates is on the site, too. The tables of their codes are made from the program, and the table of the
+attacks' tests from the list that the tests themselves are compared with.
 """
 
 import re
-from collections.abc import Iterable
+import tomllib
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
@@ -23,6 +25,7 @@ ROOT_PAGES = {
     "SECURITY.md": "security.md",
 }
 SCHEMA = "protocol/certificate.schema.json"
+ATTACKS = "tests/attacks/attacks.toml"
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -37,9 +40,18 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Writes the table of a family of codes where its comment is, and the link to the schema as on the site."""
+    """Writes each table where its comment is, and the link to the schema as on the site."""
+    if "<!-- attack tests -->" in markdown:
+        attacks = tomllib.loads((Path(config.config_file_path).parent / ATTACKS).read_text(encoding="utf-8"))
+        markdown = markdown.replace("<!-- attack tests -->", attack_tests(attacks))
     markdown = markdown.replace(f"](../{SCHEMA})", f"]({Path(SCHEMA).name})")
     return re.sub(r"<!-- codes: (\w+) -->", lambda found: _table(getattr(codes, found[1])), markdown)
+
+
+def attack_tests(attacks: Mapping[str, list[str]]) -> str:
+    """Returns the table of the tests of each attack."""
+    rows = [f"| {attack} | {', '.join(f'`{test}`' for test in tests)} |" for attack, tests in attacks.items()]
+    return "\n".join(["| attack | tests |", "|---|---|", *rows])
 
 
 def _table(family: Iterable[codes.Code]) -> str:

@@ -56,7 +56,7 @@ def tightness(
 
 def sgd_results(
     data: Annotated[Path | None, typer.Option(help="Directory of MNIST's IDX files; downloaded if absent.")] = None,
-    page: Annotated[Path, typer.Option(help="The page whose tables are replaced.")] = Path("docs/sgd.md"),
+    page: Annotated[Path, typer.Option(help="The page whose tables are replaced.")] = Path("docs/sgd-results.md"),
     out: Annotated[Path, typer.Option(help="For sgd-results.json and sgd-scattering.json.")] = Path("out"),
     part: Annotated[str, typer.Option(help="Only this part of the page: results or scattering; both if empty.")] = "",
     epochs: Annotated[
@@ -64,7 +64,7 @@ def sgd_results(
     ] = 0,
     as_json: Json = False,
 ) -> None:
-    """Repeat every row of docs/sgd.md: the paper's experiment, and 60,000 users with certified central epsilon."""
+    """Repeat every row of docs/sgd-results.md: the paper's experiment, and 60,000 users with certified ε."""
     with plain_errors():
         from croupier.training.datasets import load_dataset
         from croupier.training.results import PARTS, write_page

@@ -1,8 +1,8 @@
-"""The results of docs/sgd.md: the paper's setting with and without noise, and users with hemisphere reports.
+"""The results of docs/sgd-results.md: the paper's setting with and without noise, and users with hemisphere reports.
 
 Every row is a simulation with the estimators and certificates of a deployed run. What the user-level rows are trained
 with was chosen on the validation split, whose examples are also users in the rows with dct features, but not in those
-with scattering (docs/sgd.md says how); the test examples are looked at once.
+with scattering (docs/sgd-results.md says how); the test examples are looked at once.
 """
 
 from __future__ import annotations

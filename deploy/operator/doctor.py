@@ -102,7 +102,7 @@ def _certificates(deployment: Deployment, now_s: float) -> Iterator[CheckResult]
     now = datetime.fromtimestamp(now_s, UTC)
     for entry in deployment.services:
         certificate = x509.load_pem_x509_certificate(entry.tls_certificate.encode())
-        rotate = f"'croupier rotate {entry.name}' on its machine, in two steps: docs/operations.md, Identity rotation"
+        rotate = f"'croupier rotate {entry.name}' on its machine, in two steps: docs/backup.md, Identity rotation"
         yield _validity(entry.name, certificate, now, rotate)
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         written = {str(name.value) for name in names}
@@ -259,7 +259,7 @@ def _same_version(service: str, theirs: str) -> CheckResult:
     ours = version("croupier")
     if theirs == ours:
         return CheckResult("version", service, True, theirs)
-    remedy = "bring all services and this machine to one version: docs/operations.md, Upgrade"
+    remedy = "bring all services and this machine to one version: docs/backup.md, Upgrade"
     return CheckResult("version", service, False, f"{theirs or 'an older one'}, and {ours} here", remedy)
 
 
@@ -295,7 +295,7 @@ async def _health(check: str, service: str, where: str, entry: ServiceEntry, cha
         return _no_answer(check, entry, where, error, service)
     if answer.status == health_pb2.HealthCheckResponse.SERVING:
         return CheckResult(check, service, True, f"{where} answers")
-    remedy = f"its store cannot be written: see the log of {entry.name}, and docs/operations.md, The store fails"
+    remedy = f"its store cannot be written: see the log of {entry.name}, and docs/runbook.md, The store fails"
     return CheckResult(check, service, False, f"{where} answers, and is not ready", remedy)
 
 

@@ -169,7 +169,7 @@ def _next(directory: Path, layout: Layout, run_with: str) -> str:
 def _extras(places: Sequence[Place], *, has_gateway: bool) -> str:
     """Returns what to install on a machine."""
     extras = sorted({place.role for place in places}) + ([GATEWAY] if has_gateway else [])
-    return f"Install `croupier[{','.join(extras)}]` there, from wheels of your own: docs/operations.md."
+    return f"Install `croupier[{','.join(extras)}]` there, from wheels of your own: docs/install.md."
 
 
 def _ports(peers: Sequence[str], public: Sequence[str]) -> str:

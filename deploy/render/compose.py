@@ -17,7 +17,7 @@ _CONTAINERFILE = Template("""\
 # The image of every service: docker build --file deploy/compose/Containerfile --tag $image .
 # It holds no key and no deployment, and runs as a user without a name that owns nothing in it. Packages are those of
 # requirements.txt, by their hashes. A tag can change: for a release name the base by its digest, too, with
-# --build-arg PYTHON_IMAGE=python:3.11-slim@sha256:... (docs/operations.md).
+# --build-arg PYTHON_IMAGE=python:3.11-slim@sha256:... (docs/install.md).
 ARG PYTHON_IMAGE=python:3.11-slim
 FROM $$PYTHON_IMAGE AS build
 WORKDIR /src

@@ -1,7 +1,7 @@
 """The Grafana dashboard: what the services count, in the order of an operator's questions at night.
 
 Every number of `runtime.prometheus_metrics` is on it; tests compare the two, and every question with its answer in
-docs/operations.md. Nothing on it is about a round or a person, because no number is.
+docs/runbook.md. Nothing on it is about a round or a person, because no number is.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ ROWS = (
         (
             Graph(
                 "Alerts that fire",
-                "Each has a runbook in docs/operations.md. None: nothing has to be done tonight.",
+                "Each has a runbook in docs/runbook.md. None: nothing has to be done tonight.",
                 (('ALERTS{alertname=~"Croupier.*", alertstate="firing"}', "{{alertname}} {{instance}}"),),
                 kind="table",
             ),
@@ -219,7 +219,7 @@ def dashboard() -> str:
     found = {
         "uid": "croupier-operations",
         "title": "croupier: operations",
-        "description": "The answers to these questions are in docs/operations.md. Nothing is about a person.",
+        "description": "The answers to these questions are in docs/runbook.md. Nothing is about a person.",
         "tags": ["croupier"],
         "timezone": "utc",
         "editable": True,

@@ -11,7 +11,7 @@ __all__ = ["UNIT_FILE", "unit"]
 
 UNIT_FILE = "croupier@.service"
 _UNIT = Template("""\
-# One service of a deployment on one machine (docs/operations.md): systemctl enable --now croupier@shuffler-1
+# One service of a deployment on one machine (docs/install.md): systemctl enable --now croupier@shuffler-1
 #
 #   /opt/croupier/bin/croupier             from a virtual environment with croupier[shuffler] (or accountant, analyzer)
 #   $home/deployment.toml      public

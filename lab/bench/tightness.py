@@ -101,6 +101,9 @@ def tightness_page(rows: Sequence[TightnessRow], seconds: float) -> str:
     lines = [
         "# How tight the certificates are",
         "",
+        "This page compares certified ε with attacks. It is for readers who want to know how much a certificate",
+        "overstates.",
+        "",
         f"Made by `croupier lab tightness --seconds {seconds:g} --out docs/tightness.md`. *certified* is proved;",
         "*attack* is a data set and a statistic that reach this ε (LOWER_BOUND): the truth lies between the two.",
         "",

@@ -27,11 +27,11 @@ DAY_S = 86400.0
 EVERYWHERE = {"certificate", "names", "key files", "own files", "reaches", "port", "version", "disk", "clock"}
 
 
-OPERATIONS = Path(__file__).parents[2] / "docs" / "operations.md"
+REFERENCE = Path(__file__).parents[2] / "docs" / "operations-reference.md"
 
 
 def test_every_check_is_described() -> None:
-    (section,) = re.findall(r"^## Examine\n(.*?)^## ", OPERATIONS.read_text(), re.MULTILINE | re.DOTALL)
+    (section,) = re.findall(r"^## Examine\n(.*?)^## ", REFERENCE.read_text(), re.MULTILINE | re.DOTALL)
     rows = re.findall(r"^\| ([a-z, ]+) \| ", section, re.MULTILINE)
     described = {name for row in rows for name in row.split(", ")} - {"check"}
     assert described == EVERYWHERE | {"public port", "keys apart", "gateway", "noise limit"}

@@ -62,8 +62,8 @@ async def test_a_restored_ledger_refuses_what_the_lost_one_would_have_refused(tm
 
 
 def files_to_back_up() -> list[str]:
-    """What docs/operations.md says of a service's own directory."""
-    text = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+    """Returns the files of a service's own directory that docs/backup.md names."""
+    text = (Path(__file__).parents[2] / "docs" / "backup.md").read_text()
     (row,) = re.findall(r"^\| (`deployment\.toml`.*?) \|", text, re.MULTILINE)
     return re.findall(r"`([\w.]+)`", row)
 

@@ -14,7 +14,7 @@ from croupier.runtime.service import RoundService
 from croupier.shuffler.service import ShufflerService
 from tests.support.arena import arena
 
-_PAGE = Path(__file__).parents[2] / "docs" / "architecture.md"
+_PAGE = Path(__file__).parents[2] / "docs" / "life-of-a-round.md"
 _ROW = re.compile(r"^\| (shuffler|accountant|analyzer) \| ([A-Z]+) \| `(\w+)` \|", re.MULTILINE)
 
 
