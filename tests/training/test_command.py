@@ -87,7 +87,7 @@ async def one_step_of_108(directory: Path, out: Path, setting: dict[str, Any]) -
 @pytest.mark.xdist_group("training processes")
 def test_the_command_has_a_deployment_of_its_own(tmp_path: Path) -> None:
     """As its user has it: a process, which starts a deployment and ends it. Other tests share one, and play 200."""
-    options = ("--unit", "record", "--clients", "2", "--epochs", "1", "--out", str(tmp_path))
+    options = ("--unit", "record", "--clients", "2", "--hops", "1", "--epochs", "1", "--out", str(tmp_path))
     command = [sys.executable, "-m", "croupier.deploy.cli", "train", "--json", *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
