@@ -8,11 +8,12 @@ EXTRAS ?= demo
 # A deployment is many processes, tests are hundreds of them: none should compile every source file again.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: help demo train test coverage faults fuzz hunt check docs protos vectors lock node web bench release clean
+.PHONY: help demo train test long coverage faults fuzz hunt check docs protos vectors lock node web bench release clean
 help:
 	@echo "make demo    install, run the whole deployment on 6,366 real answers, show the result"
 	@echo "make train   install, train a model on shuffled gradients"
-	@echo "make test    install, run every test"
+	@echo "make test    install, run every test but the longest"
+	@echo "make long    install, run every test"
 	@echo "make faults  1,000 drawn schedules of kills, partitions, rotation and full disks; every promise checked after each"
 	@echo "make fuzz    10^5 malformed messages against every call and every decoder"
 	@echo "make hunt    an hour of random settings: is a certificate below the truth?"
@@ -56,7 +57,11 @@ PARALLEL := -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 test: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
-# The same tests, a tenth slower, and which lines they reach.
+# Whoever names a folder gets all that is in it, also what tests/conftest.py leaves out of 'make test'.
+long: $(VENV)/.installed-dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(PARALLEL) tests $(ARGS)
+
+# The tests of 'make test', a tenth slower, and which lines they reach.
 coverage: $(VENV)/.installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m slipcover -m pytest $(PARALLEL) $(ARGS)
 	$(BIN)/python -m slipcover --merge .coverage.json --fail-under 95

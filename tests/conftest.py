@@ -50,6 +50,19 @@ HUNTED = (
 )
 """Long numerical tests that run in `make hunt`, or when their file is named: quicker tests cover the same code."""
 
+LONG = (
+    # In memory: tests/training/test_sequential_training.py; with processes: the same test in batches.
+    "tests/training/test_command.py::test_silos_train_through_a_deployment[sequential",
+    # A process on PostgreSQL: test_kill_minus_nine_keeps_what_was_committed... in tests/runtime/test_store.py; whole
+    # rounds: test_every_service_restarts_and_loses_its_connection_within_rounds; killed services: test_processes.py.
+    "tests/integration/test_postgresql.py::test_kill_minus_nine_loses_nothing",
+    # The same with SQLite, and test_a_second_writer_is_refused_until_the_first_has_gone in tests/runtime/test_store.py.
+    "tests/integration/test_postgresql.py::test_a_second_process_of_a_service_is_refused_and_the_first_goes_on[postgr",
+    # The same with SQLite, and test_a_large_round_is_forgotten_in_pieces.
+    "tests/runtime/test_store.py::test_a_hundred_megabytes_come_back_in_order_and_are_forgotten[postgresql",
+)
+"""Long tests of deployments that run in `make long`, or when their file is named: shorter tests cover the same."""
+
 
 class Durations:
     """The seconds that each test took in earlier runs: the longest tests go first, those of a group as one.
@@ -114,9 +127,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before xdist looks at the groups
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Puts tests in order, those that need a PostgreSQL server together: a worker has its own. Leaves out `HUNTED`."""
+    """Puts tests in order, those that need a PostgreSQL server together: a worker has its own. Leaves out long ones."""
     if not config.option.file_or_dir:
-        items[:] = [item for item in items if not item.nodeid.startswith(HUNTED)]
+        items[:] = [item for item in items if not item.nodeid.startswith(HUNTED + LONG)]
     for item in items:
         parameters = item.callspec.params if hasattr(item, "callspec") else {}
         needs = (parameters.get("database_url"), *getattr(item, "fixturenames", ()))

@@ -36,7 +36,7 @@ from tests.faults.schedules import (
     services,
 )
 
-NUMBER = int(os.environ.get("CROUPIER_FAULT_SCHEDULES", "10"))
+NUMBER = int(os.environ.get("CROUPIER_FAULT_SCHEDULES", "6"))
 PROCESS_NUMBER = int(os.environ.get("CROUPIER_FAULT_PROCESS_SCHEDULES", "1"))
 SEED = os.environ.get(SEED_VARIABLE, "")
 DRAWN = settings(

@@ -105,25 +105,13 @@ def test_a_round_from_the_command_line(up: Path, survey: Path) -> None:
 
 
 def test_kill_minus_nine_of_each_service_loses_nothing(up: Path, survey: Path) -> None:
+    """All of them in one round, one after the other."""
     local = LocalDeployment(up)
+    hours = ("hours", "--randomizer", "onebit", "--low", "0", "--high", "24", "--epsilon-max", "2")
+    round_id = answer("round", "open", *hours, "--dir", up)["round_id"]
+    arguments = ("submit", "--dir", up, "--round", round_id, "--csv", survey, "--value-column", "hours")
+    assert answer(*arguments, expect=6)["accepted"] == 201
     for name in local.pids():
-        round_id = answer(
-            "round",
-            "open",
-            "hours",
-            "--dir",
-            up,
-            "--randomizer",
-            "onebit",
-            "--low",
-            "0",
-            "--high",
-            "24",
-            "--epsilon-max",
-            "2",
-        )["round_id"]
-        arguments = ("submit", "--dir", up, "--round", round_id, "--csv", survey, "--value-column", "hours")
-        assert answer(*arguments, expect=6)["accepted"] == 201
         os.kill(local.pids()[name], signal.SIGKILL)
         while name in local.pids():
             pass
@@ -137,9 +125,9 @@ def test_kill_minus_nine_of_each_service_loses_nothing(up: Path, survey: Path) -
         shown = croupier("status", "--dir", up, expect=4).stdout
         assert f"{name}  out of reach: {problem}\n" in re.sub("  +", "  ", shown)
         assert name in answer("up", "--dir", up, run=as_process)["pids"]
-        croupier("round", "close", round_id, "--dir", up)
-        result = answer("round", "result", round_id, "--dir", up)
-        assert result["num_reports"] == result["certificate"]["num_users"] == 201
+    croupier("round", "close", round_id, "--dir", up)
+    result = answer("round", "result", round_id, "--dir", up)
+    assert result["num_reports"] == result["certificate"]["num_users"] == 201
 
 
 def test_a_refused_round_has_no_result(up: Path, survey: Path) -> None:

@@ -52,15 +52,15 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalDeployment]
     running.down()
 
 
-def of_400_users(*_: Any) -> Dataset:
+def of_200_users(*_: Any) -> Dataset:
     """The digits of fewer users than there are: what each costs in a deployment is the same."""
     digits = load_dataset("digits")
-    return replace(digits, train=digits.train.part(slice(0, 400)))
+    return replace(digits, train=digits.train.part(slice(0, 200)))
 
 
-async def one_step_of_216(directory: Path, out: Path, setting: dict[str, Any]) -> None:
-    """The first step of the training that the command calls so, of which hop 1 admits 216 users."""
-    digits, pool = with_features(of_400_users(), "dct"), WorkerPool()
+async def one_step_of_108(directory: Path, out: Path, setting: dict[str, Any]) -> None:
+    """The first step of the training that the command calls so, of which hop 1 admits 108 users."""
+    digits, pool = with_features(of_200_users(), "dct"), WorkerPool()
     run = DeployedRun(
         directory=directory,
         out=out,
@@ -72,13 +72,13 @@ async def one_step_of_216(directory: Path, out: Path, setting: dict[str, Any]) -
         clipping_norm=setting["clipping_norm"],
         rule=StepRule(setting["learning_rate"], setting["momentum"], averaging=setting["averaging"]),
         settings=lambda question: RoundSettings(
-            question, (2.0,), delta=1e-5, epsilon_max=20.0, min_batch_size=216, max_batch_size=216
+            question, (2.0,), delta=1e-5, epsilon_max=20.0, min_batch_size=108, max_batch_size=108
         ),
         pool=pool,
         setting=setting,
     )
     try:
-        assert [report.certificate.num_users async for report in run.steps(run.resume(), 1)] == [216]
+        assert [report.certificate.num_users async for report in run.steps(run.resume(), 1)] == [108]
     finally:
         pool.close()
 
@@ -86,8 +86,8 @@ async def one_step_of_216(directory: Path, out: Path, setting: dict[str, Any]) -
 @pytest.mark.processes
 @pytest.mark.xdist_group("training processes")
 def test_the_command_has_a_deployment_of_its_own(tmp_path: Path) -> None:
-    """As its user has it: a process, which starts a deployment and ends it. Other tests share one, and play 400."""
-    options = ("--unit", "record", "--clients", "2", "--epochs", "1", "--out", str(tmp_path))
+    """As its user has it: a process, which starts a deployment and ends it. Other tests share one, and play 200."""
+    options = ("--unit", "record", "--clients", "2", "--hops", "1", "--epochs", "1", "--out", str(tmp_path))
     command = [sys.executable, "-m", "croupier.deploy.cli", "train", "--json", *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
@@ -117,8 +117,8 @@ def assert_kept(found: Any, out: Path) -> None:
 def test_the_same_command_twice_is_one_training(
     local: LocalDeployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """400 users, for an epoch and another. Reproduction: a run with nothing left to do ended with an IndexError."""
-    monkeypatch.setattr("croupier.training.runner.load_dataset", of_400_users)
+    """200 users, for an epoch and another. Reproduction: a run with nothing left to do ended with an IndexError."""
+    monkeypatch.setattr("croupier.training.runner.load_dataset", of_200_users)
     same = ("--dir", local.directory, "--out", tmp_path / "stays")
     first = train("--epochs", "1", *same)
     assert_certified(first)
@@ -138,9 +138,9 @@ def test_the_same_command_twice_is_one_training(
     assert stopped["history"] == more["history"]
     assert "with the next one the training would cost" in stopped["stopped"]
     # Reproduction: what 700 of 1,297 users answered was shown with the epsilon of all.
-    asyncio.run(one_step_of_216(local.directory, tmp_path / "fewer", first["setting"]))
+    asyncio.run(one_step_of_108(local.directory, tmp_path / "fewer", first["setting"]))
     fewer = train("--epochs", "1", "--dir", local.directory, "--out", tmp_path / "fewer")
-    certified = certify([2.0] * 216, "hemisphere", delta=1e-5, attack=False)
+    certified = certify([2.0] * 108, "hemisphere", delta=1e-5, attack=False)
     assert certified.epsilon <= fewer["certificate"]["epsilon"] * (1 + 1e-9) <= 1.03 * certified.epsilon
     assert fewer["certificate"]["epsilon"] > 1.2 * first["certificate"]["epsilon"]
 
