@@ -59,7 +59,7 @@ async def test_every_kind_of_question_is_answered(tmp_path: Path) -> None:
 
 @pytest.mark.asyncio
 async def test_two_kinds_of_question_are_answered_over_tls(tmp_path: Path) -> None:
-    """The shortest reports and the longest, with three hops and what others replace: gRPC, TLS, processes, real time."""
+    """The shortest reports and the longest, with three hops and replaced parts: gRPC, TLS, processes, real time."""
     async with table(tmp_path, 3, over_tls=True) as at:
         await are_answered(at, [QUESTIONS[0], QUESTIONS[-1]], seed=3)
 
