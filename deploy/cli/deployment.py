@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from croupier.accountant.ranges import DEFAULT_DELTA, check_delta
+from croupier.accountant.ranges import DEFAULT_DELTA
 from croupier.deploy.cli.console import HERE, NOT_NOW, OPERATE, Directory, Hops, Json, plain_errors, show, text_of
 from croupier.deploy.cli.web import serve_page
 
@@ -404,7 +404,8 @@ def ledger(
             left = rounds_left(directory)
             show(as_json, left, *left_lines(left))
         else:
-            check_delta(delta)
+            if not 0 < delta < 1:
+                raise ValueError(f"delta is {delta:g}; it must be 0 < delta < 1")
             hops = hop_ledgers(directory)
             lines = [noise_line(name, noise) for name, noise in hops.items()]
             if hops and not has_ledger(directory):
