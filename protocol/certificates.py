@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, Protocol, Self
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError, WithJsonSchema, model_validator
 from pydantic.json_schema import models_json_schema
 
+from croupier.protocol.budget_privacy import privacy_of
 from croupier.protocol.codes import Assumption, Method, Note, RefusalReason, Step
 from croupier.protocol.statements import (
     SCHEMA,
@@ -28,12 +29,20 @@ from croupier.protocol.statements import (
     written_json,
 )
 from croupier.protocol.v1 import messages_pb2 as pb
-from croupier.protocol.views import CertificateFields, CertificateView, GuaranteeView, JsonObject, RoundCertificateView
+from croupier.protocol.views import (
+    BudgetPrivacyView,
+    CertificateFields,
+    CertificateView,
+    GuaranteeView,
+    JsonObject,
+    RoundCertificateView,
+)
 
 __all__ = [
     "READABLE",
     "SCHEMA",
     "assumptions_of",
+    "budget_privacy_json",
     "certificate_json",
     "comparison_messages",
     "json_schema",
@@ -172,7 +181,15 @@ def _fields(message: pb.Certificate) -> CertificateFields:
         "randomizer": message.randomizer,
         "linkage": message.linkage,
         "rounds": message.rounds,
+        "budget_privacy": budget_privacy_json(message),
     }
+
+
+def budget_privacy_json(document: pb.Certificate | pb.Manifest) -> BudgetPrivacyView | None:
+    """Returns the budget privacy of a certificate or a manifest; None without. Raises ValueError out of its range."""
+    if (privacy := privacy_of(document)) is None:
+        return None
+    return {"epsilon": privacy.epsilon, "delta": privacy.delta, "most_uncounted": privacy.most_uncounted}
 
 
 def _guarantee_json(message: pb.Guarantee) -> GuaranteeView:
@@ -272,6 +289,12 @@ class _Guarantee(_Document):
     assumptions: _Assumptions
 
 
+class _BudgetPrivacy(_Document):
+    epsilon: float
+    delta: float
+    most_uncounted: _Count
+
+
 class _Comparison(_Document):
     name: str
     epsilon: float | None
@@ -314,6 +337,8 @@ class _Certificate(_Document):
     rounds: _Count
     one_honest_hop: _Guarantee | None = None
     """What the fake reports of one honest hop guarantee; absent without hop noise."""
+    budget_privacy: _BudgetPrivacy | None = None
+    """Where a round's tiers count only some of their users, so that they hide one person's budget; else absent."""
 
 
 class _Commitment(_Document):
@@ -400,6 +425,9 @@ def read_certificate(document: object) -> pb.Certificate:
                 assumptions=messages_of(hop.assumptions),
             )
         )
+    if (privacy := found.budget_privacy) is not None:
+        message.budget_privacy.CopyFrom(pb.BudgetPrivacy(epsilon=privacy.epsilon, delta=privacy.delta))
+        message.most_uncounted = privacy.most_uncounted
     if isinstance(found, _RoundCertificate):
         message.MergeFrom(_round_message(found))
     return message

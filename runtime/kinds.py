@@ -54,6 +54,7 @@ class DocumentKind(StrEnum):
         ANSWER_KEYS: the keys of the answers that the model may learn from.
         PUBLICATION: the signed result.
         FAKES: the fake reports that this hop adds, sealed and with tickets, encrypted.
+        TIER_COUNTS: how many clients count as users of each budget of the grid, after noise.
         FAKE_TICKETS: how many fake reports of a hop were given tickets in one call; its parts are hops and calls.
     """
 
@@ -72,4 +73,5 @@ class DocumentKind(StrEnum):
     ANSWER_KEYS = "model-keys"
     PUBLICATION = "publication"
     FAKES = "fakes"
+    TIER_COUNTS = "tier-counts"
     FAKE_TICKETS = "fake-tickets"

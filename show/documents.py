@@ -11,6 +11,7 @@ import grpc.aio
 
 from croupier.accountant.guessing import right_at_most
 from croupier.net.retrying import why_unreachable
+from croupier.protocol.certificates import budget_privacy_json
 from croupier.protocol.codes import Assumption
 from croupier.protocol.deployment import PrivacyLimit
 from croupier.protocol.errors import refusal_of
@@ -35,7 +36,7 @@ from croupier.show.views import (
 
 if TYPE_CHECKING:
     from croupier.accountant import Plan
-    from croupier.accountant.service.ledger import Spent
+    from croupier.accountant.service.ledger import BudgetsTold, Spent
 
 __all__ = [
     "noise_json",
@@ -171,6 +172,7 @@ def terms_json(terms: RoundTerms) -> TermsView:
         "min_tier_size": manifest.min_tier_size,
         "small_tiers": "merge" if manifest.merge_small_tiers else "refuse",
         "hop_noise": _hop_noise_json(terms),
+        "budget_privacy": budget_privacy_json(manifest) if terms.budget_privacy is not None else None,
         "close_deadline_unix_s": manifest.close_deadline_unix_s or None,
         "privacy_limit": None if limit is None else _limit_json(limit),
         "sealed_to_collector": bool(manifest.collector_public_key),
@@ -211,7 +213,7 @@ def _budget_json(terms: RoundTerms, budget: pb.LocalBudget) -> BudgetView:
     }
 
 
-def spent_json(tiers: Sequence[Spent], delta: float, *, fixed_terms: bool) -> SpentView:
+def spent_json(tiers: Sequence[Spent], delta: float, told: BudgetsTold, *, fixed_terms: bool) -> SpentView:
     """Returns what all rounds together have cost, by tier; where epsilon is None, enough_delta would give one."""
     assumed = (state(Assumption.FIXED_TERMS),)
     spent: list[TierSpentView] = [
@@ -224,7 +226,17 @@ def spent_json(tiers: Sequence[Spent], delta: float, *, fixed_terms: bool) -> Sp
         }
         for one in tiers
     ]
-    return {"delta": delta, "assumptions": written_json(assumed if fixed_terms else ()), "spent": spent}
+    return {
+        "delta": delta,
+        "assumptions": written_json(assumed if fixed_terms else ()),
+        "spent": spent,
+        "budgets": {
+            "epsilon": told.epsilon,
+            "delta": told.delta,
+            "rounds": told.rounds,
+            "exact_rounds": told.exact,
+        },
+    }
 
 
 def plan_json(plan: Plan) -> PlanView:

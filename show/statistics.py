@@ -312,7 +312,7 @@ def halving_lines(result: Mapping[str, Any]) -> list[str]:
         randomizer = stated_randomizer(certificate.assumptions)
         if randomizer is None or document.get("merged_below") or any(one.grouped for one in certificate.tiers):
             return []
-        budgets = Budgets.from_tiers([(one.local_epsilon, one.count, one.local_delta) for one in certificate.tiers])
+        budgets = certificate.budgets
     except ValueError:  # a document of another version
         return []
     return [line] if (line := halving_line(budgets, randomizer)) else []

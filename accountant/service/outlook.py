@@ -6,12 +6,12 @@ Both follow from signed terms, certificates and numbers of tickets and reports, 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from croupier.accountant.numerics.decimals import difference
 from croupier.accountant.service.forecast import AskLedger, Forecast, forecast
-from croupier.accountant.service.ledger import Entry, Ledger, Limit, refusal_of, total_of_rounds
+from croupier.accountant.service.ledger import BudgetsTold, Entry, Ledger, Limit, refusal_of, total_of_rounds
 from croupier.accountant.service.round_certificate import as_limit, limit_of
 from croupier.accountant.service.tickets import TicketDesk
 from croupier.net.tls import Context
@@ -40,16 +40,18 @@ class Account:
     Attributes:
         rounds: what each round that is entered costs each tier.
         shown: how many rounds count for `Limit.max_rounds`.
+        budgets: what the certificates of these rounds tell of one person's budget.
     """
 
     rounds: tuple[tuple[Entry, ...], ...] = ()
     shown: int = 0
+    budgets: BudgetsTold = field(default_factory=BudgetsTold)
 
     @classmethod
     def of(cls, ledger: Ledger, without: str = "") -> Account:
         """Returns the account of a ledger, without one round."""
         rounds = tuple(tuple(entries) for round_id, _, entries in ledger.entered() if round_id != without)
-        return cls(rounds, len(ledger.shown_rounds() - {without}))
+        return cls(rounds, len(ledger.shown_rounds() - {without}), ledger.budgets_told(without))
 
     def spent(self, limit: Limit, *more: Sequence[Entry]) -> float | None:
         """Returns what a person in all rounds, and in these, has spent at the limit's delta; None: no bound."""
@@ -84,6 +86,10 @@ class Account:
             num_rounds=len(self.rounds),
             num_shown=self.shown,
             spent_epsilon=self.spent(limit),
+            budget_epsilon=self.budgets.epsilon,
+            budget_delta=self.budgets.delta,
+            num_exact=self.budgets.exact,
+            num_noised=self.budgets.rounds,
         )
 
 

@@ -590,11 +590,23 @@ class LedgerState(_message.Message):
     NUM_ROUNDS_FIELD_NUMBER: _builtins.int
     NUM_SHOWN_FIELD_NUMBER: _builtins.int
     SPENT_EPSILON_FIELD_NUMBER: _builtins.int
+    BUDGET_EPSILON_FIELD_NUMBER: _builtins.int
+    BUDGET_DELTA_FIELD_NUMBER: _builtins.int
+    NUM_EXACT_FIELD_NUMBER: _builtins.int
+    NUM_NOISED_FIELD_NUMBER: _builtins.int
     num_rounds: _builtins.int
     """Rounds that are entered, and rounds that count for limit.max_rounds."""
     num_shown: _builtins.int
     spent_epsilon: _builtins.float
     """What a person who was in all of them has spent at the limit's delta; absent where nothing is proved."""
+    budget_epsilon: _builtins.float
+    """What the certificates of all rounds with budget_privacy show of one person's budget, added up; and how many of
+    num_shown count the users of every budget exactly.
+    """
+    budget_delta: _builtins.float
+    num_exact: _builtins.int
+    num_noised: _builtins.int
+    """How many rounds the sums are of."""
     @_builtins.property
     def limit(self) -> _messages_pb2.PrivacyLimit: ...
     def __init__(
@@ -604,10 +616,14 @@ class LedgerState(_message.Message):
         num_rounds: _builtins.int = ...,
         num_shown: _builtins.int = ...,
         spent_epsilon: _builtins.float | None = ...,
+        budget_epsilon: _builtins.float = ...,
+        budget_delta: _builtins.float = ...,
+        num_exact: _builtins.int = ...,
+        num_noised: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_spent_epsilon", b"_spent_epsilon", "limit", b"limit", "spent_epsilon", b"spent_epsilon"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_spent_epsilon", b"_spent_epsilon", "limit", b"limit", "num_rounds", b"num_rounds", "num_shown", b"num_shown", "spent_epsilon", b"spent_epsilon"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_spent_epsilon", b"_spent_epsilon", "budget_delta", b"budget_delta", "budget_epsilon", b"budget_epsilon", "limit", b"limit", "num_exact", b"num_exact", "num_noised", b"num_noised", "num_rounds", b"num_rounds", "num_shown", b"num_shown", "spent_epsilon", b"spent_epsilon"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__spent_epsilon: _TypeAlias = _typing.Literal["spent_epsilon"]  # noqa: Y015
     _WhichOneofArgType__spent_epsilon: _TypeAlias = _typing.Literal["_spent_epsilon", b"_spent_epsilon"]  # noqa: Y015

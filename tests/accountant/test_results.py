@@ -46,6 +46,7 @@ def test_the_json_has_the_keys_that_others_read() -> None:
         "randomizer",
         "linkage",
         "rounds",
+        "budget_privacy",
     ]
     tier = {"local_epsilon", "local_delta", "up_to", "count", "epsilon", "delta"}
     assert [set(one) for one in found["tiers"]] == [tier] * 2
