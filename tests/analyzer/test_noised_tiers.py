@@ -123,7 +123,7 @@ def test_what_is_certain_whatever_the_counts_stays_at_most() -> None:
 
 def test_a_mean_of_vectors_has_the_error_of_its_counts() -> None:
     rng = np.random.default_rng(1)
-    question = Question("q", Hemisphere(VectorTask(3, 1.0, "m", b"")))
+    question = Question("q", Hemisphere(VectorTask(3, 1.0, "m", bytes(12))))
     reports = rng.normal(size=(300, 3))
     reports /= np.linalg.norm(reports, axis=1, keepdims=True)
     exact = estimate(question, list(reports), [(0.5, 150), (2.0, 150)])
