@@ -323,8 +323,8 @@ def _views_of_roles(terms: TermsView) -> list[str]:
     if (privacy := terms["budget_privacy"]) is not None:
         sure = percent(right_at_most(privacy["epsilon"], privacy["delta"]))
         counts += (
-            f" (noised: up to {privacy['most_uncounted']:,} people of each are left out, so that nobody is right about "
-            f"your budget more often than {sure})"
+            f" (noised: up to {privacy['most_uncounted']:,} people of each are left out; who guesses between two "
+            f"budgets is right about yours at most {sure} of the time)"
         )
     result = (
         "but the result only those who have the collector's key" if terms["sealed_to_collector"] else "and the result"

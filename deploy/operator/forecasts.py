@@ -58,6 +58,9 @@ class Fitted:
         people = self.settings.min_batch_size
         most = "no budget" if self.largest is None else f"{self.largest:g} is the largest local ε that"
         most += f" can be offered to {people:,} people without that risk"
+        asked = replace(self.settings, budget_grid=(*self.settings.budget_grid, *self.left_out))
+        if budget_privacy_of(asked) is not None:
+            most += ", while the counts in its certificate hide people's budgets (--budget-privacy 0: they do not)"
         if self.left_out:
             budgets = " and ".join(f"{budget:g}" for budget in self.left_out)
             return (
