@@ -16,7 +16,6 @@ from typing import Annotated, Any, Literal, Protocol, Self
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError, WithJsonSchema, model_validator
 from pydantic.json_schema import models_json_schema
 
-from croupier.protocol.budget_privacy import privacy_of
 from croupier.protocol.codes import Assumption, Method, Note, RefusalReason, Step
 from croupier.protocol.statements import (
     SCHEMA,
@@ -42,7 +41,6 @@ __all__ = [
     "READABLE",
     "SCHEMA",
     "assumptions_of",
-    "budget_privacy_json",
     "certificate_json",
     "comparison_messages",
     "json_schema",
@@ -181,15 +179,15 @@ def _fields(message: pb.Certificate) -> CertificateFields:
         "randomizer": message.randomizer,
         "linkage": message.linkage,
         "rounds": message.rounds,
-        "budget_privacy": budget_privacy_json(message),
+        "budget_privacy": _budget_privacy_json(message),
     }
 
 
-def budget_privacy_json(document: pb.Certificate | pb.Manifest) -> BudgetPrivacyView | None:
-    """Returns the budget privacy of a certificate or a manifest; None without. Raises ValueError out of its range."""
-    if (privacy := privacy_of(document)) is None:
+def _budget_privacy_json(message: pb.Certificate) -> BudgetPrivacyView | None:
+    if not message.HasField("budget_privacy"):
         return None
-    return {"epsilon": privacy.epsilon, "delta": privacy.delta, "most_uncounted": privacy.most_uncounted}
+    stated = message.budget_privacy
+    return {"epsilon": stated.epsilon, "delta": stated.delta, "most_uncounted": message.most_uncounted}
 
 
 def _guarantee_json(message: pb.Guarantee) -> GuaranteeView:
@@ -292,7 +290,7 @@ class _Guarantee(_Document):
 class _BudgetPrivacy(_Document):
     epsilon: float
     delta: float
-    most_uncounted: _Count
+    most_uncounted: Annotated[int, Field(ge=0, le=2**32 - 1)]
 
 
 class _Comparison(_Document):

@@ -11,7 +11,6 @@ import grpc.aio
 
 from croupier.accountant.guessing import right_at_most
 from croupier.net.retrying import why_unreachable
-from croupier.protocol.certificates import budget_privacy_json
 from croupier.protocol.codes import Assumption
 from croupier.protocol.deployment import PrivacyLimit
 from croupier.protocol.errors import refusal_of
@@ -19,6 +18,7 @@ from croupier.protocol.manifest import RoundTerms, state_name
 from croupier.protocol.statements import state, written_json
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.protocol.views import BudgetPrivacyView
 from croupier.show.question import question_json
 from croupier.show.views import (
     BudgetView,
@@ -172,7 +172,7 @@ def terms_json(terms: RoundTerms) -> TermsView:
         "min_tier_size": manifest.min_tier_size,
         "small_tiers": "merge" if manifest.merge_small_tiers else "refuse",
         "hop_noise": _hop_noise_json(terms),
-        "budget_privacy": budget_privacy_json(manifest) if terms.budget_privacy is not None else None,
+        "budget_privacy": _budget_privacy_json(terms),
         "close_deadline_unix_s": manifest.close_deadline_unix_s or None,
         "privacy_limit": None if limit is None else _limit_json(limit),
         "sealed_to_collector": bool(manifest.collector_public_key),
@@ -181,6 +181,13 @@ def terms_json(terms: RoundTerms) -> TermsView:
         "analyzer": manifest.analyzer.service,
         "hpke_suite": terms.suite,
     }
+
+
+def _budget_privacy_json(terms: RoundTerms) -> BudgetPrivacyView | None:
+    privacy = terms.budget_privacy
+    if privacy is None:
+        return None
+    return {"epsilon": privacy.epsilon, "delta": privacy.delta, "most_uncounted": privacy.most_uncounted}
 
 
 def _hop_noise_json(terms: RoundTerms) -> HopNoiseView | None:

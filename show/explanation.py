@@ -266,8 +266,8 @@ def _about_one_person(certificate: Certificate, document: Mapping[str, Any], tie
         paragraphs.append(too_large)
     if (noise := certificate.budget_privacy) is not None:
         paragraphs.append(
-            f"Of each budget up to {noise.most_uncounted:,} people more than are counted here took part. That hides which "
-            "budget one person has, and holds for a person with any of these budgets."
+            f"Up to {noise.most_uncounted:,} more people with each budget took part than are counted. That hides which "
+            "budget one person has. What is said holds for a person with any of these budgets."
         )
     merged = document.get("merged_below")
     if merged:

@@ -49,10 +49,10 @@ def left_lines(left: RoundsLeftView) -> list[str]:
         lines.append(
             f"That is enough for {at_least}{more} like {one['like']}, whose worst ε was {round_up(one['epsilon'], 4)}."
         )
-    if told := budgets_line(left["ledger"]["budgets"]):
-        lines.append(told)
     if not left["more_rounds"]:
         lines.append("No round has cost anything yet; 'croupier round forecast' says what one would cost.")
+    if told := budgets_line(left["ledger"]["budgets"]):
+        lines.append(told)
     return lines
 
 

@@ -77,7 +77,10 @@ def test_a_certificate_is_read_back_from_its_json(budgets: Any, randomizer: str,
     text = json.dumps(certificate.to_json())
     assert Certificate.from_json(json.loads(text)) == certificate
     assert Certificate.from_json(text) == Certificate.from_json(text.encode()) == certificate
-    for missing in certificate.to_json().keys() - {"one_honest_hop", "budget_privacy"}:  # which earlier versions did not write
+    for missing in certificate.to_json().keys() - {
+        "one_honest_hop",
+        "budget_privacy",
+    }:  # which earlier versions did not write
         document = json.loads(text)
         del document[missing]
         with pytest.raises(ValueError, match=missing):

@@ -242,7 +242,7 @@ async def test_six_granted_rounds_do_not_find_the_owner_of_a_rare_budget(tmp_pat
     assert ledger == BudgetsTold(6.0, 6e-6, 6, 0)
 
 
-def test_differences_over_50_rounds_find_a_budget_no_more_often_than_their_composition_allows() -> None:
+def test_differences_over_50_rounds_find_no_more_than_they_compose_to() -> None:
     """Hop 1 knows the budgets of all others, and guesses by the likelihood of what the counts of 50 rounds are.
 
     Each count has one of two privacy losses, so the best success is that of telling two binomial laws apart.

@@ -32,7 +32,7 @@ ROUND = RoundSettings(BIT, (0.5, 1.0, 2.0), min_batch_size=324)
         ({"min_tier_size": 5}, None),
     ],
 )
-def test_counts_are_noised_by_default_where_the_smallest_batch_can_bear_it(
+def test_counts_are_noised_by_default_where_a_batch_can_bear_it(
     changed: dict[str, object], found: BudgetPrivacy | None
 ) -> None:
     chosen = replace(ROUND, **changed)  # type: ignore[arg-type]
@@ -78,7 +78,7 @@ def test_participants_are_told_what_the_counts_show() -> None:
     exact = terms_json(check_settings(replace(ROUND, budget_privacy=0.0)))
     assert exact["budget_privacy"] is None
     for terms, is_said in ((noised, True), (exact, False)):
-        text = " ".join(str(terms_text(terms | {"state": "OPEN"}, 0.0)).split())  # type: ignore[arg-type]
+        text = " ".join(str(terms_text(terms | {"state": "OPEN"}, 0.0)).split())
         assert ("up to 54 people of each are left out" in text) is is_said
         assert ("is right about yours at most 73.11 % of the time" in text) is is_said
 

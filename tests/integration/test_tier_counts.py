@@ -30,7 +30,7 @@ NOISED = replace(settings(), budget_privacy=1.0)
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("crash", [StoreStep.DRAW_TIER_COUNTS, StoreStep.ENTER_CERTIFICATE, StoreStep.FINISH_GRANT])
-async def test_an_accountant_that_crashes_publishes_the_counts_of_the_first_draw(
+async def test_an_accountant_that_crashes_publishes_counts_of_the_first_draw(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, crash: StoreStep
 ) -> None:
     """The store dies around a commit, three times before it and three times behind it: the first that is kept stays."""
