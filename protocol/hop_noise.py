@@ -127,8 +127,8 @@ class FakeLaw:
         and state t fakes and no loss. Its numbers must add up, so t = f - d. The analyzer subtracts t/k from the count
         of b, which is then wrong by f_b - d_b - t/k, with 0 <= f_b <= f <= tickets and 0 <= d_b <= d = f - t.
 
-        * k >= 3: t may be anything in [0, 2ck]. The hop moves the count most with t = 0: it puts all of its fakes in
-          the place of clients' reports, and nothing is subtracted. Then f_b - d_b is up to `tickets` either way.
+        * k >= 3: t may be anything in [0, 2ck]. The hop moves the count most with t = 0: it replaces clients' reports
+          by all of its fakes, and nothing is subtracted. Then f_b - d_b is up to `tickets` either way.
         * k = 2: t is 2c, so f - c is the largest excess, and d + c = f - c the largest deficit: tickets - c.
 
         With s reports that the hop states as lost, d = f - t + s, so that a count moves by at most s more. Any hop of

@@ -67,7 +67,7 @@ class AllOnes(OwnFakes):
 
 
 class ReplacesReports(CheatingShuffler):
-    """A hop that states no fakes, and has put fakes of value 1, with tickets, in the place of clients' reports."""
+    """A hop that states no fakes, and has replaced clients' reports by fakes of value 1, with tickets."""
 
     def __init__(self, setup: ServiceSetup) -> None:
         super().__init__(setup)

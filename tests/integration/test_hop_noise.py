@@ -171,6 +171,19 @@ async def test_a_hop_signs_no_round_beyond_its_own_noise_limit(tmp_path: Path) -
             await at.operator.open_round(noisy)
 
 
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_a_hop_refuses_rounds_without_hop_noise_if_its_settings_say_so(tmp_path: Path) -> None:
+    own = LIMIT + "hop_noise_only = true\n"
+    async with table(tmp_path, 2, settings_of=lambda name: own if name == "shuffler-2" else "") as at:
+        with pytest.raises(Refusal, match="signs only rounds with hop noise") as refused:
+            await at.operator.open_round(plain(BIT))
+        assert refused.value.code is Code.BAD_MANIFEST
+        status = {one.service: one.noise_spent.rounds for one in await at.operator.status()}
+        assert status["shuffler-2"] == 0
+        assert (await at.operator.open_round(settings(BIT, 2))).hop_noise is not None
+
+
 def test_a_noise_limit_is_a_shufflers(tmp_path: Path) -> None:
     for wrong in ("epsilon = 0\ndelta = 0.1", "epsilon = 1.0\ndelta = 1", "epsilon = 1.0"):
         (tmp_path / "service.toml").write_text(f"[noise_limit]\n{wrong}\n")
