@@ -62,8 +62,8 @@ class NoiseLedger:
         if limit is not None and limit.hop_noise_only and terms.hop_noise is None:
             raise Refusal(
                 Code.BAD_MANIFEST,
-                "the round has no hop noise; this hop's noise_limit has hop_noise_only = true, so it signs only rounds with "
-                "hop noise",
+                "the round has no hop noise; this hop's noise_limit has hop_noise_only = true, so it signs only rounds "
+                "with hop noise",
             )
         known = self._db.execute(sa.select(_entries.c.round_id).where(_entries.c.round_id == terms.round_id)).first()
         if known is not None:
