@@ -58,6 +58,8 @@ LONG = (
     "tests/integration/test_postgresql.py::test_kill_minus_nine_loses_nothing",
     # The same with SQLite, and test_a_second_writer_is_refused_until_the_first_has_gone in tests/runtime/test_store.py.
     "tests/integration/test_postgresql.py::test_a_second_process_of_a_service_is_refused_and_the_first_goes_on[postgr",
+    # The same with 16 rounds for each answer.
+    "tests/attacks/test_hop_noise_collusion.py::test_all_but_one_hop_see_no_more_than_the_certificate_says[250",
     # test_no_choice_in_front_of_the_honest_hop_shows_more_than_the_bound: five points of the grid.
     "tests/accountant/bounds/test_hop_noise.py::test_no_choice_shows_more_than_the_bound_on_the_whole_grid",
     # The same with SQLite, and test_a_large_round_is_forgotten_in_pieces.
