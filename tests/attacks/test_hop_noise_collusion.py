@@ -1,4 +1,4 @@
-"""Everybody but the victim and one honest hop colludes: what they see of a running deployment, and what they can do to it.
+"""Everybody but the victim and one honest hop colludes: what they see of a running deployment, and what they can do.
 
 Hop 1 passes on the victim's report alone, and fakes that it knows; the accountant gives up its release key and never
 certifies; the analyzer hands over what it holds.
