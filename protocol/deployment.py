@@ -227,6 +227,8 @@ class Deployment(Strict):
     Attributes:
         version: 1 for the first file, one more for each change.
         previous: the fingerprint of the version before.
+        participant_pages: the SHA-256 of each page that gateways may serve to participants, the newest first; empty
+            where none is named.
         signatures: by the services; over everything else.
     """
 
@@ -237,6 +239,7 @@ class Deployment(Strict):
     services: tuple[ServiceEntry, ...]
     privacy_limit: PrivacyLimit | None = None
     gateway: _Url | None = None
+    participant_pages: tuple[_Hex32, ...] = ()
     signatures: tuple[FileSignature, ...] = ()
 
     @model_validator(mode="after")
