@@ -28,6 +28,7 @@ from croupier.deploy.operator.surveys import (
     kept_rounds,
     kept_survey,
     open_survey,
+    plan_survey,
     survey_results,
     with_budgets,
     withdraw_survey,
