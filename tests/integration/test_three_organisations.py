@@ -185,11 +185,11 @@ async def test_the_page_is_followed_command_by_command(tmp_path: Path, monkeypat
     await until("D", "croupier deployment sign")  # two of them decide together from now on
     await study.everybody_has(6, "ABD")
     with pytest.raises(AssertionError, match="0 have; this deployment needs 2"):
-        await study.play("B", "croupier round open alone --min-batch-size 2 --dir study")
+        await study.play("B", "croupier round open unapproved --min-batch-size 2 --dir study")
     await until("B", "croupier proposal send")
     listed = await study.play("A", "croupier round list --dir study --json")
     assert "sleep" in listed
-    assert "alone" not in listed
+    assert "unapproved" not in listed
     assert todo == []
 
     for name in "ABCD":
