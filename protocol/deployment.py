@@ -229,6 +229,8 @@ class Deployment(Strict):
             identity of one of its services; 0: none, the operator decides alone. See `protocol.approvals`.
         version: 1 for the first file, one more for each change.
         previous: the fingerprint of the version before.
+        participant_pages: the SHA-256 of each page that gateways may serve to participants, the newest first; empty
+            where none is named.
         signatures: by the services; over everything else.
     """
 
@@ -240,6 +242,7 @@ class Deployment(Strict):
     privacy_limit: PrivacyLimit | None = None
     gateway: _Url | None = None
     approvals: Annotated[int, Field(ge=0)] = 0
+    participant_pages: tuple[_Hex32, ...] = ()
     signatures: tuple[FileSignature, ...] = ()
 
     @model_validator(mode="after")

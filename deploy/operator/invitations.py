@@ -29,12 +29,11 @@ from croupier.deploy.operator.keys import alone, replace_secret, write_secret
 from croupier.deploy.operator.roster import Enrolled, check_label, enrol
 from croupier.deploy.operator.rounds import Operator
 from croupier.deploy.operator.surveys import kept_rounds, survey_folder
-from croupier.deploy.page.participants import PAGE_PATH, fingerprint
+from croupier.deploy.page.participants import PAGE_PATH
 from croupier.net.transport import TLS, Transport
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import public_key_of
 from croupier.protocol.invitations import Invitation, new_secret
-from croupier.protocol.names import Digest
 from croupier.protocol.surveys import Survey, rounds_together
 
 __all__ = [
@@ -197,7 +196,7 @@ async def _make(
     until = until or deadline
     if 0 < until <= time.time():
         raise ValueError(f"the invitations would expire at {_utc(until)}, which is past")
-    named = Digest(fingerprint(deployment))
+    named = deployment.fingerprint
     made = [Invitation(new_secret(), named, survey.rounds[0].round_id, until) for _ in people.rows]
     keys = [public_key_of(one.key(survey.hash)) for one in made]
     refused = None
@@ -375,7 +374,7 @@ async def invite(
     keys = [new_client_key() for _ in labels]
     people = [Enrolled(public_key_of(key).hex(), label) for key, label in zip(keys, labels, strict=True)]
     await enrol(directory, people, transport)
-    trusted = {"deployment": _written(fingerprint(deployment)), **({"round": round_id} if round_id else {})}
+    trusted = {"deployment": _written(deployment.fingerprint), **({"round": round_id} if round_id else {})}
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(["label", "link"])
