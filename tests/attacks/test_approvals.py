@@ -19,6 +19,7 @@ from croupier.protocol.deployment import DEPLOYMENT_FILE, read_unchecked
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import Identity, Kind, public_key_of
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.runtime.peers import Peers
 from croupier.runtime.service_directory import identity_keys
 from tests.support import InProcess, in_memory, settings, sign_again
@@ -179,5 +180,6 @@ async def test_what_was_approved_is_carried_out_and_the_roster_says_by_whom(tmp_
             with is_not_approved():
                 await operator.open_round(settings(), "asked")
             await carry_out(home, approved(proposed({first, second, third})), inside.transport)
-            states = [one.state for answer in await operator.status("asked") for one in answer.rounds]
+            answers = [answer for answer in await operator.status("asked") if isinstance(answer, rpc.StatusResponse)]
+            states = [row.state for answer in answers for row in answer.rounds]
             assert set(states) == {pb.ROUND_STATE_OPEN}
