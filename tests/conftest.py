@@ -60,6 +60,8 @@ LONG = (
     "tests/integration/test_postgresql.py::test_a_second_process_of_a_service_is_refused_and_the_first_goes_on[postgr",
     # The same with SQLite, and test_a_large_round_is_forgotten_in_pieces.
     "tests/runtime/test_store.py::test_a_hundred_megabytes_come_back_in_order_and_are_forgotten[postgresql",
+    # A tenth of the calls: the same test.
+    "tests/load/test_load.py::test_large_calls_hold_no_more_than_their_budget_whatever_the_answer[1000",
 )
 """Long tests of deployments that run in `make long`, or when their file is named: shorter tests cover the same."""
 
