@@ -71,6 +71,8 @@ LONG = (
     "tests/faults/test_leftovers.py::test_schedules_leave_no_descriptor_thread_service_or_memory_behind",
     "tests/faults/test_reproductions.py::test_what_once_went_wrong_does_not_again[everybody's keys change",
     "tests/runtime/test_store.py::test_a_hundred_megabytes_come_back_in_order_and_are_forgotten[postgresql",
+    # A tenth of the calls: the same test.
+    "tests/load/test_load.py::test_large_calls_hold_no_more_than_their_budget_whatever_the_answer[1000",
     "tests/runtime/test_store.py::test_a_large_round_is_forgotten_in_pieces[postgresql",
     "tests/runtime/test_store.py::test_what_was_cut_short_is_forgotten_after_the_restart[postgresql",
     "tests/runtime/test_postgresql.py::test_the_bench_of_the_stores_measures_both",
