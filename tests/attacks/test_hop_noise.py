@@ -410,8 +410,8 @@ def log_ratio(k: int, law: FakeLaw, local: float, counts: np.ndarray) -> np.ndar
     kept, other = math.exp(local), 1.0
     rest = (k - 2) * neither
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratio: np.ndarray = np.log(kept * one + other * zero + rest) - np.log(kept * zero + other * one + rest)
-    return ratio
+        ratio = np.log(kept * one + other * zero + rest) - np.log(kept * zero + other * one + rest)
+    return np.asarray(ratio)
 
 
 def sticks(batches: Sequence[np.ndarray], losses: Sequence[np.ndarray], epsilon: float) -> tuple[float, float]:
