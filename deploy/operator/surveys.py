@@ -324,6 +324,9 @@ async def open_survey(
                 "give the new survey another name"
             )
         opened: list[RoundTerms] = []
+        operator.require_approval(
+            {round_id: one for round_id, one in settings.items() if not (folder / f"{round_id}.signed").exists()}
+        )
         try:
             documents = []
             for round_id, one in settings.items():

@@ -73,16 +73,22 @@ class SignRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     MANIFEST_FIELD_NUMBER: _builtins.int
+    APPROVALS_FIELD_NUMBER: _builtins.int
     manifest: _builtins.bytes
     """Canonical Manifest."""
+    @_builtins.property
+    def approvals(self) -> _containers.RepeatedCompositeFieldContainer[_messages_pb2.Signature]:
+        """Of the Proposal to open this round, by services of as many organisations as the deployment demands."""
+
     def __init__(
         self,
         *,
         manifest: _builtins.bytes = ...,
+        approvals: _abc.Iterable[_messages_pb2.Signature] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["manifest", b"manifest"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approvals", b"approvals", "manifest", b"manifest"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
