@@ -55,6 +55,7 @@ LONG = (
     # the tests of tests/integration/test_processes.py that stay: a round from the command line, kill -9, a canary.
     "tests/integration/test_processes.py::test_bench_measures_and_keeps_its_rows",
     "tests/integration/test_processes.py::test_demo_prints_what_others_script_against",
+    "tests/integration/test_processes.py::test_the_demonstration_with_hop_noise_is_as_exact_as_promised",
     "tests/integration/test_processes.py::test_every_row_of_every_file_is_counted_or_named",
     "tests/integration/test_processes.py::test_up_serves_the_console_and_ends_it_alone",
     "tests/integration/test_postgresql.py::test_a_round_is_answered_and_no_file_holds_it",

@@ -396,7 +396,8 @@ def isolated_batches(
     kept = math.exp(local) / (math.exp(local) + k - 1)
     others = source.integers(1, k, DRAWS)
     reports = np.where(source.random(DRAWS) < kept, value, (value + others) % k)
-    return shifts + (reports[:, None] == np.array([0, 1]))
+    counts: np.ndarray = shifts + (reports[:, None] == np.array([0, 1]))
+    return counts
 
 
 def log_ratio(k: int, law: FakeLaw, local: float, counts: np.ndarray) -> np.ndarray:
