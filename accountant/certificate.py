@@ -144,6 +144,18 @@ class Certificate:
         victim = 0 if self.budget_privacy is None else 1
         return Budgets.from_tiers([(tier.local_epsilon, tier.count + victim, tier.local_delta) for tier in self.tiers])
 
+    @property
+    def likely_budgets(self) -> Budgets:
+        """About how many users have each budget; where counts are noised, as many as their average leaves out are added.
+
+        It is for plans, and no guarantee is made from it.
+        """
+        if self.budget_privacy is None:
+            return self.budgets
+        tiers = [(tier.local_epsilon, tier.count, tier.local_delta) for tier in self.tiers if tier.count]
+        radius = self.budget_privacy.radius
+        return Budgets.from_tiers([(epsilon, count + radius, delta) for epsilon, count, delta in tiers])
+
     def tier_of(self, local_epsilon: float) -> TierCertificate:
         """Returns the tier in which this budget was answered: the first that is not below it; many budgets share one.
 

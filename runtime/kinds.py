@@ -55,6 +55,7 @@ class DocumentKind(StrEnum):
         PUBLICATION: the signed result.
         FAKES: the fake reports that this hop adds, sealed and with tickets, encrypted.
         TIER_COUNTS: how many clients count as users of each budget of the grid, after noise.
+        CLOSING: how many reports and tickets hop 1 was told that it may close the round with, empty: that it may not.
         FAKE_TICKETS: how many fake reports of a hop were given tickets in one call; its parts are hops and calls.
     """
 
@@ -74,4 +75,5 @@ class DocumentKind(StrEnum):
     PUBLICATION = "publication"
     FAKES = "fakes"
     TIER_COUNTS = "tier-counts"
+    CLOSING = "closing"
     FAKE_TICKETS = "fake-tickets"

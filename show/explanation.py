@@ -29,7 +29,7 @@ from croupier.protocol.rounding import percent, round_down, round_up
 from croupier.protocol.statements import joined, plain, read_json, secret
 from croupier.show.estimates import hop_line, precision_line
 from croupier.show.statistics import halving_lines, statistic
-from croupier.show.text import delta_too_large
+from croupier.show.text import delta_too_large, tier_budget
 from croupier.show.views import ExplanationView, PromiseView, ResultView
 
 __all__ = ["Explanation", "Promise", "Section", "explain", "profile_around"]
@@ -213,11 +213,10 @@ def _counted(count: int, one: str, several: str) -> str:
 
 
 def _people(certificate: Certificate, tier: TierCertificate) -> str:
-    up_to, each = "up to " if tier.grouped else "", " in each round" if certificate.rounds > 1 else ""
+    budget = tier_budget(tier.local_epsilon, tier.local_delta, up_to=tier.grouped)
     noised = "" if certificate.budget_privacy is None else "at least "
-    return (
-        f"{noised}{_counted(tier.count, 'person', 'people')} with local ε {up_to}{round_up(tier.local_epsilon)}{each}"
-    )
+    each = " in each round" if certificate.rounds > 1 else ""
+    return f"{noised}{_counted(tier.count, 'person', 'people')} with local ε {budget}{each}"
 
 
 def _listed(statements: list[Promise]) -> tuple[str, ...]:

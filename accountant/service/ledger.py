@@ -255,13 +255,12 @@ class Ledger:
         if round_id not in self.budget_privacy():
             self._connection.execute(sa.insert(_budget_privacy).values(round_id=round_id, epsilon=epsilon, delta=delta))
 
-    def budgets_told(self, without: str = "") -> BudgetsTold:
-        """Returns what the certificates of all rounds, or of all but one, tell of one person's budget."""
-        known = self.budget_privacy()
-        known.pop(without, None)
+    def budgets_told(self, without: Collection[str] = ()) -> BudgetsTold:
+        """Returns what the certificates of all rounds, or of all but these, tell of one person's budget."""
+        known = {round_id: cost for round_id, cost in self.budget_privacy().items() if round_id not in without}
         costs = [cost for cost in known.values() if any(cost)]
         epsilon, delta = (sum((written(cost[at]) for cost in costs), Fraction(0)) for at in (0, 1))
-        exact = len(self.shown_rounds() - known.keys() - {without})
+        exact = len(self.shown_rounds() - known.keys() - {*without})
         return BudgetsTold(_float_above(epsilon), _float_above(delta), len(costs), exact)
 
     def budget_privacy(self) -> dict[str, tuple[float, float]]:

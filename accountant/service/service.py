@@ -95,7 +95,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
                 pb.ROUND_STATE_CERTIFIED: self._grant,
                 pb.ROUND_STATE_SEQUENTIAL: self._end_sequential,
             },
-            ephemeral_documents=(DocumentKind.REJECTED, DocumentKind.TIER_COUNTS),
+            ephemeral_documents=(DocumentKind.REJECTED, DocumentKind.CLOSING, DocumentKind.TIER_COUNTS),
             on_end=self._stop_round,
         )
         self.opener = LaneOpener(setup, ticket_lane_work, early=_EARLY_LANES)

@@ -188,6 +188,7 @@ def test_without_a_limit_there_is_nothing_to_forecast_of_a_ledger(tmp_path: Path
         "spent_epsilon": None,
         "remaining_epsilon": 0.0,
         "rounds": 1,
+        "pending_rounds": 0,
         "remaining_rounds": 1,
         "budgets": {"epsilon": 1.0, "delta": 1e-6, "rounds": 1, "exact_rounds": 0},
     }
