@@ -146,7 +146,7 @@ class Certificate:
 
     @property
     def likely_budgets(self) -> Budgets:
-        """About how many users have each budget; where counts are noised, as many as their average leaves out are added.
+        """About how many users have each budget: where counts are noised, what they leave out on average is added.
 
         It is for plans, and no guarantee is made from it.
         """

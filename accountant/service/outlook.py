@@ -102,7 +102,6 @@ class Account:
             ),
             num_rounds=len(self.rounds),
             num_shown=self.shown,
-            spent_epsilon=self.spent(limit),
             budget_epsilon=self.budgets.epsilon,
             budget_delta=self.budgets.delta,
             num_exact=self.budgets.exact,
