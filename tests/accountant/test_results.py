@@ -134,7 +134,7 @@ def test_certificates_are_frozen_and_checked() -> None:
     [
         lambda: Guarantee(1.0, -0.1, Grade.CERTIFIED, LOCAL),
         lambda: Guarantee(1.0, 0.1, "CERTAIN", LOCAL),  # type: ignore[arg-type]
-        lambda: TierCertificate(1.0, 0.0, 0, 1.0, 0.1),
+        lambda: TierCertificate(1.0, 0.0, -1, 1.0, 0.1),
         lambda: TierCertificate(1.0, 0.0, True, 1.0, 0.1),
         lambda: Comparison("a", None, Grade.HEURISTIC, Status.OUT_OF_RANGE, "paper"),
         lambda: Comparison("", 1.0, Grade.HEURISTIC, Status.VALID, "paper"),
