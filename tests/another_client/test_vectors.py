@@ -14,7 +14,7 @@ import pytest
 
 from croupier.client.thresholds import blanket_threshold, flip_threshold
 from croupier.protocol.batches import read_commitments
-from croupier.protocol.deployment import Deployment, PrivacyLimit, RetiredIdentity, ServiceEntry
+from croupier.protocol.deployment import Deployment, PrivacyLimit, RetiredIdentity, ServiceEntry, Strict
 from croupier.protocol.envelope import open_sealed
 from croupier.protocol.errors import SignatureError
 from croupier.protocol.identity import Kind, Pinned, read_signed, submission_is_authentic, verify_signed
@@ -78,7 +78,11 @@ def test_a_version_with_every_line_is_among_those_that_are_followed() -> None:
     (case,) = [case for case in vectors["cases"] if case["what"] == "every line is there"]
     stated = json.loads(vectors["signed"][case["versions"][0]]["statement"])
     (service, *_), limit = stated["services"], stated["privacy_limit"]
-    parts = [(ServiceEntry, service), (RetiredIdentity, service["retired_identities"][0]), (PrivacyLimit, limit)]
+    parts: list[tuple[type[Strict], dict[str, Any]]] = [
+        (ServiceEntry, service),
+        (RetiredIdentity, service["retired_identities"][0]),
+        (PrivacyLimit, limit),
+    ]
     for model, fields in [(Deployment, stated | {"signatures": []}), *parts]:
         assert set(model.model_fields) == set(fields)
 
