@@ -51,6 +51,8 @@ HUNTED = (
 """Long numerical tests that run in `make hunt`, or when their file is named: quicker tests cover the same code."""
 
 LONG = (
+    # A dose of 60 rounds: test_a_dose_of_rounds_is_covered.
+    "tests/analyzer/test_levels.py::test_intervals_over_ten_thousand_rounds",
     # In memory: tests/training/test_sequential_training.py; with processes: the same test in batches.
     "tests/training/test_command.py::test_silos_train_through_a_deployment[sequential",
     # A process on PostgreSQL: test_kill_minus_nine_keeps_what_was_committed... in tests/runtime/test_store.py; whole
