@@ -293,8 +293,8 @@ class _Levels(_Scalar[Levels]):
         return fakes_in_sum(fakes, np.arange(mechanism.k))
 
     def influence_of(self, mechanism: Levels, fakes: Fakes) -> float:
-        """All of a hop's fakes on the first or the last level; the analyzer subtracts the middle for each."""
-        return (fakes.law.most + fakes.spare) * (mechanism.k - 1) / 2
+        """Each report that a hop moves in a count, it can move from the first level to the last."""
+        return fakes.influence * (mechanism.k - 1)
 
 
 class _Lattice(_Scalar[Lattice]):

@@ -81,7 +81,7 @@ def one_round(setting: Setting, numbers: Floats, source: np.random.Generator) ->
         if law.is_paired:
             drawn[:, 1] = -drawn[:, 0]
         added = (drawn + law.radius).sum(axis=0)
-        fakes = Fakes(law, 2, int(added.sum()))
+        fakes = Fakes(law, 2, int(added.sum()), law.most)
         reports = np.concatenate([reports, np.repeat(np.arange(k), added)])
     result: Estimate = estimate(Question("hours", Levels(0.0, 24.0, k)), reports, setting.tiers, LEVEL, fakes=fakes)
     return result
@@ -171,7 +171,7 @@ def test_two_levels_have_the_mean_of_onebit() -> None:
     """The same reports give the same mean with the same error, with and without hop noise."""
     reports = [1] * 130 + [0] * 270
     law = HopNoise(1.0, 1e-6).law(2)
-    for fakes in (None, Fakes(law, 2, 2 * law.most)):
+    for fakes in (None, Fakes(law, 2, 2 * law.most, law.most)):
         sent = reports if fakes is None else [*reports, *[0, 1] * law.most]
         bits, levels = (
             estimate(Question("x", mechanism), sent, [(1.0, 300), (2.0, 100)], fakes=fakes)
@@ -195,13 +195,15 @@ def test_drawn_fakes_are_subtracted_and_one_hop_moves_the_mean_by_its_influence(
         question,
         np.repeat(np.arange(k), people + honest + second),
         tiers,
-        fakes=Fakes(law, 2, int((honest + second).sum())),
+        fakes=Fakes(law, 2, int((honest + second).sum()), law.most),
     )
     assert abs(found.values[0] - truth) < 5 * found.standard_errors[0]
     assert sum(one.estimate for one in found.distribution.shares) == pytest.approx(1)
-    cheating = np.array([0, 0, 0, 0, law.most])
-    fakes = Fakes(law, 2, int((honest + cheating).sum()))
-    moved = estimate(question, np.repeat(np.arange(k), people + honest + cheating), tiers, fakes=fakes)
+    # The second hop puts its fakes on the last level in the place of as many reports on the first, and states none.
+    moved_people = people + np.array([-law.most, 0, 0, 0, law.most])
+    fakes = Fakes(law, 2, int(honest.sum()), law.most)
+    moved = estimate(question, np.repeat(np.arange(k), moved_people + honest), tiers, fakes=fakes)
+    assert moved.distribution is not None
     assert 0.9 < (moved.values[0] - truth) / moved.hop_influence < 1.1
     assert 0.9 < (moved.distribution.shares[4].estimate - 0.1) / moved.distribution.hop_influence < 1.1
 

@@ -94,7 +94,7 @@ async def test_an_invitation_goes_through_a_gateway_unseen(at: Table, tmp_path: 
     survey = await opened_survey(at)
     (link,) = await links_of(at, survey, tmp_path / "links", "Ada")
     read = Invitation.read(link)
-    app = make_app(at.deployment, at.inside.transport)
+    app = make_app(at.inside.directory, at.inside.transport)
     seen: list[bytes] = []
 
     async def watched(scope, receive, send):  # type: ignore[no-untyped-def]

@@ -25,6 +25,7 @@ from croupier.protocol.mechanisms import (
     GaussianVector,
     Hemisphere,
     KaryResponse,
+    Levels,
     SequentialOrder,
     VectorTask,
 )
