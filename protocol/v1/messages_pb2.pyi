@@ -1040,7 +1040,7 @@ class Manifest(_message.Message):
 
     @_builtins.property
     def hop_noise(self) -> Global___HopNoise:
-        """Absent: hops add no reports. Only for rr, onebit, krr and levels, with local epsilons of at most 8."""
+        """Absent: hops add no reports. Only for rr, onebit, krr and levels. Clients refuse local epsilons above 8 by default."""
 
     def __init__(
         self,

@@ -946,7 +946,7 @@ export type Manifest = Message<"croupier.protocol.v1.Manifest"> & {
   survey?: Survey | undefined;
 
   /**
-   * Absent: hops add no reports. Only for rr, onebit, krr and levels, with local epsilons of at most 8.
+   * Absent: hops add no reports. Only for rr, onebit, krr and levels. Clients refuse local epsilons above 8 by default.
    *
    * @generated from field: croupier.protocol.v1.HopNoise hop_noise = 24;
    */
