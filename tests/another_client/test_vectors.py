@@ -77,13 +77,14 @@ def test_a_version_with_every_line_is_among_those_that_are_followed() -> None:
     vectors = json.loads(VERSIONS_FILE.read_text(encoding="utf-8"))
     (case,) = [case for case in vectors["cases"] if case["what"] == "every line is there"]
     stated = json.loads(vectors["signed"][case["versions"][0]]["statement"])
-    (service, *_), limit = stated["services"], stated["privacy_limit"]
-    parts: list[tuple[type[Strict], dict[str, Any]]] = [
+    service = stated["services"][0]
+    written: list[tuple[type[Strict], dict[str, Any]]] = [
+        (Deployment, stated | {"signatures": []}),
         (ServiceEntry, service),
         (RetiredIdentity, service["retired_identities"][0]),
-        (PrivacyLimit, limit),
+        (PrivacyLimit, stated["privacy_limit"]),
     ]
-    for model, fields in [(Deployment, stated | {"signatures": []}), *parts]:
+    for model, fields in written:
         assert set(model.model_fields) == set(fields)
 
 
