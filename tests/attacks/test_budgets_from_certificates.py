@@ -198,7 +198,8 @@ async def test_a_budget_that_one_of_two_granted_rounds_lost_shows_as_lost(tmp_pa
 async def test_what_is_said_of_a_held_round_depends_on_no_budget(tmp_path: Path) -> None:
     """Hop 1 and the operator ask for forecasts, with any numbers, before and after the accountant has the budgets."""
     chosen = replace(settings(epsilon_max=1.6), budget_grid=GRID)
-    async with arena(tmp_path, 2) as at:
+    limit = "\n[privacy_limit]\ntotal_epsilon = 50.0\ntotal_delta = 1e-2\n"
+    async with arena(tmp_path, 2, more=limit) as at:
         hop = at.service("shuffler-1")
         told: list[list[bytes]] = []
         for budgets in ([0.5] * 20, [0.5] * 19 + [4.0], [4.0] * 20):
