@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from croupier.net.connections import ConnectionWatch, ConnectionCloser
+from croupier.net.connections import ConnectionCloser, ConnectionWatch
 from tests.support import BIT, settings
 from tests.support.rounds import people, table
 
