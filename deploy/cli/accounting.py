@@ -281,17 +281,21 @@ def plan(
     """Find what is not given: the largest local budgets, the number of users, or the accuracy to expect.
 
     With --error and one of --epsilon, --users and --budgets: the people or the budgets for that error. Local budgets
-    are looked for up to 20, the most that a client accepts; with hop noise up to 8.
+    are looked for up to 20, the most that a client accepts; with hop noise up to 8. Of --randomizer levels without a
+    number the levels with the least error of the mean.
     """
     with plain_errors():
         from croupier import accountant
         from croupier.accountant.hop_fakes import HopFakes
+        from croupier.accountant.level_choice import LEVELS
+        from croupier.accountant.mechanisms.levels import LevelsMean
         from croupier.show.documents import plan_json
         from croupier.show.statistics import halving_line
         from croupier.show.tables import certificate_table
 
         accuracy.check()
-        family = accuracy.randomizer(randomizer)
+        open_levels = accuracy.error is None and randomizer.is_open
+        family = LevelsMean(2) if open_levels else accuracy.randomizer(randomizer)
         if accuracy.error is not None:
             shape = None if budgets is None else _read_budgets(budgets, family)
             answer, lines = planned_for_error(
@@ -312,7 +316,7 @@ def plan(
         shape = None if budgets is None else _read_budgets(budgets, family)
         with progress_bar(transient=True) as move:
             found = accountant.plan(
-                family,
+                LEVELS if open_levels else family,
                 delta=delta,
                 epsilon=epsilon,
                 num_users=users,
@@ -328,7 +332,7 @@ def plan(
         certified = found.certificate
         beware = [said] if (said := delta_too_large(certified.delta, certified.num_users)) else []
         both = [f"for a mean with these budgets: {'; '.join(map(str, found.for_a_mean))}"] if found.for_a_mean else []
-        law = noise.build(delta, setting.rounds)
-        fakes = HopFakes.of(law, noise.hops, family, "separate", adaptive_order=False)
-        both += [line] if (line := halving_line(found.budgets, family, fakes)) else []
+        law, chosen = noise.build(delta, setting.rounds), family if found.levels is None else LevelsMean(found.levels)
+        fakes = HopFakes.of(law, noise.hops, chosen, "separate", adaptive_order=False)
+        both += [line] if (line := halving_line(found.budgets, chosen, fakes)) else []
         show(as_json, document, str(found), certificate_table(document["certificate"]), *both, *beware)

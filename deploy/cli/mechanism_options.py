@@ -29,9 +29,14 @@ class RandomizerOptions:
 
     randomizer: Annotated[
         str,
-        typer.Option(help="rr, krr(k=5), onebit, laplace, gaussian, hemisphere or gaussian_vector(d=10, records=10)."),
+        typer.Option(
+            help="rr, krr(k=5), onebit, levels(k=5), laplace, gaussian, hemisphere or gaussian_vector(d=10, "
+            "records=10)."
+        ),
     ] = "rr"
-    k: Annotated[int | None, typer.Option("--k", help="krr: the number of categories, instead of krr(k=5).")] = None
+    k: Annotated[
+        int | None, typer.Option("--k", help="krr, levels: the number of categories or levels, instead of krr(k=5).")
+    ] = None
     lattice: Annotated[
         int | None, typer.Option(help="laplace, gaussian: steps between the ends; none: the real line.")
     ] = None
@@ -49,6 +54,13 @@ class PlannedRandomizerOptions(RandomizerOptions):
     lattice: Annotated[
         int | None, typer.Option(help="laplace, gaussian: steps between the ends; default: those of a round.")
     ] = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the number of levels is to be chosen."""
+        from croupier.accountant.level_choice import is_open
+
+        return is_open(self.randomizer) and self.k is None
 
     def build(self) -> Randomizer:
         """Returns the randomizer; raises ValueError as `randomizer_of` does."""
@@ -85,7 +97,7 @@ class HopNoiseOptions:
         float | None,
         typer.Option(
             help="Every hop adds fake reports: the epsilon that one honest hop then guarantees, 0.001 to 20 "
-            "(rr, onebit and krr); none: no fakes."
+            "(rr, onebit, krr and levels); none: no fakes."
         ),
     ] = None
     hop_noise_delta: Annotated[
