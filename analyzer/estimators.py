@@ -17,16 +17,19 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from statistics import NormalDist
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from croupier.analyzer.estimates import Clamping, Estimate, Fakes, Intervals, Merged, Noised, Precision, precision_of
 from croupier.analyzer.intervals import SumLaw
+from croupier.analyzer.laws import Laws, count_laws, weights_of
+from croupier.analyzer.levels import distribution_of, fakes_in_sum, mean_laws
+from croupier.analyzer.noised_tiers import TierErrors, TierNoise
 from croupier.analyzer.vectors import (
     VectorEstimate,
     decode_gaussian_vector,
@@ -44,6 +47,7 @@ from croupier.protocol.mechanisms import (
     KaryResponse,
     Laplace,
     LatticeMechanism,
+    Levels,
     OneBit,
     RandomizedResponse,
     ScalarMechanism,
@@ -75,41 +79,6 @@ InSpace = TypeVar("InSpace", bound=VectorMechanism)
 Floats = npt.NDArray[np.float64]
 Reports = npt.NDArray[np.int64]
 Tiers = Sequence[tuple[float, int]]
-
-
-@dataclass(frozen=True)
-class Laws:
-    """What the reports of a round say of a share or mean, as a part c of its range.
-
-    Attributes:
-        totals: the sums of the reports: one, or the number of hits of each category. Shape (k,).
-        participants: the law of each of them, where c is the truth of these users.
-        population: the same where c is that of a population which these users are a random sample of.
-    """
-
-    totals: Floats
-    participants: SumLaw
-    population: SumLaw
-
-    def with_fakes(self, fakes: Fakes) -> Laws:
-        """Returns them for sums that include the fake reports of the hops."""
-        return self.with_noise(fakes.mean, fakes.variance, fakes.fourth_cumulant)
-
-    def with_noise(self, mean: float, variance: float, fourth_cumulant: float) -> Laws:
-        """Returns them for sums with independent noise added; see `SumLaw.with_noise`."""
-        return replace(
-            self,
-            participants=self.participants.with_noise(mean, variance, fourth_cumulant),
-            population=self.population.with_noise(mean, variance, fourth_cumulant),
-        )
-
-    def widened(self, bias: float, variance: float) -> Laws:
-        """Returns them with a bias and a variance of c that neither knows of."""
-        return replace(
-            self,
-            participants=self.participants.widened(bias, variance),
-            population=self.population.widened(bias, variance),
-        )
 
 
 def tiers_of_reports(
@@ -144,20 +113,6 @@ def _remarks(values: Floats, domain: tuple[float, float]) -> tuple[Statement[Not
     return (state(Note.SOME_OUTSIDE_RANGE, outside=outside, estimates=len(values), low=least, high=most),)
 
 
-def _uneven(weights: Floats, counts: Floats) -> float:
-    """Returns Σ(w_i/Σw − 1/n)²·n/(n−1): what uneven weights add per unit of variance between the users' values."""
-    n, total = float(counts.sum()), float(np.dot(weights, counts))
-    if n < 2:
-        return 0.0
-    return float(np.dot(counts, (weights / total - 1 / n) ** 2)) * n / (n - 1)
-
-
-def _weights(categories: int, epsilons: Floats) -> tuple[Floats, Floats]:
-    """Returns q and w = 1 − kq of each budget. Shape (T,) each."""
-    q = 1 / (np.expm1(epsilons) + categories)
-    return q, -np.expm1(-epsilons) * np.exp(epsilons) * q
-
-
 def _merging(
     categories: int, epsilons: Floats, counts: Floats, hidden: Sequence[tuple[float, float]]
 ) -> tuple[float, float]:
@@ -166,81 +121,11 @@ def _merging(
     hidden: as `Merged.hidden` has it. Derivation: docs/estimators.md, Merged tiers.
     """
     smallest, users = np.array(hidden, dtype=np.float64).T
-    weights, least = _weights(categories, epsilons)[1], _weights(categories, smallest)[1]
+    weights, least = weights_of(categories, epsilons)[1], weights_of(categories, smallest)[1]
     n, total = float(counts.sum()), float(np.dot(weights, counts))
     bias = (1 - 1 / categories) * float(np.dot(users, weights - least)) / total
     uneven = float(np.dot(users, (least / total - 1 / n) ** 2)) * n / max(n - 1, 1)
     return bias, (float(users.sum()) / total**2 + uneven) / 4
-
-
-def _noise(categories: int, epsilons: Floats, counts: Floats, errors: _Errors) -> tuple[float, float, float, float]:
-    """Returns what noised counts of tiers do to a share.
-
-    The variance and the fourth cumulant that they add to the sum of the reports, and the bias and the variance that
-    they add to the share beside it, each at most. Derivation: docs/estimators.md, Noised tiers.
-    """
-    weights = _weights(categories, epsilons)[1]
-    n, total, apart = float(counts.sum()), float(np.dot(weights, counts)), 1 - 1 / categories
-    away = apart * np.abs(weights - total / n)
-    moved = 2 * (errors.noise + errors.doubt)
-    uneven = float(np.dot(moved, (weights / total - 1 / n) ** 2)) * n / max(n - 1, 1)
-    return (
-        float((away**2).sum()) * errors.noise**2,
-        float((away**4).sum()) * errors.fourth_cumulant,
-        float(np.dot(away, errors.doubt)) / total,
-        (float(moved.sum()) / total**2 + uneven) / 4,
-    )
-
-
-@dataclass(frozen=True)
-class _Errors:
-    """Errors of the numbers of reports that are taken to be of each tier.
-
-    Attributes:
-        noise: the standard deviation of the noise of each.
-        fourth_cumulant: of the noise of each.
-        doubt: by how much each may be wrong apart from the noise. Shape (T,).
-        most_missing: by how much each may be below the truth, noise included. Shape (T,).
-    """
-
-    noise: float
-    fourth_cumulant: float
-    doubt: Floats
-    most_missing: Floats
-
-    @classmethod
-    def of(cls, noised: Noised | None, tiers: Tiers, num_reports: int) -> Self | None:
-        """Returns the errors after counts are scaled to the number of reports; None where they are exact."""
-        if noised is None:
-            return None
-        scale, law = max(1.0, num_reports / noised.num_users), noised.privacy.law
-        return cls(
-            scale * law.variance**0.5,
-            scale**4 * law.fourth_cumulant,
-            scale * np.array(noised.doubt(tiers)),
-            scale * np.array(noised.most_missing(tiers)),
-        )
-
-
-def _count_laws(hits: Floats, categories: int, epsilons: Floats, counts: Floats, *, rounded: bool) -> Laws:
-    """Returns the laws of how often each category is reported.
-
-    A report hits category j with probability π = q_i + w_i c, q_i = 1/(e^ε_i + k − 1), w_i = 1 − k q_i; c is 1 or 0 for
-    a category and in between for a value that is `rounded` to a bit first. For rounded values the variance is an upper
-    bound: the more values differ, the more uneven weights add, and the less rounding does (docs/estimators.md).
-    """
-    q, weights = _weights(categories, epsilons)
-    hit, total = q + weights, float(np.dot(weights, counts))
-    bits = float(np.dot(weights**2, counts))  # π(1 − π) exceeds the line between its ends by w²c(1 − c)
-    uneven = total**2 * _uneven(weights, counts)
-    population = SumLaw(
-        offset=float(np.dot(q, counts)),
-        weight=total,
-        variance_at_0=float(np.dot(q * (1 - q), counts)),
-        variance_at_1=float(np.dot(hit * (1 - hit), counts)),
-        spread=bits,
-    )
-    return Laws(hits, replace(population, spread=max(bits, uneven) if rounded else uneven), population)
 
 
 def project_on_simplex(shares: Floats) -> Floats:
@@ -296,7 +181,7 @@ class _Scalar(Estimator[Scalar]):
     ) -> Estimate:
         num_reports = len(reports) - (fakes.total if fakes is not None else 0)
         scaled, notes = tiers_of_reports(tiers, num_reports, noised)
-        errors_of_tiers = _Errors.of(noised, tiers, num_reports)
+        errors_of_tiers = TierErrors.of(noised, tiers, num_reports)
         epsilons, counts = np.array(scaled, dtype=np.float64).T
         as_sent = np.asarray(reports, dtype=np.int64)
         found, clamping = self.clamped(mechanism, as_sent, epsilons, counts, least_epsilon, errors_of_tiers)
@@ -304,7 +189,7 @@ class _Scalar(Estimator[Scalar]):
         if errors_of_tiers is not None:
             laws = self.with_noised_tiers(mechanism, laws, epsilons, counts, errors_of_tiers)
         if fakes is not None:
-            laws = laws.with_fakes(fakes)
+            laws = laws.with_noise(*self.noise_of(mechanism, fakes))
         (least, most), merging_bias = self.domain(mechanism), 0.0
         width = most - least
         if clamping is not None:
@@ -344,8 +229,18 @@ class _Scalar(Estimator[Scalar]):
             categories=mechanism.categories,
             clamping=clamping,
             merging_bias=merging_bias,
-            hop_influence=0.0 if fakes is None else width * fakes.influence / laws.participants.weight,
+            hop_influence=(
+                0.0 if fakes is None else width * self.influence_of(mechanism, fakes) / laws.participants.weight
+            ),
         )
+
+    def noise_of(self, mechanism: Scalar, fakes: Fakes) -> tuple[float, float, float]:
+        """Returns mean, variance and fourth cumulant of what the fakes add to a sum of reports."""
+        return fakes.mean, fakes.variance, fakes.fourth_cumulant
+
+    def influence_of(self, mechanism: Scalar, fakes: Fakes) -> float:
+        """Returns by how much one dishonest hop can move a sum of reports with its fakes, beyond their noise."""
+        return fakes.influence
 
     def domain(self, mechanism: Scalar) -> tuple[float, float]:
         """Returns the range of what is asked for: of shares, unless it is that of a number."""
@@ -358,17 +253,17 @@ class _Scalar(Estimator[Scalar]):
         epsilons: Floats,
         counts: Floats,
         least_epsilon: float,
-        errors: _Errors | None = None,
+        errors: TierErrors | None = None,
     ) -> tuple[Reports, Clamping | None]:
         """Returns the reports as they are counted, and what that does; none is changed where none can be large."""
         return reports, None
 
     def with_noised_tiers(
-        self, mechanism: Scalar, laws: Laws, epsilons: Floats, counts: Floats, errors: _Errors
+        self, mechanism: Scalar, laws: Laws, epsilons: Floats, counts: Floats, errors: TierErrors
     ) -> Laws:
         """Returns the laws with what the errors of the counts do to them."""
-        variance, fourth_cumulant, bias, besides = _noise(len(mechanism.categories) or 2, epsilons, counts, errors)
-        return laws.with_noise(0.0, variance, fourth_cumulant).widened(bias, besides)
+        k = len(mechanism.categories) or 2
+        return TierNoise.of(errors, weights_of(k, epsilons)[1], counts, 1 - 1 / k).on(laws)
 
     @abstractmethod
     def laws(self, mechanism: Scalar, reports: Reports, epsilons: Floats, counts: Floats) -> Laws:
@@ -378,14 +273,14 @@ class _Scalar(Estimator[Scalar]):
 class _Bit(_Scalar[RandomizedResponse]):
     def laws(self, mechanism: RandomizedResponse, reports: Reports, epsilons: Floats, counts: Floats) -> Laws:
         """GSPA, Algorithm 2."""
-        return _count_laws(np.array([float(reports.sum())]), 2, epsilons, counts, rounded=False)
+        return count_laws(np.array([float(reports.sum())]), 2, epsilons, counts, rounded=False)
 
 
 class _Category(_Scalar[KaryResponse]):
     def laws(self, mechanism: KaryResponse, reports: Reports, epsilons: Floats, counts: Floats) -> Laws:
         """Matrix inversion with personal budgets."""
         hits = np.bincount(reports, minlength=mechanism.k).astype(np.float64)
-        return _count_laws(hits, mechanism.k, epsilons, counts, rounded=False)
+        return count_laws(hits, mechanism.k, epsilons, counts, rounded=False)
 
 
 class _OneBit(_Scalar[OneBit]):
@@ -393,7 +288,49 @@ class _OneBit(_Scalar[OneBit]):
         return mechanism.low, mechanism.high
 
     def laws(self, mechanism: OneBit, reports: Reports, epsilons: Floats, counts: Floats) -> Laws:
-        return _count_laws(np.array([float(reports.sum())]), 2, epsilons, counts, rounded=True)
+        return count_laws(np.array([float(reports.sum())]), 2, epsilons, counts, rounded=True)
+
+
+class _Levels(_Scalar[Levels]):
+    def estimate(
+        self,
+        mechanism: Levels,
+        reports: Sequence[int],
+        tiers: Tiers,
+        confidence: float,
+        least_epsilon: float,
+        merged: Merged | None,
+        fakes: Fakes | None = None,
+        noised: Noised | None = None,
+    ) -> Estimate:
+        """The mean, and beside it the distribution that it is the mean of."""
+        found = super().estimate(mechanism, reports, tiers, confidence, least_epsilon, merged, fakes, noised)
+        num_reports = len(reports) - (fakes.total if fakes is not None else 0)
+        scaled, _ = tiers_of_reports(tiers, num_reports, noised)
+        hits = np.bincount(np.asarray(reports, dtype=np.int64), minlength=mechanism.k).astype(np.float64)
+        errors = TierErrors.of(noised, tiers, num_reports)
+        return replace(found, distribution=distribution_of(mechanism, hits, scaled, confidence, fakes, errors))
+
+    def with_noised_tiers(
+        self, mechanism: Levels, laws: Laws, epsilons: Floats, counts: Floats, errors: TierErrors
+    ) -> Laws:
+        """A uniform report stands for the middle of the range; the sum counts levels."""
+        weights = weights_of(mechanism.k, epsilons)[1]
+        return TierNoise.of(errors, weights, counts, 0.5).on(laws, mechanism.k - 1.0)
+
+    def domain(self, mechanism: Levels) -> tuple[float, float]:
+        return mechanism.low, mechanism.high
+
+    def laws(self, mechanism: Levels, reports: Reports, epsilons: Floats, counts: Floats) -> Laws:
+        """The sum of the numbers of the levels."""
+        return mean_laws(np.bincount(reports, minlength=mechanism.k).astype(np.float64), epsilons, counts)
+
+    def noise_of(self, mechanism: Levels, fakes: Fakes) -> tuple[float, float, float]:
+        return fakes_in_sum(fakes, np.arange(mechanism.k))
+
+    def influence_of(self, mechanism: Levels, fakes: Fakes) -> float:
+        """Each report that a hop moves in a count, it can move from the first level to the last."""
+        return fakes.influence * (mechanism.k - 1)
 
 
 class _Lattice(_Scalar[Lattice]):
@@ -409,7 +346,7 @@ class _Lattice(_Scalar[Lattice]):
         epsilons: Floats,
         counts: Floats,
         least_epsilon: float,
-        errors: _Errors | None = None,
+        errors: TierErrors | None = None,
     ) -> tuple[Reports, Clamping | None]:
         """A report is clamped to a margin around its interval that the smallest budget of the grid fixes.
 
@@ -428,7 +365,7 @@ class _Lattice(_Scalar[Lattice]):
         )
 
     def with_noised_tiers(
-        self, mechanism: Lattice, laws: Laws, epsilons: Floats, counts: Floats, errors: _Errors
+        self, mechanism: Lattice, laws: Laws, epsilons: Floats, counts: Floats, errors: TierErrors
     ) -> Laws:
         """The sum of the reports needs no counts: only its variance does, which is raised by two deviations of each."""
         more = float(np.dot(self.variances(mechanism, epsilons) + 0.25, 2 * errors.noise + errors.doubt))
@@ -518,7 +455,7 @@ class _Vector(Estimator[InSpace]):
         scaled, notes = tiers_of_reports(tiers, len(reports), noised)
         total = np.stack(reports).sum(axis=0, dtype=np.float64)
         found = replace(self.mean(mechanism, total, scaled), notes=notes)
-        errors = _Errors.of(noised, tiers, len(reports))
+        errors = TierErrors.of(noised, tiers, len(reports))
         if errors is None:
             return found
         epsilons, counts = np.array(scaled, dtype=np.float64).T
@@ -530,7 +467,7 @@ class _Vector(Estimator[InSpace]):
         """Returns the mean from the sum of the reports, (d,), and (local epsilon, number of reports)."""
 
     @abstractmethod
-    def error_of_tiers(self, mechanism: InSpace, epsilons: Floats, counts: Floats, errors: _Errors) -> float:
+    def error_of_tiers(self, mechanism: InSpace, epsilons: Floats, counts: Floats, errors: TierErrors) -> float:
         """Returns the standard error that the errors of the counts add to a coordinate, at most."""
 
 
@@ -541,7 +478,7 @@ class _Hemisphere(_Vector[Hemisphere]):
     def mean(self, mechanism: Hemisphere, total: Floats, tiers: Sequence[tuple[float, float]]) -> VectorEstimate:
         return hemisphere_mean(total, tiers, mechanism.vector.clipping_norm)
 
-    def error_of_tiers(self, mechanism: Hemisphere, epsilons: Floats, counts: Floats, errors: _Errors) -> float:
+    def error_of_tiers(self, mechanism: Hemisphere, epsilons: Floats, counts: Floats, errors: TierErrors) -> float:
         """The sum of the weights is wrong by some part, and so is the mean, which is no longer than the norm."""
         weights = np.tanh(epsilons / 2)
         total = float(np.dot(weights, counts))
@@ -559,7 +496,7 @@ class _GaussianVector(_Vector[GaussianVector]):
     def mean(self, mechanism: GaussianVector, total: Floats, tiers: Sequence[tuple[float, float]]) -> VectorEstimate:
         return gaussian_mean(total, [(mechanism.sigma(epsilon), count) for epsilon, count in tiers])
 
-    def error_of_tiers(self, mechanism: GaussianVector, epsilons: Floats, counts: Floats, errors: _Errors) -> float:
+    def error_of_tiers(self, mechanism: GaussianVector, epsilons: Floats, counts: Floats, errors: TierErrors) -> float:
         """Only the variance of the noise needs counts; it is raised by two deviations of each."""
         variances = np.array([mechanism.sigma(epsilon) ** 2 for epsilon in epsilons.tolist()])
         return math.sqrt(float(np.dot(variances, 2 * errors.noise + errors.doubt))) / float(counts.sum())
@@ -569,6 +506,7 @@ ESTIMATORS: dict[str, Estimator[Any]] = {
     "rr": _Bit(),
     "krr": _Category(),
     "onebit": _OneBit(),
+    "levels": _Levels(),
     "laplace": _Laplace(),
     "gaussian": _Gaussian(),
     "hemisphere": _Hemisphere(),
