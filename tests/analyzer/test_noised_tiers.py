@@ -16,6 +16,7 @@ from croupier.protocol.mechanisms import (
     Hemisphere,
     KaryResponse,
     Laplace,
+    Levels,
     OneBit,
     RandomizedResponse,
     VectorTask,
@@ -94,6 +95,34 @@ def test_intervals_of_means_cover_with_noised_counts(kind: str) -> None:
         ((low, high),) = found.confidence_intervals
         covered += low <= truth <= high
     assert covered >= 0.94 * REPEATS
+
+
+def test_a_distribution_on_levels_covers_with_noised_counts() -> None:
+    """Mean, cumulative share and standard deviation, also of the people whom nobody counts."""
+    rng = np.random.default_rng(5)
+    mechanism, users = Levels(0.0, 4.0, k=5), sum(count for _, count in TIERS)
+    question, covered = Question("q", mechanism), np.zeros(3, dtype=int)
+    shares = np.array([0.1, 0.2, 0.4, 0.2, 0.1])
+    repeats = 400
+    for _ in range(repeats):
+        hits = np.zeros(5, dtype=int)
+        for epsilon, count in TIERS:
+            q = 1 / (math.exp(epsilon) + 4)
+            for level, have in enumerate(np.round(shares * count).astype(int)):
+                law = np.full(5, q)
+                law[level] = math.exp(epsilon) * q
+                hits += rng.multinomial(have, law / law.sum())
+        reports = np.repeat(np.arange(5), hits)
+        found = estimate(question, reports, counted(rng), noised=Noised(PRIVACY, users))
+        told = found.distribution
+        assert told is not None
+        ends = (
+            found.confidence_intervals[0],
+            told.cumulative[1].confidence_interval,
+            told.standard_deviation.confidence_interval,
+        )
+        covered += [low <= true <= high for (low, high), true in zip(ends, (2.0, 0.3, math.sqrt(1.2)), strict=True)]
+    assert (covered >= 0.93 * repeats).all()
 
 
 def test_counts_are_estimated_and_scaled_to_the_reports() -> None:
