@@ -94,7 +94,7 @@ def blind_evaluate(secret: bytes, public: bytes, blinded: Sequence[bytes]) -> tu
 
 
 def finalize(messages: Sequence[bytes], scalars: Sequence[bytes], evaluated: Sequence[bytes]) -> list[bytes]:
-    """Returns the outputs for messages and the scalars that blinded them, once `verify` has passed (Finalize, 3.3.2)."""
+    """Returns the outputs for messages and the scalars that blinded them, after `verify` (Finalize, 3.3.2)."""
     elements = map(_times, _inverses(scalars), evaluated)
     return [_output(message, element) for message, element in zip(messages, elements, strict=True)]
 
@@ -110,9 +110,7 @@ def prove(secret: bytes, public: bytes, blinded: Sequence[bytes], evaluated: Seq
     `scalar` is from `random_scalar`, used for this proof alone and forgotten: it gives the secret away.
     """
     composite = _combine(_weights(public, blinded, evaluated), blinded)
-    challenge = _challenge(
-        public, composite, _times(secret, composite), _times_base(scalar), _times(scalar, composite)
-    )
+    challenge = _challenge(public, composite, _times(secret, composite), _times_base(scalar), _times(scalar, composite))
     return challenge + _subtract(scalar, _multiply(challenge, secret))
 
 

@@ -1,9 +1,9 @@
 """The fake reports that a hop adds to a batch: drawn, sealed as clients seal theirs, and given tickets.
 
 Which numbers are drawn is left to `shuffler.fakes`. The fakes of a round are drawn once: they and their blinds are
-durable before the accountant is asked for their tickets, which shows how many they are, and are kept until the batch in which they are
-hidden is durable, encrypted with a key that is derived from the round's private key. The accountant evaluates blinded
-messages, so that it cannot tell a fake's ticket from a client's, and gives each hop a limited number.
+durable before the accountant is asked for their tickets, which shows how many they are. They are kept until the batch
+in which they are hidden is durable, encrypted with a key that is derived from the round's private key. The accountant
+evaluates blinded messages, so that it cannot tell a fake's ticket from a client's.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from croupier.client.thresholds import blanket_threshold, flip_threshold
+from croupier.protocol import voprf
 from croupier.protocol.batches import read_commitments
 from croupier.protocol.envelope import open_sealed
 from croupier.protocol.errors import SignatureError
@@ -138,6 +139,23 @@ def test_the_group_is_that_of_the_rfc(case: dict[str, Any]) -> None:
     each = zip(case["input"], scalars, ristretto.split_evaluations(answer), case["output"], strict=True)
     for message, scalar, evaluated, output in each:
         assert ristretto.finalize(raw(message), scalar, evaluated).hex() == output
+
+
+def test_the_clients_group_and_ours_agree() -> None:
+    """The client computes with libsodium, this directory with integers."""
+    secret, key = voprf.derive_key_pair(bytes(32), b"info")
+    messages, scalars = [b"a", b"b", b"c"], [voprf.random_scalar() for _ in range(3)]
+    blinded = list(map(voprf.blind, messages, scalars))
+    evaluated, proof = voprf.blind_evaluate(secret, key, blinded)
+    number, same_key = ristretto.issuer_key(bytes(32), b"info")
+    assert (number.to_bytes(32, "little"), same_key) == (secret, key)
+    assert ristretto.proof_holds(key, blinded, proof + b"".join(evaluated))
+    answer = ristretto.evaluate(number, blinded, 1234567)
+    assert ristretto.split_evaluations(answer) == evaluated
+    voprf.verify(key, blinded, evaluated, answer[: voprf.PROOF_BYTES])
+    numbers = [int.from_bytes(scalar, "little") for scalar in scalars]
+    outputs = [ristretto.finalize(*each) for each in zip(messages, numbers, evaluated, strict=True)]
+    assert outputs == voprf.finalize(messages, scalars, evaluated)
 
 
 @CASES

@@ -80,9 +80,7 @@ async def test_an_accountant_that_fails_again_and_again_sees_one_draw(
 
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
-async def test_a_hop_that_fails_a_hundred_times_after_its_draw_adds_that_draw(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_hop_that_fails_a_hundred_times_adds_one_draw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Failures before and behind the commit of the draw, and before and behind the accountant's.
 
     A hop that has failed knows what its store holds, and nothing else, like one that was killed.
@@ -126,7 +124,7 @@ async def test_a_hop_that_fails_a_hundred_times_after_its_draw_adds_that_draw(
 
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
-async def test_a_round_that_is_withdrawn_after_its_draw_was_seen_counts_in_the_ledger_of_the_hop(
+async def test_a_round_withdrawn_after_its_draw_counts_in_the_hops_ledger(
     tmp_path: Path,
 ) -> None:
     """Otherwise whoever withdraws rounds until a draw is extreme would have as many draws as it likes for one."""

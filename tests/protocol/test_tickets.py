@@ -65,7 +65,7 @@ def test_the_same_message_is_blinded_differently_and_gives_one_ticket(issuer: Ti
     assert tickets[0] == tickets[1]
 
 
-def test_a_request_that_is_made_again_is_the_same_and_gets_the_same_ticket(issuer: TicketIssuer) -> None:
+def test_a_request_that_is_made_again_gets_the_same_ticket(issuer: TicketIssuer) -> None:
     """What a client has to store is the message and the blind."""
     first = TicketRequest(message(b"x"))
     again = TicketRequest(message(b"x"), first.blind)
