@@ -127,7 +127,9 @@ def _signal_and_variances(randomizer: Randomizer, budgets: Budgets) -> tuple[flo
     if isinstance(randomizer, NoisyValue):
         noise = float(variance @ count)
         return signal, noise, noise + float(count.sum()) / 4
-    raise ValueError(f"randomizer is {randomizer.name}; a margin of error is for rr, krr, onebit, laplace and gaussian")
+    raise ValueError(
+        f"randomizer is {randomizer.name}; it must be rr, krr, onebit, laplace or gaussian, which give margins"
+    )
 
 
 def halving(budgets: AnyBudgets, randomizer: Randomizer | str) -> Halving:

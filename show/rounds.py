@@ -21,6 +21,7 @@ __all__ = [
     "deadline",
     "describe_device_step",
     "duration",
+    "proposed_text",
     "right_at_most_line",
     "rounds_text",
     "services_text",
@@ -217,6 +218,11 @@ def terms_text(terms: TermsView, now: float, directory: str = "", gateway: str =
         lines += [f"  --gateway {gateway}"] if gateway else []
         sections.append(_section("To answer") | {"lines": [" \\\n".join(lines)]})
     return sections_text(sections)
+
+
+def proposed_text(terms: TermsView, now: float) -> Text:
+    """Returns what an organisation reads before it approves of a round; arguments as for `terms_sections`."""
+    return sections_text(terms_sections(terms | {"state": "PROPOSED", "refusals": []}, now)[1:])
 
 
 def _section(title: str, *paragraphs: str, points: Sequence[str] = ()) -> SectionView:

@@ -226,13 +226,17 @@ class RoundView(TypedDict):
 
 
 class LedgerView(TypedDict):
-    """What is left of the most that a person may lose over all rounds; spent_epsilon is None where none is proved."""
+    """What is left of the most that a person may lose over all rounds; spent_epsilon is None where none is proved.
+
+    In a forecast, what "pending_rounds" may cost is taken from what remains: rounds that are open or being certified.
+    """
 
     total_epsilon: float
     total_delta: float
     spent_epsilon: float | None
     remaining_epsilon: float
     rounds: int
+    pending_rounds: int
     remaining_rounds: int | None
 
 

@@ -221,12 +221,12 @@ def participant_page(
     """Print the SHA-256 of the page on which participants answer, for publishing; and keep the page as a file."""
     with plain_errors():
         from croupier.deploy.directory import read_deployment
-        from croupier.deploy.page.participants import fingerprint, page_hash
+        from croupier.deploy.page.participants import page_hash
         from croupier.deploy.page.participants import participant_page as page
 
         document = {"page_sha256": page_hash()}
         if directory is not None:
-            document["deployment_fingerprint"] = fingerprint(read_deployment(directory)).hex()
+            document["deployment_fingerprint"] = read_deployment(directory).fingerprint.hex()
         if file is not None:
             with file.open("xb") as written:
                 written.write(page())

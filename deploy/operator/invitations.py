@@ -29,11 +29,11 @@ from croupier.deploy.operator.keys import alone, replace_secret, write_secret
 from croupier.deploy.operator.roster import Enrolled, check_label, enrol
 from croupier.deploy.operator.rounds import Operator
 from croupier.deploy.operator.surveys import kept_rounds, survey_folder
-from croupier.deploy.page.participants import PAGE_PATH, fingerprint
+from croupier.deploy.page.participants import PAGE_PATH
 from croupier.net.transport import TLS, Transport
+from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import public_key_of
 from croupier.protocol.invitations import Invitation, new_secret
-from croupier.protocol.names import Digest
 from croupier.protocol.surveys import Survey, rounds_together
 
 __all__ = [
@@ -168,6 +168,7 @@ async def invite_people(
 
     Raises:
         ValueError: somebody has an invitation that is good, the folder exists, there is no gateway, or `until` is past.
+        Refusal: NOT_APPROVED; the links are written, and good once the proposal is approved and sent.
         Refusal, grpc.aio.AioRpcError: a service refuses, or is out of reach; then there are no links.
     """
     have = {one.label for one in invited_people(directory, survey_id) if one.is_good}
@@ -195,11 +196,17 @@ async def _make(
     until = until or deadline
     if 0 < until <= time.time():
         raise ValueError(f"the invitations would expire at {_utc(until)}, which is past")
-    named = Digest(fingerprint(deployment))
+    named = deployment.fingerprint
     made = [Invitation(new_secret(), named, survey.rounds[0].round_id, until) for _ in people.rows]
     keys = [public_key_of(one.key(survey.hash)) for one in made]
+    refused = None
     async with Operator(directory, transport) as operator:
-        await operator.invite(keys, survey.hash, until)
+        try:
+            await operator.invite(keys, survey.hash, until)
+        except Refusal as refusal:
+            if refusal.code is not Code.NOT_APPROVED:
+                raise
+            refused = refusal  # the links are good once organisations have approved and the proposal was sent
     links = [f"{address}{PAGE_PATH}#{one.fragment}" for one in made]
     expires = _utc(until) if until else ""
     title = survey.wordings[0].title
@@ -208,6 +215,8 @@ async def _make(
     with alone(_list(directory, survey_id)):
         fresh = [Invited(key.hex(), row[0], expires, now) for key, row in zip(keys, people.rows, strict=True)]
         _write_list(directory, survey_id, [*invited_people(directory, survey_id), *fresh])
+    if refused is not None:
+        raise refused
     return len(made)
 
 
@@ -365,7 +374,7 @@ async def invite(
     keys = [new_client_key() for _ in labels]
     people = [Enrolled(public_key_of(key).hex(), label) for key, label in zip(keys, labels, strict=True)]
     await enrol(directory, people, transport)
-    trusted = {"deployment": _written(fingerprint(deployment)), **({"round": round_id} if round_id else {})}
+    trusted = {"deployment": _written(deployment.fingerprint), **({"round": round_id} if round_id else {})}
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(["label", "link"])

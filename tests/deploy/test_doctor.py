@@ -175,7 +175,7 @@ async def test_a_gateway_that_the_deployment_names_is_called_as_a_client_does(tm
         named = deployment.model_copy(update={"gateway": URL})
         write_deployment(inside.directory, named)
         sign_again(inside.directory)
-        with reached_at(make_app(deployment, inside.transport)):
+        with reached_at(make_app(inside.directory, inside.transport)):
             found = await examine(inside.directory, inside.transport, inside.clock)
             assert [one.says for one in found if one.check == "gateway"] == [f"{URL} passes a client's call on"]
             async with inside.operator() as operator:

@@ -20,7 +20,6 @@ from croupier.deploy.operator.invitations import (
     revoke_invitations,
     who_has_not_answered,
 )
-from croupier.deploy.page.participants import fingerprint
 from croupier.protocol.identity import public_key_of
 from croupier.protocol.invitations import Invitation
 from croupier.protocol.names import Digest
@@ -91,7 +90,7 @@ async def test_invitations_are_listed_reissued_and_revoked(tmp_path: Path) -> No
         survey, where, how = await opened_survey(at), at.inside.directory, at.inside.transport
         ada, *_ = await links_of(at, survey, tmp_path / "links", "Ada", "Bob", "Eve")
         read = Invitation.read(ada)
-        assert read.deployment == fingerprint(at.deployment)
+        assert read.deployment == at.deployment.fingerprint
         assert read.round_id == survey.rounds[0].round_id
         listed = invited_people(where, survey.survey_id)
         assert [one.label for one in listed] == ["Ada", "Bob", "Eve"]

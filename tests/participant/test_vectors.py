@@ -35,6 +35,7 @@ ASKED = Wording("en", "How?", "Title", "Help: x < 3", ("good", "so-so", "bad"))
 Change = Callable[[pb.Manifest], Any]
 
 FILE = Path(__file__).parents[1] / "vectors" / "client.json"
+CHAINS = FILE.with_name("deployments.json")
 
 
 def wording(**fields: Any) -> Change:
@@ -122,11 +123,8 @@ def signed(question: Question, change: Change | None = None, unknown: bytes = b"
 
 def deployment(**changes: Any) -> str:
     roles = {name: "shuffler" if name.startswith("shuffler") else name for name in NAMES}
-    services = [
-        {"name": name, "role": roles[name], "identities": [SIGNERS[name].public_key.hex()], "retired": []}
-        for name in NAMES
-    ]
-    return json.dumps({"format": 1, "name": "local", "services": services, "privacy_limit": None} | changes)
+    services = [{"name": name, "role": roles[name], "identity": SIGNERS[name].public_key.hex()} for name in NAMES]
+    return json.dumps({"name": "local", "services": services} | changes)
 
 
 def is_refused(manifest: bytes) -> bool:
@@ -163,7 +161,10 @@ def test_the_page_computes_what_python_computes(tmp_path: Path) -> None:
     drawn = [(10 ** source.uniform(-8.9, 1.3), source.choice((2, 3, 32768))) for _ in range(300)]
     positions = [(source.uniform(-5, 7), -5.0, 7.0) for _ in range(50)] + [(5e-324, 0.0, 1e308), (0.1, -0.1, 0.3)]
     exact = [(Fraction(x) - Fraction(low)) / (Fraction(high) - Fraction(low)) for x, low, high in positions]
+    chains = json.loads(CHAINS.read_text())
     vectors = json.loads(FILE.read_text()) | {
+        "chains": chains["cases"],
+        "signed": chains["signed"],
         "more_thresholds": [
             {"epsilon": e, "k": k, "blanket": str(blanket_threshold(e, k)), "flip": str(flip_threshold(e))}
             for e, k in drawn
