@@ -80,7 +80,8 @@ class ReplacesReports(CheatingShuffler):
     async def make(self, terms: RoundTerms) -> list[bytes]:
         assert terms.fake_law is not None
         sealed = seal_values(terms.payload, [1] * terms.fake_law.most)
-        with_tickets = list(zip(sealed, await self.honest._tickets(terms, sealed), strict=True))
+        drawn = [(one, random_scalar()) for one in sealed]
+        with_tickets = list(zip(sealed, await self.honest._tickets(terms, drawn), strict=True))
         self.made = wrap_fakes(terms.payload, self.position.hop(terms), with_tickets)
         return []
 
