@@ -227,6 +227,8 @@ class Deployment(Strict):
     Attributes:
         approvals: how many organisations must have signed what the operator opens, enrols and revokes, each with the
             identity of one of its services; 0: none, the operator decides alone. See `protocol.approvals`.
+        minimum_version: the oldest croupier that may run a service, such as 0.2.0; empty: any. `croupier doctor` names
+            services that are older.
         version: 1 for the first file, one more for each change.
         previous: the fingerprint of the version before.
         participant_pages: the SHA-256 of each page that gateways may serve to participants, the newest first; empty
@@ -242,6 +244,7 @@ class Deployment(Strict):
     privacy_limit: PrivacyLimit | None = None
     gateway: _Url | None = None
     approvals: Annotated[int, Field(ge=0)] = 0
+    minimum_version: Annotated[str, StringConstraints(pattern=r"^(\d{1,6}(\.\d{1,6}){0,3})?$")] = ""
     participant_pages: tuple[_Hex32, ...] = ()
     signatures: tuple[FileSignature, ...] = ()
 

@@ -264,10 +264,13 @@ def _document(version: Deployment, signing: Signing | None = None) -> dict[str, 
 def _described(version: Deployment, changed: list[str]) -> list[str]:
     """Returns what an organisation looks at before it signs."""
     from croupier.deploy.operator.organisations import shared
+    from croupier.deploy.operator.public_file import entry_fingerprint
     from croupier.protocol.words import fingerprint_words
 
     services = [
-        f"{one.name} at {one.address}: {one.organisation or 'no organisation named'}" for one in version.services
+        f"{entry.name} at {entry.address}: {entry.organisation or 'no organisation named'}\n"
+        f"    {fingerprint_words(entry_fingerprint(entry))}"
+        for entry in version.services
     ]
     parts = [f"version {version.version} of {version.name!r}", *services, *shared(version)]
     return ["\n".join([*parts, *changed]), fingerprint_words(version.fingerprint)]
