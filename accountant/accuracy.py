@@ -25,7 +25,7 @@ from croupier.accountant.mechanisms.registry import as_randomizer
 from croupier.accountant.numerics.roots import root_between
 from croupier.accountant.planner import LEAST_LOCAL_EPSILON, MOST_LOCAL_EPSILON, MOST_USERS, resized
 from croupier.accountant.ranges import DEFAULT_DELTA, Linkage, check_count, is_number, outside
-from croupier.protocol.hop_noise import MAX_LOCAL_EPSILON
+from croupier.protocol.hop_noise import ACCEPTED_LOCAL_EPSILON
 from croupier.protocol.rounding import round_down, round_up
 
 __all__ = ["ErrorPlan", "Halving", "Margins", "halving", "margins", "plan_for_error"]
@@ -157,7 +157,7 @@ def halving(budgets: AnyBudgets, randomizer: Randomizer | str, variance_of_fakes
     _, own, whole = _noise(family, counted)
     total = max(own, whole) + variance_of_fakes
     times = 2 * (max(own, whole) + math.sqrt(max(own, whole) ** 2 + variance_of_fakes * total)) / total
-    most = MAX_LOCAL_EPSILON if variance_of_fakes else MOST_LOCAL_EPSILON
+    most = ACCEPTED_LOCAL_EPSILON if variance_of_fakes else MOST_LOCAL_EPSILON
     factor = _factor_for(counted, error, error(counted) / 2, most)
     needed = math.ceil(counted.num_users * times * (1 - 1e-12))
     return Halving(needed, None if factor is None else _times(counted, factor))

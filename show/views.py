@@ -71,12 +71,16 @@ class SectionView(TypedDict):
 
 
 class BudgetView(TypedDict):
-    """A budget of a round's grid, and how often someone can be right about the answer of a person that uses it."""
+    """A budget of a round's grid, and how often someone can be right about the answer of a person that uses it.
+
+    See `show.promises`; "released_right_at_most" is for a released round, under the certificate's assumptions.
+    """
 
     epsilon: float
     delta: float
     epsilon_max: float
     released_right_at_most: float
+    one_honest_right_at_most: float | None
     alone_right_at_most: float
 
 

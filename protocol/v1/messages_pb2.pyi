@@ -1006,7 +1006,7 @@ class Manifest(_message.Message):
 
     @_builtins.property
     def hop_noise(self) -> Global___HopNoise:
-        """Absent: hops add no reports. Only for rr, onebit and krr, with local epsilons of at most 8."""
+        """Absent: hops add no reports. Only for rr, onebit and krr. Clients refuse local epsilons above 8 by default."""
 
     def __init__(
         self,
