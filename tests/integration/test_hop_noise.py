@@ -10,11 +10,8 @@ from typing import Any
 
 import pytest
 
-<<<<<<< HEAD
 from croupier.accountant.service.tickets import TicketDesk
-=======
 from croupier.client.results import RoundResult
->>>>>>> main
 from croupier.client.submission import Participant
 from croupier.deploy.console.drawing import histogram, strips
 from croupier.deploy.operator.doctor import examine
@@ -22,13 +19,8 @@ from croupier.deploy.operator.ledger import hop_ledgers
 from croupier.deploy.operator.rounds import RoundSettings
 from croupier.protocol.codes import Assumption
 from croupier.protocol.errors import Code, Refusal
-<<<<<<< HEAD
 from croupier.protocol.manifest import RoundTerms
-from croupier.protocol.mechanisms import KaryResponse, OneBit
-=======
-from croupier.protocol.hop_noise import FakeLaw
 from croupier.protocol.mechanisms import KaryResponse, Levels, OneBit
->>>>>>> main
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.service_directory import load_settings
@@ -38,13 +30,9 @@ from croupier.show.csv_file import result_csv
 from croupier.show.documents import status_json
 from croupier.show.explanation import explain
 from croupier.show.ledger import noise_line
-<<<<<<< HEAD
-=======
 from croupier.show.published import publication_json
 from croupier.show.report import ReportRound, report_of
 from croupier.show.views import numbers_of
-from croupier.shuffler.fakes import draw_fakes
->>>>>>> main
 from tests.support import BIT
 from tests.support.command_line import answer
 from tests.support.rounds import table
