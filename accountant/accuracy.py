@@ -20,12 +20,13 @@ from croupier.accountant.certification import certify
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.binary import BinaryRandomizedResponse, OneBitMean
 from croupier.accountant.mechanisms.kary import KaryRandomizedResponse
+from croupier.accountant.mechanisms.levels import LevelsMean
 from croupier.accountant.mechanisms.noisy_value import NoisyValue
 from croupier.accountant.mechanisms.registry import as_randomizer
 from croupier.accountant.numerics.roots import root_between
 from croupier.accountant.planner import LEAST_LOCAL_EPSILON, MOST_LOCAL_EPSILON, MOST_USERS, resized
 from croupier.accountant.ranges import DEFAULT_DELTA, Linkage, check_count, is_number, outside
-from croupier.protocol.hop_noise import MAX_LOCAL_EPSILON
+from croupier.protocol.hop_noise import ACCEPTED_LOCAL_EPSILON
 from croupier.protocol.rounding import round_down, round_up
 
 __all__ = ["ErrorPlan", "Halving", "Margins", "halving", "margins", "plan_for_error"]
@@ -115,6 +116,9 @@ def _signal_and_variances(randomizer: Randomizer, budgets: Budgets) -> tuple[flo
     signal = float(gain @ count)
     # Reports of larger budgets weigh more, and whose values these are is not known (analyzer.estimators).
     uneven = float(np.square(gain - signal / count.sum()) @ count)
+    if isinstance(randomizer, LevelsMean):
+        widest = (1 - gain) * randomizer.uniform_variance + gain / 4  # of a population at both ends of the range
+        return signal, float(variance @ count) + uneven / 4, float(widest @ count)
     if isinstance(randomizer, BinaryRandomizedResponse | KaryRandomizedResponse):
         k = randomizer.k if isinstance(randomizer, KaryRandomizedResponse) else 2
         other = 1 / (np.expm1(epsilon) + k)
@@ -129,7 +133,7 @@ def _signal_and_variances(randomizer: Randomizer, budgets: Budgets) -> tuple[flo
         noise = float(variance @ count)
         return signal, noise, noise + float(count.sum()) / 4
     raise ValueError(
-        f"randomizer is {randomizer.name}; it must be rr, krr, onebit, laplace or gaussian, which give margins"
+        f"randomizer is {randomizer.name}; it must be rr, krr, onebit, levels, laplace or gaussian, which give margins"
     )
 
 
@@ -157,7 +161,7 @@ def halving(budgets: AnyBudgets, randomizer: Randomizer | str, variance_of_fakes
     _, own, whole = _noise(family, counted)
     total = max(own, whole) + variance_of_fakes
     times = 2 * (max(own, whole) + math.sqrt(max(own, whole) ** 2 + variance_of_fakes * total)) / total
-    most = MAX_LOCAL_EPSILON if variance_of_fakes else MOST_LOCAL_EPSILON
+    most = ACCEPTED_LOCAL_EPSILON if variance_of_fakes else MOST_LOCAL_EPSILON
     factor = _factor_for(counted, error, error(counted) / 2, most)
     needed = math.ceil(counted.num_users * times * (1 - 1e-12))
     return Halving(needed, None if factor is None else _times(counted, factor))
