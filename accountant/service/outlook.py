@@ -221,8 +221,8 @@ class Outlook:
                 answer, terms, request.num_reports, tickets, account, limits
             )
             if limits and request.round_id and caller == hop_1:
-                at_risk = any(outcome.refusals for outcome in found.outcomes)
-                await self._keep_closing(terms.round_id, None if at_risk else (request.num_reports, tickets))
+                closes = request.closes_anyway or not any(outcome.refusals for outcome in found.outcomes)
+                await self._keep_closing(terms.round_id, (request.num_reports, tickets) if closes else None)
         return found
 
     async def _keep_closing(self, round_id: RoundId, batch: tuple[int, int] | None) -> None:
@@ -233,7 +233,8 @@ class Outlook:
         content = b"" if batch is None else b"%d %d" % batch
 
         def keep(tx: Transaction) -> None:
-            if (tx.document(round_id, DocumentKind.CLOSING) or b"") != content:
+            known = tx.document(round_id, DocumentKind.CLOSING) or b""
+            if known != content and tx.round(round_id).state in _PENDING:
                 tx.replace_document(round_id, DocumentKind.CLOSING, content)
 
         await self._store.run(StoreStep.KEEP_CLOSING, keep)
