@@ -15,7 +15,14 @@ from fractions import Fraction
 import numpy as np
 
 from croupier.accountant.bounds.least import least_of
-from croupier.accountant.bounds.profile import Curve, NoAmplification, PrivacyProfile, Victim, smallest_epsilon
+from croupier.accountant.bounds.profile import (
+    BoundKind,
+    Curve,
+    NoAmplification,
+    PrivacyProfile,
+    Victim,
+    smallest_epsilon,
+)
 from croupier.accountant.hop_fakes import HopFakes
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.privacy_curve import Proof
@@ -140,9 +147,9 @@ def _one_honest_hop(
     found, curve = _local(victim, per_round, at, randomizer.spends_local_delta), fakes.curve(victim.local_epsilon)
     better = _better(curve, found, delta=per_round, epsilon=at, floor=0.0)
     if better is None:
-        found = replace(found, steps=(state(Step.NO_LESS, bound=curve.title),))
+        found = replace(found, steps=(state(Step.NO_LESS, bound=curve.kind.value),))
     else:
-        found = replace(better, steps=(*better.steps, _found(curve.title, better, delta, started)))
+        found = replace(better, steps=(*better.steps, _found(curve.kind, better, delta, started)))
     return _over_rounds(group, victim, found, curve, delta, epsilon, rounds)
 
 
@@ -170,29 +177,29 @@ def _shuffled(
         slow = not randomizer.clones_are_fair_bits and group.others.count.size > MAX_COMPOSED_TIERS
         bounds = _bounds(group, randomizer, choice)
         if slow and delta is not None and enough == 0:  # the blanket need not cover what exceeds the exchange bound
-            bounds = iter(sorted(bounds, key=lambda bound: bound[0] != "exchange"))
-        for title, make in bounds:
+            bounds = iter(sorted(bounds, key=lambda bound: bound[0] is not BoundKind.EXCHANGE))
+        for kind, make in bounds:
             started = time.perf_counter()
-            least = enough if slow and title == "exchange" else 0.0
-            if title == "exchange" and (found.delta if per_round is None else found.epsilon) <= least:
-                tried.append(state(Step.NOTHING_TO_GAIN, bound=title))
+            least = enough if slow and kind is BoundKind.EXCHANGE else 0.0
+            if kind is BoundKind.EXCHANGE and (found.delta if per_round is None else found.epsilon) <= least:
+                tried.append(state(Step.NOTHING_TO_GAIN, bound=kind.value))
                 continue
             aim = per_round or (None if about is None else _target(about))
-            curve = make(_target(found.delta) if aim is None and title == "exchange" else aim)
+            curve = make(_target(found.delta) if aim is None and kind is BoundKind.EXCHANGE else aim)
             if isinstance(curve, NoAmplification):
                 tried.append(curve.reason)
                 continue
-            if title == "exchange" and choice.composed_only and rounds > 1:
+            if kind is BoundKind.EXCHANGE and choice.composed_only and rounds > 1:
                 curves.append(curve)
                 continue
             better = _better(curve, found, delta=per_round, epsilon=at, floor=LOWEST * least)
-            if better is not None or title == "blanket":
+            if better is not None or kind is BoundKind.BLANKET:
                 curves.append(curve)
             if better is None:
-                tried.append(state(Step.NO_LESS, bound=title))
+                tried.append(state(Step.NO_LESS, bound=kind.value))
             else:
                 found = better
-                tried.append(_found(title, found, delta, started))
+                tried.append(_found(kind, found, delta, started))
         if found.method == LOCAL and not any(one.code in NOT_AMPLIFIED for one in tried):
             tried.append(state(Step.LOCAL_IS_LEAST))
         found = replace(found, steps=(*found.steps, *tried))
@@ -211,8 +218,8 @@ Make = Callable[[float | None], Curve | NoAmplification]
 """From a target delta, or None, to a curve made for it."""
 
 
-def _bounds(group: Group, randomizer: Randomizer, choice: Choice) -> Iterator[tuple[str, Make]]:
-    """The bounds that may be tried, by their titles; the time is looked at when each one's turn comes."""
+def _bounds(group: Group, randomizer: Randomizer, choice: Choice) -> Iterator[tuple[BoundKind, Make]]:
+    """The bounds that may be tried, by their kinds; the time is looked at when each one's turn comes."""
     victim, others = group.victim, group.others
 
     def late() -> bool:
@@ -221,14 +228,17 @@ def _bounds(group: Group, randomizer: Randomizer, choice: Choice) -> Iterator[tu
     if not (choice.blanket_only or late()):
         worst = randomizer.worst_case(victim, others)
         if worst is not None:
-            yield worst.title, lambda delta: worst
-    yield "blanket", lambda delta: randomizer.profile(victim, others, delta)
+            yield worst.kind, lambda delta: worst
+    yield BoundKind.BLANKET, lambda delta: randomizer.profile(victim, others, delta)
     if choice.blanket_only:
-        yield "exchange", lambda delta: NoAmplification(state(Step.NOT_ASKED_FOR, bound="exchange"))
+        yield (
+            BoundKind.EXCHANGE,
+            lambda delta: NoAmplification(state(Step.NOT_ASKED_FOR, bound=BoundKind.EXCHANGE.value)),
+        )
     elif late():
-        yield "exchange", lambda delta: NoAmplification(state(Step.TIME_OVER, bound="exchange"))
+        yield BoundKind.EXCHANGE, lambda delta: NoAmplification(state(Step.TIME_OVER, bound=BoundKind.EXCHANGE.value))
     else:
-        yield "exchange", lambda delta: randomizer.exchange_profile(victim, others, delta)
+        yield BoundKind.EXCHANGE, lambda delta: randomizer.exchange_profile(victim, others, delta)
 
 
 def composed_curve(group: Group, randomizer: Randomizer, delta: float, choice: Choice) -> Curve | None:
@@ -245,11 +255,11 @@ def _least_to_compose(curves: list[Curve], group: Group, delta: float) -> Curve 
     The worst case of bits serves without the exchange bound, and so does the blanket where budgets are many.
     """
     most, few = group.victim.local_epsilon, group.others.count.size <= MAX_COMPOSED_TIERS
-    titles = {curve.title: curve for curve in curves}
-    blanket = titles.get("blanket")
+    kinds = {curve.kind: curve for curve in curves}
+    blanket = kinds.get(BoundKind.BLANKET)
     if blanket is None or (quick := blanket.to_compose(delta, most)) is None:
         return None
-    slow = titles.get("worst case") or (titles.get("exchange") if few else None)
+    slow = kinds.get(BoundKind.WORST_CASE) or (kinds.get(BoundKind.EXCHANGE) if few else None)
     sharper = None if slow is None else slow.to_compose(delta, most)
     return least_of([curve for curve in (sharper, quick) if curve is not None])
 
@@ -318,11 +328,11 @@ def _target(delta: float) -> float:
     return min(max(delta, 1e-250), 0.5)
 
 
-def _found(bound: str, found: _Reached, delta: float | None, started: float) -> Statement[Step]:
+def _found(bound: BoundKind, found: _Reached, delta: float | None, started: float) -> Statement[Step]:
     seconds = time.perf_counter() - started
     if delta is None:
-        return state(Step.FOUND_DELTA, bound=bound, delta=found.delta, seconds=seconds)
-    return state(Step.FOUND_EPSILON, bound=bound, epsilon=found.epsilon, seconds=seconds)
+        return state(Step.FOUND_DELTA, bound=bound.value, delta=found.delta, seconds=seconds)
+    return state(Step.FOUND_EPSILON, bound=bound.value, epsilon=found.epsilon, seconds=seconds)
 
 
 def _basic(one: _Reached, rounds: int) -> _Reached:

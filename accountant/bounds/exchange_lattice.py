@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 
 from croupier.accountant.bounds.exchange import TUNING_DELTA
-from croupier.accountant.bounds.profile import Bounded, Curve, Inverse, NoAmplification, Others
+from croupier.accountant.bounds.profile import Bounded, BoundKind, Curve, Inverse, NoAmplification, Others
 from croupier.accountant.numerics.binomial import UNIT
 from croupier.accountant.privacy_curve import Proof
 from croupier.accountant.ranges import check_epsilon
@@ -32,7 +32,7 @@ SHOWN = 1e-6
 class ExchangeLatticeProfile(Curve):
     """What a bound for continuous noise says of noise on a lattice. See `PrivacyProfile`."""
 
-    title: ClassVar[str] = "exchange"
+    kind: ClassVar[BoundKind] = BoundKind.EXCHANGE
     continuous: Curve
     """With so many hosts fewer as may be shown."""
     local_epsilon: float
