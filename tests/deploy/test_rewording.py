@@ -46,7 +46,7 @@ from tests.support.statements import codes
 
 
 def reword(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("TEXTS", "PLAIN", "DOES", "SECRETS"):
+    for name in ("TEXTS", "PLAIN", "DEVICE_STEPS", "SECRETS"):
         monkeypatch.setattr(texts, name, dict.fromkeys(getattr(texts, name), "x"))
     monkeypatch.setattr(Code, "message", property(lambda _: "x"))
 
