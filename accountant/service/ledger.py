@@ -22,7 +22,7 @@ import sqlalchemy as sa
 
 from croupier.accountant.bounds.profile import smallest_epsilon
 from croupier.accountant.composition import LEAST_DELTA, ComposedProfile, PairProfile, Round
-from croupier.accountant.numerics.decimals import difference, sum_above, written
+from croupier.accountant.numerics.decimals import as_decimal, difference, sum_above
 from croupier.accountant.privacy_filter import PrivacyFilter, delta_for_basic, smallest_admitting_epsilon
 from croupier.accountant.ranges import check_epsilon
 from croupier.accountant.recorded_profile import Profile, RecordedProfile
@@ -129,8 +129,8 @@ class Limit:
             return False
         composed = total_of_rounds(rounds, self.delta, True)
         return (composed is not None and composed.epsilon <= self.epsilon) or (
-            sum(_as_written(entries) for entries in rounds) <= written(self.epsilon)
-            and sum(written(cost.delta) for cost in costs) <= written(self.delta)
+            sum(_as_written(entries) for entries in rounds) <= as_decimal(self.epsilon)
+            and sum(as_decimal(cost.delta) for cost in costs) <= as_decimal(self.delta)
         )
 
 
@@ -242,9 +242,9 @@ class Ledger:
             return entered, None
         return list(entries), refusal
 
-    def show(self, round_id: str) -> None:
+    def disclose(self, round_id: str) -> None:
         """Notes that a round has a certificate, which tells something about budgets even if it refuses the round."""
-        if round_id not in self.shown_rounds():
+        if round_id not in self.disclosed_rounds():
             self._connection.execute(sa.insert(_shown_rounds).values(round_id=round_id))
 
     def tell_budgets(self, round_id: str, epsilon: float, delta: float) -> None:
@@ -259,8 +259,8 @@ class Ledger:
         """Returns what the certificates of all rounds, or of all but these, tell of one person's budget."""
         known = {round_id: cost for round_id, cost in self.budget_privacy().items() if round_id not in without}
         costs = [cost for cost in known.values() if any(cost)]
-        epsilon, delta = (sum((written(cost[at]) for cost in costs), Fraction(0)) for at in (0, 1))
-        exact = len(self.shown_rounds() - known.keys() - {*without})
+        epsilon, delta = (sum((as_decimal(cost[at]) for cost in costs), Fraction(0)) for at in (0, 1))
+        exact = len(self.disclosed_rounds() - known.keys() - {*without})
         return BudgetsTold(_float_above(epsilon), _float_above(delta), len(costs), exact)
 
     def budget_privacy(self) -> dict[str, tuple[float, float]]:
@@ -268,15 +268,15 @@ class Ledger:
         rows = self._connection.execute(sa.select(_budget_privacy)).all()
         return {row.round_id: (row.epsilon, row.delta) for row in rows}
 
-    def shown_rounds(self) -> set[str]:
+    def disclosed_rounds(self) -> set[str]:
         """Returns the rounds whose certificates tell something about budgets, granted or refused."""
         refused = self._connection.execute(sa.select(_shown_rounds.c.round_id)).scalars()
         granted = self._connection.execute(sa.select(_entries.c.round_id)).scalars()
         return {*refused, *granted}
 
-    def may_show(self, round_id: str, limit: Limit) -> bool:
+    def may_disclose(self, round_id: str, limit: Limit) -> bool:
         """Returns whether one more certificate may show how many clients used each budget."""
-        shown = self.shown_rounds()
+        shown = self.disclosed_rounds()
         return not limit.max_rounds or round_id in shown or len(shown) < limit.max_rounds
 
     def record_rounds(self) -> set[str]:
@@ -365,7 +365,7 @@ class Ledger:
 
 def _float_above(value: Fraction) -> float:
     near = float(value)
-    return near if Fraction(near) >= value or written(near) == value else math.nextafter(near, math.inf)
+    return near if Fraction(near) >= value or as_decimal(near) == value else math.nextafter(near, math.inf)
 
 
 def _entry(row: sa.Row[Any]) -> Entry:
@@ -393,7 +393,7 @@ def _cost(entries: Sequence[Entry]) -> RoundCost:
 def _as_written(entries: Sequence[Entry]) -> Fraction:
     """Returns what a round costs in its worst tier: as it was written where that is a local budget, else the float."""
     cost = max(entry.epsilon for entry in entries)
-    return written(cost) if any(e.epsilon == cost == e.local_epsilon for e in entries) else Fraction(cost)
+    return as_decimal(cost) if any(e.epsilon == cost == e.local_epsilon for e in entries) else Fraction(cost)
 
 
 def _pair(entry: Entry) -> tuple[float, float]:
@@ -458,7 +458,7 @@ def _of_fixed_terms(rounds: Sequence[Sequence[Entry]], delta: float) -> list[Gua
     worst = [(max(e.epsilon for e in entries), max(e.delta for e in entries)) for entries in rounds]
     found, assumed = [], (state(Assumption.FIXED_TERMS),)
     lost = sum_above(d for _, d in worst)
-    if lost <= delta or sum(written(d) for _, d in worst) <= written(delta):
+    if lost <= delta or sum(as_decimal(d) for _, d in worst) <= as_decimal(delta):
         total = sum_above(e for e, _ in worst)
         method = state(Method.BASIC_COMPOSITION, rounds=len(rounds))
         found.append(Guarantee(total, max(delta, lost), Grade.CERTIFIED, (method,), assumed))

@@ -276,10 +276,10 @@ def told(costs: Iterable[tuple[float, float]], exact: int = 0) -> BudgetsTold:
         ledger = Ledger(connection)
         for number, cost in enumerate(costs):
             for _ in range(2):  # the same again
-                ledger.show(f"r{number}")
+                ledger.disclose(f"r{number}")
                 ledger.tell_budgets(f"r{number}", *cost)
         for number in range(exact):
-            ledger.show(f"e{number}")
+            ledger.disclose(f"e{number}")
         return ledger.budgets_told()
 
 
@@ -302,9 +302,9 @@ def test_what_certificates_tell_of_a_budget_is_in_a_backup(tmp_path: Path) -> No
         with database.begin() as connection:
             bring_up_to_date(connection, url)
             if name == "first":
-                Ledger(connection).show("r1")
+                Ledger(connection).disclose("r1")
                 Ledger(connection).tell_budgets("r1", 1.0, 1e-6)
-                Ledger(connection).show("r2")
+                Ledger(connection).disclose("r2")
         database.close()
     backup_ledger(tmp_path / "first", tmp_path / "backup.json")
     restore_ledger(tmp_path / "second", tmp_path / "backup.json")
