@@ -114,8 +114,8 @@ def run_in_memory(schedule: Schedule) -> Testimony:
     """
     with (
         tempfile.TemporaryDirectory(prefix="croupier-") as root,
-        mock.patch.object(lane_sender, "_CHUNK_BYTES", SMALL_CHUNK_BYTES),
-        mock.patch.object(shredding, "_PAGE_BYTES", SMALL_PIECE_BYTES),
+        mock.patch.object(lane_sender, "CHUNK_BYTES", SMALL_CHUNK_BYTES),
+        mock.patch.object(shredding, "PAGE_BYTES", SMALL_PIECE_BYTES),
     ):
         return play_in(InMemoryWorld(deployed(own_hosts(schedule.hops)), Path(root)), schedule)
 
@@ -124,8 +124,8 @@ def run_in_process(schedule: Schedule) -> Testimony:
     """The same over TLS and in real time."""
     with (
         tempfile.TemporaryDirectory(prefix="croupier-") as root,
-        mock.patch.object(lane_sender, "_CHUNK_BYTES", SMALL_CHUNK_BYTES),
-        mock.patch.object(shredding, "_PAGE_BYTES", SMALL_PIECE_BYTES),
+        mock.patch.object(lane_sender, "CHUNK_BYTES", SMALL_CHUNK_BYTES),
+        mock.patch.object(shredding, "PAGE_BYTES", SMALL_PIECE_BYTES),
     ):
         return play_in(InProcessWorld(deployed(own_hosts(schedule.hops)), Path(root)), schedule)
 
