@@ -9,15 +9,13 @@ put on few atoms with the mean kept, and handed on as moments. `two_groups` make
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from croupier.accountant.bounds.laplace_laws import (
-    ATOMS,
-    COARSE,
-    TERMS,
+    AT_ONCE,
     Family,
     cell_mass,
     difference,
@@ -101,15 +99,6 @@ class Split:
         if not ((self.psi >= 0).all() and 0 < self.psi.sum() < math.inf and self.psi[0] == self.psi[-1] == 0):
             raise ValueError("psi must be at least 0, not 0 everywhere, and 0 in unbounded cells")
 
-    @property
-    def bounded(self) -> bool:
-        """Whether all of the core is in bounded cells."""
-        return bool(self.share[0] == self.share[-1] == 0)
-
-    def with_moved(self, moved: Floats) -> Split:
-        """The same, with this for every distance."""
-        return replace(self, moved=moved)
-
     def edges(self, distance: Floats) -> Floats:
         """Of all cells, (K, C + 1)."""
         distance = distance[:, None]
@@ -153,19 +142,19 @@ class Split:
         sizes: Floats = (terms @ share + np.abs(moved)) * (4 + self.share.size / 16)
         return of_cells @ share + moved, sizes
 
-    def family(self, at: Distances, rate: float, *, tails: bool, terms: int = TERMS) -> Family | None:
+    def family(self, at: Distances, rate: float, *, tails: bool) -> Family | None:
         """The laws of D_1/R_host under R_host, or of D_2/R_host with `tails`, for every distance and place: K J laws.
 
         None where the part is 0, cancels so much that its rounding might matter, or is too large. Raises ValueError for
         a rate above the victim's, unless it is the core's and all of that is in bounded cells.
         """
         v, (left, right) = at.victim, at.hosts
-        if rate > v and (tails or not self.bounded):
+        if rate > v and (tails or self.share[0] > 0 or self.share[-1] > 0):
             raise ValueError(f"the rate must be at most the victim's where a cell is not bounded, not {rate}")
         if max(rate - v, 0.0) * self.outside[-1] + 2 * rate > MOST_EXPONENT:
             return None
         length = float((right - left).max()) * (1 + 8 * UNIT)
-        unit, thin = np.array(places_of_hosts(rate, length, COARSE)).T
+        unit, thin = np.array(places_of_hosts(rate, length)).T
         # What is the same for all that is moved is computed once: one row for every pair of a distance and a place.
         every = np.stack([at.distance, at.log_gain, left, right], axis=1)
         rows, which = np.unique(every, axis=0, return_inverse=True)
@@ -174,7 +163,7 @@ class Split:
         cells = _Cells.of(self, v, rate, x1, gain, host, tails=tails)
         pair = (which.reshape(-1, 1) * unit.size + np.arange(unit.size)).ravel()
         moved = np.repeat(np.broadcast_to(-self.moved if tails else self.moved, at.distance.shape), unit.size)
-        found, step = [], max(1, ATOMS // (2 * cells.mass.shape[1]))
+        found, step = [], max(1, AT_ONCE // (2 * cells.mass.shape[1]))
         every = np.tile(thin, at.distance.size)
         for first in range(0, pair.size, step):
             part = slice(first, first + step)
@@ -183,7 +172,7 @@ class Split:
             sizes = cells.terms[pair[part]] + np.abs(moved[part]) * cells.terms_of_psi[pair[part]]
             if not (sizes <= MOST_CANCELLED * largest).all() or float(largest.min()) == 0:
                 return None
-            found.append(Family.of(values, mass, every[part], terms))
+            found.append(Family.of(values, mass, every[part]))
         return Family(np.concatenate([f.scale for f in found]), np.concatenate([f.moments for f in found]))
 
 
