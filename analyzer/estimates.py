@@ -91,13 +91,13 @@ class Fakes:
         law: of each hop's fakes.
         hops: how many hops added fakes.
         total: how many fakes they added together, as their commitments state.
+        tickets: the largest number of tickets for fakes that a hop was given, as the certificate states it.
     """
 
     law: FakeLaw
     hops: int
     total: int
-    spare: int = 0
-    """How many more tickets than fakes a hop was given, at most, because it asked again after a crash."""
+    tickets: int
 
     @property
     def mean(self) -> float:
@@ -116,9 +116,9 @@ class Fakes:
         return self.hops * self.law.fourth_cumulant
 
     @property
-    def influence(self) -> float:
-        """By how many reports one dishonest hop can move a count by choosing its fakes, beyond its noise."""
-        return self.law.influence + self.spare
+    def influence(self) -> int:
+        """By how many reports one dishonest hop can move a count by its fakes, at most (`FakeLaw.influence`)."""
+        return self.law.influence(self.tickets)
 
 
 @dataclass(frozen=True)

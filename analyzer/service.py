@@ -276,4 +276,4 @@ def _fakes(terms: RoundTerms, certificate: pb.Certificate) -> Fakes | None:
         return None
     stated = [pb.Commitment.FromString(one.payload) for one in certificate.commitments]
     total = sum(commitment.num_fakes for commitment in stated if commitment.lane == pb.LANE_REPORT)
-    return Fakes(law, terms.num_hops, total, max([0, *(given - law.most for given in certificate.fake_tickets)]))
+    return Fakes(law, terms.num_hops, total, max(certificate.fake_tickets, default=law.most))

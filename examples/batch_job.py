@@ -32,7 +32,7 @@ async def answer_for_all(client: croupier.AsyncClient, people: list[dict[str, st
                 )
             except (ValueError, croupier.CroupierError) as error:
                 return str(error)
-            return f"counted, local ε {receipt.local_epsilon:g}"
+            return f"counted, local ε {receipt.local_epsilon:g}, local δ {receipt.local_delta:g}"
 
     outcomes = await asyncio.gather(*map(answer_for, people))
     return {person["name"]: outcome for person, outcome in zip(people, outcomes, strict=True)}

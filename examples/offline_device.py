@@ -24,7 +24,7 @@ def next_step(client: croupier.Client, round_id: str, said: Path) -> str:
         if said.exists():
             receipt = asked.submit(**json.loads(said.read_text(encoding="utf-8")))
             said.unlink()
-            return f"sent, local ε {receipt.local_epsilon:g}"
+            return f"sent, local ε {receipt.local_epsilon:g}, local δ {receipt.local_delta:g}"
         return f"passed on by {', '.join(asked.verify().hops)}"
     except croupier.UnreachableError:
         return "later"

@@ -40,7 +40,8 @@ def make_server(client: croupier.Client, tokens: dict[str, bytes], port: int = 8
             return 503, {"error": "not now; send the same again later, you are counted once"}
         except croupier.Refusal as no:
             return 409, {"error": str(no), "code": no.code.name}
-        return 200, {"round": receipt.round_id, "local_epsilon": receipt.local_epsilon}
+        spent = {"local_epsilon": receipt.local_epsilon, "local_delta": receipt.local_delta}
+        return 200, {"round": receipt.round_id, **spent}
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:

@@ -120,13 +120,24 @@ class FakeLaw:
         fourth = 2 * math.fsum(z**4 * weight for z, weight in enumerate(weights)) / (2 * math.fsum(weights) - 1)
         return fourth - 3 * self.variance**2
 
-    @property
-    def influence(self) -> int:
-        """By how many reports one dishonest hop can move the count of a value, if its fakes all have one value.
+    def influence(self, tickets: int) -> int:
+        """Returns by how many reports one dishonest hop can move the count of a value, at most, rounded up.
 
-        The analyzer subtracts the stated number of fakes in equal parts from all values.
+        Let the hop add f fakes, f_b of them with the value b, pass on all but d reports, d_b of them with the value b,
+        and state t fakes and no loss. Its numbers must add up, so t = f - d. The analyzer subtracts t/k from the count
+        of b, which is then wrong by f_b - d_b - t/k, with 0 <= f_b <= f <= tickets and 0 <= d_b <= d = f - t.
+
+        * k >= 3: t may be anything in [0, 2ck]. The hop moves the count most with t = 0: it replaces clients' reports
+          by all of its fakes, and nothing is subtracted. Then f_b - d_b is up to `tickets` either way.
+        * k = 2: t is 2c, so f - c is the largest excess, and d + c = f - c the largest deficit: tickets - c.
+
+        With s reports that the hop states as lost, d = f - t + s, so that a count moves by at most s more. Any hop of
+        any round can do that; certificates state losses.
+
+        Args:
+            tickets: how many tickets for fakes the accountant gave the hop.
         """
-        return self.most - self.most // self.num_values
+        return max(self.radius, tickets - self.radius) if self.is_paired else tickets
 
     def check_total(self, total: int) -> None:
         """Raises ValueError for a number of fakes that no honest hop adds."""

@@ -54,11 +54,14 @@ class NoiseLimit(BaseModel):
     Attributes:
         epsilon: of all rounds together, > 0.
         delta: of all rounds together, in (0, 1).
+        hop_noise_only: whether the hop signs no round without hop noise; if not, such a round counts with its largest
+            local budget.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)]
     delta: Annotated[float, Field(gt=0, lt=1)]
+    hop_noise_only: bool = False
 
 
 class ServiceSettings(BaseModel):

@@ -29,7 +29,7 @@ from croupier.protocol.rounding import percent, round_down, round_up
 from croupier.protocol.statements import joined, plain, read_json, secret
 from croupier.show.estimates import hop_line, precision_line
 from croupier.show.statistics import halving_lines, statistic
-from croupier.show.text import delta_too_large
+from croupier.show.text import delta_too_large, tier_budget
 from croupier.show.views import ExplanationView, PromiseView, ResultView
 
 __all__ = ["Explanation", "Promise", "Section", "explain", "profile_around"]
@@ -212,8 +212,8 @@ def _counted(count: int, one: str, several: str) -> str:
 
 
 def _people(tier: TierCertificate, rounds: int) -> str:
-    up_to, each = "up to " if tier.grouped else "", " in each round" if rounds > 1 else ""
-    return f"{_counted(tier.count, 'person', 'people')} with local ε {up_to}{round_up(tier.local_epsilon)}{each}"
+    budget = tier_budget(tier.local_epsilon, tier.local_delta, up_to=tier.grouped)
+    return f"{_counted(tier.count, 'person', 'people')} with local ε {budget}{' in each round' if rounds > 1 else ''}"
 
 
 def _listed(statements: list[Promise]) -> tuple[str, ...]:

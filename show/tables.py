@@ -13,7 +13,7 @@ from croupier.protocol.codes import Assumption, Step
 from croupier.protocol.rounding import round_down, round_up
 from croupier.protocol.statements import joined
 from croupier.protocol.views import CertificateView, ComparisonView, RoundCertificateView, proved_epsilon
-from croupier.show.text import delta_too_large
+from croupier.show.text import delta_too_large, tier_budget
 
 if TYPE_CHECKING:
     from croupier.accountant import Certificate, Comparison
@@ -62,7 +62,7 @@ def certificate_table(certificate: CertificateView | RoundCertificateView) -> Ta
     grade = certificate["grade"]
     differ = len({tier["delta"] for tier in certificate["tiers"]}) > 1
     for tier in certificate["tiers"][:_MOST_TIERS]:
-        whose = f"of local ε {'up to ' if tier['up_to'] else ''}{round_up(tier['local_epsilon'])}"
+        whose = f"of local ε {tier_budget(tier['local_epsilon'], tier['local_delta'], up_to=tier['up_to'])}"
         at = f", at δ = {round_up(tier['delta'], 3)}" if differ else ""
         table.add_row(f"{counted(tier['count'], 'user')} {whose}{at}", round_up(tier["epsilon"]), grade)
     if len(certificate["tiers"]) > _MOST_TIERS:

@@ -12,7 +12,7 @@ from rich.text import Text
 from croupier.protocol.rounding import round_down, round_up
 from croupier.show.views import SectionView
 
-__all__ = ["GLUE", "delta_too_large", "sections_text", "wrapped"]
+__all__ = ["GLUE", "delta_too_large", "sections_text", "tier_budget", "wrapped"]
 
 GLUE = "\0"
 """A space at which no line may end; `wrapped` puts the space there."""
@@ -28,6 +28,12 @@ def delta_too_large(delta: float, num_users: int) -> str:
         f"Beware: δ = {round_up(delta)} is not below one in the number of people, {round_down(1 / num_users, 3)}. "
         "Whatever ε is, such a δ permits publishing one person's answer in full; choose a far smaller δ."
     )
+
+
+def tier_budget(local_epsilon: float, local_delta: float, *, up_to: bool) -> str:
+    """Returns the local budget of a tier: "2", "up to 2", or "2, local δ 1e-06" where the randomizer spends a delta."""
+    spent = f", local δ {round_up(local_delta)}" if local_delta else ""
+    return f"{'up to ' if up_to else ''}{round_up(local_epsilon)}{spent}"
 
 
 def sections_text(sections: Sequence[SectionView]) -> Text:

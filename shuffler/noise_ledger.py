@@ -4,7 +4,7 @@ The accountant's ledger is worth nothing against a dishonest accountant. So ever
 for which it has signed a manifest, and with a `noise_limit` in its settings it signs none beyond that: then everybody
 else together learns at most that much of anyone in the life of the deployment, if this hop is honest. Epsilons and
 deltas add up, which is valid however rounds are chosen by earlier results. A round without hop noise counts with its
-largest local budget, because nothing else is certain there. docs/hop-noise.md.
+largest local budget, because nothing else is certain there, or is refused (`hop_noise_only`). docs/hop-noise.md.
 """
 
 from __future__ import annotations
@@ -56,8 +56,15 @@ class NoiseLedger:
         """Enters a round that is about to be signed; the same round again counts once.
 
         Raises:
-            Refusal: BAD_MANIFEST if the rounds would come to more than the limit.
+            Refusal: BAD_MANIFEST if the rounds would come to more than the limit, or if the round has no hop noise and
+                the limit allows no such round.
         """
+        if limit is not None and limit.hop_noise_only and terms.hop_noise is None:
+            raise Refusal(
+                Code.BAD_MANIFEST,
+                "the round has no hop noise; this hop's noise_limit has hop_noise_only = true, so it signs only rounds "
+                "with hop noise",
+            )
         known = self._db.execute(sa.select(_entries.c.round_id).where(_entries.c.round_id == terms.round_id)).first()
         if known is not None:
             return

@@ -43,6 +43,14 @@ def test_names_of_tests_are_short() -> None:
     assert [name for name in re.findall(r"def (test_\w+)", text) if len(name) >= 70] == []
 
 
+def test_files_of_tests_that_pages_name_exist() -> None:
+    """Reproduction: a page named two files that had moved to another folder."""
+    pages = [*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")]
+    named = {name for page in pages for name in re.findall(r"\btests/[\w/]+\.\w+", page.read_text(encoding="utf-8"))}
+    assert named
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
 def test_a_client_loads_no_numeric_library() -> None:
     program = (
         "import sys, croupier.client.one_answer, croupier.client.submission, croupier.client.verification;"

@@ -15,7 +15,7 @@ from croupier.accountant.certified_profile import CertifiedProfile, certified_li
 from croupier.protocol.rounding import round_down, round_up
 from croupier.protocol.views import CertificateFields
 from croupier.show.tables import LARGE_DELTAS
-from croupier.show.text import delta_too_large
+from croupier.show.text import delta_too_large, tier_budget
 from croupier.show.views import ResultView, TermsView, numbers_of
 
 __all__ = ["bars", "curve", "strips"]
@@ -129,7 +129,7 @@ def bars(certificate: CertificateFields) -> list[BarView]:
     return [
         {
             "people": f"{tier['count']:,}",
-            "local": f"{'up to ' if tier['up_to'] else ''}{round_up(tier['local_epsilon'])}",
+            "local": tier_budget(tier["local_epsilon"], tier["local_delta"], up_to=tier["up_to"]),
             "central": round_up(tier["epsilon"], 4),
             "delta": round_up(tier["delta"], 3),
             "local_to": round(100 * tier["local_epsilon"] / most, 2),

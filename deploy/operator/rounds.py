@@ -564,15 +564,13 @@ async def _check_closed(first: grpc.aio.Channel, deployment: Deployment, round_i
     left_s = deadline - time.time()
     if state != pb.ROUND_STATE_OPEN or (deadline and -_CLOSES_WITHIN_S < left_s <= patience_s):
         return
-    few = f"fewer than {least:,} have answered, and the round is held"
-    operator = (
-        f"its operator sees how many in 'croupier round list'; 'croupier round withdraw {round_id}' ends the round"
-    )
+    held = f"the round is held: fewer than {least:,} have answered, or some mixture of budgets would have it refused"
+    operator = f"its operator sees which in 'croupier round list'; 'croupier round withdraw {round_id}' ends the round"
     if not deadline:
         why = f"it takes answers until its operator closes it ('croupier round close {round_id}'). "
-        why += f"If that was done, {few}; {operator}"
+        why += f"If that was done, {held}; {operator}"
     elif left_s > 0:
         why = f"it takes answers until {datetime.fromtimestamp(deadline, UTC):%Y-%m-%d %H:%M} UTC"
     else:
-        why = f"its deadline has passed, but {few}. Clients that have tickets can still answer; {operator}"
+        why = f"its deadline has passed, but {held}. Clients that have tickets can still answer; {operator}"
     raise Refusal(Code.NOT_READY, f"round {round_id!r} is not published yet; {why}")

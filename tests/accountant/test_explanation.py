@@ -311,6 +311,11 @@ def test_what_is_left_is_also_said_of_the_budgets_that_were_used() -> None:
     assert "60 people with local ε 1: right at most 73.11 % (ε = 1 CERTIFIED)" in said
 
 
+def test_a_tier_of_gaussian_noise_is_said_with_its_local_delta() -> None:
+    tiers = explain(certify([(0.5, 40, 1e-9), (1.0, 40, 1e-9)], "gaussian", delta=1e-4)).tiers
+    assert [tier.about for tier in tiers] == [f"40 people with local ε {e}, local δ 1e-09" for e in (0.5, 1)]
+
+
 def test_clients_whose_budget_is_unknown_or_merged_are_said() -> None:
     unknown = explain(of_a_round(unknown_budgets=1, unknown_budget_epsilon=0.9))
     assert unknown.certified.epsilon == unknown.tiers[-1].epsilon == 0.9

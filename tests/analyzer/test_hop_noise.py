@@ -44,7 +44,7 @@ def bit_laws(epsilon: float, n: int, fakes: Fakes) -> Laws:
 def test_shares_with_hop_noise_are_covered_at_their_level_exactly(hops: int, noise: float) -> None:
     """Every number of hits is weighed with its probability, where local noise is the larger and where it is not."""
     law = HopNoise(noise, 1e-6).law(2)
-    fakes = Fakes(law, hops, total=2 * hops * law.radius)
+    fakes = Fakes(law, hops, total=2 * hops * law.radius, tickets=law.most)
     added = pmf(law, hops)
     for n, epsilon, level in itertools.product((3, 200, 2_000), (0.5, 4.0, 8.0), (0.8, 0.95, 0.99)):
         q = 1 / (1 + math.exp(epsilon))
@@ -75,7 +75,7 @@ def test_histograms_with_hop_noise_cover_over_ten_thousand_rounds(k: int) -> Non
     covered, values = np.zeros((ROUNDS, k), bool), np.zeros((ROUNDS, k))
     for number in range(ROUNDS):
         total = int(noise[number].sum()) + hops * law.mean_total
-        with_fakes = laws.with_fakes(Fakes(law, hops, total)).participants
+        with_fakes = laws.with_fakes(Fakes(law, hops, total, law.most)).participants
         sums = (hits[number] + noise[number] + hops * law.radius).astype(float)
         low, high = with_fakes.interval(sums, 0.95)
         covered[number] = (low <= counts / n) & (counts / n <= high)
@@ -96,13 +96,13 @@ def test_fakes_that_hops_draw_are_subtracted_again(mechanism: RandomizedResponse
     draws = [draw_fakes(law) for _ in range(3)]
     people = [20_000, 30_000, *[0] * (k - 2)]
     counts = np.array(people) + np.sum(draws, axis=0)
-    fakes = Fakes(law, 3, int(np.sum(draws)))
+    fakes = Fakes(law, 3, int(np.sum(draws)), law.most)
     result = estimate(Question("x", mechanism), np.repeat(np.arange(k), counts), [(19.0, sum(people))], fakes=fakes)
     truth = {"onebit": (-2.0 + 8 * 0.6,), "rr": (0.6,), "krr": (0.4, 0.6, 0.0, 0.0, 0.0)}[mechanism.kind]
     for value, error, expected in zip(result.values, result.standard_errors, truth, strict=True):
         assert abs(value - expected) < 5 * error
     width = 8 if mechanism.kind == "onebit" else 1
-    assert result.hop_influence == pytest.approx(width * law.most * (1 - 1 / k) / 50_000, rel=1e-3)
+    assert result.hop_influence == pytest.approx(width * (law.radius if k == 2 else law.most) / 50_000, rel=1e-3)
     if mechanism.kind != "onebit":  # whose values are rounded at random, too
         assert result.standard_errors[0] == pytest.approx(math.sqrt(fakes.variance) / 50_000, rel=0.02)
 
@@ -110,4 +110,4 @@ def test_fakes_that_hops_draw_are_subtracted_again(mechanism: RandomizedResponse
 def test_fakes_of_another_kind_of_report_are_refused() -> None:
     law = HopNoise(1.0, 1e-6).law(3)
     with pytest.raises(ValueError, match="fakes have 3 values; rr has 2"):
-        estimate(Question("x", RandomizedResponse()), [0, 1] * 60, [(1.0, 2)], fakes=Fakes(law, 1, 118))
+        estimate(Question("x", RandomizedResponse()), [0, 1] * 60, [(1.0, 2)], fakes=Fakes(law, 1, 118, law.most))

@@ -164,6 +164,23 @@ async def test_rounds_that_hop_1_ruins_count_as_rounds_that_show_budgets(tmp_pat
 
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
+async def test_withheld_rounds_count_as_rounds_that_show_budgets(tmp_path: Path) -> None:
+    """A round that ends for too few budgets, or for a small tier, before anything is computed has told as much."""
+    limit = "\n[privacy_limit]\ntotal_epsilon = 50.0\ntotal_delta = 1e-2\nmax_rounds = 2\n"
+    budgets = (2.0, *(0.5,) * 9)
+    async with arena(tmp_path, 1, {"shuffler-1": ChoosesBudgets}, limit) as at:
+        chosen = replace(settings(min_batch_size=5), budget_grid=GRID)
+        too_few = await ruined(at, chosen, budgets, range(1))
+        small_tier = await ruined(at, replace(chosen, min_tier_size=5), budgets, None)
+        one_more = await ruined(at, chosen, budgets, None)
+    reasons = [{RefusalReason(one.code) for one in refused.refusals} for refused in (too_few, small_tier, one_more)]
+    assert reasons[0] == {RefusalReason.TOO_FEW_BUDGETS}
+    assert RefusalReason.TIER_LIMIT in reasons[1]  # among all the limits of the round: which one failed is not told
+    assert reasons[2] == {RefusalReason.ROUNDS_SHOWN}
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_a_budget_that_one_of_two_granted_rounds_lost_shows_as_lost(tmp_path: Path) -> None:
     """Two granted rounds of the same people tell the budget that hop 1 kept from one of them, and that it did so."""
     budgets = [2.0, *(0.5,) * 15, *(2.0,) * 14]

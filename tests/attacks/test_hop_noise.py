@@ -14,9 +14,12 @@ from scipy.stats import beta
 
 from croupier import certify
 from croupier.accountant.service.service import AccountantService
+from croupier.deploy.operator.rounds import RoundSettings
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.hop_noise import HopNoise
 from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.mechanisms import KaryResponse
+from croupier.protocol.questions import Question
 from croupier.protocol.tickets import BLINDED_BYTES, TICKET_BYTES, TicketIssuer, TicketRequest, collect_tickets
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2_grpc as stubs
@@ -25,7 +28,7 @@ from croupier.runtime.setup import ServiceSetup
 from croupier.shuffler.fake_reports import FakeReports, seal_values, wrap_fakes
 from croupier.shuffler.fakes import draw_fakes
 from croupier.shuffler.service import ShufflerService
-from tests.attacks.cheaters import instead, own_report, refused
+from tests.attacks.cheaters import CheatingShuffler, Lanes, instead, own_report, refused
 from tests.support import settings
 from tests.support.arena import Arena, arena
 
@@ -61,6 +64,26 @@ class AllOnes(OwnFakes):
         assert terms.fake_law is not None
         made = await self.with_tickets(terms, [1] * terms.fake_law.most)
         return wrap_fakes(terms.payload, self.position.hop(terms), made)
+
+
+class ReplacesReports(CheatingShuffler):
+    """A hop that states no fakes, and has replaced clients' reports by fakes of value 1, with tickets."""
+
+    def __init__(self, setup: ServiceSetup) -> None:
+        super().__init__(setup)
+        self.honest = FakeReports(setup, self.peers, self.engine, self.position)
+        self.made: list[bytes] = []
+        instead(self.fakes, make=self.make)
+
+    async def make(self, terms: RoundTerms) -> list[bytes]:
+        assert terms.fake_law is not None
+        sealed = seal_values(terms.payload, [1] * terms.fake_law.most)
+        with_tickets = list(zip(sealed, await self.honest._tickets(terms, sealed), strict=True))
+        self.made = wrap_fakes(terms.payload, self.position.hop(terms), with_tickets)
+        return []
+
+    def tamper(self, terms: RoundTerms, lanes: Lanes, drops: dict[pb.Lane.ValueType, dict[str, int]]) -> None:
+        lanes[pb.LANE_REPORT][: len(self.made)] = self.made
 
 
 class UsesEachTicketTwice(OwnFakes):
@@ -144,6 +167,37 @@ async def test_fakes_of_one_value_move_a_result_by_the_stated_influence(
         moved = value.estimate - 1.0
         assert publication.hop_influence == pytest.approx(9 / (PEOPLE * math.tanh(4.0)))
         assert abs(moved - publication.hop_influence) < publication.hop_influence / 2
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("cheat", [AllOnes, ReplacesReports])
+async def test_no_hop_moves_a_histogram_by_more_than_the_stated_influence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cheat: type[ShufflerService]
+) -> None:
+    """Everybody answers 0, and one hop's fakes have the value 1; of those that it does not state none is subtracted.
+
+    The honest hop draws Z = 0, and a device reports another value once in 1,500 times.
+    """
+    monkeypatch.setattr("croupier.shuffler.fake_reports.draw_fakes", lambda law: [law.radius] * law.num_values)
+    letter = Question("letter", KaryResponse(k=3))
+    settings = RoundSettings(letter, (8.0,), hop_noise=8.0, min_batch_size=20, epsilon_max=8.0, delta=1e-3)
+    async with arena(tmp_path, 2, {"shuffler-1": cheat}) as deployment:
+        terms = await deployment.operator.open_round(settings)
+        law = terms.fake_law
+        assert law is not None
+        assert law.most < PEOPLE
+        await deployment.admit(terms, await deployment.seal(terms, PEOPLE, value=0, max_local_epsilon=8.0))
+        publication, certificate = await deployment.finish(terms)
+        assert certificate.granted
+        assert stated(certificate) == [0 if cheat is ReplacesReports else law.most, law.mean_total]
+        assert (certificate.num_reports, list(certificate.report_drops)) == (PEOPLE, [])
+        moved = publication.values[1].estimate
+        one_report = 1 / (PEOPLE * -math.expm1(-8.0))
+        assert publication.hop_influence == pytest.approx(law.most * one_report, rel=1e-2)
+        assert moved <= publication.hop_influence + one_report
+        if cheat is ReplacesReports:  # the bound is reached, but for the victims' noise
+            assert moved > publication.hop_influence - 2 * one_report
 
 
 @pytest.mark.asyncio

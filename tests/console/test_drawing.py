@@ -57,11 +57,13 @@ def test_a_mean_lies_in_the_range_of_the_question_and_a_vector_nowhere() -> None
 
 
 def test_the_bars_of_a_tier_share_one_scale_and_round_up() -> None:
-    tier = {"local_epsilon": 2.0, "epsilon": 0.500001, "delta": 1e-6, "count": 1200, "up_to": False}
+    tier = {"local_epsilon": 2.0, "local_delta": 0.0, "epsilon": 0.500001, "delta": 1e-6, "count": 1200, "up_to": False}
     certificate: Any = {"tiers": [tier]}
     (row,) = bars(certificate)
     assert (row["local_to"], row["central_to"]) == (100.0, 25.0)
     assert (row["people"], row["local"], row["central"]) == ("1,200", "2", "0.5001")
+    (row,) = bars({"tiers": [tier | {"local_delta": 1e-6}]})  # type: ignore[typeddict-item]
+    assert row["local"] == "2, local δ 1e-06"
 
 
 def test_the_curve_goes_through_what_is_certified_and_above_it_between() -> None:

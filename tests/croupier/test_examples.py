@@ -52,7 +52,8 @@ def serve_visitors(deployment: Path, round_id: str, visitors: Path) -> None:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
-            assert post(server, {"visitor": "ada", "answer": 1}) == (200, {"round": round_id, "local_epsilon": 1.0})
+            counted = {"round": round_id, "local_epsilon": 1.0, "local_delta": 0.0}
+            assert post(server, {"visitor": "ada", "answer": 1}) == (200, counted)
             assert post(server, {"visitor": "ada", "answer": 1})[0] == 200
             assert post(server, {"visitor": "grace", "answer": 7})[0] == 400
             assert post(server, {"visitor": "eve", "answer": 1})[0] == 403
@@ -78,7 +79,7 @@ async def be_offline_then_online(here: Table, make: Callable[[], croupier.Client
     await here.inside.stop("shuffler-1")
     assert await asyncio.to_thread(start) == ("later", True)
     await here.inside.start("shuffler-1")
-    assert await asyncio.to_thread(start) == ("sent, local ε 2", False)
+    assert await asyncio.to_thread(start) == ("sent, local ε 2, local δ 0", False)
     assert await asyncio.to_thread(start) == ("later", False)
 
 
@@ -99,7 +100,7 @@ async def test_a_backend_a_batch_job_and_a_device_in_one_round(tmp_path: Path) -
         async with croupier.AsyncClient(deployment, directory=tmp_path / "batch") as batch:
             for _ in range(2):
                 outcomes = await batch_job.answer_for_all(batch, [*rows, rows[0] | {"name": "p2", "answer": "maybe"}])
-                assert list(outcomes.values())[:2] == ["counted, local ε 0.5"] * 2
+                assert list(outcomes.values())[:2] == ["counted, local ε 0.5, local δ 0"] * 2
                 assert "value is 'maybe'" in outcomes["p2"]
 
         def make() -> croupier.Client:
@@ -128,6 +129,6 @@ async def test_the_first_program_of_the_documentation(tmp_path: Path) -> None:
             await here.operator.enrol([bytes.fromhex(client.public_key)])
         page = await asyncio.to_thread((ROOT / "docs" / "client-library.md").read_text, encoding="utf-8")
         (program, *_) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-        assert await asyncio.to_thread(run, "-c", program, place=place) == "counted, local ε 1\n"
+        assert await asyncio.to_thread(run, "-c", program, place=place) == "counted, local ε 1, local δ 0\n"
         store = here.inside.running["shuffler-1"].service.store
         assert await store.run("look", lambda tx: tx.num_submissions(terms.round_id)) == 1

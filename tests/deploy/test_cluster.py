@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import shutil
 import signal
 import time
@@ -25,6 +26,7 @@ from lab.bench.cluster import _envelopes, _on
 from tests.deploy.cluster_work import records_unless_first, refuse, wait_until
 from tests.support import BIT, settings
 from tests.support.command_line import answer, as_process, refused
+from tests.support.core_files import core_limit
 from tests.support.rounds import WAIT_S, people, table
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("processes")]
@@ -95,6 +97,13 @@ def test_what_an_envelope_costs_is_measured_where_it_is_spent(
     assert "must be at least 1" in refused("lab", "bench-cluster", "--workers", "2,0")
     assert "at least 1000" in refused("lab", "bench-cluster", "--items", "10")
     assert "whole numbers" in refused("lab", "bench-cluster", "--workers", "many")
+
+
+def test_no_process_of_a_cluster_may_leave_a_core_file(cluster: LocalCluster) -> None:
+    with Cluster.of(cluster.address, cluster.certificates).executor() as executor:
+        worker = executor.submit(resource.getrlimit, resource.RLIMIT_CORE).result(WAIT_S)
+    assert worker == (0, 0)
+    assert core_limit(cluster.scheduler_pid) == ("0", "0")
 
 
 def test_a_scheduler_takes_no_strangers_and_is_named_when_it_is_lost(

@@ -99,6 +99,12 @@ def test_budgets_that_are_answered_together_are_shown_up_to_the_largest() -> Non
     assert "100 users of local ε 1 " in shown(certify({1.0: 100}, "rr", delta=1e-3).to_json())
 
 
+def test_a_tier_is_shown_with_its_local_delta() -> None:
+    """Reproduction: a Gaussian tier was "of local ε 1", and its local δ was in the JSON document alone."""
+    document = certify([(1.0, 80, 1e-9)], "gaussian", delta=1e-4).to_json()
+    assert "80 users of local ε 1, local δ 1e-09 " in " ".join(shown(document).split())
+
+
 def test_large_numbers_are_grouped_wherever_people_read_them() -> None:
     """Reproduction: "10000 users" in tables, and 10,000 in sentences."""
     certificate = certify({0.5: 9000, 2.0: 1000}, "rr", delta=1e-6, dishonest=1000).to_json()

@@ -38,6 +38,7 @@ from croupier.runtime.cluster import AUTHORITY_FILE, certificate_files
 from tests.support import settings, sign_again
 from tests.support.command_line import Said, running
 from tests.support.command_line import croupier as command
+from tests.support.core_files import core_limit
 from tests.support.gateways import Tampering, ask
 from tests.support.in_memory import Network
 from tests.support.rounds import QUESTIONS, Table, people, table
@@ -328,6 +329,7 @@ def test_the_command_listens_says_where_and_stops(tmp_path: Path, monkeypatch: p
         assert process.stdout is not None
         url = json.loads(process.stdout.readline())["url"]
         assert http(f"{url}health")[0] == 503  # no service runs
+        assert core_limit(process.pid) == ("0", "0")
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
         assert process.stderr is not None

@@ -11,7 +11,7 @@ import grpc.aio
 import pytest
 
 from croupier.deploy.operator.forecasts import forecast_now, forecast_opening, is_granted
-from croupier.deploy.operator.rounds import RoundSettings
+from croupier.deploy.operator.rounds import RoundSettings, signed_result
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
@@ -55,6 +55,10 @@ async def test_an_operator_closes_a_round_at_risk_only_on_purpose(tmp_path: Path
         assert (closing.state, closing.num_clients) == (pb.ROUND_STATE_OPEN, 20)
         assert not is_granted(closing.forecast)
         assert closing.forecast == await forecast_now(deployment.operator, terms.round_id)
+        # Reproduction: "fewer than 20 have answered", where 20 had.
+        with pytest.raises(Refusal, match="fewer than 20 have answered, or some mixture of budgets") as early:
+            await signed_result(deployment.inside.directory, terms.round_id, 0.0, deployment.inside.transport)
+        assert early.value.code is Code.NOT_READY
         # Nothing was destroyed: more people end the risk.
         await deployment.admit(terms, await deployment.seal(terms, 60))
         closing = await deployment.operator.close_round(terms.round_id, hold_at_risk=True)

@@ -80,7 +80,7 @@ async def test_a_round_with_hop_noise_is_certified_and_estimated(tmp_path: Path,
     error = publication.values[0].standard_error
     gain = sum(-math.expm1(-e) / (1 + (law.num_values - 1) * math.exp(-e)) for e in [2.0, 4.0]) * 20
     assert error * gain > math.sqrt(hops * law.variance * (1 if law.is_paired else 1 - 1 / law.num_values))
-    assert publication.hop_influence == pytest.approx(law.influence / gain)
+    assert publication.hop_influence == pytest.approx(law.influence(max(fakes)) / gain)
 
 
 @pytest.mark.asyncio
@@ -169,6 +169,18 @@ async def test_a_hop_signs_no_round_beyond_its_own_noise_limit(tmp_path: Path) -
         assert checked["shuffler-2"].says.startswith(said)
         with pytest.raises(Refusal, match="spent 2 in 2 rounds"):
             await at.operator.open_round(noisy)
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_a_hop_refuses_rounds_without_hop_noise_if_its_settings_say_so(tmp_path: Path) -> None:
+    own = LIMIT + "hop_noise_only = true\n"
+    async with table(tmp_path, 2, settings_of=lambda name: own if name == "shuffler-2" else "") as at:
+        with pytest.raises(Refusal, match="signs only rounds with hop noise") as refused:
+            await at.operator.open_round(plain(BIT))
+        assert refused.value.code is Code.BAD_MANIFEST
+        assert hop_ledgers(at.inside.directory)["shuffler-2"]["rounds"] == 0
+        assert (await at.operator.open_round(settings(BIT, 2))).hop_noise is not None
 
 
 def test_a_noise_limit_is_a_shufflers(tmp_path: Path) -> None:

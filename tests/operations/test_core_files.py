@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from croupier.deploy.local.processes import LocalDeployment
+from tests.support.core_files import core_limit
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("processes")]
 
@@ -21,18 +22,12 @@ print(before, ctypes.CDLL(None).prctl(3, 0, 0, 0, 0))
 """
 
 
-def core_limit(process: Path) -> list[str]:
-    (line,) = (line for line in (process / "limits").read_text().splitlines() if line.startswith("Max core file size"))
-    return line.split()[4:6]  # soft, hard
-
-
 def test_the_limit_of_services_and_their_workers_is_0(local: LocalDeployment) -> None:
     """Needs processes, because it reads their limits. Only systemd and compose forbade core files."""
     for pid in local.pids().values():
-        process = Path("/proc", str(pid))
-        workers = [Path("/proc", one) for one in (process / "task" / str(pid) / "children").read_text().split()]
+        workers = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
         assert workers
-        assert [core_limit(one) for one in (process, *workers)] == [["0", "0"]] * (1 + len(workers))
+        assert {core_limit(process) for process in (pid, *workers)} == {("0", "0")}
 
 
 def test_no_core_is_piped_into_a_program_either() -> None:
