@@ -1,7 +1,7 @@
 """The split into a core and tails for given hosts: good shares of the victim's difference in the Gaussian limit.
 
 For many hosts everything becomes Gaussian, and a split leaves a sum of two variances, each of the worst place of its
-hosts (docs/exchange-bound.md, section 6, "The split"). For given mixtures of places the shares with the least sum have
+hosts (docs/paper, section 6, "The split"). For given mixtures of places the shares with the least sum have
 a closed form; the mixtures move towards the worst places in a few steps. Nothing certified rests on it.
 """
 

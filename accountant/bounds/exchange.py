@@ -2,7 +2,7 @@
 
 A host is another user in whose place the victim may have reported. The divergence is at most E[Y]_+ for a weighted sum
 Y = sum_i alpha_i X_i over the hosts, and that is at most an integral along a line in the complex plane of a product
-with one factor per host (docs/exchange-bound.md, section 1). Here are the stages of the hosts' clocks, the choice of
+with one factor per host (docs/paper, section 1). Here are the stages of the hosts' clocks, the choice of
 theta, the smoothing, and the integrals of many sums at once, over-estimated cell by cell with their tails. What the
 factors are is left to `exchange_binary` and `noise_sums`.
 """

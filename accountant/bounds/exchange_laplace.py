@@ -2,7 +2,7 @@
 
 All users whose budget is at most the victim's are hosts, with all of their own noise but for a little that goes to the
 common blanket omega, flat around [0, 1] and then proportional to e^(-a distance). The lemmas that reduce all data to a
-few laws per budget, T1 to T5 and L1 to L3, are in docs/exchange-bound.md, section 5. The theorem is in `exchange`, the
+few laws per budget, T1 to T5 and L1 to L3, are in docs/paper, section 5. The theorem is in `exchange`, the
 factors are in `noise_sums`, the laws in `laplace_laws`.
 """
 

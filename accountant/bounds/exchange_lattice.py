@@ -1,7 +1,7 @@
 """The exchange bound for Laplace noise on a lattice, as deployments draw it: from that of continuous noise.
 
 Noise on a lattice is continuous noise rounded to it, but for a small chance that it is 0, by which the victim shows a
-little more, and a host everything (docs/exchange-bound.md, section 5, "On a lattice").
+little more, and a host everything (docs/paper, section 5, "On a lattice").
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which hosts hide the core and which hide the tails, for a victim of whom others have larger budgets.
 
 The hosts are put into two groups: those of the smallest budgets hide the tails, others, whose budgets may be above the
-victim's, hide the core (docs/exchange-bound.md, section 6). How the victim's noise is split is chosen in `best_split`.
+victim's, hide the core (docs/paper, section 6). How the victim's noise is split is chosen in `best_split`.
 Nothing certified rests on either choice.
 """
 

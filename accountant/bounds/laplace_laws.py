@@ -1,7 +1,7 @@
 """The laws that every host with Laplace noise is below, whatever the values are: T3 of the exchange bound.
 
 A law is that of X = (R_x0 - e^epsilon R_x1)/R_host under R_host, thinned (T1), for one of a few places; the lemmas are
-in docs/exchange-bound.md, section 5. Laws are put on few atoms with the mean kept, which makes them larger in convex
+in docs/paper, section 5. Laws are put on few atoms with the mean kept, which makes them larger in convex
 order, and handed on as moments. What is made of them is left to `noise_sums`.
 """
 

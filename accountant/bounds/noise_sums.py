@@ -1,6 +1,6 @@
 """Sums over hosts with Laplace noise: their clocks, and their factors from a few tilted moments of every law.
 
-In a row Y = sum_i alpha_i X_i every X_i is below the worst of a few laws (docs/exchange-bound.md, section 1). |phi| of
+In a row Y = sum_i alpha_i X_i every X_i is below the worst of a few laws (docs/paper, section 1). |phi| of
 each law is over-estimated on a whole line by a polynomial (section 5, "Many integrals at once"), so that hundreds of
 sums are evaluated together. What the laws are is left to `laplace_laws` and `split_laws`.
 """

@@ -1,7 +1,7 @@
 """The laws that every host with Laplace noise is below when the victim's difference is split into a core and tails.
 
 The core is a share of the difference of the victim's two laws, constant in every cell of a grid; the tails are the
-rest; some of the mean is moved from one to the other (docs/exchange-bound.md, section 6). A host may lie anywhere in an
+rest; some of the mean is moved from one to the other (docs/paper, section 6). A host may lie anywhere in an
 interval: its law is below a mixture of those of a few places (L1 and T1 of section 5), whatever its budget. Laws are
 put on few atoms with the mean kept, and handed on as moments. `two_groups` makes a bound of them.
 """
@@ -181,21 +181,15 @@ class _Cells:
     """Of P pairs of a distance and a host, whose place is one of the L + 1 edges: (P, L), where nothing else is said.
 
     Within a cell 1/R is monotone, and so is D/R, but for larger rates than the victim's between its values, where it is
-    between the products of the ends of D and of 1/R. With psi it is within width^2/8 of its largest second derivative
-    of its chord, too.
+    between the products of the ends of D and of 1/R.
     """
 
     least: Floats
-    """Of share D/R, and the largest; at the lower end, and at the upper one."""
+    """Of share D/R; then the largest."""
     most: Floats
-    low: Floats
-    high: Floats
     low_psi: Floats
     """psi/R."""
     high_psi: Floats
-    bend: Floats
-    """By how much share D/R may be off its chord, infinite in unbounded cells, and psi/R."""
-    bend_of_psi: Floats
     mass: Floats
     """Of R; then of share D, and of psi."""
     product: Floats
@@ -220,30 +214,22 @@ class _Cells:
         other = np.exp(gain - v * np.abs(x1 - near))
         inverse = v / rate * np.exp(rate * np.abs(near - host))
         # Beyond the last edges D/R falls to 0, or stays as it is; for larger rates the share is 0 there.
-        first, last = (_lower(plain) * _lower(inverse), _upper(plain) * _upper(inverse))
+        first, last = _lower(plain) * _lower(inverse), _upper(plain) * _upper(inverse)
         if rate != v:
             first[:, 0], last[:, -1] = 0.0, 0.0
         least, most = np.minimum(first, last), np.maximum(first, last)
         if rate > v:
             crossed = np.stack([_lower(plain) * _upper(inverse), _upper(plain) * _lower(inverse)])
             least, most = np.minimum(least, crossed.min(0)), np.maximum(most, crossed.max(0))
-        width, largest = np.diff(near, axis=1), _larger(np.abs(plain))
-        steepest = v * np.where((low >= 0) & (high <= x1), _larger(np.exp(-v * np.abs(near)) + other), largest)
-        curved = width * width / 8 * (1 + 1e-9) * _larger(inverse)
-        bend = share * curved * ((v * v + rate * rate) * largest + 2 * rate * steepest)
         terms = (np.abs(plain) + (np.abs(gain) + v * x1) * other) * inverse
         return cls(
             share * least,
             share * most,
-            share * first,
-            share * last,
             psi * _lower(inverse),
             psi * _upper(inverse),
-            np.where(np.isinf(high - low), math.inf, bend),
-            curved * rate * rate * psi,
             cell_mass(rate, host, edges),
             share * difference(v, gain, low, high, zero, x1) * -np.expm1(-v * (high - low)) / 2,
-            psi * width * v / 2,
+            psi * np.diff(near, axis=1) * v / 2,
             (_larger(terms) * share).max(1),
             (psi * _larger(inverse)).max(1),
         )
@@ -251,10 +237,7 @@ class _Cells:
     def atoms(self, pair: Ints, moved: Floats) -> tuple[Floats, Floats]:
         """Values and masses, (F, 2 L), of laws larger than that of D_j/R for these pairs; moved: (F, 1)."""
         ends = [moved * x[pair] for x in (self.low_psi, self.high_psi)]
-        start, end = self.low[pair] + ends[0], self.high[pair] + ends[1]
-        bend = self.bend[pair] + np.abs(moved) * self.bend_of_psi[pair]
-        low = np.maximum(self.least[pair] + np.minimum(*ends), np.minimum(start, end) - bend)
-        high = np.minimum(self.most[pair] + np.maximum(*ends), np.maximum(start, end) + bend)
+        low, high = self.least[pair] + np.minimum(*ends), self.most[pair] + np.maximum(*ends)
         return two_atoms(low, high, self.mass[pair], self.product[pair] + moved * self.product_of_psi[pair])
 
 

@@ -3,7 +3,7 @@
 The difference of the victim's two laws is split into a core near its values, hidden among hosts whose budgets may be
 larger than its own, and tails, hidden among others with smaller ones. A clock rings in both groups, so that which part
 it was stays hidden too: what the first group leaves is a convex function of what the second one says, and is covered
-by chords (docs/exchange-bound.md, section 6). Finitely many distances of the victim's values are enough. The laws are
+by chords (docs/paper, section 6). Finitely many distances of the victim's values are enough. The laws are
 in `split_laws`, the integrals in `exchange`; groups and splits are chosen in `group_choice`.
 """
 
