@@ -29,7 +29,7 @@ from croupier.accountant.numerics.roots import root_between
 from croupier.accountant.ranges import DEFAULT_DELTA, Bounds, Linkage, check_count, is_number, outside
 from croupier.accountant.results import TierCertificate
 from croupier.accountant.victims import groups_of_victims
-from croupier.protocol.hop_noise import MAX_LOCAL_EPSILON
+from croupier.protocol.hop_noise import ACCEPTED_LOCAL_EPSILON
 from croupier.protocol.rounding import round_down, round_up
 
 __all__ = ["Goal", "Plan", "plan", "resized", "standard_error"]
@@ -191,8 +191,8 @@ class _Asked:
 
     @property
     def most_local(self) -> float:
-        """The largest local budget that a client accepts."""
-        return MOST_LOCAL_EPSILON if self.fakes is None else MAX_LOCAL_EPSILON
+        """The largest local budget that a client accepts without a limit of its own."""
+        return MOST_LOCAL_EPSILON if self.fakes is None else ACCEPTED_LOCAL_EPSILON
 
     def certificate(self, budgets: Budgets, bounds: Bounds | None = None, rounds: int | None = None) -> Certificate:
         """The candidate's; with an attack, unless it is one of a quick bound or of fewer rounds."""

@@ -12,6 +12,7 @@ from croupier.protocol.errors import NotCertifiedError, ProtocolError
 from croupier.protocol.rounding import round_up
 from croupier.protocol.shown import sanitize_for_display
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.show.promises import Promises
 from croupier.show.published import publication_json
 from croupier.show.views import ResultView
 
@@ -28,6 +29,7 @@ class Receipt:
         local_epsilon, local_delta: the budget that the answer has spent. A proved bound (CERTIFIED) on what the report
             reveals, whatever the servers do; `RoundResult.guarantee` says what it comes to after the shuffle.
         sealed_before: the answer was sealed by an earlier call; the value and budget of this call were not used.
+        promises: how often someone is right at most about the answer if one server is honest, and if none is.
     """
 
     round_id: str
@@ -35,6 +37,7 @@ class Receipt:
     local_epsilon: float
     local_delta: float
     sealed_before: bool
+    promises: Promises
 
 
 @dataclass(frozen=True)

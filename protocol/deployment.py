@@ -225,8 +225,14 @@ class Deployment(Strict):
     runs one, for `croupier doctor` and for people to read; no promise rests on it.
 
     Attributes:
+        approvals: how many organisations must have signed what the operator opens, enrols and revokes, each with the
+            identity of one of its services; 0: none, the operator decides alone. See `protocol.approvals`.
+        minimum_version: the oldest croupier that may run a service, such as 0.2.0; empty: any. `croupier doctor` names
+            services that are older.
         version: 1 for the first file, one more for each change.
         previous: the fingerprint of the version before.
+        participant_pages: the SHA-256 of each page that gateways may serve to participants, the newest first; empty
+            where none is named.
         signatures: by the services; over everything else.
     """
 
@@ -237,6 +243,9 @@ class Deployment(Strict):
     services: tuple[ServiceEntry, ...]
     privacy_limit: PrivacyLimit | None = None
     gateway: _Url | None = None
+    approvals: Annotated[int, Field(ge=0)] = 0
+    minimum_version: Annotated[str, StringConstraints(pattern=r"^(\d{1,6}(\.\d{1,6}){0,3})?$")] = ""
+    participant_pages: tuple[_Hex32, ...] = ()
     signatures: tuple[FileSignature, ...] = ()
 
     @model_validator(mode="after")
@@ -249,6 +258,11 @@ class Deployment(Strict):
         names = [entry.name for entry in self.services]
         if len(set(names)) != len(names) or OPERATOR in names:
             raise ValueError(f"service names are {names}; they must differ, and {OPERATOR!r} is taken")
+        if self.approvals > (organisations := len({entry.organisation or entry.name for entry in self.services})):
+            raise ValueError(
+                f"approvals is {self.approvals}, but {organisations} organisations run services: it must be in "
+                f"0..{organisations}"
+            )
         if None in (entry.public_address for entry in (self.shufflers[0], self.accountant, self.analyzer)):
             raise ValueError(
                 "the first shuffler, the accountant and the analyzer need a public_address: clients call them"

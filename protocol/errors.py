@@ -144,6 +144,7 @@ class Code(enum.Enum):
     BAD_BATCH = _Entry(grpc.StatusCode.FAILED_PRECONDITION, "the batch and its commitments do not agree")
     SHORT_BATCH = _Entry(grpc.StatusCode.FAILED_PRECONDITION, "fewer distinct clients than the round requires")
     NOT_YOUR_CALL = _Entry(grpc.StatusCode.PERMISSION_DENIED, "this call is not open to you")
+    NOT_APPROVED = _Entry(grpc.StatusCode.PERMISSION_DENIED, "too few organisations have approved of this")
     UNKNOWN_CLIENT = _Entry(grpc.StatusCode.PERMISSION_DENIED, "this client is not registered here")
     UNKNOWN_TOKEN = _Entry(grpc.StatusCode.PERMISSION_DENIED, "this token was not issued here")
     TOKEN_USED = _Entry(grpc.StatusCode.PERMISSION_DENIED, "this token has been used")

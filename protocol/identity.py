@@ -70,6 +70,7 @@ class Kind(enum.StrEnum):
     SEQUENTIAL = "sequential-report"
     DEPLOYMENT = "deployment"
     ORGANISATION = "organisation"
+    PROPOSAL = "proposal"
 
 
 def _context(kind: str) -> bytes:

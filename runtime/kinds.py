@@ -54,6 +54,7 @@ class DocumentKind(StrEnum):
         ANSWER_KEYS: the keys of the answers that the model may learn from.
         PUBLICATION: the signed result.
         FAKES: the fake reports that this hop adds, sealed and with tickets, encrypted.
+        CLOSING: how many reports and tickets hop 1 was told that it may close the round with, empty: that it may not.
         FAKE_TICKETS: how many fake reports of a hop were given tickets in one call; its parts are hops and calls.
     """
 
@@ -72,4 +73,5 @@ class DocumentKind(StrEnum):
     ANSWER_KEYS = "model-keys"
     PUBLICATION = "publication"
     FAKES = "fakes"
+    CLOSING = "closing"
     FAKE_TICKETS = "fake-tickets"

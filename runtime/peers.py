@@ -7,10 +7,12 @@ from collections.abc import Iterable
 import grpc.aio
 
 from croupier.net.tls import Context, caller_name
+from croupier.protocol.approvals import approving_organisations
 from croupier.protocol.deployment import Deployment
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import Identity, Pinned
 from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.service_directory import Secrets
 from croupier.runtime.setup import ServiceSetup
 
@@ -42,6 +44,20 @@ class Peers:
         if name is None or name not in set(allowed):
             raise Refusal(Code.NOT_YOUR_CALL, f"{name or 'a client'} called")
         return name
+
+    def require_approval(self, proposal: bytes, approvals: Iterable[pb.Signature]) -> dict[str, str]:
+        """Returns the organisations that approve of a proposal, each with the service that has signed it.
+
+        Raises:
+            Refusal: NOT_APPROVED where they are fewer than the deployment file demands.
+        """
+        needed, approving = self.deployment.approvals, approving_organisations(self.deployment, proposal, approvals)
+        if len(approving) < needed:
+            raise Refusal(
+                Code.NOT_APPROVED,
+                f"{len(approving)} have ({', '.join(sorted(approving)) or 'none'}), and this deployment needs {needed}",
+            )
+        return approving
 
     def pinned_at(self, terms: RoundTerms) -> Pinned:
         """Returns the identity keys that count for a round: keys change between rounds."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from croupier.net.tls import Context
+from croupier.protocol.approvals import proposal_to_register, proposal_to_revoke
 from croupier.protocol.deployment import OPERATOR
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.names import RoundId
@@ -25,10 +26,12 @@ class Registration:
         """Registers clients' keys, for every round or for those of one survey, and one-use tokens.
 
         Raises:
-            Refusal: NOT_YOUR_CALL (only the operator may), BAD_REQUEST (a key or hash of a wrong length, a key of
-                small order, or tokens for a survey), STORE_FAILED.
+            Refusal: NOT_YOUR_CALL (only the operator may), NOT_APPROVED (too few organisations have signed the
+                proposal), BAD_REQUEST (a key or hash of a wrong length, a key of small order, or tokens for a survey),
+                STORE_FAILED.
         """
         self._peers.require_caller(context, [OPERATOR])
+        self._peers.require_approval(proposal_to_register(self._peers.deployment, request), request.approvals)
         if request.survey_hash or request.valid_until_unix_s:
             if request.token_hashes:
                 raise Refusal(Code.BAD_REQUEST, "a survey's clients have keys, and no tokens")
@@ -41,10 +44,11 @@ class Registration:
         """Revokes clients' keys and one-use tokens; repeating the call changes nothing.
 
         Raises:
-            Refusal: NOT_YOUR_CALL (only the operator may), BAD_REQUEST (a key or hash of a wrong length),
-                STORE_FAILED.
+            Refusal: NOT_YOUR_CALL (only the operator may), NOT_APPROVED (too few organisations have signed the
+                proposal), BAD_REQUEST (a key or hash of a wrong length), STORE_FAILED.
         """
         self._peers.require_caller(context, [OPERATOR])
+        self._peers.require_approval(proposal_to_revoke(self._peers.deployment, request), request.approvals)
         number = await self._admission.revoke(request.client_keys, request.token_hashes)
         return pb.RevokeClientsResponse(revoked=number)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from importlib.metadata import version
 
 from croupier.net.tls import Context
+from croupier.protocol.approvals import proposal_to_open
 from croupier.protocol.deployment import CLOCKS_DIFFER_S, OPERATOR
 from croupier.protocol.envelope import KeyPair, generate_key_pair
 from croupier.protocol.errors import Code, Refusal
@@ -160,10 +161,12 @@ class RoundControl:
 
         Raises:
             Refusal: NOT_YOUR_CALL (only the operator may), BAD_MANIFEST (also where it breaks the rules of this
-                service), CONFLICT (another manifest has been signed).
+                service), NOT_APPROVED (too few organisations have signed the proposal), CONFLICT (another manifest has
+                been signed).
         """
         self._peers.require_caller(context, [OPERATOR])
         terms = await self._check_terms(request.manifest)
+        approved_by = self._peers.require_approval(proposal_to_open(terms.manifest), request.approvals)
         ahead_s = (terms.created_unix_s or 0) - self._clock.now()
         if ahead_s > CLOCKS_DIFFER_S:  # nobody would believe a retired identity in this round
             raise Refusal(
@@ -171,7 +174,7 @@ class RoundControl:
                 f"a service's keys are from {ahead_s:.0f} s after the time at {self._peers.name!r}; clocks may differ "
                 f"by {CLOCKS_DIFFER_S} s: 'croupier doctor' says which is wrong",
             )
-        if objection := self._rules.objection(terms, self._clock.now()):
+        if objection := self._rules.objection(terms, self._clock.now(), approved_by):
             raise Refusal(Code.BAD_MANIFEST, f"the rules of {self._peers.name!r} do not allow this round: {objection}")
 
         def keep(tx: Transaction) -> None:

@@ -6,6 +6,7 @@ rules of one of them does not begin.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -28,6 +29,8 @@ class Rules(BaseModel):
             accountant is who enforces that limit over rounds.
         min_batch_size: the fewest clients that a round may be mixed with.
         randomizers: the kinds that a round may use.
+        approved_by: organisations that must all have approved of a round, as the deployment file names them; a service
+            that names none is an organisation of its own name. See `protocol.approvals`.
         hours: in which a round may be opened, UTC: [8, 18] is from 08:00 until before 18:00.
     """
 
@@ -36,6 +39,7 @@ class Rules(BaseModel):
     total_epsilon_max: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     min_batch_size: Annotated[int, Field(ge=2)] | None = None
     randomizers: tuple[str, ...] | None = None
+    approved_by: tuple[str, ...] = ()
     hours: tuple[_Hour, _Hour] | None = None
 
     @model_validator(mode="after")
@@ -46,8 +50,14 @@ class Rules(BaseModel):
             raise ValueError(f"hours is {list(self.hours)}; the first must be before the second, both in 0..24")
         return self
 
-    def objection(self, terms: RoundTerms, now_s: float) -> str | None:
-        """Returns which rule a round breaks, with the value and what is allowed; None if it keeps to all."""
+    def objection(self, terms: RoundTerms, now_s: float, approved_by: Collection[str] = ()) -> str | None:
+        """Returns which rule a round breaks, with the value and what is allowed; None if it keeps to all.
+
+        Args:
+            terms: of the round.
+            now_s: the time, Unix seconds.
+            approved_by: the organisations that have approved of the round.
+        """
         epsilon, manifest = max(terms.epsilon_max_of.values()), terms.manifest
         if self.epsilon_max is not None and epsilon > self.epsilon_max:
             return f"the round's epsilon_max is {epsilon:g}; at most {self.epsilon_max:g} is allowed"
@@ -60,6 +70,8 @@ class Rules(BaseModel):
             return f"min_batch_size is {manifest.min_batch_size}; at least {self.min_batch_size} is needed"
         if self.randomizers is not None and (kind := terms.question.mechanism.kind) not in self.randomizers:
             return f"the randomizer is {kind}; allowed are {', '.join(self.randomizers) or 'none'}"
+        if missing := [name for name in self.approved_by if name not in approved_by]:
+            return f"the round is not approved by {', '.join(missing)}; its proposal needs their signature"
         if self.hours is not None:
             now = datetime.fromtimestamp(now_s, UTC)
             if not self.hours[0] <= now.hour < self.hours[1]:

@@ -102,6 +102,7 @@ class StoreStep(StrEnum):
     COUNT_ROUNDS_SHOWN = "count the rounds shown"
     ASK_LEDGER = "ask the ledger"
     READ_ACCOUNT = "read the account"
+    KEEP_CLOSING = "keep what hop 1 was told of a round that it closes"
     ENTER_CERTIFICATE = "enter the certificate"
     READ_CERTIFICATE_TO_GRANT = "read the certificate to grant"
     READ_RELEASE_KEY = "read the release key"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypedDict
 
 from rich.table import Table
 
+from croupier.accountant.numerics.decimals import sum_above
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.rounding import round_down, round_up
 from croupier.protocol.statements import read_messages, written_json
@@ -20,11 +21,16 @@ __all__ = [
     "CountView",
     "ForecastView",
     "OutcomeView",
+    "QuestionForecastView",
+    "SurveyForecastView",
     "closing_lines",
     "forecast_json",
     "forecast_table",
     "ledger_json",
     "ledger_line",
+    "survey_forecast_json",
+    "survey_forecast_lines",
+    "survey_forecast_table",
 ]
 
 _ASSUMED = (
@@ -84,6 +90,79 @@ def forecast_json(found: rpc.ForecastResponse) -> ForecastView:
     }
 
 
+class QuestionForecastView(TypedDict):
+    """The forecast of a survey's question."""
+
+    name: str
+    forecast: ForecastView
+
+
+class SurveyForecastView(TypedDict):
+    """What a survey would come to with a number of people who answer every question.
+
+    "epsilon" is the sum of what is certified at most for each question, at the "delta" of all together; None without a
+    bound. "remaining_epsilon" is what the ledger would have left after all questions; None without a limit or a bound.
+    "ledger" is its state before.
+    """
+
+    people: int
+    granted: bool
+    refusal: str
+    epsilon: float | None
+    delta: float
+    remaining_epsilon: float | None
+    ledger: LedgerView | None
+    questions: list[QuestionForecastView]
+
+
+def survey_forecast_json(
+    people: int, questions: Mapping[str, rpc.ForecastResponse], delta: float, refusal: str
+) -> SurveyForecastView:
+    """Returns the forecast of a survey; see `deploy.operator.surveys.SurveyForecast`."""
+    views = [forecast_json(one) for one in questions.values()]
+    reached = [max(math.inf if (e := one["epsilon"]) is None else e for one in view["outcomes"]) for view in views]
+    left = [one["remaining_epsilon"] for view in views for one in view["outcomes"]]
+    total = sum_above(reached)
+    return {
+        "people": people,
+        "granted": not refusal,
+        "refusal": refusal,
+        "epsilon": total if math.isfinite(total) else None,
+        "delta": delta,
+        "remaining_epsilon": None if None in left else min(one for one in left if one is not None),
+        "ledger": views[0]["ledger"],
+        "questions": [{"name": name, "forecast": view} for name, view in zip(questions, views, strict=True)],
+    }
+
+
+def survey_forecast_table(forecasts: Sequence[SurveyForecastView]) -> Table:
+    """Returns a row for every number of people and question."""
+    table = Table("people", "question", "certified ε ≤", "error", "granted", title="Forecast", caption=_ASSUMED)
+    for forecast in forecasts:
+        for question in forecast["questions"]:
+            outcomes = question["forecast"]["outcomes"]
+            worst = max(outcomes, key=lambda one: (not one["granted"], one["epsilon"] or math.inf))
+            errors = [one["standard_error"] for one in outcomes if one["standard_error"] is not None]
+            spread = f"{min(errors):.2g} to {max(errors):.2g}" if errors else "unknown"
+            table.add_row(f"{forecast['people']:,}", question["name"], _worst(outcomes), spread, _granted(worst))
+        table.add_section()
+    return table
+
+
+def survey_forecast_lines(forecasts: Sequence[SurveyForecastView]) -> list[str]:
+    """Returns what all questions of a survey come to together, a sentence for each number of people."""
+    lines = []
+    for one in forecasts:
+        total = "no bound is certified" if one["epsilon"] is None else f"at most ε = {round_up(one['epsilon'], 4)}"
+        line = f"With {one['people']:,} people, all questions together: {total} at δ = {round_up(one['delta'])}"
+        if one["ledger"] is not None:
+            before = round_down(one["ledger"]["remaining_epsilon"], 4)
+            after = "unknown" if one["remaining_epsilon"] is None else round_down(one["remaining_epsilon"], 4)
+            line += f"; of the ledger's ε = {before} that remains now, {after} would remain" * one["granted"]
+        lines.append(f"{line}.")
+    return lines
+
+
 def _outcome(one: rpc.ForecastOutcome) -> OutcomeView:
     return {
         "budgets": [{"epsilon": tier.local_epsilon, "count": tier.count} for tier in one.budgets],
@@ -98,14 +177,17 @@ def _outcome(one: rpc.ForecastOutcome) -> OutcomeView:
 def ledger_json(state: rpc.LedgerState) -> LedgerView:
     """Returns what the ledger has left of the deployment's limit."""
     spent = state.spent_epsilon if state.HasField("spent_epsilon") else None
+    committed = state.committed_epsilon if state.HasField("committed_epsilon") else None
+    gone = committed if state.num_pending else spent
     most = state.limit.max_rounds
     return {
         "total_epsilon": state.limit.total_epsilon,
         "total_delta": state.limit.total_delta,
         "spent_epsilon": spent,
-        "remaining_epsilon": max(0.0, state.limit.total_epsilon - spent) if spent is not None else 0.0,
+        "remaining_epsilon": max(0.0, state.limit.total_epsilon - gone) if gone is not None else 0.0,
         "rounds": state.num_rounds,
-        "remaining_rounds": max(0, most - state.num_shown) if most else None,
+        "pending_rounds": state.num_pending,
+        "remaining_rounds": max(0, most - state.num_shown - state.num_pending) if most else None,
     }
 
 
@@ -114,9 +196,11 @@ def ledger_line(ledger: LedgerView) -> str:
     left, most = round_down(ledger["remaining_epsilon"], 4), round_up(ledger["total_epsilon"])
     rounds = ledger["remaining_rounds"]
     more = "" if rounds is None else f"; at most {counted(rounds, 'more round')} may have a certificate"
+    pending = ledger["pending_rounds"]
+    under_way = f" and {counted(pending, 'round')} under way" if pending else ""
     return (
         f"A person may lose at most ε = {most} at δ = {round_up(ledger['total_delta'])} over all rounds; after "
-        f"{counted(ledger['rounds'], 'round')} ε = {left} remains{more}."
+        f"{counted(ledger['rounds'], 'round')}{under_way} ε = {left} remains{more}."
     )
 
 

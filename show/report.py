@@ -94,6 +94,10 @@ class _CostView(TypedDict):
     delta: str
     grade: str
     right: str
+    hop_epsilon: str
+    hop_delta: str
+    hop_grade: str
+    hop_right: str
     alone_epsilon: str
     alone_delta: str
     alone_grade: str
@@ -283,7 +287,7 @@ def _device(result: ResultView) -> str:
 
 
 def _cost(one: ReportRound, found: Statistic, certificate: Certificate) -> _CostView:
-    alone = certificate.everyone_else_colludes
+    hop, alone = certificate.one_honest_hop, certificate.everyone_else_colludes
     return {
         "about": " · ".join(part for part in (found.title, one.group) if part),
         "people": f"{certificate.num_users:,}",
@@ -291,6 +295,10 @@ def _cost(one: ReportRound, found: Statistic, certificate: Certificate) -> _Cost
         "delta": round_up(certificate.delta, 3),
         "grade": str(certificate.grade),
         "right": percent(right_at_most(certificate.epsilon, certificate.delta)),
+        "hop_epsilon": "" if hop is None else round_up(hop.epsilon, 4),
+        "hop_delta": "" if hop is None else round_up(hop.delta, 3),
+        "hop_grade": "" if hop is None else str(hop.grade),
+        "hop_right": "" if hop is None else percent(right_at_most(hop.epsilon, hop.delta)),
         "alone_epsilon": round_up(alone.epsilon, 4),
         "alone_delta": round_up(alone.delta, 3) if alone.delta else "",
         "alone_grade": str(alone.grade),
@@ -318,12 +326,17 @@ def _together(certified: Sequence[tuple[str, Certificate]], fixed_terms: bool) -
         return None
     worst = max(found, key=lambda one: one.epsilon)
     alone, lost = max((_alone(mine) for mine in of_groups), key=lambda one: one[0])
+    hop = max((_one_honest_hop(mine) for mine in of_groups), key=lambda one: one[0])
+    has_hop_noise = any(one.one_honest_hop is not None for mine in of_groups for one in mine)
     return {
         "rounds": max(map(len, of_groups)),
         "epsilon": round_up(worst.epsilon, 4),
         "delta": round_up(worst.delta, 3),
         "grade": str(worst.grade),
         "right": percent(right_at_most(worst.epsilon, worst.delta)),
+        "hop_right": percent(right_at_most(*hop)) if has_hop_noise else "",
+        "hop_epsilon": round_up(hop[0], 4),
+        "hop_delta": round_up(hop[1], 3),
         "alone_epsilon": round_up(alone, 4),
         "alone_delta": round_up(lost, 3) if lost else "",
         "alone_right": percent(right_at_most(alone, lost)),
@@ -335,6 +348,12 @@ def _alone(certificates: Sequence[Certificate]) -> tuple[float, float]:
     """Returns the sums of the local budgets: what a person's own noise promises over all rounds, whatever others do."""
     alone = [one.everyone_else_colludes for one in certificates]
     return sum_above([one.epsilon for one in alone]), sum_above([one.delta for one in alone])
+
+
+def _one_honest_hop(certificates: Sequence[Certificate]) -> tuple[float, float]:
+    """Returns the sums of what one honest server guarantees: without hop noise in a round, its local budget."""
+    each = [one.one_honest_hop or one.everyone_else_colludes for one in certificates]
+    return sum_above([one.epsilon for one in each]), sum_above([one.delta for one in each])
 
 
 def _round(one: ReportRound) -> dict[str, Any]:

@@ -16,8 +16,11 @@ from typing import Any
 from croupier.accountant.accuracy import halving
 from croupier.accountant.budgets import Budgets
 from croupier.accountant.certificate import Certificate
+from croupier.accountant.hop_fakes import HopFakes
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.registry import stated_randomizer
+from croupier.protocol.codes import Assumption
+from croupier.protocol.hop_noise import HopNoise
 from croupier.protocol.rounding import round_down, round_up
 from croupier.protocol.shown import sanitize_for_display
 
@@ -34,6 +37,7 @@ __all__ = [
 
 _SHARES = ("rr", "krr")
 _MOST_DIGITS = 6
+_PEOPLE, _SAME_MIX = "To halve the error: ask", "with the same mix of budgets"
 
 Interval = tuple[float, float]
 
@@ -301,21 +305,53 @@ def _difference(first: float, of_first: Interval, second: float, of_second: Inte
 
 
 def halving_lines(result: Mapping[str, Any]) -> list[str]:
-    """Returns what would halve the error of a result, by its certificate's budgets; nothing where it is unknown."""
+    """Returns what would halve the error of a result, by its certificate's budgets; nothing where none is estimated.
+
+    The variance of every estimate falls with the number of people, in the same mix of budgets, except for the part that
+    hops add. So a number of people can always be given. Budgets are given where the certificate has everybody's: not
+    where rare budgets are merged into larger ones, or very many are certified in groups.
+    """
     document = result["certificate"]
     if not document.get("granted", True) or result["estimate"] is None:
         return []
-    if result.get("hop_influence") is not None:  # larger local budgets leave the noise of the hops as it is
+    if document.get("num_answers") is not None:  # a model that learns from one answer after the other
         return []
     try:
         certificate = Certificate.from_json(document)
-        randomizer = stated_randomizer(certificate.assumptions)
-        if randomizer is None or document.get("merged_below") or any(one.grouped for one in certificate.tiers):
-            return []
         budgets = Budgets.from_tiers([(one.local_epsilon, one.count, one.local_delta) for one in certificate.tiers])
+        randomizer, fakes = stated_randomizer(certificate.assumptions), None
+        if randomizer is not None and result.get("hop_influence") is not None:
+            fakes = _fakes(certificate, randomizer)
     except ValueError:  # a document of another version
         return []
-    return [line] if (line := halving_line(budgets, randomizer)) else []
+    if result.get("hop_influence") is not None and fakes is None:
+        return [f"{_PEOPLE} at most four times as many people, {4 * budgets.num_users:,}, {_SAME_MIX}."]
+    merged = bool(document.get("merged_below"))
+    if randomizer is None or merged or any(one.grouped for one in certificate.tiers):
+        found = 4 * budgets.num_users if fakes is None or randomizer is None else _people(budgets, randomizer, fakes)
+        aside = ". What merged budgets may move an estimate by is not in this error" if merged else ""
+        return [f"{_ask_for(found, budgets)}{aside}."]
+    return [line] if (line := halving_line(budgets, randomizer, fakes)) else []
+
+
+def _fakes(certificate: Certificate, randomizer: Randomizer) -> HopFakes | None:
+    """Returns the fakes of all hops, as a certificate's assumptions state them; None if they do not."""
+    one_hop = () if certificate.one_honest_hop is None else certificate.one_honest_hop.assumptions
+    for assumption in (*certificate.assumptions, *one_hop):
+        if assumption.code is Assumption.ONE_HONEST_HOP:
+            noise = HopNoise(float(assumption["epsilon"]), float(assumption["delta"]))
+            return HopFakes(noise, int(assumption["hops"]), randomizer)
+    return None
+
+
+def _people(budgets: Budgets, randomizer: Randomizer, fakes: HopFakes) -> int:
+    return halving(budgets, randomizer, fakes.variance).num_users
+
+
+def _ask_for(people: int, budgets: Budgets) -> str:
+    times = people / budgets.num_users
+    said = "four" if math.isclose(times, 4, rel_tol=1e-6) else round_up(times, 2)
+    return f"{_PEOPLE} {said} times as many people, {people:,}, {_SAME_MIX}"
 
 
 def halving_remarks(questions: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -327,15 +363,19 @@ def halving_remarks(questions: Sequence[Mapping[str, Any]]) -> list[str]:
     return [f"{'; '.join(names)}: {line}" for line, names in about.items()]
 
 
-def halving_line(budgets: Budgets, randomizer: Randomizer) -> str:
-    """Returns a sentence on what would halve the error of answers with these budgets; "" where margins are unknown."""
+def halving_line(budgets: Budgets, randomizer: Randomizer, fakes: HopFakes | None = None) -> str:
+    """Returns a sentence on what would halve the error of answers with these budgets; "" for a table, which has none.
+
+    fakes: the noise of hops, which stays as it is.
+    """
     try:
-        found = halving(budgets, randomizer)
-    except ValueError:  # a randomizer for vectors, or a table
+        found = halving(budgets, randomizer, 0.0 if fakes is None else fakes.variance)
+    except ValueError:
         return ""
-    line = f"To halve the error: ask four times as many people, {found.num_users:,}, with the same mix of budgets"
+    line = _ask_for(found.num_users, budgets)
     if found.budgets is None:
-        return f"{line}. No local budgets that a client accepts would do it for the same people."
+        beside = " beside this hop noise" if fakes is not None else ""
+        return f"{line}. No local budgets that a client accepts would do it for the same people{beside}."
     before, after = (_spread(of) for of in (budgets, found.budgets))
     return (
         f"{line}; or, for the same people, have each device add less noise (local ε {after} instead of "

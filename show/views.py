@@ -71,12 +71,16 @@ class SectionView(TypedDict):
 
 
 class BudgetView(TypedDict):
-    """A budget of a round's grid, and how often someone can be right about the answer of a person that uses it."""
+    """A budget of a round's grid, and how often someone can be right about the answer of a person that uses it.
+
+    See `show.promises`; "released_right_at_most" is for a released round, under the certificate's assumptions.
+    """
 
     epsilon: float
     delta: float
     epsilon_max: float
     released_right_at_most: float
+    one_honest_right_at_most: float | None
     alone_right_at_most: float
 
 
@@ -226,13 +230,17 @@ class RoundView(TypedDict):
 
 
 class LedgerView(TypedDict):
-    """What is left of the most that a person may lose over all rounds; spent_epsilon is None where none is proved."""
+    """What is left of the most that a person may lose over all rounds; spent_epsilon is None where none is proved.
+
+    In a forecast, what "pending_rounds" may cost is taken from what remains: rounds that are open or being certified.
+    """
 
     total_epsilon: float
     total_delta: float
     spent_epsilon: float | None
     remaining_epsilon: float
     rounds: int
+    pending_rounds: int
     remaining_rounds: int | None
 
 

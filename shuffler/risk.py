@@ -6,6 +6,8 @@ So a round that is held back shows nothing that hop 1 and the operator do not se
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import grpc
 import grpc.aio
 
@@ -18,6 +20,8 @@ from croupier.runtime.peers import Peers
 __all__ = ["RiskCheck", "is_at_risk"]
 
 _PATIENCE_S = 15.0
+_ASKS_AGAIN_S = 30.0
+"""A held round waits for at most this long after a round was withdrawn that the ledger was to bear first."""
 
 
 def is_at_risk(forecast: rpc.ForecastResponse) -> bool:
@@ -26,22 +30,25 @@ def is_at_risk(forecast: rpc.ForecastResponse) -> bool:
 
 
 class RiskCheck:
-    """Asks the accountant, and remembers for every round with how many reports it was last at risk."""
+    """Asks the accountant, and remembers for every round with how many reports it was last at risk, and when."""
 
-    def __init__(self, peers: Peers) -> None:
+    def __init__(self, peers: Peers, now: Callable[[], float]) -> None:
         self._peers = peers
-        self._at_risk: dict[str, int] = {}
+        self._now = now
+        self._at_risk: dict[str, tuple[int, float]] = {}
 
     def stop_round(self, round_id: str) -> None:
         """Deletes from memory what is kept of a round."""
         self._at_risk.pop(round_id, None)
 
     def was_at_risk(self, round_id: str, num_reports: int) -> bool:
-        """Whether the round was at risk with this number of reports.
+        """Whether the round was at risk with this number of reports, less than half a minute ago.
 
-        After the deadline it then still is: no ticket is taken back, and the ledger has no less in it.
+        After the deadline it usually still is: no ticket is taken back. But a round that was closed before it, and that
+        the ledger was to bear as well, may have been withdrawn since.
         """
-        return self._at_risk.get(round_id) == num_reports
+        reports, when = self._at_risk.get(round_id, (0, 0.0))
+        return reports == num_reports and self._now() - when < _ASKS_AGAIN_S
 
     async def ask(self, terms: RoundTerms, num_reports: int) -> rpc.ForecastResponse:
         """Returns the accountant's forecast of a round with this number of reports.
@@ -60,5 +67,5 @@ class RiskCheck:
             why = f"{accountant} does not answer, which says whether the round can be closed without risk"
             raise refusal_of(error) or Refusal(Code.NOT_READY, why) from error
         if is_at_risk(found):
-            self._at_risk[terms.round_id] = num_reports
+            self._at_risk[terms.round_id] = num_reports, self._now()
         return found

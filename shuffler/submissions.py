@@ -70,7 +70,7 @@ class Submissions:
         self._opener = opener
         self._position = position
         self._lane_work = lane_work
-        self._risk = RiskCheck(peers)
+        self._risk = RiskCheck(peers, setup.clock.now)
         self.admission = Admission(setup.store, setup.pool, "submit", self._keep_envelopes)
         self._admitting: dict[str, _Admitting] = {}
 

@@ -50,17 +50,68 @@ HUNTED = (
 """Long numerical tests that run in `make hunt`, or when their file is named: quicker tests cover the same code."""
 
 LONG = (
-    # In memory: tests/training/test_sequential_training.py; with processes: the same test in batches.
-    "tests/training/test_command.py::test_silos_train_through_a_deployment[sequential",
-    # A process on PostgreSQL: test_kill_minus_nine_keeps_what_was_committed... in tests/runtime/test_store.py; whole
-    # rounds: test_every_service_restarts_and_loses_its_connection_within_rounds; killed services: test_processes.py.
+    # Deployments of processes: the same code runs in memory in tests/integration/test_rounds.py, and with processes in
+    # the tests of tests/integration/test_processes.py that stay: a round from the command line, kill -9, a canary.
+    "tests/integration/test_processes.py::test_bench_measures_and_keeps_its_rows",
+    "tests/integration/test_processes.py::test_demo_prints_what_others_script_against",
+    "tests/integration/test_processes.py::test_the_demonstration_with_hop_noise_is_as_exact_as_promised",
+    "tests/integration/test_processes.py::test_every_row_of_every_file_is_counted_or_named",
+    "tests/integration/test_processes.py::test_up_serves_the_console_and_ends_it_alone",
+    "tests/integration/test_postgresql.py::test_a_round_is_answered_and_no_file_holds_it",
     "tests/integration/test_postgresql.py::test_kill_minus_nine_loses_nothing",
-    # The same with SQLite, and test_a_second_writer_is_refused_until_the_first_has_gone in tests/runtime/test_store.py.
     "tests/integration/test_postgresql.py::test_a_second_process_of_a_service_is_refused_and_the_first_goes_on[postgr",
-    # The same with SQLite, and test_a_large_round_is_forgotten_in_pieces.
+    # The same with 16 rounds for each answer.
+    "tests/attacks/test_hop_noise_collusion.py::test_all_but_one_hop_see_no_more_than_the_certificate_says[250",
+    # test_no_choice_in_front_of_the_honest_hop_shows_more_than_the_bound: five points of the grid.
+    "tests/accountant/bounds/test_hop_noise.py::test_no_choice_shows_more_than_the_bound_on_the_whole_grid",
+    "tests/integration/test_rounds.py::test_two_kinds_of_question_are_answered_over_tls",
+    "tests/operations/test_rendered_files.py::test_what_the_image_is_built_from_serves",
+    "tests/operations/test_stop.py::test_ctrl_c_in_a_demonstration_leaves_no_process_behind",
+    # In memory: the tests of rotation and of the store's tables.
+    "tests/faults/test_leftovers.py::test_schedules_leave_no_descriptor_thread_service_or_memory_behind",
+    "tests/faults/test_reproductions.py::test_what_once_went_wrong_does_not_again[everybody's keys change",
     "tests/runtime/test_store.py::test_a_hundred_megabytes_come_back_in_order_and_are_forgotten[postgresql",
+    # A tenth of the calls: the same test.
+    "tests/load/test_load.py::test_large_calls_hold_no_more_than_their_budget_whatever_the_answer[1000",
+    "tests/runtime/test_store.py::test_a_large_round_is_forgotten_in_pieces[postgresql",
+    "tests/runtime/test_store.py::test_what_was_cut_short_is_forgotten_after_the_restart[postgresql",
+    "tests/runtime/test_postgresql.py::test_the_bench_of_the_stores_measures_both",
+    # A wheel is built and looked into in test_a_wheel_has_one_package_with_every_file_of_it.
+    "tests/operations/test_wheel.py::test_a_source_distribution_makes_a_wheel_with_the_address_of_either",
+    # Load: a few bad peers of every kind stay in tests/net.
+    "tests/load/test_load.py::test_many_clients_get_through_thirty_bad_peers_of_every_kind",
+    "tests/load/test_load.py::test_no_answer_is_lost_of_300_clients_with_connections_of_their_own",
+    # A cluster of processes: test_points_are_measured_on_a_cluster and test_a_cluster_without_certificates_is_refused.
+    "tests/deploy/test_cluster.py::test_a_worker_that_is_killed_while_it_opens_costs_no_report",
+    # Training in memory: tests/training/test_deployed.py and test_sequential_training.py; one command stays, which
+    # trains through a deployment of its own.
+    "tests/training/test_command.py::test_both_modes_are_measured_with_the_same_numbers",
+    "tests/training/test_command.py::test_one_user_after_the_other_is_certified_like_all_at_once",
+    "tests/training/test_command.py::test_silos_train_through_a_deployment",
+    "tests/training/test_command.py::test_the_same_command_twice_is_one_training",
+    "tests/training/test_deployed.py::test_a_checkpoint_of_another_training_is_refused[budgets",
+    "tests/training/test_deployed.py::test_a_checkpoint_of_another_training_is_refused[features",
+    "tests/training/test_scattering.py::test_the_features_of_an_image_depend_on_nothing_else",
+    "tests/training/test_sequential_training.py::test_every_step_is_as_long_as_in_the_simulation",
+    "tests/training/test_sequential_training.py::test_silos_are_protected_by_the_record[Sequential",
+    "tests/training/test_simulation.py::test_small_batches_take_more_steps",
+    # The other claims of the papers stay, the smallest of each experiment.
+    "tests/deploy/test_experiments.py::test_the_verdict_of_every_claim[gspa-fig2]",
+    # Statistics of many draws; smaller doses of the same stay.
+    "tests/accountant/test_hunt.py::test_many_gaussian_tiers_with_their_own_local_deltas[33",
+    "tests/accountant/test_wrong_certificates.py::test_a_group_of_gaussian_budgets_covers_its_noisiest_member",
+    "tests/attacks/test_certificates_against_hops.py::test_no_pattern_of_all_hops_but_one_gets_a_false_certificate",
+    "tests/shuffler/test_fakes.py::test_fakes_of_two_values_add_up_and_have_the_law[1.0-1e-06",
+    "tests/shuffler/test_fakes.py::test_fakes_of_two_values_add_up_and_have_the_law[3.0-0.001",
+    "tests/training/test_privacy.py::test_who_may_have_been_there_with_any_budget_may_have_lost_something",
+    # A browser: the same page is driven in the tests that stay, by keyboard, with two tabs, and closed in between.
+    "tests/console/test_in_the_browser.py::test_an_answer_is_given_by_keyboard_and_found_again",
+    "tests/participant/test_surveys_in_the_browser.py::test_a_survey_goes_on_in_a_page_that_was_closed[Submit",
+    "tests/participant/test_in_the_browser.py::test_a_page_that_was_closed_goes_on[Submit",
+    # The other notebook stays.
+    "tests/notebooks/test_notebooks.py::test_a_notebook_runs_and_shows_what_it_computes[survey_end_to_end",
 )
-"""Long tests of deployments that run in `make long`, or when their file is named: shorter tests cover the same."""
+"""Long tests that run in `make long`, or when their file is named: shorter tests cover the same code."""
 
 
 class Durations:

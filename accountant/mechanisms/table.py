@@ -107,7 +107,9 @@ class TableMechanism(Randomizer):
 
     def signal(self, local_epsilon: Floats, local_delta: Floats) -> tuple[Floats, Floats]:
         """Unknown: a table does not say how it is read. Raises ValueError."""
-        raise ValueError(f"{self.label!r} is a table; the accuracy of estimates from it is not known")
+        raise ValueError(
+            f"randomizer is the table {self.label!r}, of unknown accuracy; it must be a mechanism with a name"
+        )
 
     @property
     def num_report_values(self) -> int:

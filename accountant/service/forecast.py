@@ -25,7 +25,16 @@ from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.statements import Statement, read_messages
 from croupier.protocol.v1 import messages_pb2 as pb
 
-__all__ = ["AskLedger", "Forecast", "Outcome", "always_granted", "could_be_granted", "forecast", "mixtures"]
+__all__ = [
+    "AskLedger",
+    "Forecast",
+    "Outcome",
+    "always_granted",
+    "could_be_granted",
+    "forecast",
+    "highest_cost",
+    "mixtures",
+]
 
 _MOST_ALIKE = 6
 """The budgets of additive noise that are tried for everybody alike: each takes up to half a second."""
@@ -46,6 +55,7 @@ class Outcome:
             where it is unknown.
         refusals: why the round would be refused; empty if it is granted.
         remaining_epsilon: what the ledger would have left of its limit; None without a limit or a bound.
+        entries: what the ledger would enter.
     """
 
     budgets: Mixture
@@ -53,6 +63,7 @@ class Outcome:
     standard_error: float | None
     refusals: tuple[Statement[RefusalReason], ...]
     remaining_epsilon: float | None = None
+    entries: tuple[Entry, ...] = ()
 
     @property
     def is_granted(self) -> bool:
@@ -138,6 +149,19 @@ def always_granted(terms: RoundTerms, num_people: int) -> bool:
     )
 
 
+def highest_cost(terms: RoundTerms, num_reports: int, num_tickets: int = 0) -> tuple[Entry, ...]:
+    """Returns what a round costs at most with this number of reports, whatever budgets of the grid people use.
+
+    These are the entries of all mixtures that decide (`mixtures`): the ledger counts a round by the worst of its
+    entries, so no mixture costs more. num_tickets: see `forecast`; at least as many as reports are taken.
+    """
+    tickets = max(num_tickets, num_reports)
+    randomizer = randomizer_of(terms.question.mechanism)
+    worst = _worst(terms, num_reports)
+    outcomes = [_outcome(terms, mixture, num_reports, tickets, randomizer, None) for mixture in sorted(worst)]
+    return tuple(entry for outcome in outcomes for entry in outcome.entries)
+
+
 def forecast(
     terms: RoundTerms, num_reports: int, num_tickets: int | None = None, ledger: AskLedger | None = None
 ) -> Forecast:
@@ -196,8 +220,10 @@ def _outcome(
     entries = certify_into(message, terms, mixture, as_forecast=True)
     refusals = read_messages(RefusalReason, message.refusals)
     remaining = None
+    if sequential:
+        entries = reserved(terms, message)
     if ledger is not None:
-        told, remaining = ledger(reserved(terms, message) if sequential else entries)
+        told, remaining = ledger(entries)
         refusals += tuple(told)
     delta = terms.question.mechanism.budget_delta
     alike = mixture if not any_mixture else ((terms.budget_grid[0], num_reports),)  # nothing is noisier
@@ -208,4 +234,4 @@ def _outcome(
         error = standard_error(people, randomizer, variance)
     except ValueError:
         error = None
-    return Outcome(() if any_mixture else mixture, message.epsilon, error, refusals, remaining)
+    return Outcome(() if any_mixture else mixture, message.epsilon, error, refusals, remaining, tuple(entries))

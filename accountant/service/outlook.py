@@ -5,12 +5,15 @@ Both follow from signed terms, certificates and numbers of tickets and reports, 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 from croupier.accountant.numerics.decimals import difference
-from croupier.accountant.service.forecast import AskLedger, Forecast, forecast
+from croupier.accountant.service.forecast import AskLedger, Forecast, forecast, highest_cost
 from croupier.accountant.service.ledger import Entry, Ledger, Limit, refusal_of, total_of_rounds
 from croupier.accountant.service.round_certificate import as_limit, limit_of
 from croupier.accountant.service.tickets import TicketDesk
@@ -19,9 +22,12 @@ from croupier.protocol.codes import RefusalReason
 from croupier.protocol.deployment import OPERATOR
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms, parse_terms
+from croupier.protocol.names import RoundId
 from croupier.protocol.statements import Statement, messages_of, state
+from croupier.protocol.surveys import MOST_QUESTIONS, stated_terms_hash
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.runtime.kinds import DocumentKind
 from croupier.runtime.peers import Peers
 from croupier.runtime.round_engine import RoundEngine
 from croupier.runtime.setup import ServiceSetup
@@ -31,42 +37,52 @@ from croupier.runtime.transaction import Transaction
 __all__ = ["Account", "Outlook", "answer"]
 
 _MOST_REPORTS = 2**31 - 1
+_PENDING = (pb.ROUND_STATE_OPEN, pb.ROUND_STATE_CLOSED)
+"""The states in which a round may still be entered in the ledger, and is not yet."""
+_MOST_COSTS = 1024
+"""Costs of pending rounds that are kept, so that each is computed once; every one takes up to half a second."""
 
 
 @dataclass(frozen=True)
 class Account:
-    """A copy of the ledger.
+    """A copy of the ledger, and the rounds that may be entered before the one that is asked about.
 
     Attributes:
         rounds: what each round that is entered costs each tier.
         shown: how many rounds count for `Limit.max_rounds`.
+        pending: what each round costs at most that is open or being certified.
+        planned: the same of rounds that are to be opened, or closed, together with the one that is asked about.
     """
 
     rounds: tuple[tuple[Entry, ...], ...] = ()
     shown: int = 0
+    pending: tuple[tuple[Entry, ...], ...] = ()
+    planned: tuple[tuple[Entry, ...], ...] = ()
 
     @classmethod
-    def of(cls, ledger: Ledger, without: str = "") -> Account:
-        """Returns the account of a ledger, without one round."""
-        rounds = tuple(tuple(entries) for round_id, _, entries in ledger.entered() if round_id != without)
-        return cls(rounds, len(ledger.shown_rounds() - {without}))
+    def of(cls, ledger: Ledger, without: Collection[str] = ()) -> Account:
+        """Returns the account of a ledger, without these rounds."""
+        rounds = tuple(tuple(entries) for round_id, _, entries in ledger.entered() if round_id not in without)
+        return cls(rounds, len(ledger.shown_rounds().difference(without)))
 
-    def spent(self, limit: Limit, *more: Sequence[Entry]) -> float | None:
-        """Returns what a person in all rounds, and in these, has spent at the limit's delta; None: no bound."""
-        found = total_of_rounds([*self.rounds, *more], limit.delta, limit.fixed_terms)
-        return None if found is None else found.epsilon
+    @property
+    def committed(self) -> tuple[tuple[Entry, ...], ...]:
+        """The rounds that are entered, and the pending ones."""
+        return (*self.rounds, *self.pending)
 
     def asker(self, limits: Sequence[Limit]) -> AskLedger:
         """Returns what says whether the ledger would bear a cost, and what it has left of the tightest limit then."""
 
         def ask(entries: Sequence[Entry]) -> tuple[list[Statement[RefusalReason]], float | None]:
-            refusals = [found for limit in limits if (found := refusal_of(self.rounds, entries, limit)) is not None]
-            used_up = [limit.max_rounds for limit in limits if 0 < limit.max_rounds <= self.shown]
+            others = (*self.committed, *self.planned)
+            refusals = [found for limit in limits if (found := refusal_of(others, entries, limit)) is not None]
+            shown = self.shown + len(self.pending) + len(self.planned)
+            used_up = [limit.max_rounds for limit in limits if 0 < limit.max_rounds <= shown]
             refusals += [state(RefusalReason.ROUNDS_SHOWN, rounds=most) for most in used_up]
             left = [
                 max(0.0, difference(limit.epsilon, reached))
                 for limit in limits
-                if (reached := self.spent(limit, entries)) is not None
+                if (reached := _total([*others, entries], limit)) is not None
             ]
             return refusals, min(left) if limits and len(left) == len(limits) else None
 
@@ -83,8 +99,16 @@ class Account:
             ),
             num_rounds=len(self.rounds),
             num_shown=self.shown,
-            spent_epsilon=self.spent(limit),
+            spent_epsilon=_total(self.rounds, limit),
+            num_pending=len(self.pending),
+            committed_epsilon=_total(self.committed, limit),
         )
+
+
+def _total(rounds: Sequence[Sequence[Entry]], limit: Limit) -> float | None:
+    """Returns what a person in all of these rounds has spent at the limit's delta; None: no bound."""
+    found = total_of_rounds(rounds, limit.delta, limit.fixed_terms)
+    return None if found is None else found.epsilon
 
 
 def answer(
@@ -142,6 +166,8 @@ class Outlook:
         self._desk = desk
         self._search = search
         self._known: tuple[Limit, rpc.LedgerState] | None = None
+        self._costs: OrderedDict[tuple[bytes, int, int], tuple[Entry, ...]] = OrderedDict()
+        self._turn = asyncio.Lock()
 
     def limits(self, terms: RoundTerms | None = None) -> list[Limit]:
         """Returns the limit in a round's manifest, and that of the deployment if it is another one by now.
@@ -155,13 +181,24 @@ class Outlook:
     async def forecast(self, request: rpc.ForecastRequest, context: Context) -> rpc.ForecastResponse:
         """Says what a round would come to with a number of reports, whatever budgets of its grid people use.
 
+        The ledger is asked as if other rounds that are not certified yet were granted before this one; the rounds of a
+        survey, for example, reach their deadline together, and each alone would fit. Before this one opens, these are
+        all rounds that are open, each with its smallest batch. Once it is open, they are those that hop 1 is closing,
+        each with the batch that hop 1 has named: where two rounds do not fit together, hop 1 closes one and holds the
+        other.
+
         Raises:
-            Refusal: NOT_YOUR_CALL (neither the operator nor hop 1), BAD_REQUEST (the number of reports), UNKNOWN_ROUND,
-                WRONG_STATE (the round is not open yet, or deleted), BAD_MANIFEST.
+            Refusal: NOT_YOUR_CALL (neither the operator nor hop 1), BAD_REQUEST (the number of reports or of rounds),
+                UNKNOWN_ROUND, WRONG_STATE (the round is not open yet, or deleted), BAD_MANIFEST.
         """
-        self._peers.require_caller(context, [OPERATOR, self._peers.deployment.shufflers[0].name])
-        if not 1 <= request.num_reports <= _MOST_REPORTS:
-            raise Refusal(Code.BAD_REQUEST, f"num_reports is {request.num_reports}; it must be in 1..{_MOST_REPORTS}")
+        hop_1 = self._peers.deployment.shufflers[0].name
+        caller = self._peers.require_caller(context, [OPERATOR, hop_1])
+        for name in ("together_with", "closed_before"):
+            if (number := len(getattr(request, name))) >= MOST_QUESTIONS:
+                raise Refusal(Code.BAD_REQUEST, f"{number} rounds in {name}; there must be below {MOST_QUESTIONS}")
+        for number in (request.num_reports, *(one.num_reports for one in request.closed_before)):
+            if not 1 <= number <= _MOST_REPORTS:
+                raise Refusal(Code.BAD_REQUEST, f"num_reports is {number}; it must be in 1..{_MOST_REPORTS}")
         if request.round_id:
             terms = await self._engine.terms(request.round_id)
             tickets = max(request.num_reports, await self._desk.num_tickets(terms))
@@ -169,15 +206,79 @@ class Outlook:
             terms, tickets = parse_terms(request.manifest), request.num_reports
             terms.check_place(self._peers.deployment)
 
-        account, limits = await self._account(terms.round_id), self.limits(terms)
-        found: rpc.ForecastResponse = await self._search(answer, terms, request.num_reports, tickets, account, limits)
+        others = [(parse_terms(manifest), request.num_reports, 0) for manifest in request.together_with]
+        for other, *_ in others:
+            other.check_place(self._peers.deployment)
+        for one in request.closed_before:
+            closing = await self._engine.terms(one.round_id)
+            others.append((closing, one.num_reports, await self._desk.num_tickets(closing)))
+        limits = self.limits(terms)
+        async with self._turn:  # or hop 1 would be told of two rounds at once that each of them fits
+            account = Account()
+            if limits:
+                account = await self._account_beside(terms, others, is_open=bool(request.round_id))
+            found: rpc.ForecastResponse = await self._search(
+                answer, terms, request.num_reports, tickets, account, limits
+            )
+            if limits and request.round_id and caller == hop_1:
+                at_risk = any(outcome.refusals for outcome in found.outcomes)
+                await self._keep_closing(terms.round_id, None if at_risk else (request.num_reports, tickets))
         return found
 
-    async def _account(self, without: str = "") -> Account:
+    async def _keep_closing(self, round_id: RoundId, batch: tuple[int, int] | None) -> None:
+        """Keeps with how many reports and tickets hop 1 may close a round; None: it may not.
+
+        It is durable, because a round may be under way between hops for hours, and the service may restart.
+        """
+        content = b"" if batch is None else b"%d %d" % batch
+
+        def keep(tx: Transaction) -> None:
+            if (tx.document(round_id, DocumentKind.CLOSING) or b"") != content:
+                tx.replace_document(round_id, DocumentKind.CLOSING, content)
+
+        await self._store.run(StoreStep.KEEP_CLOSING, keep)
+
+    async def _account(self, without: Collection[str] = ()) -> Account:
         def read(tx: Transaction) -> Account:
             return Account.of(Ledger(tx.connection), without)
 
         return await self._store.run(StoreStep.READ_ACCOUNT, read)
+
+    async def _account_beside(
+        self, terms: RoundTerms, others: Sequence[tuple[RoundTerms, int, int]], *, is_open: bool
+    ) -> Account:
+        """Returns the ledger without a round, with the rounds that are granted before it.
+
+        others: the terms, reports and tickets of those that the caller names.
+        """
+        without = {terms.round_id, *(other.round_id for other, *_ in others)}
+
+        def read(tx: Transaction) -> tuple[Account, dict[RoundId, bytes]]:
+            under_way = [row.round_id for row in tx.rounds_in(*_PENDING) if row.round_id not in without]
+            closing = {round_id: tx.document(round_id, DocumentKind.CLOSING) or b"" for round_id in under_way}
+            return Account.of(Ledger(tx.connection), without), closing
+
+        account, closing = await self._store.run(StoreStep.READ_ACCOUNT, read)
+        planned = [await self._cost(*other) for other in others]
+        pending = []
+        for round_id, batch in closing.items():
+            if is_open and not batch:
+                continue
+            with suppress(Refusal):  # it has ended meanwhile
+                known = await self._engine.terms(round_id)
+                cost = () if is_open else await self._cost(known, known.manifest.min_batch_size)
+                pending.append((*cost, *(await self._cost(known, *map(int, batch.split())) if batch else ())))
+        return replace(account, pending=tuple(pending), planned=tuple(planned))
+
+    async def _cost(self, terms: RoundTerms, num_reports: int, num_tickets: int = 0) -> tuple[Entry, ...]:
+        """Returns what a round costs at most with this number of reports, and of tickets if there are more."""
+        # A planned round has keys that are drawn for each call.
+        key = stated_terms_hash(terms.manifest), num_reports, num_tickets
+        if key not in self._costs:
+            self._costs[key] = await self._search(highest_cost, terms, num_reports, num_tickets)
+            while len(self._costs) > _MOST_COSTS:
+                self._costs.popitem(last=False)
+        return self._costs[key]
 
     async def ledger(self) -> rpc.LedgerState | None:
         """Returns what is left of the deployment's limit; None without one."""

@@ -94,7 +94,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
                 pb.ROUND_STATE_CERTIFIED: self._grant,
                 pb.ROUND_STATE_SEQUENTIAL: self._end_sequential,
             },
-            ephemeral_documents=(DocumentKind.REJECTED,),
+            ephemeral_documents=(DocumentKind.REJECTED, DocumentKind.CLOSING),
             on_end=self._stop_round,
         )
         self.opener = LaneOpener(setup, ticket_lane_work, early=_EARLY_LANES)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from croupier.accountant.ranges import DEFAULT_DELTA, check_bounds, check_linkage
-from croupier.deploy.cli.console import MATHEMATICS, Json, plain_errors, progress_bar, show
+from croupier.deploy.cli.console import MATHEMATICS, Json, note, plain_errors, progress_bar, show
 from croupier.deploy.cli.option_groups import with_option_groups
 from croupier.deploy.cli.planning import ErrorOptions, planned_for_error
 from croupier.protocol.rounding import round_down, round_up
@@ -29,8 +29,8 @@ _NOT_VERIFIED = "\nThis explains what was read. It does not check who made it, o
 BudgetFile = Annotated[
     Path,
     typer.Argument(
-        help="CSV with a column epsilon (of the local budgets), optionally count (of users; default 1); for gaussian "
-        "also delta."
+        help="CSV or Excel with a column epsilon (of the local budgets), optionally count (of users; default 1); for "
+        "gaussian also delta."
     ),
 ]
 
@@ -150,14 +150,23 @@ def _steps_of_rounds(name: str) -> int | None:
 
 
 def _read_budgets(file: Path, randomizer: Randomizer) -> Budgets:
-    """Returns the budgets in a CSV file.
+    """Returns the budgets in a CSV or Excel file; a note says what was assumed in order to read it.
 
     Raises:
         ValueError: a line that cannot be used, or no delta where the randomizer's budgets have one.
     """
-    from croupier import accountant
+    from croupier.accountant.budgets import budgets_in_rows, read_budgets_csv
+    from croupier.deploy.local.csv_columns import CsvFile
+    from croupier.deploy.local.sheets import open_table
 
-    budgets = accountant.read_budgets_csv(file)
+    table = open_table(file)
+    if isinstance(table, CsvFile) and not table.readings():  # the usual: millions of rows are read in seconds
+        budgets = read_budgets_csv(file)
+    else:
+        columns = [table.column(name) for name in table.names]
+        rows = ((int(cells[0][0]), [text for _, text in cells]) for cells in zip(*columns, strict=True))
+        budgets = budgets_in_rows(str(file), table.names, rows)
+        note(table.assumed)
     if randomizer.spends_local_delta and not (budgets.local_delta > 0).all():
         raise ValueError(
             f"{file}: a local_delta is 0; {randomizer.kind} spends one, so that the first line must be "
@@ -379,6 +388,7 @@ def plan(
     """
     with plain_errors():
         from croupier import accountant
+        from croupier.accountant.hop_fakes import HopFakes
         from croupier.show.documents import plan_json
         from croupier.show.statistics import halving_line
         from croupier.show.tables import certificate_table
@@ -421,5 +431,7 @@ def plan(
         certified = found.certificate
         beware = [said] if (said := delta_too_large(certified.delta, certified.num_users)) else []
         both = [f"for a mean with these budgets: {'; '.join(map(str, found.for_a_mean))}"] if found.for_a_mean else []
-        both += [line] if (line := halving_line(found.budgets, family)) else []
+        law = noise.build(delta, setting.rounds)
+        fakes = HopFakes.of(law, noise.hops, family, "separate", adaptive_order=False)
+        both += [line] if (line := halving_line(found.budgets, family, fakes)) else []
         show(as_json, document, str(found), certificate_table(document["certificate"]), *both, *beware)

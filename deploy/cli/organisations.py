@@ -120,11 +120,15 @@ def _qr(words: str) -> str:
 
 def assemble(
     files: Annotated[
-        list[Path],
+        list[Path] | None,
         typer.Argument(help="NAME.public.toml of organisations; or copies of deployment.toml that were edited."),
-    ],
+    ] = None,
     directory: Directory = HERE,
     name: Annotated[str, typer.Option(help="The name of a new deployment.")] = "",
+    approvals: Annotated[
+        int | None,
+        typer.Option(help="How many organisations must sign what the operator opens, enrols and revokes; 0: none."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Make the next version from what the owners state; changes by several owners are merged by name."""
@@ -135,7 +139,7 @@ def assemble(
         from croupier.protocol.versions import differences
 
         before = newest(directory)
-        proposal = assemble_them(directory, files, name)
+        proposal = assemble_them(directory, files or [], name, approvals=approvals)
         directory.mkdir(parents=True, exist_ok=True)
         write_deployment(directory, proposal, PROPOSAL_FILE)
         file = directory / PROPOSAL_FILE
@@ -260,10 +264,13 @@ def _document(version: Deployment, signing: Signing | None = None) -> dict[str, 
 def _described(version: Deployment, changed: list[str]) -> list[str]:
     """Returns what an organisation looks at before it signs."""
     from croupier.deploy.operator.organisations import shared
+    from croupier.deploy.operator.public_file import entry_fingerprint
     from croupier.protocol.words import fingerprint_words
 
     services = [
-        f"{one.name} at {one.address}: {one.organisation or 'no organisation named'}" for one in version.services
+        f"{entry.name} at {entry.address}: {entry.organisation or 'no organisation named'}\n"
+        f"    {fingerprint_words(entry_fingerprint(entry))}"
+        for entry in version.services
     ]
     parts = [f"version {version.version} of {version.name!r}", *services, *shared(version)]
     return ["\n".join([*parts, *changed]), fingerprint_words(version.fingerprint)]

@@ -216,7 +216,8 @@ class HopNoiseOptions:
         float | None,
         typer.Option(
             help="Every hop adds fake reports: the epsilon that one honest hop then guarantees, 0.001 to 20 "
-            "(rr, onebit and krr, local epsilons up to 8); none: no fakes."
+            "(rr, onebit and krr; clients refuse local epsilons above 8 unless their own limit allows it); none: no "
+            "fakes."
         ),
     ] = None
     hop_noise_delta: Annotated[

@@ -24,6 +24,7 @@ from croupier.deploy.cli.console import (
 )
 from croupier.deploy.cli.forecasts import ForecastOptions, deployment_in, fitted_json, forecasts_of
 from croupier.deploy.cli.option_groups import with_option_groups
+from croupier.deploy.cli.proposals import proposal_approve
 from croupier.deploy.cli.round_options import (
     BatchOptions,
     CertificateOptions,
@@ -48,6 +49,8 @@ def add_commands(app: typer.Typer) -> None:
     for name, command in (
         ("forecast", round_forecast),
         ("open", round_open),
+        ("propose", round_propose),
+        ("approve", proposal_approve),
         ("list", round_list),
         ("show", round_show),
         ("close", round_close),
@@ -93,6 +96,42 @@ def round_open(
         round_id, fitted, found = asyncio.run(open_it())
     document = {"round_id": round_id, **fitted_json(fitted), "forecasts": found}
     show(as_json, document, forecast_table(found), f"round {round_id} is open")
+
+
+@with_option_groups
+def round_propose(
+    name: Annotated[str, typer.Argument(help="A short name for the question.")],
+    directory: Directory = HERE,
+    *,
+    wording: WordingOptions,
+    question: QuestionOptions,
+    certificate: CertificateOptions,
+    batch: BatchOptions,
+    noise: HopNoiseOptions,
+    forecasting: ForecastOptions,
+    encryption: EncryptionOptions,
+    close_after_s: Annotated[
+        float, typer.Option(help="Close automatically after this many seconds; 0: only by command.")
+    ] = 0.0,
+    out: Annotated[
+        Path | None, typer.Option(help="A new file for it; one in DIR/operator/proposals if not given.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write a proposal to open a round, for organisations to approve of; 'croupier proposal send' then opens it."""
+    with plain_errors():
+        from croupier.deploy.directory import read_deployment
+        from croupier.deploy.operator.proposals import Approvals
+        from croupier.deploy.operator.rounds import check_settings, new_round_id, proposal_of
+
+        settings = settings_of(name, wording, question, certificate, batch, noise, encryption, close_after_s)
+        deployment = read_deployment(directory)
+        settings = forecasting.fitted(settings, deployment).settings
+        round_id = new_round_id(settings)
+        check_settings(settings, deployment, round_id)
+        file = Approvals(directory, deployment).write([proposal_of(settings, round_id, deployment)], out)
+    document = {"round_id": round_id, "file": str(file), "approvals": deployment.approvals}
+    show(as_json, document, f"{file} proposes round {round_id}; {deployment.approvals} organisations have to sign it")
 
 
 @with_option_groups

@@ -22,11 +22,12 @@ from croupier.deploy.cli.console import (
     plain_errors,
     show,
 )
-from croupier.protocol.views import JsonObject
 
 if TYPE_CHECKING:
     from croupier.deploy.operator.survey_file import SurveyFile
     from croupier.deploy.operator.surveys import SurveyResults
+    from croupier.protocol.surveys import Survey
+    from croupier.show.forecasts import SurveyForecastView
 
 __all__ = ["add_commands"]
 
@@ -56,6 +57,8 @@ def survey_new(
     """Ask what to ask, and write it into a new file."""
     with plain_errors():
         from croupier.deploy.operator.survey_file import read_survey_file, written
+        from croupier.deploy.operator.surveys import with_budgets
+        from croupier.show.forecasts import survey_forecast_lines, survey_forecast_table
 
         if file.exists():
             raise ValueError(f"{file} exists; choose another file, or change it")
@@ -70,8 +73,6 @@ def survey_new(
         }
         values["introduction"] = typer.prompt("Who asks, and what for", "", show_default=False)
         values["consent"] = typer.prompt("What people agree to who answer")
-        numbers = typer.prompt("Budgets that people choose from (ε of all answers together)", "1,2,4")
-        values["budgets"] = [float(number) for number in numbers.split(",")]
         values["min_batch_size"] = typer.prompt("How many people must answer at least", 100)
         values["left_out"] = "random" if typer.confirm("Hide who leaves a question out?") else "missing"
         questions: list[dict[str, Any]] = []
@@ -79,10 +80,28 @@ def survey_new(
             questions.append(_ask_question(len(questions) + 1))
         file.write_text(written(values, questions), encoding="utf-8")
         try:
-            read_survey_file(file)
+            fitting = with_budgets(read_survey_file(file), None).budgets
+            note(
+                f"{', '.join(f'{budget:g}' for budget in fitting)} are budgets with which no question can be refused "
+                f"with {values['min_batch_size']:,} people or more. Larger budgets make results more exact, and "
+                "protect people less."
+            )
+            numbers = typer.prompt(
+                "Budgets that people choose from (ε of all answers together)",
+                ",".join(f"{budget:g}" for budget in fitting),
+            )
+            values["budgets"] = [float(number) for number in numbers.split(",")]
+            file.write_text(written(values, questions), encoding="utf-8")
+            found = _forecasts(None, read_survey_file(file))
         except ValueError as error:
-            raise ValueError(f"{error}. Correct the file, and open the survey with it") from error
-    show(False, {}, f"{file} is written; 'croupier survey open {file}' opens it")
+            raise ValueError(f"{error}. Correct {file}, and open the survey with it") from error
+    show(
+        False,
+        {},
+        survey_forecast_table(found),
+        *survey_forecast_lines(found),
+        f"{file} is written; 'croupier survey open {file}' opens it",
+    )
 
 
 def _ask_question(number: int) -> dict[str, Any]:
@@ -101,59 +120,69 @@ def _ask_question(number: int) -> dict[str, Any]:
 
 def survey_forecast(
     file: Annotated[Path, typer.Argument(help="The survey, before it is opened.")] = Path("survey.toml"),
-    expected: Annotated[int, typer.Option(help="How many people are expected; 0: the minimum.")] = 0,
+    expected: Annotated[
+        int, typer.Option(help="Forecast the survey for this many people, too; 0: for its minimum only.")
+    ] = 0,
     directory: Directory = HERE,
     as_json: Json = False,
 ) -> None:
-    """Say how exact each result would be, and whether any choice of budgets could have a question refused."""
+    """Say what each question would come to: granted or not, at which ε, how exact, and what the ledger has left.
+
+    Without a deployment, and without the operator's keys, the ledger is left out.
+    """
     with plain_errors():
         from croupier.deploy.operator.survey_file import read_survey_file
+        from croupier.show.forecasts import survey_forecast_lines, survey_forecast_table
 
         found = _forecasts(directory, read_survey_file(file), expected)
-    show(as_json, {"questions": found}, *_forecast_lines(found))
+    show(as_json, {"forecasts": found}, survey_forecast_table(found), *survey_forecast_lines(found))
+    if found[0]["refusal"]:
+        raise fail(REFUSED, found[0]["refusal"])
 
 
-def _forecasts(directory: Path, file: SurveyFile, expected: int = 0) -> list[JsonObject]:
+def _forecasts(directory: Path | None, file: SurveyFile, expected: int = 0) -> list[SurveyForecastView]:
     import asyncio
 
     from croupier.deploy.operator.surveys import forecast_survey
-    from croupier.show.forecasts import forecast_json
+    from croupier.show.forecasts import survey_forecast_json
 
     found = asyncio.run(forecast_survey(directory, file, expected))
-    return [{"name": name, "forecast": forecast_json(one)} for name, one in found.items()]
-
-
-def _forecast_lines(found: list[JsonObject]) -> list[str]:
-    lines = []
-    for one in found:
-        errors = [each["standard_error"] for each in one["forecast"]["outcomes"] if each["standard_error"] is not None]
-        spread = f"{min(errors):.2g} to {max(errors):.2g}" if errors else "unknown"
-        people = f"{one['forecast']['num_reports']:,} people"
-        lines.append(f"{one['name']}: standard error {spread} with {people}, by the budgets that they choose")
-    return lines
+    return [survey_forecast_json(one.people, one.questions, one.delta, one.refusal) for one in found]
 
 
 def survey_open(
     file: Annotated[Path, typer.Argument(help="The survey: 'croupier survey new' writes one.")] = Path("survey.toml"),
+    expected: Annotated[
+        int, typer.Option(help="Forecast the survey for this many people, too; 0: for its minimum only.")
+    ] = 0,
     directory: Directory = HERE,
     as_json: Json = False,
 ) -> None:
-    """Open all rounds of a survey; after a failure the same command goes on."""
+    """Open all rounds of a survey, after a forecast of them; after a failure the same command goes on."""
     with plain_errors():
         import asyncio
 
         from croupier.deploy.operator.survey_file import read_survey_file
         from croupier.deploy.operator.surveys import open_survey, survey_folder
+        from croupier.show.forecasts import survey_forecast_lines, survey_forecast_table
 
         asked = read_survey_file(file)
+        found: list[SurveyForecastView] = []
         if not survey_folder(directory, asked.name).exists():
-            for line in _forecast_lines(_forecasts(directory, asked)):
-                note(line)
+            found = _forecasts(directory, asked, expected)
+            if found[0]["refusal"]:
+                raise ValueError(found[0]["refusal"])
         survey = asyncio.run(open_survey(directory, asked, tell=note))
         name = survey.survey_id
         show(
             as_json,
-            {"survey_id": name, "hash": survey.hash.hex(), "round_ids": [one.round_id for one in survey.rounds]},
+            {
+                "survey_id": name,
+                "hash": survey.hash.hex(),
+                "round_ids": [one.round_id for one in survey.rounds],
+                "forecasts": found,
+            },
+            *([survey_forecast_table(found), *survey_forecast_lines(found)] if found else []),
             f"survey {name} is open, with {len(survey.rounds)} questions; 'croupier invite {name}' makes links",
         )
 
@@ -191,35 +220,90 @@ def survey_close(
     withdraw: Annotated[
         bool, typer.Option("--withdraw", help="Delete all rounds at every service: nothing is read.")
     ] = False,
+    forecast: Annotated[
+        bool, typer.Option("--forecast", help="Only say what closing would come to now; close nothing.")
+    ] = False,
     directory: Directory = HERE,
     as_json: Json = False,
 ) -> None:
-    """End admission to all rounds; they are then mixed, certified and published automatically."""
+    """End admission to all rounds; they are then mixed, certified and published automatically.
+
+    A question that some choice of budgets, or the ledger, would have refused is held open; nothing of it is destroyed,
+    and the exit code is 3.
+    """
     with plain_errors():
-        import asyncio
+        from croupier.deploy.operator.surveys import kept_survey
 
-        from croupier.deploy.operator.surveys import close_survey, kept_survey, withdraw_survey
-        from croupier.protocol.manifest import state_name
-        from croupier.show.tables import counted
-
+        if forecast and (at_risk or withdraw):
+            raise ValueError("--forecast closes nothing: give it without --at-risk and --withdraw")
         survey = kept_survey(directory, survey_id)
         if withdraw:
-            said = asyncio.run(withdraw_survey(directory, survey))
-            lines = [f"{round_id}: {', '.join(sorted(set(states.values())))}" for round_id, states in said.items()]
-            show(as_json, {"survey_id": survey_id, "rounds": said}, *lines)
-            if any(set(states.values()) != {"DISPOSED"} for states in said.values()):
-                raise typer.Exit(REFUSED)
-            return
-        closed = asyncio.run(close_survey(directory, survey, hold_at_risk=not at_risk))
-        why = {"OPEN": " (too few people: held)", "DISPOSED": " (too few people: deleted)"}
-        lines, document = [], {}
-        for name, answer in closed.items():
-            state, held = state_name(answer.state), any(one.refusals for one in answer.forecast.outcomes)
-            document[name] = {"state": state, "num_clients": answer.num_clients}
-            risk = f" (held: 'croupier round close {name} --forecast' says what is at risk)"
-            because = risk if held and state == "OPEN" else why.get(state, "")
-            lines.append(f"{name}: {state}{because}, {counted(answer.num_clients, 'answer')}")
-        show(as_json, {"survey_id": survey_id, "rounds": document}, *lines)
+            held = _withdraw(directory, survey, as_json)
+        elif forecast:
+            held = _forecast_close(directory, survey, as_json)
+        else:
+            held = _close(directory, survey, at_risk, as_json)
+    if held:
+        raise typer.Exit(REFUSED)
+
+
+def _withdraw(directory: Path, survey: Survey, as_json: bool) -> bool:
+    """Withdraws all rounds; returns whether one of them is not deleted everywhere."""
+    import asyncio
+
+    from croupier.deploy.operator.surveys import withdraw_survey
+
+    said = asyncio.run(withdraw_survey(directory, survey))
+    lines = [f"{round_id}: {', '.join(sorted(set(states.values())))}" for round_id, states in said.items()]
+    show(as_json, {"survey_id": survey.survey_id, "rounds": said}, *lines)
+    return any(set(states.values()) != {"DISPOSED"} for states in said.values())
+
+
+def _forecast_close(directory: Path, survey: Survey, as_json: bool) -> bool:
+    """Says what closing would come to; returns whether a question would be held."""
+    import asyncio
+
+    from croupier.deploy.operator.surveys import forecast_closing
+    from croupier.show.forecasts import closing_lines, forecast_json, forecast_table
+
+    said = asyncio.run(forecast_closing(directory, survey))
+    found = {round_id: forecast_json(one) for round_id, one in said.items()}
+    tables: list[Any] = []
+    for one in survey.rounds:
+        if one.round_id in found:
+            view = found[one.round_id]
+            tables += [f"{one.round_id}:", forecast_table([view]), *closing_lines(view, one.round_id)]
+        else:
+            tables.append(f"{one.round_id}: nobody has answered, or it takes no answers any more")
+    show(as_json, {"survey_id": survey.survey_id, "rounds": found}, *tables)
+    return not all(one["always_granted"] for one in found.values())
+
+
+def _close(directory: Path, survey: Survey, at_risk: bool, as_json: bool) -> bool:
+    """Closes all rounds; returns whether one of them is held because it is at risk."""
+    import asyncio
+
+    from croupier.deploy.operator.surveys import close_survey
+    from croupier.protocol.manifest import state_name
+    from croupier.show.forecasts import closing_lines, forecast_json
+    from croupier.show.tables import counted
+
+    closed = asyncio.run(close_survey(directory, survey, hold_at_risk=not at_risk))
+    why = {"OPEN": " (too few people: held)", "DISPOSED": " (too few people: deleted)"}
+    lines, document, any_held = [], {}, False
+    for name, answer in closed.items():
+        state, found = state_name(answer.state), None
+        if answer.HasField("forecast"):
+            found = forecast_json(answer.forecast)
+        held = state == "OPEN" and found is not None
+        any_held = any_held or held
+        document[name] = {"state": state, "num_clients": answer.num_clients, "forecast": found}
+        because = " (at risk: held)" if held else why.get(state, "")
+        lines.append(f"{name}: {state}{because}, {counted(answer.num_clients, 'answer')}")
+        if held and found is not None:
+            lines += closing_lines(found, name)
+    show(as_json, {"survey_id": survey.survey_id, "rounds": document}, *lines)
+    return any_held
 
 
 def survey_results(

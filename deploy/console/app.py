@@ -45,6 +45,7 @@ from croupier.show.estimates import clamping_line, hop_line, merging_line, notes
 from croupier.show.explanation import explain, profile_around
 from croupier.show.forecasts import ledger_line
 from croupier.show.ledger import spent_rests_on
+from croupier.show.promises import certificate_lines
 from croupier.show.rounds import describe_device_step, right_at_most_line, terms_sections, values_of
 from croupier.show.statistics import halving_lines
 from croupier.show.tables import counted
@@ -383,6 +384,7 @@ def _shown(finished: FinishedRound, terms: TermsView | None) -> JsonObject:
         "estimates": strips(result, terms) if granted and not result["sealed"] else [],
         "tiers": bars(certificate) if granted else [],
         "remarks": [*(line for line in lines if line), *halving_lines(result)],
+        "promises": certificate_lines(certificate) if granted else (),
     }
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -26,14 +27,18 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.types import Receive, Scope, Send
 
+from croupier.deploy.directory import read_deployment
+from croupier.deploy.node.reload import FileWatch
+from croupier.deploy.node.versions import VersionWatch
 from croupier.deploy.page.participants import PAGE_PATH, Served, served_pages
+from croupier.deploy.version_files import kept_versions
 from croupier.net.http_channel import CONTENT_TYPE, HTTP_STATUS, NO_TOKENS, RETRY_AFTER_HEADER, code_name
 from croupier.net.limits import ARRIVES_S, BUDGET_BYTES, CALL_BYTES, LARGE_ANSWER, LEAVES_S, Budget, check_fields
 from croupier.net.retrying import retry_after_s
 from croupier.net.shares import Call, Caller, caller_at
 from croupier.net.sizes import MESSAGE_BYTES
 from croupier.net.transport import Transport
-from croupier.protocol.deployment import Deployment
+from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, ServiceEntry, load_deployment
 from croupier.protocol.errors import Code, Refusal, refusal_of
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
@@ -53,24 +58,25 @@ _OFFERED = {
 }
 
 
-def make_app(deployment: Deployment, transport: Transport, origins: Sequence[str] = ()) -> Starlette:
-    """Returns the application.
+def make_app(directory: Path, transport: Transport, origins: Sequence[str] = ()) -> Starlette:
+    """Returns the application, which follows newer versions of the deployment file while it runs.
 
     Args:
-        deployment: whose services are called, each only with the certificate that is pinned for it.
+        directory: of the deployment whose services are called, each only with a certificate that is pinned for it.
         transport: how they are reached.
         origins: of web pages that may call it from a browser, such as "https://survey.example", or "null" for the
             participants' page opened from a file; no other may.
 
     Raises:
-        ValueError: an origin is none, or has a path.
+        ValueError: the directory has no deployment, or an origin is not one.
     """
     for origin in origins:
         _check_origin(origin)
-    gateway = _Gateway(deployment, transport)
+    gateway = _Gateway(directory, transport)
 
     @asynccontextmanager
     async def opened(_: Starlette) -> AsyncIterator[None]:
+        gateway.start()
         yield
         await gateway.close()
 
@@ -101,21 +107,39 @@ def _check_origin(origin: str) -> None:
 class _Gateway:
     """The calls, as an ASGI application."""
 
-    def __init__(self, deployment: Deployment, transport: Transport) -> None:
-        entries = {
-            "Shuffler": deployment.shufflers[0],
-            "Accountant": deployment.accountant,
-            "Analyzer": deployment.analyzer,
-            "Versions": deployment.shufflers[0],
-        }
-        self._channels = {service: transport.public_channel(entry) for service, entry in entries.items()}
-        self._pages = served_pages(deployment)
+    def __init__(self, directory: Path, transport: Transport) -> None:
+        self._directory, self._transport = directory, transport
         self._slots = Budget(_SLOTS, newest_first=True)
         self._messages, self._large_answers = Budget(BUDGET_BYTES), Budget(BUDGET_BYTES)
+        self._channels: dict[str, grpc.aio.Channel] = {}
+        self._old_channels: list[grpc.aio.Channel] = []
+        self._versions = {version.version: version for version in kept_versions(directory)}
+        self._replace(read_deployment(directory))
+        self._newer = VersionWatch(directory, transport.public_channel, self._replace)
+        self._files = FileWatch([directory / DEPLOYMENT_FILE], self._read_again)
+
+    def start(self) -> None:
+        """Follows newer versions of the deployment file from now on: from the directory, and from services."""
+        self._files.start()
+        self._newer.start(lambda: (self._deployment, list(_called_services(self._deployment).values())))
+
+    def _read_again(self) -> None:
+        self._replace(load_deployment(self._directory / DEPLOYMENT_FILE))
+
+    def _replace(self, deployment: Deployment) -> None:
+        """Goes on with another version; calls under way end on their old channels."""
+        self._deployment = deployment
+        self._versions[deployment.version] = deployment
+        self._old_channels += self._channels.values()
+        entries = _called_services(deployment)
+        self._channels = {service: self._transport.public_channel(entry) for service, entry in entries.items()}
+        self._pages = served_pages([self._versions[number] for number in sorted(self._versions)])
 
     async def close(self) -> None:
         """Ends the calls that are under way."""
-        for channel in self._channels.values():
+        self._files.stop()
+        self._newer.stop()
+        for channel in (*self._channels.values(), *self._old_channels):
             await channel.close()
 
     async def health(self, request: Request) -> Response:
@@ -202,6 +226,16 @@ class InPieces(Response):
         for start in range(0, len(self.body), LARGE_ANSWER):
             end = start + LARGE_ANSWER
             await send({"type": "http.response.body", "body": self.body[start:end], "more_body": end < len(self.body)})
+
+
+def _called_services(deployment: Deployment) -> dict[str, ServiceEntry]:
+    """Returns whom a call of each gRPC service is for."""
+    return {
+        "Shuffler": deployment.shufflers[0],
+        "Accountant": deployment.accountant,
+        "Analyzer": deployment.analyzer,
+        "Versions": deployment.shufflers[0],
+    }
 
 
 def _full_name(service: str) -> str:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from croupier.deploy.directory import read_deployment
 from croupier.deploy.gateway.app import make_app
 from croupier.deploy.listening import HttpServer, WebAddress
 from croupier.net.transport import TLS, Transport
@@ -26,7 +25,7 @@ def make_gateway(
     On loopback, a proxy on the same machine is believed whom it calls for (X-Forwarded-For).
 
     Args:
-        directory: of the deployment; only its deployment file is read.
+        directory: of the deployment; only versions of the deployment file are read and written.
         where: to listen.
         origins: see `make_app`.
         transport: how services are reached.
@@ -34,7 +33,7 @@ def make_gateway(
     Raises:
         ValueError: the directory has no deployment, nothing can listen there, or an origin is none.
     """
-    app = make_app(read_deployment(directory), transport, origins)
+    app = make_app(directory, transport, origins)
     return HttpServer(app, where, proxy_headers=where.on_loopback)
 
 

@@ -26,7 +26,7 @@ from croupier.runtime.workers import WorkerPool
 
 __all__ = ["Enrol", "FleetReport", "Progress", "run_fleet"]
 
-Enrol = Callable[[Sequence[bytes]], Awaitable[None]]
+Enrol = Callable[[Sequence[bytes]], Awaitable[object]]
 Progress = Callable[[int], None]
 _CHUNK, _FEWEST = 500, 100
 _ASKING = 3  # parts at a time: while one is at the accountant, the next is blinded, and the first can soon be sealed

@@ -1,15 +1,12 @@
-"""Notices a new deployment file or new keys of a service, so that it goes on with them without stopping."""
+"""Notices new files, a deployment file or a service's keys, so that a process goes on with them without stopping."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-
-from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, load_deployment
-from croupier.runtime.service_directory import Secrets, load_secrets
 
 __all__ = ["FileWatch"]
 
@@ -18,15 +15,17 @@ _EVERY_S = 0.5
 
 
 class FileWatch:
-    """Calls `replace` with what the files hold as soon as they have stopped changing; unusable ones change nothing."""
+    """Has files read again as soon as they have stopped changing; unusable ones change nothing."""
 
-    def __init__(self, directory: Path, name: str, replace: Callable[[Deployment, Secrets], None]) -> None:
-        """Watches the deployment file and the own files of one service, once `start` is called."""
-        self._deployment_file = directory / DEPLOYMENT_FILE
-        self._own, self._name = directory / name, name
-        own = (self._own / file for file in ("identity.key", "tls.key", "tls.crt"))
-        self._files = [str(file) for file in (self._deployment_file, *own)]
-        self._replace = replace
+    def __init__(self, files: Sequence[Path], read_again: Callable[[], None]) -> None:
+        """Watches once `start` is called.
+
+        Args:
+            files: whose times tell whether something has changed.
+            read_again: reads them and goes on with what they hold; raises ValueError or OSError if that is unusable.
+        """
+        self._files = [str(file) for file in files]
+        self._read_again = read_again
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -49,9 +48,7 @@ class FileWatch:
             if now == seen and now != used:
                 used = now
                 try:
-                    deployment = load_deployment(self._deployment_file)
-                    deployment.service(self._name)
-                    self._replace(deployment, load_secrets(self._own))
+                    self._read_again()
                     _log.info("keys and pins are read again")
                 except (ValueError, OSError):
                     _log.exception("the new files are not used")

@@ -26,7 +26,7 @@ from croupier.deploy.node.versions import VersionLog, VersionWatch
 from croupier.net.connections import ConnectionWatch
 from croupier.net.tls import ServerTls
 from croupier.net.transport import TLS, Transport
-from croupier.protocol.deployment import Deployment, ServiceEntry
+from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, ServiceEntry, load_deployment
 from croupier.protocol.errors import Refusal
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
@@ -162,11 +162,17 @@ class RunningService:
                 stubs.add_AnalyzerServicer_to_server(self.service, self._server)
             self._versions = VersionLog(directory, deployment)
             stubs.add_VersionsServicer_to_server(self._versions, self._server)
-            self._newer = VersionWatch(directory, name, transport, self._replace)
+            self._newer = VersionWatch(
+                directory,
+                lambda other: transport.peer_channel(other, self.service.peers.secrets),
+                lambda newer: self._replace(newer, self.service.peers.secrets),
+            )
             self._readiness.add_to(self._server)
             transport.add_ports(self._server, entry, self._tls, settings)
             self._connections = ConnectionWatch(_ports(entry, settings), settings.max_connections_per_address)
-            self._files = FileWatch(directory, name, self._replace)
+            self._directory = directory
+            own = [directory / name / file for file in ("identity.key", "tls.key", "tls.crt")]
+            self._files = FileWatch([directory / DEPLOYMENT_FILE, *own], self._read_again)
             self._admin: grpc.aio.Server | None = None
             if settings.admin_listen:
                 self._admin = make_admin_server(self._readiness, settings.admin_listen, _offered(self.service))
@@ -183,8 +189,17 @@ class RunningService:
         await self.service.start()
         await self._readiness.start()
         self._files.start()
-        self._newer.start(lambda: (self.service.peers.deployment, self.service.peers.secrets))
+        self._newer.start(self._others)
         self._connections.start()
+
+    def _others(self) -> tuple[Deployment, list[ServiceEntry]]:
+        deployment = self.service.peers.deployment
+        return deployment, [entry for entry in deployment.services if entry.name != self._name]
+
+    def _read_again(self) -> None:
+        deployment = load_deployment(self._directory / DEPLOYMENT_FILE)
+        deployment.service(self._name)
+        self._replace(deployment, load_secrets(self._directory / self._name))
 
     def _replace(self, deployment: Deployment, secrets: Secrets) -> None:
         warn_of_unpinned(deployment.service(self._name), secrets)

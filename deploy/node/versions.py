@@ -1,10 +1,10 @@
-"""Versions of the deployment file at a service: it shows those that it has, and fetches newer ones from its peers."""
+"""Versions of the deployment file at a service or gateway: those that it has, and newer ones from services."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import grpc.aio
@@ -12,11 +12,9 @@ import grpc.aio
 from croupier.client.versions import newer_versions
 from croupier.deploy.version_files import deployment_text, install, kept_versions
 from croupier.net.tls import Context
-from croupier.net.transport import Transport
-from croupier.protocol.deployment import Deployment
+from croupier.protocol.deployment import Deployment, ServiceEntry
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
-from croupier.runtime.service_directory import Secrets
 
 __all__ = ["VersionLog", "VersionWatch"]
 
@@ -57,25 +55,27 @@ class VersionLog(stubs.VersionsServicer):
 
 
 class VersionWatch:
-    """Asks the other services for newer versions, and installs those to which all services have agreed."""
+    """Asks services for newer versions, and installs those to which all services have agreed."""
 
     def __init__(
-        self, directory: Path, name: str, transport: Transport, replace: Callable[[Deployment, Secrets], None]
+        self,
+        directory: Path,
+        channel: Callable[[ServiceEntry], grpc.aio.Channel],
+        replace: Callable[[Deployment], None],
     ) -> None:
         """Asks nobody until `start` is called.
 
         Args:
-            directory: of the deployment at this service.
-            name: of this service.
-            transport: how the others are reached.
+            directory: of the deployment here.
+            channel: returns a new channel to a service.
             replace: called with a new version where it cannot be written, as in a pod.
         """
-        self._directory, self._name = directory, name
-        self._transport, self._replace = transport, replace
+        self._directory = directory
+        self._channel, self._replace = channel, replace
         self._task: asyncio.Task[None] | None = None
 
-    def start(self, current: Callable[[], tuple[Deployment, Secrets]]) -> None:
-        """Starts to ask; `current` returns what is in force."""
+    def start(self, current: Callable[[], tuple[Deployment, Sequence[ServiceEntry]]]) -> None:
+        """Starts to ask; `current` returns the version in force, and whom to ask."""
         self._task = asyncio.create_task(self._watch(current))
 
     def stop(self) -> None:
@@ -83,28 +83,28 @@ class VersionWatch:
         if self._task is not None:
             self._task.cancel()
 
-    async def _watch(self, current: Callable[[], tuple[Deployment, Secrets]]) -> None:
+    async def _watch(self, current: Callable[[], tuple[Deployment, Sequence[ServiceEntry]]]) -> None:
         while True:
-            deployment, secrets = current()
-            for entry in deployment.services:
-                if entry.name != self._name and await self.ask(entry.name, deployment, secrets):
+            deployment, asked = current()
+            for entry in asked:
+                if await self.ask(entry, deployment):
                     break
             await asyncio.sleep(_EVERY_S)
 
-    async def ask(self, name: str, deployment: Deployment, secrets: Secrets) -> bool:
-        """Asks one service; returns whether it had a newer version, which is installed then."""
-        async with self._transport.peer_channel(deployment.service(name), secrets) as channel:
+    async def ask(self, entry: ServiceEntry, deployment: Deployment) -> bool:
+        """Asks one service; returns whether it had a newer version than this one, which is installed then."""
+        async with self._channel(entry) as channel:
             try:
                 versions = await newer_versions(channel, deployment)
             except grpc.aio.AioRpcError:
                 return False  # another service has it, too
             except ValueError as error:
-                _log.warning("a version of the deployment file that %s shows is not followed: %s", name, error)
+                _log.warning("a version of the deployment file that %s shows is not followed: %s", entry.name, error)
                 return False
         for version in versions.values():
             try:
                 await asyncio.to_thread(install, self._directory, version)
             except OSError:
                 _log.warning("version %d cannot be written here; it is in force until a restart", version.version)
-                self._replace(version, secrets)
+                self._replace(version)
         return bool(versions)

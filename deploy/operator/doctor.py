@@ -7,6 +7,7 @@ machines shows from one of them only. Nothing is changed.
 
 from __future__ import annotations
 
+import re
 import shutil
 import stat
 from collections.abc import Iterator
@@ -38,7 +39,7 @@ from croupier.show.documents import noise_json
 from croupier.show.ledger import noise_line
 from croupier.show.views import NoiseSpentView
 
-__all__ = ["CheckResult", "examine"]
+__all__ = ["CheckResult", "check_version", "examine"]
 
 _CLOCK_S = 10.0
 _DAYS_LEFT = 30
@@ -225,7 +226,7 @@ async def _asked(directory: Path, deployment: Deployment, transport: Transport, 
                 continue
             if status.now_unix_ms:  # an older version does not say it
                 offsets[entry.name] = status.now_unix_ms / 1000 - (sent + clock.now()) / 2
-            found.append(_same_version(entry.name, status.version))
+            found.append(check_version(entry.name, status.version, version("croupier"), deployment.minimum_version))
             if status.HasField("noise_spent"):
                 found.append(_noise_limit(entry.name, noise_json(status.noise_spent)))
             if status.HasField("free_bytes"):
@@ -255,8 +256,19 @@ async def _passed_on(deployment: Deployment, url: str) -> CheckResult:
     return CheckResult("gateway", "gateway", True, f"{url} passes a client's call on")
 
 
-def _same_version(service: str, theirs: str) -> CheckResult:
-    ours = version("croupier")
+def _numbers(release: str) -> tuple[int, ...]:
+    """Returns the numbers at the beginning of a version, for example (0, 2, 0) of 0.2.0.dev1."""
+    found = re.match(r"\d+(\.\d+)*", release)
+    return tuple(map(int, found[0].split("."))) if found else ()
+
+
+def check_version(service: str, theirs: str, ours: str, minimum: str = "") -> CheckResult:
+    """Compares the version that a service runs with this machine's, and with the deployment file's minimum."""
+    if _numbers(theirs) < _numbers(minimum):
+        remedy = "upgrade it: the deployment file asks for that (minimum_version); docs/backup.md, Upgrade"
+        return CheckResult(
+            "version", service, False, f"{theirs or 'an older one'}; at least {minimum} is needed", remedy
+        )
     if theirs == ours:
         return CheckResult("version", service, True, theirs)
     remedy = "bring all services and this machine to one version: docs/backup.md, Upgrade"

@@ -7,8 +7,9 @@ choice of budgets has the round refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from croupier.accountant.service.forecast import always_granted, could_be_granted, forecast
 from croupier.accountant.service.outlook import Account, answer
@@ -16,14 +17,24 @@ from croupier.deploy.operator.rounds import Operator, RoundSettings, check_setti
 from croupier.net.retrying import retrying
 from croupier.protocol.deployment import Deployment
 from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.names import RoundId
 from croupier.protocol.rounding import round_down
 from croupier.protocol.statements import joined
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 
-__all__ = ["Fitted", "fit", "forecast_now", "forecast_opening", "is_granted", "largest_budget"]
+__all__ = [
+    "Fitted",
+    "default_grid",
+    "fit",
+    "forecast_now",
+    "forecast_opening",
+    "is_granted",
+    "largest_budget",
+]
 
 _PATIENCE_S, _TIMEOUT_S = 20.0, 60.0
+_CHECKED = RoundId("checked")
 _SHARES = (0.125, 0.25, 0.5, 1.0)
 """The budgets of a grid that was not given, as parts of the largest: a person can choose 8 times less than the most."""
 _MOST_BY_DEFAULT = 4.0
@@ -93,26 +104,33 @@ def fit(
         return always_granted(terms, settings.min_batch_size)
 
     if not settings.budget_grid:
-        largest = _largest(lambda top: safe(_grid_up_to(top)), _MOST_BY_DEFAULT)
-        if largest is None:
+        found = default_grid(safe)
+        if found is None:
             raise ValueError(_refusal(replace(settings, budget_grid=_grid_up_to(_LADDER[0])), deployment))
-        return Fitted(replace(settings, budget_grid=_grid_up_to(largest)))
+        return Fitted(replace(settings, budget_grid=found))
     grid = settings.budget_grid
     if safe(grid):
         return Fitted(settings)
-    found = largest_budget(settings, deployment)
+    largest = largest_budget(settings, deployment)
     if at_risk:
         people = max(settings.min_batch_size, expected)
         if not could_be_granted(check_settings(settings, deployment), people):
             raise ValueError(_refusal(settings, deployment, people))
-        return Fitted(settings, largest=found, at_risk=True)
+        return Fitted(settings, largest=largest, at_risk=True)
     kept = next((grid[:end] for end in range(len(grid) - 1, 0, -1) if safe(grid[:end])), ())
     if not kept:
-        hint = (
-            "" if found is None else f"; the largest budget that can be offered is {found:g}: choose a smaller --grid"
-        )
-        raise ValueError(_refusal(settings, deployment) + hint)
-    return Fitted(replace(settings, budget_grid=kept), grid[len(kept) :], found)
+        most = "" if largest is None else f"; the largest budget that can be offered is {largest:g}"
+        raise ValueError(_refusal(settings, deployment) + (most and f"{most}: choose a smaller --grid"))
+    return Fitted(replace(settings, budget_grid=kept), grid[len(kept) :], largest)
+
+
+def default_grid(safe: Callable[[Sequence[float]], bool]) -> tuple[float, ...] | None:
+    """Returns the grid that is offered where none is given: four budgets, the largest at most 4; None if none is safe.
+
+    safe: whether a grid puts the smallest batch at no risk; where it does, every grid with smaller budgets does.
+    """
+    largest = _largest(lambda top: safe(_grid_up_to(top)), _MOST_BY_DEFAULT)
+    return None if largest is None else _grid_up_to(largest)
 
 
 def largest_budget(settings: RoundSettings, deployment: Deployment | None = None) -> float | None:
@@ -162,7 +180,13 @@ def is_granted(found: rpc.ForecastResponse) -> bool:
 
 
 async def forecast_opening(
-    operator: Operator | None, settings: RoundSettings, people: int, deployment: Deployment | None = None
+    operator: Operator | None,
+    settings: RoundSettings,
+    people: int,
+    deployment: Deployment | None = None,
+    *,
+    round_id: RoundId = _CHECKED,
+    together_with: Mapping[RoundId, RoundSettings] = MappingProxyType({}),
 ) -> rpc.ForecastResponse:
     """Returns what a round with these settings would come to with a number of people.
 
@@ -171,15 +195,24 @@ async def forecast_opening(
         settings: of the round.
         people: whose reports and budgets arrive.
         deployment: whose round it is, where no operator is given.
+        round_id: of the round, so that it is not counted twice if it is open already.
+        together_with: rounds that are opened with it; see `ForecastRequest`.
     """
     if operator is None:
         return answer(check_settings(settings, deployment), people, people, Account(), ())
-    terms = check_settings(settings, operator.deployment)
-    return await _ask(operator, rpc.ForecastRequest(manifest=terms.payload, num_reports=people))
+    terms, *others = (
+        check_settings(one, operator.deployment, name).payload
+        for name, one in ((round_id, settings), *together_with.items())
+    )
+    return await _ask(operator, rpc.ForecastRequest(manifest=terms, num_reports=people, together_with=others))
 
 
-async def forecast_now(operator: Operator, round_id: str) -> rpc.ForecastResponse:
+async def forecast_now(
+    operator: Operator, round_id: str, closed_before: Mapping[str, int] = MappingProxyType({})
+) -> rpc.ForecastResponse:
     """Returns what an open round would come to if it were closed now.
+
+    closed_before: rounds that are closed before it, with how many reports each.
 
     Raises:
         Refusal: the round is unknown, or nobody has answered it yet.
@@ -190,7 +223,8 @@ async def forecast_now(operator: Operator, round_id: str) -> rpc.ForecastRespons
     reports = first.rounds[0].num_items
     if not reports:
         raise Refusal(Code.NOT_READY, f"nobody has answered round {round_id!r} yet")
-    return await _ask(operator, rpc.ForecastRequest(round_id=round_id, num_reports=reports))
+    before = [rpc.ClosingRound(round_id=name, num_reports=number) for name, number in closed_before.items()]
+    return await _ask(operator, rpc.ForecastRequest(round_id=round_id, num_reports=reports, closed_before=before))
 
 
 async def _ask(operator: Operator, request: rpc.ForecastRequest) -> rpc.ForecastResponse:

@@ -16,7 +16,7 @@ import csv
 import io
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,11 +29,11 @@ from croupier.deploy.operator.keys import alone, replace_secret, write_secret
 from croupier.deploy.operator.roster import Enrolled, check_label, enrol
 from croupier.deploy.operator.rounds import Operator
 from croupier.deploy.operator.surveys import kept_rounds, survey_folder
-from croupier.deploy.page.participants import PAGE_PATH, fingerprint
+from croupier.deploy.page.participants import PAGE_PATH
 from croupier.net.transport import TLS, Transport
+from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import public_key_of
 from croupier.protocol.invitations import Invitation, new_secret
-from croupier.protocol.names import Digest
 from croupier.protocol.surveys import Survey, rounds_together
 
 __all__ = [
@@ -68,13 +68,13 @@ class People:
     rows: tuple[tuple[str, ...], ...]
 
 
-def read_people(text: str) -> People:
-    """Returns the people in a CSV file; its first line names the columns if it begins with "label" or "name".
+def read_people(table: Iterable[Sequence[str]]) -> People:
+    """Returns the people in a table; its first line names the columns if it begins with "label" or "name".
 
     Raises:
         ValueError: a label is missing, repeated or cannot be shown, or there is nobody or too many.
     """
-    lines = [tuple(cell.strip() for cell in row) for row in csv.reader(io.StringIO(text.lstrip("\ufeff"))) if any(row)]
+    lines = [tuple(cell.strip() for cell in row) for row in table if any(row)]
     named = bool(lines) and lines[0][0].lower() in ("label", "name")
     rows = lines[1:] if named else [row[:1] for row in lines]
     columns = lines[0] if named else ("label",)
@@ -168,6 +168,7 @@ async def invite_people(
 
     Raises:
         ValueError: somebody has an invitation that is good, the folder exists, there is no gateway, or `until` is past.
+        Refusal: NOT_APPROVED; the links are written, and good once the proposal is approved and sent.
         Refusal, grpc.aio.AioRpcError: a service refuses, or is out of reach; then there are no links.
     """
     have = {one.label for one in invited_people(directory, survey_id) if one.is_good}
@@ -195,11 +196,17 @@ async def _make(
     until = until or deadline
     if 0 < until <= time.time():
         raise ValueError(f"the invitations would expire at {_utc(until)}, which is past")
-    named = Digest(fingerprint(deployment))
+    named = deployment.fingerprint
     made = [Invitation(new_secret(), named, survey.rounds[0].round_id, until) for _ in people.rows]
     keys = [public_key_of(one.key(survey.hash)) for one in made]
+    refused = None
     async with Operator(directory, transport) as operator:
-        await operator.invite(keys, survey.hash, until)
+        try:
+            await operator.invite(keys, survey.hash, until)
+        except Refusal as refusal:
+            if refusal.code is not Code.NOT_APPROVED:
+                raise
+            refused = refusal  # the links are good once organisations have approved and the proposal was sent
     links = [f"{address}{PAGE_PATH}#{one.fragment}" for one in made]
     expires = _utc(until) if until else ""
     title = survey.wordings[0].title
@@ -208,6 +215,8 @@ async def _make(
     with alone(_list(directory, survey_id)):
         fresh = [Invited(key.hex(), row[0], expires, now) for key, row in zip(keys, people.rows, strict=True)]
         _write_list(directory, survey_id, [*invited_people(directory, survey_id), *fresh])
+    if refused is not None:
+        raise refused
     return len(made)
 
 
@@ -313,9 +322,9 @@ async def who_has_not_answered(directory: Path, survey_id: str, transport: Trans
     return [one.label for one in good if one not in used]
 
 
-def read_labels(text: str) -> list[str]:
-    """Returns the people who are invited: the first column of a CSV file, without a first line "label"."""
-    rows = [row[0].strip() for row in csv.reader(io.StringIO(text)) if row and row[0].strip()]
+def read_labels(table: Iterable[Sequence[str]]) -> list[str]:
+    """Returns the people who are invited: the first column of a table, without a first line "label"."""
+    rows = [row[0].strip() for row in table if row and row[0].strip()]
     return rows[1:] if rows and rows[0] == "label" else rows
 
 
@@ -365,7 +374,7 @@ async def invite(
     keys = [new_client_key() for _ in labels]
     people = [Enrolled(public_key_of(key).hex(), label) for key, label in zip(keys, labels, strict=True)]
     await enrol(directory, people, transport)
-    trusted = {"deployment": _written(fingerprint(deployment)), **({"round": round_id} if round_id else {})}
+    trusted = {"deployment": _written(deployment.fingerprint), **({"round": round_id} if round_id else {})}
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
     rows.writerow(["label", "link"])

@@ -114,7 +114,14 @@ def _new_storage_key(own: Path, file: Path | None) -> bytes:
     return storage_key
 
 
-def assemble(directory: Path, files: Sequence[Path], name: str = "", now: datetime | None = None) -> Deployment:
+def assemble(
+    directory: Path,
+    files: Sequence[Path],
+    name: str = "",
+    now: datetime | None = None,
+    *,
+    approvals: int | None = None,
+) -> Deployment:
     """Returns the first or next version, from what the owners state; nobody has signed it yet.
 
     Args:
@@ -122,6 +129,7 @@ def assemble(directory: Path, files: Sequence[Path], name: str = "", now: dateti
         files: public files of organisations, and changed copies of the installed version.
         name: of a new deployment.
         now: when a service is handed over.
+        approvals: how many organisations must approve of what the operator does; None: as before.
 
     Raises:
         ValueError: a file cannot be used, two files state different things about one name, or services are missing.
@@ -136,6 +144,8 @@ def assemble(directory: Path, files: Sequence[Path], name: str = "", now: dateti
                 raise ValueError(f"{before} and {file} state different things about {subject}: {what}. Choose one")
     entries = {subject: value for subject, (_, value) in stated.items() if isinstance(value, ServiceEntry)}
     fields = {subject: value for subject, (_, value) in stated.items() if subject not in entries}
+    if approvals is not None:
+        fields["approvals"] = approvals
     if current is None:
         if not name:
             raise ValueError("name is missing; a new deployment needs --name")

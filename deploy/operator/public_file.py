@@ -20,7 +20,14 @@ from croupier.protocol.names import Digest
 from croupier.protocol.toml_file import read_toml
 from croupier.runtime.service_directory import identity_keys
 
-__all__ = ["PublicFile", "public_file_of", "public_file_path", "read_public_file", "write_public_file"]
+__all__ = [
+    "PublicFile",
+    "entry_fingerprint",
+    "public_file_of",
+    "public_file_path",
+    "read_public_file",
+    "write_public_file",
+]
 
 
 class PublicFile(Strict):
@@ -106,6 +113,11 @@ def read_public_file(file: Path) -> PublicFile:
     if not stated.is_signed():
         raise ValueError(f"{file} is not signed by {stated.owner}: it was changed; get it from its owner again")
     return stated
+
+
+def entry_fingerprint(entry: ServiceEntry) -> Digest:
+    """Returns the fingerprint of the public file that states this entry, before anything about it has changed."""
+    return PublicFile(service=entry).fingerprint
 
 
 def public_file_of(directory: Path, name: str) -> ServiceEntry | None:

@@ -1,7 +1,8 @@
 """Enrols clients by their public keys, and keeps the operator's list of them.
 
-The list is `operator/enrolled.csv`: public key, label, when it was enrolled, when it was revoked. Services keep keys
-only; labels stay here. A service that has lost its store gets all of them again from this file.
+The list is `operator/enrolled.csv`: public key, label, when it was enrolled, when it was revoked, and who has approved
+of it. Services keep keys only; labels stay here. A service that has lost its store gets all of them again from this
+file.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from croupier.deploy.operator.keys import alone, replace_secret
 from croupier.deploy.operator.rounds import Operator
 from croupier.net.transport import TLS, Transport
 from croupier.protocol.deployment import OPERATOR
+from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import has_small_order
 from croupier.protocol.shown import check_shown
 
 __all__ = ["Enrolled", "check_label", "enrol", "enrolled", "enrolling", "note_enrolled", "note_revoked", "read_keys"]
 
-_COLUMNS = ("key", "label", "enrolled_at", "revoked_at")
-_PER_CALL = 50_000
+_COLUMNS = ("key", "label", "enrolled_at", "revoked_at", "enrolled_by")
 _LONGEST_LABEL = 200
 
 
@@ -37,45 +38,48 @@ class Enrolled:
         key: Ed25519 public key, 64 hexadecimal digits.
         label: whose it is, as the operator writes it down; may be empty.
         enrolled_at, revoked_at: UTC, as in 2026-01-31T12:00:00Z; empty if it never was.
+        enrolled_by: the organisations that have approved of it, by commas; empty where the operator alone decided.
     """
 
     key: str
     label: str = ""
     enrolled_at: str = ""
     revoked_at: str = ""
+    enrolled_by: str = ""
 
     def line(self) -> str:
         """Returns one line on the client for people."""
         times = [f"{what} {at}" for what, at in (("enrolled", self.enrolled_at), ("revoked", self.revoked_at)) if at]
-        return f"{self.key}  {', '.join([self.label or '(no label)', *times])}"
+        approved = [f"approved by {self.enrolled_by}"] if self.enrolled_by else []
+        return f"{self.key}  {', '.join([self.label or '(no label)', *times, *approved])}"
 
 
 def _file(directory: Path) -> Path:
     return directory / OPERATOR / "enrolled.csv"
 
 
-def read_keys(text: str, name: str) -> list[Enrolled]:
+def read_keys(lines: Sequence[tuple[int, Sequence[str]]], name: str) -> list[Enrolled]:
     """Returns the public keys in a file, each once: KEY or KEY,LABEL on a line, also as this module's own list is.
 
     Args:
-        text: of the file.
+        lines: the cells of each line of the file, with its number.
         name: of the file, for errors.
 
     Raises:
         ValueError: naming the line that is not such a line, or that gives a key a second label.
     """
-    if PRIVATE in text.partition("\n")[0]:
+    if any(PRIVATE in cell for _, cells in lines[:1] for cell in cells):
         raise ValueError(
             f"{name} holds a client's private key, which only the client may know: enrol the other file, FILE.pub; if "
             "the client has sent you this one, it needs a new key"
         )
     found: dict[str, Enrolled] = {}
-    for number, row in enumerate(csv.reader(io.StringIO(text)), start=1):
+    for number, row in lines:
         cells = [cell.strip() for cell in row]
         if not any(cells) or cells[0].startswith("#") or cells == [PUBLIC] or (number == 1 and cells[0] == "key"):
             continue
         try:
-            key, label, _, revoked_at, *more = [*cells, *[""] * (len(_COLUMNS) - len(cells))]
+            key, label, _, revoked_at, _, *more = [*cells, *[""] * (len(_COLUMNS) - len(cells))]
             raw = bytes.fromhex(key)
             if len(raw) != 32 or more:
                 raise ValueError(key)
@@ -128,9 +132,13 @@ async def enrol(directory: Path, keys: Sequence[Enrolled], transport: Transport 
                 "cannot be enrolled again; the client needs a new key"
             )
     async with Operator(directory, transport) as operator:
-        for start in range(0, len(keys), _PER_CALL):
-            await operator.enrol([bytes.fromhex(one.key) for one in keys[start : start + _PER_CALL]])
-    return note_enrolled(directory, keys)
+        try:
+            approved_by = await operator.enrol([bytes.fromhex(one.key) for one in keys])
+        except Refusal as refusal:
+            if refusal.code is Code.NOT_APPROVED:
+                _note_labels(directory, keys)
+            raise
+    return note_enrolled(directory, keys, approved_by)
 
 
 def enrolling(directory: Path, transport: Transport = TLS) -> Callable[[bytes], Awaitable[None]]:
@@ -143,23 +151,40 @@ def enrolling(directory: Path, transport: Transport = TLS) -> Callable[[bytes], 
 
     async def enrol_key(public_key: bytes) -> None:
         async with its_operator as operator:
-            await operator.enrol([public_key])
-        await asyncio.to_thread(note_enrolled, directory, [Enrolled(public_key.hex())])
+            approved_by = await operator.enrol([public_key])
+        await asyncio.to_thread(note_enrolled, directory, [Enrolled(public_key.hex())], approved_by)
 
     return enrol_key
 
 
-def note_enrolled(directory: Path, keys: Iterable[Enrolled]) -> int:
-    """Adds keys that services have registered to the list, or changes their labels; returns how many are new there."""
-    now = _now()
+def note_enrolled(directory: Path, keys: Iterable[Enrolled], approved_by: Sequence[str] = ()) -> int:
+    """Adds keys that services have registered to the list, or changes their labels; returns how many are new there.
+
+    Args:
+        directory: of the deployment.
+        keys: that were registered.
+        approved_by: the organisations that have approved of it.
+    """
+    now, by, fresh = _now(), ", ".join(approved_by), 0
     with alone(_file(directory)):
         listed = {one.key: one for one in enrolled(directory)}
-        before = len(listed)
         for one in keys:
-            known = listed.get(one.key, Enrolled(one.key, enrolled_at=now))
+            known = listed.get(one.key, Enrolled(one.key))
+            if not known.enrolled_at:
+                known, fresh = replace(known, enrolled_at=now, enrolled_by=by), fresh + 1
             listed[one.key] = replace(known, label=one.label or known.label)
         _write(directory, listed.values())
-    return len(listed) - before
+    return fresh
+
+
+def _note_labels(directory: Path, keys: Iterable[Enrolled]) -> None:
+    """Notes the labels of keys that are proposed, and enrolled once organisations have approved."""
+    with alone(_file(directory)):
+        listed = {one.key: one for one in enrolled(directory)}
+        for one in keys:
+            known = listed.get(one.key, one)
+            listed[one.key] = replace(known, label=one.label or known.label)
+        _write(directory, listed.values())
 
 
 def note_revoked(directory: Path, keys: Iterable[str]) -> None:

@@ -30,14 +30,17 @@ from croupier.client.rounds import (
     read_publication,
 )
 from croupier.deploy.directory import read_deployment
+from croupier.deploy.operator.proposals import Approvals, ProposalFile
 from croupier.net.retrying import retrying
 from croupier.net.transport import TLS, Transport
+from croupier.protocol.approvals import proposal_to_open, proposal_to_register, proposal_to_revoke
 from croupier.protocol.collector import open_result, read_collector_key
 from croupier.protocol.deployment import OPERATOR, Deployment
 from croupier.protocol.envelope import PROTOCOL_VERSION, SuiteName
 from croupier.protocol.errors import Code, EnvelopeError, Refusal, refusal_of
 from croupier.protocol.identity import Kind, read_signed
 from croupier.protocol.manifest import RoundTerms, canonical, parse_terms, state_name
+from croupier.protocol.names import RoundId
 from croupier.protocol.questions import Question
 from croupier.protocol.surveys import Survey
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -52,9 +55,12 @@ __all__ = [
     "draft_manifest",
     "is_operators",
     "kept_result",
+    "new_round_id",
     "open_published",
+    "proposal_of",
     "published_result",
     "signed_result",
+    "with_drawn_keys",
 ]
 
 _PATIENCE_S = 20.0
@@ -142,6 +148,7 @@ class Operator:
                 raise ValueError(f"{own} has no keys; this needs {needed}, and can only be done where they are")
             own = here
         self._secrets = load_secrets(own)
+        self._approvals = Approvals(directory, self.deployment)
 
     async def __aenter__(self) -> Operator:
         """Opens a channel to every service."""
@@ -183,15 +190,39 @@ class Operator:
             Refusal: a service does not accept them; nothing is open then.
             grpc.aio.AioRpcError: a service is out of reach.
         """
-        fresh = f"{settings.question.name}-{secrets.token_hex(6)}"
+        fresh = new_round_id(settings)
         check_settings(settings, self.deployment, round_id or fresh)
         if round_id:
             return await self._open_round(settings, round_id)
+        self.require_approval({RoundId(fresh): settings})
         try:
             return await self._open_round(settings, fresh)
         except (Refusal, grpc.aio.AioRpcError):
             await self.withdraw(fresh)
             raise
+
+    def require_approval(self, rounds: Mapping[RoundId, RoundSettings]) -> None:
+        """Checks that enough organisations approve of rounds; else writes one proposal for all of them.
+
+        Raises:
+            Refusal: NOT_APPROVED, with the name of the file.
+        """
+        self._approvals.of([proposal_of(settings, round_id, self.deployment) for round_id, settings in rounds.items()])
+
+    def add_approvals(self, proposal: ProposalFile) -> None:
+        """Takes the signatures of a proposal into account for what is done from here on."""
+        self._approvals.add(proposal)
+
+    async def open_proposed(self, open_round: bytes) -> RoundTerms:
+        """Opens a round as it was proposed; the same call again is harmless.
+
+        Args:
+            open_round: the terms in the `Proposal`.
+
+        Raises:
+            Refusal, grpc.aio.AioRpcError: see `open_round`.
+        """
+        return await self.open_signed(await self._sign(pb.Manifest.FromString(open_round)))
 
     async def _open_round(self, settings: RoundSettings, round_id: str) -> RoundTerms:
         return await self.open_signed(await self.sign_round(settings, round_id))
@@ -204,17 +235,23 @@ class Operator:
         Raises:
             Refusal, grpc.aio.AioRpcError: see `open_round`.
         """
+        return await self._sign(_terms(settings, round_id, self.deployment))
+
+    async def _sign(self, terms: pb.Manifest) -> pb.Signed:
+        """Returns the manifest of a round, given without keys, with keys and signatures; see `sign_round`."""
+        approvals = self._approvals.of([proposal_to_open(terms)])[0].signatures
         chain = self.deployment.chain
         # None is under way any more when the failure of one is heard of.
-        preparing = (self._prepare(name, round_id, settings) for name in chain)
+        preparing = (self._prepare(name, terms.round_id, terms.hpke_suite) for name in chain)
         made = dict(zip(chain, await asyncio.gather(*preparing, return_exceptions=True), strict=True))
         for answer in made.values():
             if isinstance(answer, BaseException):
                 raise answer
         keys = {name: answer for name, answer in made.items() if isinstance(answer, pb.RoundKeys)}
-        payload = _manifest(settings, round_id, keys, self.deployment)
+        payload = _with_keys(terms, keys, chain)
         parse_terms(payload)
-        signatures = await asyncio.gather(*(self._sign(name, payload) for name in chain))
+        signing = (self._have_signed(name, payload, approvals) for name in chain)
+        signatures = await asyncio.gather(*signing)
         return pb.Signed(payload=payload, signatures=signatures)
 
     async def open_signed(self, document: pb.Signed) -> RoundTerms:
@@ -230,13 +267,13 @@ class Operator:
             await retrying(lambda: control.Open(request, timeout=20.0), give_up_after_s=_PATIENCE_S)  # noqa: B023
         return accept_manifest(document, self.deployment)
 
-    async def _prepare(self, name: str, round_id: str, settings: RoundSettings) -> pb.RoundKeys:
-        request = rpc.PrepareRequest(round_id=round_id, hpke_suite=settings.hpke_suite)
+    async def _prepare(self, name: str, round_id: str, suite: str) -> pb.RoundKeys:
+        request = rpc.PrepareRequest(round_id=round_id, hpke_suite=suite)
         answer = await retrying(lambda: self._control(name).Prepare(request, timeout=20.0), give_up_after_s=_PATIENCE_S)
         return read_signed(Kind.ROUND_KEYS, pb.RoundKeys, answer.round_keys, self.deployment.pinned(), [name])
 
-    async def _sign(self, name: str, payload: bytes) -> pb.Signature:
-        request = rpc.SignRequest(manifest=payload)
+    async def _have_signed(self, name: str, payload: bytes, approvals: Sequence[pb.Signature]) -> pb.Signature:
+        request = rpc.SignRequest(manifest=payload, approvals=approvals)
         answer = await retrying(lambda: self._control(name).Sign(request, timeout=20.0), give_up_after_s=_PATIENCE_S)
         return answer.signature
 
@@ -268,19 +305,29 @@ class Operator:
 
         return {name: await ask(name) for name in self.deployment.chain}
 
-    async def enrol(self, client_keys: Sequence[bytes]) -> None:
-        """Registers clients' public keys with hop 1 and the accountant."""
-        await self._register(pb.RegisterClientsRequest(client_keys=client_keys))
+    async def enrol(self, client_keys: Sequence[bytes]) -> list[str]:
+        """Registers clients' public keys with hop 1 and the accountant; returns the organisations that approve of it.
+
+        Raises:
+            Refusal: NOT_APPROVED, with the file that organisations have to sign; or a service refuses.
+            grpc.aio.AioRpcError: a service is out of reach.
+        """
+        slices = range(0, len(client_keys), _PER_CALL)
+        return await self.register(
+            [pb.RegisterClientsRequest(client_keys=client_keys[start : start + _PER_CALL]) for start in slices]
+        )
 
     async def invite(self, client_keys: Sequence[bytes], survey_hash: bytes, valid_until_unix_s: int) -> None:
         """Registers clients of one survey with hop 1 and the accountant; see `RegisterClientsRequest`."""
-        for start in range(0, len(client_keys), _PER_CALL):
-            request = pb.RegisterClientsRequest(
+        requests = [
+            pb.RegisterClientsRequest(
                 client_keys=client_keys[start : start + _PER_CALL],
                 survey_hash=survey_hash,
                 valid_until_unix_s=valid_until_unix_s,
             )
-            await self._register(request)
+            for start in range(0, len(client_keys), _PER_CALL)
+        ]
+        await self.register(requests)
 
     async def count_answered(self, round_ids: Sequence[str], client_keys: Sequence[bytes]) -> int:
         """Returns how many of these clients have answered at least one of these rounds, as hop 1 knows it."""
@@ -298,10 +345,16 @@ class Operator:
         Their hashes are registered with hop 1 and the accountant.
         """
         tokens = [secrets.token_bytes(32) for _ in range(count)]
-        for start in range(0, count, _PER_CALL):
-            hashes = [hashlib.sha256(token).digest() for token in tokens[start : start + _PER_CALL]]
-            await self._register(pb.RegisterClientsRequest(token_hashes=hashes))
+        await self.register_tokens(tokens)
         return tokens
+
+    async def register_tokens(self, tokens: Sequence[bytes]) -> None:
+        """Registers the hashes of one-use tokens with hop 1 and the accountant; raises as `enrol` does."""
+        hashes = [hashlib.sha256(token).digest() for token in tokens]
+        slices = range(0, len(hashes), _PER_CALL)
+        await self.register(
+            [pb.RegisterClientsRequest(token_hashes=hashes[start : start + _PER_CALL]) for start in slices]
+        )
 
     async def revoke(self, client_keys: Sequence[bytes], tokens: Sequence[bytes] = ()) -> dict[str, int]:
         """Revokes client keys and tokens for good; returns how many were not revoked before, by service.
@@ -311,23 +364,36 @@ class Operator:
             grpc.aio.AioRpcError: the accountant or hop 1 is out of reach; the same call again does what is left.
         """
         hashes = [hashlib.sha256(token).digest() for token in tokens]
+        parts = [slice(start, start + _PER_CALL) for start in range(0, max(len(client_keys), len(hashes)), _PER_CALL)]
+        return await self.carry_out_revocation(
+            [pb.RevokeClientsRequest(client_keys=client_keys[part], token_hashes=hashes[part]) for part in parts]
+        )
+
+    async def carry_out_revocation(self, requests: Sequence[pb.RevokeClientsRequest]) -> dict[str, int]:
+        """Carries out revocations that enough organisations approve of; see `revoke`."""
+        actions = [proposal_to_revoke(self.deployment, request) for request in requests]
+        for request, approved in zip(requests, self._approvals.of(actions), strict=True):
+            request.approvals.extend(approved.signatures)
         revoked: dict[str, int] = {}
         # Hop 1 last: a client that has tickets may still use them until then.
         for name, admitting in self._admitting().items():
             revoked[name] = 0
-            for start in range(0, max(len(client_keys), len(hashes)), _PER_CALL):
-                part = slice(start, start + _PER_CALL)
-                request = pb.RevokeClientsRequest(client_keys=client_keys[part], token_hashes=hashes[part])
+            for request in requests:
                 answer = await retrying(
                     partial(admitting.RevokeClients, request, timeout=60.0), give_up_after_s=_PATIENCE_S
                 )
                 revoked[name] += answer.revoked
         return revoked
 
-    async def _register(self, request: pb.RegisterClientsRequest) -> None:
-        # Hop 1 last: a client that it knows can get tickets.
-        for admitting in self._admitting().values():
-            await retrying(partial(admitting.RegisterClients, request, timeout=60.0), give_up_after_s=_PATIENCE_S)
+    async def register(self, requests: Sequence[pb.RegisterClientsRequest]) -> list[str]:
+        """Carries out registrations; returns the organisations that approve of all of them. Raises as `enrol` does."""
+        approved = self._approvals.of([proposal_to_register(self.deployment, request) for request in requests])
+        for request, approval in zip(requests, approved, strict=True):
+            request.approvals.extend(approval.signatures)
+            # Hop 1 last: a client that it knows can get tickets.
+            for admitting in self._admitting().values():
+                await retrying(partial(admitting.RegisterClients, request, timeout=60.0), give_up_after_s=_PATIENCE_S)
+        return sorted(set.intersection(*(set(approval.organisations) for approval in approved))) if approved else []
 
     def _admitting(self) -> dict[str, stubs.AccountantAsyncStub | stubs.ShufflerAsyncStub]:
         """Returns the services that keep a roster of clients: the accountant, then hop 1."""
@@ -389,6 +455,12 @@ def check_settings(
 def draft_manifest(settings: RoundSettings, deployment: Deployment | None, round_id: str) -> bytes:
     """Returns the manifest that these settings would give, with keys that no service has made."""
     chain = deployment.chain if deployment else _ANY_CHAIN
+    return with_drawn_keys(_terms(settings, round_id, deployment), chain)
+
+
+def with_drawn_keys(terms: pb.Manifest, chain: Sequence[str]) -> bytes:
+    """Returns a manifest for terms without keys, with keys that no service has made: enough to check the terms."""
+    round_id = terms.round_id
     keys = {
         name: pb.RoundKeys(
             round_id=round_id,
@@ -400,15 +472,31 @@ def draft_manifest(settings: RoundSettings, deployment: Deployment | None, round
         )
         for name in chain
     }
-    return _manifest(settings, round_id, keys, deployment)
+    return _with_keys(terms, keys, chain)
 
 
-def _manifest(
-    settings: RoundSettings, round_id: str, keys: Mapping[str, pb.RoundKeys], deployment: Deployment | None
-) -> bytes:
-    *hops, accountant, analyzer = deployment.chain if deployment else _ANY_CHAIN
+def proposal_of(settings: RoundSettings, round_id: str, deployment: Deployment) -> bytes:
+    """Returns the proposal to open a round with these settings; see `protocol.approvals`."""
+    return proposal_to_open(_terms(settings, round_id, deployment))
+
+
+def new_round_id(settings: RoundSettings) -> RoundId:
+    """Returns a fresh name for a round: that of its question with a random end."""
+    return RoundId(f"{settings.question.name}-{secrets.token_hex(6)}")
+
+
+def _with_keys(terms: pb.Manifest, keys: Mapping[str, pb.RoundKeys], chain: Sequence[str]) -> bytes:
+    """Returns the canonical manifest of a round, from its terms and the keys of all services."""
+    *hops, accountant, analyzer = chain
+    manifest = pb.Manifest(hops=[keys[name] for name in hops], accountant=keys[accountant], analyzer=keys[analyzer])
+    manifest.MergeFrom(terms)
+    return canonical(manifest)
+
+
+def _terms(settings: RoundSettings, round_id: str, deployment: Deployment | None) -> pb.Manifest:
+    """Returns the manifest of a round without the keys of services."""
     limit = deployment.privacy_limit if deployment else None
-    manifest = pb.Manifest(
+    return pb.Manifest(
         protocol_version=PROTOCOL_VERSION,
         deployment=deployment.name if deployment else "any",
         round_id=round_id,
@@ -428,9 +516,6 @@ def _manifest(
         delta=settings.delta,
         epsilon_max=settings.epsilon_max,
         hpke_suite=settings.hpke_suite,
-        hops=[keys[name] for name in hops],
-        accountant=keys[accountant],
-        analyzer=keys[analyzer],
         max_batch_size=settings.max_batch_size,
         min_tier_size=settings.min_tier_size,
         merge_small_tiers=settings.small_tiers == "merge",
@@ -439,7 +524,6 @@ def _manifest(
         survey=None if settings.survey is None else settings.survey.message(),
         hop_noise=_hop_noise(settings),
     )
-    return canonical(manifest)
 
 
 def _hop_noise(settings: RoundSettings) -> pb.HopNoise | None:

@@ -88,7 +88,8 @@ class SurveyFile(_Strict):
         consent: what a person agrees to who answers.
         introduction: who asks, and what for.
         budgets: the ε of all answers together that a person can choose from, ascending; split over the questions by
-            their `share`. Empty: every question has its own `budgets`, of which the same place is chosen in all.
+            their `share`. Empty: every question has its own `budgets`, of which the same place is chosen in all; or no
+            question has, and the budgets follow from the other terms (`deploy.operator.surveys.with_budgets`).
         left_out: see `protocol.surveys.Survey`.
         closes: when all rounds close; None: when the operator closes them.
         min_batch_size, epsilon_max, delta, dishonest, max_batch_size, hop_noise, hop_noise_delta: of every round; see
@@ -124,7 +125,7 @@ class SurveyFile(_Strict):
         own = [one.name for one in self.questions if one.budgets]
         if self.budgets and own:
             raise ValueError(f"the survey has budgets, and question {own[0]!r}, too; give one of them")
-        if not self.budgets and len(own) < len(names):
+        if not self.budgets and own and len(own) < len(names):
             missing = next(name for name in names if name not in own)
             raise ValueError(f"budgets is missing: give those of the whole survey, or question {missing!r} its own")
         if len({len(one.budgets) for one in self.questions}) > 1:
@@ -136,8 +137,14 @@ class SurveyFile(_Strict):
                 )
         self.wordings()
         self.asked()
-        self.grids()
+        if not self.needs_budgets:
+            self.grids()
         return self
+
+    @property
+    def needs_budgets(self) -> bool:
+        """Whether neither the survey nor its questions have budgets."""
+        return not self.budgets and not any(one.budgets for one in self.questions)
 
     def wordings(self) -> tuple[SurveyWording, ...]:
         """Returns the texts of the survey, one for each language."""

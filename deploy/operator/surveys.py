@@ -6,7 +6,7 @@ opening that was cut short goes on with the same call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,24 +14,27 @@ import grpc.aio
 
 from croupier.accountant.certificate import Certificate
 from croupier.accountant.composed_certificates import compose
-from croupier.accountant.numerics.decimals import sum_above
+from croupier.accountant.numerics.decimals import difference, sum_above
 from croupier.accountant.results import Guarantee
-from croupier.deploy.operator.forecasts import Fitted, fit, forecast_opening
+from croupier.accountant.service.forecast import always_granted
+from croupier.deploy.directory import read_deployment
+from croupier.deploy.operator.forecasts import Fitted, default_grid, fit, forecast_now, forecast_opening
 from croupier.deploy.operator.keys import write_secret
 from croupier.deploy.operator.rounds import (
     Operator,
     RoundSettings,
     check_settings,
+    is_operators,
     published_result,
 )
 from croupier.deploy.operator.survey_file import SurveyFile
 from croupier.net.transport import TLS, Transport
 from croupier.protocol.codes import RefusalReason
-from croupier.protocol.deployment import OPERATOR, Deployment
+from croupier.protocol.deployment import DEPLOYMENT_FILE, OPERATOR, Deployment
 from croupier.protocol.errors import CroupierError
 from croupier.protocol.manifest import RoundTerms, parse_terms
 from croupier.protocol.names import RoundId
-from croupier.protocol.rounding import round_down
+from croupier.protocol.rounding import round_down, round_up
 from croupier.protocol.statements import joined, read_messages
 from croupier.protocol.surveys import Survey, SurveyRound, rounds_together, stated_terms_hash
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -39,8 +42,10 @@ from croupier.protocol.v1 import services_pb2 as rpc
 
 __all__ = [
     "AnsweredQuestion",
+    "SurveyForecast",
     "SurveyResults",
     "close_survey",
+    "forecast_closing",
     "forecast_survey",
     "kept_rounds",
     "kept_survey",
@@ -49,6 +54,7 @@ __all__ = [
     "round_of",
     "survey_folder",
     "survey_results",
+    "with_budgets",
     "withdraw_survey",
 ]
 
@@ -60,16 +66,38 @@ def round_of(survey_id: str, number: int) -> RoundId:
     return RoundId(f"{survey_id}-{number}")
 
 
-def plan_survey(file: SurveyFile, deployment: Deployment) -> tuple[Survey, dict[RoundId, RoundSettings]]:
-    """Returns the description of a survey, and the settings of its rounds by id.
+def with_budgets(file: SurveyFile, deployment: Deployment | None) -> SurveyFile:
+    """Returns a survey's file with budgets: its own, or else those that put no question at risk at the minimum.
+
+    These are four budgets for all answers together, the largest at most 4, as for a round without a grid.
 
     Raises:
-        ValueError: the terms of a round cannot be, with the question's name.
+        ValueError: the terms cannot be, or no budgets are without risk.
     """
-    settings: dict[RoundId, RoundSettings] = {}
-    rounds: list[SurveyRound] = []
+    if not file.needs_budgets:
+        return file
+
+    def offering(budgets: Sequence[float]) -> SurveyFile:
+        return file.model_copy(update={"budgets": tuple(budgets)})
+
+    def is_safe(budgets: Sequence[float]) -> bool:
+        terms = [terms for _, terms in _terms(offering(budgets), deployment).values()]
+        return all(always_granted(one, file.min_batch_size) for one in terms)
+
+    budgets = default_grid(is_safe)
+    if budgets is None:
+        raise ValueError(
+            f"no budgets are without risk: with {file.min_batch_size:,} people, the minimum, a question could be "
+            "refused whatever budgets they use. Choose a larger epsilon_max or a larger min_batch_size"
+        )
+    return offering(budgets)
+
+
+def _terms(file: SurveyFile, deployment: Deployment | None) -> dict[RoundId, tuple[RoundSettings, RoundTerms]]:
+    """Returns the settings of a survey's rounds and their terms, without the survey's description."""
+    found = {}
     for number, (question, grid) in enumerate(zip(file.asked(), file.grids(), strict=True), start=1):
-        one = RoundSettings(
+        settings = RoundSettings(
             question,
             grid,
             delta=file.delta,
@@ -83,16 +111,31 @@ def plan_survey(file: SurveyFile, deployment: Deployment) -> tuple[Survey, dict[
         )
         round_id = round_of(file.name, number)
         try:
-            terms = check_settings(one, deployment, round_id)
-            fitted = fit(one, deployment)
+            found[round_id] = settings, check_settings(settings, deployment, round_id)
         except ValueError as error:
             raise ValueError(f"question {question.name!r}: {error}") from error
+    return found
+
+
+def plan_survey(file: SurveyFile, deployment: Deployment | None) -> tuple[Survey, dict[RoundId, RoundSettings]]:
+    """Returns the description of a survey, and the settings of its rounds by id.
+
+    Raises:
+        ValueError: the terms of a round cannot be, with the question's name.
+    """
+    file = with_budgets(file, deployment)
+    planned = _terms(file, deployment)
+    for settings, _ in planned.values():
+        name = settings.question.name
+        try:
+            fitted = fit(settings, deployment)
+        except ValueError as error:
+            raise ValueError(f"question {name!r}: {error}") from error
         if fitted.left_out:
-            raise ValueError(_too_large(file, question.name, fitted))
-        settings[round_id] = one
-        rounds.append(SurveyRound(round_id, stated_terms_hash(terms.manifest)))
-    survey = Survey(file.name, file.wordings(), tuple(rounds), file.left_out)
-    return survey, {round_id: replace(one, survey=survey) for round_id, one in settings.items()}
+            raise ValueError(_too_large(file, name, fitted))
+    rounds = tuple(SurveyRound(name, stated_terms_hash(terms.manifest)) for name, (_, terms) in planned.items())
+    survey = Survey(file.name, file.wordings(), rounds, file.left_out)
+    return survey, {name: replace(settings, survey=survey) for name, (settings, _) in planned.items()}
 
 
 def _too_large(file: SurveyFile, name: str, fitted: Fitted) -> str:
@@ -104,40 +147,109 @@ def _too_large(file: SurveyFile, name: str, fitted: Fitted) -> str:
     return (
         f"question {name!r} has the local budgets {budgets}: with {file.min_batch_size:,} people, the minimum, some "
         f"choice of budgets would have it refused and every answer destroyed; {most} is without that risk. Choose "
-        "smaller budgets, a larger epsilon_max or a larger min_batch_size"
+        "smaller budgets, a larger epsilon_max or a larger min_batch_size; without the line budgets, fitting ones are "
+        "chosen"
     )
 
 
+@dataclass(frozen=True)
+class SurveyForecast:
+    """What a survey would come to with a number of people, whatever budgets they choose.
+
+    Attributes:
+        people: who answer every question.
+        questions: the forecast of each, by its name; each counts all others as granted before it.
+        delta: of all certificates together.
+    """
+
+    people: int
+    questions: Mapping[str, rpc.ForecastResponse]
+    delta: float
+
+    @property
+    def refusal(self) -> str:
+        """Why some question would be refused; empty if none would, whatever budgets people choose."""
+        found = [
+            (name, statement)
+            for name, response in self.questions.items()
+            for outcome in response.outcomes
+            for statement in read_messages(RefusalReason, outcome.refusals)
+        ]
+        if not found:
+            return ""
+        ledger = next(iter(self.questions.values())).ledger
+        exceeded = [one for _, one in found if one.code is RefusalReason.LEDGER_EXCEEDED]
+        under_way = f" beside {ledger.num_pending:,} rounds that are under way" if ledger.num_pending else ""
+        whole = f"the {len(self.questions)} questions of this survey with {self.people:,} people{under_way}"
+        if exceeded:
+            reached = max(float(one["reached"]) for one in exceeded)
+            most, before = ledger.limit.total_epsilon, ledger.committed_epsilon
+            return (
+                f"the ledger cannot bear {whole}: requested ε = {round_up(difference(reached, before), 6)}, remaining "
+                f"{round_down(max(0.0, difference(most, before)), 6)}, difference "
+                f"{round_up(difference(reached, most), 6)}, at δ = {round_up(ledger.limit.total_delta)}. Choose "
+                "smaller budgets, fewer questions or a larger min_batch_size"
+            )
+        if any(one.code is RefusalReason.ROUNDS_SHOWN for _, one in found):
+            left = max(0, ledger.limit.max_rounds - ledger.num_shown - ledger.num_pending)
+            return (
+                f"the ledger cannot bear {whole}: requested {len(self.questions):,} certificates, remaining {left:,}, "
+                f"difference {len(self.questions) - left:,} (max_rounds of the deployment's privacy limit)"
+            )
+        name, statement = found[0]
+        return (
+            f"question {name!r} could be refused by the choice of budgets: {joined([statement])}. Choose smaller "
+            "budgets, or a larger min_batch_size"
+        )
+
+
 async def forecast_survey(
-    directory: Path, file: SurveyFile, people: int = 0, transport: Transport = TLS
-) -> dict[str, rpc.ForecastResponse]:
-    """Returns what each question would come to, by its name, as the accountant says, which knows the ledger.
+    directory: Path | None, file: SurveyFile, expected: int = 0, transport: Transport = TLS
+) -> list[SurveyForecast]:
+    """Returns what a survey would come to with its minimum of people, and with as many as are expected.
+
+    The accountant says it, which knows the ledger. Without a deployment, and without the operator's keys, the ledger
+    is left out.
 
     Args:
-        directory: of the deployment.
+        directory: of the deployment, or None.
         file: of a survey that is not open yet.
-        people: how many answer; the minimum if not given.
+        expected: how many people are expected; 0: the minimum only.
         transport: how the accountant is reached.
 
     Raises:
-        ValueError: the terms cannot be, or some choice of budgets would have a question refused.
+        ValueError: the terms cannot be, or some choice of budgets would have a question refused for its ε.
         Refusal, grpc.aio.AioRpcError: the accountant refuses, or is out of reach.
     """
+    if not 0 <= expected < 2**31:
+        raise ValueError(f"expected is {expected}; it must be in 0..{2**31 - 1}")
+    sizes = sorted({file.min_batch_size, max(file.min_batch_size, expected)})
+    deployment = None
+    if directory is not None and (directory / DEPLOYMENT_FILE).exists():
+        deployment = read_deployment(directory)
+    if directory is None or deployment is None or deployment.privacy_limit is None or not is_operators(directory):
+        settings = plan_survey(file, deployment)[1]
+        return [await _forecast(None, settings, people, deployment) for people in sizes]
     async with Operator(directory, transport) as operator:
-        _, settings = plan_survey(file, operator.deployment)
-        found = {}
-        for one in settings.values():
-            name = one.question.name
-            alone = replace(one, survey=None)  # a forecast is of a round by itself
-            found[name] = await forecast_opening(operator, alone, max(people, file.min_batch_size))
-            why = next((outcome.refusals for outcome in found[name].outcomes if outcome.refusals), None)
-            if why is not None:
-                reasons = joined(read_messages(RefusalReason, why))
-                raise ValueError(
-                    f"question {name!r} could be refused by the choice of budgets: {reasons}. Choose smaller budgets, "
-                    "or more people; 'croupier ledger --forecast' says how much of a limit remains"
-                )
-    return found
+        settings = plan_survey(file, operator.deployment)[1]
+        return [await _forecast(operator, settings, people) for people in sizes]
+
+
+async def _forecast(
+    operator: Operator | None,
+    settings: Mapping[RoundId, RoundSettings],
+    people: int,
+    deployment: Deployment | None = None,
+) -> SurveyForecast:
+    # A description names the keys of no round, and the terms of a planned round are forecast without it.
+    alone = {round_id: replace(one, survey=None) for round_id, one in settings.items()}
+    questions = {}
+    for round_id, one in alone.items():
+        others = {name: other for name, other in alone.items() if name != round_id}
+        questions[one.question.name] = await forecast_opening(
+            operator, one, people, deployment, round_id=round_id, together_with=others
+        )
+    return SurveyForecast(people, questions, sum_above(one.delta for one in alone.values()))
 
 
 def survey_folder(directory: Path, survey_id: str) -> Path:
@@ -194,19 +306,27 @@ async def open_survey(
         tell: called before an error is raised, with a sentence on which rounds are open and how to go on.
 
     Raises:
-        ValueError: the terms cannot be, or this directory has opened another survey of the same name.
+        ValueError: the terms cannot be, the ledger cannot bear all questions with the minimum of people, or this
+            directory has opened another survey of the same name.
         Refusal, grpc.aio.AioRpcError: a service refuses, or is out of reach.
     """
     async with Operator(directory, transport) as operator:
         survey, settings = plan_survey(file, operator.deployment)
         folder = survey_folder(directory, survey.survey_id)
         described = survey.message().SerializeToString(deterministic=True)
+        if operator.deployment.privacy_limit is not None and not folder.exists():
+            refusal = (await _forecast(operator, settings, file.min_batch_size)).refusal
+            if refusal:
+                raise ValueError(refusal)
         if _keep(folder / "survey", described) != described:
             raise ValueError(
                 f"survey {survey.survey_id!r} was opened with other terms; bring its file back to go on with it, or "
                 "give the new survey another name"
             )
         opened: list[RoundTerms] = []
+        operator.require_approval(
+            {round_id: one for round_id, one in settings.items() if not (folder / f"{round_id}.signed").exists()}
+        )
         try:
             documents = []
             for round_id, one in settings.items():
@@ -243,6 +363,30 @@ async def close_survey(
         return {
             one.round_id: await operator.close_round(one.round_id, hold_at_risk=hold_at_risk) for one in survey.rounds
         }
+
+
+async def forecast_closing(
+    directory: Path, survey: Survey, transport: Transport = TLS
+) -> dict[str, rpc.ForecastResponse]:
+    """Returns what closing now would come to, for every round that takes answers and has one.
+
+    Each round counts those before it as closed, because `close_survey` closes them in this order.
+
+    Raises:
+        Refusal, grpc.aio.AioRpcError: a round is unknown, or a service is out of reach.
+    """
+    found: dict[str, rpc.ForecastResponse] = {}
+    least = kept_rounds(directory, survey.survey_id)[0].manifest.min_batch_size
+    async with Operator(directory, transport) as operator:
+        for one in survey.rounds:
+            status = (await operator.status(one.round_id))[0]
+            if not isinstance(status, rpc.StatusResponse):
+                raise status
+            if status.rounds[0].state == pb.ROUND_STATE_OPEN and status.rounds[0].num_items:
+                # A round with too few people stays open.
+                before = {name: said.num_reports for name, said in found.items() if said.num_reports >= least}
+                found[one.round_id] = await forecast_now(operator, one.round_id, before)
+    return found
 
 
 async def withdraw_survey(directory: Path, survey: Survey, transport: Transport = TLS) -> dict[str, dict[str, str]]:

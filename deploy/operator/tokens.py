@@ -6,6 +6,7 @@ Revocation, of tokens and of enrolled keys, is here, too: what is revoked is no 
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Sequence
 from pathlib import Path
 from random import SystemRandom
@@ -15,6 +16,7 @@ from croupier.deploy.operator.roster import note_revoked
 from croupier.deploy.operator.rounds import Operator
 from croupier.net.transport import TLS, Transport
 from croupier.protocol.deployment import OPERATOR
+from croupier.protocol.errors import Code, Refusal
 
 __all__ = ["issue_token_file", "revoke", "take_tokens"]
 
@@ -39,6 +41,7 @@ async def issue_token_file(
 
     Raises:
         ValueError: the count is not in 1..1000000, `canaries` is negative, or the file exists.
+        Refusal: NOT_APPROVED; the tokens are in the file, and admit once the proposal is approved and sent.
     """
     if canaries < 0:
         raise ValueError(f"canaries is {canaries}; it must be at least 0")
@@ -46,12 +49,21 @@ async def issue_token_file(
         raise ValueError(f"count is {count}; it must be in 1..{_MAX_TOKENS}")
     if await asyncio.to_thread(file.exists):
         raise ValueError(f"{file} exists; choose another file")
+    refused = None
     async with Operator(directory, transport) as operator:
-        issued = await operator.issue_tokens(count + canaries)
+        issued = [secrets.token_bytes(32) for _ in range(count + canaries)]
+        try:
+            await operator.register_tokens(issued)
+        except Refusal as refusal:
+            if refusal.code is not Code.NOT_APPROVED:
+                raise
+            refused = refusal  # the tokens are good once organisations have approved and the proposal was sent
     SystemRandom().shuffle(issued)
     write_secret(file, "".join(f"{token.hex()}\n" for token in issued[:count]))
     if canaries:
         _keep(directory, [token.hex() for token in issued[count:]])
+    if refused is not None:
+        raise refused
 
 
 async def revoke(

@@ -1,8 +1,8 @@
-"""What a gateway serves to participants: the page, one file that needs nothing else, and the deployment's keys.
+"""What a gateway serves to participants: the page, one file that needs nothing else, and the deployment's versions.
 
 The page is built from `web/` and committed, so that operators need no build step. Its SHA-256 is what people compare
-who do not want to trust the server that delivers it. The deployment's document is JSON with the keys and terms that a
-client pins; its SHA-256 is the deployment's fingerprint.
+who do not want to trust the server that delivers it. The deployment's document is JSON with what the services sign, as
+they sign it, and their signatures: the page verifies it, and needs neither TOML nor the canonical form.
 """
 
 from __future__ import annotations
@@ -11,15 +11,27 @@ import base64
 import hashlib
 import json
 import re
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from croupier.protocol.deployment import Deployment, ServiceEntry
+from croupier.protocol.deployment import Deployment
 
-__all__ = ["PAGE_PATH", "Served", "deployment_document", "fingerprint", "page_hash", "participant_page", "served_pages"]
+__all__ = [
+    "PAGE_PATH",
+    "Served",
+    "deployment_document",
+    "page_hash",
+    "participant_page",
+    "served_pages",
+    "versions_document",
+]
 
 PAGE_PATH = "/participate/"
+_FORMAT = 2
+_MOST_BYTES = 2 * 2**20
+"""Of the versions together: the page reads at most 4 MiB."""
 _FILE = Path(__file__).parent / "participate.html"
 _HEADERS = {
     "Cache-Control": "no-cache",
@@ -79,47 +91,36 @@ def _policy() -> str:
     )
 
 
-def _service(entry: ServiceEntry) -> dict[str, object]:
-    pending = [entry.pending_identity] if entry.pending_identity else []
-    return {
-        "name": entry.name,
-        "role": entry.role,
-        "identities": [entry.identity, *pending],
-        "retired": [
-            {
-                "identity": retired.identity,
-                "valid_until": None if retired.valid_until is None else retired.valid_until.timestamp(),
-                "compromised": retired.compromised,
-            }
-            for retired in entry.retired_identities
-        ],
-    }
+def _signed(version: Deployment) -> dict[str, object]:
+    signatures = [signature.model_dump() for signature in version.signatures]
+    return {"statement": version.statement.decode(), "signatures": signatures}
 
 
-def deployment_document(deployment: Deployment) -> bytes:
-    """Returns what a page has to know of a deployment: whose signatures it believes, in which order, and the limit."""
-    limit = deployment.privacy_limit
-    document = {
-        "format": 1,
-        "name": deployment.name,
-        "services": [_service(deployment.service(name)) for name in deployment.chain],
-        "privacy_limit": None if limit is None else limit.model_dump(),
-    }
+def _as_json(document: dict[str, object]) -> bytes:
     return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
 
 
-def fingerprint(deployment: Deployment) -> bytes:
-    """Returns the SHA-256 of the deployment's document; an invitation names it, and the page shows it."""
-    return hashlib.sha256(deployment_document(deployment)).digest()
+def deployment_document(deployment: Deployment) -> bytes:
+    """Returns what a page has to know of a deployment: what its services have signed, and their signatures."""
+    return _as_json({"format": _FORMAT, **_signed(deployment)})
 
 
-def served_pages(deployment: Deployment) -> dict[str, Served]:
-    """Returns what is served, by path."""
+def versions_document(versions: Sequence[Deployment]) -> bytes:
+    """Returns the versions, oldest first, by which a page follows from an older one; the oldest may be left out."""
+    signed = [_signed(version) for version in versions]
+    while len(signed) > 1 and len(_as_json({"versions": signed})) > _MOST_BYTES:
+        del signed[: len(signed) // 8 + 1]
+    return _as_json({"format": _FORMAT, "versions": signed})
+
+
+def served_pages(versions: Sequence[Deployment]) -> dict[str, Served]:
+    """Returns what is served, by path; versions of the deployment file, oldest first."""
     page = Served(participant_page(), "text/html", _HEADERS | {"Content-Security-Policy": _policy()})
     kept = page._replace(headers=page.headers | {"Content-Disposition": 'attachment; filename="participate.html"'})
-    document = Served(deployment_document(deployment), "application/json", _HEADERS)
+    newest, every = deployment_document(versions[-1]), versions_document(versions)
     return {
         PAGE_PATH: page,
         f"{PAGE_PATH}participate.html": kept,
-        f"{PAGE_PATH}deployment.json": document,
+        f"{PAGE_PATH}deployment.json": Served(newest, "application/json", _HEADERS),
+        f"{PAGE_PATH}versions.json": Served(every, "application/json", _HEADERS),
     }

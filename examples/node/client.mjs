@@ -49,7 +49,8 @@ function pinnedFor({hops, accountant, analyzer}) {
 /** Refuses a manifest that is not this deployment's, or that this client does not understand. */
 function check({manifest}) {
   const services = [...manifest.hops, manifest.accountant, manifest.analyzer].map((keys) => keys.service);
-  const limits = ({privacy_limit: one}) => one && [one.total_epsilon, one.total_delta, one.max_rounds ?? 0].join();
+  const limits = ({privacy_limit: one}) =>
+    one && [one.total_epsilon, one.total_delta, one.max_rounds ?? 0, one.fixed_terms ?? false].join();
   if (
     manifest.protocol_version !== 1 ||
     manifest.deployment !== deployment.name ||

@@ -1006,7 +1006,7 @@ class Manifest(_message.Message):
 
     @_builtins.property
     def hop_noise(self) -> Global___HopNoise:
-        """Absent: hops add no reports. Only for rr, onebit and krr, with local epsilons of at most 8."""
+        """Absent: hops add no reports. Only for rr, onebit and krr. Clients refuse local epsilons above 8 by default."""
 
     def __init__(
         self,
@@ -1238,6 +1238,7 @@ class RegisterClientsRequest(_message.Message):
     TOKEN_HASHES_FIELD_NUMBER: _builtins.int
     SURVEY_HASH_FIELD_NUMBER: _builtins.int
     VALID_UNTIL_UNIX_S_FIELD_NUMBER: _builtins.int
+    APPROVALS_FIELD_NUMBER: _builtins.int
     survey_hash: _builtins.bytes
     """Empty: the keys admit to every round. 32 bytes: only to rounds of the survey with this hash; there are no tokens
     then.
@@ -1254,6 +1255,10 @@ class RegisterClientsRequest(_message.Message):
     def token_hashes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """SHA-256 hashes of one-use tokens, 32 bytes each."""
 
+    @_builtins.property
+    def approvals(self) -> _containers.RepeatedCompositeFieldContainer[Global___Signature]:
+        """Of the Proposal with this message, without these, by services of as many organisations as the deployment demands."""
+
     def __init__(
         self,
         *,
@@ -1261,10 +1266,11 @@ class RegisterClientsRequest(_message.Message):
         token_hashes: _abc.Iterable[_builtins.bytes] | None = ...,
         survey_hash: _builtins.bytes = ...,
         valid_until_unix_s: _builtins.int = ...,
+        approvals: _abc.Iterable[Global___Signature] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_keys", b"client_keys", "survey_hash", b"survey_hash", "token_hashes", b"token_hashes", "valid_until_unix_s", b"valid_until_unix_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approvals", b"approvals", "client_keys", b"client_keys", "survey_hash", b"survey_hash", "token_hashes", b"token_hashes", "valid_until_unix_s", b"valid_until_unix_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1298,6 +1304,7 @@ class RevokeClientsRequest(_message.Message):
 
     CLIENT_KEYS_FIELD_NUMBER: _builtins.int
     TOKEN_HASHES_FIELD_NUMBER: _builtins.int
+    APPROVALS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def client_keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """Ed25519 public keys, 32 bytes each."""
@@ -1306,15 +1313,20 @@ class RevokeClientsRequest(_message.Message):
     def token_hashes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """SHA-256 hashes of one-use tokens, 32 bytes each."""
 
+    @_builtins.property
+    def approvals(self) -> _containers.RepeatedCompositeFieldContainer[Global___Signature]:
+        """As in RegisterClientsRequest."""
+
     def __init__(
         self,
         *,
         client_keys: _abc.Iterable[_builtins.bytes] | None = ...,
         token_hashes: _abc.Iterable[_builtins.bytes] | None = ...,
+        approvals: _abc.Iterable[Global___Signature] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_keys", b"client_keys", "token_hashes", b"token_hashes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approvals", b"approvals", "client_keys", b"client_keys", "token_hashes", b"token_hashes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1339,6 +1351,48 @@ class RevokeClientsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RevokeClientsResponse: _TypeAlias = RevokeClientsResponse  # noqa: Y015
+
+@_typing.final
+class Proposal(_message.Message):
+    """What the operator wants to do, and what services of several organisations approve by their signature. Each can be done
+    once only: a round's name is used once, a client is registered or revoked once, and what is revoked stays so.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DEPLOYMENT_FIELD_NUMBER: _builtins.int
+    OPEN_ROUND_FIELD_NUMBER: _builtins.int
+    REGISTER_FIELD_NUMBER: _builtins.int
+    REVOKE_FIELD_NUMBER: _builtins.int
+    deployment: _builtins.str
+    """Name of the deployment."""
+    open_round: _builtins.bytes
+    """Open a round: its canonical Manifest, without the keys of the services."""
+    @_builtins.property
+    def register(self) -> Global___RegisterClientsRequest:
+        """Without approvals."""
+
+    @_builtins.property
+    def revoke(self) -> Global___RevokeClientsRequest:
+        """Without approvals."""
+
+    def __init__(
+        self,
+        *,
+        deployment: _builtins.str = ...,
+        open_round: _builtins.bytes = ...,
+        register: Global___RegisterClientsRequest | None = ...,
+        revoke: Global___RevokeClientsRequest | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "open_round", b"open_round", "register", b"register", "revoke", b"revoke"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "deployment", b"deployment", "open_round", b"open_round", "register", b"register", "revoke", b"revoke"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_action: _TypeAlias = _typing.Literal["open_round", "register", "revoke"]  # noqa: Y015
+    _WhichOneofArgType_action: _TypeAlias = _typing.Literal["action", b"action"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_action) -> _WhichOneofReturnType_action | None: ...
+
+Global___Proposal: _TypeAlias = Proposal  # noqa: Y015
 
 @_typing.final
 class CountAnsweredRequest(_message.Message):

@@ -73,16 +73,22 @@ class SignRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     MANIFEST_FIELD_NUMBER: _builtins.int
+    APPROVALS_FIELD_NUMBER: _builtins.int
     manifest: _builtins.bytes
     """Canonical Manifest."""
+    @_builtins.property
+    def approvals(self) -> _containers.RepeatedCompositeFieldContainer[_messages_pb2.Signature]:
+        """Of the Proposal to open this round, by services of as many organisations as the deployment demands."""
+
     def __init__(
         self,
         *,
         manifest: _builtins.bytes = ...,
+        approvals: _abc.Iterable[_messages_pb2.Signature] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["manifest", b"manifest"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approvals", b"approvals", "manifest", b"manifest"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -590,11 +596,17 @@ class LedgerState(_message.Message):
     NUM_ROUNDS_FIELD_NUMBER: _builtins.int
     NUM_SHOWN_FIELD_NUMBER: _builtins.int
     SPENT_EPSILON_FIELD_NUMBER: _builtins.int
+    NUM_PENDING_FIELD_NUMBER: _builtins.int
+    COMMITTED_EPSILON_FIELD_NUMBER: _builtins.int
     num_rounds: _builtins.int
     """Rounds that are entered, and rounds that count for limit.max_rounds."""
     num_shown: _builtins.int
     spent_epsilon: _builtins.float
     """What a person who was in all of them has spent at the limit's delta; absent where nothing is proved."""
+    num_pending: _builtins.int
+    """In a forecast: other rounds that are open or being certified."""
+    committed_epsilon: _builtins.float
+    """spent_epsilon, and what these rounds cost at most with their smallest batch; absent where nothing is proved."""
     @_builtins.property
     def limit(self) -> _messages_pb2.PrivacyLimit: ...
     def __init__(
@@ -604,13 +616,20 @@ class LedgerState(_message.Message):
         num_rounds: _builtins.int = ...,
         num_shown: _builtins.int = ...,
         spent_epsilon: _builtins.float | None = ...,
+        num_pending: _builtins.int = ...,
+        committed_epsilon: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_spent_epsilon", b"_spent_epsilon", "limit", b"limit", "spent_epsilon", b"spent_epsilon"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_committed_epsilon", b"_committed_epsilon", "_spent_epsilon", b"_spent_epsilon", "committed_epsilon", b"committed_epsilon", "limit", b"limit", "spent_epsilon", b"spent_epsilon"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_spent_epsilon", b"_spent_epsilon", "limit", b"limit", "num_rounds", b"num_rounds", "num_shown", b"num_shown", "spent_epsilon", b"spent_epsilon"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_committed_epsilon", b"_committed_epsilon", "_spent_epsilon", b"_spent_epsilon", "committed_epsilon", b"committed_epsilon", "limit", b"limit", "num_pending", b"num_pending", "num_rounds", b"num_rounds", "num_shown", b"num_shown", "spent_epsilon", b"spent_epsilon"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__committed_epsilon: _TypeAlias = _typing.Literal["committed_epsilon"]  # noqa: Y015
+    _WhichOneofArgType__committed_epsilon: _TypeAlias = _typing.Literal["_committed_epsilon", b"_committed_epsilon"]  # noqa: Y015
     _WhichOneofReturnType__spent_epsilon: _TypeAlias = _typing.Literal["spent_epsilon"]  # noqa: Y015
     _WhichOneofArgType__spent_epsilon: _TypeAlias = _typing.Literal["_spent_epsilon", b"_spent_epsilon"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__committed_epsilon) -> _WhichOneofReturnType__committed_epsilon | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__spent_epsilon) -> _WhichOneofReturnType__spent_epsilon | None: ...
 
 Global___LedgerState: _TypeAlias = LedgerState  # noqa: Y015
@@ -624,26 +643,62 @@ class ForecastRequest(_message.Message):
     ROUND_ID_FIELD_NUMBER: _builtins.int
     MANIFEST_FIELD_NUMBER: _builtins.int
     NUM_REPORTS_FIELD_NUMBER: _builtins.int
+    TOGETHER_WITH_FIELD_NUMBER: _builtins.int
+    CLOSED_BEFORE_FIELD_NUMBER: _builtins.int
     round_id: _builtins.str
     """A round that is open; or else, in the next field, the terms of one that is not open yet."""
     manifest: _builtins.bytes
     """A canonical Manifest; any keys may stand in for those of the round."""
     num_reports: _builtins.int
     """People whose report and budget arrive, at least 1."""
+    @_builtins.property
+    def together_with(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """Canonical Manifests of rounds that are to be opened together with this one, such as the other questions of a
+        survey: the ledger is asked about all of them, each with num_reports people.
+        """
+
+    @_builtins.property
+    def closed_before(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClosingRound]:
+        """Open rounds that hop 1 is to close before this one; the ledger is asked about all of them."""
+
     def __init__(
         self,
         *,
         round_id: _builtins.str = ...,
         manifest: _builtins.bytes = ...,
         num_reports: _builtins.int = ...,
+        together_with: _abc.Iterable[_builtins.bytes] | None = ...,
+        closed_before: _abc.Iterable[Global___ClosingRound] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["manifest", b"manifest", "num_reports", b"num_reports", "round_id", b"round_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["closed_before", b"closed_before", "manifest", b"manifest", "num_reports", b"num_reports", "round_id", b"round_id", "together_with", b"together_with"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ForecastRequest: _TypeAlias = ForecastRequest  # noqa: Y015
+
+@_typing.final
+class ClosingRound(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROUND_ID_FIELD_NUMBER: _builtins.int
+    NUM_REPORTS_FIELD_NUMBER: _builtins.int
+    round_id: _builtins.str
+    num_reports: _builtins.int
+    def __init__(
+        self,
+        *,
+        round_id: _builtins.str = ...,
+        num_reports: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["num_reports", b"num_reports", "round_id", b"round_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClosingRound: _TypeAlias = ClosingRound  # noqa: Y015
 
 @_typing.final
 class ForecastOutcome(_message.Message):

@@ -53,6 +53,10 @@ class RoundRows(TableRows):
         rows = self._select_rounds(ROUNDS.c.state == pb.ROUND_STATE_OPEN, 1)
         return rows[0] if rows else None
 
+    def rounds_in(self, *states: pb.RoundState.ValueType) -> list[RoundRow]:
+        """Returns all rounds in these states, newest first."""
+        return self._select_rounds(ROUNDS.c.state.in_(states))
+
     def _select_rounds(self, where: sa.ColumnElement[bool], limit: int | None = None) -> list[RoundRow]:
         rows = self._db.execute(sa.select(ROUNDS).where(where).order_by(ROUNDS.c.serial.desc()).limit(limit))
         return [RoundRow(r.round_id, r.suite, r.state, r.manifest, r.problem, r.bytes_sent) for r in rows]

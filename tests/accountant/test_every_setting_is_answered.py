@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 import re
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,19 +24,25 @@ from croupier import (
     Randomizer,
     TableMechanism,
     certify,
+    compare,
     compose,
     explain,
     lower_bound,
+    margins,
     plan,
+    plan_for_error,
     privacy_loss_distribution,
     privacy_profile,
     randomizer_from_name,
+    read_budgets_csv,
+    right_at_most,
 )
 from croupier.accountant.audit import audit
 from tests.support.drawn import drawn
 
 REFUSAL = re.compile(
     r"must|at most|at least|it takes|not computed: |no attack on it is known|no shuffle has to keep|: give budgets="
+    r"|reach both: allow a larger one"
 )
 """What a refusal says after the value."""
 MECHANISMS = (
@@ -88,6 +96,12 @@ def answer(call: Callable[..., Any], *arguments: Any, **keys: Any) -> Any:
     return None
 
 
+def drawn_hops(rng: np.random.Generator) -> dict[str, Any]:
+    """Hop noise in one of three calls, in which what the others say of hops changes nothing."""
+    noise = (spread(rng, 1e-3, 25), spread(rng, 1e-15, 0.5)) if rng.random() < 0.3 else None
+    return {"hop_noise": noise, "hops": int(rng.choice([1, 2, 3, 40]))}
+
+
 def certificate(rng: np.random.Generator, budgets: Budgets, mechanism: Randomizer | str) -> Certificate | None:
     """A certificate with drawn arguments, after what has to hold of every one."""
     sought = {"delta": spread(rng, 5e-324, 1 - 1e-16)} if rng.random() < 0.7 else {"epsilon": spread(rng, 1e-6, 600)}
@@ -100,6 +114,7 @@ def certificate(rng: np.random.Generator, budgets: Budgets, mechanism: Randomize
         "adaptive_order": bool(rng.random() < 0.1),
         "attack": bool(rng.random() < 0.5),
         "compare_all": bool(rng.random() < 0.2),
+        **drawn_hops(rng),
     }
     found: Certificate | None = answer(certify, budgets, mechanism, **keys)
     if found is not None:
@@ -124,7 +139,9 @@ def check(seed: int) -> None:
     )
     if asked == "profile":
         several = [1e-2, 1e-4, delta] if small else delta
-        curve = answer(privacy_profile, budgets, mechanism, deltas=several, dishonest=dishonest, linkage=linkage)
+        curve = answer(
+            privacy_profile, budgets, mechanism, deltas=several, dishonest=dishonest, linkage=linkage, **drawn_hops(rng)
+        )
         if curve is not None:
             assert 0 <= curve(spread(rng, 1e-6, 600)) <= 1
             assert answer(curve.epsilon, delta) is None or curve.rows()
@@ -138,6 +155,7 @@ def check(seed: int) -> None:
             {"budgets": budgets},
         ]
         keys = questions[int(rng.integers(len(questions)))]
+        keys |= drawn_hops(rng)
         answer(plan, mechanism, delta=delta, dishonest=dishonest, linkage=linkage, bounds="blanket", **keys)
     elif asked == "audit":
         named = randomizer_from_name(kind) if isinstance(mechanism, str) else mechanism
@@ -146,7 +164,7 @@ def check(seed: int) -> None:
     else:
         found = certificate(rng, budgets, mechanism)
         if found is not None and asked == "compose":
-            answer(compose, [found, found], delta=delta)
+            answer(compose, [found, found], delta=delta, fixed_terms=bool(rng.random() < 0.5))
             answer(privacy_loss_distribution, found, value_discretization_interval=1e-2)
         elif found is not None and asked == "explain":
             assert answer(explain, found) is None or str(explain(found.to_json()))
@@ -159,6 +177,56 @@ def check(seed: int) -> None:
 @example(3)
 def test_every_call_ends_in_a_result_or_a_stated_refusal(seed: int) -> None:
     check(seed)
+
+
+def drawn_cell(rng: np.random.Generator) -> str:
+    """A field of a file of budgets as people write it, or as they should not."""
+    number = spread(rng, 1e-110, 1e3)
+    return str(rng.choice([f"{number:g}", f" {number:.3f}", str(int(number)), "", "nan", "-1", "x", '"1,5"', "1e400"]))
+
+
+def drawn_file(rng: np.random.Generator) -> bytes:
+    columns = list(rng.permutation(["epsilon", "delta", "count", "people"])[: int(rng.integers(1, 4))])
+    plain = rng.random() < 0.5
+    rows = [
+        columns,
+        *([f"{spread(rng, 0.01, 9):.3f}" if plain else drawn_cell(rng) for _ in columns] for _ in range(3)),
+    ]
+    text = str(rng.choice(["\n", "\r\n", "\n\n"])).join(",".join(row) for row in rows)
+    return text.encode(str(rng.choice(["utf-8", "utf-8-sig", "utf-16"])))
+
+
+def check_beside_certificates(seed: int) -> None:
+    """One call of each function whose answer is not a certificate, or is one that was looked for."""
+    rng = np.random.default_rng(seed)
+    kind = str(rng.choice(MECHANISMS))
+    budgets = drawn_budgets(rng, slow=kind.startswith("gaussian"))
+    mechanism: Randomizer | str = drawn_table(rng, budgets) if kind == "table" else kind
+    delta = spread(rng, 5e-324 if rng.random() < 0.2 else 1e-12, 0.5)
+    guess = answer(right_at_most, spread(rng, 1e-300, 1e308), delta)
+    assert guess is None or 0.5 <= guess <= 1
+    expected = answer(margins, budgets, mechanism)
+    assert expected is None or 0 <= expected.participants <= expected.population * (1 + 1e-9)
+    figures = answer(compare, budgets, mechanism, delta, attack=spread(rng, 1e-6, 600) if rng.random() < 0.5 else None)
+    assert all(one.epsilon is None or one.epsilon >= 0 for one in figures or ())
+    with tempfile.NamedTemporaryFile() as file:
+        Path(file.name).write_bytes(drawn_file(rng))
+        answer(read_budgets_csv, file.name)
+    if budgets.num_tiers == 1 and kind in ("rr", "krr(k=5)", "onebit"):  # others take minutes
+        asked: list[dict[str, Any]] = [
+            {"epsilon": spread(rng, 1e-3, 20)},
+            {"num_users": budgets.num_users},
+            {"budgets": budgets},
+        ]
+        keys = asked[int(rng.integers(3))] | {"delta": delta, "dishonest": int(rng.choice([0, 40]))}
+        answer(plan_for_error, mechanism, spread(rng, 0.01, 0.6), **keys)
+
+
+@given(st.integers(0, 2**32 - 1))
+@drawn(20)
+@example(1)
+def test_every_call_beside_certificates_ends_in_one_too(seed: int) -> None:
+    check_beside_certificates(seed)
 
 
 @pytest.mark.parametrize(

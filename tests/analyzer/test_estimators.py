@@ -94,7 +94,8 @@ def test_unbiased_with_honest_errors(question: Question) -> None:
 
 def test_intervals_of_the_demonstration_cover_as_the_readme_says() -> None:
     """README.md gives this test as the command."""
-    (said,) = re.findall(r"200 repetitions.* ([0-9.]+) to ([0-9.]+) % of each", Path("README.md").read_text())
+    text = " ".join(Path("README.md").read_text(encoding="utf-8").split())
+    (said,) = re.findall(r"200 repetitions.* ([0-9.]+) to ([0-9.]+) % of each", text)
     table = np.genfromtxt(SURVEY, delimiter=",", names=True)
     source, tiers = np.random.default_rng(0), ((0.5, 3438), (1.0, 2355), (2.0, 573))
     budgets = np.repeat([epsilon for epsilon, _ in tiers], [count for _, count in tiers])

@@ -6,6 +6,7 @@ import ast
 import hashlib
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from croupier.client.thresholds import blanket_threshold, flip_threshold
 from croupier.protocol.batches import read_commitments
+from croupier.protocol.deployment import Deployment
 from croupier.protocol.envelope import open_sealed
 from croupier.protocol.errors import SignatureError
 from croupier.protocol.identity import Kind, Pinned, read_signed, submission_is_authentic, verify_signed
@@ -20,9 +22,11 @@ from croupier.protocol.manifest import RoundTerms, parse_terms
 from croupier.protocol.onion import BudgetRecord, Onion, decode_budget, report_message, split_report
 from croupier.protocol.tickets import TicketIssuer, TicketRequest, collect_tickets
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.versions import follow
 from tests.another_client import ristretto
 from tests.another_client.rounds import Round, check_included, signed_by_all
 from tests.another_client.vectors import FILE, as_text, make_vectors
+from tests.another_client.versions import VERSIONS_FILE, make_versions
 
 VECTORS: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
 CASES = pytest.mark.parametrize("case", VECTORS["cases"], ids=lambda case: case["name"])
@@ -42,12 +46,20 @@ def terms_of(case: dict[str, Any]) -> RoundTerms:
     return parse_terms(verify_signed(Kind.MANIFEST, document, pinned(case), case["identities"]))
 
 
+def deployment_of(signed: dict[str, Any]) -> Deployment:
+    """Returns a version; raises ValueError if it is not one, or is not written as Python writes what is signed."""
+    deployment = Deployment.model_validate(json.loads(signed["statement"]) | {"signatures": signed["signatures"]})
+    if deployment.statement.decode() != signed["statement"]:
+        raise ValueError("the statement has another form")
+    return deployment
+
+
 def issuer(case: dict[str, Any], lane: str) -> TicketIssuer:
     return TicketIssuer(raw(case["random"][f"ticket seed of {lane}"]), pb.Lane.Value(lane))
 
 
 def test_the_second_client_shares_no_code_with_ours() -> None:
-    for name in ("ristretto", "hpke", "rounds", "vectors"):
+    for name in ("ristretto", "hpke", "rounds", "vectors", "versions"):
         tree = ast.parse((Path(__file__).parent / f"{name}.py").read_text(encoding="utf-8"))
         modules = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
         modules += [one.name for node in ast.walk(tree) if isinstance(node, ast.Import) for one in node.names]
@@ -55,8 +67,20 @@ def test_the_second_client_shares_no_code_with_ours() -> None:
         assert ours <= {"croupier.protocol.v1"}
 
 
-def test_the_file_is_what_the_second_client_makes() -> None:
+def test_the_files_are_what_the_second_client_makes() -> None:
     assert FILE.read_text(encoding="utf-8") == as_text(make_vectors())
+    assert VERSIONS_FILE.read_text(encoding="utf-8") == as_text(make_versions())
+
+
+def test_versions_are_followed_or_refused() -> None:
+    vectors = json.loads(VERSIONS_FILE.read_text(encoding="utf-8"))
+    for case in vectors["cases"]:
+        newest = None
+        with suppress(ValueError):
+            believed, *newer = [deployment_of(vectors["signed"][at]) for at in case["versions"]]
+            if not believed.not_signed_by():
+                newest = follow(believed, newer).fingerprint.hex()
+        assert newest == case["newest"], case["what"]
 
 
 def test_probabilities_are_those_of_our_client() -> None:

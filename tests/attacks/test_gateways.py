@@ -46,7 +46,7 @@ async def behind(
             made.append(client)
             return client
 
-        with reached_at(make_app(at.deployment, gateway.transport)) as url:
+        with reached_at(make_app(at.inside.directory, gateway.transport)) as url:
             yield at, gateway, await at.operator.open_round(settings()), make
         for client in made:
             await client.close()

@@ -35,6 +35,7 @@ async def test_an_invitation_admits_to_its_own_survey_alone(at: Table, tmp_path:
     survey, other = await opened_survey(at), await opened_survey(at, "play-2026")
     (link,) = await links_of(at, survey, tmp_path / "links", "Ada")
     own = Invitation.read(link).key(survey.hash)
+    assert own != Invitation.read(link).key(other.hash)
     plain = await at.operator.open_round(settings())
     async with at.operator.client(tmp_path / "client") as client:
         for round_id in (other.rounds[0].round_id, plain.round_id):
@@ -94,7 +95,7 @@ async def test_an_invitation_goes_through_a_gateway_unseen(at: Table, tmp_path: 
     survey = await opened_survey(at)
     (link,) = await links_of(at, survey, tmp_path / "links", "Ada")
     read = Invitation.read(link)
-    app = make_app(at.deployment, at.inside.transport)
+    app = make_app(at.inside.directory, at.inside.transport)
     seen: list[bytes] = []
 
     async def watched(scope, receive, send):  # type: ignore[no-untyped-def]

@@ -40,7 +40,7 @@ async def test_two_windows_together_keep_to_the_lifetime_limit(tmp_path: Path, h
     """
     async with arena(tmp_path, 1) as at:
         gateway = Tampering(at.inside.transport)
-        with reached_at(make_app(at.deployment, gateway.transport)) as url:
+        with reached_at(make_app(at.inside.directory, gateway.transport)) as url:
             for lie, answered in itertools.product(LIES if held == "GetTickets" else LIES[:1], (False, True)):
                 place = tmp_path / f"person {lie} {answered}"
                 write_limits(place / "limits.toml", Limits(lifetime_epsilon=1.0))

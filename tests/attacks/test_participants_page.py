@@ -5,17 +5,21 @@ They need a browser, because it is the page itself that has to notice.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Page, Route, expect
+from playwright.async_api import BrowserContext, Page, Route, expect
 
 from croupier.client.surveys import fetch_survey
+from croupier.deploy.operator.keys import make_deployment, signed_here
 from croupier.deploy.operator.surveys import plan_survey
-from croupier.deploy.page.participants import deployment_document
+from croupier.deploy.page.participants import deployment_document, versions_document
+from croupier.protocol.deployment import Deployment
 from croupier.protocol.envelope import generate_key_pair
 from croupier.protocol.errors import Refusal
 from croupier.protocol.identity import Identity, Kind
@@ -146,37 +150,108 @@ async def test_a_dishonest_accountant_gets_one_randomization_from_two_tabs(here:
     assert len({raw for method, raw in here.gateway.seen if method == "Submit"}) == 1
 
 
-@pytest.mark.parametrize("renamed", [False, True])
-async def test_the_page_notices_other_keys_than_before(here: Place, terms: RoundTerms, renamed: bool) -> None:
-    """Another deployment than that of the invitation or of the last visit, with the same name or another one."""
-    other = json.loads(deployment_document(here.at.deployment))
-    other["services"][0]["identities"].append(os.urandom(32).hex())
-    if renamed:
-        other["name"] = "elsewhere"
+def version_after(before: Deployment, directory: Path, **changes: object) -> Deployment:
+    """The next version, signed by all services."""
+    following = {"version": before.version + 1, "previous": before.fingerprint.hex(), "signatures": ()}
+    return signed_here(before.model_copy(update=following | changes), [directory])
 
-    async def swap(route: Route) -> None:
-        await route.fulfill(body=json.dumps(other), content_type="application/json")
 
+def with_foreign_key(deployment: Deployment, directory: Path) -> Deployment:
+    """Another deployment of the same name, made by strangers."""
+    other = make_deployment(directory, deployment.name, 1)
+    return version_after(deployment, directory, services=other.services)
+
+
+def not_signed_by(version: Deployment, name: str) -> Deployment:
+    return version.model_copy(update={"signatures": tuple(one for one in version.signatures if one.signer != name)})
+
+
+@asynccontextmanager
+async def shows(context: BrowserContext, *versions: Deployment) -> AsyncIterator[None]:
+    """Has the gateway show these versions, of which the last is the newest."""
+    documents = {"deployment": deployment_document(versions[-1]), "versions": versions_document(versions)}
+    for name, document in documents.items():
+        await context.route(f"**/{name}.json", partial(answer_with, document))
+    yield
+    for name in documents:
+        await context.unroute(f"**/{name}.json")
+
+
+async def answer_with(document: bytes, route: Route) -> None:
+    await route.fulfill(body=document, content_type="application/json")
+
+
+async def asks(page: Page, said: str) -> None:
+    await expect(page.get_by_role("heading", name="The keys of this deployment have changed")).to_be_visible()
+    await expect(page.get_by_role("alert")).to_contain_text(said)
+
+
+async def may_answer(page: Page) -> None:
+    await expect(page.get_by_role("button", name="Randomize, seal and send")).to_be_visible()
+
+
+async def test_the_page_follows_versions_that_all_have_signed_and_no_others(
+    here: Place, terms: RoundTerms, tmp_path: Path
+) -> None:
+    """With an invitation of the first version: no question while the chain holds, nothing sent where it does not."""
+    first = here.at.deployment
+    second = version_after(first, here.at.inside.directory, gateway="https://gateway.example")
+    third = version_after(second, here.at.inside.directory, gateway=None)
+    strange = with_foreign_key(first, tmp_path / "strangers")
     async with here.person() as context:
         page = await context.new_page()
         link = await here.invitation(terms)
-        await context.route("**/deployment.json", swap)
-        await page.goto(link)
-        await stops(page)
-        await context.unroute("**/deployment.json")
-        await page.goto(link)
-        await page.reload()
-        await expect(page.get_by_role("button", name="Randomize, seal and send")).to_be_visible()
-        await context.route("**/deployment.json", swap)
-        await page.goto(here.page_url)
-        await expect(page.get_by_role("heading", name="The keys of this deployment have changed")).to_be_visible()
-        await is_for_everybody(page)
+        for refused in (
+            (first, not_signed_by(second, "analyzer")),
+            (first, second.model_copy(update={"previous": "ab" * 32})),
+            (first, third),  # the version between is left out
+            (second,),
+            (first, strange),
+            (first, not_signed_by(second, "analyzer"), third),
+        ):
+            async with shows(context, *refused):
+                await (page.goto(link) if page.url == "about:blank" else page.reload())
+                await stops(page)
+        assert here.called == []
+        async with shows(context, first, second, third):
+            await page.reload()
+            await may_answer(page)
+        async with shows(context, first, second):  # older than what was seen, whatever the invitation names
+            await page.reload()
+            await asks(page, "Version 2 of the deployment is shown, and this browser knows version 3")
+            await is_for_everybody(page)
+        strange = with_foreign_key(third, tmp_path / "others")
+        for refused in ((third, strange), (strange,)):
+            async with shows(context, *refused):
+                await page.goto(here.page_url)
+                await page.reload()
+                await asks(page, "have not agreed to the keys")
+        async with shows(context, first, second, third):
+            await page.reload()
+            await may_answer(page)
+
+
+@pytest.mark.parametrize("renamed", [False, True])
+async def test_the_page_goes_on_with_other_keys_only_if_the_operator_confirms(
+    here: Place, terms: RoundTerms, renamed: bool
+) -> None:
+    """Another deployment than the one of the last visit: of its name, where the chain is broken, or at its address."""
+    directory = here.at.inside.directory
+    other = version_after(here.at.deployment, directory, previous="ab" * 32)
+    if renamed:
+        other = version_after(here.at.deployment, directory, name="elsewhere")
+    async with here.person() as context:
+        page = await context.new_page()
+        await page.goto(await here.invitation(terms))
+        await may_answer(page)
         calls = len(here.gateway.seen)
-        await page.get_by_role("button", name="The operator has confirmed").click()
-        if renamed:  # nobody has signed terms for such a deployment
-            await stops(page)
-        else:
-            await expect(page.get_by_role("button", name="Randomize, seal and send")).to_be_visible()
+        async with shows(context, other):
+            await page.goto(here.page_url)
+            await asks(page, "have not agreed to the keys")
+            await is_for_everybody(page)
+            assert len(here.gateway.seen) == calls
+            await page.get_by_role("button", name="The operator has confirmed").click()
+            await (stops if renamed else may_answer)(page)  # nobody has signed terms for the renamed one
         assert len(here.gateway.seen) > calls
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from croupier.client.rounds import accept_manifest, read_publication
 from croupier.deploy.operator.rotation import activate, mark_compromised, rotate
-from croupier.deploy.operator.rounds import Operator, RoundSettings
+from croupier.deploy.operator.rounds import Operator
 from croupier.protocol.deployment import CLOCKS_DIFFER_S, Deployment
 from croupier.protocol.errors import Refusal, RetiredIdentityError, SignatureError
 from croupier.protocol.identity import Identity, Kind
@@ -162,8 +162,8 @@ async def test_a_service_signs_no_time_of_its_keys_but_its_own(tmp_path: Path) -
     class DatesBack(Operator):
         """Writes an earlier time beside the keys of one service."""
 
-        async def _prepare(self, name: str, round_id: str, settings: RoundSettings) -> pb.RoundKeys:
-            keys = await super()._prepare(name, round_id, settings)
+        async def _prepare(self, name: str, round_id: str, suite: str) -> pb.RoundKeys:
+            keys = await super()._prepare(name, round_id, suite)
             keys.created_unix_s -= 3600 if name == earlier else 0
             return keys
 

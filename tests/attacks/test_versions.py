@@ -50,8 +50,10 @@ async def test_nobody_follows_a_version_that_one_service_has_not_signed(
             (colluding / name).symlink_to(home / name)
         shown[:] = [forged(at, tmp_path / "strangers", [colluding, tmp_path / "strangers"])]
         assert shown[0].not_signed_by() == []  # by those that it names
-        watch = VersionWatch(mine, "analyzer", at.inside.transport, lambda *_: None)
-        assert not await watch.ask("accountant", at.deployment, load_secrets(home / "analyzer"))
+        secrets, followed = load_secrets(home / "analyzer"), list[Deployment]()
+        watch = VersionWatch(mine, lambda entry: at.inside.transport.peer_channel(entry, secrets), followed.append)
+        assert not await watch.ask(at.deployment.accountant, at.deployment)
+        assert followed == []
         async with AsyncClient(mine, transport=at.inside.transport) as client:
             with pytest.raises(ValueError, match="lacks the signature of shuffler-1; nobody follows it by itself"):
                 await client.follow_versions()

@@ -15,7 +15,7 @@ import pytest
 
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.gateway.app import make_app
-from croupier.deploy.operator.doctor import CheckResult, examine
+from croupier.deploy.operator.doctor import CheckResult, check_version, examine
 from croupier.deploy.operator.keys import make_deployment, write_keys
 from croupier.deploy.version_files import write_deployment
 from croupier.runtime.clock import Clock, SystemClock
@@ -175,7 +175,7 @@ async def test_a_gateway_that_the_deployment_names_is_called_as_a_client_does(tm
         named = deployment.model_copy(update={"gateway": URL})
         write_deployment(inside.directory, named)
         sign_again(inside.directory)
-        with reached_at(make_app(deployment, inside.transport)):
+        with reached_at(make_app(inside.directory, inside.transport)):
             found = await examine(inside.directory, inside.transport, inside.clock)
             assert [one.says for one in found if one.check == "gateway"] == [f"{URL} passes a client's call on"]
             async with inside.operator() as operator:
@@ -235,3 +235,13 @@ async def test_the_command_says_what_is_wrong_and_ends_with_1(tmp_path: Path) ->
 
 def test_without_a_deployment_there_is_nothing_to_examine(tmp_path: Path) -> None:
     assert "deployment.toml does not exist" in croupier("doctor", "--dir", tmp_path, expect=2).stderr
+
+
+@pytest.mark.parametrize(
+    ("theirs", "minimum", "is_well"),
+    [("0.1.0", "", True), ("0.1.0", "0.1", True), ("0.1.0", "0.2.0", False), ("", "0.1.0", False)],
+)
+def test_a_service_older_than_the_deployments_minimum_is_named(theirs: str, minimum: str, is_well: bool) -> None:
+    checked = check_version("shuffler-1", theirs, "0.1.0", minimum)
+    assert checked.is_well is is_well
+    assert is_well or minimum in checked.says

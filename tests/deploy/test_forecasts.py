@@ -188,6 +188,7 @@ def test_without_a_limit_there_is_nothing_to_forecast_of_a_ledger(tmp_path: Path
         "spent_epsilon": None,
         "remaining_epsilon": 0.0,
         "rounds": 1,
+        "pending_rounds": 0,
         "remaining_rounds": 1,
     }
     assert ledger_line(ledger).endswith("after 1 round ε = 0 remains; at most 1 more round may have a certificate.")

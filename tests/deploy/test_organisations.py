@@ -240,3 +240,46 @@ def test_the_words_are_those_of_the_standard(tmp_path: Path) -> None:
     # A vector of BIP-39 with 128 bits: its first eleven words do not depend on the checksum.
     first = ["legal", "winner", "thank", "year", "wave", "sausage", "worth", "useful", "legal", "winner", "thank"]
     assert fingerprint_words(Digest(bytes.fromhex("7f" * 16) + bytes(16))).split()[:11] == first
+
+
+def test_before_signing_everybody_reads_the_words_of_every_public_file(tmp_path: Path) -> None:
+    homes = found(tmp_path)
+    public = {name: home / f"{NAMES[name]}.public.toml" for name, home in homes.items()}
+    told = {name: answer("org", "show", file)["words"] for name, file in public.items()}
+    operator = homes["b"] / "operator.public.toml"
+    croupier("deployment", "assemble", *public.values(), operator, "--name", "study", "--dir", homes["a"])
+    said = " ".join(croupier("deployment", "sign", "--dir", homes["a"]).stdout.split())
+    assert all(words in said for words in told.values())
+    # A file that was changed on its way to A has other words, there and in what A signs.
+    stranger = found(tmp_path / "strangers", "c")["c"] / public["c"].name
+    other = tmp_path / "other"
+    croupier("deployment", "assemble", public["a"], public["b"], stranger, operator, "--name", "study", "--dir", other)
+    shown = " ".join(croupier("deployment", "sign", other / "proposal.toml", "--dir", homes["a"]).stdout.split())
+    assert told["a"] in shown
+    assert told["c"] not in shown
+
+
+def test_the_words_are_shown_as_a_code_for_telephones_too(tmp_path: Path) -> None:
+    found(tmp_path, "a")
+    said = croupier("org", "show", tmp_path / "a" / "shuffler-1.public.toml").stdout
+    assert sum("█" in line or "▀" in line or "▄" in line for line in said.split("\n")) > 15
+
+
+def test_the_log_notices_a_version_that_was_rewritten(tmp_path: Path) -> None:
+    homes = founded(tmp_path)
+    croupier("rotate", "analyzer", "--dir", homes["c"])
+    croupier("deployment", "assemble", homes["c"] / "analyzer.public.toml", "--dir", homes["a"])
+    agree(homes, homes["a"] / "proposal.toml")
+    log = answer("deployment", "log", "--dir", homes["a"])["versions"]
+    assert [(version["version"], version["objected"]) for version in log] == [(1, []), (2, [])]
+    first = homes["a"] / "versions" / "1.toml"
+    assert 'organisation = "University B"' in first.read_text(encoding="utf-8")
+    first.write_text(first.read_text(encoding="utf-8").replace("University B", "University X"), encoding="utf-8")
+    refused = croupier("deployment", "log", "--dir", homes["a"], expect=2).stderr
+    assert "1.toml" in refused
+
+
+def test_more_approvals_than_organisations_are_refused(tmp_path: Path) -> None:
+    homes = founded(tmp_path)
+    refused = croupier("deployment", "assemble", "--approvals", "4", "--dir", homes["a"], expect=2).stderr
+    assert "approvals is 4, but 3 organisations run services: it must be in 0..3" in " ".join(refused.split())

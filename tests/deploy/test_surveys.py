@@ -5,24 +5,32 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import re
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
+import sqlalchemy as sa
 
+from croupier.accountant.service.ledger import Entry, Ledger
+from croupier.client.submission import Participant
 from croupier.client.surveys import fetch_survey
-from croupier.deploy.directory import read_deployment
 from croupier.deploy.operator.rounds import Operator
 from croupier.deploy.operator.survey_file import SurveyFile, read_survey_file
 from croupier.deploy.operator.surveys import (
     close_survey,
+    forecast_closing,
+    forecast_survey,
     kept_rounds,
     kept_survey,
     open_survey,
     plan_survey,
     survey_results,
+    with_budgets,
     withdraw_survey,
 )
 from croupier.protocol.codes import Assumption
@@ -95,7 +103,6 @@ def test_a_file_states_questions_budgets_and_texts(tmp_path: Path) -> None:
     ("before", "after", "said"),
     [
         ('name = "remote"', 'name = "mood"', "two questions have the name 'mood'"),
-        ("budgets = [1, 2, 6]", "", "budgets is missing: give those of the whole survey, or question 'mood' its own"),
         ("share = 2", "budgets = [1]", "the survey has budgets, and question 'sleep', too"),
         ("[1, 2, 6]", "[2, 1]", r"budgets is \[2.0, 1.0\]; it must be ascending"),
         ("[1, 2, 6]", "[1, 0]", "budgets.1: it is 0; it must be greater than 0"),
@@ -124,6 +131,46 @@ def test_a_question_that_no_round_can_ask_is_named(tmp_path: Path) -> None:
     assert read(tmp_path, own).grids() == ((1.0, 2.0), (2.0, 3.0), (3.0, 4.0))
     with pytest.raises(ValueError, match="different numbers of budgets"):
         read(tmp_path, own.replace("budgets = [1, 2]", "budgets = [1]"))
+    with pytest.raises(ValueError, match="budgets is missing: give those of the whole survey, or question 'mood' its"):
+        read(tmp_path, own.replace("budgets = [1, 2]\n", ""))
+
+
+FIVE = """\
+name = "five"
+title = "Five questions"
+consent = "I agree."
+min_batch_size = {people}
+""" + "".join(
+    f"""
+[[questions]]
+name = "q{number}"
+question = "How is it?"
+choices = ["1", "2", "3", "4", "5"]
+"""
+    for number in range(5)
+)
+
+
+@pytest.mark.parametrize("people", [20, 100, 1000])
+def test_budgets_that_are_not_given_fit_the_minimum(tmp_path: Path, people: int) -> None:
+    """Reproduction: 'survey new' proposed 1,2,4 for any survey, and 'survey open' refused them."""
+    file = read(tmp_path, FIVE.format(people=people))
+    assert file.needs_budgets
+    found = with_budgets(file, None)
+    assert len(found.budgets) == 4
+    assert 1.0 <= found.budgets[-1] <= 4.0
+    assert with_budgets(found, None) is found
+    survey, planned = plan_survey(file, None)
+    assert {sum(one.budget_grid) for one in planned.values()} != {0}
+    assert plan_survey(found, None)[0] == survey
+    for place, budget in enumerate(found.budgets):
+        assert sum(one.budget_grid[place] for one in planned.values()) == pytest.approx(budget)
+
+
+def test_without_budgets_that_fit_nothing_is_planned(tmp_path: Path) -> None:
+    file = read(tmp_path, FIVE.format(people=20).replace("min_batch", "epsilon_max = 1e-5\nmin_batch"))
+    with pytest.raises(ValueError, match="no budgets are without risk: with 20 people"):
+        with_budgets(file, None)
 
 
 @pytest.mark.asyncio
@@ -145,6 +192,65 @@ async def test_budgets_that_could_sink_a_question_are_refused(at: Table, tmp_pat
 async def at(tmp_path: Path) -> AsyncIterator[Table]:
     async with table(tmp_path, 1) as found:
         yield found
+
+
+def asked_for(refusal: str) -> tuple[float, ...]:
+    """Returns what a refusal says is requested of the ledger, what remains in it, and the difference."""
+    found = re.search(r"requested ε = ([\d.]+), remaining ([\d.]+), difference ([\d.]+), at δ = 0.001", refusal)
+    assert found is not None, refusal
+    return tuple(map(float, found.groups()))
+
+
+LIMIT = "[privacy_limit]\ntotal_epsilon = {epsilon}\ntotal_delta = 1e-3\n"
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_a_survey_whose_sum_the_ledger_cannot_bear_is_not_opened(tmp_path: Path) -> None:
+    """Reproduction: each question fits the limit alone, all rounds opened, and the later ones were destroyed."""
+    async with table(tmp_path, 1, LIMIT.format(epsilon=4.5)) as at:
+        where, how = at.inside.directory, at.inside.transport
+        file = read(tmp_path)
+        least, expected = await forecast_survey(where, file, 300, how)
+        assert (least.people, expected.people) == (3, 300)
+        assert expected.refusal == ""
+        assert [len(one.questions) for one in (least, expected)] == [3, 3]
+        assert asked_for(least.refusal) == pytest.approx((6, 4.5, 1.5), rel=1e-3)
+        assert "the ledger cannot bear the 3 questions of this survey with 3 people: requested" in least.refusal
+        with pytest.raises(ValueError, match="the ledger cannot bear the 3 questions"):
+            await open_survey(where, file, how)
+        with pytest.raises(ValueError, match="has not opened any survey"):
+            kept_survey(where)
+        fits = read(tmp_path, SURVEY.replace("[1, 2, 6]", "[1, 2]"))
+        await open_survey(where, fits, how)
+        # What is open counts, although nothing is in the ledger yet; the survey itself is not counted twice.
+        assert (await forecast_survey(where, fits, 0, how))[0].refusal == ""
+        second = read(tmp_path, SURVEY.replace("[1, 2, 6]", "[1, 3]").replace("work-2026", "again"))
+        (found,) = await forecast_survey(where, second, 0, how)
+        assert "with 3 people beside 3 rounds that are under way: requested" in found.refusal
+        assert asked_for(found.refusal) == pytest.approx((3, 2.5, 0.5), rel=1e-3)
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_questions_that_the_ledger_cannot_bear_any_more_are_held(tmp_path: Path) -> None:
+    """A round that was opened at risk has used up what the survey needs; no answer to the survey is destroyed."""
+    async with table(tmp_path, 1, LIMIT.format(epsilon=4.5)) as at:
+        where, how = at.inside.directory, at.inside.transport
+        survey = await open_survey(where, read(tmp_path, SURVEY.replace("[1, 2, 6]", "[4]")), how)
+        other = await at.operator.open_round(replace(settings(min_batch_size=3, epsilon_max=3), budget_grid=(2.5,)))
+        await at.submit(other, [Participant(1, 2.5)] * 3)
+        for terms in kept_rounds(where, "work-2026"):
+            await at.submit(terms, [Participant(0, 4.0)] * 3)
+        await at.finish(other)
+        found = await forecast_closing(where, survey, how)
+        assert [all(not one.refusals for one in found[name].outcomes) for name in found] == [True, False, False]
+        closed = await close_survey(where, survey, how)
+        assert [state_name(one.state) for one in closed.values()] == ["CLOSED", "OPEN", "OPEN"]
+        assert [one.num_clients for one in closed.values()] == [3, 3, 3]
+        publication, _ = await at.operator.result("work-2026-1", 60.0)
+        assert publication.num_reports == 3
+        assert list(await forecast_closing(where, survey, how)) == ["work-2026-2", "work-2026-3"]
 
 
 @pytest.mark.asyncio
@@ -202,8 +308,6 @@ async def test_a_survey_with_hop_noise_states_the_sum_of_its_questions(at: Table
     assert (honest["epsilon"], honest["delta"]) == (0.3, 3e-5)
     assert honest["right_at_most"] == pytest.approx((math.exp(0.3) + 3e-5) / (math.exp(0.3) + 1))
     assert "all questions adds up to ε = 0.3 at δ = 3e-05" in " ".join(survey_text(document, 0.0).plain.split())
-    with pytest.raises(ValueError, match="the largest local epsilon is 10; with hop_noise it must be at most 8"):
-        plan_survey(read(tmp_path, noisy.replace("[1, 2, 6]", "[40]")), read_deployment(where))
 
 
 @pytest.mark.asyncio
@@ -238,24 +342,33 @@ async def test_what_all_questions_together_cost_is_the_sum(at: Table, tmp_path: 
 async def test_a_survey_from_the_command_line(tmp_path: Path) -> None:
     """Typed as an operator types it; services over TLS, as the commands know no other way."""
     place, file = tmp_path / "d", tmp_path / "survey.toml"
-    typed = ["How we work", "", "", "The council asks.", "I agree.", "2,4", "3", "y"]
+    typed = ["How we work", "", "", "The council asks.", "I agree.", "3", "y"]
     typed += ["mood", "How satisfied are you?", "very; quite; not at all", "y"]
-    typed += ["sleep", "How long did you sleep?", "", "y", "0", "24", "hours", "n", ""]
-    said = croupier("survey", "new", file, typed="\n".join(typed))
-    assert "opens it" in said.stdout
+    typed += ["sleep", "How long did you sleep?", "", "y", "0", "24", "hours", "n", "1,2", ""]
+    said = await asyncio.to_thread(partial(croupier, "survey", "new", file, typed="\n".join(typed)))
+    assert "opens it" in " ".join(said.stdout.split())
+    assert "With 3 people, all questions together: at most ε = 2 " in " ".join(said.stdout.split())
+    assert "0.25, 0.5, 1, 2 are budgets with which no question" in " ".join(said.stderr.split())
     assert "choose another file, or change it" in croupier("survey", "new", file, expect=2).stderr
     text = file.read_text().replace('name = "how-we-work"', 'name = "how-we-work"\nepsilon_max = 3\ndelta = 1e-3')
+    text = text.replace("budgets = [1.0, 2.0]", "budgets = [2, 4]")
     file.write_text(text)
     assert read_survey_file(file).left_out == "random"
 
     async def ask(*arguments: str | Path, expect: int = 0) -> Any:
         return await asyncio.to_thread(answer, *arguments, "--dir", place, expect=expect)
 
-    async with in_process(place, 1):
+    async with in_process(place, 1, LIMIT.format(epsilon=4.5)) as inside:
         forecast = await ask("survey", "forecast", file, "--expected", "30")
-        assert [one["forecast"]["num_reports"] for one in forecast["questions"]] == [30, 30]
+        assert [(one["people"], one["granted"]) for one in forecast["forecasts"]] == [(3, True), (30, True)]
+        least, expected = forecast["forecasts"]
+        assert [one["forecast"]["num_reports"] for one in expected["questions"]] == [30, 30]
+        assert 4.0 >= least["epsilon"] > expected["epsilon"] > 0
+        assert least["ledger"]["remaining_epsilon"] == 4.5
+        assert 0.4 < least["remaining_epsilon"] <= 0.5 < expected["remaining_epsilon"]
         said = await asyncio.to_thread(croupier, "survey", "forecast", file, "--dir", place)
-        assert "mood: standard error" in said.stdout
+        assert "mood" in said.stdout
+        assert "With 3 people, all questions together: at most ε = " in " ".join(said.stdout.split())
         opened = await ask("survey", "open", file)
         assert opened["round_ids"] == ["how-we-work-1", "how-we-work-2"]
         shown = await ask("survey", "show", "how-we-work")
@@ -266,6 +379,23 @@ async def test_a_survey_from_the_command_line(tmp_path: Path) -> None:
             for round_id, value in values.items():
                 mine = ("submit", "--value", value, "--epsilon", "2", "--enrol", "--round", round_id)
                 await ask(*mine, "--another-person")
+        wrong = partial(croupier, "survey", "close", "how-we-work", "--forecast", "--at-risk", expect=2)
+        assert "--forecast closes nothing" in (await asyncio.to_thread(wrong)).stderr
+        now = await ask("survey", "close", "how-we-work", "--forecast")
+        assert [one["always_granted"] for one in now["rounds"].values()] == [True, True]
+        # The ledger has a round that nobody asked about when the survey was opened.
+        store = inside.running["accountant"].service.store
+        await store.run(
+            "enter", lambda tx: Ledger(tx.connection).enter("earlier", b"d" * 32, [Entry(1.5, 0.0, 3, 1.5, 0.0)])
+        )
+        held = await ask("survey", "close", "how-we-work", "--forecast", expect=3)
+        assert [one["always_granted"] for one in held["rounds"].values()] == [True, False]
+        close = partial(croupier, "survey", "close", "how-we-work", "--dir", place, expect=3)
+        said = await asyncio.to_thread(close)
+        assert "how-we-work-2: OPEN (at risk: held), 3 answers" in said.stdout
+        assert "the ledger would reach epsilon" in " ".join(said.stdout.split())
+        assert "croupier round close how-we-work-2 --at-risk" in said.stdout
+        await store.run("forget", lambda tx: tx.connection.execute(sa.text("delete from ledger where count = 3")))
         closed = await ask("survey", "close", "how-we-work")
         assert {one["num_clients"] for one in closed["rounds"].values()} == {3}
         results = await ask("survey", "results", "how-we-work")

@@ -30,7 +30,6 @@ from croupier.deploy.version_files import write_deployment
 from croupier.net.http_channel import HTTP_STATUS, HttpChannel
 from croupier.net.limits import BUDGET_BYTES
 from croupier.net.sizes import MESSAGE_BYTES
-from croupier.protocol.deployment import Deployment
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
@@ -68,7 +67,9 @@ async def test_an_answer_goes_through_the_gateway_is_counted_and_found_again(tmp
         await here.operator.enrol([bytes.fromhex(client.public_key)])
         asked = await client.round()
         receipt = await asked.submit(1, max_local_epsilon=1.0)
-        assert receipt == croupier.Receipt(terms.round_id, "", 1.0, 0.0, sealed_before=False)
+        assert receipt == croupier.Receipt(
+            terms.round_id, "", 1.0, 0.0, sealed_before=False, promises=asked.promises(1.0)
+        )
         assert (await asked.submit(1, max_local_epsilon=1.0)).sealed_before
         with pytest.raises(croupier.Refusal) as early:
             await asked.verify()
@@ -164,8 +165,9 @@ async def test_health_other_sites_pages_and_services_out_of_reach(tmp_path: Path
 
 
 @pytest.fixture
-def deployment(tmp_path: Path) -> Deployment:
-    return make_deployment(tmp_path, "local", 1)
+def directory(tmp_path: Path) -> Path:
+    make_deployment(tmp_path, "local", 1)
+    return tmp_path
 
 
 def said(answer: Any) -> str:
@@ -173,9 +175,9 @@ def said(answer: Any) -> str:
 
 
 @pytest.mark.asyncio
-async def test_only_the_calls_of_clients_are_passed_on(deployment: Deployment) -> None:
+async def test_only_the_calls_of_clients_are_passed_on(directory: Path) -> None:
     behind = Tampering(Network().transport)
-    app = make_app(deployment, behind.transport)
+    app = make_app(directory, behind.transport)
     for path in ("/", "/croupier.protocol.v1.Shuffler/Attend", "/croupier.protocol.v1.RoundControl/Close", "/../x"):
         assert (await ask(app, path)).status == 404
     cases: list[tuple[dict[str, Any], int]] = [
@@ -222,7 +224,7 @@ def test_a_body_that_comes_in_pieces_is_not_read_whatever_length_is_said(tmp_pat
 
 
 @pytest.mark.asyncio
-async def test_one_address_takes_no_more_than_its_share(deployment: Deployment) -> None:
+async def test_one_address_takes_no_more_than_its_share(directory: Path) -> None:
     behind = Tampering(Network().transport)
     all_wait, end = asyncio.Barrier(_SHARE + 2), asyncio.Event()
 
@@ -232,7 +234,7 @@ async def test_one_address_takes_no_more_than_its_share(deployment: Deployment) 
         raise Refusal(Code.OVERLOADED, retry_after_s=2.5)
 
     behind.instead = {"GetRound": wait, "GetResult": wait}
-    app = make_app(deployment, behind.transport)
+    app = make_app(directory, behind.transport)
     calls = [asyncio.create_task(ask(app, GET_ROUND)) for _ in range(_SHARE)]
     calls += [asyncio.create_task(ask(app, GET_RESULT, peer="2001:db8::1"))]
     await all_wait.wait()
@@ -250,8 +252,8 @@ async def test_one_address_takes_no_more_than_its_share(deployment: Deployment) 
 
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
-async def test_bodies_that_do_not_arrive_hold_no_more_than_their_budget(deployment: Deployment) -> None:
-    app = make_app(deployment, Tampering(Network().transport).transport)
+async def test_bodies_that_do_not_arrive_hold_no_more_than_their_budget(directory: Path) -> None:
+    app = make_app(directory, Tampering(Network().transport).transport)
     large: dict[str, Any] = {"content_length": str(MESSAGE_BYTES), "arrives": asyncio.Event()}
     fit = BUDGET_BYTES // 4 // MESSAGE_BYTES
     silent = [asyncio.create_task(ask(app, SUBMIT, **large)) for _ in range(fit + 1)]

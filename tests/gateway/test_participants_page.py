@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import csv
 import hashlib
 import json
 import re
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -22,11 +22,14 @@ from croupier.deploy.gateway.app import make_app
 from croupier.deploy.operator.invitations import invite, read_labels
 from croupier.deploy.operator.keys import make_deployment
 from croupier.deploy.operator.roster import enrolled
-from croupier.deploy.page.participants import deployment_document, fingerprint, page_hash
+from croupier.deploy.operator.rotation import activate, rotate
+from croupier.deploy.page import participants
+from croupier.deploy.page.participants import page_hash, versions_document
+from croupier.deploy.version_files import VERSIONS
 from croupier.net.http_channel import HttpAnswer
 from croupier.net.transport import TLS
-from croupier.protocol.deployment import RetiredIdentity
-from croupier.protocol.identity import public_key_of
+from croupier.protocol.deployment import DEPLOYMENT_FILE
+from croupier.protocol.identity import Kind, document_hash, public_key_of
 from tests.support import settings
 from tests.support.command_line import answer
 from tests.support.gateways import Tampering, ask
@@ -39,7 +42,7 @@ pytestmark = pytest.mark.asyncio
 async def served(tmp_path: Path, *origins: str) -> AsyncIterator[tuple[Table, Tampering, object]]:
     async with table(tmp_path, 1) as at:
         gateway = Tampering(at.inside.transport)
-        yield at, gateway, make_app(at.deployment, gateway.transport, origins)
+        yield at, gateway, make_app(at.inside.directory, gateway.transport, origins)
 
 
 async def get(app: object, path: str, method: str = "GET", **headers: str) -> HttpAnswer:
@@ -63,7 +66,9 @@ async def test_the_page_and_the_keys_are_served_with_strict_headers(tmp_path: Pa
         assert hashlib.sha256(file.body).hexdigest() == hashlib.sha256(page.body).hexdigest() == page_hash()
         assert file.headers["content-disposition"].startswith("attachment")
         document = await get(app, "/participate/deployment.json")
-        assert hashlib.sha256(document.body).digest() == fingerprint(at.deployment)
+        read = json.loads(document.body)
+        assert document_hash(Kind.DEPLOYMENT, read["statement"].encode()) == at.deployment.fingerprint
+        assert {one["signer"] for one in read["signatures"]} == set(at.deployment.chain)
         assert (await get(app, "/participate", "GET")).headers["location"] == "/participate/"
         for path in ("/participate/..", "/participate/other", "/participate//"):
             assert (await get(app, path)).status == 404
@@ -78,27 +83,52 @@ async def test_a_page_from_a_file_may_call_only_if_that_is_allowed(tmp_path: Pat
         other = await get(app, "/participate/deployment.json", origin="https://elsewhere.example")
         assert "access-control-allow-origin" not in other.headers
     with pytest.raises(ValueError, match="without a path, or null for files"):
-        make_app(read_deployment(tmp_path / "deployment"), TLS, ["file:"])
+        make_app(tmp_path / "deployment", TLS, ["file:"])
 
 
-async def test_the_fingerprint_follows_from_all_that_is_believed(tmp_path: Path) -> None:
-    plain = make_deployment(tmp_path / "d", "clinic", 2)
-    first, *others = plain.services
-    retired = RetiredIdentity(identity="ab" * 32, valid_until=datetime(2026, 1, 2, tzinfo=UTC))
-    changes: list[dict[str, Any]] = [
-        {"name": "other"},
-        {"services": (first.model_copy(update={"pending_identity": "cd" * 32}), *others)},
-        {"services": (first.model_copy(update={"retired_identities": (retired,)}), *others)},
-        {"services": (others[0], first, *others[1:])},
-    ]
-    prints = {fingerprint(plain.model_copy(update=change)) for change in changes}
-    assert len(prints | {fingerprint(plain)}) == len(changes) + 1
-    elsewhere = plain.model_copy(update={"gateway": "https://gateway.example"})
-    assert fingerprint(elsewhere) == fingerprint(plain)  # an address is not believed
-    document = json.loads(deployment_document(plain.model_copy(update=changes[2])))
-    assert document["services"][0]["retired"] == [
-        {"identity": "ab" * 32, "valid_until": 1767312000.0, "compromised": False}
-    ]
+async def test_as_many_versions_are_served_as_the_page_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = make_deployment(tmp_path / "d", "clinic", 1)
+    versions = [first.model_copy(update={"version": number}) for number in range(1, 11)]
+    whole = versions_document(versions)
+    assert [json.loads(one["statement"]).get("version", 1) for one in json.loads(whole)["versions"]] == [*range(1, 11)]
+    monkeypatch.setattr(participants, "_MOST_BYTES", len(whole) // 2)
+    cut = versions_document(versions)
+    assert len(whole) // 4 < len(cut) <= len(whole) // 2
+    assert json.loads(cut)["versions"] == json.loads(whole)["versions"][-len(json.loads(cut)["versions"]) :]
+
+
+async def shown_versions(app: object) -> list[bytes]:
+    """What the services have signed of each version that a gateway shows, oldest first."""
+    read = json.loads((await get(app, "/participate/versions.json")).body)
+    return [version["statement"].encode() for version in read["versions"]]
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("writable", [True, False])
+async def test_the_gateway_follows_a_rotation(tmp_path: Path, writable: bool) -> None:
+    """It pins another certificate of hop 1 than the one that is shown after a rotation: no call would pass."""
+    async with table(tmp_path, 1) as at:
+        home, own = at.inside.directory, tmp_path / "gateway"
+        own.mkdir()
+        shutil.copy(home / DEPLOYMENT_FILE, own)
+        if not writable:
+            (own / VERSIONS).touch()  # versions cannot be kept there, as in a pod
+        versions = [at.deployment]
+        gateways = [make_app(own, at.inside.transport) for _ in range(2)]
+        async with gateways[0].router.lifespan_context(gateways[0]):
+            for step in (rotate, activate):
+                versions.append(step(home, "shuffler-1"))
+                for _ in range(200):
+                    if len(await shown_versions(gateways[0])) == len(versions):
+                        break
+                    await asyncio.sleep(1)
+            answers = [await ask(app, "/croupier.protocol.v1.Shuffler/GetRound") for app in gateways]
+            assert [json.loads(one.body)["message"].partition(":")[0] for one in answers] == [
+                "NO_OPEN_ROUND",
+                "NOT_READY",
+            ]
+            assert await shown_versions(gateways[0]) == [version.statement for version in versions]
+        assert (read_deployment(own) == versions[-1]) == writable
 
 
 async def test_invitations_are_enrolled_keys_in_links(tmp_path: Path) -> None:
@@ -117,7 +147,7 @@ async def test_invitations_are_enrolled_keys_in_links(tmp_path: Path) -> None:
             assert (link.netloc, link.path, link.query) == ("gateway.example", "/participate/", "")
             assert given["round"] == "round 1"
             keys.append(base64.urlsafe_b64decode(given["key"] + "="))
-            assert base64.urlsafe_b64decode(given["deployment"] + "=") == fingerprint(at.deployment)
+            assert base64.urlsafe_b64decode(given["deployment"] + "=") == at.deployment.fingerprint
         listed = {entry.key: entry.label for entry in enrolled(where)}
         assert listed == {public_key_of(key).hex(): row["label"] for key, row in zip(keys, rows, strict=True)}
         terms = await at.operator.open_round(settings(min_batch_size=3))
@@ -129,11 +159,11 @@ async def test_invitations_are_enrolled_keys_in_links(tmp_path: Path) -> None:
                 await invite(where, ["Ada"], tmp_path / "other.csv", given_gateway, "", transport)
         with pytest.raises(ValueError, match="0 people are invited"):
             await invite(where, [], tmp_path / "other.csv", address, "", transport)
-    assert read_labels('label\nAda\n"Max, M.",x\n\n') == ["Ada", "Max, M."]
+    assert read_labels(csv.reader(["label", "Ada", '"Max, M.",x', ""])) == ["Ada", "Max, M."]
 
 
 async def test_the_page_is_kept_and_its_hash_printed(tmp_path: Path) -> None:
     make_deployment(tmp_path / "d", "clinic", 1)
     said = answer("participant-page", tmp_path / "page.html", "--dir", tmp_path / "d")
     assert hashlib.sha256((tmp_path / "page.html").read_bytes()).hexdigest() == said["page_sha256"]
-    assert said["deployment_fingerprint"] == fingerprint(read_deployment(tmp_path / "d")).hex()
+    assert said["deployment_fingerprint"] == read_deployment(tmp_path / "d").fingerprint.hex()

@@ -15,6 +15,7 @@ from croupier.deploy.operator.rounds import RoundSettings, signed_result
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.names import RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
@@ -206,3 +207,77 @@ async def test_participants_change_nothing_in_what_is_held(tmp_path: Path) -> No
         with pytest.raises(AssertionError, match=f"'0': {pb.SUBMISSION_CODE_ROUND_CLOSED}"):
             await deployment.seal(terms, 1)
         assert (await forecast_now(deployment.operator, terms.round_id)).num_reports == 20
+
+
+async def test_rounds_that_fit_only_alone_are_not_all_closed_at_one_deadline(tmp_path: Path) -> None:
+    """Reproduction: each of three rounds fits the ledger alone; all closed, and the later ones were destroyed."""
+    async with arena(tmp_path, 1, more=LIMIT) as deployment:
+        plan = replace(settings(epsilon_max=1.0), budget_grid=(0.5,))
+        due = int(deployment.inside.clock.now() + 5)
+        rounds = [
+            await deployment.operator.open_round(replace(plan, close_deadline_unix_s=due), f"one-{number}")
+            for number in range(3)
+        ]
+        for terms in rounds:
+            await deployment.admit(terms, await deployment.seal(terms, 20, max_local_epsilon=0.5))
+        looked = [asyncio.create_task(waits(deployment, terms, "held")) for terms in rounds]
+        await asyncio.wait(looked, return_when=asyncio.FIRST_COMPLETED)
+        (held,) = [terms for terms, look in zip(rounds, looked, strict=True) if look.done()]
+        for look in looked:
+            look.cancel()
+        for terms in rounds:
+            if terms is not held:
+                publication, certificate = await deployment.operator.result(terms.round_id, 60.0)
+                assert (publication.num_reports, certificate.granted) == (20, True)
+        assert (await stage(deployment, held))[0] == pb.ROUND_STATE_OPEN
+        now = await forecast_now(deployment.operator, held.round_id)
+        assert (now.num_reports, now.ledger.num_rounds, now.ledger.num_pending) == (20, 2, 0)
+        (refusal,) = now.outcomes[0].refusals
+        assert refusal.code == str(RefusalReason.LEDGER_EXCEEDED)
+
+
+async def test_a_round_that_is_closing_counts_until_it_is_withdrawn(tmp_path: Path) -> None:
+    """Two rounds are closed and stuck before hop 2 when the third is due; one is withdrawn, and the third closes."""
+    async with arena(tmp_path, 2, more=LIMIT) as deployment:
+        plan = replace(settings(epsilon_max=1.0), budget_grid=(0.5,))
+        others = [await deployment.operator.open_round(plan, f"other-{number}") for number in range(2)]
+        refused = await forecast_opening(deployment.operator, plan, 20)
+        assert (is_granted(refused), refused.ledger.num_rounds, refused.ledger.num_pending) == (False, 0, 2)
+        assert 0 < refused.ledger.committed_epsilon < 0.5
+        due = int(deployment.inside.clock.now() + 5)
+        terms = await deployment.operator.open_round(replace(plan, close_deadline_unix_s=due), "third")
+        for one in (*others, terms):
+            await deployment.admit(one, await deployment.seal(one, 20, max_local_epsilon=0.5))
+        assert is_granted(await forecast_now(deployment.operator, terms.round_id))  # nothing closes before it yet
+        await deployment.inside.stop("shuffler-2")
+        for one in others:
+            closing = await deployment.operator.close_round(one.round_id, hold_at_risk=True)
+            assert closing.state == pb.ROUND_STATE_CLOSED
+        await waits(deployment, terms, "held")
+        await deployment.inside.stop("accountant")
+        await deployment.inside.start("accountant")
+        assert not is_granted(await forecast_now(deployment.operator, terms.round_id))
+        await deployment.operator.withdraw(others[0].round_id)
+        await deployment.inside.start("shuffler-2")
+        publication, certificate = await deployment.operator.result(terms.round_id, 120.0)
+        assert (publication.num_reports, certificate.granted) == (20, True)
+
+
+async def test_a_forecast_counts_the_rounds_that_are_planned_with_it(tmp_path: Path) -> None:
+    async with arena(tmp_path, 1, more=LIMIT) as deployment:
+        operator, plan = deployment.operator, replace(settings(epsilon_max=1.0), budget_grid=(0.5,))
+        ids = [RoundId(f"s-{number}") for number in range(3)]
+        alone = await forecast_opening(operator, plan, 20, round_id=ids[0])
+        with_one = await forecast_opening(operator, plan, 20, round_id=ids[0], together_with={ids[1]: plan})
+        assert is_granted(alone)
+        assert is_granted(with_one)
+        assert 0 < with_one.outcomes[0].remaining_epsilon < alone.outcomes[0].remaining_epsilon
+        others = dict.fromkeys(ids[1:], plan)
+        all_of_them = await forecast_opening(operator, plan, 20, round_id=ids[0], together_with=others)
+        assert [one.code for one in all_of_them.outcomes[0].refusals] == [str(RefusalReason.LEDGER_EXCEEDED)]
+        await operator.open_round(plan, ids[1])  # one that is open already is not counted twice
+        again = await forecast_opening(operator, plan, 20, round_id=ids[0], together_with={ids[1]: plan})
+        assert again.outcomes == with_one.outcomes
+        many = {RoundId(f"m-{number}"): plan for number in range(64)}
+        with pytest.raises(Refusal, match="64 rounds in together_with; there must be below 64"):
+            await forecast_opening(operator, plan, 20, round_id=ids[0], together_with=many)

@@ -163,7 +163,6 @@ async def test_the_page_is_followed_command_by_command(tmp_path: Path, monkeypat
 
     await study.stop("C")
     await until("B", "croupier deployment sign signed.toml")  # D in place of C
-    assert todo == []
     await study.start("D")
     for name in "ABD":
         assert study.version(name).version == 5
@@ -182,6 +181,16 @@ async def test_the_page_is_followed_command_by_command(tmp_path: Path, monkeypat
     # What was signed with the identities of before is still read, with the newest file alone.
     async with AsyncClient(participant) as client:
         assert (await client.round(terms.round_id)).terms.hash == terms.hash
+
+    await until("D", "croupier deployment sign")  # two of them decide together from now on
+    await study.everybody_has(6, "ABD")
+    with pytest.raises(AssertionError, match="0 have; this deployment needs 2"):
+        await study.play("B", "croupier round open unapproved --min-batch-size 2 --dir study")
+    await until("B", "croupier proposal send")
+    listed = await study.play("A", "croupier round list --dir study --json")
+    assert "sleep" in listed
+    assert "unapproved" not in listed
+    assert todo == []
 
     for name in "ABCD":
         own = secrets_of(study.homes[name])

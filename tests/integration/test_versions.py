@@ -59,15 +59,16 @@ async def test_a_service_fetches_and_installs_what_all_have_signed(tmp_path: Pat
         write_deployment(late, old)
         await noticed(inside, newest := rotate(inside.directory, "accountant"))
         replaced: list[Deployment] = []
-        watch = VersionWatch(late, "analyzer", inside.transport, lambda deployment, _: replaced.append(deployment))
         secrets = load_secrets(inside.directory / "analyzer")
-        assert await watch.ask("accountant", old, secrets)
+        watch = VersionWatch(late, lambda entry: inside.transport.peer_channel(entry, secrets), replaced.append)
+        accountant = newest.accountant
+        assert await watch.ask(accountant, old)
         assert read_deployment(late) == newest
         assert sorted(file.name for file in (late / VERSIONS).iterdir()) == ["1.toml", "2.toml"]
-        assert not await watch.ask("accountant", newest, secrets)
+        assert not await watch.ask(accountant, newest)
         # Where nothing can be written, as in a pod, the version is in force until a restart.
         shutil.rmtree(late)
-        assert await watch.ask("accountant", old, secrets)
+        assert await watch.ask(accountant, old)
         assert replaced == [newest]
 
 

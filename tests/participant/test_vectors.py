@@ -35,6 +35,7 @@ ASKED = Wording("en", "How?", "Title", "Help: x < 3", ("good", "so-so", "bad"))
 Change = Callable[[pb.Manifest], Any]
 
 FILE = Path(__file__).parents[1] / "vectors" / "client.json"
+CHAINS = FILE.with_name("deployments.json")
 
 
 def wording(**fields: Any) -> Change:
@@ -51,6 +52,15 @@ def grid(**fields: Any) -> Change:
 
 def hop_noise(epsilon: float, delta: float) -> Change:
     return lambda manifest: manifest.hop_noise.MergeFrom(pb.HopNoise(epsilon=epsilon, delta=delta))
+
+
+def hop_noise_beside(*epsilons: float) -> Change:
+    def change(manifest: pb.Manifest) -> None:
+        hop_noise(1.0, 1e-6)(manifest)
+        del manifest.budget_grid[:]
+        manifest.budget_grid.extend(pb.LocalBudget(epsilon=epsilon) for epsilon in epsilons)
+
+    return change
 
 
 GOOD: dict[str, tuple[Question, str]] = {
@@ -108,7 +118,6 @@ BAD: dict[str, Change] = {
     "hop noise with too large an epsilon": hop_noise(21.0, 1e-6),
     "hop noise without a delta": hop_noise(1.0, 0.0),
     "hop noise with a larger delta than the round": hop_noise(1.0, 1e-5),
-    "hop noise beside a large budget": lambda manifest: (hop_noise(1.0, 1e-6)(manifest), grid(epsilon=9.0)(manifest)),
 }
 
 
@@ -122,11 +131,8 @@ def signed(question: Question, change: Change | None = None, unknown: bytes = b"
 
 def deployment(**changes: Any) -> str:
     roles = {name: "shuffler" if name.startswith("shuffler") else name for name in NAMES}
-    services = [
-        {"name": name, "role": roles[name], "identities": [SIGNERS[name].public_key.hex()], "retired": []}
-        for name in NAMES
-    ]
-    return json.dumps({"format": 1, "name": "local", "services": services, "privacy_limit": None} | changes)
+    services = [{"name": name, "role": roles[name], "identity": SIGNERS[name].public_key.hex()} for name in NAMES]
+    return json.dumps({"name": "local", "services": services} | changes)
 
 
 def is_refused(manifest: bytes) -> bool:
@@ -145,6 +151,10 @@ def manifests() -> list[dict[str, Any]]:
     ]
     question, _ = GOOD["categories with captions"]
     found.append({"what": "hop noise", "manifest": signed(question, hop_noise(1.0, 1e-6)), "accepted": True})
+    for smallest, accepted in ((0.5, True), (8.5, "Distrust")):  # the page offers no budget above 8
+        document = signed(question, hop_noise_beside(smallest, 9.0))
+        assert not is_refused(document.payload)
+        found.append({"what": f"hop noise, budgets from {smallest}", "manifest": document, "accepted": accepted})
     for what, change in BAD.items():
         document = signed(question, change)
         assert is_refused(document.payload), what
@@ -163,7 +173,10 @@ def test_the_page_computes_what_python_computes(tmp_path: Path) -> None:
     drawn = [(10 ** source.uniform(-8.9, 1.3), source.choice((2, 3, 32768))) for _ in range(300)]
     positions = [(source.uniform(-5, 7), -5.0, 7.0) for _ in range(50)] + [(5e-324, 0.0, 1e308), (0.1, -0.1, 0.3)]
     exact = [(Fraction(x) - Fraction(low)) / (Fraction(high) - Fraction(low)) for x, low, high in positions]
+    chains = json.loads(CHAINS.read_text())
     vectors = json.loads(FILE.read_text()) | {
+        "chains": chains["cases"],
+        "signed": chains["signed"],
         "more_thresholds": [
             {"epsilon": e, "k": k, "blanket": str(blanket_threshold(e, k)), "flip": str(flip_threshold(e))}
             for e, k in drawn

@@ -5,10 +5,10 @@ import {readFileSync} from "node:fs";
 const [page, file] = process.argv.slice(2);
 const [, script] = /<script type="module">([^]*?)<\/script>/.exec(readFileSync(page, "utf8"));
 const client = await import(`data:text/javascript;base64,${Buffer.from(script).toString("base64")}`);
-const {answering, bytes, deployments, manifests, messages, outboxes, randomizers, results, rounds} = client;
+const {answering, bytes, deployments, manifests, messages, outboxes, randomizers, results, rounds, versions} = client;
 const {fromHex, hex, concat} = bytes;
 const vectors = JSON.parse(readFileSync(file, "utf8"));
-const encoded = (document) => new TextEncoder().encode(JSON.stringify(document));
+const versionOf = (fields) => deployments.readStatement(JSON.stringify(fields));
 const read = (schema, text) => client.fromBinary(schema, fromHex(text));
 
 for (const {epsilon, k, blanket, flip} of [...vectors.thresholds, ...vectors.more_thresholds]) {
@@ -40,7 +40,7 @@ for (const [asked, value] of [[bit, 2], [mood, 3], [mood, 0.5], [range, 0.4], [r
 const many = Array.from({length: 20000}, () => randomizers.randomize(mood, 0, 1));
 const share = many.filter((one) => one === 0).length / many.length;
 assert.ok(Math.abs(share - randomizers.probabilities(mood, 0, 1)[0]) < 0.02, `the share of the truth is ${share}`);
-const before = (valid_until, compromised = false) => ({identity: "aa".repeat(32), valid_until, compromised});
+const before = (validUntil, compromised = false) => ({identity: "aa".repeat(32), validUntil, compromised});
 const keys = (retired, time) => deployments.believed({identities: ["bb".repeat(32)], retired: [retired]}, time).length;
 assert.deepEqual([keys(before(100), 160), keys(before(100), 161), keys(before(100), undefined)], [2, 1, 1]);
 assert.deepEqual([keys(before(null), undefined), keys(before(null, true), 1)], [2, 1]);
@@ -50,10 +50,10 @@ assert.equal(outboxes.decimalSum([1e-7, 2.5, 20]), 22.5000001);
 for (const one of vectors.cases) {
   const roles = (name) => (name.startsWith("shuffler") ? "shuffler" : name);
   const services = Object.entries(one.identities).map(([name, identity]) => ({
-    ...{name, role: roles(name), identities: [identity], retired: []},
+    ...{name, role: roles(name), identity},
   }));
-  const document = {format: 1, name: "vectors", services, privacy_limit: null};
-  const deployment = deployments.readDeployment(encoded(document));
+  const document = {name: "vectors", services};
+  const deployment = versionOf(document);
   const signed = read(messages.SignedSchema, one.manifest);
   const terms = manifests.readManifest(signed, deployment, one.name);
   const round = new rounds.Round(terms);
@@ -118,12 +118,12 @@ for (const one of vectors.cases) {
 
   // What is not as it should be is refused: keys, names, order, signatures, fields.
   const refused = (changed, what = signed) =>
-    assert.throws(() => manifests.readManifest(what, deployments.readDeployment(encoded({...document, ...changed}))), {name: "Distrust"});
+    assert.throws(() => manifests.readManifest(what, versionOf({...document, ...changed})), {name: "Distrust"});
   refused({name: "other"});
   refused({privacy_limit: {total_epsilon: 1, total_delta: 1e-5, max_rounds: 0, fixed_terms: false}});
   if (one.name === "two-hops") refused({services: [services[1], services[0], ...services.slice(2)]});
   for (const identity of ["00".repeat(32), `01${"00".repeat(31)}`]) {
-    refused({services: services.map((each, at) => (at ? each : {...each, identities: [identity]}))});
+    refused({services: services.map((each, at) => (at ? each : {...each, identity}))});
   }
   refused({}, {...signed, signatures: signed.signatures.slice(1)});
   refused({}, {...signed, signatures: [...signed.signatures, signed.signatures[0]]});
@@ -134,10 +134,17 @@ for (const one of vectors.cases) {
 
 // Manifests that Python has made and signed: each is read or refused here as there.
 for (const {what, manifest, deployment, accepted} of vectors.manifests ?? []) {
-  const pinned = deployments.readDeployment(new TextEncoder().encode(deployment));
+  const pinned = deployments.readStatement(deployment);
   const attempt = () => manifests.readManifest(read(messages.SignedSchema, manifest), pinned);
   if (accepted === true) assert.ok(attempt(), what);
   else assert.throws(attempt, {name: accepted}, what);
 }
 assert.ok(answering.fetchRound);
+
+// Versions of a deployment file: each chain is followed or refused here as by Python's clients.
+for (const {what, versions: places, newest} of vectors.chains) {
+  const chain = () => versions.follow(places.map((at) => versions.readSigned(vectors.signed[at])));
+  if (newest) assert.equal(chain().fingerprint, newest, what);
+  else assert.throws(chain, {name: "Distrust"}, what);
+}
 console.log("page: ok");

@@ -205,11 +205,13 @@ async def in_process(
     make_pool: Callable[[], WorkerPool] = Threads,
     transport: Transport = TLS,
     clock: Clock | None = None,
+    approvals: int = 0,
 ) -> AsyncIterator[InProcess]:
     """A deployment over real TLS, unless there is another transport.
 
     Args:
         more: lines at the end of the deployment file.
+        approvals: how many organisations have to approve of what the operator does.
         settings_of: the lines of a service's settings file.
     """
     with pytest.MonkeyPatch.context() as patch:
@@ -217,9 +219,10 @@ async def in_process(
         deployment = make_deployment(directory, "local", hops)
     for name in deployment.chain:
         (directory / name / SETTINGS_FILE).write_text(settings_of(name), encoding="utf-8")
-    if more:
+    if approvals or more:
         file = directory / DEPLOYMENT_FILE
-        file.write_text(file.read_text(encoding="utf-8") + more, encoding="utf-8")
+        text = file.read_text(encoding="utf-8").replace("approvals = 0", f"approvals = {approvals}")
+        file.write_text(text + more, encoding="utf-8")
         sign_again(directory)
     inside = InProcess(directory, transport, make_pool, clock or SystemClock())
     await inside.start(*deployment.chain)

@@ -18,6 +18,8 @@ export const copy = (bytes: Uint8Array): Bytes => concat(bytes);
 export const utf8 = (text: string): Bytes => copy(new TextEncoder().encode(text));
 export const byteLength = (text: string): number => new TextEncoder().encode(text).length;
 export const u16 = (number: number): Bytes => Uint8Array.of(number >> 8, number & 255);
+/** Returns what every signature and hash begins with, so that no document can be taken for one of another kind. */
+export const context = (kind: string): Bytes => utf8(`croupier/v1/${kind}\0`);
 export const sha256 = (...parts: Uint8Array[]): Bytes => copy(hashOf(concat(...parts)));
 
 export function equal(one: Uint8Array, other: Uint8Array): boolean {

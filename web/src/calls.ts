@@ -77,9 +77,14 @@ export class Gateway {
     private readonly pause: (ms: number) => Promise<void> = (ms) => new Promise((done) => setTimeout(done, ms)),
   ) {}
 
-  /** Returns the document that names the deployment's keys. */
+  /** Returns the document of the newest version of the deployment. */
   async deployment(): Promise<Bytes> {
     return this.patiently(() => request(`${this.url}participate/deployment.json`, {method: "GET"}), 2);
+  }
+
+  /** Returns the document of all versions. */
+  async versions(): Promise<Bytes> {
+    return this.patiently(() => request(`${this.url}participate/versions.json`, {method: "GET"}), 2);
   }
 
   async call<Name extends keyof Calls>(

@@ -2,7 +2,7 @@
 import {type DescMessage, fromBinary, type MessageShape} from "@bufbuild/protobuf";
 import {ed25519} from "@noble/curves/ed25519.js";
 
-import {asBigInt, type Bytes, concat, copy, sha256, utf8} from "./bytes.js";
+import {asBigInt, type Bytes, concat, context, copy, sha256} from "./bytes.js";
 import {believed, type Deployment} from "./deployment.js";
 import type {Signature, Signed} from "./gen/protocol/v1/messages_pb.js";
 import {check} from "./refusals.js";
@@ -13,7 +13,6 @@ const PRIME = 2n ** 255n - 19n;
 const ORDER_8 = 0x7a03ac9277fdc74ec6cc392cfa53202a0f67100d760b3cba4fd84d3d706a17c7n;
 const SMALL_ORDERS = [0n, 1n, PRIME - 1n, ORDER_8, PRIME - ORDER_8];
 
-export const context = (kind: string): Bytes => utf8(`croupier/v1/${kind}\0`);
 export const documentHash = (kind: Kind, payload: Uint8Array): Bytes => sha256(context(kind), payload);
 
 /** One signature of a point of small order fits many messages. */
@@ -22,7 +21,8 @@ export function hasSmallOrder(publicKey: Uint8Array): boolean {
   return SMALL_ORDERS.includes(y % PRIME);
 }
 
-function isBy(key: Uint8Array, signature: Uint8Array, message: Uint8Array): boolean {
+/** Returns whether a signature of a message is by this key. */
+export function isBy(key: Uint8Array, signature: Uint8Array, message: Uint8Array): boolean {
   return !hasSmallOrder(key) && signature.length === 64 && ed25519.verify(signature, message, key, {zip215: false});
 }
 

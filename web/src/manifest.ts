@@ -49,6 +49,10 @@ function timeOf(manifest: Manifest): number | undefined {
   return times.every(Boolean) ? Math.max(...times) : undefined;
 }
 
+/** The largest local budget that this page offers in a round with hop noise: if no server is honest, nothing else protects
+ * the person. */
+const MOST_WITH_HOP_NOISE = 8;
+
 const within = (value: number, low: number, high: number): boolean => low < value && value <= high;
 
 /** Returns the terms of the manifest that a service has shown; Distrust or NeedsProgram if they cannot be answered. */
@@ -74,7 +78,7 @@ export function readManifest(document: Signed | undefined, deployment: Deploymen
     roundId: manifest.roundId,
     question: manifest.question,
     asked: answerable,
-    budgets: manifest.budgetGrid.map((one) => one.epsilon),
+    budgets: manifest.budgetGrid.map((one) => one.epsilon).filter((one) => !manifest.hopNoise || one <= MOST_WITH_HOP_NOISE),
     time,
   };
 }
@@ -147,7 +151,7 @@ function checkHopNoise({hopNoise, budgetGrid, delta: most}: Manifest): void {
   const {epsilon, delta} = hopNoise;
   check(epsilon >= 1e-3 && epsilon <= 20, "the epsilon of the hop noise is out of range");
   check(delta >= 1e-12 && delta <= Math.min(1e-3, most), "the delta of the hop noise is out of range");
-  check(budgetGrid.at(-1)!.epsilon <= 8, "a budget is too large beside hop noise");
+  check(budgetGrid[0]!.epsilon <= MOST_WITH_HOP_NOISE, "every budget leaves too little noise of one's own beside hop noise: all are above 8");
 }
 
 function checkKeys(manifest: Manifest): void {

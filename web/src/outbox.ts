@@ -29,7 +29,9 @@ export interface Answer {
 /** What is known of a deployment here. */
 export interface Settings {
   deployment: string;
+  /** Of the version that was believed last, and its number. */
   fingerprint: string;
+  version?: number;
   /** The gateway through which it was last reached. */
   gateway?: string;
   privateKey?: Bytes;
@@ -177,11 +179,11 @@ export class Outbox {
     return done(this.read("settings").get(deployment));
   }
 
-  /** Returns the fingerprints of other deployments that this one would replace: of the same name, or at the same address. */
-  async replaced(deployment: string, fingerprint: string, gateway: string): Promise<string[]> {
+  /** Returns what is known of other versions or deployments that this one would replace: of its name, or at its address. */
+  async replaced(deployment: string, fingerprint: string, gateway: string): Promise<Settings[]> {
     const all: Settings[] = await done(this.read("settings").getAll());
     const same = all.filter((one) => one.deployment === deployment || one.gateway === gateway);
-    return same.map((one) => one.fingerprint).filter((known) => known && known !== fingerprint);
+    return same.filter((one) => one.fingerprint && one.fingerprint !== fingerprint);
   }
 
   /** Changes the settings of a deployment. */

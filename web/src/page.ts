@@ -5,7 +5,7 @@ import {history, type Here, receipt, sentence, surveyReceipt} from "./afterwards
 import {fetchRound, goOn, prepareAnswer, type Shown, type Step} from "./answering.js";
 import {type Bytes, fromBase64Url, fromHex, hex, randomBytes} from "./bytes.js";
 import {Gateway} from "./calls.js";
-import {readDeployment} from "./deployment.js";
+import type {Deployment} from "./deployment.js";
 import {type Given, questionForm} from "./form.js";
 import {type Answer, LimitExceeded, OtherPerson, Outbox, type Settings, spent} from "./outbox.js";
 import {Distrust, NeedsProgram, Refused} from "./refusals.js";
@@ -13,6 +13,7 @@ import {fetchSurvey, type ShownSurvey} from "./shown_survey.js";
 import {invitedKey} from "./survey.js";
 import {type GivenAnswers, surveyForm} from "./survey_form.js";
 import {bestWording, LANGUAGES, type Name, pageLanguage, Texts} from "./texts.js";
+import {checkAgreed, readNewest, readVersions, type SignedVersion} from "./versions.js";
 import {fingerprint as groups, h} from "./view.js";
 
 const STEPS = ["randomize", "tickets", "seal", "send"] as const satisfies Step[];
@@ -142,13 +143,17 @@ class Page {
     try {
       const outbox = this.here?.outbox ?? (await Outbox.open());
       const gateway = new Gateway(url);
-      const deployment = readDeployment(await gateway.deployment());
+      const {deployment} = readNewest(await gateway.deployment());
       const named = this.invitation.deployment && hex(this.invitation.deployment);
-      if (named && named !== deployment.fingerprint) throw new Distrust("the servers are not those of the invitation");
+      const others = await outbox.replaced(deployment.name, deployment.fingerprint, url);
+      const isOther = named !== undefined && named !== deployment.fingerprint;
+      const versions = isOther || others.length ? readVersions(await gateway.versions()) : [];
+      if (isOther) checkAgreed(versions, named, deployment);
       this.here = {gateway, outbox, deployment, texts: this.texts, languages: this.languages};
-      const [before] = await outbox.replaced(deployment.name, deployment.fingerprint, url);
+      const before = others.find((one) => !isAgreed(versions, one.fingerprint, deployment));
       if (before) {
-        if (!named) return this.askAboutChange(before);
+        const isOlder = before.deployment === deployment.name && (before.version ?? 1) > deployment.version;
+        if (!named || isOlder) return this.askAboutChange(before, isOlder);
         this.notice = this.texts.say("changed by invitation");
       }
       await this.pin();
@@ -162,8 +167,9 @@ class Page {
     const {outbox, deployment} = this.here!;
     const key = this.invitation.key && {privateKey: this.invitation.key};
     const secret = this.invitation.secret && {invitation: this.invitation.secret};
-    const {fingerprint} = deployment;
-    this.settings = await outbox.set(deployment.name, {fingerprint, gateway: this.here!.gateway.url, ...key, ...secret});
+    const {fingerprint, version} = deployment;
+    const {url} = this.here!.gateway;
+    this.settings = await outbox.set(deployment.name, {fingerprint, version, gateway: url, ...key, ...secret});
     if (!this.settings.privateKey) this.settings = await outbox.set(deployment.name, {privateKey: randomBytes(32)});
     forgetSecret();
     this.invitation = {...this.invitation, key: undefined, secret: undefined};
@@ -355,16 +361,18 @@ class Page {
     this.screen(this.message("other person", told, h("div", {class: "actions"}, button)));
   }
 
-  private askAboutChange(before: string): void {
-    this.again = () => this.askAboutChange(before);
+  /** Asks about a deployment to which the services of the one that is known here have not agreed. */
+  private askAboutChange(before: Settings, isOlder: boolean): void {
+    this.again = () => this.askAboutChange(before, isOlder);
     const {texts} = this;
+    const versions = {before: texts.number(before.version ?? 1), now: texts.number(this.here!.deployment.version)};
     const accept = h("button", {class: "plain", onclick: () => void this.pin()}, texts.say("accept change"));
     this.screen(
       this.message(
         "changed",
-        h("p", {role: "alert"}, texts.say("changed text")),
+        h("p", {role: "alert"}, isOlder ? texts.say("older text", versions) : texts.say("changed text")),
         h("h2", {}, texts.say("before")),
-        h("p", {}, groups(before)),
+        h("p", {}, groups(before.fingerprint)),
         h("h2", {}, texts.say("now")),
         h("p", {}, groups(this.here!.deployment.fingerprint)),
         h("div", {class: "actions"}, accept),
@@ -384,6 +392,15 @@ class Page {
     const label = h("label", {for: "gateway"}, texts.say("gateway"));
     const form = h("form", {novalidate: true, onsubmit: go}, label, input, h("button", {class: "primary"}, texts.say("go")));
     this.screen(this.message("gateway needed", h("p", {}, texts.say("gateway needed text")), form));
+  }
+}
+
+function isAgreed(versions: SignedVersion[], fingerprint: string, newest: Deployment): boolean {
+  try {
+    checkAgreed(versions, fingerprint, newest);
+    return true;
+  } catch {
+    return false;
   }
 }
 

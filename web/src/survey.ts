@@ -3,8 +3,7 @@ import {clone, toBinary} from "@bufbuild/protobuf";
 import {hkdf} from "@noble/hashes/hkdf.js";
 import {sha256 as hash} from "@noble/hashes/sha2.js";
 
-import {type Bytes, concat, copy, equal, sha256} from "./bytes.js";
-import {context} from "./documents.js";
+import {type Bytes, concat, context, copy, equal, sha256} from "./bytes.js";
 import {LeftOut, type Manifest, ManifestSchema, type Survey, SurveySchema} from "./gen/protocol/v1/messages_pb.js";
 import {check} from "./refusals.js";
 import {checkSurveyWordings} from "./shown.js";

@@ -908,7 +908,7 @@ export type Manifest = Message<"croupier.protocol.v1.Manifest"> & {
   survey?: Survey | undefined;
 
   /**
-   * Absent: hops add no reports. Only for rr, onebit and krr, with local epsilons of at most 8.
+   * Absent: hops add no reports. Only for rr, onebit and krr. Clients refuse local epsilons above 8 by default.
    *
    * @generated from field: croupier.protocol.v1.HopNoise hop_noise = 24;
    */

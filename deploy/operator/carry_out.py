@@ -1,0 +1,89 @@
+"""Proposals that are carried out: what each would do, in words, and doing it once enough organisations have signed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from google.protobuf.message import DecodeError
+
+from croupier.deploy.operator.proposals import ProposalFile, read_proposal
+from croupier.deploy.operator.roster import Enrolled, note_enrolled, note_revoked
+from croupier.deploy.operator.rounds import Operator, with_drawn_keys
+from croupier.net.transport import TLS, Transport
+from croupier.protocol.deployment import Deployment
+from croupier.protocol.errors import Refusal
+from croupier.protocol.manifest import RoundTerms, parse_terms
+from croupier.protocol.v1 import messages_pb2 as pb
+
+__all__ = ["Action", "carry_out", "described_actions"]
+
+
+@dataclass(frozen=True)
+class Action:
+    """What one action of a proposal would do, for people and for programs."""
+
+    line: str
+    document: Mapping[str, object]
+    terms: RoundTerms | None = None
+
+
+def described_actions(proposal: ProposalFile, deployment: Deployment) -> list[Action]:
+    """Returns what each action of a proposal would do.
+
+    Raises:
+        ValueError: an action cannot be read, or its round could not be opened.
+    """
+    return [_described(action, deployment) for action in proposal.proposals()]
+
+
+def _described(action: pb.Proposal, deployment: Deployment) -> Action:
+    kind = action.WhichOneof("action")
+    if kind == "open_round":
+        try:
+            terms = parse_terms(with_drawn_keys(pb.Manifest.FromString(action.open_round), deployment.chain))
+        except (DecodeError, Refusal) as error:
+            raise ValueError(f"the proposed round cannot be opened: {error}") from error
+        return Action(f"open round {terms.round_id}", {"open_round": terms.round_id}, terms)
+    if kind is None:
+        raise ValueError("an action of the proposal is of a kind that this version of croupier does not know")
+    request = action.register if kind == "register" else action.revoke
+    keys, tokens = [key.hex() for key in request.client_keys], len(request.token_hashes)
+    parts = [f"{len(keys):,} keys"] if keys else []
+    parts += [f"{tokens:,} one-use tokens"] if tokens else []
+    where = f" for survey {action.register.survey_hash.hex()[:16]}…" if action.register.survey_hash else ""
+    document = {kind: keys, "num_tokens": tokens, "survey_hash": action.register.survey_hash.hex()}
+    return Action(f"{kind} {' and '.join(parts)}{where}", document)
+
+
+async def carry_out(directory: Path, file: Path, transport: Transport = TLS) -> list[str]:
+    """Carries out a proposal that enough organisations have signed; returns a line for each action.
+
+    The same call again is harmless: what is done already stays as it is.
+
+    Args:
+        directory: of the deployment, with the operator's keys.
+        file: the proposal.
+        transport: how the services are reached.
+
+    Raises:
+        ValueError: the file is not a proposal.
+        Refusal: NOT_APPROVED (too few signatures), or a service refuses; grpc.aio.AioRpcError: one is out of reach.
+    """
+    proposal = read_proposal(file)
+    async with Operator(directory, transport) as operator:
+        operator.add_approvals(proposal)
+        actions = described_actions(proposal, operator.deployment)
+        for action, described in zip(proposal.proposals(), actions, strict=True):
+            if described.terms is not None:
+                await operator.open_proposed(action.open_round)
+            elif action.HasField("register"):
+                approved_by = await operator.register([action.register])
+                if not action.register.survey_hash:
+                    keys = [Enrolled(key.hex()) for key in action.register.client_keys]
+                    note_enrolled(directory, keys, approved_by)
+            else:
+                await operator.carry_out_revocation([action.revoke])
+                note_revoked(directory, [key.hex() for key in action.revoke.client_keys])
+    return [f"done: {described.line}" for described in actions]

@@ -1,0 +1,206 @@
+"""Proposals on file: what the operator asks the organisations of a deployment to approve of, and their signatures.
+
+DIR/operator/proposals/NAME.json   each proposal that was made here, with the signatures that have come back
+
+Where a deployment does not ask for approvals (`Deployment.approvals` is 0), there are none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from google.protobuf.message import DecodeError
+from pydantic import ValidationError
+
+from croupier.deploy.operator.keys import replace_secret
+from croupier.protocol.approvals import approving_organisations
+from croupier.protocol.deployment import OPERATOR, Deployment, FileSignature, Strict
+from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.identity import Identity, Kind, public_key_of
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.runtime.service_directory import identity_keys
+
+__all__ = ["Approvals", "ProposalFile", "approve", "read_proposal"]
+
+
+class Approval(Strict):
+    """The signature of one service on one action.
+
+    Attributes:
+        action: the place of the action in the file, from 0.
+        by: the signature.
+    """
+
+    action: int
+    by: FileSignature
+
+
+class ProposalFile(Strict):
+    """One file that travels between the operator and the organisations.
+
+    Attributes:
+        actions: each a serialized `Proposal`, hexadecimal.
+        approvals: the signatures that are there.
+    """
+
+    actions: tuple[str, ...]
+    approvals: tuple[Approval, ...] = ()
+
+    def proposals(self) -> list[pb.Proposal]:
+        """Returns the actions; raises ValueError for one that cannot be read."""
+        try:
+            return [pb.Proposal.FromString(bytes.fromhex(action)) for action in self.actions]
+        except (ValueError, DecodeError) as error:
+            raise ValueError("an action of the proposal cannot be read; ask the operator for the file again") from error
+
+    def signatures(self, action: int) -> list[pb.Signature]:
+        """Returns the signatures on one action, whether they are valid or not."""
+        of_action = [approval.by for approval in self.approvals if approval.action == action]
+        return [pb.Signature(signer=by.signer, signature=bytes.fromhex(by.signature)) for by in of_action]
+
+    def approved_by(self, deployment: Deployment) -> list[str]:
+        """Returns the organisations that have approved of every action."""
+        approving = [
+            set(approving_organisations(deployment, bytes.fromhex(action), self.signatures(number)))
+            for number, action in enumerate(self.actions)
+        ]
+        return sorted(set.intersection(*approving)) if approving else []
+
+    def with_approvals(self, approvals: Iterable[Approval]) -> ProposalFile:
+        """Returns the file with further signatures, each once."""
+        return self.model_copy(update={"approvals": tuple(dict.fromkeys((*self.approvals, *approvals)))})
+
+
+@dataclass(frozen=True)
+class Approved:
+    """What the organisations have signed about one action."""
+
+    signatures: list[pb.Signature]
+    organisations: list[str]
+
+
+def read_proposal(file: Path) -> ProposalFile:
+    """Reads a proposal; its signatures are not checked here.
+
+    Raises:
+        ValueError: the file is not a proposal.
+    """
+    try:
+        proposal = ProposalFile.model_validate_json(file.read_bytes())
+    except ValidationError as error:
+        raise ValueError(f"{file} is not a proposal; 'croupier round propose' writes one") from error
+    proposal.proposals()
+    return proposal
+
+
+def approve(directory: Path, files: Sequence[Path], deployment: Deployment, *, sign: bool = True) -> ProposalFile:
+    """Writes the signatures of all copies into the first file, with those of the services whose keys are here.
+
+    Args:
+        directory: of an organisation; each service of the deployment that has its identity there signs.
+        files: copies of one proposal, each with some signatures.
+        deployment: the deployment.
+        sign: whether to sign; else the copies are only brought together.
+
+    Raises:
+        ValueError: the copies are of different proposals, the proposal is for another deployment, or no keys are here.
+    """
+    first, *copies = [read_proposal(file) for file in files]
+    for file, copy in zip(files[1:], copies, strict=True):
+        if copy.actions != first.actions:
+            raise ValueError(f"{file} is not the proposal in {files[0]}; approve of one of them")
+        first = first.with_approvals(copy.approvals)
+    for proposal in first.proposals():
+        if proposal.deployment != deployment.name:
+            raise ValueError(f"{files[0]} is for deployment {proposal.deployment!r}; this one is {deployment.name!r}")
+    if sign:
+        signers = _signers(directory, deployment)
+        if not signers:
+            raise ValueError(
+                f"{directory} has the keys of no service; a proposal is signed where an organisation's service runs"
+            )
+        first = first.with_approvals(
+            Approval(action=number, by=FileSignature.made(signer, bytes.fromhex(action), Kind.PROPOSAL))
+            for signer in signers
+            for number, action in enumerate(first.actions)
+        )
+    files[0].write_text(_text(first), encoding="utf-8")
+    return first
+
+
+def _signers(directory: Path, deployment: Deployment) -> list[Identity]:
+    """Returns the identities of the deployment's services whose keys are in a directory."""
+    homes = {entry: directory / entry.name for entry in deployment.services}
+    return [
+        Identity(entry.name, key)
+        for entry, home in homes.items()
+        if (home / "identity.key").exists()
+        for key in identity_keys(home)
+        if public_key_of(key).hex() == entry.identity
+    ]
+
+
+def _text(proposal: ProposalFile) -> str:
+    return proposal.model_dump_json(indent=1) + "\n"
+
+
+class Approvals:
+    """The proposals in the operator's directory."""
+
+    def __init__(self, directory: Path, deployment: Deployment) -> None:
+        self._folder = directory / OPERATOR / "proposals"
+        self._deployment = deployment
+        self._elsewhere: list[ProposalFile] = []
+
+    def add(self, proposal: ProposalFile) -> None:
+        """Takes the signatures in a file that lies elsewhere into account."""
+        self._elsewhere.append(proposal)
+
+    def of(self, actions: Sequence[bytes]) -> list[Approved]:
+        """Returns the signatures on each action; writes a proposal where some are missing.
+
+        Raises:
+            Refusal: NOT_APPROVED, with the name of the file that the organisations have to sign.
+        """
+        if not self._deployment.approvals:
+            return [Approved([], []) for _ in actions]
+        known = self._known()
+        approved = []
+        for action in actions:
+            signatures = known.get(action, [])
+            organisations = approving_organisations(self._deployment, action, signatures)
+            approved.append(Approved(signatures, sorted(organisations)))
+        if min(len(each.organisations) for each in approved) >= self._deployment.approvals:
+            return approved
+        file = self.write(actions)
+        have = set.intersection(*(set(each.organisations) for each in approved))
+        raise Refusal(
+            Code.NOT_APPROVED,
+            f"{len(have)} have; this deployment needs {self._deployment.approvals}. Send {file} to them; each signs it "
+            f"with 'croupier proposal approve'. Bring the signatures together with 'croupier proposal merge {file} "
+            f"COPY...', then: croupier proposal send {file}",
+        )
+
+    def _known(self) -> Mapping[bytes, list[pb.Signature]]:
+        known: dict[bytes, list[pb.Signature]] = {}
+        for proposal in [*map(read_proposal, sorted(self._folder.glob("*.json"))), *self._elsewhere]:
+            for number, action in enumerate(proposal.actions):
+                known.setdefault(bytes.fromhex(action), []).extend(proposal.signatures(number))
+        return known
+
+    def write(self, actions: Sequence[bytes], file: Path | None = None) -> Path:
+        """Writes a proposal of these actions, and returns its file: the one that is there, if it is there already.
+
+        Raises:
+            ValueError: the given file exists.
+        """
+        if file is not None and file.exists():
+            raise ValueError(f"{file} exists; choose another file")
+        file = file or self._folder / f"{hashlib.sha256(b''.join(actions)).hexdigest()[:12]}.json"
+        if not file.exists():
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            replace_secret(file, _text(ProposalFile(actions=tuple(action.hex() for action in actions))))
+        return file

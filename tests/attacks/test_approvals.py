@@ -1,0 +1,185 @@
+"""An operator that decides alone: where two organisations must approve, it opens, enrols and revokes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from croupier.client.submission import new_client_key
+from croupier.deploy.operator.carry_out import carry_out
+from croupier.deploy.operator.proposals import Approvals, Approved, approve, read_proposal
+from croupier.deploy.operator.roster import Enrolled, enrol, enrolled
+from croupier.deploy.operator.rounds import Operator
+from croupier.deploy.operator.tokens import issue_token_file
+from croupier.protocol.deployment import DEPLOYMENT_FILE, read_unchecked
+from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.identity import Identity, Kind, public_key_of
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.runtime.peers import Peers
+from croupier.runtime.service_directory import identity_keys
+from tests.support import InProcess, in_memory, settings, sign_again
+
+
+@contextmanager
+def is_not_approved() -> Iterator[None]:
+    with pytest.raises(Refusal) as refused:
+        yield
+    assert refused.value.code is Code.NOT_APPROVED
+
+
+def organisation(inside: InProcess, folder: Path, *names: str) -> Path:
+    """The directory of an organisation that has the keys of these services and no others."""
+    folder.mkdir()
+    for name in names:
+        (folder / name).symlink_to(inside.directory / name)
+    return folder
+
+
+def signed_by(inside: InProcess, name: str, proposal: bytes) -> pb.Signature:
+    home = inside.directory / name
+    return Identity(name, identity_keys(home)[0]).sign(Kind.PROPOSAL, proposal)
+
+
+class SignsFor(Approvals):
+    """A dishonest operator's list: the signatures are there for whatever it asks."""
+
+    signatures: tuple[pb.Signature, ...] = ()
+
+    def of(self, actions: object) -> list[Approved]:
+        assert isinstance(actions, list)
+        return [Approved(list(self.signatures), []) for _ in actions]
+
+
+def dishonest(inside: InProcess, *signatures: pb.Signature) -> Operator:
+    operator = inside.operator()
+    operator._approvals = SignsFor(inside.directory, operator.deployment)
+    operator._approvals.signatures = signatures
+    return operator
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_an_operator_opens_enrols_and_revokes_nothing_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = public_key_of(new_client_key())
+    async with in_memory(tmp_path / "d", 2, approvals=2) as inside:
+        async with inside.operator() as honest:
+            with is_not_approved():
+                await honest.open_round(settings(), "asked")
+        (file,) = (inside.directory / "operator" / "proposals").glob("*.json")
+        action = bytes.fromhex(read_proposal(file).actions[0])
+        one, again = signed_by(inside, "shuffler-1", action), signed_by(inside, "shuffler-1", action)
+        other = signed_by(inside, "accountant", action)
+        for signatures in (
+            (),
+            (one,),
+            (one, again),
+            (one, pb.Signature(signer="accountant", signature=other.signature[::-1])),
+        ):
+            async with dishonest(inside, *signatures) as operator:
+                with is_not_approved():
+                    await operator.open_round(settings(), "asked")
+        async with dishonest(inside, one, other) as operator:
+            for changed in (replace(settings(), epsilon_max=9.0), replace(settings(), min_batch_size=3)):
+                with is_not_approved():  # what was approved has other terms
+                    await operator.open_round(changed, "asked")
+            with is_not_approved():
+                await operator.open_round(settings(), "another-round")
+            for call in (operator.enrol([key]), operator.revoke([key]), operator.issue_tokens(1)):
+                with is_not_approved():
+                    await call
+            assert (await operator.open_round(settings(), "asked")).round_id == "asked"
+        monkeypatch.setattr(Peers, "require_approval", lambda *_: {})  # that check alone stops it
+        async with dishonest(inside) as operator:
+            await operator.enrol([key])
+            assert (await operator.open_round(settings(), "alone")).round_id == "alone"
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_two_services_of_one_organisation_are_one_approval(tmp_path: Path) -> None:
+    """Also where it has them in one file, and the rule of another organisation asks for its own signature."""
+    rule = '[rules]\napproved_by = ["accountant"]\n'
+    here = in_memory(tmp_path / "d", 2, approvals=2, settings_of=lambda name: rule if name == "accountant" else "")
+    async with here as inside:
+        await inside.stop(*inside.running)
+        text = (inside.directory / DEPLOYMENT_FILE).read_text(encoding="utf-8")
+        for name in ("shuffler-1", "analyzer"):
+            text = text.replace(f'name = "{name}"', f'name = "{name}"\norganisation = "Both"')
+        (inside.directory / DEPLOYMENT_FILE).write_text(text, encoding="utf-8")
+        deployment = sign_again(inside.directory)
+        await inside.start(*deployment.chain)
+        both = organisation(inside, tmp_path / "both", "shuffler-1", "analyzer")
+        hop = organisation(inside, tmp_path / "hop", "shuffler-2")
+        last = organisation(inside, tmp_path / "last", "accountant")
+        async with inside.operator() as operator:
+            with is_not_approved():
+                await operator.open_round(settings(), "asked")
+            (file,) = (inside.directory / "operator" / "proposals").glob("*.json")
+            assert approve(both, [file], deployment).approved_by(deployment) == ["Both"]
+            with is_not_approved():
+                await operator.open_round(settings(), "asked")
+            assert approve(hop, [file], deployment).approved_by(deployment) == ["Both", "shuffler-2"]
+            with pytest.raises(Refusal, match="not approved by accountant") as refused:
+                await operator.open_round(settings(), "asked")
+            assert refused.value.code is Code.BAD_MANIFEST
+            approve(last, [file], deployment)
+            assert (await operator.open_round(settings(), "asked")).round_id == "asked"
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_what_was_approved_is_carried_out_and_the_roster_says_by_whom(tmp_path: Path) -> None:
+    async with in_memory(tmp_path / "d", 2, approvals=2) as inside:
+        home, deployment = inside.directory, read_unchecked(inside.directory / DEPLOYMENT_FILE)
+        folders = [organisation(inside, tmp_path / name, name) for name in ("shuffler-1", "accountant")]
+
+        def approved(file: Path) -> Path:
+            """Both sign copies of their own; the operator brings them together."""
+            copies = []
+            for folder in folders:
+                copies.append(folder / file.name)
+                copies[-1].write_bytes(file.read_bytes())
+                approve(folder, copies[-1:], deployment)
+            approve(home, [file, *copies], deployment, sign=False)
+            return file
+
+        def proposed(before: set[Path]) -> Path:
+            (file,) = set((home / "operator" / "proposals").glob("*.json")) - before
+            return file
+
+        known = Enrolled(public_key_of(new_client_key()).hex(), "Ada")
+        with is_not_approved():
+            await enrol(home, [known], inside.transport)
+        assert [(row.label, row.enrolled_at) for row in enrolled(home)] == [("Ada", "")]
+        first = proposed(set())
+        with is_not_approved():
+            await carry_out(home, first, inside.transport)
+        assert await carry_out(home, approved(first), inside.transport) == ["done: register 1 keys"]
+        assert [(row.label, row.enrolled_by) for row in enrolled(home)] == [("Ada", "accountant, shuffler-1")]
+        assert await enrol(home, [known], inside.transport) == 0  # the same command again, now approved
+
+        with is_not_approved():
+            await issue_token_file(home, 3, tmp_path / "tokens.txt", transport=inside.transport)
+        second = proposed({first})
+        assert await carry_out(home, approved(second), inside.transport) == ["done: register 3 one-use tokens"]
+        tokens = [bytes.fromhex(token) for token in (tmp_path / "tokens.txt").read_text().split()]
+        async with inside.operator() as operator:
+            with is_not_approved():
+                await operator.revoke([], tokens)
+            third = proposed({first, second})
+            await carry_out(home, approved(third), inside.transport)
+            assert set((await operator.revoke([], tokens)).values()) == {0}  # that has revoked all of them
+
+            with is_not_approved():
+                await operator.open_round(settings(), "asked")
+            await carry_out(home, approved(proposed({first, second, third})), inside.transport)
+            answers = [answer for answer in await operator.status("asked") if isinstance(answer, rpc.StatusResponse)]
+            states = [row.state for answer in answers for row in answer.rounds]
+            assert set(states) == {pb.ROUND_STATE_OPEN}
