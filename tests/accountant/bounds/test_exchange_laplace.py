@@ -70,7 +70,7 @@ def few_groups(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @given(st.integers(0, 2**32 - 1))
 @drawn(25)
-def test_hosts_and_victims_of_all_groups_are_below_the_family_in_convex_order(seed: int) -> None:
+def test_hosts_and_victims_of_all_groups_are_below_the_family(seed: int) -> None:
     """T1 to T3 with L1 to L3 and T5, in one; a group may be one budget, and a span one victim."""
     rng = np.random.default_rng(seed)
     victim = float(rng.uniform(0.2, 4))

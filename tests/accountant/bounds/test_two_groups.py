@@ -199,9 +199,8 @@ def test_what_is_asked_of_the_two_groups(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(NoiseSums, "positive_parts", answered)
     core, tails = group([1.0], [25.0]), group([0.3, 0.5], [15.0, 15.0])
-    curve = TwoGroupProfile(1.0, core, tails, part_of(0.8, 0.5, 2.0), 1e-30)
+    curve = TwoGroupProfile(1.0, core, tails, part_of(0.8, 0.5, 2.0), 1e-30, knots=5)
     at = Distances.at(1.0, np.array([1.0, 0.5]), np.array([0.02, 0.02]), 0.05)
-    monkeypatch.setattr(two_groups, "KNOTS", 5)
     found = curve.bounds(at)
     first, second = seen
     assert (len(first.families), len(second.families)) == (1, 2)
@@ -396,10 +395,10 @@ def epsilon_of(curve: TwoGroupProfile, delta: float) -> float:
 
 
 MOSTLY_LARGER = [
-    ([(0.3, 100_000), (0.5, 900_000)], 0.3, 1e-6, 0.00085),
-    ([(0.05, 500), (1.0, 500), (2.0, 9_000)], 1.0, 1e-6, 0.056),
-    ([(1.0, 20_000), (3.0, 980_000)], 1.0, 1e-6, 0.0102),
-    ([(0.25, 3_000), (0.5, 10_000), (1.0, 87_000)], 0.25, 1e-9, 0.0105),
+    ([(0.3, 100_000), (0.5, 900_000)], 0.3, 1e-6, 0.00087),
+    ([(0.05, 500), (1.0, 500), (2.0, 9_000)], 1.0, 1e-6, 0.058),
+    ([(1.0, 20_000), (3.0, 980_000)], 1.0, 1e-6, 0.0107),
+    ([(0.25, 3_000), (0.5, 10_000), (1.0, 87_000)], 0.25, 1e-9, 0.0101),
 ]
 
 
@@ -413,7 +412,7 @@ def test_between_the_attack_and_what_the_largest_victims_have(
     found, attack = epsilon_of(curve, delta), lower_bound(Budgets.from_tiers(tiers), "laplace", delta=delta)
     own = lower_bound(Budgets.from_tiers(tiers), "laplace", victim=victim, delta=delta).epsilon
     assert own <= found <= most
-    assert found <= attack.epsilon
+    assert found <= 1.01 * attack.epsilon
     own_bound = exchange_laplace_profile(Victim(victim), others_of(tiers, victim), delta)
     assert isinstance(own_bound, ExchangeLaplaceProfile)
     assert own_bound.delta(1.5 * found).value > delta
@@ -429,7 +428,7 @@ def test_a_victim_with_few_like_it() -> None:
     curve = curve_among(tiers, 0.242, 1e-6)
     assert curve is not None
     attack = lower_bound(Budgets.from_tiers(tiers), "laplace", victim=0.242, delta=1e-6).epsilon
-    assert attack <= epsilon_of(curve, 1e-6) < 0.069
+    assert attack <= epsilon_of(curve, 1e-6) < 0.0665
 
 
 def assert_hosts_of(curve: TwoGroupProfile, rates: Floats, count: Floats) -> None:

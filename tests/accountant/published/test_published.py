@@ -536,7 +536,7 @@ def test_the_optimal_decomposition_bound_by_enumeration(k: int, local: float, n:
 
 
 @pytest.mark.parametrize(("k", "local"), [(3, 1.0), (10, 3.0)])
-def test_the_shuffle_index_is_that_of_its_definition_and_its_limit_is_reached(k: int, local: float) -> None:
+def test_the_shuffle_index_by_its_definition_and_its_limit(k: int, local: float) -> None:
     """gamma / Var((p0 - p1)/omega) letter by letter; and the limit comes near the blanket's epsilon as n grows."""
     randomizer = KaryRandomizedResponse(k)
     most, least = math.exp(local) / (math.exp(local) + k - 1), 1 / (math.exp(local) + k - 1)
