@@ -20,6 +20,7 @@ from croupier.accountant.certification import certify
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.binary import BinaryRandomizedResponse, OneBitMean
 from croupier.accountant.mechanisms.kary import KaryRandomizedResponse
+from croupier.accountant.mechanisms.levels import LevelsMean
 from croupier.accountant.mechanisms.noisy_value import NoisyValue
 from croupier.accountant.mechanisms.registry import as_randomizer
 from croupier.accountant.numerics.roots import root_between
@@ -115,6 +116,9 @@ def _signal_and_variances(randomizer: Randomizer, budgets: Budgets) -> tuple[flo
     signal = float(gain @ count)
     # Reports of larger budgets weigh more, and whose values these are is not known (analyzer.estimators).
     uneven = float(np.square(gain - signal / count.sum()) @ count)
+    if isinstance(randomizer, LevelsMean):
+        widest = (1 - gain) * randomizer.uniform_variance + gain / 4  # of a population at both ends of the range
+        return signal, float(variance @ count) + uneven / 4, float(widest @ count)
     if isinstance(randomizer, BinaryRandomizedResponse | KaryRandomizedResponse):
         k = randomizer.k if isinstance(randomizer, KaryRandomizedResponse) else 2
         other = 1 / (np.expm1(epsilon) + k)
@@ -129,7 +133,7 @@ def _signal_and_variances(randomizer: Randomizer, budgets: Budgets) -> tuple[flo
         noise = float(variance @ count)
         return signal, noise, noise + float(count.sum()) / 4
     raise ValueError(
-        f"randomizer is {randomizer.name}; it must be rr, krr, onebit, laplace or gaussian, which give margins"
+        f"randomizer is {randomizer.name}; it must be rr, krr, onebit, levels, laplace or gaussian, which give margins"
     )
 
 

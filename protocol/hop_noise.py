@@ -164,7 +164,8 @@ class FakeLaw:
 
 def num_report_values(mechanism: Any) -> int | None:
     """Returns how many different reports a mechanism has if hops can add fakes to them; None for noise and vectors."""
-    values: dict[str, int] = {"rr": 2, "onebit": 2, "krr": getattr(mechanism, "k", 0)}
+    k = getattr(mechanism, "k", 0)
+    values: dict[str, int] = {"rr": 2, "onebit": 2, "krr": k, "levels": k}
     return values.get(mechanism.kind)
 
 

@@ -237,6 +237,7 @@ def plan_json(plan: Plan) -> PlanView:
     ]
     return {
         "goal": str(plan.goal),
+        "levels": plan.levels,
         "num_users": plan.budgets.num_users,
         "budgets": budgets,
         "standard_error": plan.standard_error,

@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -78,6 +78,7 @@ class _QuestionView(TypedDict):
     is_share: bool
     rows: list[_Row]
     scale: list[str]
+    histograms: list[tuple[str, list[_Row]]]
     verdicts: list[str]
     remarks: list[str]
     differences: list[tuple[str, bool]]
@@ -203,6 +204,10 @@ def _question(group: list[tuple[ReportRound, Statistic]]) -> _QuestionView:
             number = found.numbers[index]
             label = " · ".join(part for part in (number.label, one.group) if part)
             rows.append(_row(found, number, label, ends, f"{one.group}: " if several else ""))
+    for one, found in group:
+        for number in found.details:
+            label = " · ".join(part for part in (number.label, one.group) if part)
+            rows.append(_row(found, number, label, ends, f"{one.group}: " if several else ""))
     named = [(f"{one.group}: " if several else "", one.result) for one, _ in group]
     verdicts: list[str] = []
     remarks: list[str] = []
@@ -233,6 +238,7 @@ def _question(group: list[tuple[ReportRound, Statistic]]) -> _QuestionView:
         "is_share": about.is_share,
         "rows": rows,
         "scale": _scale(about, ends) if rows else [],
+        "histograms": [(one.group, _histogram(found)) for one, found in group if found.histogram],
         "verdicts": verdicts,
         "remarks": remarks,
         "differences": [(one.sentence(about), one.is_seen) for one in compared],
@@ -271,6 +277,16 @@ def _row(of: Statistic, number: Number, label: str, ends: tuple[float, float], n
         "participants": both(number.participants),
         "population": None if number.population is None else both(number.population),
     }
+
+
+def _histogram(found: Statistic) -> list[_Row]:
+    """Returns a bar for each level: the share of people on it, of a chart that ends at the largest interval's end."""
+    shares = replace(found, is_share=True)
+    most = max(number.participants[1] for number in found.histogram)
+    return [
+        _row(shares, number, f"{number.label} {found.unit}".strip(), (0.0, most or 1.0), "")
+        for number in found.histogram
+    ]
 
 
 def _scale(of: Statistic, ends: tuple[float, float]) -> list[str]:

@@ -129,6 +129,7 @@ _VALUES = {
     "rr": "1 ({yes}) or 0 ({no})",
     "krr": "one of {labels}",
     "onebit": _NUMBER,
+    "levels": _NUMBER,
     "laplace": _NUMBER,
     "gaussian": _NUMBER,
     "hemisphere": "{dimension} numbers, computed from the person's data for the model {model}",

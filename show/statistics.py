@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
-from typing import Any
+from typing import Any, cast
 
 from croupier.accountant.accuracy import halving
 from croupier.accountant.budgets import Budgets
@@ -23,6 +23,8 @@ from croupier.protocol.codes import Assumption
 from croupier.protocol.hop_noise import HopNoise
 from croupier.protocol.rounding import round_down, round_up
 from croupier.protocol.shown import sanitize_for_display
+from croupier.show.distribution import shares_of, statistics_of
+from croupier.show.views import NumberView, ResultView
 
 __all__ = [
     "Difference",
@@ -47,7 +49,7 @@ class Number:
     """A number of a result: a share or a mean.
 
     Attributes:
-        label: the caption of the answer that a share is of; "" for a mean.
+        label: the caption of the answer that a share is of; "" for a mean, else what the number is, such as "median".
         estimate: the nearest possible value to the estimate.
         moved: the estimate itself, if noise has carried it outside the possible range; else None.
         participants: the interval for the people who took part.
@@ -74,6 +76,8 @@ class Statistic:
         about: the statistic in words: "the share of people who answered “yes”".
         is_share: the numbers are shares.
         numbers: one for a share or mean, one for each category; none where the result is sealed or refused.
+        details: beside a mean of numbers on levels: their standard deviation and quantiles, by name.
+        histogram: the shares of people on the levels, labelled with the level; shares, whatever `is_share` says.
         scale: the possible range, if known.
         unit: of a mean; may be empty.
         ends: what the ends of the range mean, in words; may be empty.
@@ -89,6 +93,8 @@ class Statistic:
     about: str
     is_share: bool
     numbers: tuple[Number, ...]
+    details: tuple[Number, ...]
+    histogram: tuple[Number, ...]
     scale: Interval | None
     unit: str
     ends: tuple[str, str]
@@ -130,7 +136,7 @@ class Statistic:
     def sentence(self, number: Number) -> str:
         """Returns one sentence on a number, with both intervals."""
         level = f"{100 * self.level:g} % interval"
-        subject = "The estimated mean is " if not self.is_share else "An estimated "
+        subject = f"The estimated {number.label or 'mean'} is " if not self.is_share else "An estimated "
         answered = f" answered “{number.label}”" if self.is_share else ""
         moved, preposition = "", "of" if self.is_share else "for"
         if number.moved is not None:
@@ -187,6 +193,7 @@ def _read(result: dict[str, Any], language: str) -> Statistic:
     if not is_share and "low" in parameters:
         scale = float(parameters["low"]), float(parameters["high"])
         about += f", of numbers from {scale[0]:g} to {scale[1]:g}{f' {unit}' if unit else ''}"
+    given = cast(ResultView, result)
     found = () if result["sealed"] or result["estimate"] is None else tuple(_numbers(result, labels, captions))
     return Statistic(
         name=name,
@@ -197,12 +204,20 @@ def _read(result: dict[str, Any], language: str) -> Statistic:
         about=about,
         is_share=is_share,
         numbers=found,
+        details=tuple(map(_beside, statistics_of(given))),
+        histogram=tuple(map(_beside, shares_of(given))),
         scale=scale,
         unit=unit,
         ends=(str(wording.get("low", "")), str(wording.get("high", ""))),
         level=float(result["confidence_level"] or 0),
         people=int(result["num_reports"]),
     )
+
+
+def _beside(number: NumberView) -> Number:
+    low, high = number.interval
+    population = None if number.population is None else (number.population[0], number.population[1])
+    return Number(number.label, number.projected, None, (low, high), population)
 
 
 def _wording(wordings: Sequence[dict[str, Any]], language: str) -> dict[str, Any]:

@@ -50,6 +50,8 @@ HUNTED = (
 """Long numerical tests that run in `make hunt`, or when their file is named: quicker tests cover the same code."""
 
 LONG = (
+    # A dose of 60 rounds: test_a_dose_of_rounds_is_covered.
+    "tests/analyzer/test_levels.py::test_intervals_over_ten_thousand_rounds",
     # Deployments of processes: the same code runs in memory in tests/integration/test_rounds.py, and with processes in
     # the tests of tests/integration/test_processes.py that stay: a round from the command line, kill -9, a canary.
     "tests/integration/test_processes.py::test_bench_measures_and_keeps_its_rows",

@@ -25,6 +25,7 @@ from croupier.protocol.mechanisms import (
     GaussianVector,
     Hemisphere,
     KaryResponse,
+    Levels,
     SequentialOrder,
     VectorTask,
 )
@@ -41,7 +42,12 @@ from tests.support.rounds import QUESTIONS, table
 
 NOW = 1_700_000_000.0
 TASK = VectorTask(2, 1.0, "line", bytes(8), SequentialOrder(500, 0.1))
-EVERY = (*QUESTIONS, Question("model", Hemisphere(TASK)), Question("silo", GaussianVector(TASK, 10, 1e-6)))
+EVERY = (
+    *QUESTIONS,
+    Question("hours", Levels(0.0, 24.0, 13)),
+    Question("model", Hemisphere(TASK)),
+    Question("silo", GaussianVector(TASK, 10, 1e-6)),
+)
 
 
 def terms_of(question: Question = QUESTIONS[0], hops: int = 2, **changes: Any) -> RoundTerms:

@@ -20,7 +20,7 @@ from croupier.deploy.page.participants import participant_page
 from croupier.protocol.errors import Refusal
 from croupier.protocol.identity import Identity, Kind
 from croupier.protocol.manifest import canonical, parse_terms
-from croupier.protocol.mechanisms import KaryResponse, Laplace, OneBit, RandomizedResponse
+from croupier.protocol.mechanisms import KaryResponse, Laplace, Levels, OneBit, RandomizedResponse
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.wordings import Wording
@@ -68,6 +68,7 @@ GOOD: dict[str, tuple[Question, str]] = {
     "categories with names": (Question("mood", MOOD), ""),
     "categories with captions": (Question("mood", MOOD, (ASKED, Wording("de-CH", "Wie?"))), ""),
     "a number": (Question("hours", OneBit(-0.5, 24.0), (Wording("en", "How long?", unit="h", low="never"),)), ""),
+    "a number on levels": (Question("hours", Levels(0.0, 24.0, 13)), ""),
     "what needs a sampler": (Question("hours", Laplace(0.0, 1.0)), "NeedsProgram"),
 }
 BAD: dict[str, Change] = {
