@@ -102,8 +102,8 @@ def write_tables(rows: list[PaperRow], source: Path) -> None:
     for part in CASES:
         lines = [
             "",
-            "| randomizer | users × local ε | δ | attack ε ≥ | certified ε | ratio | blanket ε |",
-            "|:-----------|:------------------------|---:|------:|------:|----:|------:|",
+            "| randomizer | users × local ε | δ | attack | certified | ratio | blanket |",
+            f"|:{'-' * 14}|:{'-' * 38}|{'-' * 9}:|{'-' * 12}:|{'-' * 12}:|{'-' * 9}:|{'-' * 12}:|",
         ]
         for row in rows:
             if row.part == part:
