@@ -197,7 +197,7 @@ class RateBins:
         rates, count = rates[order], count[order]
         if rates.size <= MAX_RATES:
             return cls(rates, rates, rates, count, dishonest)
-        first = group_starts(np.log(rates), count, MAX_RATES)
+        first = group_starts(np.log(rates), count / rates, MAX_RATES)  # small rates make most of a blanket
         low, high = rates[first], rates[np.append(first[1:], rates.size) - 1]
         total = np.add.reduceat(count, first)
         mean = np.add.reduceat(rates * count, first) / total
@@ -269,7 +269,7 @@ def _representatives(rates: Floats, count: Ints) -> tuple[Floats, Floats]:
     """At most REPRESENTATIVES rates and how many users each stands for."""
     if rates.size <= REPRESENTATIVES:
         return rates, count.astype(np.float64)
-    first = group_starts(np.log(rates), count, REPRESENTATIVES)
+    first = group_starts(np.log(rates), count / rates, REPRESENTATIVES)
     total = np.add.reduceat(count.astype(np.float64), first)
     return np.exp(np.add.reduceat(count * np.log(rates), first) / total), total
 

@@ -16,7 +16,7 @@ from croupier.accountant.bounds.best_split import HostGroup, best_split
 from croupier.accountant.bounds.exchange import TUNING_DELTA
 from croupier.accountant.bounds.exchange_laplace import MAX_LOCAL_EPSILON, MAX_TIERS, ExchangeLaplaceProfile
 from croupier.accountant.bounds.least import PointwiseMinimum
-from croupier.accountant.bounds.profile import Others, Victim
+from croupier.accountant.bounds.profile import BoundKind, Others, Victim
 from croupier.accountant.bounds.split_laws import Distances
 from croupier.accountant.bounds.two_groups import TwoGroupProfile
 from croupier.accountant.numerics.binomial import Floats
@@ -33,7 +33,7 @@ to 20 % larger; with three, a choice takes a third of the time that every pair w
 class LeastExchangeProfile(PointwiseMinimum):
     """The smaller one of the bounds of sections 6 and 5."""
 
-    title: ClassVar[str] = "exchange"
+    kind: ClassVar[BoundKind] = BoundKind.EXCHANGE
 
 
 def two_group_profile(

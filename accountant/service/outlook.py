@@ -63,7 +63,7 @@ class Account:
     def of(cls, ledger: Ledger, without: Collection[str] = ()) -> Account:
         """Returns the account of a ledger, without these rounds."""
         rounds = tuple(tuple(entries) for round_id, _, entries in ledger.entered() if round_id not in without)
-        return cls(rounds, len(ledger.shown_rounds().difference(without)))
+        return cls(rounds, len(ledger.disclosed_rounds().difference(without)))
 
     @property
     def committed(self) -> tuple[tuple[Entry, ...], ...]:

@@ -108,7 +108,7 @@ def backup_ledger(directory: Path, file: Path) -> int:
             }
             for round_id, digest, entries in entered
         ]
-        shown = sorted(ledger.shown_rounds())
+        shown = sorted(ledger.disclosed_rounds())
     if file.exists():
         raise ValueError(f"{file} exists; a backup does not replace another")
     if not file.parent.is_dir():
@@ -157,7 +157,7 @@ def restore_ledger(directory: Path, file: Path) -> int:
                     unknown=one.unknown,
                 )
             for round_id in backup.shown:
-                ledger.show(round_id)
+                ledger.disclose(round_id)
             return len(ledger.entered())
     finally:
         database.close()
