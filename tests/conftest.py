@@ -38,7 +38,6 @@ HUNTED = (
     "tests/accountant/bounds/test_two_groups.py::test_between_the_attack_and_what_the_largest_victims_have[tiers1",
     "tests/accountant/bounds/test_two_groups.py::test_between_the_attack_and_what_the_largest_victims_have[tiers2",
     "tests/accountant/bounds/test_two_groups.py::test_between_the_attack_and_what_the_largest_victims_have[tiers3",
-    "tests/accountant/bounds/test_two_groups.py::test_curves_of_many_points_have_up_to_four_budgets",
     "tests/accountant/bounds/test_two_groups.py::test_the_bound_is_just_above_a_data_set[tiers1",
     "tests/accountant/bounds/test_two_groups.py::test_the_whole_certificate_and_its_curves",
     "tests/accountant/test_certified_profile.py::test_a_curve_of_1000_people_is_within_5_percent_of_certify",
@@ -51,6 +50,8 @@ HUNTED = (
 """Long numerical tests that run in `make hunt`, or when their file is named: quicker tests cover the same code."""
 
 LONG = (
+    # Clients that die in this process: the other tests of the file.
+    "tests/client/test_crashes.py::test_clients_killed_two_hundred_times_count_once_each",
     # A dose of 60 rounds: test_a_dose_of_rounds_is_covered.
     "tests/analyzer/test_levels.py::test_intervals_over_ten_thousand_rounds",
     # Deployments of processes: the same code runs in memory in tests/integration/test_rounds.py, and with processes in
