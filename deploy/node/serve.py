@@ -297,7 +297,7 @@ def serve(
         directory: of the deployment.
         workers: processes for the cryptography; as the service's settings say if not given.
         until_end_of_input: also stop when standard input, a pipe to which nothing is written, is closed.
-        log_file: what standard error is, to be kept below a bound; otherwise the process that started this one rotates it.
+        log_file: what standard error is, to be kept below a bound; otherwise the starting process rotates it.
 
     Raises:
         SystemExit: with code 2 for a file or a setting that cannot be used, 4 for a store that fails while it starts,

@@ -77,8 +77,8 @@ class Fitted:
                 "--at-risk offers them nevertheless"
             )
         return (
-            f"with {people:,} people, the minimum, the accountant refuses the round for some choice of budgets, and every "
-            f"answer is destroyed; {most}"
+            f"with {people:,} people, the minimum, the accountant refuses the round for some choice of budgets, and "
+            f"every answer is destroyed; {most}"
         )
 
 

@@ -157,7 +157,7 @@ async def test_rounds_at_risk_and_a_ledger_on_the_command_line(tmp_path: Path) -
             "round", "open", "costly", "--grid", "1.4", "--epsilon-max", "2", "--min-batch-size", "2", expect=2
         )
         assert "the ledger cannot bear this round with 2 people" in " ".join(said.stderr.split())
-        assert "'croupier ledger --forecast' says what is left" in " ".join(said.stderr.split())
+        assert "'croupier ledger --forecast' shows the remaining budget" in " ".join(said.stderr.split())
 
 
 async def _terms(operator: Operator, round_id: str) -> RoundTerms:
