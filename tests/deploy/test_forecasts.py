@@ -94,7 +94,7 @@ def test_a_forecast_needs_no_deployment(tmp_path: Path) -> None:
     assert "no: ε above the limit" in " ".join(said.stdout.split())
     assert "--grid 0.1,1,4" in said.stdout
     told = " ".join(said.stderr.split())
-    assert "for some choice of budgets the round is refused" in told
+    assert "refuses the round for some choice of budgets" in told
     assert "by choosing a budget that too few others use (min_tier_size)" in told
     mixed = answer(*FEW, "--randomizer", "laplace", "--low", "0", "--high", "1", "--grid", "0.5,1", *here)
     assert mixed["forecasts"][0]["outcomes"][-1]["budgets"] or mixed["forecasts"][0]["outcomes"][0]["budgets"] == []
