@@ -61,7 +61,7 @@ def test_budgets_that_put_the_minimum_at_risk_are_left_out() -> None:
     assert "1 is the largest local ε" in found.warning
     kept = fit(asked(RandomizedResponse(), WIDE), at_risk=True)
     assert (kept.settings.budget_grid, kept.left_out, kept.at_risk) == (WIDE, (), True)
-    assert "every answer destroyed" in kept.warning
+    assert "every answer is destroyed" in kept.warning
     # A limit of its own for the budget may allow it.
     own = asked(RandomizedResponse(), WIDE, epsilon_max_of={2.0: 2.0, 4.0: 4.0, 1.0: 1.0})
     assert fit(own).left_out == ()
