@@ -20,11 +20,13 @@ from croupier.accountant.certification import certify
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.binary import BinaryRandomizedResponse, OneBitMean
 from croupier.accountant.mechanisms.kary import KaryRandomizedResponse
+from croupier.accountant.mechanisms.levels import LevelsMean
 from croupier.accountant.mechanisms.noisy_value import NoisyValue
 from croupier.accountant.mechanisms.registry import as_randomizer
 from croupier.accountant.numerics.roots import root_between
 from croupier.accountant.planner import LEAST_LOCAL_EPSILON, MOST_LOCAL_EPSILON, MOST_USERS, resized
 from croupier.accountant.ranges import DEFAULT_DELTA, Linkage, check_count, is_number, outside
+from croupier.protocol.hop_noise import ACCEPTED_LOCAL_EPSILON
 from croupier.protocol.rounding import round_down, round_up
 
 __all__ = ["ErrorPlan", "Halving", "Margins", "halving", "margins", "plan_for_error"]
@@ -57,9 +59,9 @@ class Halving:
     """What would halve the error.
 
     Attributes:
-        num_users: this many people, with budgets in the same proportions: both margins are halved.
+        num_users: this many people, with budgets in the same proportions: both margins are halved, or become smaller.
         budgets: the same people with budgets multiplied by one factor: the participants' margin is halved. None where
-            that takes budgets above the most that a client accepts.
+            that takes budgets above the most that a client accepts, or where the noise of hops alone is more.
     """
 
     num_users: int
@@ -114,6 +116,9 @@ def _signal_and_variances(randomizer: Randomizer, budgets: Budgets) -> tuple[flo
     signal = float(gain @ count)
     # Reports of larger budgets weigh more, and whose values these are is not known (analyzer.estimators).
     uneven = float(np.square(gain - signal / count.sum()) @ count)
+    if isinstance(randomizer, LevelsMean):
+        widest = (1 - gain) * randomizer.uniform_variance + gain / 4  # of a population at both ends of the range
+        return signal, float(variance @ count) + uneven / 4, float(widest @ count)
     if isinstance(randomizer, BinaryRandomizedResponse | KaryRandomizedResponse):
         k = randomizer.k if isinstance(randomizer, KaryRandomizedResponse) else 2
         other = 1 / (np.expm1(epsilon) + k)
@@ -128,20 +133,48 @@ def _signal_and_variances(randomizer: Randomizer, budgets: Budgets) -> tuple[flo
         noise = float(variance @ count)
         return signal, noise, noise + float(count.sum()) / 4
     raise ValueError(
-        f"randomizer is {randomizer.name}; it must be rr, krr, onebit, laplace or gaussian, which give margins"
+        f"randomizer is {randomizer.name}; it must be rr, krr, onebit, levels, laplace or gaussian, which give margins"
     )
 
 
-def halving(budgets: AnyBudgets, randomizer: Randomizer | str) -> Halving:
-    """Returns what would halve the error of a share or mean.
+def halving(budgets: AnyBudgets, randomizer: Randomizer | str, variance_of_fakes: float = 0.0) -> Halving:
+    """Returns what would halve the error of a share or mean, or of each coordinate of a mean of vectors.
+
+    With n people the variance of a sum of reports is n A + V, of which hops add V whatever n is, and the sum moves with
+    n times the signal. So n must grow by the factor m with m^2 (A + V) = 4 (m A + V): 4 without hop noise, 2 where that
+    is all the noise. The largest A gives the largest m.
+
+    Args:
+        budgets: of all users.
+        randomizer: what they run.
+        variance_of_fakes: what hop noise adds to the variance of a count of reports (`HopFakes.variance`).
 
     Raises:
-        ValueError: as for `margins`.
+        ValueError: the randomizer is a table, which does not say how it is read.
     """
     counted, family = as_budgets(budgets), as_randomizer(randomizer)
-    target = margins(counted, family).participants / 2
-    factor = _factor_for(counted, family, target, of_participants=True)
-    return Halving(4 * counted.num_users, None if factor is None else _times(counted, factor))
+
+    def error(of: Budgets) -> float:
+        signal, own, _ = _noise(family, of)
+        return math.sqrt(own + variance_of_fakes) / signal
+
+    _, own, whole = _noise(family, counted)
+    total = max(own, whole) + variance_of_fakes
+    times = 2 * (max(own, whole) + math.sqrt(max(own, whole) ** 2 + variance_of_fakes * total)) / total
+    most = ACCEPTED_LOCAL_EPSILON if variance_of_fakes else MOST_LOCAL_EPSILON
+    factor = _factor_for(counted, error, error(counted) / 2, most)
+    needed = math.ceil(counted.num_users * times * (1 - 1e-12))
+    return Halving(needed, None if factor is None else _times(counted, factor))
+
+
+def _noise(randomizer: Randomizer, budgets: Budgets) -> tuple[float, float, float]:
+    """Returns `_signal_and_variances`, also of vectors: for given values in both places."""
+    try:
+        return _signal_and_variances(randomizer, budgets)
+    except ValueError:
+        gain, variance = randomizer.signal(budgets.local_epsilon, budgets.local_delta)
+        noise = float(variance @ budgets.count)
+        return float(gain @ budgets.count), noise, noise
 
 
 def plan_for_error(
@@ -215,14 +248,15 @@ def _times(budgets: Budgets, factor: float) -> Budgets:
     return Budgets(budgets.local_epsilon * factor, budgets.local_delta, budgets.count)
 
 
-def _factor_for(budgets: Budgets, family: Randomizer, target: float, *, of_participants: bool) -> float | None:
-    """Returns the smallest factor on all budgets with at most this margin; None where no client accepts them."""
+def _factor_for(
+    budgets: Budgets, error: Callable[[Budgets], float], target: float, largest: float = MOST_LOCAL_EPSILON
+) -> float | None:
+    """Returns the smallest factor on all budgets with at most this error; None where one would be above the largest."""
 
     def margin(logarithm: float) -> float:
-        found = margins(_times(budgets, math.exp(logarithm)), family)
-        return found.participants if of_participants else found.population
+        return error(_times(budgets, math.exp(logarithm)))
 
-    most = math.log(MOST_LOCAL_EPSILON / float(budgets.local_epsilon[-1]))
+    most = math.log(largest / float(budgets.local_epsilon[-1]))
     least = math.log(LEAST_LOCAL_EPSILON / float(budgets.local_epsilon[0]))
     if least >= most or margin(most) > target:
         return None
@@ -231,7 +265,7 @@ def _factor_for(budgets: Budgets, family: Randomizer, target: float, *, of_parti
 
 def _budgets_for(budgets: Budgets, family: Randomizer, error: float) -> Budgets:
     """Returns budgets in these proportions with this margin; raises ValueError if none has it."""
-    factor = _factor_for(budgets, family, error, of_participants=False)
+    factor = _factor_for(budgets, lambda of: margins(of, family).population, error)
     if factor is None:
         largest = _times(budgets, MOST_LOCAL_EPSILON / float(budgets.local_epsilon[-1]))
         best, needed = margins(largest, family).population, _people_for(largest, family, error).num_users

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from croupier.accountant.ranges import MAX_LOCAL_EPSILON, MAX_USERS, MIN_LOCAL_EPSILON, is_number, outside
 
-__all__ = ["AnyBudgets", "Budgets", "Tier", "as_budgets", "read_budgets_csv"]
+__all__ = ["AnyBudgets", "Budgets", "Tier", "as_budgets", "budgets_in_rows", "read_budgets_csv"]
 
 
 @dataclass(frozen=True)
@@ -216,17 +216,34 @@ def read_budgets_csv(path: str | Path) -> Budgets:
         try:
             return _read_quickly(path, header)
         except (ValueError, OverflowError, OSError, Warning):
-            return _read_by_line(path, header)  # which finds the line that is wrong, or what only it can read
+            # This finds the line that is wrong, or what only it can read.
+            with Path(path).open(newline="", encoding="utf-8-sig") as file:
+                reader = csv.reader(file)
+                next(reader)
+                return _read_by_line(header, ((reader.line_num, row) for row in reader if row))
     except (UnicodeDecodeError, csv.Error) as error:
         raise ValueError(f"{path} cannot be read; it must be a CSV file in UTF-8: {error}") from error
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
 
 
+def budgets_in_rows(name: str, header: Sequence[str], rows: Iterable[tuple[int, Sequence[str]]]) -> Budgets:
+    """Returns the budgets in a table that is read already: its header, and each row's cells with its line.
+
+    Raises:
+        ValueError: as `read_budgets_csv`, with the table's name.
+    """
+    try:
+        _check_header(header)
+        return _read_by_line(header, rows)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
+
+
 _COLUMNS = ("epsilon", "delta", "count")
 
 
-def _check_header(header: list[str]) -> None:
+def _check_header(header: Sequence[str]) -> None:
     """Raises ValueError unless each column is one of those that are read, and `epsilon` is among them."""
     if not header:
         raise ValueError("line 1 is empty; it must name the columns, one of them 'epsilon'")
@@ -257,31 +274,24 @@ def _read_quickly(path: str | Path, header: list[str]) -> Budgets:
     )
 
 
-def _read_by_line(path: str | Path, header: list[str]) -> Budgets:
+def _read_by_line(header: Sequence[str], rows: Iterable[tuple[int, Sequence[str]]]) -> Budgets:
     epsilons: list[float] = []
     deltas: list[float] = []
     counts: list[int] = []
-    with Path(path).open(newline="", encoding="utf-8-sig") as file:
-        reader = csv.reader(file)
-        next(reader)
-        for row in reader:
-            if not row:
-                continue
-            where = f"line {reader.line_num}"
-            if len(row) != len(header):
-                raise ValueError(
-                    f"{where}: the number of fields is {len(row)}; it must be {len(header)}, as in the header: "
-                    f"{','.join(header)}"
-                )
-            cells = dict(zip(header, map(str.strip, row), strict=True))
-            epsilons.append(
-                _number(
-                    cells["epsilon"], "epsilon", f"{MIN_LOCAL_EPSILON:g} <= epsilon <= {MAX_LOCAL_EPSILON:g}", where
-                )
+    for line, row in rows:
+        where = f"line {line}"
+        if len(row) != len(header):
+            raise ValueError(
+                f"{where}: the number of fields is {len(row)}; it must be {len(header)}, as in the header: "
+                f"{','.join(header)}"
             )
-            deltas.append(_number(cells.get("delta", "0"), "delta", "0 <= delta < 1", where))
-            counts.append(_integer(cells.get("count", "1"), where))
-            _check_row(epsilons[-1], deltas[-1], counts[-1], where)
+        cells = dict(zip(header, map(str.strip, row), strict=True))
+        epsilons.append(
+            _number(cells["epsilon"], "epsilon", f"{MIN_LOCAL_EPSILON:g} <= epsilon <= {MAX_LOCAL_EPSILON:g}", where)
+        )
+        deltas.append(_number(cells.get("delta", "0"), "delta", "0 <= delta < 1", where))
+        counts.append(_integer(cells.get("count", "1"), where))
+        _check_row(epsilons[-1], deltas[-1], counts[-1], where)
     if not epsilons:
         raise ValueError("line 1: the file has a header and no rows; it must hold at least one user")
     return Budgets(np.array(epsilons), np.array(deltas), np.array(counts, dtype=np.int64))

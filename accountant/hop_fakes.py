@@ -57,8 +57,8 @@ class HopFakes:
             noise = HopNoise(*noise)
         if randomizer.num_report_values is None:
             raise ValueError(
-                f"hop_noise is given for {randomizer.name}; it must be for rr, onebit, krr or a table: hops can add "
-                "fakes only where a report has one of finitely many values"
+                f"hop_noise is given for {randomizer.name}; it must be for rr, onebit, krr, levels or a table: hops "
+                "can add fakes only where a report has one of finitely many values"
             )
         if linkage != "separate":
             raise ValueError(f"hop_noise is given with linkage {linkage!r}; it must be 'separate': fakes have no tier")
@@ -78,9 +78,8 @@ class HopFakes:
 
     @property
     def variance(self) -> float:
-        """The variance that the fakes add to the count of one value, once their stated number is subtracted."""
-        alone = self.hops * self.law.variance
-        return alone if self.law.is_paired else alone * (1 - 1 / self.law.num_values)
+        """The variance that the fakes add to what reports are read for, once their stated number is subtracted."""
+        return self.hops * self.law.variance * self.randomizer.fakes_weight
 
     @property
     def assumption(self) -> Statement[Assumption]:

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 
 import numpy as np
 
@@ -20,8 +21,10 @@ from croupier.accountant.budgets import AnyBudgets, Budgets, as_budgets
 from croupier.accountant.certificate import Certificate
 from croupier.accountant.certification import certify, check_setting
 from croupier.accountant.hop_fakes import AnyHopNoise, HopFakes
+from croupier.accountant.level_choice import best_levels, is_open, with_best_levels
 from croupier.accountant.mechanism_choice import MeanCost, other_for_a_mean, standard_error
 from croupier.accountant.mechanisms.base import Randomizer
+from croupier.accountant.mechanisms.levels import LevelsMean
 from croupier.accountant.mechanisms.registry import as_randomizer
 from croupier.accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
 from croupier.accountant.numerics.largest_point import Reached, largest_point
@@ -29,7 +32,7 @@ from croupier.accountant.numerics.roots import root_between
 from croupier.accountant.ranges import DEFAULT_DELTA, Bounds, Linkage, check_count, is_number, outside
 from croupier.accountant.results import TierCertificate
 from croupier.accountant.victims import groups_of_victims
-from croupier.protocol.hop_noise import MAX_LOCAL_EPSILON
+from croupier.protocol.hop_noise import ACCEPTED_LOCAL_EPSILON
 from croupier.protocol.rounding import round_down, round_up
 
 __all__ = ["Goal", "Plan", "plan", "resized", "standard_error"]
@@ -80,6 +83,8 @@ class Plan:
     """laplace and onebit with these budgets, the one that was asked for first; empty for other randomizers."""
     most_local: float = MOST_LOCAL_EPSILON
     """The largest local budget that a client accepts."""
+    levels: int | None = None
+    """How many ordered levels a number is asked on; None for other randomizers."""
 
     def __str__(self) -> str:
         """The answer in one line: "number of users: 3,534 users with local ε 0.5 to 2; …"."""
@@ -88,7 +93,8 @@ class Plan:
         error = "unknown" if self.standard_error is None else f"{self.standard_error:.3g} of the range"
         users = f"{self.budgets.num_users:,} users with local ε {spread}"
         capped = f" ({self.most_local:g} is the most that a client accepts)" if self.capped else ""
-        return f"{self.goal}: {users}{capped}; standard error from the noise {error}"
+        levels = f"{self.levels} levels; " if self.levels else ""
+        return f"{self.goal}: {levels}{users}{capped}; standard error from the noise {error}"
 
     @property
     def capped(self) -> bool:
@@ -123,7 +129,7 @@ def plan(
     * budgets (with or without num_users) and no epsilon: the certificate, and the accuracy to expect.
 
     Args:
-        randomizer: as for `certify`.
+        randomizer: as for `certify`; "levels" without k chooses the levels with the least standard error.
         delta: of the target, over all rounds, in (0, 1).
         epsilon: of the target, over all rounds, > 0.
         num_users: how many there are.
@@ -145,8 +151,28 @@ def plan(
     Raises:
         ValueError: nothing is left to answer, or no answer exists (the message names the nearest setting).
     """
-    randomizer = as_randomizer(randomizer)
     shape = None if budgets is None else as_budgets(budgets)
+    if is_open(randomizer):
+        again = partial(
+            plan,
+            delta=delta,
+            epsilon=epsilon,
+            num_users=num_users,
+            budgets=budgets,
+            rounds=rounds,
+            dishonest=dishonest,
+            linkage=linkage,
+            bounds=bounds,
+            adaptive_order=adaptive_order,
+            hop_noise=hop_noise,
+            hops=hops,
+            progress=progress,
+        )
+        best = partial(best_levels, hop_noise=hop_noise, hops=hops)
+        if epsilon is None and shape is not None:
+            return again(best(shape if num_users is None else resized(shape, num_users)))
+        return with_best_levels(again, lambda one: one.budgets, _variance_of_one, best)
+    randomizer = as_randomizer(randomizer)
     if num_users is not None:
         check_count(num_users, "num_users", 1)
     check_setting(randomizer, delta, dishonest, linkage, rounds, bounds, adaptive_order)
@@ -172,6 +198,11 @@ def plan(
     )
 
 
+def _variance_of_one(found: Plan) -> float:
+    """The variance of the mean times the people: so that plans for different numbers of people can be compared."""
+    return math.inf if found.standard_error is None else found.standard_error**2 * found.budgets.num_users
+
+
 @dataclass
 class _Asked:
     """What is asked of every candidate, and how many have been tried."""
@@ -191,8 +222,8 @@ class _Asked:
 
     @property
     def most_local(self) -> float:
-        """The largest local budget that a client accepts."""
-        return MOST_LOCAL_EPSILON if self.fakes is None else MAX_LOCAL_EPSILON
+        """The largest local budget that a client accepts without a limit of its own."""
+        return MOST_LOCAL_EPSILON if self.fakes is None else ACCEPTED_LOCAL_EPSILON
 
     def certificate(self, budgets: Budgets, bounds: Bounds | None = None, rounds: int | None = None) -> Certificate:
         """The candidate's; with an attack, unless it is one of a quick bound or of fewer rounds."""
@@ -330,7 +361,8 @@ def _answer(goal: Goal, budgets: Budgets, asked: _Asked, certificate: Certificat
         error = standard_error(budgets, asked.randomizer, 0.0 if asked.fakes is None else asked.fakes.variance)
     except ValueError:
         error = None
-    return Plan(goal, budgets, certificate, error, target, most_local=asked.most_local)
+    levels = asked.randomizer.k if isinstance(asked.randomizer, LevelsMean) else None
+    return Plan(goal, budgets, certificate, error, target, most_local=asked.most_local, levels=levels)
 
 
 def _with_costs_of_a_mean(found: Plan, asked: _Asked) -> Plan:

@@ -11,7 +11,17 @@ from croupier.protocol.hop_noise import FakeLaw
 from croupier.protocol.statements import Statement, messages_of
 from croupier.protocol.v1 import messages_pb2 as pb
 
-__all__ = ["Clamping", "Estimate", "Fakes", "Intervals", "Merged", "Precision", "precision_of"]
+__all__ = [
+    "Clamping",
+    "Distribution",
+    "Estimate",
+    "Fakes",
+    "Intervals",
+    "Merged",
+    "Precision",
+    "Value",
+    "precision_of",
+]
 
 Intervals = tuple[tuple[float, float], ...]
 
@@ -122,6 +132,61 @@ class Fakes:
 
 
 @dataclass(frozen=True)
+class Value:
+    """One estimated number beside the main ones, with the attributes that `Estimate` has for each of those."""
+
+    estimate: float
+    projected: float
+    standard_error: float
+    confidence_interval: tuple[float, float]
+    sampling_standard_error: float
+    population_interval: tuple[float, float]
+
+    def message(self) -> pb.EstimatedValue:
+        """Returns the value as it is published."""
+        (low, high), (least, most) = self.confidence_interval, self.population_interval
+        return pb.EstimatedValue(
+            estimate=self.estimate,
+            projected=self.projected,
+            standard_error=self.standard_error,
+            confidence_interval=pb.Interval(low=low, high=high),
+            sampling_standard_error=self.sampling_standard_error,
+            population_interval=pb.Interval(low=least, high=most),
+        )
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """How numbers are distributed over ordered levels (docs/levels.md).
+
+    Attributes:
+        levels: ascending, in the units of the numbers.
+        shares: of the people on each level, one who is between two counting on both in parts that add up to one.
+        cumulative: the shares on each level or below it; their `projected` values never fall.
+        standard_deviation: of the people's numbers; its `estimate` is possible, too.
+        hop_influence: what one dishonest hop can move a share or cumulative share by, at most; 0 without hop noise.
+    """
+
+    levels: tuple[float, ...]
+    shares: tuple[Value, ...]
+    cumulative: tuple[Value, ...]
+    standard_deviation: Value
+    hop_influence: float
+
+    def message(self) -> pb.Distribution:
+        """Returns the distribution as it is published."""
+        columns = zip(self.levels, self.shares, self.cumulative, strict=True)
+        return pb.Distribution(
+            levels=[
+                pb.Level(value=level, share=share.message(), cumulative=below.message())
+                for level, share, below in columns
+            ],
+            standard_deviation=self.standard_deviation.message(),
+            hop_influence=self.hop_influence,
+        )
+
+
+@dataclass(frozen=True)
 class Estimate:
     """Estimated numbers, one for a share or mean, k for a histogram; all tuples have that length.
 
@@ -138,6 +203,7 @@ class Estimate:
         merging_bias: what merged tiers move a value by, at most; the confidence intervals allow for it.
         precision: whether the result can be used at all.
         hop_influence: what one dishonest hop can move a value by with its fake reports, at most; 0 without hop noise.
+        distribution: beside a mean of numbers on ordered levels.
     """
 
     values: tuple[float, ...]
@@ -153,6 +219,7 @@ class Estimate:
     clamping: Clamping | None = None
     merging_bias: float = 0.0
     hop_influence: float = 0.0
+    distribution: Distribution | None = None
 
     def publish(self, publication: pb.Publication) -> None:
         """Writes the estimate into a publication."""
@@ -161,6 +228,8 @@ class Estimate:
         publication.merging_bias = self.merging_bias
         publication.hop_influence = self.hop_influence
         publication.precision = pb.Precision.ValueType(self.precision)
+        if self.distribution is not None:
+            publication.distribution.CopyFrom(self.distribution.message())
         if self.clamping is not None:
             publication.clamping.CopyFrom(pb.Clamping(**asdict(self.clamping)))
         for index, value in enumerate(self.values):

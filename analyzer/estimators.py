@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from statistics import NormalDist
 from typing import Any, ClassVar, Generic, TypeVar
@@ -26,6 +26,8 @@ import numpy.typing as npt
 
 from croupier.analyzer.estimates import Clamping, Estimate, Fakes, Intervals, Merged, Precision, precision_of
 from croupier.analyzer.intervals import SumLaw
+from croupier.analyzer.laws import Laws, count_laws, weights_of
+from croupier.analyzer.levels import distribution_of, fakes_in_sum, mean_laws
 from croupier.analyzer.vectors import (
     VectorEstimate,
     decode_gaussian_vector,
@@ -43,6 +45,7 @@ from croupier.protocol.mechanisms import (
     KaryResponse,
     Laplace,
     LatticeMechanism,
+    Levels,
     OneBit,
     RandomizedResponse,
     ScalarMechanism,
@@ -75,38 +78,6 @@ Reports = npt.NDArray[np.int64]
 Tiers = Sequence[tuple[float, int]]
 
 
-@dataclass(frozen=True)
-class Laws:
-    """What the reports of a round say of a share or mean, as a part c of its range.
-
-    Attributes:
-        totals: the sums of the reports: one, or the number of hits of each category. Shape (k,).
-        participants: the law of each of them, where c is the truth of these users.
-        population: the same where c is that of a population which these users are a random sample of.
-    """
-
-    totals: Floats
-    participants: SumLaw
-    population: SumLaw
-
-    def with_fakes(self, fakes: Fakes) -> Laws:
-        """Returns them for sums that include the fake reports of the hops."""
-        added = fakes.mean, fakes.variance, fakes.fourth_cumulant
-        return replace(
-            self,
-            participants=self.participants.with_noise(*added),
-            population=self.population.with_noise(*added),
-        )
-
-    def widened(self, bias: float, variance: float) -> Laws:
-        """Returns them with a bias and a variance of c that neither knows of."""
-        return replace(
-            self,
-            participants=self.participants.widened(bias, variance),
-            population=self.population.widened(bias, variance),
-        )
-
-
 def tiers_of_reports(tiers: Tiers, num_reports: int) -> tuple[list[tuple[float, float]], tuple[Statement[Note], ...]]:
     """Returns (local epsilon, number of reports), whose numbers add up to that of the reports, and notes.
 
@@ -134,20 +105,6 @@ def _remarks(values: Floats, domain: tuple[float, float]) -> tuple[Statement[Not
     return (state(Note.SOME_OUTSIDE_RANGE, outside=outside, estimates=len(values), low=least, high=most),)
 
 
-def _uneven(weights: Floats, counts: Floats) -> float:
-    """Returns Σ(w_i/Σw − 1/n)²·n/(n−1): what uneven weights add per unit of variance between the users' values."""
-    n, total = float(counts.sum()), float(np.dot(weights, counts))
-    if n < 2:
-        return 0.0
-    return float(np.dot(counts, (weights / total - 1 / n) ** 2)) * n / (n - 1)
-
-
-def _weights(categories: int, epsilons: Floats) -> tuple[Floats, Floats]:
-    """Returns q and w = 1 − kq of each budget. Shape (T,) each."""
-    q = 1 / (np.expm1(epsilons) + categories)
-    return q, -np.expm1(-epsilons) * np.exp(epsilons) * q
-
-
 def _merging(
     categories: int, epsilons: Floats, counts: Floats, hidden: Sequence[tuple[float, float]]
 ) -> tuple[float, float]:
@@ -156,32 +113,11 @@ def _merging(
     hidden: as `Merged.hidden` has it. Derivation: docs/estimators.md, Merged tiers.
     """
     smallest, users = np.array(hidden, dtype=np.float64).T
-    weights, least = _weights(categories, epsilons)[1], _weights(categories, smallest)[1]
+    weights, least = weights_of(categories, epsilons)[1], weights_of(categories, smallest)[1]
     n, total = float(counts.sum()), float(np.dot(weights, counts))
     bias = (1 - 1 / categories) * float(np.dot(users, weights - least)) / total
     uneven = float(np.dot(users, (least / total - 1 / n) ** 2)) * n / max(n - 1, 1)
     return bias, (float(users.sum()) / total**2 + uneven) / 4
-
-
-def _count_laws(hits: Floats, categories: int, epsilons: Floats, counts: Floats, *, rounded: bool) -> Laws:
-    """Returns the laws of how often each category is reported.
-
-    A report hits category j with probability π = q_i + w_i c, q_i = 1/(e^ε_i + k − 1), w_i = 1 − k q_i; c is 1 or 0 for
-    a category and in between for a value that is `rounded` to a bit first. For rounded values the variance is an upper
-    bound: the more values differ, the more uneven weights add, and the less rounding does (docs/estimators.md).
-    """
-    q, weights = _weights(categories, epsilons)
-    hit, total = q + weights, float(np.dot(weights, counts))
-    bits = float(np.dot(weights**2, counts))  # π(1 − π) exceeds the line between its ends by w²c(1 − c)
-    uneven = total**2 * _uneven(weights, counts)
-    population = SumLaw(
-        offset=float(np.dot(q, counts)),
-        weight=total,
-        variance_at_0=float(np.dot(q * (1 - q), counts)),
-        variance_at_1=float(np.dot(hit * (1 - hit), counts)),
-        spread=bits,
-    )
-    return Laws(hits, replace(population, spread=max(bits, uneven) if rounded else uneven), population)
 
 
 def project_on_simplex(shares: Floats) -> Floats:
@@ -240,7 +176,7 @@ class _Scalar(Estimator[Scalar]):
         found, clamping = self.clamped(mechanism, as_sent, epsilons, counts, least_epsilon)
         laws = self.laws(mechanism, found, epsilons, counts)
         if fakes is not None:
-            laws = laws.with_fakes(fakes)
+            laws = laws.with_noise(*self.noise_of(mechanism, fakes))
         (least, most), merging_bias = self.domain(mechanism), 0.0
         width = most - least
         if clamping is not None:
@@ -280,8 +216,18 @@ class _Scalar(Estimator[Scalar]):
             categories=mechanism.categories,
             clamping=clamping,
             merging_bias=merging_bias,
-            hop_influence=0.0 if fakes is None else width * fakes.influence / laws.participants.weight,
+            hop_influence=(
+                0.0 if fakes is None else width * self.influence_of(mechanism, fakes) / laws.participants.weight
+            ),
         )
+
+    def noise_of(self, mechanism: Scalar, fakes: Fakes) -> tuple[float, float, float]:
+        """Returns mean, variance and fourth cumulant of what the fakes add to a sum of reports."""
+        return fakes.mean, fakes.variance, fakes.fourth_cumulant
+
+    def influence_of(self, mechanism: Scalar, fakes: Fakes) -> float:
+        """Returns by how much one dishonest hop can move a sum of reports with its fakes, beyond their noise."""
+        return fakes.influence
 
     def domain(self, mechanism: Scalar) -> tuple[float, float]:
         """Returns the range of what is asked for: of shares, unless it is that of a number."""
@@ -301,14 +247,14 @@ class _Scalar(Estimator[Scalar]):
 class _Bit(_Scalar[RandomizedResponse]):
     def laws(self, mechanism: RandomizedResponse, reports: Reports, epsilons: Floats, counts: Floats) -> Laws:
         """GSPA, Algorithm 2."""
-        return _count_laws(np.array([float(reports.sum())]), 2, epsilons, counts, rounded=False)
+        return count_laws(np.array([float(reports.sum())]), 2, epsilons, counts, rounded=False)
 
 
 class _Category(_Scalar[KaryResponse]):
     def laws(self, mechanism: KaryResponse, reports: Reports, epsilons: Floats, counts: Floats) -> Laws:
         """Matrix inversion with personal budgets."""
         hits = np.bincount(reports, minlength=mechanism.k).astype(np.float64)
-        return _count_laws(hits, mechanism.k, epsilons, counts, rounded=False)
+        return count_laws(hits, mechanism.k, epsilons, counts, rounded=False)
 
 
 class _OneBit(_Scalar[OneBit]):
@@ -316,7 +262,39 @@ class _OneBit(_Scalar[OneBit]):
         return mechanism.low, mechanism.high
 
     def laws(self, mechanism: OneBit, reports: Reports, epsilons: Floats, counts: Floats) -> Laws:
-        return _count_laws(np.array([float(reports.sum())]), 2, epsilons, counts, rounded=True)
+        return count_laws(np.array([float(reports.sum())]), 2, epsilons, counts, rounded=True)
+
+
+class _Levels(_Scalar[Levels]):
+    def estimate(
+        self,
+        mechanism: Levels,
+        reports: Sequence[int],
+        tiers: Tiers,
+        confidence: float,
+        least_epsilon: float,
+        merged: Merged | None,
+        fakes: Fakes | None = None,
+    ) -> Estimate:
+        """The mean, and beside it the distribution that it is the mean of."""
+        found = super().estimate(mechanism, reports, tiers, confidence, least_epsilon, merged, fakes)
+        scaled, _ = tiers_of_reports(tiers, len(reports) - (fakes.total if fakes is not None else 0))
+        hits = np.bincount(np.asarray(reports, dtype=np.int64), minlength=mechanism.k).astype(np.float64)
+        return replace(found, distribution=distribution_of(mechanism, hits, scaled, confidence, fakes))
+
+    def domain(self, mechanism: Levels) -> tuple[float, float]:
+        return mechanism.low, mechanism.high
+
+    def laws(self, mechanism: Levels, reports: Reports, epsilons: Floats, counts: Floats) -> Laws:
+        """The sum of the numbers of the levels."""
+        return mean_laws(np.bincount(reports, minlength=mechanism.k).astype(np.float64), epsilons, counts)
+
+    def noise_of(self, mechanism: Levels, fakes: Fakes) -> tuple[float, float, float]:
+        return fakes_in_sum(fakes, np.arange(mechanism.k))
+
+    def influence_of(self, mechanism: Levels, fakes: Fakes) -> float:
+        """Each report that a hop moves in a count, it can move from the first level to the last."""
+        return fakes.influence * (mechanism.k - 1)
 
 
 class _Lattice(_Scalar[Lattice]):
@@ -454,6 +432,7 @@ ESTIMATORS: dict[str, Estimator[Any]] = {
     "rr": _Bit(),
     "krr": _Category(),
     "onebit": _OneBit(),
+    "levels": _Levels(),
     "laplace": _Laplace(),
     "gaussian": _Gaussian(),
     "hemisphere": _Hemisphere(),

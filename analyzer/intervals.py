@@ -22,6 +22,8 @@ Floats = npt.NDArray[np.float64]
 class SumLaw:
     """The law of a sum of integer reports under the hypothesis that the share or mean is c, 0 <= c <= 1.
 
+    One law for several sums, or offset and variances with one number for each, (k,).
+
     Its mean is offset + weight c; its variance is at most (1 - c) variance_at_0 + c variance_at_1 + spread c (1 - c).
 
     Attributes:
@@ -34,13 +36,13 @@ class SumLaw:
         bias: what the mean can be away from offset + weight c, at most.
     """
 
-    offset: float
+    offset: float | Floats
     weight: float
-    variance_at_0: float
-    variance_at_1: float
+    variance_at_0: float | Floats
+    variance_at_1: float | Floats
     spread: float
     step: float = 1.0
-    excess_kurtosis: float = 0.0
+    excess_kurtosis: float | Floats = 0.0
     bias: float = 0.0
 
     def widened(self, bias: float, variance: float) -> SumLaw:
@@ -53,16 +55,17 @@ class SumLaw:
             variance_at_1=self.variance_at_1 + added,
         )
 
-    def with_noise(self, mean: float, variance: float, fourth_cumulant: float) -> SumLaw:
+    def with_noise(self, mean: float | Floats, variance: float | Floats, fourth_cumulant: float | Floats) -> SumLaw:
         """Returns the law of the sum with independent noise added to it, whose skewness is 0."""
-        least = min(self.variance_at_0, self.variance_at_1)  # `spread` only adds to them
-        cumulants = self.excess_kurtosis * least**2 + fourth_cumulant
+        least = np.minimum(self.variance_at_0, self.variance_at_1)  # `spread` only adds to them
+        cumulants = np.maximum(self.excess_kurtosis * least**2 + fourth_cumulant, 0.0)
+        whole = np.maximum(least + variance, 1e-300)
         return replace(
             self,
             offset=self.offset + mean,
             variance_at_0=self.variance_at_0 + variance,
             variance_at_1=self.variance_at_1 + variance,
-            excess_kurtosis=max(0.0, cumulants) / (least + variance) ** 2 if least + variance else 0.0,
+            excess_kurtosis=np.asarray(cumulants / whole**2),
         )
 
     def estimate(self, total: Floats) -> Floats:
@@ -80,15 +83,15 @@ class SumLaw:
 
         A sum beyond what any c is expected to give counts as the nearest that one does: this only lengthens intervals.
         """
-        z = NormalDist().inv_cdf((1 + confidence) / 2)
+        normal = NormalDist().inv_cdf((1 + confidence) / 2)
         # Half a report, as sums are integers; Cornish and Fisher's terms for skewness and kurtosis where they widen.
-        margin = 0.5 + self.step * max(0.0, z**2 - 1) / 6 + self.bias
-        z += self.excess_kurtosis * max(0.0, z**3 - 3 * z) / 24
+        margin = 0.5 + self.step * max(0.0, normal**2 - 1) / 6 + self.bias
+        z = normal + self.excess_kurtosis * max(0.0, normal**3 - 3 * normal) / 24
         above = np.clip(total - self.offset, 0.0, self.weight)
         low = 1 - self._highest(self.weight - above + margin, z, self.variance_at_1, self.variance_at_0)
         return low, self._highest(above + margin, z, self.variance_at_0, self.variance_at_1)
 
-    def _highest(self, reach: Floats, z: float, at_0: float, at_1: float) -> Floats:
+    def _highest(self, reach: Floats, z: float | Floats, at_0: float | Floats, at_1: float | Floats) -> Floats:
         """Returns the largest c in [0, 1] with weight c - reach <= z sqrt(variance at c), for reach > 0."""
         square = self.weight**2 + z**2 * self.spread
         linear = self.weight * reach + z**2 * (at_1 - at_0 + self.spread) / 2

@@ -47,6 +47,7 @@ from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, ServiceEnt
 from croupier.protocol.errors import Code, NotIncludedError, Refusal, SignatureError, UnreachableError
 from croupier.protocol.invitations import Invitation
 from croupier.protocol.manifest import RoundTerms, state_name
+from croupier.show.promises import Promises, promises_of
 
 __all__ = ["AsyncClient", "AsyncClientRound", "VerifiedRound"]
 
@@ -279,6 +280,13 @@ class VerifiedRound:
         """The local δ of each of these budgets; 0 where reports are ε-private by themselves."""
         return self.terms.local_delta
 
+    def promises(self, local_epsilon: float) -> Promises:
+        """Returns what holds for an answer with this budget if one server is honest, and what holds if none is.
+
+        Its `lines` say it in sentences.
+        """
+        return promises_of(self.terms, local_epsilon)
+
     @property
     def closes_at(self) -> datetime | None:
         """When the round closes by itself; None where its operator closes it."""
@@ -331,7 +339,8 @@ class AsyncClientRound(VerifiedRound):
         done = await self.answer(value, max_local_epsilon, Respondent(person, key, token))
         if done.code not in ("ACCEPTED", ALREADY_ANSWERED):
             raise Refusal(Code[done.code])
-        return Receipt(self.id, person, done.local_epsilon, done.local_delta, done.sealed_before)
+        promised = self.promises(done.local_epsilon)
+        return Receipt(self.id, person, done.local_epsilon, done.local_delta, done.sealed_before, promised)
 
     def invited_key(self, link: str) -> bytes:
         """Returns the key that an invitation to the survey of this round gives.

@@ -15,6 +15,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from croupier.protocol.errors import LimitError
+from croupier.protocol.hop_noise import ACCEPTED_LOCAL_EPSILON
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms import MAX_LOCAL_DELTA
 from croupier.protocol.toml_file import read_toml
@@ -63,7 +64,8 @@ class Limits(BaseModel):
         lifetime_epsilon: the most that the local epsilons of all rounds may add up to.
         lifetime_delta: the most that the local deltas of all rounds may add up to; 1e-5 if not given.
         max_rounds: the most rounds that are answered.
-        max_local_epsilon: the most local epsilon of one round.
+        max_local_epsilon: the most local epsilon of one round; if not given, 8 with hop noise, which makes rounds with
+            hardly any local noise useful: nothing else protects the person if no hop is honest.
         max_local_delta: the most local delta of one round, 0 to 1e-3; 1e-5 if not given.
         epsilon_max: a round may not allow a larger central epsilon to clients with the budget that would be used.
         min_batch_size: a round may not be ready to mix fewer clients.
@@ -90,6 +92,12 @@ class Limits(BaseModel):
         allowed, smallest = terms.epsilon_max_of[local_epsilon], terms.manifest.min_batch_size
         if self.max_local_epsilon is not None and local_epsilon > self.max_local_epsilon:
             raise _beyond("the answer would spend a local ε of", local_epsilon, "at most", self.max_local_epsilon)
+        if self.max_local_epsilon is None and terms.hop_noise is not None and local_epsilon > ACCEPTED_LOCAL_EPSILON:
+            raise LimitError(
+                f"the answer would spend a local ε of {in_full(local_epsilon)}; with hop noise the limit is "
+                f"{ACCEPTED_LOCAL_EPSILON:g} unless you set your own ('croupier limits --max-local-epsilon'): if no "
+                "hop is honest, only your own noise protects you; nothing was sent"
+            )
         if terms.local_delta > self.max_local_delta:
             raise _beyond("the answer would spend a local δ of", terms.local_delta, "at most", self.max_local_delta)
         if self.epsilon_max is not None and allowed > self.epsilon_max:

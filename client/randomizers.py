@@ -26,6 +26,7 @@ from croupier.protocol.mechanisms import (
     KaryResponse,
     Laplace,
     LatticeMechanism,
+    Levels,
     OneBit,
     RandomizedResponse,
     ScalarMechanism,
@@ -122,6 +123,12 @@ class _OneBit(_Number[OneBit]):
         return _randomize_bit(_round_stochastically(self.position(mechanism, value), source), epsilon, source)
 
 
+class _Levels(_Number[Levels]):
+    def report(self, mechanism: Levels, value: float, epsilon: float, source: RandomSource) -> int:
+        position = self.position(mechanism, value) * (mechanism.k - 1)
+        return _randomize_category(_round_stochastically(position, source), mechanism.k, epsilon, source)
+
+
 class _Lattice(_Number[Lattice]):
     """Noise that OpenDP takes from the operating system itself, on a lattice position."""
 
@@ -182,6 +189,7 @@ RANDOMIZERS: dict[str, LocalRandomizer[Any]] = {
     "rr": _Bit(),
     "krr": _Category(),
     "onebit": _OneBit(),
+    "levels": _Levels(),
     "laplace": _Laplace(),
     "gaussian": _Gaussian(),
     "hemisphere": _Hemisphere(),
@@ -201,8 +209,8 @@ def randomize(question: Question, value: Any, epsilon: float, source: RandomSour
         source: draws for everything but Laplace and Gaussian noise, which OpenDP takes from the operating system.
 
     Returns:
-        What `Mechanism.encode_report` encodes: an integer (rr, onebit: a bit; krr: a category; laplace, gaussian: a
-        lattice position, which may lie outside 0 .. lattice), or float32 (d,).
+        What `Mechanism.encode_report` encodes: an integer (rr, onebit: a bit; krr: a category; levels: a level;
+        laplace, gaussian: a lattice position, which may lie outside 0 .. lattice), or float32 (d,).
 
     Raises:
         ValueError: value or epsilon out of range.

@@ -12,8 +12,10 @@ from croupier.protocol.errors import NotCertifiedError, ProtocolError
 from croupier.protocol.rounding import round_up
 from croupier.protocol.shown import sanitize_for_display
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.show.distribution import quantile
+from croupier.show.promises import Promises
 from croupier.show.published import publication_json
-from croupier.show.views import ResultView
+from croupier.show.views import DistributionView, QuantileView, ResultView
 
 __all__ = ["Inclusion", "Receipt", "ResultValue", "RoundResult", "ValueRow"]
 
@@ -28,6 +30,7 @@ class Receipt:
         local_epsilon, local_delta: the budget that the answer has spent. A proved bound (CERTIFIED) on what the report
             reveals, whatever the servers do; `RoundResult.guarantee` says what it comes to after the shuffle.
         sealed_before: the answer was sealed by an earlier call; the value and budget of this call were not used.
+        promises: how often someone is right at most about the answer if one server is honest, and if none is.
     """
 
     round_id: str
@@ -35,6 +38,7 @@ class Receipt:
     local_epsilon: float
     local_delta: float
     sealed_before: bool
+    promises: Promises
 
 
 @dataclass(frozen=True)
@@ -115,6 +119,21 @@ class RoundResult:
             }
             for one in self.values
         ]
+
+    @property
+    def distribution(self) -> DistributionView | None:
+        """Histogram, standard deviation and usual quantiles beside a mean on ordered levels; None for other results."""
+        return self.document.get("distribution")
+
+    def quantile(self, q: float) -> QuantileView:
+        """The number that the part q of the people do not exceed, with its intervals; 0.5 is the median.
+
+        Raises:
+            ValueError: q is not above 0 and below 1, or the question was not asked on levels, or the result is sealed.
+        """
+        if self.distribution is None:
+            raise ValueError(f"round {self.round_id} has no quantiles; only an open result on levels has them")
+        return quantile(self.distribution, q)
 
     def _repr_html_(self) -> str:
         """For notebooks: the values as a table, and the guarantee with what it rests on."""

@@ -22,6 +22,7 @@ class Assumption(StrEnum):
     RUNS_RR = "runs-rr"
     RUNS_KRR = "runs-krr"
     RUNS_ONEBIT = "runs-onebit"
+    RUNS_LEVELS = "runs-levels"
     RUNS_LAPLACE = "runs-laplace"
     RUNS_LAPLACE_LATTICE = "runs-laplace-lattice"
     RUNS_GAUSSIAN = "runs-gaussian"
@@ -191,6 +192,7 @@ RUNS = {
     Assumption.RUNS_RR: "rr",
     Assumption.RUNS_KRR: "krr",
     Assumption.RUNS_ONEBIT: "onebit",
+    Assumption.RUNS_LEVELS: "levels",
     Assumption.RUNS_LAPLACE: "laplace",
     Assumption.RUNS_LAPLACE_LATTICE: "laplace",
     Assumption.RUNS_GAUSSIAN: "gaussian",
@@ -207,6 +209,7 @@ Their parameters are those of the accountant's randomizer. A declared table is i
 
 PARAMETERS: dict[Code, dict[str, type[int] | type[float] | type[str]]] = {
     Assumption.RUNS_KRR: {"k": int},
+    Assumption.RUNS_LEVELS: {"k": int},
     Assumption.RUNS_LAPLACE_LATTICE: {"lattice": int},
     Assumption.RUNS_GAUSSIAN_LATTICE: {"lattice": int},
     Assumption.RUNS_GAUSSIAN_SPACE: {"dimension": int},

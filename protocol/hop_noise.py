@@ -14,9 +14,9 @@ from functools import lru_cache
 from typing import Any
 
 __all__ = [
+    "ACCEPTED_LOCAL_EPSILON",
     "MAX_DELTA",
     "MAX_EPSILON",
-    "MAX_LOCAL_EPSILON",
     "MAX_MEAN_FAKES",
     "MIN_DELTA",
     "MIN_EPSILON",
@@ -29,8 +29,11 @@ MIN_EPSILON = 0.001
 MAX_EPSILON = 20.0
 MIN_DELTA = 1e-12
 MAX_DELTA = 1e-3
-MAX_LOCAL_EPSILON = 8.0
-"""The largest local budget with hop noise: it is all that protects a report if no hop is honest."""
+ACCEPTED_LOCAL_EPSILON = 8.0
+"""The largest local budget with hop noise that a client accepts unless the person's own limit allows more.
+
+The local budget is all that protects a report if no hop is honest: at 8, a report is another value once in 3,000 times.
+"""
 MAX_MEAN_FAKES = 250_000
 """Fakes of one hop in a round, on average: sealing them takes minutes on a core, and 100 MB."""
 
@@ -161,7 +164,8 @@ class FakeLaw:
 
 def num_report_values(mechanism: Any) -> int | None:
     """Returns how many different reports a mechanism has if hops can add fakes to them; None for noise and vectors."""
-    values: dict[str, int] = {"rr": 2, "onebit": 2, "krr": getattr(mechanism, "k", 0)}
+    k = getattr(mechanism, "k", 0)
+    values: dict[str, int] = {"rr": 2, "onebit": 2, "krr": k, "levels": k}
     return values.get(mechanism.kind)
 
 

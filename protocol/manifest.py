@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError, Message
 from croupier.protocol.deployment import Deployment, PrivacyLimit
 from croupier.protocol.envelope import MAX_HOPS, PROTOCOL_VERSION, SUITES, check_public_key
 from croupier.protocol.errors import Code, Refusal
-from croupier.protocol.hop_noise import MAX_LOCAL_EPSILON, MAX_MEAN_FAKES, FakeLaw, HopNoise, num_report_values
+from croupier.protocol.hop_noise import MAX_MEAN_FAKES, FakeLaw, HopNoise, num_report_values
 from croupier.protocol.identity import Kind, document_hash, verify_signed
 from croupier.protocol.mechanisms import MECHANISMS, Mechanism
 from croupier.protocol.names import Digest, RoundId
@@ -243,14 +243,8 @@ def _check_hop_noise(manifest: pb.Manifest, question: Question) -> None:
     num_values = num_report_values(question.mechanism)
     if num_values is None:
         raise ValueError(
-            f"hop_noise is set for {question.mechanism.kind}; it must be for rr, onebit or krr: hops can add fake "
-            "reports only where a report has one of finitely many values"
-        )
-    largest = max(budget.epsilon for budget in manifest.budget_grid)
-    if largest > MAX_LOCAL_EPSILON:
-        raise ValueError(
-            f"the largest local epsilon is {largest:g}; with hop_noise it must be at most {MAX_LOCAL_EPSILON:g}: it is "
-            "all that protects a report if no hop is honest"
+            f"hop_noise is set for {question.mechanism.kind}; it must be for rr, onebit, krr or levels: hops can add "
+            "fake reports only where a report has one of finitely many values"
         )
     if noise.delta > manifest.delta:
         raise ValueError(f"hop_noise.delta is {noise.delta:g}; it must be at most the round's, {manifest.delta:g}")

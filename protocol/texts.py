@@ -36,6 +36,10 @@ TEXTS: dict[Code, str] = {
         "every honest client clips its value, rounds it at random to one bit and runs binary randomised response with "
         "its own local epsilon"
     ),
+    Assumption.RUNS_LEVELS: (
+        "every honest client clips its value, rounds it at random to one of {k} equally spaced levels and runs {k}-ary "
+        "randomised response with its own local epsilon"
+    ),
     Assumption.RUNS_LAPLACE: (
         "every honest client adds Laplace noise of scale 1/(its own local epsilon) to a value in [0, 1]"
     ),
@@ -365,6 +369,7 @@ SECRETS: dict[Assumption, str] = {
     Assumption.RUNS_RR: "whether a person answered yes or no",
     Assumption.RUNS_KRR: _ANSWERS,
     Assumption.RUNS_ONEBIT: _NUMBERS,
+    Assumption.RUNS_LEVELS: _NUMBERS,
     Assumption.RUNS_LAPLACE: _NUMBERS,
     Assumption.RUNS_LAPLACE_LATTICE: _NUMBERS,
     Assumption.RUNS_GAUSSIAN: _NUMBERS,
@@ -389,6 +394,10 @@ DOES: dict[Assumption, str] = {
     Assumption.RUNS_ONEBIT: (
         "rounds {whose} number at random to one end of the range, and sends that end with a probability that follows "
         "from {whose} budget, and the other end otherwise"
+    ),
+    Assumption.RUNS_LEVELS: (
+        "rounds {whose} number at random to one of the two levels around it, and sends that level with a probability "
+        "that follows from {whose} budget, and otherwise one of the others, all equally likely"
     ),
     Assumption.RUNS_LAPLACE: _NOISE.format("Laplace", "number"),
     Assumption.RUNS_LAPLACE_LATTICE: _NOISE.format("Laplace", "number"),

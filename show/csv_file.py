@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
 
+from croupier.show.distribution import shares_of, statistics_of
 from croupier.show.views import ResultView, numbers_of
 
 __all__ = ["result_csv"]
@@ -27,8 +29,11 @@ def result_csv(result: ResultView) -> str:
     writer.writerow(["round_id", "label", *numbers, "confidence_level", "num_reports", "epsilon", "delta", "grade"])
     cost = [certificate["epsilon"], certificate["delta"], certificate["grade"]]
     round_id = _text(result["round_id"])
-    for number in numbers_of(result) if certificate["granted"] else []:
-        estimate = [number.estimate, number.projected, number.standard_error, *number.interval]
+    listed = [*numbers_of(result), *statistics_of(result)]
+    listed += [number._replace(label=f"share at {number.label}") for number in shares_of(result)]
+    for number in listed if certificate["granted"] else []:
+        error = "" if math.isnan(number.standard_error) else number.standard_error
+        estimate = [number.estimate, number.projected, error, *number.interval]
         line = [round_id, _text(number.label), *estimate, result["confidence_level"], result["num_reports"]]
         writer.writerow([*line, *cost])
     return out.getvalue()

@@ -18,6 +18,7 @@ from croupier.protocol.manifest import RoundTerms, state_name
 from croupier.protocol.statements import state, written_json
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.show.promises import promises_of
 from croupier.show.question import question_json
 from croupier.show.views import (
     BudgetView,
@@ -200,13 +201,14 @@ def _limit_json(limit: PrivacyLimit) -> LimitView:
 
 def _budget_json(terms: RoundTerms, budget: pb.LocalBudget) -> BudgetView:
     """Returns what a budget means for a person that uses it: at worst, and if the round is released."""
-    limit = terms.epsilon_max_of[budget.epsilon]
-    alone = right_at_most(budget.epsilon, budget.delta)
+    limit, promised = terms.epsilon_max_of[budget.epsilon], promises_of(terms, budget.epsilon)
+    alone = promised.no_honest_hop
     return {
         "epsilon": budget.epsilon,
         "delta": budget.delta,
         "epsilon_max": limit,
         "released_right_at_most": min(alone, right_at_most(limit, terms.manifest.delta)),
+        "one_honest_right_at_most": promised.one_honest_hop,
         "alone_right_at_most": alone,
     }
 
@@ -235,6 +237,7 @@ def plan_json(plan: Plan) -> PlanView:
     ]
     return {
         "goal": str(plan.goal),
+        "levels": plan.levels,
         "num_users": plan.budgets.num_users,
         "budgets": budgets,
         "standard_error": plan.standard_error,

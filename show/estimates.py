@@ -10,12 +10,14 @@ from collections.abc import Sequence
 from rich.table import Table
 
 from croupier.protocol.rounding import round_up
+from croupier.show.distribution import shares_of, statistics_of
 from croupier.show.text import delta_too_large
 from croupier.show.views import DemoView, ResultView, level_of, numbers_of
 
 __all__ = [
     "answers_table",
     "clamping_line",
+    "distribution_tables",
     "estimates_table",
     "hop_line",
     "merging_line",
@@ -25,6 +27,8 @@ __all__ = [
     "result_remarks",
 ]
 
+_MOST_LEVELS = 40
+"""Levels of a histogram that are printed."""
 _FEW_ROUNDS = 4
 """A remark on more rounds than these, and on all of them, is not followed by their names."""
 
@@ -71,6 +75,28 @@ def estimates_table(result: ResultView) -> Table:
         cells += [f"{number.projected:.5g}"] if impossible else []
         table.add_row(*([number.label] if labelled else []), *cells)
     return table
+
+
+def distribution_tables(result: ResultView) -> list[Table]:
+    """Returns the numbers beside a mean on ordered levels, and the histogram; none where a result has none."""
+    of_these, of_population = _interval_headings(result)
+    if not (statistics := statistics_of(result)):
+        return []
+    numbers = Table("of these numbers", "estimate", of_these, of_population)
+    for number in statistics:
+        name = number.label.replace("quantile", "of people: at most")
+        ends = _interval(number.interval, ".5g"), _interval(number.population, ".5g")
+        numbers.add_row(name, f"{number.estimate:.5g}", *ends)
+    histogram = Table(
+        "level", "share of people", "± standard error", of_these, of_population, title="histogram, smoothed"
+    )
+    shares = shares_of(result)
+    for number in shares[:_MOST_LEVELS]:
+        ends = _interval(number.interval, ".4f"), _interval(number.population, ".4f")
+        histogram.add_row(number.label, f"{number.projected:.4f}", f"{number.standard_error:.2g}", *ends)
+    left = f"; {len(shares) - _MOST_LEVELS} more levels are in --json" if len(shares) > _MOST_LEVELS else ""
+    histogram.caption = f"a number between two levels counts on both, in parts{left}"
+    return [numbers, histogram]
 
 
 def _interval(ends: Sequence[float] | None, written: str) -> str:
@@ -177,8 +203,12 @@ def hop_line(result: ResultView, moved: str = "") -> str:
     influence = result.get("hop_influence")
     if not influence:
         return ""
+    what, beside, distribution = "an estimate", "", result.get("distribution")
+    if distribution is not None and distribution["hop_influence"]:
+        share = round_up(100 * distribution["hop_influence"], 3)
+        what, beside = "the mean", f", and the share of people on some of the levels by at most {share} points,"
     return (
         "every hop has added fake reports, which are subtracted on average, and which intervals allow for; a dishonest "
-        f"hop could have moved an estimate by at most {moved or round_up(influence, 3)} with its own. A round without "
-        "hop noise has no fake reports; its guarantee then needs honest participants and an honest accountant"
+        f"hop could have moved {what} by at most {moved or round_up(influence, 3)}{beside} with its own. A round "
+        "without hop noise has no fake reports; its guarantee then needs honest participants and an honest accountant"
     )

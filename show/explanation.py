@@ -242,7 +242,7 @@ def _learned(given: Certificate | Mapping[str, Any]) -> tuple[Section, ...]:
         paragraphs.append(noisy)
     if moved := hop_line(cast(ResultView, given), found.at_most(given.get("hop_influence") or 0.0)):
         paragraphs.append(f"{moved[0].upper()}{moved[1:]}.")
-    points = [found.sentence(number) for number in found.numbers] + halving_lines(given)
+    points = [found.sentence(number) for number in (*found.numbers, *found.details)] + halving_lines(given)
     return (Section("What was learned", tuple(paragraphs), tuple(points)),)
 
 

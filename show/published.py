@@ -15,8 +15,9 @@ from croupier.protocol.manifest import parse_terms
 from croupier.protocol.shown import sanitize_for_display
 from croupier.protocol.statements import read_messages, state, written_json
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.show.distribution import QUANTILES, quantile
 from croupier.show.question import question_json
-from croupier.show.views import ClampingView, QuestionView, ResultView
+from croupier.show.views import ClampingView, DistributionView, QuestionView, ResultView, SharesView
 
 __all__ = ["publication_json"]
 
@@ -68,6 +69,7 @@ def publication_json(publication: pb.Publication, certificate: pb.Certificate) -
         "clamping": _clamping_json(publication.clamping) if publication.HasField("clamping") else None,
         "merging_bias": publication.merging_bias if certificate.merged_below and not sealed else None,
         "hop_influence": publication.hop_influence if certificate.fake_tickets and not hidden else None,
+        "distribution": None if hidden else _distribution_json(publication, bool(certificate.fake_tickets)),
         "drops": {drop.reason: drop.count for drop in publication.drops},
         "notes": written_json(notes),
         "certificate": stated,
@@ -83,6 +85,42 @@ def _asked(publication: pb.Publication) -> QuestionView | None:
         return question_json(parse_terms(publication.manifest.payload).question)
     except Refusal:  # of a version that this one does not read
         return None
+
+
+def _distribution_json(publication: pb.Publication, fakes: bool) -> DistributionView | None:
+    """Returns the distribution beside a mean with its usual quantiles; None where there is none."""
+    if not publication.HasField("distribution"):
+        return None
+    stated = publication.distribution
+    deviation = stated.standard_deviation
+    found: DistributionView = {
+        "levels": [level.value for level in stated.levels],
+        "shares": _shares_json([level.share for level in stated.levels]),
+        "cumulative": _shares_json([level.cumulative for level in stated.levels]),
+        "standard_deviation": {
+            "estimate": deviation.estimate,
+            "standard_error": deviation.standard_error,
+            "confidence_interval": _ends(deviation.confidence_interval),
+            "population_interval": _ends(deviation.population_interval),
+        },
+        "hop_influence": stated.hop_influence if fakes else None,
+    }
+    found["quantiles"] = [quantile(found, q) for q in QUANTILES]
+    return found
+
+
+def _shares_json(values: list[pb.EstimatedValue]) -> SharesView:
+    return {
+        "estimate": [value.estimate for value in values],
+        "projected": [value.projected for value in values],
+        "standard_error": [value.standard_error for value in values],
+        "confidence_interval": [_ends(value.confidence_interval) for value in values],
+        "population_interval": [_ends(value.population_interval) for value in values],
+    }
+
+
+def _ends(interval: pb.Interval) -> list[float]:
+    return [interval.low, interval.high]
 
 
 def _interval_json(value: pb.EstimatedValue) -> list[float] | None:

@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -78,6 +78,7 @@ class _QuestionView(TypedDict):
     is_share: bool
     rows: list[_Row]
     scale: list[str]
+    histograms: list[tuple[str, list[_Row]]]
     verdicts: list[str]
     remarks: list[str]
     differences: list[tuple[str, bool]]
@@ -94,6 +95,10 @@ class _CostView(TypedDict):
     delta: str
     grade: str
     right: str
+    hop_epsilon: str
+    hop_delta: str
+    hop_grade: str
+    hop_right: str
     alone_epsilon: str
     alone_delta: str
     alone_grade: str
@@ -199,6 +204,10 @@ def _question(group: list[tuple[ReportRound, Statistic]]) -> _QuestionView:
             number = found.numbers[index]
             label = " · ".join(part for part in (number.label, one.group) if part)
             rows.append(_row(found, number, label, ends, f"{one.group}: " if several else ""))
+    for one, found in group:
+        for number in found.details:
+            label = " · ".join(part for part in (number.label, one.group) if part)
+            rows.append(_row(found, number, label, ends, f"{one.group}: " if several else ""))
     named = [(f"{one.group}: " if several else "", one.result) for one, _ in group]
     verdicts: list[str] = []
     remarks: list[str] = []
@@ -229,6 +238,7 @@ def _question(group: list[tuple[ReportRound, Statistic]]) -> _QuestionView:
         "is_share": about.is_share,
         "rows": rows,
         "scale": _scale(about, ends) if rows else [],
+        "histograms": [(one.group, _histogram(found)) for one, found in group if found.histogram],
         "verdicts": verdicts,
         "remarks": remarks,
         "differences": [(one.sentence(about), one.is_seen) for one in compared],
@@ -269,6 +279,16 @@ def _row(of: Statistic, number: Number, label: str, ends: tuple[float, float], n
     }
 
 
+def _histogram(found: Statistic) -> list[_Row]:
+    """Returns a bar for each level: the share of people on it, of a chart that ends at the largest interval's end."""
+    shares = replace(found, is_share=True)
+    most = max(number.participants[1] for number in found.histogram)
+    return [
+        _row(shares, number, f"{number.label} {found.unit}".strip(), (0.0, most or 1.0), "")
+        for number in found.histogram
+    ]
+
+
 def _scale(of: Statistic, ends: tuple[float, float]) -> list[str]:
     """Returns what is written below a chart: five marks of a share, else the ends of the range and their meaning."""
     if of.is_share:
@@ -283,7 +303,7 @@ def _device(result: ResultView) -> str:
 
 
 def _cost(one: ReportRound, found: Statistic, certificate: Certificate) -> _CostView:
-    alone = certificate.everyone_else_colludes
+    hop, alone = certificate.one_honest_hop, certificate.everyone_else_colludes
     return {
         "about": " · ".join(part for part in (found.title, one.group) if part),
         "people": f"{certificate.num_users:,}",
@@ -291,6 +311,10 @@ def _cost(one: ReportRound, found: Statistic, certificate: Certificate) -> _Cost
         "delta": round_up(certificate.delta, 3),
         "grade": str(certificate.grade),
         "right": percent(right_at_most(certificate.epsilon, certificate.delta)),
+        "hop_epsilon": "" if hop is None else round_up(hop.epsilon, 4),
+        "hop_delta": "" if hop is None else round_up(hop.delta, 3),
+        "hop_grade": "" if hop is None else str(hop.grade),
+        "hop_right": "" if hop is None else percent(right_at_most(hop.epsilon, hop.delta)),
         "alone_epsilon": round_up(alone.epsilon, 4),
         "alone_delta": round_up(alone.delta, 3) if alone.delta else "",
         "alone_grade": str(alone.grade),
@@ -318,12 +342,17 @@ def _together(certified: Sequence[tuple[str, Certificate]], fixed_terms: bool) -
         return None
     worst = max(found, key=lambda one: one.epsilon)
     alone, lost = max((_alone(mine) for mine in of_groups), key=lambda one: one[0])
+    hop = max((_one_honest_hop(mine) for mine in of_groups), key=lambda one: one[0])
+    has_hop_noise = any(one.one_honest_hop is not None for mine in of_groups for one in mine)
     return {
         "rounds": max(map(len, of_groups)),
         "epsilon": round_up(worst.epsilon, 4),
         "delta": round_up(worst.delta, 3),
         "grade": str(worst.grade),
         "right": percent(right_at_most(worst.epsilon, worst.delta)),
+        "hop_right": percent(right_at_most(*hop)) if has_hop_noise else "",
+        "hop_epsilon": round_up(hop[0], 4),
+        "hop_delta": round_up(hop[1], 3),
         "alone_epsilon": round_up(alone, 4),
         "alone_delta": round_up(lost, 3) if lost else "",
         "alone_right": percent(right_at_most(alone, lost)),
@@ -335,6 +364,12 @@ def _alone(certificates: Sequence[Certificate]) -> tuple[float, float]:
     """Returns the sums of the local budgets: what a person's own noise promises over all rounds, whatever others do."""
     alone = [one.everyone_else_colludes for one in certificates]
     return sum_above([one.epsilon for one in alone]), sum_above([one.delta for one in alone])
+
+
+def _one_honest_hop(certificates: Sequence[Certificate]) -> tuple[float, float]:
+    """Returns the sums of what one honest server guarantees: without hop noise in a round, its local budget."""
+    each = [one.one_honest_hop or one.everyone_else_colludes for one in certificates]
+    return sum_above([one.epsilon for one in each]), sum_above([one.delta for one in each])
 
 
 def _round(one: ReportRound) -> dict[str, Any]:

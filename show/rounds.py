@@ -129,6 +129,7 @@ _VALUES = {
     "rr": "1 ({yes}) or 0 ({no})",
     "krr": "one of {labels}",
     "onebit": _NUMBER,
+    "levels": _NUMBER,
     "laplace": _NUMBER,
     "gaussian": _NUMBER,
     "hemisphere": "{dimension} numbers, computed from the person's data for the model {model}",
@@ -234,8 +235,15 @@ def _and(names: Sequence[str]) -> str:
 
 
 def right_at_most_line(budget: BudgetView) -> str:
-    """Returns how often someone can be right about one answer, by a budget of `terms_json`."""
+    """Returns how often someone can be right about one answer, by a budget of `terms_json`.
+
+    With hop noise it says what holds if one server is honest, and what holds if none is.
+    """
     released, alone = percent(budget["released_right_at_most"]), percent(budget["alone_right_at_most"])
+    if budget["one_honest_right_at_most"] is not None:
+        return (
+            f"right at most {percent(budget['one_honest_right_at_most'])} if one shuffler is honest, {alone} if none is"
+        )
     return f"right at most {released}, " + (
         "even if all others collude" if alone == released else f"{alone} if all others collude"
     )
@@ -252,13 +260,18 @@ def _budgets_section(terms: TermsView) -> SectionView:
     if len(budgets) > _MOST_BUDGETS:
         points.append(f"{len(budgets) - _MOST_BUDGETS:,} more, all in --json")
     unit = "ONE RECORD of yours" if terms["randomizer"] == "gaussian_vector" else "your answer"
+    if terms["hop_noise"] is None:
+        promised = (
+            "If the round is released, they are not right more often than this; what that rests on is the last line of "
+            "'Who may see what'. The certificate then says how much less it is for those who took part:"
+        )
+    else:
+        promised = "They are not right more often than this, whatever all other servers and people do:"
     return _section(
         "Your budget",
         "You say how much you are ready to spend, and the largest of these budgets up to that is used. Smaller is more "
         f"noise. Suppose someone wants to tell which of two values {unit} had, both equally likely beforehand; "
-        "guessing is right 50 % of the time. If the round is released, they are not right more often than this; what "
-        "that rests on is the last line of 'Who may see what'. The certificate then says how much less it is for those "
-        "who took part:",
+        f"guessing is right 50 % of the time. {promised}",
         points=points,
     )
 

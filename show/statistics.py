@@ -11,15 +11,20 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
-from typing import Any
+from typing import Any, cast
 
 from croupier.accountant.accuracy import halving
 from croupier.accountant.budgets import Budgets
 from croupier.accountant.certificate import Certificate
+from croupier.accountant.hop_fakes import HopFakes
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.registry import stated_randomizer
+from croupier.protocol.codes import Assumption
+from croupier.protocol.hop_noise import HopNoise
 from croupier.protocol.rounding import round_down, round_up
 from croupier.protocol.shown import sanitize_for_display
+from croupier.show.distribution import shares_of, statistics_of
+from croupier.show.views import NumberView, ResultView
 
 __all__ = [
     "Difference",
@@ -34,6 +39,7 @@ __all__ = [
 
 _SHARES = ("rr", "krr")
 _MOST_DIGITS = 6
+_PEOPLE, _SAME_MIX = "To halve the error: ask", "with the same mix of budgets"
 
 Interval = tuple[float, float]
 
@@ -43,7 +49,7 @@ class Number:
     """A number of a result: a share or a mean.
 
     Attributes:
-        label: the caption of the answer that a share is of; "" for a mean.
+        label: the caption of the answer that a share is of; "" for a mean, else what the number is, such as "median".
         estimate: the nearest possible value to the estimate.
         moved: the estimate itself, if noise has carried it outside the possible range; else None.
         participants: the interval for the people who took part.
@@ -70,6 +76,8 @@ class Statistic:
         about: the statistic in words: "the share of people who answered “yes”".
         is_share: the numbers are shares.
         numbers: one for a share or mean, one for each category; none where the result is sealed or refused.
+        details: beside a mean of numbers on levels: their standard deviation and quantiles, by name.
+        histogram: the shares of people on the levels, labelled with the level; shares, whatever `is_share` says.
         scale: the possible range, if known.
         unit: of a mean; may be empty.
         ends: what the ends of the range mean, in words; may be empty.
@@ -85,6 +93,8 @@ class Statistic:
     about: str
     is_share: bool
     numbers: tuple[Number, ...]
+    details: tuple[Number, ...]
+    histogram: tuple[Number, ...]
     scale: Interval | None
     unit: str
     ends: tuple[str, str]
@@ -126,7 +136,7 @@ class Statistic:
     def sentence(self, number: Number) -> str:
         """Returns one sentence on a number, with both intervals."""
         level = f"{100 * self.level:g} % interval"
-        subject = "The estimated mean is " if not self.is_share else "An estimated "
+        subject = f"The estimated {number.label or 'mean'} is " if not self.is_share else "An estimated "
         answered = f" answered “{number.label}”" if self.is_share else ""
         moved, preposition = "", "of" if self.is_share else "for"
         if number.moved is not None:
@@ -183,6 +193,7 @@ def _read(result: dict[str, Any], language: str) -> Statistic:
     if not is_share and "low" in parameters:
         scale = float(parameters["low"]), float(parameters["high"])
         about += f", of numbers from {scale[0]:g} to {scale[1]:g}{f' {unit}' if unit else ''}"
+    given = cast(ResultView, result)
     found = () if result["sealed"] or result["estimate"] is None else tuple(_numbers(result, labels, captions))
     return Statistic(
         name=name,
@@ -193,12 +204,20 @@ def _read(result: dict[str, Any], language: str) -> Statistic:
         about=about,
         is_share=is_share,
         numbers=found,
+        details=tuple(map(_beside, statistics_of(given))),
+        histogram=tuple(map(_beside, shares_of(given))),
         scale=scale,
         unit=unit,
         ends=(str(wording.get("low", "")), str(wording.get("high", ""))),
         level=float(result["confidence_level"] or 0),
         people=int(result["num_reports"]),
     )
+
+
+def _beside(number: NumberView) -> Number:
+    low, high = number.interval
+    population = None if number.population is None else (number.population[0], number.population[1])
+    return Number(number.label, number.projected, None, (low, high), population)
 
 
 def _wording(wordings: Sequence[dict[str, Any]], language: str) -> dict[str, Any]:
@@ -301,21 +320,53 @@ def _difference(first: float, of_first: Interval, second: float, of_second: Inte
 
 
 def halving_lines(result: Mapping[str, Any]) -> list[str]:
-    """Returns what would halve the error of a result, by its certificate's budgets; nothing where it is unknown."""
+    """Returns what would halve the error of a result, by its certificate's budgets; nothing where none is estimated.
+
+    The variance of every estimate falls with the number of people, in the same mix of budgets, except for the part that
+    hops add. So a number of people can always be given. Budgets are given where the certificate has everybody's: not
+    where rare budgets are merged into larger ones, or very many are certified in groups.
+    """
     document = result["certificate"]
     if not document.get("granted", True) or result["estimate"] is None:
         return []
-    if result.get("hop_influence") is not None:  # larger local budgets leave the noise of the hops as it is
+    if document.get("num_answers") is not None:  # a model that learns from one answer after the other
         return []
     try:
         certificate = Certificate.from_json(document)
-        randomizer = stated_randomizer(certificate.assumptions)
-        if randomizer is None or document.get("merged_below") or any(one.grouped for one in certificate.tiers):
-            return []
         budgets = Budgets.from_tiers([(one.local_epsilon, one.count, one.local_delta) for one in certificate.tiers])
+        randomizer, fakes = stated_randomizer(certificate.assumptions), None
+        if randomizer is not None and result.get("hop_influence") is not None:
+            fakes = _fakes(certificate, randomizer)
     except ValueError:  # a document of another version
         return []
-    return [line] if (line := halving_line(budgets, randomizer)) else []
+    if result.get("hop_influence") is not None and fakes is None:
+        return [f"{_PEOPLE} at most four times as many people, {4 * budgets.num_users:,}, {_SAME_MIX}."]
+    merged = bool(document.get("merged_below"))
+    if randomizer is None or merged or any(one.grouped for one in certificate.tiers):
+        found = 4 * budgets.num_users if fakes is None or randomizer is None else _people(budgets, randomizer, fakes)
+        aside = ". What merged budgets may move an estimate by is not in this error" if merged else ""
+        return [f"{_ask_for(found, budgets)}{aside}."]
+    return [line] if (line := halving_line(budgets, randomizer, fakes)) else []
+
+
+def _fakes(certificate: Certificate, randomizer: Randomizer) -> HopFakes | None:
+    """Returns the fakes of all hops, as a certificate's assumptions state them; None if they do not."""
+    one_hop = () if certificate.one_honest_hop is None else certificate.one_honest_hop.assumptions
+    for assumption in (*certificate.assumptions, *one_hop):
+        if assumption.code is Assumption.ONE_HONEST_HOP:
+            noise = HopNoise(float(assumption["epsilon"]), float(assumption["delta"]))
+            return HopFakes(noise, int(assumption["hops"]), randomizer)
+    return None
+
+
+def _people(budgets: Budgets, randomizer: Randomizer, fakes: HopFakes) -> int:
+    return halving(budgets, randomizer, fakes.variance).num_users
+
+
+def _ask_for(people: int, budgets: Budgets) -> str:
+    times = people / budgets.num_users
+    said = "four" if math.isclose(times, 4, rel_tol=1e-6) else round_up(times, 2)
+    return f"{_PEOPLE} {said} times as many people, {people:,}, {_SAME_MIX}"
 
 
 def halving_remarks(questions: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -327,15 +378,19 @@ def halving_remarks(questions: Sequence[Mapping[str, Any]]) -> list[str]:
     return [f"{'; '.join(names)}: {line}" for line, names in about.items()]
 
 
-def halving_line(budgets: Budgets, randomizer: Randomizer) -> str:
-    """Returns a sentence on what would halve the error of answers with these budgets; "" where margins are unknown."""
+def halving_line(budgets: Budgets, randomizer: Randomizer, fakes: HopFakes | None = None) -> str:
+    """Returns a sentence on what would halve the error of answers with these budgets; "" for a table, which has none.
+
+    fakes: the noise of hops, which stays as it is.
+    """
     try:
-        found = halving(budgets, randomizer)
-    except ValueError:  # a randomizer for vectors, or a table
+        found = halving(budgets, randomizer, 0.0 if fakes is None else fakes.variance)
+    except ValueError:
         return ""
-    line = f"To halve the error: ask four times as many people, {found.num_users:,}, with the same mix of budgets"
+    line = _ask_for(found.num_users, budgets)
     if found.budgets is None:
-        return f"{line}. No local budgets that a client accepts would do it for the same people."
+        beside = " beside this hop noise" if fakes is not None else ""
+        return f"{line}. No local budgets that a client accepts would do it for the same people{beside}."
     before, after = (_spread(of) for of in (budgets, found.budgets))
     return (
         f"{line}; or, for the same people, have each device add less noise (local ε {after} instead of "

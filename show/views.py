@@ -19,6 +19,7 @@ __all__ = [
     "CostView",
     "DemoQuestionView",
     "DemoView",
+    "DistributionView",
     "EpochView",
     "ExplanationView",
     "FigureView",
@@ -37,6 +38,7 @@ __all__ = [
     "PlanView",
     "PlannedBudgetView",
     "PromiseView",
+    "QuantileView",
     "QuestionView",
     "ResultView",
     "RoundView",
@@ -71,12 +73,16 @@ class SectionView(TypedDict):
 
 
 class BudgetView(TypedDict):
-    """A budget of a round's grid, and how often someone can be right about the answer of a person that uses it."""
+    """A budget of a round's grid, and how often someone can be right about the answer of a person that uses it.
+
+    See `show.promises`; "released_right_at_most" is for a released round, under the certificate's assumptions.
+    """
 
     epsilon: float
     delta: float
     epsilon_max: float
     released_right_at_most: float
+    one_honest_right_at_most: float | None
     alone_right_at_most: float
 
 
@@ -399,11 +405,50 @@ class ClampingView(TypedDict):
     influence: float
 
 
+class SharesView(TypedDict):
+    """Shares of people by level, in the order of the levels; "projected" are possible and agree with each other."""
+
+    estimate: list[float]
+    projected: list[float]
+    standard_error: list[float]
+    confidence_interval: list[list[float]]
+    population_interval: list[list[float]]
+
+
+class NumberWithIntervalsView(TypedDict):
+    """A standard deviation."""
+
+    estimate: float
+    standard_error: float
+    confidence_interval: list[float]
+    population_interval: list[float]
+
+
+class QuantileView(TypedDict):
+    """The number that the part q of the people do not exceed."""
+
+    q: float
+    estimate: float
+    confidence_interval: list[float]
+    population_interval: list[float]
+
+
+class DistributionView(TypedDict):
+    """How numbers on ordered levels are distributed: shares on each level, and on it or below."""
+
+    levels: list[float]
+    shares: SharesView
+    cumulative: SharesView
+    standard_deviation: NumberWithIntervalsView
+    quantiles: NotRequired[list[QuantileView]]
+    hop_influence: float | None
+
+
 class ResultView(TypedDict):
     """A published result: a number for a share or mean, a list for a histogram, None if sealed or refused.
 
     "asked" and a population interval are None in a result of an earlier version. "precision" says whether the result
-    can be used.
+    can be used. "distribution" is beside a mean of numbers on ordered levels.
     """
 
     round_id: str
@@ -422,6 +467,7 @@ class ResultView(TypedDict):
     clamping: ClampingView | None
     merging_bias: float | None
     hop_influence: float | None
+    distribution: NotRequired[DistributionView | None]
     drops: dict[str, int]
     notes: list[StatementView]
     certificate: RoundCertificateView
@@ -519,6 +565,7 @@ class PlanView(TypedDict):
     """The answer of a plan; of very many budgets, the smallest."""
 
     goal: str
+    levels: int | None
     num_users: int
     budgets: list[PlannedBudgetView]
     standard_error: float | None

@@ -51,15 +51,22 @@ HUNTED = (
 """Long numerical tests that run in `make hunt`, or when their file is named: quicker tests cover the same code."""
 
 LONG = (
+    # A dose of 60 rounds: test_a_dose_of_rounds_is_covered.
+    "tests/analyzer/test_levels.py::test_intervals_over_ten_thousand_rounds",
     # Deployments of processes: the same code runs in memory in tests/integration/test_rounds.py, and with processes in
     # the tests of tests/integration/test_processes.py that stay: a round from the command line, kill -9, a canary.
     "tests/integration/test_processes.py::test_bench_measures_and_keeps_its_rows",
     "tests/integration/test_processes.py::test_demo_prints_what_others_script_against",
+    "tests/integration/test_processes.py::test_the_demonstration_with_hop_noise_is_as_exact_as_promised",
     "tests/integration/test_processes.py::test_every_row_of_every_file_is_counted_or_named",
     "tests/integration/test_processes.py::test_up_serves_the_console_and_ends_it_alone",
     "tests/integration/test_postgresql.py::test_a_round_is_answered_and_no_file_holds_it",
     "tests/integration/test_postgresql.py::test_kill_minus_nine_loses_nothing",
     "tests/integration/test_postgresql.py::test_a_second_process_of_a_service_is_refused_and_the_first_goes_on[postgr",
+    # The same with 16 rounds for each answer.
+    "tests/attacks/test_hop_noise_collusion.py::test_all_but_one_hop_see_no_more_than_the_certificate_says[250",
+    # test_no_choice_in_front_of_the_honest_hop_shows_more_than_the_bound: five points of the grid.
+    "tests/accountant/bounds/test_hop_noise.py::test_no_choice_shows_more_than_the_bound_on_the_whole_grid",
     "tests/integration/test_rounds.py::test_two_kinds_of_question_are_answered_over_tls",
     "tests/operations/test_rendered_files.py::test_what_the_image_is_built_from_serves",
     "tests/operations/test_stop.py::test_ctrl_c_in_a_demonstration_leaves_no_process_behind",

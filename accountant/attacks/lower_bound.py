@@ -179,6 +179,7 @@ ATTACKS: dict[str, Callable[[Population, Any, Target], Attacks] | NoAttack] = {
     "rr": _bits,
     "krr": _categories,
     "onebit": _rounded,
+    "levels": _categories,
     "laplace": _laplace,
     "gaussian": _gaussian,
     "hemisphere": _directions,

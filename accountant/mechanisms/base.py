@@ -65,6 +65,16 @@ class Randomizer(ABC):
         """How many different reports there are, if hops can add fakes of each; None for noise and vectors."""
         return None
 
+    @property
+    def fakes_weight(self) -> float:
+        """The variance that fakes add to what reports are read for, per unit of variance of the fakes of one value.
+
+        1 - 1/k for the count of one of k >= 3 values, because the total of the fakes is known; 1 for two values, of
+        whose fakes the difference is drawn.
+        """
+        values = self.num_report_values or 2
+        return 1.0 if values == 2 else 1 - 1 / values
+
     def total_variation(self, local_epsilon: float) -> float:
         """The largest total variation between the reports of two values, for budgets up to this one, rounded up."""
         return 1.0

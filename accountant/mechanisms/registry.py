@@ -14,6 +14,7 @@ from croupier.accountant.mechanisms.gaussian import GaussianMechanism
 from croupier.accountant.mechanisms.hemisphere import HemisphereMechanism
 from croupier.accountant.mechanisms.kary import KaryRandomizedResponse
 from croupier.accountant.mechanisms.laplace import LaplaceMechanism
+from croupier.accountant.mechanisms.levels import LevelsMean
 from croupier.accountant.mechanisms.record_gaussian import RecordGaussian
 from croupier.accountant.ranges import outside
 from croupier.protocol.codes import RUNS, Assumption
@@ -26,6 +27,7 @@ RANDOMIZERS: dict[str, type[Randomizer]] = {
     "rr": BinaryRandomizedResponse,
     "krr": KaryRandomizedResponse,
     "onebit": OneBitMean,
+    "levels": LevelsMean,
     "laplace": LaplaceMechanism,
     "gaussian": GaussianMechanism,
     "hemisphere": HemisphereMechanism,

@@ -94,6 +94,7 @@ _ERRORS: dict[str, Callable[[Any, Floats, Floats], Floats]] = {
     "onebit": _bit_errors,
     "hemisphere": _bit_errors,
     "krr": _category_errors,
+    "levels": _category_errors,
     "laplace": _laplace_errors,
     "gaussian": _gaussian_errors,
 }

@@ -110,9 +110,9 @@ def mixtures(terms: RoundTerms, num_people: int) -> list[Mixture]:
     """Returns the mixtures of budgets that are tried for this number of people; an empty one is any mixture.
 
     Why none is worse. Where a smaller budget is a larger one mixed with noise that does not depend on the answer
-    (`smaller_budgets_mix`: rr, krr, onebit, hemisphere), every other person's blanket weight is least at the largest
-    budget, and the blanket bound falls with each weight. So for a person with any budget, no others are worse than
-    those who all use the largest; and of all budgets under one limit, the largest one has the largest bound. The
+    (`smaller_budgets_mix`: rr, krr, onebit, levels, hemisphere), every other person's blanket weight is least at the
+    largest budget, and the blanket bound falls with each weight. So for a person with any budget, no others are worse
+    than those who all use the largest; and of all budgets under one limit, the largest one has the largest bound. The
     certificate of a mixture is the least of several bounds, so it is nowhere above the blanket bound, which the
     forecast is made with.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from croupier.accountant.ranges import DEFAULT_DELTA, check_bounds, check_linkage
-from croupier.deploy.cli.console import MATHEMATICS, Json, plain_errors, progress_bar, show
+from croupier.deploy.cli.console import MATHEMATICS, Json, note, plain_errors, progress_bar, show
 from croupier.deploy.cli.option_groups import with_option_groups
 from croupier.deploy.cli.planning import ErrorOptions, planned_for_error
 from croupier.protocol.rounding import round_down, round_up
@@ -29,8 +29,8 @@ _NOT_VERIFIED = "\nThis explains what was read. It does not check who made it, o
 BudgetFile = Annotated[
     Path,
     typer.Argument(
-        help="CSV with a column epsilon (of the local budgets), optionally count (of users; default 1); for gaussian "
-        "also delta."
+        help="CSV or Excel with a column epsilon (of the local budgets), optionally count (of users; default 1); for "
+        "gaussian also delta."
     ),
 ]
 
@@ -41,9 +41,14 @@ class RandomizerOptions:
 
     randomizer: Annotated[
         str,
-        typer.Option(help="rr, krr(k=5), onebit, laplace, gaussian, hemisphere or gaussian_vector(d=10, records=10)."),
+        typer.Option(
+            help="rr, krr(k=5), onebit, levels(k=5), laplace, gaussian, hemisphere or gaussian_vector(d=10, "
+            "records=10)."
+        ),
     ] = "rr"
-    k: Annotated[int | None, typer.Option("--k", help="krr: the number of categories, instead of krr(k=5).")] = None
+    k: Annotated[
+        int | None, typer.Option("--k", help="krr, levels: the number of categories or levels, instead of krr(k=5).")
+    ] = None
     lattice: Annotated[
         int | None, typer.Option(help="laplace, gaussian: steps between the ends; none: the real line.")
     ] = None
@@ -61,6 +66,13 @@ class PlannedRandomizerOptions(RandomizerOptions):
     lattice: Annotated[
         int | None, typer.Option(help="laplace, gaussian: steps between the ends; default: those of a round.")
     ] = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the number of levels is to be chosen."""
+        from croupier.accountant.level_choice import is_open
+
+        return is_open(self.randomizer) and self.k is None
 
     def build(self) -> Randomizer:
         """Returns the randomizer; raises ValueError as `randomizer_of` does."""
@@ -97,7 +109,7 @@ class HopNoiseOptions:
         float | None,
         typer.Option(
             help="Every hop adds fake reports: the epsilon that one honest hop then guarantees, 0.001 to 20 "
-            "(rr, onebit and krr); none: no fakes."
+            "(rr, onebit, krr and levels); none: no fakes."
         ),
     ] = None
     hop_noise_delta: Annotated[
@@ -150,14 +162,23 @@ def _steps_of_rounds(name: str) -> int | None:
 
 
 def _read_budgets(file: Path, randomizer: Randomizer) -> Budgets:
-    """Returns the budgets in a CSV file.
+    """Returns the budgets in a CSV or Excel file; a note says what was assumed in order to read it.
 
     Raises:
         ValueError: a line that cannot be used, or no delta where the randomizer's budgets have one.
     """
-    from croupier import accountant
+    from croupier.accountant.budgets import budgets_in_rows, read_budgets_csv
+    from croupier.deploy.local.csv_columns import CsvFile
+    from croupier.deploy.local.sheets import open_table
 
-    budgets = accountant.read_budgets_csv(file)
+    table = open_table(file)
+    if isinstance(table, CsvFile) and not table.readings():  # the usual: millions of rows are read in seconds
+        budgets = read_budgets_csv(file)
+    else:
+        columns = [table.column(name) for name in table.names]
+        rows = ((int(cells[0][0]), [text for _, text in cells]) for cells in zip(*columns, strict=True))
+        budgets = budgets_in_rows(str(file), table.names, rows)
+        note(table.assumed)
     if randomizer.spends_local_delta and not (budgets.local_delta > 0).all():
         raise ValueError(
             f"{file}: a local_delta is 0; {randomizer.kind} spends one, so that the first line must be "
@@ -375,16 +396,21 @@ def plan(
     """Find what is not given: the largest local budgets, the number of users, or the accuracy to expect.
 
     With --error and one of --epsilon, --users and --budgets: the people or the budgets for that error. Local budgets
-    are looked for up to 20, the most that a client accepts; with hop noise up to 8.
+    are looked for up to 20, the most that a client accepts; with hop noise up to 8. Of --randomizer levels without a
+    number the levels with the least error of the mean.
     """
     with plain_errors():
         from croupier import accountant
+        from croupier.accountant.hop_fakes import HopFakes
+        from croupier.accountant.level_choice import LEVELS
+        from croupier.accountant.mechanisms.levels import LevelsMean
         from croupier.show.documents import plan_json
         from croupier.show.statistics import halving_line
         from croupier.show.tables import certificate_table
 
         accuracy.check()
-        family = accuracy.randomizer(randomizer)
+        open_levels = accuracy.error is None and randomizer.is_open
+        family = LevelsMean(2) if open_levels else accuracy.randomizer(randomizer)
         if accuracy.error is not None:
             shape = None if budgets is None else _read_budgets(budgets, family)
             answer, lines = planned_for_error(
@@ -405,7 +431,7 @@ def plan(
         shape = None if budgets is None else _read_budgets(budgets, family)
         with progress_bar(transient=True) as move:
             found = accountant.plan(
-                family,
+                LEVELS if open_levels else family,
                 delta=delta,
                 epsilon=epsilon,
                 num_users=users,
@@ -421,5 +447,7 @@ def plan(
         certified = found.certificate
         beware = [said] if (said := delta_too_large(certified.delta, certified.num_users)) else []
         both = [f"for a mean with these budgets: {'; '.join(map(str, found.for_a_mean))}"] if found.for_a_mean else []
-        both += [line] if (line := halving_line(found.budgets, family)) else []
+        law, chosen = noise.build(delta, setting.rounds), family if found.levels is None else LevelsMean(found.levels)
+        fakes = HopFakes.of(law, noise.hops, chosen, "separate", adaptive_order=False)
+        both += [line] if (line := halving_line(found.budgets, chosen, fakes)) else []
         show(as_json, document, str(found), certificate_table(document["certificate"]), *both, *beware)

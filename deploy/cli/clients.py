@@ -31,6 +31,7 @@ from croupier.deploy.local.budget_groups import GSPA_BUDGETS
 
 if TYPE_CHECKING:
     from croupier.client.one_answer import Answered
+    from croupier.show.promises import Promises
 
 __all__ = ["add_commands"]
 
@@ -154,15 +155,18 @@ def _submit_one(directory: Path, round_id: str, one: OneUser, as_json: bool) -> 
         from croupier.client.one_answer import ALREADY_ANSWERED
         from croupier.protocol.errors import Code
 
-        done = asyncio.run(_answer(directory, round_id, one))
+        done, promised = asyncio.run(_answer(directory, round_id, one))
     budget = local_budget(done.local_epsilon, done.local_delta)
     document = {
         "round_id": done.round_id,
         "code": done.code,
         "local_epsilon": done.local_epsilon,
         "local_delta": done.local_delta,
+        "one_honest_right_at_most": promised.one_honest_hop,
+        "alone_right_at_most": promised.no_honest_hop,
     }
-    show(as_json, document, f"{done.code} in round {done.round_id}, {budget}")
+    is_counted = done.code in ("ACCEPTED", ALREADY_ANSWERED)
+    show(as_json, document, f"{done.code} in round {done.round_id}, {budget}", *(promised.lines if is_counted else ()))
     if done.code == ALREADY_ANSWERED:
         before = f"already answered with {budget}"
         raise fail(NOT_ACCEPTED, f"{before}; a person answers once, and what was given now was not used")
@@ -172,8 +176,8 @@ def _submit_one(directory: Path, round_id: str, one: OneUser, as_json: bool) -> 
         raise fail(NOT_ACCEPTED, f"{Code[done.code].message}{_way_out(done.code, has_key=one.key is not None)}")
 
 
-async def _answer(directory: Path, round_id: str, one: OneUser) -> Answered:
-    """Submits one user's value.
+async def _answer(directory: Path, round_id: str, one: OneUser) -> tuple[Answered, Promises]:
+    """Submits one user's value; returns its outcome, and what the round promises for it.
 
     Raises:
         ValueError: an option is missing or cannot be used; everything else as for `AsyncClientRound.answer`.
@@ -207,7 +211,8 @@ async def _answer(directory: Path, round_id: str, one: OneUser) -> Answered:
     async with client_of(directory, one.gateway, patience_s=60.0) as client:
         asked = await client.round(round_id)
         try:
-            return await asked.answer(value, one.epsilon, respondent, enrol)
+            done = await asked.answer(value, one.epsilon, respondent, enrol)
+            return done, asked.promises(done.local_epsilon)
         except OtherPersonError as error:
             raise OtherPersonError(f"{error}: for another person give --another-person") from error
 
@@ -267,7 +272,9 @@ def limits(
         typer.Option(help="The most that the local deltas of all rounds may add up to; 1e-5 if never set."),
     ] = None,
     max_rounds: Annotated[int | None, typer.Option(help="The most rounds to answer.")] = None,
-    max_local_epsilon: Annotated[float | None, typer.Option(help="The most local epsilon for one round.")] = None,
+    max_local_epsilon: Annotated[
+        float | None, typer.Option(help="The most local epsilon for one round; default: none, with hop noise 8.")
+    ] = None,
     max_local_delta: Annotated[
         float | None, typer.Option(help="The most local delta for one round, 0 to 1e-3; 1e-5 if never set.")
     ] = None,

@@ -29,6 +29,7 @@ __all__ = [
     "Hops",
     "Json",
     "fail",
+    "lines_of",
     "note",
     "note_left_out",
     "plain_errors",
@@ -147,6 +148,26 @@ def text_of(file: typer.FileText) -> str:
         return file.read().strip()
     except UnicodeDecodeError as error:  # which would show the content
         raise ValueError(f"{file.name} is not a text file; it must be UTF-8") from error
+
+
+def lines_of(file: typer.FileText) -> list[tuple[int, list[str]]]:
+    """Returns the cells of each line of an option's file, CSV as many countries write it or Excel, with its number.
+
+    A note says what was assumed in order to read it. Standard input is CSV with commas.
+
+    Raises:
+        ValueError: it cannot be read.
+    """
+    import csv
+
+    from croupier.deploy.local.sheets import read_lines
+
+    if file.name == "<stdin>":
+        return list(enumerate(csv.reader(text_of(file).splitlines()), start=1))
+    lines, assumed = read_lines(Path(file.name))
+    if assumed:
+        note(assumed)
+    return lines
 
 
 def note(line: str) -> None:

@@ -12,7 +12,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from croupier.accountant.ranges import DEFAULT_DELTA
-from croupier.deploy.cli.console import HERE, NOT_NOW, OPERATE, Directory, Hops, Json, plain_errors, show, text_of
+from croupier.deploy.cli.console import (
+    HERE,
+    NOT_NOW,
+    OPERATE,
+    Directory,
+    Hops,
+    Json,
+    lines_of,
+    plain_errors,
+    show,
+    text_of,
+)
 from croupier.deploy.cli.web import serve_page
 
 if TYPE_CHECKING:
@@ -158,8 +169,8 @@ def enrol(
         list[typer.FileText] | None,
         typer.Argument(
             metavar="FILE...",
-            help="Clients' public keys: FILE.pub of 'keygen --client', or one KEY or KEY,LABEL a line; - for standard "
-            "input.",
+            help="Clients' public keys: FILE.pub of 'keygen --client', or one KEY or KEY,LABEL a line, CSV or Excel; - "
+            "for standard input.",
         ),
     ] = None,
     label: Annotated[str, typer.Option(help="Whose key it is, for a single key without a label.")] = "",
@@ -188,7 +199,7 @@ def enrol(
             lines = [Text(text, no_wrap=True) for text in texts]
             show(as_json, {"enrolled": [asdict(entry) for entry in roster]}, *lines)
             return
-        keys = [key for file in files or [] for key in read_keys(text_of(file), file.name)]
+        keys = [key for file in files or [] for key in read_keys(lines_of(file), file.name)]
         if label:
             if len(keys) != 1 or keys[0].label not in ("", label):
                 raise ValueError(

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from croupier.deploy.cli.console import HERE, OPERATE, TAKE_PART, Directory, Json, plain_errors, show, text_of
+from croupier.deploy.cli.console import HERE, OPERATE, TAKE_PART, Directory, Json, lines_of, plain_errors, show
 
 __all__ = ["add_commands"]
 
@@ -60,7 +60,9 @@ def invite_make(
     survey_id: Id,
     people: Annotated[
         typer.FileText | None,
-        typer.Option(help="Whom to invite: a CSV file with a label in its first column; its columns are repeated."),
+        typer.Option(
+            help="Whom to invite: a CSV or Excel file, a label in its first column; its columns are repeated."
+        ),
     ] = None,
     count: Annotated[int, typer.Option(help="Instead of --people: how many invitations, numbered.")] = 0,
     out: OutFolder = None,
@@ -78,7 +80,8 @@ def invite_make(
 
         if (people is None) == (count == 0):
             raise ValueError("give --people, a file, or --count, a number of invitations")
-        invited = read_people(text_of(people) if people else "\n".join(map(str, range(1, count + 1))))
+        table = [cells for _, cells in lines_of(people)] if people else [[str(row + 1)] for row in range(count)]
+        invited = read_people(table)
         folder = out or Path(f"{survey_id}-invitations")
         made = invite_people(
             directory, survey_id, invited, folder, gateway=gateway, until=_unix(expires), qr_codes=qr_codes
@@ -185,7 +188,8 @@ def invite_rounds(
     file: Annotated[Path, typer.Argument(help="A new file for the links: LABEL,LINK on each line.")],
     directory: Directory = HERE,
     people: Annotated[
-        typer.FileText | None, typer.Option(help="Whom to invite: a CSV file with a label in its first column.")
+        typer.FileText | None,
+        typer.Option(help="Whom to invite: a CSV or Excel file, a label in its first column."),
     ] = None,
     count: Annotated[int, typer.Option(help="Instead of --people: how many links, numbered.")] = 0,
     gateway: GatewayOfLinks = "",
@@ -202,7 +206,8 @@ def invite_rounds(
 
         if (people is None) == (count == 0):
             raise ValueError("give --people, a file, or --count, a number of links")
-        labels = read_labels(text_of(people)) if people else [str(number) for number in range(1, count + 1)]
+        listed = [cells for _, cells in lines_of(people)] if people else None
+        labels = [str(number + 1) for number in range(count)] if listed is None else read_labels(listed)
         made = asyncio.run(make(directory, labels, file, gateway, round_id))
         show(
             as_json,

@@ -51,7 +51,7 @@ class WordingOptions:
     title: Annotated[str, typer.Option(help="A heading above the question.", rich_help_panel=_WORDING)] = ""
     help_text: Annotated[str, typer.Option(help="What helps people to answer.", rich_help_panel=_WORDING)] = ""
     unit: Annotated[
-        str, typer.Option(help="onebit, laplace, gaussian: the unit of the number.", rich_help_panel=_WORDING)
+        str, typer.Option(help="onebit, levels, laplace, gaussian: the unit of the number.", rich_help_panel=_WORDING)
     ] = ""
     language: Annotated[
         str, typer.Option(help="The language of the options above, such as de or pt-BR.", rich_help_panel=_WORDING)
@@ -78,12 +78,15 @@ class QuestionOptions:
     """The randomizer of a round and its parameters."""
 
     randomizer: Annotated[
-        str, typer.Option(help="rr, krr(k=5), onebit, laplace or gaussian. Default: rr; with choices krr.")
+        str,
+        typer.Option(help="rr, krr(k=5), onebit, levels(k=5), laplace or gaussian. Default: rr; with choices krr."),
     ] = ""
-    k: Annotated[int | None, typer.Option(help="krr: the number of categories, instead of krr(k=5).")] = None
+    k: Annotated[
+        int | None, typer.Option(help="krr: the number of categories, instead of krr(k=5); levels: that of levels.")
+    ] = None
     labels: Annotated[str | None, typer.Option(help="krr: the categories, separated by commas.")] = None
-    low: Annotated[float | None, typer.Option(help="onebit, laplace, gaussian: the smallest value.")] = None
-    high: Annotated[float | None, typer.Option(help="onebit, laplace, gaussian: the largest value.")] = None
+    low: Annotated[float | None, typer.Option(help="onebit, levels, laplace, gaussian: the smallest value.")] = None
+    high: Annotated[float | None, typer.Option(help="onebit, levels, laplace, gaussian: the largest value.")] = None
     lattice: Annotated[
         int | None, typer.Option(help="Steps from low to high; default: laplace 1000000, gaussian 100.")
     ] = None
@@ -216,7 +219,8 @@ class HopNoiseOptions:
         float | None,
         typer.Option(
             help="Every hop adds fake reports: the epsilon that one honest hop then guarantees, 0.001 to 20 "
-            "(rr, onebit and krr, local epsilons up to 8); none: no fakes."
+            "(rr, onebit, krr and levels; clients refuse local epsilons above 8 unless their own limit allows it); "
+            "none: no fakes."
         ),
     ] = None
     hop_noise_delta: Annotated[

@@ -317,6 +317,9 @@ def round_result(
         Path | None, typer.Option(help="Instead of asking the analyzer: the signed document, kept from the console.")
     ] = None,
     gateway: Gateway = "",
+    quantile: Annotated[
+        list[float] | None, typer.Option(help="levels: a further quantile, such as 0.99; may be repeated.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Print a published result with its certificate, both verified; exit code 4 while there is none yet."""
@@ -327,7 +330,8 @@ def round_result(
         from croupier.deploy.operator.rounds import kept_result, open_published, published_result
         from croupier.protocol.certificates import refusals_of
         from croupier.protocol.statements import joined
-        from croupier.show.estimates import estimates_table, result_remarks
+        from croupier.show.distribution import with_quantiles
+        from croupier.show.estimates import distribution_tables, estimates_table, result_remarks
         from croupier.show.published import publication_json
         from croupier.show.statistics import halving_lines
         from croupier.show.tables import certificate_table
@@ -346,9 +350,9 @@ def round_result(
     with plain_errors():
         if collector_key is not None:
             publication = open_published(publication, collector_key)
-        result = publication_json(publication, certificate)
+        result = with_quantiles(publication_json(publication, certificate), quantile or [])
     lines = [*result_remarks(result), *halving_lines(result)]
     if result["sealed"]:
         lines.append("the result is sealed to its collector; --collector-key opens it")
-    tables = [] if result["sealed"] else [estimates_table(result)]
+    tables = [] if result["sealed"] else [estimates_table(result), *distribution_tables(result)]
     show(as_json, result, *tables, certificate_table(result["certificate"]), *lines)

@@ -363,7 +363,7 @@ def _results_json(results: SurveyResults) -> dict[str, Any]:
 
 def _show_results(document: dict[str, Any]) -> None:
     from croupier.protocol.rounding import round_up
-    from croupier.show.estimates import estimates_table, result_remarks
+    from croupier.show.estimates import distribution_tables, estimates_table, result_remarks
     from croupier.show.statistics import halving_lines
     from croupier.show.surveys import LEFT_OUT_TEXTS
     from croupier.show.tables import counted
@@ -377,7 +377,14 @@ def _show_results(document: dict[str, Any]) -> None:
         elif result["sealed"]:
             show(False, {}, "the result is sealed to its collector")
         else:
-            show(False, {}, estimates_table(result), *result_remarks(result), *halving_lines(result))
+            show(
+                False,
+                {},
+                estimates_table(result),
+                *distribution_tables(result),
+                *result_remarks(result),
+                *halving_lines(result),
+            )
     together = document["together"]
     show(False, {}, "", LEFT_OUT_TEXTS[document["left_out"]])
     if together:

@@ -29,7 +29,7 @@ from starlette.types import ASGIApp
 from croupier.client.key_file import read_private_key
 from croupier.client.limits import SpentHere, local_budget
 from croupier.client.one_answer import ALREADY_ANSWERED, Answered, Respondent
-from croupier.deploy.console.drawing import bars, curve, strips
+from croupier.deploy.console.drawing import bars, curve, histogram, strips
 from croupier.deploy.console.guard import Guard, Listening, from_own_page
 from croupier.deploy.console.source import FinishedRound, Source
 from croupier.deploy.local.clients import verify_directory
@@ -45,6 +45,7 @@ from croupier.show.estimates import clamping_line, hop_line, merging_line, notes
 from croupier.show.explanation import explain, profile_around
 from croupier.show.forecasts import ledger_line
 from croupier.show.ledger import spent_rests_on
+from croupier.show.promises import certificate_lines
 from croupier.show.rounds import describe_device_step, right_at_most_line, terms_sections, values_of
 from croupier.show.statistics import halving_lines
 from croupier.show.tables import counted
@@ -57,7 +58,7 @@ _MOST_BYTES = 4096
 _NOT_FOUND = (Code.UNKNOWN_ROUND, Code.NOT_READY)
 _ENDED = ("PUBLISHED", "REFUSED")
 _BEFORE = ("PREPARED", "OPEN")
-_WRITTEN = ("rr", "krr", "onebit", "laplace", "gaussian")
+_WRITTEN = ("rr", "krr", "onebit", "levels", "laplace", "gaussian")
 Handler = Callable[[Request], Awaitable[Response]]
 
 
@@ -381,8 +382,10 @@ def _shown(finished: FinishedRound, terms: TermsView | None) -> JsonObject:
         "result": result,
         "certificate": certificate,
         "estimates": strips(result, terms) if granted and not result["sealed"] else [],
+        "histogram": histogram(result) if granted else [],
         "tiers": bars(certificate) if granted else [],
         "remarks": [*(line for line in lines if line), *halving_lines(result)],
+        "promises": certificate_lines(certificate) if granted else (),
     }
 
 

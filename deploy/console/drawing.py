@@ -14,11 +14,12 @@ from croupier.accountant.certificate import Certificate
 from croupier.accountant.certified_profile import CertifiedProfile, certified_line
 from croupier.protocol.rounding import round_down, round_up
 from croupier.protocol.views import CertificateFields
+from croupier.show.distribution import shares_of, statistics_of
 from croupier.show.tables import LARGE_DELTAS
 from croupier.show.text import delta_too_large, tier_budget
 from croupier.show.views import ResultView, TermsView, numbers_of
 
-__all__ = ["bars", "curve", "strips"]
+__all__ = ["bars", "curve", "histogram", "strips"]
 
 _SHARES = ("rr", "krr")
 _WIDTH, _HEIGHT, _LEFT, _BELOW = 600, 400, 84, 64
@@ -89,10 +90,11 @@ def strips(result: ResultView, terms: TermsView | None) -> list[StripView]:
         result: `publication_json`.
         terms: `terms_json`; None where they cannot be had any more.
     """
-    numbers = numbers_of(result)
+    means = numbers_of(result)
+    numbers = [*means, *statistics_of(result)]
     kind = None if terms is None else terms["randomizer"]
     say: Callable[[float], str] = (lambda value: f"{100 * value:.1f} %") if kind in _SHARES else (lambda v: f"{v:.4g}")
-    ends = [end for number in numbers for end in (number.projected, *number.interval)]
+    ends = [end for number in means for end in (number.projected, *number.interval)]
     if kind in _SHARES:
         ends += [0.0, 1.0]
     elif terms is not None and "low" in terms["parameters"]:
@@ -100,7 +102,7 @@ def strips(result: ResultView, terms: TermsView | None) -> list[StripView]:
     low, high = min(ends, default=0.0), max(ends, default=1.0)  # none for a vector
 
     def place(value: float) -> float:
-        return round(100 * (value - low) / (high - low), 2) if high > low else 50.0
+        return round(100 * min(max((value - low) / (high - low), 0.0), 1.0), 2) if high > low else 50.0
 
     def written(interval: Sequence[float] | None) -> str:
         return "" if interval is None else f"{say(interval[0])} to {say(interval[1])}"
@@ -111,7 +113,7 @@ def strips(result: ResultView, terms: TermsView | None) -> list[StripView]:
             "label": number.label or names.get(kind or "", "mean" if terms is not None else "estimate"),
             "estimate": say(number.estimate),
             "possible": "" if number.is_possible else say(number.projected),
-            "error": say(number.standard_error),
+            "error": "" if math.isnan(number.standard_error) else say(number.standard_error),
             "interval": written(number.interval),
             "population": written(number.population),
             "from": place(number.interval[0]),
@@ -120,6 +122,31 @@ def strips(result: ResultView, terms: TermsView | None) -> list[StripView]:
             "scale": (say(low), say(high)),
         }
         for number in numbers
+    ]
+
+
+def histogram(result: ResultView) -> list[StripView]:
+    """Returns a row for each level of a distribution: the share of people on it, and its interval on a strip."""
+    shares = shares_of(result)
+    most = max((number.interval[1] for number in shares), default=1.0) or 1.0
+
+    def written(interval: Sequence[float] | None) -> str:
+        return "" if interval is None else f"{100 * interval[0]:.1f} % to {100 * interval[1]:.1f} %"
+
+    return [
+        {
+            "label": number.label,
+            "estimate": f"{100 * number.projected:.1f} %",
+            "possible": "",
+            "error": f"{100 * number.standard_error:.1f} %",
+            "interval": written(number.interval),
+            "population": written(number.population),
+            "from": round(100 * number.interval[0] / most, 2),
+            "to": round(100 * number.interval[1] / most, 2),
+            "at": round(100 * number.projected / most, 2),
+            "scale": ("0 %", f"{100 * most:.1f} %"),
+        }
+        for number in shares
     ]
 
 

@@ -133,7 +133,8 @@ def ask_about(
 
     Args:
         path: the CSV file; None, with no column either, for the survey.
-        columns: to ask about, each "COLUMN", or "COLUMN:LOW:HIGH" for a mean.
+        columns: to ask about, each "COLUMN", "COLUMN:LOW:HIGH" for a mean, or "COLUMN:LOW:HIGH:LEVELS" for the
+            distribution of a number, too.
         low: for a mean, the smallest possible value, where there is one column.
         high: for a mean, the largest possible value.
         limit: how many rows to use, from the first; None for all.
@@ -159,11 +160,12 @@ def questions_on(
     """Returns a question for each column of a table; see `ask_about`."""
     orders, asked = parse_orders(ordered), []
     for text in columns:
-        column, least, most = text.strip(), low, high
-        found = re.fullmatch(r"(.+):([^:]+):([^:]+)", text)
+        column, least, most, levels = text.strip(), low, high, None
+        found = re.fullmatch(r"(.+?):([^:]+):([^:]+?)(?::([0-9]+))?", text)
         if found and column not in file.names:
             column, least, most = found[1].strip(), _number(found[2]), _number(found[3])
-        asked.append(DemoQuestion(guess_question(file, column, least, most, orders), column))
+            levels = int(found[4]) if found[4] else None
+        asked.append(DemoQuestion(guess_question(file, column, least, most, orders, levels), column))
     if len({one.column for one in asked}) < len(asked):
         raise ValueError("a column is named twice; each is asked about once")
     for order in orders:

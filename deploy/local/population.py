@@ -17,7 +17,7 @@ from croupier.client.submission import Participant
 from croupier.deploy.local.budget_groups import BudgetGroup
 from croupier.deploy.local.columns import Columns
 from croupier.deploy.local.scales import in_order
-from croupier.protocol.mechanisms import IntervalMechanism, KaryResponse, Mechanism, OneBit, RandomizedResponse
+from croupier.protocol.mechanisms import IntervalMechanism, KaryResponse, Levels, Mechanism, OneBit, RandomizedResponse
 from croupier.protocol.questions import Question, choose_budget
 
 __all__ = [
@@ -173,9 +173,16 @@ def read_groups(file: Columns, column: str) -> list[Rows]:
 
 
 def guess_question(
-    file: Columns, column: str, low: float | None, high: float | None, orders: Sequence[Sequence[str]] = ()
+    file: Columns,
+    column: str,
+    low: float | None,
+    high: float | None,
+    orders: Sequence[Sequence[str]] = (),
+    levels: int | None = None,
 ) -> Question:
     """Returns a question that fits a column: rr for bits, onebit if an interval is given, else krr over its categories.
+
+    With a number of `levels` and an interval it is asked on ordered levels.
 
     The categories are read from the data, which is fine for a demonstration; a real deployment states them beforehand.
     An empty cell is not a category. Categories are in the order of the first of `orders` that has them all, of
@@ -189,7 +196,7 @@ def guess_question(
     if (low is None) != (high is None):
         raise ValueError("only one of low and high is given; a mean needs both")
     if low is not None and high is not None:
-        return Question(name, OneBit(low, high))
+        return Question(name, OneBit(low, high) if levels is None else Levels(low, high, levels))
     values = {text.strip() for _, text in file.column(column)} - {""}
     texts, why = in_order(sorted(values), orders)
     if why:

@@ -13,7 +13,7 @@ from zipfile import BadZipFile
 from croupier.deploy.local.columns import Columns, Rows
 from croupier.deploy.local.csv_columns import CsvFile
 
-__all__ = ["ExcelFile", "Frame", "open_table"]
+__all__ = ["ExcelFile", "Frame", "open_table", "read_lines"]
 
 
 def open_table(path: Path, limit: int | None = None) -> Columns:
@@ -27,6 +27,17 @@ def open_table(path: Path, limit: int | None = None) -> Columns:
     if path.suffix.lower() in (".xls", ".ods", ".numbers"):
         raise ValueError(f"{path} cannot be read; save it as an Excel workbook (.xlsx) or as CSV")
     return CsvFile(path, limit)
+
+
+def read_lines(path: Path) -> tuple[list[tuple[int, list[str]]], str]:
+    """Returns every line of a table that may have no header, with its number, and what was assumed in order to read it.
+
+    Raises:
+        ValueError: the file does not exist, or cannot be read.
+    """
+    table = open_table(path)
+    with table.rows() as (first, others):
+        return [(1, first), *others], table.assumed
 
 
 def _text(value: object) -> str:

@@ -16,7 +16,7 @@ import csv
 import io
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -68,13 +68,13 @@ class People:
     rows: tuple[tuple[str, ...], ...]
 
 
-def read_people(text: str) -> People:
-    """Returns the people in a CSV file; its first line names the columns if it begins with "label" or "name".
+def read_people(table: Iterable[Sequence[str]]) -> People:
+    """Returns the people in a table; its first line names the columns if it begins with "label" or "name".
 
     Raises:
         ValueError: a label is missing, repeated or cannot be shown, or there is nobody or too many.
     """
-    lines = [tuple(cell.strip() for cell in row) for row in csv.reader(io.StringIO(text.lstrip("\ufeff"))) if any(row)]
+    lines = [tuple(cell.strip() for cell in row) for row in table if any(row)]
     named = bool(lines) and lines[0][0].lower() in ("label", "name")
     rows = lines[1:] if named else [row[:1] for row in lines]
     columns = lines[0] if named else ("label",)
@@ -322,9 +322,9 @@ async def who_has_not_answered(directory: Path, survey_id: str, transport: Trans
     return [one.label for one in good if one not in used]
 
 
-def read_labels(text: str) -> list[str]:
-    """Returns the people who are invited: the first column of a CSV file, without a first line "label"."""
-    rows = [row[0].strip() for row in csv.reader(io.StringIO(text)) if row and row[0].strip()]
+def read_labels(table: Iterable[Sequence[str]]) -> list[str]:
+    """Returns the people who are invited: the first column of a table, without a first line "label"."""
+    rows = [row[0].strip() for row in table if row and row[0].strip()]
     return rows[1:] if rows and rows[0] == "label" else rows
 
 

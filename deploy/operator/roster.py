@@ -58,23 +58,23 @@ def _file(directory: Path) -> Path:
     return directory / OPERATOR / "enrolled.csv"
 
 
-def read_keys(text: str, name: str) -> list[Enrolled]:
+def read_keys(lines: Sequence[tuple[int, Sequence[str]]], name: str) -> list[Enrolled]:
     """Returns the public keys in a file, each once: KEY or KEY,LABEL on a line, also as this module's own list is.
 
     Args:
-        text: of the file.
+        lines: the cells of each line of the file, with its number.
         name: of the file, for errors.
 
     Raises:
         ValueError: naming the line that is not such a line, or that gives a key a second label.
     """
-    if PRIVATE in text.partition("\n")[0]:
+    if any(PRIVATE in cell for _, cells in lines[:1] for cell in cells):
         raise ValueError(
             f"{name} holds a client's private key, which only the client may know: enrol the other file, FILE.pub; if "
             "the client has sent you this one, it needs a new key"
         )
     found: dict[str, Enrolled] = {}
-    for number, row in enumerate(csv.reader(io.StringIO(text)), start=1):
+    for number, row in lines:
         cells = [cell.strip() for cell in row]
         if not any(cells) or cells[0].startswith("#") or cells == [PUBLIC] or (number == 1 and cells[0] == "key"):
             continue

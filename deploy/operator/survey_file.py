@@ -1,7 +1,8 @@
 """survey.toml: a survey as an operator writes it, and the questions and budgets that follow from it.
 
 Texts stand in one language, with translations by language. A question with `choices` is a histogram, one with `low` and
-`high` a mean, any other one a share of those who say yes: the three that the participants' page can ask.
+`high` a mean (with `levels` its distribution, too), any other one a share of those who say yes: what the participants'
+page can ask.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Annotated, Any, Self
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
 
 from croupier.accountant.ranges import DEFAULT_DELTA
-from croupier.protocol.mechanisms import KaryResponse, Mechanism, OneBit, RandomizedResponse
+from croupier.protocol.mechanisms import KaryResponse, Levels, Mechanism, OneBit, RandomizedResponse
 from croupier.protocol.questions import Question
 from croupier.protocol.surveys import MOST_QUESTIONS, LeftOut, SurveyWording
 from croupier.protocol.toml_file import read_toml
@@ -60,14 +61,17 @@ class _Question(_QuestionTexts):
     name: str
     low: float | None = None
     high: float | None = None
+    levels: int | None = None
     share: _Positive = 1.0
     budgets: tuple[_Positive, ...] = ()
 
     def mechanism(self) -> Mechanism:
         if self.low is not None and self.high is not None:
-            return OneBit(self.low, self.high)
+            return OneBit(self.low, self.high) if self.levels is None else Levels(self.low, self.high, self.levels)
         if self.low is not None or self.high is not None:
             raise ValueError(f"question {self.name!r} has one of low and high; a number needs both")
+        if self.levels is not None:
+            raise ValueError(f"question {self.name!r} has levels, but no low and high; levels are for a number")
         return KaryResponse(len(self.choices), self.choices) if self.choices else RandomizedResponse()
 
 

@@ -20,6 +20,7 @@ from croupier.protocol.mechanisms.hemisphere import Hemisphere
 from croupier.protocol.mechanisms.interval import IntervalMechanism, LatticeMechanism
 from croupier.protocol.mechanisms.kary_response import KaryResponse
 from croupier.protocol.mechanisms.laplace import Laplace
+from croupier.protocol.mechanisms.levels import MAX_LEVELS, Levels
 from croupier.protocol.mechanisms.onebit import OneBit
 from croupier.protocol.mechanisms.randomized_response import RandomizedResponse
 from croupier.protocol.mechanisms.vector import VectorMechanism
@@ -27,6 +28,7 @@ from croupier.protocol.mechanisms.vector_task import MAX_DIMENSION, SequentialOr
 
 __all__ = [
     "MAX_DIMENSION",
+    "MAX_LEVELS",
     "MAX_LOCAL_DELTA",
     "MAX_RECORDS",
     "MECHANISMS",
@@ -37,6 +39,7 @@ __all__ = [
     "KaryResponse",
     "Laplace",
     "LatticeMechanism",
+    "Levels",
     "Mechanism",
     "OneBit",
     "RandomizedResponse",
@@ -49,7 +52,7 @@ __all__ = [
 
 MECHANISMS: dict[str, type[Mechanism]] = {
     mechanism.kind: mechanism
-    for mechanism in (RandomizedResponse, KaryResponse, OneBit, Laplace, Gaussian, Hemisphere, GaussianVector)
+    for mechanism in (RandomizedResponse, KaryResponse, OneBit, Levels, Laplace, Gaussian, Hemisphere, GaussianVector)
 }
 """Every kind, by its name."""
 

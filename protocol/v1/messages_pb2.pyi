@@ -439,6 +439,36 @@ class OneBit(_message.Message):
 Global___OneBit: _TypeAlias = OneBit  # noqa: Y015
 
 @_typing.final
+class Levels(_message.Message):
+    """A number in [low, high], rounded at random to one of the two levels around it, low + j * (high - low) / (k - 1) with
+    j = 0..k-1; each other level is reported with probability 1/(e^v+k-1).
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LOW_FIELD_NUMBER: _builtins.int
+    HIGH_FIELD_NUMBER: _builtins.int
+    K_FIELD_NUMBER: _builtins.int
+    low: _builtins.float
+    high: _builtins.float
+    k: _builtins.int
+    """2 .. 1024."""
+    def __init__(
+        self,
+        *,
+        low: _builtins.float = ...,
+        high: _builtins.float = ...,
+        k: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["high", b"high", "k", b"k", "low", b"low"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Levels: _TypeAlias = Levels  # noqa: Y015
+
+@_typing.final
 class Laplace(_message.Message):
     """A number in [low, high], rounded to low + j * (high - low) / lattice, j = 0..lattice, plus discrete Laplace noise."""
 
@@ -622,6 +652,7 @@ class Question(_message.Message):
     GAUSSIAN_FIELD_NUMBER: _builtins.int
     HEMISPHERE_FIELD_NUMBER: _builtins.int
     GAUSSIAN_VECTOR_FIELD_NUMBER: _builtins.int
+    LEVELS_FIELD_NUMBER: _builtins.int
     WORDINGS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """A short name for people; part of the manifest and therefore of every envelope's context."""
@@ -640,8 +671,10 @@ class Question(_message.Message):
     @_builtins.property
     def gaussian_vector(self) -> Global___GaussianVector: ...
     @_builtins.property
+    def levels(self) -> Global___Levels: ...
+    @_builtins.property
     def wordings(self) -> _containers.RepeatedCompositeFieldContainer[Global___Wording]:
-        """Numbers 9 to 14 are for mechanisms.
+        """Numbers 10 to 14 are for mechanisms.
         At most 32, of 65536 bytes together. The first is shown to people who read none of the languages.
         """
 
@@ -656,13 +689,14 @@ class Question(_message.Message):
         gaussian: Global___Gaussian | None = ...,
         hemisphere: Global___Hemisphere | None = ...,
         gaussian_vector: Global___GaussianVector | None = ...,
+        levels: Global___Levels | None = ...,
         wordings: _abc.Iterable[Global___Wording] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["gaussian", b"gaussian", "gaussian_vector", b"gaussian_vector", "hemisphere", b"hemisphere", "krr", b"krr", "laplace", b"laplace", "mechanism", b"mechanism", "onebit", b"onebit", "rr", b"rr"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["gaussian", b"gaussian", "gaussian_vector", b"gaussian_vector", "hemisphere", b"hemisphere", "krr", b"krr", "laplace", b"laplace", "levels", b"levels", "mechanism", b"mechanism", "onebit", b"onebit", "rr", b"rr"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["gaussian", b"gaussian", "gaussian_vector", b"gaussian_vector", "hemisphere", b"hemisphere", "krr", b"krr", "laplace", b"laplace", "mechanism", b"mechanism", "name", b"name", "onebit", b"onebit", "rr", b"rr", "wordings", b"wordings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["gaussian", b"gaussian", "gaussian_vector", b"gaussian_vector", "hemisphere", b"hemisphere", "krr", b"krr", "laplace", b"laplace", "levels", b"levels", "mechanism", b"mechanism", "name", b"name", "onebit", b"onebit", "rr", b"rr", "wordings", b"wordings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_mechanism: _TypeAlias = _typing.Literal["rr", "krr", "onebit", "laplace", "gaussian", "hemisphere", "gaussian_vector"]  # noqa: Y015
+    _WhichOneofReturnType_mechanism: _TypeAlias = _typing.Literal["rr", "krr", "onebit", "laplace", "gaussian", "hemisphere", "gaussian_vector", "levels"]  # noqa: Y015
     _WhichOneofArgType_mechanism: _TypeAlias = _typing.Literal["mechanism", b"mechanism"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_mechanism) -> _WhichOneofReturnType_mechanism | None: ...
 
@@ -1006,7 +1040,7 @@ class Manifest(_message.Message):
 
     @_builtins.property
     def hop_noise(self) -> Global___HopNoise:
-        """Absent: hops add no reports. Only for rr, onebit and krr, with local epsilons of at most 8."""
+        """Absent: hops add no reports. Only for rr, onebit, krr and levels. Clients refuse local epsilons above 8 by default."""
 
     def __init__(
         self,
@@ -2492,6 +2526,74 @@ class EstimatedValue(_message.Message):
 Global___EstimatedValue: _TypeAlias = EstimatedValue  # noqa: Y015
 
 @_typing.final
+class Level(_message.Message):
+    """One of the ordered levels that a number was rounded to at random, with the people on it. A person between two levels
+    counts on both, in parts that add up to one.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VALUE_FIELD_NUMBER: _builtins.int
+    SHARE_FIELD_NUMBER: _builtins.int
+    CUMULATIVE_FIELD_NUMBER: _builtins.int
+    value: _builtins.float
+    """In the units of the question."""
+    @_builtins.property
+    def share(self) -> Global___EstimatedValue:
+        """The share of the people on this level."""
+
+    @_builtins.property
+    def cumulative(self) -> Global___EstimatedValue:
+        """The share of the people on this level or below it. `projected` never falls from one level to the next."""
+
+    def __init__(
+        self,
+        *,
+        value: _builtins.float = ...,
+        share: Global___EstimatedValue | None = ...,
+        cumulative: Global___EstimatedValue | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cumulative", b"cumulative", "share", b"share"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cumulative", b"cumulative", "share", b"share", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Level: _TypeAlias = Level  # noqa: Y015
+
+@_typing.final
+class Distribution(_message.Message):
+    """How the numbers of a levels question are distributed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEVELS_FIELD_NUMBER: _builtins.int
+    STANDARD_DEVIATION_FIELD_NUMBER: _builtins.int
+    HOP_INFLUENCE_FIELD_NUMBER: _builtins.int
+    hop_influence: _builtins.float
+    """With hop noise: by how much one dishonest hop can have moved a share of one level, or of several."""
+    @_builtins.property
+    def levels(self) -> _containers.RepeatedCompositeFieldContainer[Global___Level]:
+        """Ascending."""
+
+    @_builtins.property
+    def standard_deviation(self) -> Global___EstimatedValue: ...
+    def __init__(
+        self,
+        *,
+        levels: _abc.Iterable[Global___Level] | None = ...,
+        standard_deviation: Global___EstimatedValue | None = ...,
+        hop_influence: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["standard_deviation", b"standard_deviation"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hop_influence", b"hop_influence", "levels", b"levels", "standard_deviation", b"standard_deviation"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Distribution: _TypeAlias = Distribution  # noqa: Y015
+
+@_typing.final
 class Clamping(_message.Message):
     """Where a report can be any number, those outside an interval that follows from the manifest count as its ends."""
 
@@ -2549,6 +2651,7 @@ class Publication(_message.Message):
     MANIFEST_FIELD_NUMBER: _builtins.int
     NOTES_FIELD_NUMBER: _builtins.int
     HOP_INFLUENCE_FIELD_NUMBER: _builtins.int
+    DISTRIBUTION_FIELD_NUMBER: _builtins.int
     round_id: _builtins.str
     manifest_hash: _builtins.bytes
     confidence_level: _builtins.float
@@ -2590,6 +2693,10 @@ class Publication(_message.Message):
     def notes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Statement]:
         """What a reader has to know beside the numbers."""
 
+    @_builtins.property
+    def distribution(self) -> Global___Distribution:
+        """Where numbers were asked for on ordered levels; `values` has their mean."""
+
     def __init__(
         self,
         *,
@@ -2609,10 +2716,11 @@ class Publication(_message.Message):
         manifest: Global___Signed | None = ...,
         notes: _abc.Iterable[Global___Statement] | None = ...,
         hop_influence: _builtins.float = ...,
+        distribution: Global___Distribution | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_clamping", b"_clamping", "certificate", b"certificate", "clamping", b"clamping", "manifest", b"manifest"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_clamping", b"_clamping", "certificate", b"certificate", "clamping", b"clamping", "distribution", b"distribution", "manifest", b"manifest"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clamping", b"_clamping", "certificate", b"certificate", "clamping", b"clamping", "confidence_level", b"confidence_level", "drops", b"drops", "hop_influence", b"hop_influence", "manifest", b"manifest", "manifest_hash", b"manifest_hash", "merging_bias", b"merging_bias", "notes", b"notes", "num_reports", b"num_reports", "precision", b"precision", "round_id", b"round_id", "sealed_result", b"sealed_result", "values", b"values", "vector", b"vector", "vector_standard_error", b"vector_standard_error"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clamping", b"_clamping", "certificate", b"certificate", "clamping", b"clamping", "confidence_level", b"confidence_level", "distribution", b"distribution", "drops", b"drops", "hop_influence", b"hop_influence", "manifest", b"manifest", "manifest_hash", b"manifest_hash", "merging_bias", b"merging_bias", "notes", b"notes", "num_reports", b"num_reports", "precision", b"precision", "round_id", b"round_id", "sealed_result", b"sealed_result", "values", b"values", "vector", b"vector", "vector_standard_error", b"vector_standard_error"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__clamping: _TypeAlias = _typing.Literal["clamping"]  # noqa: Y015
     _WhichOneofArgType__clamping: _TypeAlias = _typing.Literal["_clamping", b"_clamping"]  # noqa: Y015

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,10 @@ import pytest
 
 from croupier import Budgets, margins, plan_for_error
 from croupier.accountant.accuracy import halving
+from croupier.accountant.hop_fakes import HopFakes
+from croupier.accountant.mechanisms.registry import as_randomizer
 from croupier.analyzer.estimators import ESTIMATORS
+from croupier.protocol.hop_noise import HopNoise
 from croupier.protocol.mechanisms import KaryResponse, Laplace, Mechanism, OneBit, RandomizedResponse
 from croupier.protocol.rounding import round_down
 from tests.support.accounting import certify_without_attack as certify
@@ -92,6 +96,37 @@ def test_half_of_the_error() -> None:
     more = margins(Budgets.from_tiers([(epsilon, 4 * count) for epsilon, count in TIERS]), "rr")
     assert (more.participants, more.population) == pytest.approx((whole.participants / 2, whole.population / 2))
     assert halving(Budgets.from_tiers([(3.0, 100)]), "onebit").budgets is None  # rounding to a bit is noise, too
+
+
+@pytest.mark.parametrize("epsilon", [0.05, 0.3, 2.0])
+def test_half_of_the_error_beside_hop_noise(epsilon: float) -> None:
+    """With hop noise fewer than four times as many people are needed, and twice as many where it is all the noise."""
+    budgets, fakes = Budgets.from_tiers(TIERS), HopFakes(HopNoise(epsilon, 1e-6), 2, as_randomizer("rr"))
+    found = halving(budgets, "rr", fakes.variance)
+    many = Budgets.from_tiers([(one.local_epsilon, one.count * 1000) for one in budgets.tiers])
+    assert halving(many, "rr", fakes.variance).num_users == pytest.approx(4 * many.num_users, rel=0.02)
+    assert 2 * budgets.num_users < found.num_users < 4 * budgets.num_users
+    more = found.num_users / budgets.num_users
+
+    def error(of: Budgets, times: float) -> float:
+        """By the formula of the standard error, which is not the one that `halving` solves."""
+        gain, variance = as_randomizer("rr").signal(of.local_epsilon, of.local_delta)
+        clients = times * float(variance @ of.count)
+        return math.sqrt(clients + fakes.variance) / (times * float(gain @ of.count))
+
+    assert 0.45 < error(budgets, more) / error(budgets, 1.0) <= 0.5
+    if found.budgets is not None:
+        assert found.budgets.local_epsilon[-1] <= 8.0
+        assert error(found.budgets, 1.0) == pytest.approx(error(budgets, 1.0) / 2, rel=0.05)
+
+
+def test_half_of_the_error_of_a_vector() -> None:
+    found = halving([1.0] * 100, "hemisphere(d=50)")
+    assert found.num_users == 400
+    assert found.budgets is not None
+    one, other = (np.tanh(epsilon / 2) for epsilon in (1.0, float(found.budgets.local_epsilon[0])))
+    assert other == pytest.approx(2 * one, rel=1e-3)
+    assert halving([2.0] * 100, "hemisphere(d=50)").budgets is None
 
 
 def test_what_has_no_answer_says_what_is_possible() -> None:

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 import mpmath
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from scipy.stats import norm
 
@@ -31,8 +31,10 @@ from croupier import (
 )
 from croupier.accountant.ranges import Linkage
 from croupier.accountant.recorded_profile import RecordedProfile, profile_of
+from croupier.protocol.hop_noise import HopNoise
 from tests.support.drawn import drawn
 from tests.support.oracles.from_definitions import count_law
+from tests.support.oracles.hop_noise import batch_laws, fakes_array, hockey_stick
 
 Channel = Sequence[Sequence[mpmath.mpf]]
 """Probabilities of the outputs (columns) for each input (rows)."""
@@ -304,3 +306,39 @@ def test_every_certified_curve_of_half_spheres(seed: int) -> None:
                     p, q = (np.outer(law, law).ravel() for law in (p, q))
                 assert stick(p, q, tier.epsilon) <= tier.delta
                 assert stick(p, q, other.epsilon) <= other.delta
+
+
+@given(
+    k=st.sampled_from([2, 3, 4]),
+    noise=st.tuples(st.floats(0.3, 20), st.floats(1e-7, 1e-3)),
+    budgets=st.lists(st.sampled_from([1e-6, 0.01, 0.5, 1.0, 2.0, 5.0, 8.0, 20.0]), min_size=1, max_size=5),
+    hops=st.integers(1, 3),
+    share=st.sampled_from([0.0, 0.3, 0.9, 1 - 1e-9]),
+    delta=st.floats(1e-7, 0.3),
+    strategy=st.lists(st.integers(0, 3), max_size=8),
+)
+@drawn(60)
+def test_hop_noise_whatever_everybody_else_sends(
+    k: int,
+    noise: tuple[float, float],
+    budgets: list[float],
+    hops: int,
+    share: float,
+    delta: float,
+    strategy: list[int],
+) -> None:
+    """All hops but one, all other clients, analyzer and accountant collude.
+
+    What they choose is which messages reach the honest hop beside the victim's: of other clients, or made up by a hop.
+    """
+    law = HopNoise(*noise).law(k)
+    assume((2 * law.radius + 10) ** k < 3_000_000)
+    kind, kept = ("rr" if k == 2 else f"krr(k={k})"), [report % k for report in strategy]
+    arguments = {"dishonest": len(budgets) - 1, "hop_noise": noise, "hops": hops, "attack": False}
+    fakes = fakes_array(k, law.scale, law.radius)
+    at_epsilon = certify(budgets, kind, epsilon=share * max(budgets), **arguments)  # type: ignore[arg-type]
+    at_delta = certify(budgets, kind, delta=delta, **arguments)  # type: ignore[arg-type]
+    for tier in (*at_epsilon.tiers, *at_delta.tiers):
+        laws = batch_laws(fakes, kept, tier.local_epsilon)
+        for first, second in itertools.permutations(laws, 2):
+            assert hockey_stick(first, second, tier.epsilon) <= tier.delta * (1 + 1e-11) + 1e-13

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import grpc.aio
+import numpy as np
 import pytest
 from scipy.stats import beta
 
 from croupier import certify
 from croupier.accountant.service.service import AccountantService
+from croupier.accountant.service.tickets import ReportsFound, TicketCheck
+from croupier.analyzer.held_reports import HeldReports
 from croupier.deploy.operator.rounds import RoundSettings
 from croupier.protocol.errors import Code, Refusal
-from croupier.protocol.hop_noise import HopNoise
+from croupier.protocol.hop_noise import FakeLaw, HopNoise
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms import KaryResponse
+from croupier.protocol.onion import split_report
 from croupier.protocol.questions import Question
 from croupier.protocol.tickets import BLINDED_BYTES, TICKET_BYTES, TicketIssuer, TicketRequest, collect_tickets
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -30,10 +35,12 @@ from croupier.shuffler.fakes import draw_fakes
 from croupier.shuffler.service import ShufflerService
 from tests.attacks.cheaters import CheatingShuffler, Lanes, instead, own_report, refused
 from tests.support import settings
-from tests.support.arena import Arena, arena
+from tests.support.arena import Arena, Cast, arena
 
 PEOPLE = 30
 NOISY = replace(settings(), hop_noise=1.0)
+MORE = 5
+"""How many fakes a hop adds beyond those that it has tickets for."""
 LAW_MOST = 18
 """2c for epsilon 1 and delta 1e-4."""
 
@@ -97,6 +104,46 @@ class AddsMoreThanItsTickets(OwnFakes):
     async def make(self, terms: RoundTerms) -> list[bytes]:
         hop = self.position.hop(terms)
         return [*await self.honest.make(terms), *(own_report(terms, hop) for _ in range(5))]
+
+
+class AddsOnesWithoutTickets(AllOnes):
+    """All of its fakes are 1, and it adds five more."""
+
+    async def make(self, terms: RoundTerms) -> list[bytes]:
+        return [*await super().make(terms), *(own_report(terms, self.position.hop(terms)) for _ in range(MORE))]
+
+
+class UsesAllTicketsTwice(AllOnes):
+    """All of its fakes are 1, and each of them goes out twice, in two envelopes."""
+
+    async def make(self, terms: RoundTerms) -> list[bytes]:
+        assert terms.fake_law is not None
+        made = await self.with_tickets(terms, [1] * terms.fake_law.most)
+        return wrap_fakes(terms.payload, self.position.hop(terms), [*made, *made])
+
+
+class CountsNoTickets(AccountantService):
+    """An accountant that does not compare the reports that have a ticket with the tickets that it gave."""
+
+    def __init__(self, setup: ServiceSetup) -> None:
+        super().__init__(setup)
+        instead(self.desk, num_tickets=self.num_tickets)
+
+    async def num_tickets(self, terms: RoundTerms) -> int:
+        return PEOPLE + LAW_MOST
+
+
+class CountsRepeats(CountsNoTickets):
+    """The same, also without its defence against repeated reports."""
+
+    def __init__(self, setup: ServiceSetup) -> None:
+        super().__init__(setup)
+        self.honest = TicketCheck(setup, self.opener)
+        instead(self.check, reports_with_tickets=self.reports_with_tickets)
+
+    async def reports_with_tickets(self, terms: RoundTerms) -> ReportsFound | None:
+        found = await self.honest.reports_with_tickets(terms)
+        return found and replace(found, number=found.number + found.dropped["repeated"], dropped={})
 
 
 class MarksHops(AccountantService):
@@ -213,6 +260,58 @@ async def test_a_ticket_of_a_fake_counts_once(tmp_path: Path) -> None:
         assert publication.num_reports == PEOPLE - LAW_MOST // 2
 
 
+async def moved_by(directory: Path, cast: Cast) -> tuple[float, float, pb.Certificate]:
+    """Returns by how much a round of 30 ones comes out too high, its stated hop influence, and its certificate."""
+    async with arena(directory, 2, cast) as deployment:
+        publication, certificate = await deployment.finish(await filled(deployment, budget=8.0))
+    moved = publication.values[0].estimate - 1.0 if certificate.granted else 0.0
+    return moved, publication.hop_influence, certificate
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_fakes_without_a_ticket_count_only_where_nobody_checks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Receivers check the number of fakes; the accountant their tickets, and how many it gave. All three have to go."""
+    monkeypatch.setattr("croupier.shuffler.fake_reports.draw_fakes", lambda law: [law.radius, law.radius])
+    monkeypatch.setattr("croupier.protocol.hop_noise.FakeLaw.check_total", lambda law, total: None)
+    cast = {"shuffler-1": AddsOnesWithoutTickets}
+    _, _, certificate = await moved_by(tmp_path / "tickets", cast)
+    assert {drop.reason: drop.count for drop in certificate.report_drops} == {"no-ticket": MORE}
+    assert certificate.num_reports == PEOPLE - MORE
+    monkeypatch.setattr(TicketIssuer, "is_valid", lambda issuer, message, ticket: True)
+    moved, influence, certificate = await moved_by(tmp_path / "nothing", {**cast, "accountant": CountsNoTickets})
+    assert (certificate.num_reports, list(certificate.report_drops)) == (PEOPLE, [])
+    assert moved > influence + 1 / PEOPLE
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_a_fake_counts_twice_only_where_nobody_checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Accountant and analyzer both leave out what they have met; without that a hop doubles its influence."""
+    monkeypatch.setattr("croupier.shuffler.fake_reports.draw_fakes", lambda law: [law.radius, law.radius])
+    monkeypatch.setattr("croupier.protocol.hop_noise.FakeLaw.check_total", lambda law, total: None)
+    cheat = {"shuffler-1": UsesAllTicketsTwice}
+    _, _, certificate = await moved_by(tmp_path / "met", cheat)
+    assert {drop.reason: drop.count for drop in certificate.report_drops} == {"repeated": LAW_MOST}
+    assert certificate.num_reports == PEOPLE - LAW_MOST
+
+    async def all_of_them(held: HeldReports, terms: RoundTerms) -> AsyncIterator[list[tuple[bytes, bytes]]]:
+        async for records in held._opener.records(terms, pb.LANE_REPORT):
+            sealed = [split_report(record.content)[1] for record in records]
+            yield [(hashlib.sha256(one).digest(), one) for one in sealed]
+
+    async def no_check(held: HeldReports, terms: RoundTerms, certificate: pb.Certificate) -> None:
+        return
+
+    monkeypatch.setattr(HeldReports, "accepted", all_of_them)
+    monkeypatch.setattr(HeldReports, "check", no_check)
+    moved, influence, certificate = await moved_by(tmp_path / "nothing", cheat | {"accountant": CountsRepeats})
+    assert certificate.num_reports == PEOPLE
+    assert moved > 1.5 * influence
+
+
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_hops_alone_get_tickets_for_fakes_and_no_more_than_a_limit(tmp_path: Path) -> None:
@@ -280,6 +379,77 @@ def test_a_fake_ticket_is_good_for_one_report_of_one_round_alone() -> None:
     assert not issuer.is_valid(os.urandom(32), ticket)
     assert not other_lane.is_valid(message, ticket)
     assert not other_round.is_valid(message, ticket)
+
+
+DRAWS = 100_000
+
+
+def isolated_batches(
+    k: int, law: FakeLaw, local: float, value: int, source: np.random.Generator, scale: float | None = None
+) -> np.ndarray:
+    """Returns the numbers of reports 0 and 1 in batches of one victim and one hop's fakes, less c; shape (DRAWS, 2)."""
+    grid = np.arange(-law.radius, law.radius + 1)
+    weights = np.exp(-np.abs(grid) / (scale or law.scale))
+    shifts = source.choice(grid, size=(DRAWS, 2), p=weights / weights.sum())
+    if k == 2:
+        shifts[:, 0] = -shifts[:, 1]
+    kept = math.exp(local) / (math.exp(local) + k - 1)
+    others = source.integers(1, k, DRAWS)
+    reports = np.where(source.random(DRAWS) < kept, value, (value + others) % k)
+    counts: np.ndarray = shifts + (reports[:, None] == np.array([0, 1]))
+    return counts
+
+
+def log_ratio(k: int, law: FakeLaw, local: float, counts: np.ndarray) -> np.ndarray:
+    """Returns the privacy loss of each batch, ln Pr[batch | value 1] / Pr[batch | value 0], from the definition."""
+    inside = np.where(np.abs(counts) <= law.radius, np.exp(-np.abs(counts) / law.scale), 0.0)
+    less = np.where(np.abs(counts - 1) <= law.radius, np.exp(-np.abs(counts - 1) / law.scale), 0.0)
+    if k == 2:  # the count of ones says all
+        zero, one, neither = inside[:, 1], less[:, 1], np.zeros(len(counts))
+    else:
+        zero, one, neither = less[:, 0] * inside[:, 1], inside[:, 0] * less[:, 1], inside[:, 0] * inside[:, 1]
+    kept, other = math.exp(local), 1.0
+    rest = (k - 2) * neither
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.log(kept * one + other * zero + rest) - np.log(kept * zero + other * one + rest)
+    return np.asarray(ratio)
+
+
+def sticks(batches: Sequence[np.ndarray], losses: Sequence[np.ndarray], epsilon: float) -> tuple[float, float]:
+    """Returns bounds of Pr[A | 1] - e^epsilon Pr[A | 0] for A: a loss above epsilon; each fails once in 10^6."""
+    first, second = (int((loss > epsilon).sum()) for loss in losses)
+
+    def ends(count: int) -> tuple[float, float]:
+        low = float(beta.ppf(1e-6, count, DRAWS - count + 1)) if count else 0.0
+        return low, float(beta.ppf(1 - 1e-6, count + 1, DRAWS - count)) if count < DRAWS else 1.0
+
+    (least, most), (low, high) = ends(first), ends(second)
+    return least - math.exp(epsilon) * high, most - math.exp(epsilon) * low
+
+
+@pytest.mark.parametrize(("k", "local"), [(2, 3.0), (2, 8.0), (3, 3.0), (3, 8.0), (16, 8.0)])
+def test_the_whole_profile_of_an_isolated_victim_keeps_the_bound(k: int, local: float) -> None:
+    """Hop 1 drops all but the victim in 100,000 batches of each value; every event of the likelihood ratio is tried.
+
+    With three quarters of the noise the same observer refutes the bound, and without noise by far.
+    """
+    noise, source = (1.0, 1e-3), np.random.default_rng(35)
+    law = HopNoise(*noise).law(k)
+    kind = "rr" if k == 2 else f"krr(k={k})"
+    epsilons = [0.0, 0.1, 0.3, 0.5, 0.7, 0.9]
+    bounds = [certify({local: 1}, kind, epsilon=at, hop_noise=noise, attack=False).delta for at in epsilons]
+    refuted = []
+    for scale in (law.scale, 0.75 * law.scale):
+        batches = [isolated_batches(k, law, local, value, source, scale) for value in (1, 0)]
+        losses = [log_ratio(k, law, local, counts) for counts in batches]
+        found = [sticks(batches, losses, epsilon) for epsilon in epsilons]
+        refuted.append([least > bound for (least, _), bound in zip(found, bounds, strict=True)])
+        if scale == law.scale:  # and the bound is no more than the truth, for a report that is nearly the value
+            assert local < 8 or all(most > 0.9 * bound for (_, most), bound in zip(found, bounds, strict=True))
+    assert refuted[0] == [False] * len(epsilons)
+    assert any(refuted[1])
+    kept = math.exp(local) / (math.exp(local) + k - 1)
+    assert kept - math.exp(epsilons[-1]) * (1 - kept) / (k - 1) > 2 * bounds[-1]
 
 
 @pytest.mark.parametrize("k", [2, 3])

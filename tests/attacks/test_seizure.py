@@ -9,7 +9,7 @@ import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,12 +23,15 @@ from croupier.deploy.node.serve import RunningService
 from croupier.deploy.operator.rounds import RoundSettings
 from croupier.protocol.envelope import open_many
 from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.names import RoundId
 from croupier.protocol.onion import Onion
 from croupier.protocol.v1 import messages_pb2 as pb
-from croupier.runtime.kinds import KeyPurpose
+from croupier.runtime.kinds import DocumentKind, KeyPurpose
 from croupier.runtime.service import RoundService
 from croupier.runtime.service_directory import load_secrets
 from croupier.runtime.transaction import Transaction
+from croupier.shuffler.fake_reports import FakeReports
 from croupier.shuffler.service import ShufflerService
 from tests.attacks import cheaters
 from tests.attacks.reading import (
@@ -246,6 +249,47 @@ def occurrences(directory: Path, needles: Mapping[str, Iterable[bytes]]) -> dict
         )
         for kind, some in needles.items()
     }
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("taken_away", [NOTHING, SECURE_DELETE])
+async def test_fakes_leave_no_trace_on_disk_once_their_batch_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken_away: str
+) -> None:
+    """Neither the fakes as a hop passes them on nor the document that keeps them: with both, their noise is known."""
+    needles: dict[str, list[bytes]] = {"documents": [], "fakes": []}
+    make, put = FakeReports.make, Transaction.put_document
+
+    async def noted_make(fakes: FakeReports, terms: RoundTerms) -> list[bytes]:
+        needles["fakes"] += (made := await make(fakes, terms))
+        return made
+
+    def noted_put(tx: Transaction, round_id: RoundId, kind: DocumentKind, content: bytes, *part: Any) -> None:
+        if kind is DocumentKind.FAKES:
+            needles["documents"].append(content)
+        put(tx, round_id, kind, content, *part)
+
+    monkeypatch.setattr(FakeReports, "make", noted_make)
+    monkeypatch.setattr(Transaction, "put_document", noted_put)
+    without(taken_away, monkeypatch)
+    async with arena(tmp_path, 2) as deployment:
+        terms = await deployment.operator.open_round(replace(settings(), hop_noise=1.0))
+        await deployment.admit(terms, await deployment.seal(terms, 20))
+        await deployment.finish(terms)
+        for name in ("shuffler-1", "shuffler-2"):
+            await deployment.reached(name, terms, pb.ROUND_STATE_DELIVERED)
+        assert terms.fake_law is not None
+        assert len(needles["fakes"]) == 2 * terms.fake_law.most
+        assert len(needles["documents"]) == 2
+        directory = deployment.inside.directory
+        if taken_away == NOTHING:
+            await deployment.until(lambda: occurrences(directory, needles) == {"documents": 0, "fakes": 0})
+        else:
+            for name in deployment.deployment.chain:
+                await deployment.service(name).store.shred()
+            found = occurrences(directory, needles)
+            assert found["documents"] + found["fakes"] > 0
 
 
 def opened_by(directory: Path, name: str) -> list[bytes]:

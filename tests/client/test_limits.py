@@ -14,6 +14,7 @@ from croupier.protocol.errors import LimitError
 from croupier.protocol.manifest import canonical, parse_terms
 from croupier.protocol.mechanisms import Gaussian
 from croupier.protocol.questions import Question
+from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support import make_kit
 
 NONE = Limits()
@@ -32,6 +33,21 @@ def test_a_round_beyond_a_limit_is_named_with_both_numbers(limits: dict[str, Any
     Limits(max_local_epsilon=1.0, epsilon_max=1.0, min_batch_size=2).check_round(terms, 1.0)
     with pytest.raises(ValueError, match=why):
         Limits(**limits).check_round(terms, 1.0)
+
+
+def test_with_hop_noise_more_than_local_epsilon_8_takes_a_limit_of_ones_own() -> None:
+    manifest = make_kit().manifest
+    del manifest.budget_grid[:]
+    manifest.budget_grid.extend(pb.LocalBudget(epsilon=epsilon) for epsilon in (8.0, 8.5))
+    Limits().check_round(parse_terms(canonical(manifest)), 8.5)
+    manifest.hop_noise.MergeFrom(pb.HopNoise(epsilon=1.0, delta=1e-7))
+    terms = parse_terms(canonical(manifest))
+    Limits().check_round(terms, 8.0)
+    with pytest.raises(LimitError, match=r"a local ε of 8\.5; with hop noise the limit is 8 unless you set your own"):
+        Limits().check_round(terms, 8.5)
+    Limits(max_local_epsilon=9.0).check_round(terms, 8.5)
+    with pytest.raises(LimitError, match="your own limit is at most 2"):
+        Limits(max_local_epsilon=2.0).check_round(terms, 8.0)
 
 
 def test_the_epsilon_max_of_the_budget_to_be_used_is_the_one_that_counts() -> None:

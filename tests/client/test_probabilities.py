@@ -14,7 +14,7 @@ from scipy.stats import chi2
 import croupier.client.randomizers
 from croupier.client.randomizers import randomize
 from croupier.client.thresholds import blanket_threshold, flip_threshold
-from croupier.protocol.mechanisms import KaryResponse, Laplace, OneBit, RandomizedResponse, mechanism_from
+from croupier.protocol.mechanisms import KaryResponse, Laplace, Levels, OneBit, RandomizedResponse, mechanism_from
 from croupier.protocol.questions import Question, choose_budget
 from croupier.protocol.randomness import SeededRandomForTests, SystemRandom, uniform_permutation
 
@@ -61,6 +61,19 @@ def test_stochastic_rounding_has_exactly_the_mean_of_the_value(value: float, sha
     assert [randomize(MEAN, value, 1.0, Scripted(draw, TOP)) for draw in (ones - 1, ones) if 0 <= draw <= TOP] == (
         [0] if ones == 0 else [1] if ones > TOP else [1, 0]
     )
+
+
+@pytest.mark.parametrize(
+    ("value", "level", "share"), [(-1.0, 0, 0), (0.5, 1, Fraction(1, 2)), (2.0, 3, 0), (3.0, 4, 0)]
+)
+def test_a_number_is_rounded_to_a_level_beside_it_with_its_mean(value: float, level: int, share: Fraction) -> None:
+    """Then the level is reported as a category: with a draw below the threshold a uniform one, else as it is."""
+    question, up = Question("hours", Levels(-1.0, 3.0, 5)), int(share * 2**64)
+    for draw, rounded in ((up - 1, level + 1), (up, level), (TOP, level)):
+        if draw >= 0:
+            assert randomize(question, value, 1.0, Scripted(draw, TOP)) == rounded
+            assert randomize(question, value, 1.0, Scripted(draw, blanket_threshold(1.0, 5))) == rounded
+            assert randomize(question, value, 1.0, Scripted(draw, blanket_threshold(1.0, 5) - 1, 2)) == 2
 
 
 @pytest.mark.parametrize("k", [2, 3, 5, 1 << 15])
@@ -219,6 +232,8 @@ def test_numbers_of_letters_and_labels_are_told_apart() -> None:
         ("krr", {"k": (1 << 15) + 1}, "k is 32769; it must be 2..32768"),
         ("krr", {"k": 2, "lattice": 4}, "lattice is 4, but krr has no lattice"),
         ("onebit", {"low": 1.0, "high": 1.0}, r"the interval is \[1.0, 1.0\]; it must be finite with low < high"),
+        ("levels", {"low": 0.0, "high": 1.0, "k": 1}, r"k is 1; it must be 2..1024"),
+        ("levels", {"low": 0.0, "high": 1.0, "k": 1025}, r"k is 1025; it must be 2..1024"),
         ("onebit", {"low": math.nan, "high": 1.0}, r"the interval is \[nan, 1.0\]"),
         ("onebit", {"low": -1.7e308, "high": 1.7e308}, "must be finite"),
         ("laplace", {"low": 0.0, "high": 1.0, "lattice": (1 << 31) + 1}, "must be 1..2147483648"),

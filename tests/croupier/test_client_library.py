@@ -75,7 +75,9 @@ async def test_an_answer_from_submission_to_result(tmp_path: Path) -> None:
             assert asked.closes_at is None
             assert repr(asked) == f"AsyncClientRound({terms.round_id!r}, 'bit', OPEN)"
             receipt = await asked.submit(1, max_local_epsilon=1.7)
-            assert receipt == croupier.Receipt(terms.round_id, "", 1.0, 0.0, sealed_before=False)
+            assert receipt == croupier.Receipt(
+                terms.round_id, "", 1.0, 0.0, sealed_before=False, promises=asked.promises(1.0)
+            )
             for verified in (asked.verify, asked.result):
                 with refused(Code.NOT_READY):
                     await verified()
@@ -109,7 +111,11 @@ async def test_the_same_call_again_sends_what_was_sealed(tmp_path: Path) -> None
         again = make(patience_s=1)  # the device was switched off in between
         asked = await again.round(terms.round_id)
         first, second = await asked.submit(0, 2.0), await asked.submit(0, 2.0)
-        assert first == second == croupier.Receipt(terms.round_id, "", 1.0, 0.0, sealed_before=True)
+        assert (
+            first
+            == second
+            == croupier.Receipt(terms.round_id, "", 1.0, 0.0, sealed_before=True, promises=asked.promises(1.0))
+        )
         assert again.outbox.acknowledged(terms.round_id) == sealed
         assert await num_admitted(here, terms.round_id) == 1
         assert (again.spent.local_epsilon, again.spent.rounds) == (1.0, 1)

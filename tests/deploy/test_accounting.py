@@ -18,6 +18,7 @@ from croupier.protocol.rounding import percent, round_down, round_up
 from croupier.show.explanation import explain
 from lab.bench.certificates import TIMED_CASES, time_case
 from tests.support.accounting import draw_points_only
+from tests.support.sheets import write_book
 from tests.support.statements import codes, parameters
 
 PNG = b"\x89PNG"
@@ -80,6 +81,23 @@ def test_two_tiers_of_bits_are_certified_within_a_hundredth_of_the_attack(tmp_pa
     assert 0.056874 <= found["epsilon"] <= 0.0575
     blanket = answer("certify", path, "--delta", "1e-6", "--bounds", "blanket")
     assert 0.0640 <= blanket["epsilon"] <= 0.0641
+
+
+def test_budgets_are_read_as_spreadsheets_write_them(tmp_path: Path, budgets: Path) -> None:
+    how = (*DIRECTIONS, "--delta", "1e-6")
+    plain = answer("certify", budgets, *how)
+    semicolons = tmp_path / "semicolons.csv"
+    semicolons.write_bytes("epsilon;count\r\n0,1;540\r\n0,5;370\r\n1;90\r\n".encode("utf-16"))
+    book = write_book(tmp_path / "budgets.xlsx", [("epsilon", "count"), (0.1, 540), (0.5, 370), (1, 90)])
+    for file in (semicolons, book):
+        assert answer("certify", file, *how) == plain
+    said = CliRunner().invoke(app, ["certify", str(semicolons), *map(str, how)]).stderr
+    assert (
+        "is read with the encoding UTF-16, semicolons between the columns, a comma in epsilon as the decimal sign"
+        in " ".join(said.split())
+    )
+    semicolons.write_text("epsilon;count\n0,1;540\n0,5;many\n")
+    assert "line 3: count is 'many'; it must be an integer" in run("certify", semicolons, *how, expect=2)
 
 
 def test_gaussian_budgets_need_their_delta(tmp_path: Path, budgets: Path) -> None:

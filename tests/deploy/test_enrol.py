@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import csv
 import json
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from croupier.protocol.identity import public_key_of
 from croupier.protocol.v1 import services_pb2 as rpc
 from tests.support import settings
 from tests.support.rounds import table
+from tests.support.sheets import write_book
 
 ADA, BOB, EVE = (public_key_of(bytes([number]) * 32).hex() for number in (1, 2, 3))
 
@@ -30,10 +32,30 @@ def croupier(*arguments: object, expect: int = 0, typed: str = "") -> str:
     return " ".join((done.stdout if expect == 0 else done.stderr).split())
 
 
+def lines(text: str) -> list[tuple[int, list[str]]]:
+    return list(enumerate(csv.reader(text.splitlines()), start=1))
+
+
+def test_a_batch_of_keys_is_read_as_spreadsheets_write_it(tmp_path: Path) -> None:
+    place = tmp_path / "d"
+    make_deployment(place, "local", 1)
+    semicolons = tmp_path / "semicolons.csv"
+    semicolons.write_bytes(f"key;label\n{ADA};Bj\xf6rn\n{ADA};Eve\n".encode("cp1252"))
+    said = croupier("enrol", semicolons, "--dir", place, expect=2)
+    assert f"{semicolons} is read with the encoding Windows-1252 (it is not UTF-8), semicolons between" in said
+    assert f"line 3 of {semicolons} gives key 8a88e3dd… a second label" in said
+    book = write_book(tmp_path / "keys.xlsx", [("key", "label"), (ADA, "Ada"), (None, None), (BOB[1:], "Bob")])
+    assert f"line 4 of {book} is not a public key" in croupier("enrol", book, "--dir", place, expect=2)
+
+
 def test_keys_are_read_from_every_form_of_file() -> None:
-    assert read_keys(key_text(PUBLIC, bytes.fromhex(ADA)), "ada.pub") == [Enrolled(ADA)]
+    assert read_keys(lines(key_text(PUBLIC, bytes.fromhex(ADA))), "ada.pub") == [Enrolled(ADA)]
     batch = f'key,label\n{ADA},Ada\n\n# absent\n{BOB.upper()}\n{EVE},"Eve, of site 2"\n{ADA},Ada\n'
-    assert read_keys(batch, "batch.csv") == [Enrolled(ADA, "Ada"), Enrolled(BOB), Enrolled(EVE, "Eve, of site 2")]
+    assert read_keys(lines(batch), "batch.csv") == [
+        Enrolled(ADA, "Ada"),
+        Enrolled(BOB),
+        Enrolled(EVE, "Eve, of site 2"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -50,7 +72,7 @@ def test_keys_are_read_from_every_form_of_file() -> None:
 )
 def test_a_line_that_is_not_a_key_stops_the_whole_batch(text: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        read_keys(text, "batch.csv")
+        read_keys(lines(text), "batch.csv")
 
 
 @pytest.mark.asyncio
@@ -85,7 +107,7 @@ async def test_enrolled_keys_are_admitted_and_listed_until_revoked(tmp_path: Pat
             await enrol(place, [mine, Enrolled(BOB, "Bob")], transport)
         # The list itself can be enrolled again, where a service has lost its store.
         text = (place / "operator" / "enrolled.csv").read_text()
-        again = [one for one in read_keys(text, "enrolled.csv") if not one.revoked_at]
+        again = [one for one in read_keys(lines(text), "enrolled.csv") if not one.revoked_at]
         assert await enrol(place, again, transport) == 0
 
 

@@ -26,16 +26,17 @@ from croupier.protocol.names import Digest
 from tests.support import in_process
 from tests.support.command_line import answer, croupier
 from tests.support.rounds import table
+from tests.support.sheets import write_book
 from tests.support.surveys import links_of, opened_survey, survey_file
 
 PNG = b"\x89PNG\r\n"
 
 
 def test_people_are_read_with_or_without_names_of_columns() -> None:
-    named = read_people("\ufeffName,email\nAda,ada@example.org\nBob\n\n")
+    named = read_people([["Name", "email"], ["Ada", "ada@example.org"], ["Bob"], []])
     assert named.columns == ("Name", "email")
     assert named.rows == (("Ada", "ada@example.org"), ("Bob", ""))
-    assert read_people("Ada,1\nBob,2\n").rows == (("Ada",), ("Bob",))
+    assert read_people([["Ada", "1"], ["Bob", "2"]]).rows == (("Ada",), ("Bob",))
 
 
 @pytest.mark.parametrize(
@@ -50,7 +51,7 @@ def test_people_are_read_with_or_without_names_of_columns() -> None:
 )
 def test_people_who_cannot_be_invited_are_named(text: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        read_people(text)
+        read_people(line.split(",") for line in text.splitlines())
 
 
 def test_links_are_written_for_a_mail_merge_and_for_printing(tmp_path: Path) -> None:
@@ -104,7 +105,7 @@ async def test_invitations_are_listed_reissued_and_revoked(tmp_path: Path) -> No
         with pytest.raises(ValueError, match="would expire at 1970-01-01T00:00:01Z, which is past"):
             await links_of(at, survey, tmp_path / "more", "Dan", until=1)
         with pytest.raises(ValueError, match="it must be like https://gateway"):
-            await invite_people(where, survey.survey_id, read_people("Dan"), tmp_path / "more", transport=how)
+            await invite_people(where, survey.survey_id, read_people([["Dan"]]), tmp_path / "more", transport=how)
         async with at.operator.client(tmp_path / "client") as client:
             await (await fetch_survey(client))[0].submit("very", 1.0, invitation=ada)
         assert await who_has_not_answered(where, survey.survey_id, how) == ["Bob", "Eve"]
@@ -125,8 +126,8 @@ async def test_invitations_are_listed_reissued_and_revoked(tmp_path: Path) -> No
 @pytest.mark.asyncio
 async def test_invitations_from_the_command_line(tmp_path: Path) -> None:
     """Over TLS, as the commands know no other way."""
-    place, out, people = tmp_path / "d", tmp_path / "out", tmp_path / "people.csv"
-    people.write_text("label,mail\nAda,a@b.c\nBob,b@b.c\n")
+    place, out, people = tmp_path / "d", tmp_path / "out", tmp_path / "people.xlsx"
+    write_book(people, [("label", "room"), ("Ada", 7), ("Bob", None)])
     file = tmp_path / "survey.toml"
     questions = [one.model_dump(exclude_defaults=True) for one in survey_file().questions]
 
@@ -142,6 +143,11 @@ async def test_invitations_from_the_command_line(tmp_path: Path) -> None:
         made = await ask("invite", "w", "--people", people, "--out", out, *gateway)
         assert made == {"invitations": 2, "folder": str(out)}
         assert len(list((out / "qr").iterdir())) == 2
+        assert [line.split(",")[:2] for line in (out / "links.csv").read_text().splitlines()] == [
+            ["label", "room"],
+            ["Ada", "7"],
+            ["Bob", ""],
+        ]
         status = await ask("invite", "status", "w", "--remind")
         assert status == {
             "survey_id": "w",

@@ -12,17 +12,55 @@ from typing import Any
 import grpc.aio
 import pytest
 
+from croupier.accountant.guessing import right_at_most
 from croupier.client.rounds import fetch_signed_result, fetch_terms
 from croupier.client.submission import Participant, send
 from croupier.deploy.cli import deployment
 from croupier.deploy.operator.rounds import Operator, open_published
 from croupier.protocol.errors import Code
+from croupier.protocol.hop_noise import HopNoise
 from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support import in_process
 from tests.support.clients import seal_all_of
 from tests.support.command_line import Said, answer, croupier, refused
 
 HEX = "ab" * 32
+
+
+@pytest.mark.asyncio
+async def test_a_round_with_hop_noise_from_opening_to_its_result(tmp_path: Path) -> None:
+    place = tmp_path / "d"
+
+    async def say(*arguments: str | Path, expect: int = 0) -> Said:
+        return await asyncio.to_thread(partial(croupier, *arguments, "--dir", place, expect=expect))
+
+    async def ask(*arguments: str | Path, expect: int = 0) -> Any:
+        return await asyncio.to_thread(partial(answer, *arguments, "--dir", place, expect=expect))
+
+    async with in_process(place, 1) as inside, inside.operator() as operator, operator.client_channel() as channel:
+        terms_of = ("--grid", "4,12", "--min-batch-size", "2", "--epsilon-max", "0.5", "--delta", "1e-4")
+        said = await say(
+            "round", "open", "noisy", "--hop-noise", "0.5", "--hop-noise-delta", "1e-3", *terms_of, expect=2
+        )
+        assert "hop_noise.delta is 0.001; it must be at most the round's, 0.0001" in " ".join(said.stderr.split())
+        opened = await ask("round", "open", "noisy", "--hop-noise", "0.5", "--hop-noise-delta", "1e-5", *terms_of)
+        named = ("--round", opened["round_id"])
+        terms = await fetch_terms(channel, operator.deployment, opened["round_id"])
+        assert terms.hop_noise == HopNoise(0.5, 1e-5)
+        said = await say("submit", "--value", "1", "--epsilon", "12", "--enrol", *named, expect=2)
+        assert "a local ε of 12; with hop noise the limit is 8 unless you set your own" in " ".join(said.stderr.split())
+        sent = await ask("submit", "--value", "1", "--epsilon", "4", "--enrol", *named)
+        assert sent["one_honest_right_at_most"] == right_at_most(0.5, 1e-5)
+        assert sent["alone_right_at_most"] == right_at_most(4.0)
+        await say("limits", "--max-local-epsilon", "12")  # a person may consent to more
+        mine = ("--value", "1", "--epsilon", "12", "--enrol", "--another-person")
+        told = " ".join((await say("submit", *mine, *named)).stdout.split())
+        assert "If the server that shuffles is honest: about which of two answers you gave" in told
+        assert "If it is not: your own noise still protects you" in told
+        await ask("round", "close", opened["round_id"])
+        found = await ask("round", "result", opened["round_id"])
+        assert found["certificate"]["one_honest_hop"]["epsilon"] <= 0.5
+        assert found["hop_influence"] > 0
 
 
 @pytest.mark.asyncio

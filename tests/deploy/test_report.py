@@ -17,6 +17,7 @@ import pytest
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import async_playwright
 
+from croupier.accountant.guessing import right_at_most
 from croupier.client.surveys import fetch_survey
 from croupier.deploy.operator.reports import check_report_file, collect
 from croupier.deploy.operator.rounds import kept_result
@@ -25,6 +26,7 @@ from croupier.deploy.operator.surveys import close_survey, open_survey
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.mechanisms import KaryResponse, OneBit, RandomizedResponse
 from croupier.protocol.questions import Question
+from croupier.protocol.rounding import percent, round_up
 from croupier.protocol.wordings import Wording
 from croupier.show.explanation import explain
 from croupier.show.report import ReportRound, report_of
@@ -86,6 +88,23 @@ def test_a_report_says_what_a_dishonest_hop_could_have_done() -> None:
     assert "A round without hop noise has no fake reports" in words
     told = "\n".join(line for section in explain(share).sections for line in section.paragraphs)
     assert "a dishonest hop could have moved an estimate by at most 1.23 points" in told
+
+
+def test_a_report_says_what_one_honest_server_guarantees() -> None:
+    noisy = ReportRound(result_of(SMOKES, SHARE, hop_noise=(0.1, 5e-7)))
+    page = page_of(noisy)
+    (hop,) = (noisy.result["certificate"]["one_honest_hop"],)
+    assert hop is not None
+    right = percent(right_at_most(hop["epsilon"], hop["delta"]))
+    of_hop = f"{right} ε = {round_up(hop['epsilon'], 4)}, δ = {round_up(hop['delta'], 3)}, CERTIFIED"
+    assert "If one server is honest" in page.words
+    assert f"{of_hop}{percent(right_at_most(1.0))} ε = 1, CERTIFIED" in page.words
+    quiet = ReportRound(result_of(MOOD, SHARES, round_id="r2"))
+    assert "If one server is honest" not in page_of(quiet).words
+    both = page_of(noisy, quiet).words  # the question without hop noise counts with its local budget
+    assert "no hop noise" in both
+    total = percent(right_at_most(hop["epsilon"] + 1.0, hop["delta"]))
+    assert f"{total} if one server that shuffles is honest" in both
 
 
 def test_every_number_has_its_sentence_and_the_page_its_parts() -> None:

@@ -25,6 +25,7 @@ from croupier.protocol.mechanisms import (
     GaussianVector,
     Hemisphere,
     KaryResponse,
+    Levels,
     SequentialOrder,
     VectorTask,
 )
@@ -33,6 +34,7 @@ from croupier.protocol.rounding import percent
 from croupier.protocol.statements import written_json
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.show.documents import round_json, terms_json
+from croupier.show.promises import promises_of
 from croupier.show.rounds import deadline, rounds_text, services_text, terms_text
 from croupier.show.views import OverviewView, ServiceView
 from tests.support import make_kit, settings
@@ -40,7 +42,12 @@ from tests.support.rounds import QUESTIONS, table
 
 NOW = 1_700_000_000.0
 TASK = VectorTask(2, 1.0, "line", bytes(8), SequentialOrder(500, 0.1))
-EVERY = (*QUESTIONS, Question("model", Hemisphere(TASK)), Question("silo", GaussianVector(TASK, 10, 1e-6)))
+EVERY = (
+    *QUESTIONS,
+    Question("hours", Levels(0.0, 24.0, 13)),
+    Question("model", Hemisphere(TASK)),
+    Question("silo", GaussianVector(TASK, 10, 1e-6)),
+)
 
 
 def terms_of(question: Question = QUESTIONS[0], hops: int = 2, **changes: Any) -> RoundTerms:
@@ -86,6 +93,25 @@ def test_every_budget_is_said_with_what_it_promises() -> None:
     small, _, large = terms_json(terms_of(QUESTIONS[-1], epsilon_max=1.5, delta=0.01))["budgets"]
     assert small["released_right_at_most"] == small["alone_right_at_most"] == right_at_most(0.5, 1e-6)
     assert large["released_right_at_most"] == right_at_most(1.5, 0.01) < large["alone_right_at_most"]
+
+
+def test_with_hop_noise_budgets_say_what_one_honest_server_promises() -> None:
+    noise = pb.HopNoise(epsilon=0.1, delta=1e-6)
+    terms = terms_of(hop_noise=noise)
+    said = flat(read(terms))
+    honest = percent(right_at_most(0.1, 1e-6))
+    for budget in terms_json(terms)["budgets"]:
+        alone = percent(right_at_most(budget["epsilon"]))
+        assert f"right at most {honest} if one shuffler is honest, {alone} if none is" in said
+        assert budget["one_honest_right_at_most"] == right_at_most(0.1, 1e-6)
+        first, second = promises_of(terms, budget["epsilon"]).lines
+        assert honest in first
+        assert "whatever all other servers and people do" in first
+        assert alone in second
+        assert "own noise" in second
+    (plain,) = promises_of(terms_of(), 2.0).lines
+    assert percent(right_at_most(2.0)) in plain
+    assert "if all others collude" not in said
 
 
 def test_the_conditions_and_the_witnesses_are_those_of_the_manifest() -> None:

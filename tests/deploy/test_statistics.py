@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -125,7 +126,23 @@ def test_half_of_the_error_is_said_beside_every_result() -> None:
     )
     assert "instead of 1)" in line
     assert halving_lines(document | {"estimate": None}) == []
-    assert halving_lines(document | {"hop_influence": 0.001}) == []
+    asked = "To halve the error: ask four times as many people, 4,000, with the same mix of budgets"
+    (line,) = halving_lines(document | {"certificate": document["certificate"] | {"merged_below": 10}})
+    assert line == f"{asked}. What merged budgets may move an estimate by is not in this error."
+    grouped = Budgets.from_epsilons([0.5 + 0.001 * place for place in range(1000)])
+    certificate = certify(grouped, "rr", delta=1e-6, attack=False)
+    assert any(one.grouped for one in certificate.tiers)
+    assert halving_lines(document | {"certificate": certificate.to_json()}) == [f"{asked}."]
+    vectors = certify([1.0] * 1000, "hemisphere(d=20)", delta=1e-6, attack=False)
+    (line,) = halving_lines(document | {"estimate": [], "certificate": vectors.to_json()})
+    assert line.startswith(f"{asked}; or, for the same people, have each device add less noise (local ε 3.23 instead")
+    noisy = certify([1.0] * 1000, "rr", delta=1e-6, attack=False, hop_noise=(0.1, 1e-6), hops=2).to_json()
+    (line,) = halving_lines(document | {"hop_influence": 0.001, "certificate": noisy})
+    times, people = re.findall(r"ask ([\d.]+) times as many people, ([\d,]+), with", line)[0]
+    assert 2 < float(times) < 4
+    assert float(times) == pytest.approx(int(people.replace(",", "")) / 1000, abs=0.1)
+    # A certificate that states no hop noise leaves open how much of the error is that of hops.
+    assert "ask at most four times as many people" in halving_lines(document | {"hop_influence": 0.001})[0]
     refused = document["certificate"] | {"granted": False}
     assert halving_lines(document | {"certificate": refused}) == []
 

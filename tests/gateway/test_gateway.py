@@ -67,7 +67,9 @@ async def test_an_answer_goes_through_the_gateway_is_counted_and_found_again(tmp
         await here.operator.enrol([bytes.fromhex(client.public_key)])
         asked = await client.round()
         receipt = await asked.submit(1, max_local_epsilon=1.0)
-        assert receipt == croupier.Receipt(terms.round_id, "", 1.0, 0.0, sealed_before=False)
+        assert receipt == croupier.Receipt(
+            terms.round_id, "", 1.0, 0.0, sealed_before=False, promises=asked.promises(1.0)
+        )
         assert (await asked.submit(1, max_local_epsilon=1.0)).sealed_before
         with pytest.raises(croupier.Refusal) as early:
             await asked.verify()

@@ -10,21 +10,28 @@ from typing import Any
 
 import pytest
 
+from croupier.client.results import RoundResult
 from croupier.client.submission import Participant
+from croupier.deploy.console.drawing import histogram, strips
 from croupier.deploy.operator.doctor import examine
 from croupier.deploy.operator.ledger import hop_ledgers
 from croupier.deploy.operator.rounds import RoundSettings
 from croupier.protocol.codes import Assumption
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.hop_noise import FakeLaw
-from croupier.protocol.mechanisms import KaryResponse, OneBit
+from croupier.protocol.mechanisms import KaryResponse, Levels, OneBit
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.service_directory import load_settings
 from croupier.runtime.steps import StoreStep
 from croupier.runtime.transaction import Transaction
+from croupier.show.csv_file import result_csv
 from croupier.show.documents import status_json
+from croupier.show.explanation import explain
 from croupier.show.ledger import noise_line
+from croupier.show.published import publication_json
+from croupier.show.report import ReportRound, report_of
+from croupier.show.views import numbers_of
 from croupier.shuffler.fakes import draw_fakes
 from tests.support import BIT
 from tests.support.command_line import answer
@@ -188,3 +195,35 @@ def test_a_noise_limit_is_a_shufflers(tmp_path: Path) -> None:
         (tmp_path / "service.toml").write_text(f"[noise_limit]\n{wrong}\n")
         with pytest.raises(ValueError, match="noise_limit"):
             load_settings(tmp_path)
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_a_number_on_levels_has_a_mean_and_a_distribution(tmp_path: Path) -> None:
+    """With hop noise: the mean, shares that add up, quantiles, and what a dishonest hop can have moved."""
+    question = Question("hours", Levels(0.0, 8.0, 5))
+    async with table(tmp_path, 2) as at:
+        terms = await at.operator.open_round(settings(question, 40))
+        await at.submit(terms, [Participant(value, 4.0) for value in [1.5, 2.0, 2.5, 7.0] * 10])
+        publication, certificate = await at.finish(terms)
+    law = terms.fake_law
+    assert law is not None
+    assert (law.num_values, certificate.randomizer) == (5, "levels(k=5)")
+    result = publication_json(publication, certificate)
+    distribution, (number,) = result["distribution"], numbers_of(result)
+    assert distribution is not None
+    assert distribution["levels"] == [0.0, 2.0, 4.0, 6.0, 8.0]
+    assert sum(distribution["shares"]["estimate"]) == pytest.approx(1)
+    weight = 40 * -math.expm1(-4.0) / (1 + 4 * math.exp(-4.0))
+    assert result["hop_influence"] == pytest.approx(8 * law.influence(max(certificate.fake_tickets)) / weight)
+    assert distribution["hop_influence"] == pytest.approx(law.influence(max(certificate.fake_tickets)) / weight)
+    assert abs(number.estimate - 3.25) < 7 * number.standard_error
+    median = RoundResult.read(publication, certificate).quantile(0.5)
+    assert median in distribution["quantiles"]
+    assert median["confidence_interval"][0] <= median["estimate"] <= median["confidence_interval"][1]
+    assert "standard deviation" in result_csv(result)
+    page = report_of("Sleep", [ReportRound(result)])
+    assert page.count("How the numbers are distributed") == 1
+    assert "The estimated median is" in page
+    assert any("The estimated median is" in line for section in explain(result).sections for line in section.points)
+    assert len(strips(result, None)) == 1 + len(histogram(result)) + 3

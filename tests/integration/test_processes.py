@@ -374,6 +374,20 @@ def test_demo_prints_what_others_script_against(survey: Path, tmp_path: Path) ->
     assert "give --low and --high" in wide.stderr.replace("\n", " ")
 
 
+def test_the_demonstration_with_hop_noise_is_as_exact_as_promised(tmp_path: Path) -> None:
+    """With real processes, because a reader of the README runs it: the whole survey, local budgets 4, 6 and 8."""
+    share, *others = answer("demo", "--hop-noise", "0.1", "--plot", tmp_path / "demo.png")["questions"]
+    assert share["standard_error"] <= 0.006
+    assert abs(share["estimate"] - share["truth"]) <= 5 * share["standard_error"]
+    for question in (share, *others):
+        certificate = question["certificate"]
+        assert (certificate["granted"], certificate["grade"]) == (True, "CERTIFIED")
+        assert certificate["epsilon"] <= certificate["one_honest_hop"]["epsilon"] <= 0.1
+        assert [tier["local_epsilon"] for tier in certificate["tiers"]] == [4.0, 6.0, 8.0]
+        assert question["hop_influence"] > 0
+    assert (tmp_path / "demo.png").read_bytes().startswith(b"\x89PNG")
+
+
 def test_bench_measures_and_keeps_its_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "it must be at least 2" in croupier("bench", "--users", "1", expect=2).stderr
     measured = answer("bench", "--users", "20", "--hops", "1", "--times", "2", "--out", tmp_path)

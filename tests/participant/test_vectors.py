@@ -20,7 +20,7 @@ from croupier.deploy.page.participants import participant_page
 from croupier.protocol.errors import Refusal
 from croupier.protocol.identity import Identity, Kind
 from croupier.protocol.manifest import canonical, parse_terms
-from croupier.protocol.mechanisms import KaryResponse, Laplace, OneBit, RandomizedResponse
+from croupier.protocol.mechanisms import KaryResponse, Laplace, Levels, OneBit, RandomizedResponse
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.wordings import Wording
@@ -54,11 +54,21 @@ def hop_noise(epsilon: float, delta: float) -> Change:
     return lambda manifest: manifest.hop_noise.MergeFrom(pb.HopNoise(epsilon=epsilon, delta=delta))
 
 
+def hop_noise_beside(*epsilons: float) -> Change:
+    def change(manifest: pb.Manifest) -> None:
+        hop_noise(1.0, 1e-6)(manifest)
+        del manifest.budget_grid[:]
+        manifest.budget_grid.extend(pb.LocalBudget(epsilon=epsilon) for epsilon in epsilons)
+
+    return change
+
+
 GOOD: dict[str, tuple[Question, str]] = {
     "a bit": (Question("bit", RandomizedResponse()), ""),
     "categories with names": (Question("mood", MOOD), ""),
     "categories with captions": (Question("mood", MOOD, (ASKED, Wording("de-CH", "Wie?"))), ""),
     "a number": (Question("hours", OneBit(-0.5, 24.0), (Wording("en", "How long?", unit="h", low="never"),)), ""),
+    "a number on levels": (Question("hours", Levels(0.0, 24.0, 13)), ""),
     "what needs a sampler": (Question("hours", Laplace(0.0, 1.0)), "NeedsProgram"),
 }
 BAD: dict[str, Change] = {
@@ -109,7 +119,6 @@ BAD: dict[str, Change] = {
     "hop noise with too large an epsilon": hop_noise(21.0, 1e-6),
     "hop noise without a delta": hop_noise(1.0, 0.0),
     "hop noise with a larger delta than the round": hop_noise(1.0, 1e-5),
-    "hop noise beside a large budget": lambda manifest: (hop_noise(1.0, 1e-6)(manifest), grid(epsilon=9.0)(manifest)),
 }
 
 
@@ -143,6 +152,10 @@ def manifests() -> list[dict[str, Any]]:
     ]
     question, _ = GOOD["categories with captions"]
     found.append({"what": "hop noise", "manifest": signed(question, hop_noise(1.0, 1e-6)), "accepted": True})
+    for smallest, accepted in ((0.5, True), (8.5, "Distrust")):  # the page offers no budget above 8
+        document = signed(question, hop_noise_beside(smallest, 9.0))
+        assert not is_refused(document.payload)
+        found.append({"what": f"hop noise, budgets from {smallest}", "manifest": document, "accepted": accepted})
     for what, change in BAD.items():
         document = signed(question, change)
         assert is_refused(document.payload), what

@@ -21,6 +21,7 @@ const draws = (...values) => () => BigInt(values.shift());
 const bit = {kind: "rr", choices: 2};
 const mood = {kind: "krr", choices: 3, labels: ["a", "b", "c"]};
 const range = {kind: "onebit", choices: 0, low: -0.1, high: 0.3};
+const levels = {kind: "levels", choices: 0, low: 0, high: 8, k: 5};
 const flip = randomizers.flipThreshold(1);
 const blanket = randomizers.blanketThreshold(1, 3);
 assert.equal(randomizers.randomize(bit, 1, 1, draws(flip - 1n)), 0);
@@ -34,7 +35,13 @@ for (const {value, low, high, numerator, denominator} of vectors.positions) {
 const never = 2n ** 64n - 1n; // does not flip
 assert.equal(randomizers.randomize(range, 0.3, 1, draws(never, never)), 1);
 assert.equal(randomizers.randomize(range, -0.1, 1, draws(0n, never)), 0);
-for (const [asked, value] of [[bit, 2], [mood, 3], [mood, 0.5], [range, 0.4], [range, NaN]]) {
+assert.equal(randomizers.randomize(levels, 3, 1, draws(2n ** 63n - 1n, never)), 2); // half way from level 1 to level 2
+assert.equal(randomizers.randomize(levels, 3, 1, draws(2n ** 63n, never)), 1);
+assert.equal(randomizers.randomize(levels, 8, 1, draws(0n, never)), 4);
+assert.equal(randomizers.randomize(levels, 8, 1, draws(0n, randomizers.blanketThreshold(1, 5) - 1n, 7n)), 2);
+const chances = randomizers.probabilities(levels, 3, 1);
+assert.ok(Math.abs(chances.reduce((sum, one) => sum + one) - 1) < 1e-12 && chances[1] === chances[2] && chances[0] < chances[1]);
+for (const [asked, value] of [[levels, 8.1], [bit, 2], [mood, 3], [mood, 0.5], [range, 0.4], [range, NaN]]) {
   assert.throws(() => randomizers.randomize(asked, value, 1), {name: "Distrust"});
 }
 const many = Array.from({length: 20000}, () => randomizers.randomize(mood, 0, 1));

@@ -14,6 +14,7 @@ from croupier.protocol.mechanisms import (
     Hemisphere,
     KaryResponse,
     Laplace,
+    Levels,
     Mechanism,
     OneBit,
     RandomizedResponse,
@@ -42,6 +43,7 @@ EXAMPLES = {
     "rr": Example(RandomizedResponse(), (0, 1), (2, -1, 0.5, math.nan), "0a01711200", "1"),
     "krr": Example(KaryResponse(3, ("a", "b", "c")), (0, 1, 2), (3, -1, 1.5), "0a01711a0b0803120161120162120163", "c"),
     "onebit": Example(OneBit(-2.0, 6.0), *INTERVAL, "0a017122120900000000000000c0110000000000001840", "6.0"),
+    "levels": Example(Levels(-2.0, 6.0, 5), *INTERVAL, "0a01714a140900000000000000c01100000000000018401805", "6.0"),
     "laplace": Example(
         Laplace(-2.0, 6.0, lattice=20), *INTERVAL, "0a01712a140900000000000000c01100000000000018401814", "6"
     ),

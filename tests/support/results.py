@@ -16,11 +16,17 @@ __all__ = ["result_of"]
 Numbers = Sequence[tuple[float, tuple[float, float], tuple[float, float]]]
 
 
-def result_of(question: Question, numbers: Numbers, people: int = 1000, round_id: str = "round-1") -> ResultView:
+def result_of(
+    question: Question,
+    numbers: Numbers,
+    people: int = 1000,
+    round_id: str = "round-1",
+    hop_noise: tuple[float, float] | None = None,
+) -> ResultView:
     """Returns a document: each number is an estimate, its interval for the people, and that for their population."""
     kind = question.mechanism.kind
     name = f"krr(k={len(question.mechanism.categories)})" if kind == "krr" else kind
-    certificate = certify(Budgets.from_tiers([(1.0, people)]), name, delta=1e-6, attack=False)
+    certificate = certify(Budgets.from_tiers([(1.0, people)]), name, delta=1e-6, attack=False, hop_noise=hop_noise)
     message = certificate.to_message()
     message.round_id, message.manifest_hash, message.granted = round_id, b"\1" * 32, True
     labels = [*question.mechanism.categories] or None

@@ -5,7 +5,7 @@ import {termsOf} from "./answering.js";
 import type {Deployment} from "./deployment.js";
 import {captions} from "./form.js";
 import {type Certificate, Precision, type Publication, type Statement} from "./gen/protocol/v1/messages_pb.js";
-import type {Terms} from "./manifest.js";
+import {isNumber, type Terms} from "./manifest.js";
 import {type Answer, decimalSum, type Outbox, type Settings, spent} from "./outbox.js";
 import {Refused} from "./refusals.js";
 import {fetchResult, missingAt} from "./results.js";
@@ -180,14 +180,14 @@ function estimates(publication: Publication, terms: Terms, texts: Texts, languag
   const wording = bestWording(terms.question.wordings, languages);
   const names = captions(terms, wording, texts);
   const {asked} = terms;
-  const isNumber = asked.kind === "onebit";
-  const [low, high] = isNumber ? [asked.low, asked.high] : [0, 1];
-  const unit = isNumber && wording?.unit ? ` ${wording.unit}` : "";
-  const written = (value: number) => (isNumber ? `${texts.number(value, 4)}${unit}` : texts.percent(value));
+  const number = isNumber(asked);
+  const [low, high] = number ? [asked.low, asked.high] : [0, 1];
+  const unit = number && wording?.unit ? ` ${wording.unit}` : "";
+  const written = (value: number) => (number ? `${texts.number(value, 4)}${unit}` : texts.percent(value));
   const level = texts.percent(confidenceLevel);
   const rows = values.map((value, at) => {
     const nearest = value.projected ?? value.estimate;
-    const label = isNumber ? texts.say("mean") : texts.say("share of", {label: names[asked.kind === "rr" ? 1 : at] ?? ""});
+    const label = number ? texts.say("mean") : texts.say("share of", {label: names[asked.kind === "rr" ? 1 : at] ?? ""});
     const interval = value.confidenceInterval;
     const range = interval && texts.say("interval", {level, low: written(interval.low), high: written(interval.high)});
     const share = Math.min(1, Math.max(0, (nearest - low) / (high - low)));
@@ -202,13 +202,13 @@ function estimates(publication: Publication, terms: Terms, texts: Texts, languag
   });
   const noisy = [Precision.COVERS_RANGE, Precision.HIDES_SHARES].includes(publication.precision);
   const told = noisy ? h("p", {class: "notice"}, texts.say("too noisy")) : undefined;
-  return h("div", {}, h("ul", {class: "chances"}, ...rows), told, hopInfluence(publication, isNumber, unit, texts));
+  return h("div", {}, h("ul", {class: "chances"}, ...rows), told, hopInfluence(publication, number, unit, texts));
 }
 
 /** Returns what one dishonest server can have done to a result with its made-up answers; undefined without hop noise. */
-function hopInfluence({hopInfluence: most}: Publication, isNumber: boolean, unit: string, texts: Texts): HTMLElement | undefined {
+function hopInfluence({hopInfluence: most}: Publication, number: boolean, unit: string, texts: Texts): HTMLElement | undefined {
   if (!most) return undefined;
-  const moved = isNumber ? `${texts.epsilon(most)}${unit}` : texts.say("points", {points: texts.epsilon(100 * most)});
+  const moved = number ? `${texts.epsilon(most)}${unit}` : texts.say("points", {points: texts.epsilon(100 * most)});
   return h("p", {class: "quiet"}, texts.say("hop influence", {moved}));
 }
 

@@ -1,8 +1,8 @@
 // The question as a form: the answers, the protection, and what will really be sent.
 import type {Wording} from "./gen/protocol/v1/messages_pb.js";
 import type {Deployment} from "./deployment.js";
-import type {Terms} from "./manifest.js";
-import {checkValue, probabilities, rightAtMost} from "./randomize.js";
+import {isNumber, type Terms} from "./manifest.js";
+import {checkValue, levelsOf, probabilities, rightAtMost} from "./randomize.js";
 import type {Texts} from "./texts.js";
 import {promises, releasedAtMost, trustDetails} from "./trust.js";
 import {bar, choice, foreign, h} from "./view.js";
@@ -30,7 +30,7 @@ interface Asking {
 /** Returns the caption of each answer that can be chosen, or of the two ends of the range. */
 export function captions(terms: Terms, wording: Wording | undefined, texts: Texts): string[] {
   const {asked} = terms;
-  if (asked.kind === "onebit") {
+  if (isNumber(asked)) {
     const unit = wording?.unit ? ` ${wording.unit}` : "";
     const meant = (end: string | undefined) => (end ? ` (${end})` : "");
     const [low, high] = [asked.low, asked.high].map((end) => `${texts.number(end)}${unit}`);
@@ -130,7 +130,7 @@ export function fits(terms: Terms, value: number): boolean {
 
 /** Returns what is wrong with a value that does not fit. */
 export function problemOf({asked}: Terms, texts: Texts): string {
-  if (asked.kind !== "onebit") return texts.say("answer missing");
+  if (!isNumber(asked)) return texts.say("answer missing");
   return texts.say("answer range", {low: texts.number(asked.low), high: texts.number(asked.high)});
 }
 
@@ -138,7 +138,7 @@ export function answerField({terms, wording, texts}: Asked, names: string[], fie
   const legend = h("legend", {}, texts.say("your answer"));
   const {asked} = terms;
   const language = wording?.choices.length ? wording.language : undefined;
-  if (asked.kind === "onebit") {
+  if (isNumber(asked)) {
     const label = texts.say("number", {low: names[0]!, high: names[1]!});
     const input = h("input", {id: field, name: field, inputmode: "decimal", type: "number", step: "any"});
     return h("fieldset", {}, legend, h("label", {for: field, class: "number-label"}, label), input, ...more);
@@ -179,20 +179,25 @@ function budgetField({terms, texts, leaves}: Asking): HTMLElement {
   );
 }
 
-export function previewOf({terms, texts}: Asked, names: string[], value: number, epsilon: number): HTMLElement[] {
-  const chances = probabilities(terms.asked, value, epsilon);
-  const isNumber = terms.asked.kind === "onebit";
+export function previewOf({terms, wording, texts}: Asked, choices: string[], value: number, epsilon: number): HTMLElement[] {
+  const {asked} = terms;
+  const chances = probabilities(asked, value, epsilon);
+  const number = isNumber(asked);
+  const unit = wording?.unit ? ` ${wording.unit}` : "";
+  const names = asked.kind === "levels" ? levelsOf(asked).map((level) => `${texts.number(level, 4)}${unit}`) : choices;
   const all = names.map((_, at) => at);
-  const shown = names.length > MOST_BARS ? [value] : all;
+  const least = Math.min(...chances);
+  const likely = number ? all.filter((at) => chances[at]! > least * (1 + 1e-9)) : [value];
+  const shown = names.length > MOST_BARS ? likely : all;
   const rows = shown.map((at) =>
     h(
       "li",
-      {class: !isNumber && at === value ? "true" : undefined},
+      {class: !number && at === value ? "true" : undefined},
       h(
         "span",
         {class: "what"},
         foreign("span", undefined, names[at]!),
-        !isNumber && at === value ? h("span", {class: "tag"}, texts.say("truth")) : undefined,
+        !number && at === value ? h("span", {class: "tag"}, texts.say("truth")) : undefined,
       ),
       h("span", {class: "chance"}, texts.percent(chances[at]!)),
       bar(chances[at]!),
@@ -200,14 +205,14 @@ export function previewOf({terms, texts}: Asked, names: string[], value: number,
   );
   const others = names.length - shown.length;
   if (others) {
-    const each = chances[all.find((at) => at !== value)!]!;
+    const each = chances[all.find((at) => !shown.includes(at))!]!;
     const label = h("span", {class: "what"}, texts.say("each other", {count: texts.number(others)}));
     rows.push(h("li", {}, label, h("span", {class: "chance"}, texts.percent(each)), bar(each)));
   }
-  const told = isNumber ? "what is sent number" : "what is sent help";
+  const told = number ? "what is sent number" : "what is sent help";
   return [
     h("p", {class: "quiet"}, texts.say(told)),
     h("ul", {class: "chances"}, ...rows),
-    ...(isNumber ? [] : [h("p", {}, texts.say("truth chance", {chance: texts.percent(chances[value]!)}))]),
+    ...(number ? [] : [h("p", {}, texts.say("truth chance", {chance: texts.percent(chances[value]!)}))]),
   ];
 }

@@ -24,7 +24,11 @@ const KEY_BYTES = 32;
 export type Answerable =
   | {kind: "rr"; choices: 2}
   | {kind: "krr"; choices: number; labels: string[]}
-  | {kind: "onebit"; choices: 0; low: number; high: number};
+  | {kind: "onebit"; choices: 0; low: number; high: number}
+  | {kind: "levels"; choices: 0; low: number; high: number; k: number};
+
+/** Returns whether a number is asked for. */
+export const isNumber = (asked: Answerable): asked is Extract<Answerable, {low: number}> => "low" in asked;
 
 /** A manifest that has passed every check. */
 export interface Terms {
@@ -48,6 +52,10 @@ function timeOf(manifest: Manifest): number | undefined {
   const times = keysIn(manifest).map((keys) => Number(keys.createdUnixS));
   return times.every(Boolean) ? Math.max(...times) : undefined;
 }
+
+/** The largest local budget that this page offers in a round with hop noise: if no server is honest, nothing else protects
+ * the person. */
+const MOST_WITH_HOP_NOISE = 8;
 
 const within = (value: number, low: number, high: number): boolean => low < value && value <= high;
 
@@ -74,7 +82,7 @@ export function readManifest(document: Signed | undefined, deployment: Deploymen
     roundId: manifest.roundId,
     question: manifest.question,
     asked: answerable,
-    budgets: manifest.budgetGrid.map((one) => one.epsilon),
+    budgets: manifest.budgetGrid.map((one) => one.epsilon).filter((one) => !manifest.hopNoise || one <= MOST_WITH_HOP_NOISE),
     time,
   };
 }
@@ -98,7 +106,7 @@ function readQuestion(question: Question): Answerable {
   check(/^[\p{L}\p{N}_-]{1,64}$/u.test(name), "the name of the question is not one");
   checkShown("the name of the question", name);
   const known = answerableOf(mechanism);
-  checkWordings(question, known.choices, known.kind === "onebit");
+  checkWordings(question, known.choices, isNumber(known));
   return known;
 }
 
@@ -112,10 +120,13 @@ function answerableOf(mechanism: Question["mechanism"]): Answerable {
     for (const label of labels) checkShown("a category", label);
     return {kind: "krr", choices: k, labels: labels.length ? labels : Array.from({length: k}, (_, at) => String(at))};
   }
-  if (mechanism.case === "onebit") {
+  if (mechanism.case === "onebit" || mechanism.case === "levels") {
     const {low, high} = mechanism.value;
     check([low, high, high - low].every(Number.isFinite) && low < high, "the range of the number is not one");
-    return {kind: "onebit", choices: 0, low, high};
+    if (mechanism.case === "onebit") return {kind: "onebit", choices: 0, low, high};
+    const {k} = mechanism.value;
+    check(k >= 2 && k <= 1024, "the number of levels is out of range");
+    return {kind: "levels", choices: 0, low, high, k};
   }
   check(mechanism.case !== undefined, "the question asks for something that this page does not know");
   throw new NeedsProgram(mechanism.case);
@@ -147,7 +158,7 @@ function checkHopNoise({hopNoise, budgetGrid, delta: most}: Manifest): void {
   const {epsilon, delta} = hopNoise;
   check(epsilon >= 1e-3 && epsilon <= 20, "the epsilon of the hop noise is out of range");
   check(delta >= 1e-12 && delta <= Math.min(1e-3, most), "the delta of the hop noise is out of range");
-  check(budgetGrid.at(-1)!.epsilon <= 8, "a budget is too large beside hop noise");
+  check(budgetGrid[0]!.epsilon <= MOST_WITH_HOP_NOISE, "every budget leaves too little noise of one's own beside hop noise: all are above 8");
 }
 
 function checkKeys(manifest: Manifest): void {

@@ -1,6 +1,6 @@
 // The local randomizers, with exact integer thresholds: probabilities are never on the side of less privacy.
 import {asBigInt, type Bytes, randomBytes} from "./bytes.js";
-import type {Answerable} from "./manifest.js";
+import {type Answerable, isNumber} from "./manifest.js";
 import {check} from "./refusals.js";
 
 const WHOLE = 2n ** 64n;
@@ -67,16 +67,34 @@ export function below(k: number, draw: Draw = systemDraw): number {
   }
 }
 
+type Numbers = Extract<Answerable, {low: number}>;
+
+/** Returns how many levels a number is rounded to: of onebit the two ends. */
+const levelCount = (asked: Numbers): number => (asked.kind === "levels" ? asked.k : 2);
+
+/** Returns the levels, ascending. */
+export function levelsOf(asked: Numbers): number[] {
+  const last = levelCount(asked) - 1;
+  return Array.from({length: last + 1}, (_, at) => (at === last ? asked.high : asked.low + (asked.high - asked.low) * (at / last)));
+}
+
+/** Returns the level below a number or on it, and how far the number is on the way to the next, as a fraction. */
+function placeOf(asked: Numbers, value: number): {level: number; rest: bigint; under: bigint} {
+  const {over, under} = positionOf(value, asked.low, asked.high);
+  const scaled = over * BigInt(levelCount(asked) - 1);
+  return {level: Number(scaled / under), rest: scaled % under, under};
+}
+
 /** Returns an answer that is drawn uniformly: a choice, or one end of the range. */
 export function drawAnswer(asked: Answerable): number {
-  if (asked.kind !== "onebit") return below(asked.choices);
-  return below(2) ? asked.high : asked.low;
+  if (!isNumber(asked)) return below(asked.choices);
+  return levelsOf(asked)[below(levelCount(asked))]!;
 }
 
 /** Checks an answer. */
 export function checkValue(asked: Answerable, value: number): void {
   const fits =
-    asked.kind === "onebit"
+    isNumber(asked)
       ? value >= asked.low && value <= asked.high
       : Number.isInteger(value) && value >= 0 && value < asked.choices;
   check(fits, "the answer is out of range");
@@ -87,8 +105,10 @@ export function randomize(asked: Answerable, value: number, epsilon: number, dra
   checkValue(asked, value);
   if (asked.kind === "rr") return randomizeBit(value, epsilon, draw);
   if (asked.kind === "krr") return draw() < blanketThreshold(epsilon, asked.choices) ? below(asked.choices, draw) : value;
-  const {over, under} = positionOf(value, asked.low, asked.high);
-  return randomizeBit(draw() * under < over * WHOLE ? 1 : 0, epsilon, draw);
+  const {level, rest, under} = placeOf(asked, value);
+  const rounded = level + (draw() * under < rest * WHOLE ? 1 : 0);
+  if (asked.kind === "onebit") return randomizeBit(rounded, epsilon, draw);
+  return draw() < blanketThreshold(epsilon, asked.k) ? below(asked.k, draw) : rounded;
 }
 
 /** Returns a report as it travels: 8 bytes, big-endian. */
@@ -98,13 +118,20 @@ export function encodeReport(report: number): Bytes {
   return bytes;
 }
 
-/** Returns the probability of each report for an answer; of the numbers that were asked for, of the low and the high end. */
+/** Returns the probability of each report for an answer; for a number, of each level: of onebit the low and the high end. */
 export function probabilities(asked: Answerable, value: number, epsilon: number): number[] {
   const share = (threshold: bigint) => Number(threshold) / Number(WHOLE);
   if (asked.kind === "krr") {
     const blanket = share(blanketThreshold(epsilon, asked.choices));
     const each = blanket / asked.choices;
     return Array.from({length: asked.choices}, (_, at) => each + (at === value ? 1 - blanket : 0));
+  }
+  if (asked.kind === "levels") {
+    const blanket = share(blanketThreshold(epsilon, asked.k));
+    const {level, rest, under} = placeOf(asked, value);
+    const up = Number((rest * WHOLE) / under) / Number(WHOLE);
+    const kept = (at: number) => (at === level ? 1 - up : at === level + 1 ? up : 0);
+    return Array.from({length: asked.k}, (_, at) => blanket / asked.k + (1 - blanket) * kept(at));
   }
   const flip = share(flipThreshold(epsilon));
   const one = asked.kind === "rr" ? value : (value - asked.low) / (asked.high - asked.low);

@@ -17,16 +17,11 @@ from croupier.accountant.bounds.hop_noise import HopNoiseProfile
 from croupier.accountant.bounds.profile import smallest_epsilon
 from croupier.accountant.composition import ComposedProfile, Round
 from croupier.protocol.hop_noise import FakeLaw, HopNoise
+from tests.support.oracles.hop_noise import batch_laws, fakes_array, hockey_stick, truncated_laplace
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "hop_noise.json").read_text())["rows"]
 
 Law = dict[tuple[int, ...], float]
-
-
-def truncated_laplace(scale: float, radius: int) -> dict[int, float]:
-    weights = {z: math.exp(-abs(z) / scale) for z in range(-radius, radius + 1)}
-    total = math.fsum(weights.values())
-    return {z: weight / total for z, weight in weights.items()}
 
 
 def counts_law(k: int, scale: float, radius: int, report: int) -> Law:
@@ -52,6 +47,49 @@ def mixture(laws: list[Law], weights: list[float]) -> Law:
 
 def divergence(first: Law, second: Law, epsilon: float) -> float:
     return math.fsum(max(0.0, p - math.exp(epsilon) * second.get(counts, 0.0)) for counts, p in first.items())
+
+
+def check_all_batches(k: int, radius: int, scale: float, others: int) -> None:
+    """Every multiset of the others' reports, and every choice of the messages that do not reach the honest hop.
+
+    A choice that depends on a coin is a mixture of these choices, and a dropped victim shows nothing, so that neither
+    gains more than the worst of them.
+    """
+    law, fakes = law_of(k, scale, radius), fakes_array(k, scale, radius)
+    for local_epsilon in (0.5, 3.0, math.inf):
+        odds = math.exp(min(local_epsilon, 700.0))
+        variation = (odds - 1) / (odds + k - 1) if local_epsilon < math.inf else 1.0
+        profile = HopNoiseProfile(law, variation)
+        epsilons = [share * profile.largest_loss for share in (0.0, 0.3, 0.9, 1.1)]
+        bounds = [profile.delta(epsilon).value for epsilon in epsilons]
+        batches = {
+            kept
+            for reports in itertools.combinations_with_replacement(range(k), others)
+            for size in range(others + 1)
+            for kept in itertools.combinations(reports, size)
+        }
+        for kept in batches:
+            laws = batch_laws(fakes, kept, local_epsilon)
+            for first, second in itertools.permutations(laws, 2):
+                for epsilon, bound in zip(epsilons, bounds, strict=True):
+                    exact = hockey_stick(first, second, epsilon)
+                    assert exact <= bound * (1 + 1e-11) + 1e-14
+                    if local_epsilon == math.inf:  # the report is the value: the bound is the truth
+                        assert exact == pytest.approx(bound, rel=1e-9, abs=1e-13)
+
+
+GRID = [(k, radius) for k in (2, 3, 4) for radius in range(1, 7)]
+
+
+@pytest.mark.parametrize(("k", "radius"), [(2, 1), (2, 6), (3, 1), (3, 4), (4, 2)])
+def test_no_choice_in_front_of_the_honest_hop_shows_more_than_the_bound(k: int, radius: int) -> None:
+    check_all_batches(k, radius, radius / 3, others=2)
+
+
+@pytest.mark.parametrize(("k", "radius"), GRID)
+@pytest.mark.parametrize("share", [0.2, 1.0, 5.0])
+def test_no_choice_shows_more_than_the_bound_on_the_whole_grid(k: int, radius: int, share: float) -> None:
+    check_all_batches(k, radius, radius * share, others=4 if k < 4 else 3)
 
 
 @pytest.mark.parametrize("row", VECTORS, ids=lambda row: f"{row['kind']}-{row['epsilon']}-{row['delta']}")

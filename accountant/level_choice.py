@@ -1,0 +1,80 @@
+"""How many ordered levels for a number: those with the least error of the mean (docs/levels.md).
+
+More levels round less, but spread the same budget over more values: a report is the less often the truth, and hop noise
+is drawn for every level. What the choice is certified is left to `planner` and `accuracy`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import numpy as np
+
+from croupier.accountant.budgets import Budgets
+from croupier.accountant.hop_fakes import AnyHopNoise, HopFakes
+from croupier.accountant.mechanism_choice import standard_error
+from croupier.accountant.mechanisms.base import Randomizer
+from croupier.accountant.mechanisms.levels import LevelsMean
+from croupier.protocol.mechanisms import MAX_LEVELS
+
+__all__ = ["LEVELS", "best_levels", "is_open", "with_best_levels"]
+
+LEVELS = "levels"
+"""The name of the randomizer without its number of levels, which is then chosen."""
+_FIRST = 9
+"""Levels of the first candidate: budgets for it are near to those of any number that is best."""
+_STEPS = 4
+"""Numbers of levels that are tried, at most: each is the best for the budgets of the one before."""
+
+Answer = TypeVar("Answer")
+
+
+def is_open(randomizer: Randomizer | str) -> bool:
+    """Whether a randomizer is named without the number of its levels."""
+    return isinstance(randomizer, str) and randomizer.strip() == LEVELS
+
+
+def best_levels(budgets: Budgets, hop_noise: AnyHopNoise = None, hops: int = 2) -> LevelsMean:
+    """Returns the levels with the least standard error of the mean, at the least favourable values, for these budgets.
+
+    The error has one minimum among three levels or more; two, whose hop noise is smaller, are compared with it.
+
+    Raises:
+        ValueError: hop noise or hops outside their ranges.
+    """
+
+    def error(k: int) -> float:
+        randomizer = LevelsMean(k)
+        fakes = HopFakes.of(hop_noise, hops, randomizer, "separate", adaptive_order=False)
+        return standard_error(budgets, randomizer, 0.0 if fakes is None else fakes.variance)
+
+    tried = np.unique(np.rint(np.geomspace(3, MAX_LEVELS, 60)).astype(int)).tolist()
+    errors = [error(k) for k in tried]
+    place = int(np.argmin(errors))
+    near = range(tried[max(0, place - 1)], tried[min(len(tried) - 1, place + 1)] + 1)
+    return LevelsMean(min((2, *near), key=error))
+
+
+def with_best_levels(
+    answer: Callable[[LevelsMean], Answer],
+    budgets_of: Callable[[Answer], Budgets],
+    cost: Callable[[Answer], float],
+    best: Callable[[Budgets], LevelsMean],
+) -> Answer:
+    """Returns the least costly of a few answers, each with the levels that are best for the budgets of the one before.
+
+    Args:
+        answer: plans with a number of levels.
+        budgets_of: an answer.
+        cost: what is to be small.
+        best: as `best_levels`.
+    """
+    found: dict[int, Answer] = {}
+    levels = LevelsMean(_FIRST)
+    while levels.k not in found and len(found) < _STEPS:
+        found[levels.k] = answer(levels)
+        levels = best(budgets_of(found[levels.k]))
+    if 2 not in found:  # of which hop noise is drawn for one number only
+        found[2] = answer(LevelsMean(2))
+    return min(found.values(), key=cost)

@@ -1,0 +1,98 @@
+"""The laws of sums of reports: what a sum says of a share or a mean, for these users and for a population.
+
+Every estimator states the law of its sum with one of these; `analyzer.intervals` inverts it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from croupier.analyzer.estimates import Fakes
+from croupier.analyzer.intervals import SumLaw
+
+__all__ = ["Laws", "count_laws", "uneven", "weights_of"]
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Laws:
+    """What the reports of a round say of a share or mean, as a part c of its range.
+
+    Attributes:
+        totals: the sums of the reports: one, or the number of hits of each category. Shape (k,).
+        participants: the law of each of them, where c is the truth of these users.
+        population: the same where c is that of a population which these users are a random sample of.
+    """
+
+    totals: Floats
+    participants: SumLaw
+    population: SumLaw
+
+    def with_noise(self, mean: float | Floats, variance: float | Floats, fourth_cumulant: float | Floats) -> Laws:
+        """Returns them for sums to which independent noise is added, whose skewness is 0."""
+        added = mean, variance, fourth_cumulant
+        return replace(
+            self,
+            participants=self.participants.with_noise(*added),
+            population=self.population.with_noise(*added),
+        )
+
+    def with_fakes(self, fakes: Fakes) -> Laws:
+        """Returns them for counts of one value that include the fake reports of the hops."""
+        return self.with_noise(fakes.mean, fakes.variance, fakes.fourth_cumulant)
+
+    def widened(self, bias: float, variance: float) -> Laws:
+        """Returns them with a bias and a variance of c that neither knows of."""
+        return replace(
+            self,
+            participants=self.participants.widened(bias, variance),
+            population=self.population.widened(bias, variance),
+        )
+
+
+def uneven(weights: Floats, counts: Floats) -> float:
+    """Returns Σ(w_i/Σw − 1/n)²·n/(n−1): what uneven weights add per unit of variance between the users' values."""
+    n, total = float(counts.sum()), float(np.dot(weights, counts))
+    if n < 2:
+        return 0.0
+    return float(np.dot(counts, (weights / total - 1 / n) ** 2)) * n / (n - 1)
+
+
+def weights_of(categories: int, epsilons: Floats) -> tuple[Floats, Floats]:
+    """Returns q and w = 1 − kq of each budget. Shape (T,) each."""
+    q = 1 / (np.expm1(epsilons) + categories)
+    return q, -np.expm1(-epsilons) * np.exp(epsilons) * q
+
+
+def _sum(of_users: Floats, counts: Floats) -> float | Floats:
+    total = of_users @ counts
+    return float(total) if total.ndim == 0 else np.asarray(total)
+
+
+def count_laws(
+    hits: Floats, categories: int, epsilons: Floats, counts: Floats, *, rounded: bool, together: int | Floats = 1
+) -> Laws:
+    """Returns the laws of how often each category, or each set of `together` categories, is reported.
+
+    A report hits a category with probability π = q_i + w_i c, q_i = 1/(e^ε_i + k − 1), w_i = 1 − k q_i; of m categories
+    that count as one with m q_i + w_i c. c is 1 or 0 for a category, and in between for a value that is `rounded`
+    first. For rounded values the variance is an upper bound: the more values differ, the more uneven weights add, and
+    the less rounding does (docs/estimators.md).
+    """
+    each, weights = weights_of(categories, epsilons)
+    q = np.multiply.outer(together, each)  # (T,), or (k, T) where every sum is of another number of categories
+    hit, total = q + weights, float(np.dot(weights, counts))
+    bits = float(np.dot(weights**2, counts))  # π(1 − π) exceeds the line between its ends by w²c(1 − c)
+    dealt = total**2 * uneven(weights, counts)
+    population = SumLaw(
+        offset=_sum(q, counts),
+        weight=total,
+        variance_at_0=_sum(q * (1 - q), counts),
+        variance_at_1=_sum(hit * (1 - hit), counts),
+        spread=bits,
+    )
+    return Laws(hits, replace(population, spread=max(bits, dealt) if rounded else dealt), population)

@@ -1,0 +1,75 @@
+"""The two sentences of a participant: what holds if one server is honest, and what holds if none is.
+
+Every place that promises a person something takes the numbers from here: a round's terms, the receipt of an answer, a
+certificate, a report. What hop noise guarantees is proved in docs/hop-noise.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from croupier.accountant.guessing import right_at_most
+from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.rounding import percent, round_up
+
+__all__ = ["Promises", "certificate_lines", "promises_of"]
+
+
+@dataclass(frozen=True)
+class Promises:
+    """How often someone is right at most about which of two equally likely answers a person gave; guessing: 1/2.
+
+    Attributes:
+        hops: how many servers shuffle.
+        one_honest_hop: if at least one of these is honest, whatever all other servers and people do; None without hop
+            noise.
+        no_honest_hop: if none is: the person's own noise.
+    """
+
+    hops: int
+    one_honest_hop: float | None
+    no_honest_hop: float
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The sentences: one for each of the two cases, or a single one for both without hop noise."""
+        alone = percent(self.no_honest_hop)
+        if self.one_honest_hop is None:
+            return (
+                "Whatever all servers and all other people do: about which of two answers you gave someone is right "
+                f"at most {alone} of the time; guessing is right 50 % of the time. This is your own noise.",
+            )
+        which = "the server that shuffles is" if self.hops == 1 else f"one of the {self.hops} servers that shuffle is"
+        none = "it is not" if self.hops == 1 else "none of them is"
+        return (
+            f"If {which} honest: about which of two answers you gave someone is right at most "
+            f"{percent(self.one_honest_hop)} of the time, whatever all other servers and people do; guessing is right "
+            "50 % of the time.",
+            f"If {none}: your own noise still protects you, and someone is right at most {alone} of the time.",
+        )
+
+
+def promises_of(terms: RoundTerms, local_epsilon: float) -> Promises:
+    """Returns what a round promises to a person that uses a budget of its grid."""
+    noise, alone = terms.hop_noise, right_at_most(local_epsilon, terms.local_delta)
+    honest = None if noise is None else min(alone, right_at_most(noise.epsilon, noise.delta))
+    return Promises(terms.num_hops, honest, alone)
+
+
+def certificate_lines(certificate: Mapping[str, Any]) -> tuple[str, ...]:
+    """Returns what a certificate of a round with hop noise, as JSON, promises; nothing without hop noise."""
+    hop, alone = certificate["one_honest_hop"], certificate["everyone_else_colludes"]
+    if hop is None:
+        return ()
+    of_hop, of_noise = (
+        f"right at most {percent(right_at_most(one['epsilon'], one['delta']))} of the time (ε = "
+        f"{round_up(one['epsilon'])}{' at δ = ' + round_up(one['delta'], 3) if one['delta'] else ''}, {one['grade']})"
+        for one in (hop, {"grade": "CERTIFIED"} | alone)
+    )
+    return (
+        f"If at least one server that shuffles is honest: someone who wants to tell which of two answers a person gave "
+        f"is {of_hop}, whatever all other servers and people do.",
+        f"If none is: the person's own noise is left, and someone is {of_noise}. Both are for the largest budget.",
+    )
