@@ -14,7 +14,7 @@ import pytest
 
 from croupier.client.thresholds import blanket_threshold, flip_threshold
 from croupier.protocol.batches import read_commitments
-from croupier.protocol.deployment import Deployment
+from croupier.protocol.deployment import Deployment, PrivacyLimit, RetiredIdentity, ServiceEntry, Strict
 from croupier.protocol.envelope import open_sealed
 from croupier.protocol.errors import SignatureError
 from croupier.protocol.identity import Kind, Pinned, read_signed, submission_is_authentic, verify_signed
@@ -70,6 +70,22 @@ def test_the_second_client_shares_no_code_with_ours() -> None:
 def test_the_files_are_what_the_second_client_makes() -> None:
     assert FILE.read_text(encoding="utf-8") == as_text(make_vectors())
     assert VERSIONS_FILE.read_text(encoding="utf-8") == as_text(make_versions())
+
+
+def test_a_version_with_every_line_is_among_those_that_are_followed() -> None:
+    """A line that is added to the deployment file has to be added to the vectors, and so to what the page knows."""
+    vectors = json.loads(VERSIONS_FILE.read_text(encoding="utf-8"))
+    (case,) = [case for case in vectors["cases"] if case["what"] == "every line is there"]
+    stated = json.loads(vectors["signed"][case["versions"][0]]["statement"])
+    service = stated["services"][0]
+    written: list[tuple[type[Strict], dict[str, Any]]] = [
+        (Deployment, stated | {"signatures": []}),
+        (ServiceEntry, service),
+        (RetiredIdentity, service["retired_identities"][0]),
+        (PrivacyLimit, stated["privacy_limit"]),
+    ]
+    for model, fields in written:
+        assert set(model.model_fields) == set(fields)
 
 
 def test_versions_are_followed_or_refused() -> None:

@@ -82,6 +82,31 @@ async def counted(here: Place, survey: Survey) -> list[int]:
     return [one.publication.num_reports for one in results.questions]
 
 
+async def test_a_survey_is_answered_by_keyboard(here: Place) -> None:
+    """With Tab from the top of the page to the button: everything that has to be given is reached in its order."""
+    survey = await opened(here, "keys")
+    (link,) = await invited(here, survey, "Ada")
+    async with here.person() as context:
+        page = await visit(context, link)
+        keyboard = page.keyboard
+        for _ in range(40):  # more than there are fields
+            await keyboard.press("Tab")
+            kind, name = await page.evaluate("[document.activeElement.type, document.activeElement.name]")
+            if name == "protection":
+                await keyboard.press("ArrowDown")
+            elif name == "consent" or kind == "radio":
+                await keyboard.press("Space")
+            elif kind == "number":
+                await keyboard.type("7")
+            elif kind == "submit":
+                break
+        await expect(page.get_by_role("radio", name="ε = 2 for all answers together")).to_be_checked()
+        await keyboard.press("Enter")
+        await expect(page.get_by_role("heading", name=SENT)).to_be_visible()
+    assert here.called.count("Submit") == len(survey.rounds)
+    await withdraw_survey(here.at.inside.directory, survey, here.at.inside.transport)
+
+
 async def test_one_person_reads_answers_and_finds_the_results(here: Place) -> None:
     survey = await opened(here, "work", hop_noise=0.25)
     (link,) = await invited(here, survey, "Ada")
