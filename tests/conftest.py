@@ -51,6 +51,8 @@ HUNTED = (
 """Long numerical tests that run in `make hunt`, or when their file is named: quicker tests cover the same code."""
 
 LONG = (
+    # Clients that die in this process: the other tests of the file.
+    "tests/client/test_crashes.py::test_clients_killed_two_hundred_times_count_once_each",
     # A dose of 60 rounds: test_a_dose_of_rounds_is_covered.
     "tests/analyzer/test_levels.py::test_intervals_over_ten_thousand_rounds",
     # Deployments of processes: the same code runs in memory in tests/integration/test_rounds.py, and with processes in
