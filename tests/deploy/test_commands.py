@@ -44,7 +44,7 @@ def test_the_names_of_commands_are_an_interface() -> None:
         "doctor",
         "ledger",
     }
-    operator |= {"canary", "round", "survey", "org", "deployment"}
+    operator |= {"canary", "round", "survey", "org", "deployment", "proposal"}
     accountant = {"certify", "explain", "curve", "audit", "plan"}
     assert set(command().commands) == operator | accountant | {
         "cluster",
@@ -62,7 +62,9 @@ def test_the_names_of_commands_are_an_interface() -> None:
         "experiment",
         "lab",
     }
-    assert set(command("round").commands) == {"forecast", "open", "list", "show", "close", "withdraw", "result"}
+    rounds = {"forecast", "propose", "approve", "open", "list", "show", "close", "withdraw", "result"}
+    assert set(command("round").commands) == rounds
+    assert set(command("proposal").commands) == {"show", "approve", "merge", "send"}
     assert set(command("survey").commands) == {"new", "forecast", "open", "show", "close", "results"}
     assert set(command("experiment").commands) == {"all", "list", "run"}
     assert set(command("cluster").commands) == {"keys", "scheduler", "worker"}
