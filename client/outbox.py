@@ -95,7 +95,7 @@ class Outbox:
         sa.event.listen(self._engine, "handle_error", name_the_file)
         try:
             self._check_version(path)
-            self._forget_old()
+            self._delete_old()
         except BaseException:
             self._engine.dispose()
             raise
@@ -117,7 +117,7 @@ class Outbox:
             if found < _VERSION:
                 db.exec_driver_sql(f"PRAGMA user_version = {_VERSION}").close()
 
-    def _forget_old(self) -> None:
+    def _delete_old(self) -> None:
         old = _submissions.c.kept_at_unix_s < self._now() - KEPT_DAYS * 86400
         old &= (_submissions.c.submission != b"") | (_submissions.c.inclusion_hashes != b"")
         with self._engine.begin() as db:

@@ -69,11 +69,11 @@ _KEPT = CONNECTIONS * 3 // 4
 class _Http(H11Protocol):
     """HTTP that ends a connection where a request does not come in time, and where what is sent is not read.
 
-    The application finds `hang_up` in the state of a request.
+    The application finds `close_connection` in the state of a request.
     """
 
     def __init__(self, config: Any, server_state: Any, app_state: dict[str, Any], **more: Any) -> None:
-        super().__init__(config, server_state, {**app_state, "hang_up": self._abort}, **more)
+        super().__init__(config, server_state, {**app_state, "close_connection": self._abort}, **more)
         self._due: dict[Literal["request", "reading"], asyncio.TimerHandle] = {}
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]

@@ -43,6 +43,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """Writes each table where its comment is, and the link to the schema as on the site."""
     if "<!-- attack tests -->" in markdown:
         attacks = tomllib.loads((Path(config.config_file_path).parent / ATTACKS).read_text(encoding="utf-8"))
+        markdown = markdown.replace("<!-- tests without a defence -->", without_a_defence(attacks.pop("without")))
         markdown = markdown.replace("<!-- attack tests -->", attack_tests(attacks))
     markdown = markdown.replace(f"](../{SCHEMA})", f"]({Path(SCHEMA).name})")
     return re.sub(r"<!-- codes: (\w+) -->", lambda found: _table(getattr(codes, found[1])), markdown)
@@ -52,6 +53,12 @@ def attack_tests(attacks: Mapping[str, list[str]]) -> str:
     """Returns the table of the tests of each attack."""
     rows = [f"| {attack} | {', '.join(f'`{test}`' for test in tests)} |" for attack, tests in attacks.items()]
     return "\n".join(["| attack | tests |", "|---|---|", *rows])
+
+
+def without_a_defence(without: Mapping[str, list[str]]) -> str:
+    """Returns the table of what a test needs to pass."""
+    rows = [f"| `{test}` | {'; '.join(defences)} |" for test, defences in without.items()]
+    return "\n".join(["| test | fails without |", "|---|---|", *rows])
 
 
 def _table(family: Iterable[codes.Code]) -> str:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from croupier.net.shares import Holdings, caller_at
 
-__all__ = ["CONNECTIONS", "ConnectionWatch", "HangUp"]
+__all__ = ["CONNECTIONS", "ConnectionCloser", "ConnectionWatch"]
 
 _log = logging.getLogger(__name__)
 _EVERY_S, _SOON_S = 1.0, 0.1
@@ -95,7 +95,7 @@ class ConnectionWatch:
         return len(too_many)
 
 
-class HangUp:
+class ConnectionCloser:
     """Ends the connections of callers, given as gRPC's "ipv4:1.2.3.4:5", several in one look at the sockets.
 
     gRPC cannot end a call whose answer is not read. Without Linux's /proc nothing is ended.

@@ -12,7 +12,7 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-from croupier.net.connections import HangUp
+from croupier.net.connections import ConnectionCloser
 from croupier.net.limits import ARRIVES_S, BUDGET_BYTES, CALL_BYTES, LARGE_ANSWER, LEAVES_S, Budget, check_fields
 from croupier.net.log_rate import LogRateLimiter
 from croupier.net.retrying import RETRY_AFTER
@@ -56,7 +56,7 @@ class _Guard(grpc.aio.ServerInterceptor):
             Budget(concurrent_calls, for_pinned=concurrent_calls // 4, newest_first=True) for _ in range(2)
         )
         self._messages, self._large_answers = Budget(BUDGET_BYTES), Budget(BUDGET_BYTES)
-        self._hang_up = HangUp()
+        self._close_connection = ConnectionCloser()
         self._log = _RefusalLog()
 
     async def intercept_service(
@@ -169,7 +169,7 @@ class _Guard(grpc.aio.ServerInterceptor):
         try:
             await call.wait_for(asyncio.shield(_write(context, raw)), LEAVES_S, "to read the answer")
         except Refusal as refusal:
-            self._hang_up(context.peer())
+            self._close_connection(context.peer())
             self._log.public(refusal, "answer")
             raise asyncio.CancelledError from None
 

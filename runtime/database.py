@@ -353,7 +353,7 @@ class _Postgresql(Database):
     @contextmanager
     def patience(self, limit_s: float) -> Iterator[None]:
         """The server's own timeouts do not help where its answer does not arrive; this one does."""
-        timer = threading.Timer(limit_s, self._hang_up)
+        timer = threading.Timer(limit_s, self._close_this_side)
         timer.daemon = True
         timer.start()
         try:
@@ -361,7 +361,7 @@ class _Postgresql(Database):
         finally:
             timer.cancel()
 
-    def _hang_up(self) -> None:
+    def _close_this_side(self) -> None:
         """Ends the connection from this side; callers that wait for an answer see it as lost."""
         driver = self._driver
         if driver is not None and not driver.closed:

@@ -13,7 +13,7 @@ from croupier.protocol.rounding import round_down, round_up
 
 if TYPE_CHECKING:
     from croupier.accountant import Budgets, ErrorPlan, Randomizer
-    from croupier.deploy.cli.accounting import PlannedRandomizerOptions, SettingOptions
+    from croupier.deploy.cli.mechanism_options import PlannedRandomizerOptions, SettingOptions
 
 __all__ = ["ErrorOptions", "planned_for_error"]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from croupier.accountant.ranges import DEFAULT_DELTA
-from croupier.deploy.cli.accounting import randomizer_of
+from croupier.deploy.cli.mechanism_options import randomizer_of
 from croupier.protocol.views import JsonObject
 
 if TYPE_CHECKING:

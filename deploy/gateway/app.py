@@ -196,8 +196,8 @@ class _Gateway:
             try:
                 await call.wait_for(response(scope, receive, send), LEAVES_S, "to read the answer")
             except Refusal:  # it has begun, and cannot become another answer
-                if hang_up := scope.get("state", {}).get("hang_up"):
-                    hang_up()
+                if close_connection := scope.get("state", {}).get("close_connection"):
+                    close_connection()
                     while (await receive())["type"] != "http.disconnect":
                         pass
 

@@ -89,7 +89,7 @@ class Columns(ABC):
             self._columns[name] = self._read(name)
         return self._columns[name]
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Frees the memory of the columns that were read."""
         self._columns.clear()
 

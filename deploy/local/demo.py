@@ -260,7 +260,7 @@ def plan_demo(
             )
             check_settings(settings)
             rounds.append(PlannedRound(asked, group, population, settings))
-    file.forget()
+    file.clear()
     return DemoPlan(tuple(rounds), delta)
 
 

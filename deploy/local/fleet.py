@@ -140,7 +140,7 @@ async def submit_file(
         async with Operator(directory) as operator, fleet_of(operator, directory, pool) as fleet:
             terms = (await fleet.client.round(round_id)).terms
             population = read_population(file, terms.question, terms.budget_grid)
-            file.csv.forget()
+            file.csv.clear()
             users = population.participants
             await pool.warm()
             report = await fleet.answer(terms, users, count_up_to(len(users), progress))

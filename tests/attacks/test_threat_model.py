@@ -11,6 +11,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "attacks.md"
 TESTS_OF_ATTACKS: dict[str, list[str]] = tomllib.loads((HERE / "attacks.toml").read_text(encoding="utf-8"))
+WITHOUT: dict[str, list[str]] = TESTS_OF_ATTACKS.pop("without")  # type: ignore[assignment]
 CONSOLE = HERE.parent / "console"
 """Attacks on the web page are among its other tests."""
 
@@ -31,6 +32,8 @@ def test_attacks_and_their_tests_name_each_other() -> None:
     assert named == names_in(HERE) + Counter(name for name in names_in(CONSOLE) if name in named)
     assert set(named.values()) == {1}
     assert all(TESTS_OF_ATTACKS.values()), "an attack without a test"
+    assert WITHOUT.keys() <= named.keys()
+    assert all(WITHOUT.values())
 
 
 def test_every_attack_with_tests_is_described_and_no_other() -> None:

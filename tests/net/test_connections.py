@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from croupier.net.connections import ConnectionWatch, HangUp
+from croupier.net.connections import ConnectionCloser, ConnectionWatch
 from tests.support import BIT, settings
 from tests.support.rounds import people, table
 
@@ -42,7 +42,7 @@ async def echoing() -> AsyncIterator[tuple[int, list[Ends]]]:
         yield server.sockets[0].getsockname()[1], taken
     finally:
         server.close()
-        await hang_up(taken)
+        await close_all(taken)
 
 
 async def connect(port: int, address: str) -> Ends:
@@ -52,7 +52,7 @@ async def connect(port: int, address: str) -> Ends:
     return reader, writer
 
 
-async def hang_up(some: Sequence[Ends]) -> None:
+async def close_all(some: Sequence[Ends]) -> None:
     for _, writer in some:
         writer.close()
         with suppress(OSError):
@@ -81,7 +81,7 @@ async def test_the_newest_connections_of_an_address_beyond_its_limit_are_ended()
         assert [await one[0].readline() for one in more[1:]] == [b"", b""]
         assert [await answers(one) for one in (*first[1:], more[0], *honest, *elsewhere)] == [True] * 13
         assert watch.look() == 0
-        await hang_up((*first, *more, *honest, *elsewhere))
+        await close_all((*first, *more, *honest, *elsewhere))
 
 
 def test_to_look_at_sockets_gives_up_no_lock(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ async def test_a_port_that_is_nearly_full_loses_those_of_who_has_most() -> None:
         assert [await answers(one) for one in (client, late)] == [True, True]
         kept = [await answers(stranger) for stranger in strangers]
         assert [sum(kept[at : at + 3]) for at in range(0, 12, 3)] == [2, 2, 1, 1]
-        await hang_up((client, late, *strangers))
+        await close_all((client, late, *strangers))
 
 
 @pytest.mark.asyncio
@@ -116,19 +116,19 @@ async def test_a_crowd_of_clients_may_fill_a_port() -> None:
         watch = ConnectionWatch([port], limit=100, most=8)
         crowd = [await connect(port, f"127.{number}.0.1") for number in range(1, 17)]
         assert watch.look() == 0
-        await hang_up(crowd)
+        await close_all(crowd)
 
 
 @pytest.mark.asyncio
 async def test_the_connection_of_one_caller_is_ended_and_no_other() -> None:
     async with echoing() as (port, _):
         first, second = [await connect(port, "127.0.0.66") for _ in range(2)]
-        hang_up_on = HangUp()
-        hang_up_on(f"ipv4:127.0.0.66:{first[1].get_extra_info('sockname')[1]}")
-        hang_up_on("unix:/run/croupier")  # not a TCP address
+        close_connection = ConnectionCloser()
+        close_connection(f"ipv4:127.0.0.66:{first[1].get_extra_info('sockname')[1]}")
+        close_connection("unix:/run/croupier")  # not a TCP address
         assert await first[0].readline() == b""
         assert await answers(second)
-        await hang_up((first, second))
+        await close_all((first, second))
 
 
 @pytest.mark.asyncio
@@ -143,5 +143,5 @@ async def test_a_service_keeps_a_stranger_from_its_connections(tmp_path: Path) -
             await asyncio.wait([service for service in ends if not service.done()], return_when=asyncio.FIRST_COMPLETED)
         assert (await at.submit(terms, people(BIT, 5, seed=1))).accepted == 5
         assert len([service for service in ends if not service.done()]) == 4
-        await hang_up(strangers)
+        await close_all(strangers)
         await asyncio.gather(*ends)

@@ -1,0 +1,143 @@
+"""The options that say which mechanism a certificate or a plan is about, and in which setting; shared by commands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from croupier.accountant.ranges import DEFAULT_DELTA
+
+if TYPE_CHECKING:
+    from croupier.accountant import Randomizer
+    from croupier.protocol.hop_noise import HopNoise
+
+__all__ = [
+    "HopNoiseOptions",
+    "ObserverOptions",
+    "PlannedRandomizerOptions",
+    "RandomizerOptions",
+    "SettingOptions",
+    "randomizer_of",
+]
+
+
+@dataclass(frozen=True)
+class RandomizerOptions:
+    """A randomizer by its name, and parameters that can be options instead of part of the name."""
+
+    randomizer: Annotated[
+        str,
+        typer.Option(
+            help="rr, krr(k=5), onebit, levels(k=5), laplace, gaussian, hemisphere or gaussian_vector(d=10, "
+            "records=10)."
+        ),
+    ] = "rr"
+    k: Annotated[
+        int | None, typer.Option("--k", help="krr, levels: the number of categories or levels, instead of krr(k=5).")
+    ] = None
+    lattice: Annotated[
+        int | None, typer.Option(help="laplace, gaussian: steps between the ends; none: the real line.")
+    ] = None
+    dimension: Annotated[int | None, typer.Option(help="hemisphere, gaussian: the number of coordinates.")] = None
+
+    def build(self) -> Randomizer:
+        """Returns the randomizer; raises ValueError as `randomizer_of` does."""
+        return randomizer_of(self.randomizer, self.k, self.lattice, self.dimension)
+
+
+@dataclass(frozen=True)
+class PlannedRandomizerOptions(RandomizerOptions):
+    """The randomizer of a round that is planned, whose lattice is a round's by default."""
+
+    lattice: Annotated[
+        int | None, typer.Option(help="laplace, gaussian: steps between the ends; default: those of a round.")
+    ] = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the number of levels is to be chosen."""
+        from croupier.accountant.level_choice import is_open
+
+        return is_open(self.randomizer) and self.k is None
+
+    def build(self) -> Randomizer:
+        """Returns the randomizer; raises ValueError as `randomizer_of` does."""
+        if self.lattice is None and self.dimension is None:
+            return randomizer_of(self.randomizer, self.k, _steps_of_rounds(self.randomizer))
+        return super().build()
+
+
+@dataclass(frozen=True)
+class ObserverOptions:
+    """What the observer of a batch knows beside the reports."""
+
+    dishonest: Annotated[int, typer.Option(help="How many of the other clients may be dishonest.")] = 0
+    linkage: Annotated[str, typer.Option(help="separate, or stratified: a report shows its tier.")] = "separate"
+
+
+@dataclass(frozen=True)
+class SettingOptions(ObserverOptions):
+    """What the observer of several rounds knows."""
+
+    rounds: Annotated[
+        int,
+        typer.Option(
+            help="How many such rounds one client takes part in, at least 1; delta and epsilon are of all together."
+        ),
+    ] = 1
+
+
+@dataclass(frozen=True)
+class HopNoiseOptions:
+    """The fake reports that every hop adds."""
+
+    hop_noise: Annotated[
+        float | None,
+        typer.Option(
+            help="Every hop adds fake reports: the epsilon that one honest hop then guarantees, 0.001 to 20 "
+            "(rr, onebit, krr and levels); none: no fakes."
+        ),
+    ] = None
+    hop_noise_delta: Annotated[
+        float | None,
+        typer.Option(help="The delta of the fakes of a round; default: a round's share of --delta, or 1e-6."),
+    ] = None
+    hops: Annotated[int, typer.Option(help="How many hops add fakes, at least 1.")] = 2
+
+    def build(self, delta: float | None = None, rounds: int = 1) -> HopNoise | None:
+        """Returns the hop noise of each of these rounds, which have this delta together; None without hop noise.
+
+        Raises:
+            ValueError: an epsilon or a delta outside its range, or a delta without an epsilon.
+        """
+        from croupier.protocol.hop_noise import HopNoise
+
+        if self.hop_noise is None:
+            if self.hop_noise_delta is not None:
+                raise ValueError("--hop-noise-delta is given without --hop-noise; give its epsilon, too")
+            return None
+        share = DEFAULT_DELTA if delta is None else delta / max(rounds, 1)
+        return HopNoise(self.hop_noise, share if self.hop_noise_delta is None else self.hop_noise_delta)
+
+
+def randomizer_of(
+    name: str, k: int | None = None, lattice: int | None = None, dimension: int | None = None
+) -> Randomizer:
+    """Returns the accountant's randomizer of this name.
+
+    Raises:
+        ValueError: the name is unknown, or a parameter is missing, out of range, or of another randomizer.
+    """
+    from croupier.accountant import randomizer_from_name
+
+    given = {"k": k, "lattice": lattice, "dimension": dimension}
+    return randomizer_from_name(name, **{key: value for key, value in given.items() if value is not None})
+
+
+def _steps_of_rounds(name: str) -> int | None:
+    """Returns how many steps the lattice of a round has by default; None where there is none."""
+    from croupier.protocol.mechanisms import Gaussian, Laplace
+
+    return {mechanism.kind: mechanism.lattice for mechanism in (Laplace, Gaussian)}.get(name)
