@@ -51,6 +51,8 @@ HUNTED = (
 """Long numerical tests that run in `make hunt`, or when their file is named: quicker tests cover the same code."""
 
 LONG = (
+    # Minutes; the smallest size and the page's own verdicts: the tests beside it.
+    "tests/deploy/test_experiments.py::test_the_published_verdicts_come_out_again",
     # A dose of 60 rounds: test_a_dose_of_rounds_is_covered.
     "tests/analyzer/test_levels.py::test_intervals_over_ten_thousand_rounds",
     # Deployments of processes: the same code runs in memory in tests/integration/test_rounds.py, and with processes in
