@@ -97,13 +97,17 @@ class HttpChannel:
     async def close(self) -> None:
         """Does nothing: every call has a connection of its own, which ends with it."""
 
+    async def get(self, path: str, patience_s: float) -> HttpAnswer:
+        """Returns what is served under a path; raises AioRpcError if nothing is in time."""
+        return await exchange(self._url + path, None, patience_s)
+
     def unary_unary(
         self, method: str, request_serializer: Any = None, response_deserializer: Any = None, **_: Any
     ) -> Callable[..., Any]:
         """Returns what makes a call."""
 
         async def call(request: Any, *, timeout: float | None = None, **_: Any) -> Any:  # noqa: ASYNC109 (gRPC's name)
-            answer = await post(self._url + method, request_serializer(request), timeout or _PATIENCE_S)
+            answer = await exchange(self._url + method, request_serializer(request), timeout or _PATIENCE_S)
             if answer.status != 200:
                 raise failure_of(answer)
             try:
@@ -194,12 +198,15 @@ class _Exchange(urllib.request.HTTPSHandler, urllib.request.HTTPHandler):
                 self._socket = None
 
 
-async def post(url: str, body: bytes, patience_s: float) -> HttpAnswer:
-    """Returns what a server answers; raises AioRpcError if none does in time. No thread is left behind then."""
-    exchange = _Exchange()
+async def exchange(url: str, body: bytes | None, patience_s: float) -> HttpAnswer:
+    """Returns what a server answers; raises AioRpcError if none does in time. No thread is left behind then.
+
+    Without a body the request is a GET.
+    """
+    connection = _Exchange()
     try:
         async with asyncio.timeout(patience_s):
-            return await asyncio.to_thread(_post_and_wait, url, body, patience_s, exchange)
+            return await asyncio.to_thread(_ask_and_wait, url, body, patience_s, connection)
     except TimeoutError as error:
         raise _error(grpc.StatusCode.DEADLINE_EXCEEDED, f"no answer of {url} in {patience_s:g} s") from error
     except ssl.SSLCertVerificationError as error:
@@ -209,7 +216,7 @@ async def post(url: str, body: bytes, patience_s: float) -> HttpAnswer:
             raise _not_trusted(url, reason) from error
         raise _error(grpc.StatusCode.UNAVAILABLE, f"{url}: {getattr(error, 'reason', error)}") from error
     finally:
-        exchange.end()
+        connection.end()
 
 
 def _not_trusted(url: str, error: ssl.SSLCertVerificationError) -> grpc.aio.AioRpcError:
@@ -217,11 +224,11 @@ def _not_trusted(url: str, error: ssl.SSLCertVerificationError) -> grpc.aio.AioR
     return _error(grpc.StatusCode.UNAVAILABLE, f"{NOT_TRUSTED} of the gateway {where}: {error.verify_message}")
 
 
-def _post_and_wait(url: str, body: bytes, patience_s: float, exchange: _Exchange) -> HttpAnswer:
-    headers = {"Content-Type": CONTENT_TYPE, "Connect-Protocol-Version": "1"}
-    request = urllib.request.Request(url, body, headers, method="POST")  # noqa: S310 (https, or loopback)
+def _ask_and_wait(url: str, body: bytes | None, patience_s: float, connection: _Exchange) -> HttpAnswer:
+    headers = {} if body is None else {"Content-Type": CONTENT_TYPE, "Connect-Protocol-Version": "1"}
+    request = urllib.request.Request(url, body, headers)  # noqa: S310 (https, or loopback)
     try:
-        with urllib.request.build_opener(_NoRedirects, exchange).open(request, timeout=patience_s) as answer:
+        with urllib.request.build_opener(_NoRedirects, connection).open(request, timeout=patience_s) as answer:
             return HttpAnswer(answer.status, _small(answer.headers), answer.read(MESSAGE_BYTES + 1))
     except urllib.error.HTTPError as answer:
         with answer:

@@ -83,6 +83,10 @@ LONG = (
     "tests/runtime/test_postgresql.py::test_the_bench_of_the_stores_measures_both",
     # A wheel is built and looked into in test_a_wheel_has_one_package_with_every_file_of_it.
     "tests/operations/test_wheel.py::test_a_source_distribution_makes_a_wheel_with_the_address_of_either",
+    # A deployment of processes; its round is that of other tests.
+    "tests/deploy/test_bench.py::test_everybody_who_answers_a_simulated_survey_is_counted",
+    # Twelve more people: the same test.
+    "tests/participant/test_surveys_in_the_browser.py::test_a_survey_by_the_documented_commands[20",
     # Load: a few bad peers of every kind stay in tests/net.
     "tests/load/test_load.py::test_many_clients_get_through_thirty_bad_peers_of_every_kind",
     "tests/load/test_load.py::test_no_answer_is_lost_of_300_clients_with_connections_of_their_own",

@@ -121,7 +121,7 @@ def _qr(words: str) -> str:
 def assemble(
     files: Annotated[
         list[Path] | None,
-        typer.Argument(help="NAME.public.toml of organisations; or copies of deployment.toml that were edited."),
+        typer.Argument(help="NAME.public.toml of organisations; or edited copies of deployment.toml."),
     ] = None,
     directory: Directory = HERE,
     name: Annotated[str, typer.Option(help="The name of a new deployment.")] = "",
@@ -272,5 +272,12 @@ def _described(version: Deployment, changed: list[str]) -> list[str]:
         f"    {fingerprint_words(entry_fingerprint(entry))}"
         for entry in version.services
     ]
-    parts = [f"version {version.version} of {version.name!r}", *services, *shared(version)]
+    pages = [f"page for participants {page}: {_whose(page)}" for page in version.participant_pages]
+    parts = [f"version {version.version} of {version.name!r}", *services, *shared(version), *pages]
     return ["\n".join([*parts, *changed]), fingerprint_words(version.fingerprint)]
+
+
+def _whose(page: str) -> str:
+    from croupier.deploy.page.participants import page_hash
+
+    return "the one of this installation" if page == page_hash() else "of another release than this installation"

@@ -219,19 +219,24 @@ def invite_rounds(
 def participant_page(
     file: Annotated[Path | None, typer.Argument(help="Write the page into this new file.")] = None,
     directory: Annotated[
-        Path | None, typer.Option("--dir", help="Also print the fingerprint of this deployment.", show_default=False)
+        Path | None,
+        typer.Option(
+            "--dir", help="Also print this deployment's fingerprint, and whether it names the page.", show_default=False
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Print the SHA-256 of the page on which participants answer, for publishing; and keep the page as a file."""
+    """Print the SHA-256 of the page on which participants answer; keep the page as a file; say whether it is signed."""
     with plain_errors():
         from croupier.deploy.directory import read_deployment
         from croupier.deploy.page.participants import page_hash
         from croupier.deploy.page.participants import participant_page as page
 
-        document = {"page_sha256": page_hash()}
+        document: dict[str, object] = {"page_sha256": page_hash()}
         if directory is not None:
-            document["deployment_fingerprint"] = read_deployment(directory).fingerprint.hex()
+            deployment = read_deployment(directory)
+            document["deployment_fingerprint"] = deployment.fingerprint.hex()
+            document["signed_by_all"] = page_hash() in deployment.participant_pages
         if file is not None:
             with file.open("xb") as written:
                 written.write(page())

@@ -30,7 +30,7 @@ from starlette.types import Receive, Scope, Send
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.node.reload import FileWatch
 from croupier.deploy.node.versions import VersionWatch
-from croupier.deploy.page.participants import PAGE_PATH, Served, served_pages
+from croupier.deploy.page.participants import PAGE_PATH, Served, page_hash, served_pages
 from croupier.deploy.version_files import kept_versions
 from croupier.net.http_channel import CONTENT_TYPE, HTTP_STATUS, NO_TOKENS, RETRY_AFTER_HEADER, code_name
 from croupier.net.limits import ARRIVES_S, BUDGET_BYTES, CALL_BYTES, LARGE_ANSWER, LEAVES_S, Budget, check_fields
@@ -134,6 +134,8 @@ class _Gateway:
         entries = _called_services(deployment)
         self._channels = {service: self._transport.public_channel(entry) for service, entry in entries.items()}
         self._pages = served_pages([self._versions[number] for number in sorted(self._versions)])
+        if deployment.participant_pages and page_hash() not in deployment.participant_pages:
+            _log.warning("the services have not signed this release's participants' page: docs/participants.md")
 
     async def close(self) -> None:
         """Ends the calls that are under way."""

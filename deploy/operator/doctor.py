@@ -7,10 +7,11 @@ machines shows from one of them only. Nothing is changed.
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -25,6 +26,7 @@ from croupier.client.rounds import accept_manifest
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.operator.init import MACHINES
 from croupier.deploy.operator.rounds import Operator
+from croupier.deploy.page.participants import PAGE_PATH
 from croupier.deploy.render.layout import called_by
 from croupier.net.http_channel import HttpChannel
 from croupier.net.retrying import HOW_TO_TRUST, is_not_pinned, is_not_trusted, why_unreachable
@@ -92,6 +94,8 @@ async def examine(directory: Path, transport: Transport = TLS, clock: Clock | No
         found += await _asked(directory, deployment, transport, clock)
         if deployment.gateway:
             found.append(await _passed_on(deployment, deployment.gateway))
+            if deployment.participant_pages and found[-1].is_well:
+                found.append(await _page_served(deployment.participant_pages, deployment.gateway))
     return found
 
 
@@ -248,12 +252,26 @@ async def _passed_on(deployment: Deployment, url: str) -> CheckResult:
             said = f"{url} does not answer ({why_unreachable(error)})"
             return CheckResult("gateway", "gateway", False, said, HOW_TO_TRUST if is_not_trusted(error) else remedy)
         if refusal.code is not Code.NO_OPEN_ROUND:
-            remedy = "can its machine reach what clients call? Has it the newest deployment.toml, and was it restarted?"
+            remedy = "can its machine reach what clients call? Has it the newest deployment.toml?"
             return CheckResult("gateway", "gateway", False, f"{url} answers: {refusal}", remedy)
     except CroupierError as error:
         remedy = "bring the newest deployment.toml to the gateway; if it has it, something else answers there"
         return CheckResult("gateway", "gateway", False, f"{url} shows a round that is not ours: {error}", remedy)
     return CheckResult("gateway", "gateway", True, f"{url} passes a client's call on")
+
+
+async def _page_served(named: Sequence[str], url: str) -> CheckResult:
+    """Checks that the gateway serves one of the pages that all services have signed."""
+    try:
+        answer = await HttpChannel(url).get(PAGE_PATH, _PATIENCE_S)
+    except grpc.aio.AioRpcError as error:
+        return CheckResult("page", "gateway", False, f"{url}{PAGE_PATH}: {error.details()}", "docs/gateway.md")
+    served = hashlib.sha256(answer.body).hexdigest()
+    if answer.status == 200 and served in named:
+        return CheckResult("page", "gateway", True, f"{url}{PAGE_PATH} is the page that all services have signed")
+    said = f"{url}{PAGE_PATH} answers {answer.status} with the SHA-256 {served}; signed is {', '.join(named)}"
+    remedy = "a page of a newer release is signed as docs/participants.md says; any other one was changed: take the "
+    return CheckResult("page", "gateway", False, said, remedy + "gateway off the network, and find out by whom")
 
 
 def _numbers(release: str) -> tuple[int, ...]:

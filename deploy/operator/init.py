@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from croupier.deploy.operator.keys import signed_by, write_keys, write_secret
+from croupier.deploy.page.participants import page_hash
 from croupier.deploy.render.compose import COMPOSE_FILE, compose_file
 from croupier.deploy.render.gateway import GATEWAY, GATEWAY_UNIT_FILE, gateway_container, gateway_unit
 from croupier.deploy.render.layout import HOME, GatewayPlace, Layout, Place
@@ -77,6 +78,7 @@ def initialise(directory: Path, layout: Layout, run_with: Literal["systemd", "co
             "operator_tls_certificate": operator_certificate,
             "services": services,
             "gateway": layout.gateway.url if layout.gateway else None,
+            "participant_pages": [page_hash()],
         }
     )
     deployment = signed_by(unsigned, signers)

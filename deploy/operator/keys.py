@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.x509.oid import NameOID
 
 from croupier.client.key_file import PRIVATE, PUBLIC, key_text
+from croupier.deploy.page.participants import page_hash
 from croupier.deploy.version_files import give_to_owner, install
 from croupier.protocol.collector import collector_key_lines
 from croupier.protocol.deployment import DEPLOYMENT_FILE, OPERATOR, Deployment, FileSignature
@@ -121,7 +122,12 @@ def make_deployment(directory: Path, name: str, hops: int, addresses: Sequence[s
         )
     _, operator_certificate = _make_secrets(directory / OPERATOR, OPERATOR)
     unsigned = Deployment.model_validate(
-        {"name": name, "operator_tls_certificate": operator_certificate, "services": services}
+        {
+            "name": name,
+            "operator_tls_certificate": operator_certificate,
+            "services": services,
+            "participant_pages": [page_hash()],
+        }
     )
     deployment = signed_here(unsigned, [directory])
     install(directory, deployment)

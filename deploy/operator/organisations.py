@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from croupier.deploy.operator.keys import write_keys, write_secret
 from croupier.deploy.operator.public_file import PublicFile, public_file_path, read_public_file, write_public_file
+from croupier.deploy.page.participants import page_hash
 from croupier.deploy.render.layout import Place, Resources, together
 from croupier.deploy.render.settings import settings_of
 from croupier.deploy.version_files import newest
@@ -124,6 +125,9 @@ def assemble(
 ) -> Deployment:
     """Returns the first or next version, from what the owners state; nobody has signed it yet.
 
+    It names the participants' page of this release, and the page that was named first before: gateways are upgraded one
+    after the other.
+
     Args:
         directory: of one organisation, with the installed version if there is one.
         files: public files of organisations, and changed copies of the installed version.
@@ -154,13 +158,17 @@ def assemble(
             raise ValueError(
                 "operator.public.toml is missing; 'croupier org new --role operator' makes it where rounds are opened"
             )
-        return Deployment.model_validate({"name": name, "services": ordered, **fields})
+        own = {"name": name, "services": ordered, "participant_pages": [page_hash()]}
+        return Deployment.model_validate(own | fields)
     if unknown := set(entries) - set(current.chain):
         current.service(sorted(unknown)[0])  # which names those that there are
     time = (now or datetime.now(UTC)).replace(microsecond=0)
     services = tuple(_next(one, entries.get(one.name, one), time) for one in current.services)
     following = {"version": current.version + 1, "previous": current.fingerprint.hex(), "signatures": ()}
-    changed = current.model_copy(update={**fields, "services": services, **following})
+    pages = current.participant_pages
+    if page_hash() not in pages:
+        pages = (page_hash(), *pages[:1])
+    changed = current.model_copy(update={"participant_pages": pages, **fields, "services": services, **following})
     if not differences(current, changed):
         raise ValueError("the files state nothing new; there is nothing to sign")
     return Deployment.model_validate(changed.model_dump())

@@ -135,6 +135,14 @@ def make_versions() -> Fields:
         active,
     )
 
+    every = _first() | {"gateway": "https://gateway.example", "approvals": 1, "minimum_version": "0.1"}
+    every |= {"version": 3, "previous": "cd" * 32, "participant_pages": ["ab" * 32]}
+    every["privacy_limit"] |= {"max_rounds": 3, "fixed_terms": True}
+    gone = {"identity": _identity("old"), "valid_until": "2026-01-02T03:04:05Z", "compromised": True}
+    pending = {"pending_identity": _identity("pending key"), "pending_tls_certificate": _CERTIFICATE}
+    every["services"][0] |= {"organisation": "Clinic", "administrator": "Ada", "retired_identities": [gone], **pending}
+    case("every line is there", [_signed(every, own)], every)
+
     for name in NAMES:
         wrong(f"{name} has not signed", _next(first), {one: keys for one, keys in own.items() if one != name})
     wrong("the new key has not signed", rotated)

@@ -17,6 +17,7 @@ from croupier.deploy.directory import read_deployment
 from croupier.deploy.gateway.app import make_app
 from croupier.deploy.operator.doctor import CheckResult, check_version, examine
 from croupier.deploy.operator.keys import make_deployment, write_keys
+from croupier.deploy.page.participants import page_hash
 from croupier.deploy.version_files import write_deployment
 from croupier.runtime.clock import Clock, SystemClock
 from tests.support import InProcess, in_memory, in_process, settings, sign_again
@@ -34,7 +35,7 @@ def test_every_check_is_described() -> None:
     (section,) = re.findall(r"^## Examine\n(.*?)^## ", REFERENCE.read_text(), re.MULTILINE | re.DOTALL)
     rows = re.findall(r"^\| ([a-z, ]+) \| ", section, re.MULTILINE)
     described = {name for row in rows for name in row.split(", ")} - {"check"}
-    assert described == EVERYWHERE | {"public port", "keys apart", "gateway", "noise limit"}
+    assert described == EVERYWHERE | {"public port", "keys apart", "gateway", "page", "noise limit"}
 
 
 @dataclass
@@ -177,10 +178,20 @@ async def test_a_gateway_that_the_deployment_names_is_called_as_a_client_does(tm
         sign_again(inside.directory)
         with reached_at(make_app(inside.directory, inside.transport)):
             found = await examine(inside.directory, inside.transport, inside.clock)
-            assert [one.says for one in found if one.check == "gateway"] == [f"{URL} passes a client's call on"]
+            assert [one.says for one in found if one.service == "gateway"] == [
+                f"{URL} passes a client's call on",
+                f"{URL}/participate/ is the page that all services have signed",
+            ]
             async with inside.operator() as operator:
                 await operator.open_round(settings())
             assert await wrong(inside) == []
+            write_deployment(inside.directory, named.model_copy(update={"participant_pages": ("ab" * 32,)}))
+            sign_again(inside.directory)
+            (changed,) = await wrong(inside)
+            assert (changed.check, changed.service) == ("page", "gateway")
+            assert page_hash() in changed.says
+            write_deployment(inside.directory, named)
+            sign_again(inside.directory)
             other = make_deployment(tmp_path / "other", "local", 1)
             write_deployment(tmp_path / "other", other.model_copy(update={"gateway": URL}))
             sign_again(tmp_path / "other")

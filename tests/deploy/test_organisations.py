@@ -11,7 +11,10 @@ from typing import Any
 import pytest
 
 from croupier.deploy.directory import read_deployment
+from croupier.deploy.operator import organisations
 from croupier.deploy.operator.keys import make_deployment
+from croupier.deploy.operator.organisations import assemble
+from croupier.deploy.page.participants import page_hash
 from croupier.deploy.version_files import write_deployment
 from croupier.protocol import words
 from croupier.protocol.deployment import DEPLOYMENT_FILE, load_deployment, read_unchecked
@@ -240,6 +243,21 @@ def test_the_words_are_those_of_the_standard(tmp_path: Path) -> None:
     # A vector of BIP-39 with 128 bits: its first eleven words do not depend on the checksum.
     first = ["legal", "winner", "thank", "year", "wave", "sausage", "worth", "useful", "legal", "winner", "thank"]
     assert fingerprint_words(Digest(bytes.fromhex("7f" * 16) + bytes(16))).split()[:11] == first
+
+
+def test_the_page_of_a_new_release_is_signed_as_a_new_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_deployment(tmp_path, "local", 1)
+    file = tmp_path / DEPLOYMENT_FILE
+    with pytest.raises(ValueError, match="the files state nothing new"):
+        assemble(tmp_path, [])
+    monkeypatch.setattr(organisations, "page_hash", lambda: "cd" * 32)
+    proposal = assemble(tmp_path, [])
+    assert proposal.participant_pages == ("cd" * 32, page_hash())
+    write_deployment(tmp_path, proposal, "proposal.toml")
+    said = " ".join(croupier("deployment", "sign", "--dir", tmp_path).stdout.split())
+    assert f"page for participants {'cd' * 32}: of another release than this installation" in said
+    assert f"page for participants {page_hash()}: the one of this installation" in said
+    assert load_deployment(file).participant_pages == proposal.participant_pages
 
 
 def test_before_signing_everybody_reads_the_words_of_every_public_file(tmp_path: Path) -> None:

@@ -167,3 +167,4 @@ async def test_the_page_is_kept_and_its_hash_printed(tmp_path: Path) -> None:
     said = answer("participant-page", tmp_path / "page.html", "--dir", tmp_path / "d")
     assert hashlib.sha256((tmp_path / "page.html").read_bytes()).hexdigest() == said["page_sha256"]
     assert said["deployment_fingerprint"] == read_deployment(tmp_path / "d").fingerprint.hex()
+    assert said["signed_by_all"]

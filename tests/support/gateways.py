@@ -66,11 +66,11 @@ async def ask(
 def reached_at(app: ASGIApp) -> Iterator[str]:
     """Has every HTTP channel lead to an application, and yields the URL that clients may give."""
 
-    async def post(url: str, body: bytes, _: float) -> HttpAnswer:
-        return await ask(app, urlsplit(url).path, body)
+    async def exchange(url: str, body: bytes | None, _: float) -> HttpAnswer:
+        return await ask(app, urlsplit(url).path, body or b"", "GET" if body is None else "POST")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(croupier.net.http_channel, "post", post)
+        patch.setattr(croupier.net.http_channel, "exchange", exchange)
         yield URL
 
 
