@@ -23,7 +23,7 @@ from croupier.protocol.envelope import HOP_RELEASE
 from croupier.protocol.errors import Code, Refusal, TicketError
 from croupier.protocol.hop_noise import FakeLaw
 from croupier.protocol.manifest import RoundTerms, parse_terms
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import Digest, RoundId
 from croupier.protocol.onion import onion_of, report_message
 from croupier.protocol.tickets import BLIND_BYTES, MAX_PER_BATCH, TicketRequest, collect_tickets
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -39,7 +39,7 @@ from croupier.shuffler.fakes import draw_fakes
 from croupier.shuffler.noise_ledger import NoiseLedger
 from croupier.shuffler.position import ChainPosition
 
-__all__ = ["FakeReports", "seal_values", "wrap_fakes"]
+__all__ = ["FakeReports", "blind_fakes", "seal_values", "wrap_fakes"]
 
 _NONCE_BYTES = 12
 
@@ -111,24 +111,27 @@ class FakeReports:
         tx.delete_documents(round_id, DocumentKind.FAKES)
 
     async def _tickets(self, terms: RoundTerms, drawn: Sequence[tuple[bytes, bytes]]) -> list[bytes]:
-        accountant, tickets = terms.manifest.accountant, list[bytes]()
-        for start in range(0, len(drawn), MAX_PER_BATCH):
-            requests = await asyncio.to_thread(_blind, terms, drawn[start : start + MAX_PER_BATCH])
+        """Returns the tickets of fakes, in order; workers blind the messages, and check and unblind the answers."""
+        accountant = terms.manifest.accountant
+        requests, _ = await self._pool.map_chunks(partial(blind_fakes, terms.hash), drawn)
+        answered: list[tuple[list[TicketRequest], bytes]] = []
+        for start in range(0, len(requests), MAX_PER_BATCH):
+            batch = requests[start : start + MAX_PER_BATCH]
             answer = await self._engine.call_until_answered(
                 terms.round_id,
                 accountant.service,
                 lambda to: stubs.AccountantStub(to).GetFakeTickets,
                 pb.GetFakeTicketsRequest(
-                    round_id=terms.round_id, blinded=b"".join(request.blinded for request in requests)
+                    round_id=terms.round_id, blinded=b"".join(request.blinded for request in batch)
                 ),
             )
-            try:
-                tickets += await asyncio.to_thread(
-                    collect_tickets, requests, answer.evaluations, accountant.report_ticket_key
-                )
-            except TicketError as error:  # a key of its own would tell fakes from clients' reports
-                raise Refusal(Code.BAD_SIGNATURE, str(error)) from error
-        return tickets
+            answered.append((batch, answer.evaluations))
+        collecting = (self._pool.run(collect_tickets, *one, accountant.report_ticket_key) for one in answered)
+        try:
+            collected = await asyncio.gather(*collecting)
+        except TicketError as error:  # a key of its own would tell fakes from clients' reports
+            raise Refusal(Code.BAD_SIGNATURE, str(error)) from error
+        return [ticket for tickets, _ in collected for ticket in tickets]
 
 
 def seal_values(manifest: bytes, values: Sequence[int]) -> list[bytes]:
@@ -138,16 +141,17 @@ def seal_values(manifest: bytes, values: Sequence[int]) -> list[bytes]:
     return [onion.seal_report(mechanism.encode_report(value)) for value in values]
 
 
+def blind_fakes(manifest_hash: Digest, drawn: Sequence[tuple[bytes, bytes]]) -> list[TicketRequest]:
+    """Returns the requests for tickets of sealed reports, each with its blind; made for a worker process."""
+    return [
+        TicketRequest(report_message(manifest_hash, hashlib.sha256(sealed).digest()), blind) for sealed, blind in drawn
+    ]
+
+
 def wrap_fakes(manifest: bytes, hop: int, with_tickets: Sequence[tuple[bytes, bytes]]) -> list[bytes]:
     """Returns what a hop passes on for sealed reports and their tickets; made for a worker process."""
     onion = onion_of(_terms(manifest))
     return [onion.wrap_fake(sealed, ticket, hop) for sealed, ticket in with_tickets]
-
-
-def _blind(terms: RoundTerms, drawn: Sequence[tuple[bytes, bytes]]) -> list[TicketRequest]:
-    return [
-        TicketRequest(report_message(terms.hash, hashlib.sha256(sealed).digest()), blind) for sealed, blind in drawn
-    ]
 
 
 @lru_cache(maxsize=4)
