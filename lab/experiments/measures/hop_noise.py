@@ -60,9 +60,12 @@ def _measure_mean(n: int, epsilon: float, delta: float) -> Row:
     fakes = HopFakes(noise, 2, levels)
     errors["2 hops and local noise"] = standard_error(budgets, levels, fakes.variance)
     alone = Budgets.from_tiers([(epsilon, n)])
+    shuffled = plan("levels", epsilon=epsilon, delta=delta, num_users=n).standard_error
+    if shuffled is None:
+        raise ValueError("a plan for levels states no standard error")
     errors |= {
         "local": min(standard_error(alone, one) for one in (LaplaceMechanism(), best_levels(alone))),
-        "shuffled": plan("levels", epsilon=epsilon, delta=delta, num_users=n).standard_error,
+        "shuffled": shuffled,
         "Laplace": math.sqrt(2) / (epsilon * n),
         "Gaussian": unit_sigma(epsilon, delta) / n,
     }
