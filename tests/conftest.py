@@ -38,7 +38,6 @@ HUNTED = (
     "tests/accountant/bounds/test_two_groups.py::test_between_the_attack_and_what_the_largest_victims_have[tiers1",
     "tests/accountant/bounds/test_two_groups.py::test_between_the_attack_and_what_the_largest_victims_have[tiers2",
     "tests/accountant/bounds/test_two_groups.py::test_between_the_attack_and_what_the_largest_victims_have[tiers3",
-    "tests/accountant/bounds/test_two_groups.py::test_curves_of_many_points_have_up_to_four_budgets",
     "tests/accountant/bounds/test_two_groups.py::test_the_bound_is_just_above_a_data_set[tiers1",
     "tests/accountant/bounds/test_two_groups.py::test_the_whole_certificate_and_its_curves",
     "tests/accountant/test_certified_profile.py::test_a_curve_of_1000_people_is_within_5_percent_of_certify",
