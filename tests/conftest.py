@@ -64,7 +64,7 @@ LONG = (
     "tests/integration/test_postgresql.py::test_a_round_is_answered_and_no_file_holds_it",
     "tests/integration/test_postgresql.py::test_kill_minus_nine_loses_nothing",
     "tests/integration/test_postgresql.py::test_a_second_process_of_a_service_is_refused_and_the_first_goes_on[postgr",
-    # The same with 16 rounds for each answer.
+    # The same with 13 rounds for each answer.
     "tests/attacks/test_hop_noise_collusion.py::test_all_but_one_hop_see_no_more_than_the_certificate_says[250",
     # test_no_choice_in_front_of_the_honest_hop_shows_more_than_the_bound: five points of the grid.
     "tests/accountant/bounds/test_hop_noise.py::test_no_choice_shows_more_than_the_bound_on_the_whole_grid",
