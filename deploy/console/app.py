@@ -33,7 +33,7 @@ from croupier.deploy.console.drawing import bars, curve, histogram, strips
 from croupier.deploy.console.guard import Guard, Listening, from_own_page
 from croupier.deploy.console.source import FinishedRound, Source
 from croupier.deploy.local.clients import verify_directory
-from croupier.deploy.operator.ledger import spent
+from croupier.deploy.operator.ledger import budgets_told, spent
 from croupier.deploy.operator.roster import enrolling
 from croupier.net.retrying import why_unreachable
 from croupier.protocol.errors import Code, CroupierError, OtherPersonError, Refusal, UnreachableError
@@ -43,7 +43,7 @@ from croupier.show.csv_file import result_csv
 from croupier.show.documents import spent_json
 from croupier.show.estimates import clamping_line, hop_line, merging_line, notes_of, precision_line
 from croupier.show.explanation import explain, profile_around
-from croupier.show.forecasts import ledger_line
+from croupier.show.forecasts import budgets_line, ledger_line
 from croupier.show.ledger import spent_rests_on
 from croupier.show.promises import certificate_lines
 from croupier.show.rounds import describe_device_step, right_at_most_line, terms_sections, values_of
@@ -124,6 +124,7 @@ class _Pages:
             "may_answer": where.on_loopback,
             "values_of": values_of,
             "describe_device_step": describe_device_step,
+            "budgets_line": budgets_line,
             "ledger_line": ledger_line,
             "right_at_most_line": right_at_most_line,
         }
@@ -209,9 +210,9 @@ class _Pages:
             delta = float(given)
             if not 0 < delta < 1:
                 raise ValueError(f"delta is {given}; it must be in (0, 1)")
-            document = spent_json(
-                await asyncio.to_thread(spent, self._source.directory, delta), delta, fixed_terms=False
-            )
+            found = await asyncio.to_thread(spent, self._source.directory, delta)
+            told = await asyncio.to_thread(budgets_told, self._source.directory)
+            document = spent_json(found, delta, told, fixed_terms=False)
         except ValueError as error:
             return self._page(
                 "ledger.html", document=None, delta=given, said=str(error), rests_on=spent_rests_on(fixed_terms=False)
