@@ -74,7 +74,8 @@ async def submit(directory: Path) -> None:
             for said in [await asyncio.to_thread(start) for _ in range(2)]:
                 assert said == {"round_id": terms.round_id, "code": "SUBMISSION_CODE_ACCEPTED"}, said
             assert [file.name for file in place.iterdir()] == ["a%2F..%2F..%2Fround.sealed"]
-        await refuses_another_limit(here.inside.directory / "deployment.toml", directory, ("--key-file", key_file))
+        deployment, how = here.inside.directory / "deployment.toml", ("--key-file", key_file, "--gateway", server.url)
+        await asyncio.to_thread(refuses_another_limit, deployment, directory, how)
         await answer_with_the_package(here, server.url, directory / "answer")
         server.should_exit = True
         await serving
@@ -83,12 +84,12 @@ async def submit(directory: Path) -> None:
         sys.stdout.write(f"counted: {publication.num_reports} reports, three of them from JavaScript\n")
 
 
-async def refuses_another_limit(file: Path, directory: Path, how: tuple[str | Path, ...]) -> None:
+def refuses_another_limit(file: Path, directory: Path, how: tuple[str | Path, ...]) -> None:
     """A manifest states that the terms of all rounds are fixed, and the deployment file of this person does not."""
     assert FIXED in file.read_text()
     (other := directory / "other.toml").write_text(file.read_text().replace(FIXED, "fixed_terms = false"))
     try:
-        await asyncio.to_thread(node, "client.mjs", other, *how, CROUPIER_VALUE="1", CROUPIER_EPSILON="1.5")
+        node("client.mjs", other, *how, CROUPIER_VALUE="1", CROUPIER_EPSILON="1.5")
     except subprocess.CalledProcessError:
         return
     raise AssertionError("another privacy limit than that of the deployment file was not refused")
