@@ -37,7 +37,11 @@ export const least: number = terms.manifest.minBatchSize;
 """
 
 
-def node(*arguments: str | Path, where: Path = HERE, **environment: str) -> str:
+def node(*arguments: str | Path, **environment: str) -> str:
+    return node_in(HERE, *arguments, **environment)
+
+
+def node_in(where: Path, /, *arguments: str | Path, **environment: str) -> str:
     done = subprocess.run(
         ["node", *arguments],
         cwd=where,
@@ -101,7 +105,7 @@ async def answer_with_the_package(here: Table, url: str, file: Path) -> None:
     await here.operator.enrol([Participant(None, 0.0, key).public_key])
     secrets = {"CROUPIER_VALUE": "1", "CROUPIER_KEY": key.hex()}
     for _ in range(2):
-        said = await asyncio.to_thread(node, "example.mjs", url, file, "1", where=PACKAGE, **secrets)
+        said = await asyncio.to_thread(node_in, PACKAGE, "example.mjs", url, file, "1", **secrets)
         assert json.loads(said)["state"] == "accepted"
 
 
