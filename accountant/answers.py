@@ -15,7 +15,14 @@ from fractions import Fraction
 import numpy as np
 
 from croupier.accountant.bounds.least import least_of
-from croupier.accountant.bounds.profile import Curve, NoAmplification, PrivacyProfile, Victim, smallest_epsilon
+from croupier.accountant.bounds.profile import (
+    BoundKind,
+    Curve,
+    NoAmplification,
+    PrivacyProfile,
+    Victim,
+    smallest_epsilon,
+)
 from croupier.accountant.hop_fakes import HopFakes
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.privacy_curve import Proof
@@ -29,7 +36,7 @@ __all__ = [
     "MAX_COMPOSED_ROUNDS",
     "NOT_AMPLIFIED",
     "Answer",
-    "Choice",
+    "BoundPolicy",
     "answer_of",
     "composed_curve",
     "times",
@@ -73,7 +80,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class _Reached:
+class _Attained:
     """(epsilon, delta) of one round for one victim, and how."""
 
     epsilon: float
@@ -84,7 +91,7 @@ class _Reached:
 
 
 @dataclass(frozen=True, eq=False)
-class Choice:
+class BoundPolicy:
     """Which bounds to try, and until when."""
 
     blanket_only: bool = False
@@ -103,21 +110,21 @@ def answer_of(
     delta: float | None,
     epsilon: float | None,
     rounds: int,
-    choice: Choice,
-    enough: float,
+    policy: BoundPolicy,
+    good_enough_epsilon: float,
     about: float | None = None,
 ) -> Answer:
     """What a group is certified: epsilon at delta, or delta at epsilon, for which the delta of a round is `about`.
 
     It is the least of the local budget, the bounds of the shuffle and, with hop noise, what one honest hop guarantees;
     where the last two are equal it is the last, which rests on less. The curve is that of the bound that was taken.
-    enough: what another group has in one round; where budgets are many, no slow bound is tried for less.
+    good_enough_epsilon: what another group has in one round; where budgets are many, no slow bound is tried for less.
     """
-    shuffled = _shuffled(group, randomizer, delta, epsilon, rounds, choice, enough, about)
-    if choice.fakes is None:
+    shuffled = _shuffled(group, randomizer, delta, epsilon, rounds, policy, good_enough_epsilon, about)
+    if policy.fakes is None:
         return shuffled
-    hop = _one_honest_hop(group, randomizer, delta, epsilon, rounds, choice.fakes)
-    steps = (choice.fakes.hides_losses, *shuffled.tier.steps, *hop.tier.steps)
+    hop = _one_honest_hop(group, randomizer, delta, epsilon, rounds, policy.fakes)
+    steps = (policy.fakes.hides_losses, *shuffled.tier.steps, *hop.tier.steps)
     if (hop.tier.epsilon, hop.tier.delta) <= (shuffled.tier.epsilon, shuffled.tier.delta):
         hop = replace(hop, tier=replace(hop.tier, steps=steps))
         return replace(hop, one_honest_hop=hop)
@@ -134,15 +141,15 @@ def _one_honest_hop(
 ) -> Answer:
     """What a group is certified if one hop is honest and everybody else is not: docs/hop-noise.md."""
     started = time.perf_counter()
-    victim = replace(group.victim, local_epsilon=randomizer.shown(group.victim.local_epsilon))
+    victim = replace(group.victim, local_epsilon=randomizer.effective_epsilon(group.victim.local_epsilon))
     per_round = None if delta is None else _share(delta, rounds)
     at = _share(epsilon or 0.0, rounds)
     found, curve = _local(victim, per_round, at, randomizer.spends_local_delta), fakes.curve(victim.local_epsilon)
     better = _better(curve, found, delta=per_round, epsilon=at, floor=0.0)
     if better is None:
-        found = replace(found, steps=(state(Step.NO_LESS, bound=curve.title),))
+        found = replace(found, steps=(state(Step.NO_LESS, bound=curve.kind.value),))
     else:
-        found = replace(better, steps=(*better.steps, _found(curve.title, better, delta, started)))
+        found = replace(better, steps=(*better.steps, _found(curve.kind, better, delta, started)))
     return _over_rounds(group, victim, found, curve, delta, epsilon, rounds)
 
 
@@ -152,12 +159,12 @@ def _shuffled(
     delta: float | None,
     epsilon: float | None,
     rounds: int,
-    choice: Choice,
-    enough: float,
+    policy: BoundPolicy,
+    good_enough_epsilon: float,
     about: float | None,
 ) -> Answer:
     """What a group is certified by its local budget and the bounds of the shuffle; arguments as for `answer_of`."""
-    victim = replace(group.victim, local_epsilon=randomizer.shown(group.victim.local_epsilon))
+    victim = replace(group.victim, local_epsilon=randomizer.effective_epsilon(group.victim.local_epsilon))
     per_round = None if delta is None else _share(delta, rounds)
     at = _share(epsilon or 0.0, rounds)
     found = _local(victim, per_round, at, randomizer.spends_local_delta)
@@ -168,31 +175,32 @@ def _shuffled(
     else:
         # Bits have closed forms; with many budgets of noise every evaluation of the exchange bound takes long.
         slow = not randomizer.clones_are_fair_bits and group.others.count.size > MAX_COMPOSED_TIERS
-        bounds = _bounds(group, randomizer, choice)
-        if slow and delta is not None and enough == 0:  # the blanket need not cover what exceeds the exchange bound
-            bounds = iter(sorted(bounds, key=lambda bound: bound[0] != "exchange"))
-        for title, make in bounds:
+        bounds = _bounds(group, randomizer, policy)
+        if slow and delta is not None and good_enough_epsilon == 0:
+            # The blanket need not cover what exceeds the exchange bound.
+            bounds = iter(sorted(bounds, key=lambda bound: bound[0] is not BoundKind.EXCHANGE))
+        for kind, make in bounds:
             started = time.perf_counter()
-            least = enough if slow and title == "exchange" else 0.0
-            if title == "exchange" and (found.delta if per_round is None else found.epsilon) <= least:
-                tried.append(state(Step.NOTHING_TO_GAIN, bound=title))
+            least = good_enough_epsilon if slow and kind is BoundKind.EXCHANGE else 0.0
+            if kind is BoundKind.EXCHANGE and (found.delta if per_round is None else found.epsilon) <= least:
+                tried.append(state(Step.NOTHING_TO_GAIN, bound=kind.value))
                 continue
             aim = per_round or (None if about is None else _target(about))
-            curve = make(_target(found.delta) if aim is None and title == "exchange" else aim)
+            curve = make(_target(found.delta) if aim is None and kind is BoundKind.EXCHANGE else aim)
             if isinstance(curve, NoAmplification):
                 tried.append(curve.reason)
                 continue
-            if title == "exchange" and choice.composed_only and rounds > 1:
+            if kind is BoundKind.EXCHANGE and policy.composed_only and rounds > 1:
                 curves.append(curve)
                 continue
             better = _better(curve, found, delta=per_round, epsilon=at, floor=LOWEST * least)
-            if better is not None or title == "blanket":
+            if better is not None or kind is BoundKind.BLANKET:
                 curves.append(curve)
             if better is None:
-                tried.append(state(Step.NO_LESS, bound=title))
+                tried.append(state(Step.NO_LESS, bound=kind.value))
             else:
                 found = better
-                tried.append(_found(title, found, delta, started))
+                tried.append(_found(kind, found, delta, started))
         if found.method == LOCAL and not any(one.code in NOT_AMPLIFIED for one in tried):
             tried.append(state(Step.LOCAL_IS_LEAST))
         found = replace(found, steps=(*found.steps, *tried))
@@ -211,31 +219,34 @@ Make = Callable[[float | None], Curve | NoAmplification]
 """From a target delta, or None, to a curve made for it."""
 
 
-def _bounds(group: Group, randomizer: Randomizer, choice: Choice) -> Iterator[tuple[str, Make]]:
-    """The bounds that may be tried, by their titles; the time is looked at when each one's turn comes."""
+def _bounds(group: Group, randomizer: Randomizer, policy: BoundPolicy) -> Iterator[tuple[BoundKind, Make]]:
+    """The bounds that may be tried, by their kinds; the time is looked at when each one's turn comes."""
     victim, others = group.victim, group.others
 
     def late() -> bool:
-        return time.monotonic() > choice.deadline
+        return time.monotonic() > policy.deadline
 
-    if not (choice.blanket_only or late()):
+    if not (policy.blanket_only or late()):
         worst = randomizer.worst_case(victim, others)
         if worst is not None:
-            yield worst.title, lambda delta: worst
-    yield "blanket", lambda delta: randomizer.profile(victim, others, delta)
-    if choice.blanket_only:
-        yield "exchange", lambda delta: NoAmplification(state(Step.NOT_ASKED_FOR, bound="exchange"))
+            yield worst.kind, lambda delta: worst
+    yield BoundKind.BLANKET, lambda delta: randomizer.profile(victim, others, delta)
+    if policy.blanket_only:
+        yield (
+            BoundKind.EXCHANGE,
+            lambda delta: NoAmplification(state(Step.NOT_ASKED_FOR, bound=BoundKind.EXCHANGE.value)),
+        )
     elif late():
-        yield "exchange", lambda delta: NoAmplification(state(Step.TIME_OVER, bound="exchange"))
+        yield BoundKind.EXCHANGE, lambda delta: NoAmplification(state(Step.TIME_OVER, bound=BoundKind.EXCHANGE.value))
     else:
-        yield "exchange", lambda delta: randomizer.exchange_profile(victim, others, delta)
+        yield BoundKind.EXCHANGE, lambda delta: randomizer.exchange_profile(victim, others, delta)
 
 
-def composed_curve(group: Group, randomizer: Randomizer, delta: float, choice: Choice) -> Curve | None:
+def composed_curve(group: Group, randomizer: Randomizer, delta: float, policy: BoundPolicy) -> Curve | None:
     """Returns the curve of a round at about this delta, to compose and to record, or None."""
     if group.others.honest == 0:
         return None
-    curves = [made for _, make in _bounds(group, randomizer, choice) if isinstance(made := make(delta), Curve)]
+    curves = [made for _, make in _bounds(group, randomizer, policy) if isinstance(made := make(delta), Curve)]
     return _least_to_compose(curves, group, delta)
 
 
@@ -245,11 +256,11 @@ def _least_to_compose(curves: list[Curve], group: Group, delta: float) -> Curve 
     The worst case of bits serves without the exchange bound, and so does the blanket where budgets are many.
     """
     most, few = group.victim.local_epsilon, group.others.count.size <= MAX_COMPOSED_TIERS
-    titles = {curve.title: curve for curve in curves}
-    blanket = titles.get("blanket")
+    kinds = {curve.kind: curve for curve in curves}
+    blanket = kinds.get(BoundKind.BLANKET)
     if blanket is None or (quick := blanket.to_compose(delta, most)) is None:
         return None
-    slow = titles.get("worst case") or (titles.get("exchange") if few else None)
+    slow = kinds.get(BoundKind.WORST_CASE) or (kinds.get(BoundKind.EXCHANGE) if few else None)
     sharper = None if slow is None else slow.to_compose(delta, most)
     return least_of([curve for curve in (sharper, quick) if curve is not None])
 
@@ -257,7 +268,7 @@ def _least_to_compose(curves: list[Curve], group: Group, delta: float) -> Curve 
 def _over_rounds(
     group: Group,
     victim: Victim,
-    found: _Reached,
+    found: _Attained,
     to_compose: Curve | None,
     delta: float | None,
     epsilon: float | None,
@@ -283,18 +294,18 @@ def _over_rounds(
     return Answer(tier, alone, found.slack, found.method)
 
 
-def _local(victim: Victim, delta: float | None, epsilon: float, spends: bool) -> _Reached:
+def _local(victim: Victim, delta: float | None, epsilon: float, spends: bool) -> _Attained:
     """What the local budget gives in one round."""
     local = victim.local_delta if spends else 0.0
     if delta is not None:
         # Without amplification a victim has its local budget, whose delta may be more than what was asked for.
-        return _Reached(victim.local_epsilon, max(delta, local), 0.0, LOCAL, ())
+        return _Attained(victim.local_epsilon, max(delta, local), 0.0, LOCAL, ())
     if epsilon < victim.local_epsilon:  # the hockey-stick of the local budget itself
         local = min(1.0, (local + (1 - local) * _pure_delta(victim.local_epsilon, epsilon)) * (1 + 1e-15))
-    return _Reached(epsilon, min(1.0, local), 0.0, LOCAL, ())
+    return _Attained(epsilon, min(1.0, local), 0.0, LOCAL, ())
 
 
-def _better(curve: Curve, found: _Reached, *, delta: float | None, epsilon: float, floor: float) -> _Reached | None:
+def _better(curve: Curve, found: _Attained, *, delta: float | None, epsilon: float, floor: float) -> _Attained | None:
     """What the curve gives in one round where that is less than what has been found, else None.
 
     floor: a slow curve does not look for an epsilon below it.
@@ -304,13 +315,13 @@ def _better(curve: Curve, found: _Reached, *, delta: float | None, epsilon: floa
         if bound.value >= found.delta:
             return None
         steps = (*found.steps, *curve.explain())
-        return _Reached(epsilon, bound.value, bound.slack, curve.method, steps)
+        return _Attained(epsilon, bound.value, bound.slack, curve.method, steps)
     inverse = curve.smallest_epsilon(delta, found.epsilon, floor=floor)
     if inverse.reached is None or inverse.epsilon >= found.epsilon:
         return None
     value, slack = inverse.reached.value, inverse.reached.slack
     line = state(Step.REACHED, epsilon=inverse.epsilon, delta=value, slack=slack, evaluations=inverse.evaluations)
-    return _Reached(inverse.epsilon, delta, slack, curve.method, (*found.steps, *curve.explain(), line))
+    return _Attained(inverse.epsilon, delta, slack, curve.method, (*found.steps, *curve.explain(), line))
 
 
 def _target(delta: float) -> float:
@@ -318,14 +329,14 @@ def _target(delta: float) -> float:
     return min(max(delta, 1e-250), 0.5)
 
 
-def _found(bound: str, found: _Reached, delta: float | None, started: float) -> Statement[Step]:
+def _found(bound: BoundKind, found: _Attained, delta: float | None, started: float) -> Statement[Step]:
     seconds = time.perf_counter() - started
     if delta is None:
-        return state(Step.FOUND_DELTA, bound=bound, delta=found.delta, seconds=seconds)
-    return state(Step.FOUND_EPSILON, bound=bound, epsilon=found.epsilon, seconds=seconds)
+        return state(Step.FOUND_DELTA, bound=bound.value, delta=found.delta, seconds=seconds)
+    return state(Step.FOUND_EPSILON, bound=bound.value, epsilon=found.epsilon, seconds=seconds)
 
 
-def _basic(one: _Reached, rounds: int) -> _Reached:
+def _basic(one: _Attained, rounds: int) -> _Attained:
     """Basic composition: the epsilons and the deltas add."""
     if rounds == 1:
         return one
@@ -351,8 +362,8 @@ def times(value: float, rounds: int) -> float:
 
 
 def _composed(
-    curve: PrivacyProfile, victim: Victim, delta: float | None, epsilon: float | None, rounds: int, basic: _Reached
-) -> _Reached:
+    curve: PrivacyProfile, victim: Victim, delta: float | None, epsilon: float | None, rounds: int, basic: _Attained
+) -> _Attained:
     """Composition of privacy loss distributions, or `basic` where it is of no use."""
     from croupier.accountant.composition import LEAST_DELTA, ComposedProfile, Round
 
@@ -368,13 +379,13 @@ def _composed(
             target = max(LEAST_DELTA, bound.value / 2)
             together = ComposedProfile([Round(curve, victim.local_epsilon, rounds)], target)
             bound = together.delta(epsilon or 0.0)
-        return _Reached(epsilon or 0.0, bound.value, bound.slack, together.method, together.explain())
+        return _Attained(epsilon or 0.0, bound.value, bound.slack, together.method, together.explain())
     inverse = smallest_epsilon(together, delta, basic.epsilon)
     if inverse.reached is None:
         return basic
     reached = inverse.reached.value
     line = state(Step.REACHED_OVER_ROUNDS, epsilon=inverse.epsilon, delta=reached, rounds=rounds)
-    return _Reached(inverse.epsilon, delta, inverse.reached.slack, together.method, (*together.explain(), line))
+    return _Attained(inverse.epsilon, delta, inverse.reached.slack, together.method, (*together.explain(), line))
 
 
 def _pure_delta(local_epsilon: float, epsilon: float) -> float:

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from croupier.accountant.answers import LOCAL, Answer, Choice, answer_of, composed_curve, times
+from croupier.accountant.answers import LOCAL, Answer, BoundPolicy, answer_of, composed_curve, times
 from croupier.accountant.bounds.profile import PrivacyProfile, Victim
 from croupier.accountant.budgets import AnyBudgets, Budgets, as_budgets
 from croupier.accountant.certificate import Certificate
@@ -101,15 +101,15 @@ def certify(
         raise outside("seconds", seconds, "a finite number >= 0, or None")
     deadline = math.inf if seconds is None else time.monotonic() + seconds
     fakes = HopFakes.of(hop_noise, hops, randomizer, linkage, adaptive_order=adaptive_order)
-    choice = Choice(adaptive_order or bounds == "blanket", deadline, fakes=fakes)
+    policy = BoundPolicy(adaptive_order or bounds == "blanket", deadline, fakes=fakes)
     colluding = dishonest + (0 if fakes is None else fakes.most)  # behind its fakes a hop can hide lost reports
     groups = groups_of_victims(budgets, randomizer, colluding, linkage)
     answers: list[Answer] = []
     for group in reversed(groups):  # the largest budgets first: they nearly always decide
         enough = max((answer.alone for answer in answers), default=0.0)
-        answer = answer_of(group, randomizer, delta, epsilon, rounds, choice, enough)
+        answer = answer_of(group, randomizer, delta, epsilon, rounds, policy, enough)
         if delta is None and rounds > 1:  # again, with bounds made for about the delta that all rounds come to
-            again = answer_of(group, randomizer, delta, epsilon, rounds, choice, enough, answer.tier.delta / rounds)
+            again = answer_of(group, randomizer, delta, epsilon, rounds, policy, enough, answer.tier.delta / rounds)
             answer = min(answer, again, key=lambda one: one.tier.delta)
         answers.append(answer)
         if progress is not None:
@@ -182,9 +182,9 @@ def tier_profiles(
     Arguments as for `certify`, with separate linkage.
     """
     check_order(randomizer, adaptive_order)
-    choice = Choice(blanket_only=adaptive_order)
+    policy = BoundPolicy(blanket_only=adaptive_order)
     return [
-        (group.victim, composed_curve(group, randomizer, delta, choice))
+        (group.victim, composed_curve(group, randomizer, delta, policy))
         for group in groups_of_victims(budgets, randomizer, dishonest)
     ]
 
@@ -238,7 +238,7 @@ def check_setting(
 
 def _local(budgets: Budgets, randomizer: Randomizer, rounds: int) -> Guarantee:
     return Guarantee(
-        epsilon=times(randomizer.shown(float(budgets.local_epsilon[-1])), rounds),
+        epsilon=times(randomizer.effective_epsilon(float(budgets.local_epsilon[-1])), rounds),
         delta=min(1.0, times(float(budgets.local_delta.max()), rounds)) if randomizer.spends_local_delta else 0.0,
         grade=Grade.CERTIFIED,
         method=_of_unit(LOCAL if rounds == 1 else (*LOCAL, state(Method.BASIC_COMPOSITION, rounds=rounds)), randomizer),

@@ -18,7 +18,7 @@ from croupier.accountant.bounds.profile import Bounded, PrivacyProfile, smallest
 from croupier.accountant.certificate import Certificate
 from croupier.accountant.composition import LEAST_DELTA, ComposedProfile, PairProfile, Round
 from croupier.accountant.mechanisms.table import TABLE_ROUNDING
-from croupier.accountant.numerics.decimals import sum_above, written
+from croupier.accountant.numerics.decimals import as_decimal, sum_above
 from croupier.accountant.privacy_curve import Proof
 from croupier.accountant.privacy_filter import delta_for_basic, last_cut, smallest_admitting_epsilon
 from croupier.accountant.ranges import check_target_delta, is_number, outside
@@ -115,7 +115,7 @@ def _of_fixed_terms(
     found = [
         (sum_above([epsilon for epsilon, _ in parts]), Method.BASIC_COMPOSITION, max(delta, lost))
         for parts, lost in ((parts, sum_above([lost for _, lost in parts])) for parts in added)
-        if lost <= delta or sum(written(lost) for _, lost in parts) <= written(delta)
+        if lost <= delta or sum(as_decimal(lost) for _, lost in parts) <= as_decimal(delta)
     ]
     total = sum(part.count for part in rounds)
     if delta >= LEAST_DELTA and total <= MAX_COMPOSED_ROUNDS:

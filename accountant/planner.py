@@ -16,7 +16,7 @@ from functools import partial
 
 import numpy as np
 
-from croupier.accountant.answers import Choice, answer_of
+from croupier.accountant.answers import BoundPolicy, answer_of
 from croupier.accountant.budgets import AnyBudgets, Budgets, as_budgets
 from croupier.accountant.certificate import Certificate
 from croupier.accountant.certification import certify, check_setting
@@ -27,7 +27,7 @@ from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.levels import LevelsMean
 from croupier.accountant.mechanisms.registry import as_randomizer
 from croupier.accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
-from croupier.accountant.numerics.largest_point import Reached, largest_point
+from croupier.accountant.numerics.largest_point import Objective, largest_point
 from croupier.accountant.numerics.roots import root_between
 from croupier.accountant.ranges import DEFAULT_DELTA, Bounds, Linkage, check_count, is_number, outside
 from croupier.accountant.results import TierCertificate
@@ -252,7 +252,9 @@ class _Asked:
             every = self.certificate(budgets, "blanket", 1)
             tier, epsilon, delta = _worst_tier(every, self.delta), every.epsilon, every.delta
         else:
-            one = self._answer(budgets, tier, Choice(blanket_only=True, fakes=self.fakes), delta=self.delta, rounds=1)
+            one = self._answer(
+                budgets, tier, BoundPolicy(blanket_only=True, fakes=self.fakes), delta=self.delta, rounds=1
+            )
             epsilon, delta = one.epsilon, one.delta
         if delta > self.delta:
             return math.inf, tier
@@ -269,19 +271,21 @@ class _Asked:
         """
         blanket_only = self.adaptive_order or self.bounds == "blanket" or not (few or self.exactly)
         if self.rounds == 1 and not (self.exactly or blanket_only or self.randomizer.clones_are_fair_bits):
-            lost = self._answer(budgets, tier, Choice(fakes=self.fakes), epsilon=target, rounds=1).delta
+            lost = self._answer(budgets, tier, BoundPolicy(fakes=self.fakes), epsilon=target, rounds=1).delta
             if not 0 < lost < 1:
                 return 0.0 if lost <= 0 else math.inf
             return _as_if_gaussian(target, lost, self.delta) * INVERTED
-        choice = Choice(blanket_only, composed_only=self.rounds > FEW_ROUNDS and not self.exactly, fakes=self.fakes)
-        found = self._answer(budgets, tier, choice, delta=self.delta, rounds=self.rounds)
+        policy = BoundPolicy(
+            blanket_only, composed_only=self.rounds > FEW_ROUNDS and not self.exactly, fakes=self.fakes
+        )
+        found = self._answer(budgets, tier, policy, delta=self.delta, rounds=self.rounds)
         return found.epsilon if found.delta <= self.delta else math.inf
 
     def _answer(
         self,
         budgets: Budgets,
         tier: int,
-        choice: Choice,
+        policy: BoundPolicy,
         *,
         rounds: int,
         delta: float | None = None,
@@ -293,7 +297,7 @@ class _Asked:
         group = groups[min(tier, len(groups) - 1)]
         self._count()
         about = self.delta if delta is None else None
-        return answer_of(group, self.randomizer, delta, epsilon, rounds, choice, 0.0, about).tier
+        return answer_of(group, self.randomizer, delta, epsilon, rounds, policy, 0.0, about).tier
 
     def _count(self) -> None:
         self.tried += 1
@@ -327,7 +331,7 @@ def _found(goal: Goal, asked: _Asked, among: _Factors | _Users, epsilon: float) 
         deciding.add(tier)
         return found
 
-    start = largest_point(roughly, epsilon, among, Reached(among.start, 0.0, among.slope), ROUGH)
+    start = largest_point(roughly, epsilon, among, Objective(among.start, 0.0, among.slope), ROUGH)
     known: dict[tuple[float, int], float] = {}
 
     def reached(point: float) -> float:

@@ -20,7 +20,7 @@ from fractions import Fraction
 import numpy as np
 
 from croupier.accountant.numerics.binomial import UNIT, Floats
-from croupier.accountant.numerics.decimals import sum_above, written
+from croupier.accountant.numerics.decimals import as_decimal, sum_above
 from croupier.accountant.numerics.gaussian import gaussian_delta, gaussian_error
 from croupier.accountant.ranges import check_epsilon, check_target_delta
 from croupier.accountant.round_cost import ORDERS, RoundCost
@@ -207,8 +207,8 @@ class _Sums:
         counts = Counter(rounds)
         if not counts or min(counts.values()) < 1:
             raise ValueError("rounds is empty or has a count below 1; it must hold at least one round")
-        deltas = sum(count * written(cost.basic[1]) for cost, count in counts.items())
-        kept = deltas <= BASIC_SHARE * written(delta)
+        deltas = sum(count * as_decimal(cost.basic[1]) for cost, count in counts.items())
+        kept = deltas <= BASIC_SHARE * as_decimal(delta)
         after = (_AfterCut.of(counts, delta, cut) for cut in filter_cuts(counts.total()))
         return cls(
             delta=delta,
@@ -222,18 +222,18 @@ class _Sums:
         """Whether the filter of this epsilon and the total delta admits the rounds."""
         if self.only is not None and self._only_within(self.only, epsilon):
             return True
-        if self.basic is not None and (self.basic <= epsilon or self.written <= written(epsilon)):
+        if self.basic is not None and (self.basic <= epsilon or self.written <= as_decimal(epsilon)):
             return True
         return any(sums.within(epsilon) for sums in self.cut)
 
     def _only_within(self, only: RoundCost, epsilon: float) -> bool:
-        pair = only.epsilon <= epsilon and written(only.delta) <= written(self.delta)
+        pair = only.epsilon <= epsilon and as_decimal(only.delta) <= as_decimal(self.delta)
         return pair or only.above(epsilon) <= self.delta
 
 
 def _as_written(cost: RoundCost) -> Fraction:
     epsilon, _ = cost.basic
-    return written(epsilon) if epsilon in cost.budgets else Fraction(epsilon)
+    return as_decimal(epsilon) if epsilon in cost.budgets else Fraction(epsilon)
 
 
 def _weights(epsilon: float, share: float) -> Floats:

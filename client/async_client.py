@@ -374,7 +374,7 @@ class AsyncClientRound(VerifiedRound):
             fresh = respondent.token or respondent.new_key
             key = new_client_key() if fresh else await asyncio.to_thread(lambda: client.private_key)
         participant = Participant(chosen, max_local_epsilon, key, respondent.token)
-        user = respondent.user(participant.public_key, outbox.users(self.id))
+        user = respondent.user(participant.public_key, outbox.begun(self.id))
         with _typed_errors():
             async with client.one_at_a_time(self.id, user):
                 return await answer_once(

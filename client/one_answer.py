@@ -18,12 +18,13 @@ from sqlalchemy.exc import IntegrityError
 from croupier.client.limits import Limits
 from croupier.client.outbox import KEPT_DAYS, Outbox, other_person
 from croupier.client.rounds import fetch_publication
-from croupier.client.submission import Participant, send
-from croupier.client.tickets import seal_with_tickets
+from croupier.client.submission import Participant, prepare_one, send
+from croupier.client.tickets import seal_prepared
 from croupier.client.verification import certified_chain, missing_at_hop
 from croupier.protocol.deployment import Deployment
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms import ScalarMechanism
+from croupier.protocol.onion import decode_budget, onion_of
 from croupier.protocol.questions import Question, choose_budget
 from croupier.protocol.v1 import messages_pb2 as pb
 
@@ -136,7 +137,7 @@ def _check_person(outbox: Outbox, round_id: str, user: str) -> None:
     Raises:
         OtherPersonError: someone has.
     """
-    known = outbox.users(round_id)
+    known = outbox.begun(round_id)
     if known and user not in known:
         raise other_person(round_id, len(known))
 
@@ -170,14 +171,15 @@ async def answer_once(
     """Submits one user's answer and returns its outcome.
 
     A user whose submission for this round is already in the outbox sends those bytes again, whatever the value now is:
-    to randomize twice would spend the budget twice. So the same call may be repeated until it returns.
+    to randomize twice would spend the budget twice. One whose report is prepared asks for the same tickets again. So
+    the same call may be repeated until it returns, also by a process that follows one that was killed.
 
     Args:
         shuffler: channel to hop 1.
         accountant: channel to the accountant's public address.
         terms: the round's, verified.
         answer: whose and which.
-        outbox: stores the sealed submission before it is sent.
+        outbox: stores the prepared report before tickets are asked for, and the submission before it is sent.
         limits: the user's own.
         enrol: registers the public key that signs, if the caller can.
         patience_s: how long each service may be out of reach.
@@ -196,20 +198,31 @@ async def answer_once(
         _check_person(outbox, round_id, user)
     sealed_before = user in outbox.users(round_id)
     if not sealed_before:
-        epsilon = choose_budget(participant.max_local_epsilon, terms.budget_grid)
+        earlier = outbox.prepared(round_id).get(user)
+        if earlier is None:
+            epsilon = choose_budget(participant.max_local_epsilon, terms.budget_grid)
+        else:
+            epsilon, _ = decode_budget(earlier.record.budget)
+            sealed_before = True
         limits.check_round(terms, epsilon)
         attempt = await asyncio.to_thread(outbox.begin, round_id, epsilon, terms.local_delta, limits)
         try:
             if enrol:
-                await enrol(participant.public_key)
-            sealed, refused = await seal_with_tickets(accountant, terms, {user: participant}, patience_s)
+                await enrol(participant.public_key if earlier is None else earlier.client_key)
+            fresh = earlier or prepare_one(terms, onion_of(terms), participant)
+            prepared = await asyncio.to_thread(outbox.prepare, round_id, {user: fresh}, alone=answer.alone)
+            sealed, refused = await seal_prepared(accountant, terms, prepared, patience_s)
             if user in refused:
+                await asyncio.to_thread(outbox.discard, round_id, refused)
+                await asyncio.to_thread(outbox.overwrite_log)
                 return Answered(round_id, _name(refused[user]), 0.0, 0.0, sealed_before)
             await asyncio.to_thread(outbox.keep, round_id, sealed, limits=limits, alone=answer.alone)
-        except IntegrityError:  # the same person's other window has sealed an answer meanwhile, which is sent instead
+            sealed_before = sealed_before or prepared != {user: fresh}  # of the same person's other window
+        except IntegrityError:  # the other window has sealed the answer meanwhile
             sealed_before = True
         finally:
             outbox.withdraw(attempt)
+        await asyncio.to_thread(outbox.overwrite_log)
     if user in outbox.acknowledged(round_id):
         code = ALREADY_ANSWERED
     else:

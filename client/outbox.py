@@ -1,7 +1,9 @@
-"""The client's own durable memory: sealed submissions, written before they are first sent.
+"""The client's own durable memory: prepared reports, written before tickets are asked for, then sealed submissions.
 
-A retry sends the identical bytes. To randomize again would spend the local budget again, so a user with a row for a
-round never gets a second one, not even when the bytes are forgotten, a month later. Only the file's owner reads it.
+A retry asks for the same tickets and sends the identical bytes, also in a process that follows one that was killed. To
+randomize again would spend the local budget again, so a user with a submission for a round never gets a second one, not
+even when the bytes are forgotten, a month later. A prepared report, with all that ties it to its user, is destroyed in
+the transaction that stores the submission. Only the file's owner reads it.
 What an answer spends is counted here before it is randomized, and its place in the person's limits is checked once
 more in the transaction that stores it (`client.limits`).
 """
@@ -13,7 +15,7 @@ import os
 import secrets
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from decimal import Decimal
 from pathlib import Path
@@ -22,8 +24,10 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 
 from croupier.client.limits import Limits, SpentHere
-from croupier.client.submission import Sealed
+from croupier.client.submission import Prepared, Sealed
 from croupier.protocol.errors import OtherPersonError
+from croupier.protocol.onion import BUDGET_BYTES, BudgetRecord
+from croupier.protocol.tickets import BLIND_BYTES
 from croupier.runtime.sqlite_log import overwrite_log
 
 __all__ = ["KEPT_DAYS", "OLD_MAX_DELTA", "Outbox", "other_person"]
@@ -52,9 +56,22 @@ _attempts = sa.Table(
     sa.Column("local_epsilon", sa.Float, nullable=False),
     sa.Column("local_delta", sa.Float),
 )
-_VERSION = 2
-"""The version of files that this croupier writes. Version 1 noted no delta, and a user's attempts at a round in one row
-of the table "begun"; files of before there was a number have the same tables."""
+_prepared = sa.Table(
+    "prepared",
+    _metadata,
+    sa.Column("round_id", sa.String, primary_key=True),
+    sa.Column("user", sa.String, primary_key=True),
+    sa.Column("sealed", sa.LargeBinary, nullable=False),
+    sa.Column("record", sa.LargeBinary, nullable=False),
+    sa.Column("key", sa.LargeBinary, nullable=False),
+    sa.Column("token", sa.LargeBinary, nullable=False),
+    sa.Column("answer_key", sa.LargeBinary, nullable=False),
+    sa.Column("blinds", sa.LargeBinary, nullable=False),
+    sa.Column("kept_at_unix_s", sa.BigInteger, nullable=False),
+)
+_VERSION = 3
+"""The version of files that this croupier writes. Version 2 had no prepared reports. Version 1 noted no delta, and a
+user's attempts at a round in one row of the table "begun"; files of before there was a number have the same tables."""
 _FROM_VERSION_1 = (
     "ALTER TABLE sealed ADD COLUMN local_delta FLOAT",
     "INSERT INTO attempts SELECT 'version 1/' || rowid, round_id, local_epsilon, NULL FROM begun",
@@ -79,7 +96,8 @@ class Outbox:
             ValueError: a newer croupier has written it.
         """
         path.parent.mkdir(parents=True, exist_ok=True)
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        with suppress(FileExistsError):  # to open and close a database gives up all locks of this process on it (POSIX)
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         path.chmod(0o600)  # SQLite gives the files that it makes beside it the same mode
         self._path = path
         self._now = now
@@ -124,8 +142,11 @@ class Outbox:
             forgotten = db.execute(
                 _submissions.update().where(old).values(submission=b"", inclusion_hashes=b"", answer_key=b"")
             ).rowcount
+            forgotten += db.execute(
+                _prepared.delete().where(_prepared.c.kept_at_unix_s < self._now() - KEPT_DAYS * 86400)
+            ).rowcount
         if forgotten:
-            self._overwrite_log()
+            self.overwrite_log()
 
     def pending(self, round_id: str) -> dict[str, bytes]:
         """Returns the submissions that have not been acknowledged, by user."""
@@ -162,6 +183,17 @@ class Outbox:
     def users(self, round_id: str) -> set[str]:
         """Returns the users with a submission for the round, acknowledged or not, forgotten or not."""
         return set(self._read(round_id, sa.true(), _submissions.c.submission))
+
+    def begun(self, round_id: str) -> set[str]:
+        """Returns the users with a submission or a prepared report for the round."""
+        with self._engine.connect() as db:
+            return self.users(round_id) | _users_of(db, _prepared, round_id)
+
+    def prepared(self, round_id: str) -> dict[str, Prepared]:
+        """Returns the prepared reports of users whose submission is not sealed yet, by user."""
+        with self._engine.connect() as db:
+            rows = db.execute(sa.select(_prepared).where(_prepared.c.round_id == round_id))
+            return {row.user: _as_prepared(row) for row in rows}
 
     def _read(
         self,
@@ -201,6 +233,55 @@ class Outbox:
         with self._engine.connect() as db:
             return _spent(db)
 
+    def prepare(self, round_id: str, users: Mapping[str, Prepared], *, alone: bool = False) -> dict[str, Prepared]:
+        """Stores prepared reports durably; to be called before their tickets are asked for.
+
+        Args:
+            round_id: of the round.
+            users: what was prepared for each.
+            alone: no other user may have a submission or a prepared report for the round.
+
+        Returns:
+            What tickets are to be asked for, by user: the earlier report of a user who has one. A user who has a
+            submission for the round is left out.
+
+        Raises:
+            OtherPersonError: another user has begun; nothing is stored.
+        """
+        rows = [
+            {
+                "round_id": round_id,
+                "user": user,
+                "sealed": prepared.sealed,
+                "record": prepared.record.budget + prepared.record.salt,
+                "key": prepared.key,
+                "token": prepared.token,
+                "answer_key": prepared.answer_key,
+                "blinds": b"".join(prepared.blinds),
+                "kept_at_unix_s": int(self._now()),
+            }
+            for user, prepared in users.items()
+        ]
+        if not rows:
+            return {}
+        stored: dict[str, Prepared] = {}
+        with self._engine.begin() as db:  # the write first, as in `begin`
+            db.execute(_prepared.insert().prefix_with("OR IGNORE"), rows)
+            answered = _users_of(db, _submissions, round_id)
+            others = (answered | _users_of(db, _prepared, round_id)) - users.keys()
+            if alone and others:
+                raise other_person(round_id, len(others))
+            _delete_prepared(db, round_id, answered & users.keys())
+            for these in _parts(list(users.keys() - answered)):
+                here = (_prepared.c.round_id == round_id) & _prepared.c.user.in_(these)
+                stored |= {row.user: _as_prepared(row) for row in db.execute(sa.select(_prepared).where(here))}
+        return {user: stored[user] for user in users if user in stored}
+
+    def discard(self, round_id: str, users: Iterable[str]) -> None:
+        """Destroys the prepared reports of users who get no tickets."""
+        with self._engine.begin() as db:
+            _delete_prepared(db, round_id, users)
+
     def keep(
         self,
         round_id: str,
@@ -210,7 +291,7 @@ class Outbox:
         alone: bool = False,
         most: int | None = None,
     ) -> None:
-        """Stores new submissions durably.
+        """Stores new submissions durably, and destroys the prepared reports that they were made of.
 
         Args:
             round_id: of the round.
@@ -243,6 +324,7 @@ class Outbox:
             return
         with self._engine.begin() as db:  # the write first, as in `begin`
             db.execute(_submissions.insert(), rows)
+            _delete_prepared(db, round_id, submissions)
             here = sa.select(sa.func.count()).where(_submissions.c.round_id == round_id)
             others = db.execute(here).scalar_one() - len(rows)
             if alone and others:
@@ -257,18 +339,17 @@ class Outbox:
         named = list(users)
         here = _submissions.c.round_id == round_id
         with self._engine.begin() as db:
-            for start in range(0, len(named), _USERS_AT_ONCE):
-                these = _submissions.c.user.in_(named[start : start + _USERS_AT_ONCE])
-                db.execute(_submissions.update().where(here, these).values(acknowledged=True))
+            for these in _parts(named):
+                db.execute(_submissions.update().where(here, _submissions.c.user.in_(these)).values(acknowledged=True))
 
-    def _overwrite_log(self) -> None:
-        """Overwrites what the log holds of forgotten bytes; another process that uses the file does it when it ends."""
+    def overwrite_log(self) -> None:
+        """Overwrites what the log holds of deleted bytes; another process that uses the file does it when it ends."""
         with suppress(sqlite3.Error, sa.exc.DBAPIError, OSError), closing(self._engine.raw_connection()) as connection:
             overwrite_log(connection.driver_connection, self._path, _ERASE_PATIENCE_S)
 
     def close(self) -> None:
         """Closes the database; what was stored stays. SQLite unlinks its log, which is overwritten before."""
-        self._overwrite_log()
+        self.overwrite_log()
         self._engine.dispose()
 
 
@@ -279,6 +360,26 @@ def other_person(round_id: str, others: int) -> OtherPersonError:
         f"for round {round_id!r} {sealed} been sealed here under another key or token; a person answers once, also "
         "with a new key"
     )
+
+
+def _parts(users: list[str]) -> Iterator[list[str]]:
+    for start in range(0, len(users), _USERS_AT_ONCE):
+        yield users[start : start + _USERS_AT_ONCE]
+
+
+def _users_of(db: sa.Connection, table: sa.Table, round_id: str) -> set[str]:
+    return set(db.execute(sa.select(table.c.user).where(table.c.round_id == round_id)).scalars())
+
+
+def _delete_prepared(db: sa.Connection, round_id: str, users: Iterable[str]) -> None:
+    for these in _parts(list(users)):
+        db.execute(_prepared.delete().where((_prepared.c.round_id == round_id) & _prepared.c.user.in_(these)))
+
+
+def _as_prepared(row: Any) -> Prepared:
+    record = BudgetRecord(row.record[:BUDGET_BYTES], row.record[BUDGET_BYTES:])
+    blinds = row.blinds[:BLIND_BYTES], row.blinds[BLIND_BYTES:]
+    return Prepared(row.sealed, record, row.key, row.token, row.answer_key, blinds)
 
 
 def _spent(db: sa.Connection, without: str = "") -> SpentHere:

@@ -1,8 +1,8 @@
 """From a user's value and largest acceptable budget to a signed, sealed submission, and from there to hop 1.
 
 Randomizing and sealing are elsewhere (`client.randomizers`, `protocol.onion`); this room puts them together in the one
-order that is safe: choose the budget, randomize once, seal, get tickets (`client.tickets`), seal again, sign, store,
-send.
+order that is safe: choose the budget, randomize once, seal, store, get tickets (`client.tickets`), seal again, sign,
+store, send.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from croupier.protocol.questions import Question, choose_budget
 from croupier.protocol.randomness import RandomSource, SystemRandom
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2_grpc as stubs
+from croupier.protocol.voprf import random_scalar
 
 __all__ = [
     "MAX_PER_CALL",
@@ -81,7 +82,7 @@ def new_client_key() -> bytes:
 
 
 class Prepared(NamedTuple):
-    """A randomized report and its budget, with everything but their tickets.
+    """A randomized report and its budget, with everything but their tickets: stored, it can be gone on with.
 
     Attributes:
         sealed: the report under the release key; in a sequential round, the key that will sign the answer.
@@ -89,6 +90,7 @@ class Prepared(NamedTuple):
         key: signs the submission; see `key_pair_of`.
         token: a one-use token, 32 bytes; empty for a registered key.
         answer_key: sequential rounds: Ed25519, 32 bytes, which signs the answer; empty otherwise.
+        blinds: of the report lane's and of the parameter lane's ticket request; see `protocol.tickets.TicketRequest`.
     """
 
     sealed: bytes
@@ -96,6 +98,7 @@ class Prepared(NamedTuple):
     key: bytes
     token: bytes
     answer_key: bytes
+    blinds: tuple[bytes, bytes]
 
     @property
     def client_key(self) -> PublicKey:
@@ -148,7 +151,8 @@ def prepare_one(
     report = public_key_of(answer_key) if answer_key else _report(terms.question, participant.value, epsilon, source)
     record = BudgetRecord(encode_budget(epsilon, terms.question.mechanism.budget_delta), source.block(16))
     key = key_pair_of(participant.private_key or new_client_key())
-    return Prepared(onion.seal_report(report), record, key, participant.token, answer_key)
+    blinds = random_scalar(), random_scalar()
+    return Prepared(onion.seal_report(report), record, key, participant.token, answer_key, blinds)
 
 
 def seal_one(terms: RoundTerms, onion: Onion, prepared: Prepared, tickets: tuple[bytes, bytes]) -> Sealed:

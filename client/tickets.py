@@ -1,15 +1,14 @@
 """Tickets for a client's messages: asked for at the accountant, who sees which client asks and never for what.
 
 The answers are checked against the keys of the signed manifest: a key made for one client, by which the accountant
-would recognise it, is noticed. A client that dies between asking and sealing sits the round out, because the blinding
-is lost, and another blinded message is refused.
+would recognise it, is noticed. The accountant answers a client's first request of a round again and again, and no
+other one: a client stores what it has prepared before it asks (`client.outbox`).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import grpc.aio
@@ -23,11 +22,9 @@ from croupier.protocol.tickets import TicketRequest, collect_tickets
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 
-__all__ = ["SealedUsers", "Tickets", "get_tickets", "seal_with_tickets"]
+__all__ = ["SealedUsers", "Tickets", "get_tickets", "seal_prepared", "seal_with_tickets"]
 
 _PER_CALL = 1000
-_IN_TURN = ThreadPoolExecutor(1, "tickets")
-"""The library holds the interpreter's lock: in threads side by side, the first call would be done with the last."""
 
 
 class Tickets(NamedTuple):
@@ -54,13 +51,24 @@ async def seal_with_tickets(
 ) -> SealedUsers:
     """Returns the sealed submissions of a few admitted users; every call spends their budgets once.
 
-    Arguments and errors as for `get_tickets`. Many users are sealed in worker processes: `deploy.local.users`.
+    Nothing is stored: a caller that dies meanwhile cannot come again. Arguments and errors as for `get_tickets`.
 
     Raises:
         ValueError: a value is outside the question's domain, or a `max_local_epsilon` below every budget.
     """
     onion = onion_of(terms)
     prepared = {name: prepare_one(terms, onion, user) for name, user in users.items()}
+    return await seal_prepared(channel, terms, prepared, patience_s)
+
+
+async def seal_prepared(
+    channel: grpc.aio.Channel, terms: RoundTerms, prepared: Mapping[str, Prepared], patience_s: float = 60.0
+) -> SealedUsers:
+    """Returns the sealed submissions of a few admitted users, for whom the same call may be made again.
+
+    Arguments and errors as for `get_tickets`. Many users are sealed in worker processes: `deploy.local.users`.
+    """
+    onion = onion_of(terms)
     granted, refused = await get_tickets(channel, terms, prepared, patience_s)
     return SealedUsers(
         {name: seal_one(terms, onion, prepared[name], tickets) for name, tickets in granted.items()}, refused
@@ -99,8 +107,7 @@ async def _ask(
     tickets: Tickets,
     patience_s: float,
 ) -> None:
-    loop = asyncio.get_running_loop()
-    blinded, request = await loop.run_in_executor(_IN_TURN, _blind_all, terms, users)
+    blinded, request = await asyncio.to_thread(_blind_all, terms, users)
     answer = await retrying(lambda: stub.GetTickets(request, timeout=60.0), give_up_after_s=patience_s)
     check_codes(answer.codes, len(users))
     codes = dict(zip(users, answer.codes, strict=True))
@@ -108,15 +115,17 @@ async def _ask(
     requests = [pair for pair, code in zip(blinded, answer.codes, strict=True) if code == pb.SUBMISSION_CODE_ACCEPTED]
     tickets.refused.update({name: code for name, code in codes.items() if code != pb.SUBMISSION_CODE_ACCEPTED})
     if granted:
-        found = await loop.run_in_executor(_IN_TURN, _unblind_all, terms, requests, answer)
+        found = await asyncio.to_thread(_unblind_all, terms, requests, answer)
         tickets.granted.update(dict(zip(granted, found, strict=True)))
 
 
 def _blind_all(
     terms: RoundTerms, users: Mapping[str, Prepared]
 ) -> tuple[list[tuple[TicketRequest, TicketRequest]], pb.GetTicketsRequest]:
-    messages = [user.messages(terms.hash) for user in users.values()]
-    blinded = [(TicketRequest(report), TicketRequest(parameter)) for report, parameter in messages]
+    blinded = []
+    for user in users.values():
+        report, parameter = map(TicketRequest, user.messages(terms.hash), user.blinds)
+        blinded.append((report, parameter))
     requests = [
         sign_submission(terms.hash, report.blinded + parameter.blinded, user.key, user.token, "tickets")
         for user, (report, parameter) in zip(users.values(), blinded, strict=True)

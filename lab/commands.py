@@ -164,14 +164,17 @@ def bench_survey(
     at_once: Annotated[int, typer.Option(help="How many of them answer at the same time.")] = 3,
     budget: Annotated[float, typer.Option(help="The ε of all answers of one person together.")] = 5.0,
     hops: Hops = 2,
+    out: Annotated[Path, typer.Option(help="Directory for survey.json.")] = Path("out"),
     as_json: Json = False,
 ) -> None:
     """Have simulated people answer a survey through a gateway, and compare what was counted with who answered."""
     with plain_errors():
+        from croupier.show.documents import write_json
         from lab.bench.survey import measure_survey, survey_lines
 
         found = measure_survey(people, questions, at_once, budget, hops, note)
-        show(as_json, found, *survey_lines(found))
+        write_json(out / "survey.json", found)
+        show(as_json, found, *survey_lines(found), str(out / "survey.json"))
 
 
 def bench_hop_noise(

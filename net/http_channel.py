@@ -25,7 +25,7 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-from croupier.net.retrying import NOT_TRUSTED, RETRY_AFTER
+from croupier.net.retrying import RETRY_AFTER, NotTrustedError
 from croupier.net.sizes import MESSAGE_BYTES
 
 __all__ = ["CONTENT_TYPE", "HTTP_STATUS", "NO_TOKENS", "RETRY_AFTER_HEADER", "HttpAnswer", "HttpChannel", "code_name"]
@@ -221,7 +221,8 @@ async def exchange(url: str, body: bytes | None, patience_s: float) -> HttpAnswe
 
 def _not_trusted(url: str, error: ssl.SSLCertVerificationError) -> grpc.aio.AioRpcError:
     where = urlsplit(url).netloc
-    return _error(grpc.StatusCode.UNAVAILABLE, f"{NOT_TRUSTED} of the gateway {where}: {error.verify_message}")
+    why = f"this system does not trust the certificate of the gateway {where}: {error.verify_message}"
+    return NotTrustedError(grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), grpc.aio.Metadata(), why)
 
 
 def _ask_and_wait(url: str, body: bytes | None, patience_s: float, connection: _Exchange) -> HttpAnswer:

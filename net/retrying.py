@@ -16,8 +16,8 @@ from croupier.protocol.errors import TRANSIENT, ProtocolError, refusal_of
 
 __all__ = [
     "HOW_TO_TRUST",
-    "NOT_TRUSTED",
     "RETRY_AFTER",
+    "NotTrustedError",
     "is_not_pinned",
     "is_not_trusted",
     "retry_after_s",
@@ -29,14 +29,16 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 RETRY_AFTER = "retry-after-ms"
 """The trailing metadata in which a service says when to try again."""
-NOT_TRUSTED = "this system does not trust the certificate"
-"""How the details of a call begin that ended at the certificate of a gateway's web server."""
 HOW_TO_TRUST = (
     "if the certificate is of an authority of your own, set the environment variable SSL_CERT_FILE to the file of that "
     "authority (PEM); else ask the gateway's operator"
 )
 _LONGEST_RETRY_AFTER_S = 30.0
 _NO_SUCH_NAME = ("address lookup failed", "DNS resolution failed", "name resolution", "Name or service not known")
+
+
+class NotTrustedError(grpc.aio.AioRpcError):
+    """A call ended because the system does not trust the certificate of a gateway's web server."""
 
 
 async def retrying(
@@ -93,7 +95,7 @@ def is_not_pinned(error: grpc.aio.AioRpcError) -> bool:
 
 def is_not_trusted(error: grpc.aio.AioRpcError) -> bool:
     """Returns whether a call failed because the system does not trust the certificate of a gateway's web server."""
-    return (error.details() or "").startswith(NOT_TRUSTED)
+    return isinstance(error, NotTrustedError)
 
 
 def why_unreachable(error: grpc.aio.AioRpcError) -> str:

@@ -152,9 +152,9 @@ class Code(enum.Enum):
     ALREADY_EXISTS = _Entry(grpc.StatusCode.ALREADY_EXISTS, "this client has submitted other bytes in this round")
     TICKETS_GIVEN = _Entry(
         grpc.StatusCode.ALREADY_EXISTS,
-        "this client has asked for tickets for a submission that is lost; it sits this round out",
+        "this client has asked for tickets for another answer, which is not in this outbox; only that one can count",
     )
-    NOT_BLINDED = _Entry(grpc.StatusCode.INVALID_ARGUMENT, "what tickets are asked for is not blinded messages")
+    NOT_BLINDED = _Entry(grpc.StatusCode.INVALID_ARGUMENT, "the ticket request does not contain blinded messages")
     ROUND_FULL = _Entry(grpc.StatusCode.FAILED_PRECONDITION, "the round has as many clients as it admits")
     OVERLOADED = _Entry(grpc.StatusCode.RESOURCE_EXHAUSTED, "too much at once; slow down and try again")
     STORE_FAILED = _Entry(grpc.StatusCode.UNAVAILABLE, "the service cannot store anything now; try again")

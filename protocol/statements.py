@@ -21,12 +21,12 @@ __all__ = [
     "Statement",
     "joined",
     "messages_of",
-    "plain",
     "read_json",
     "read_messages",
     "schema_of",
     "secret",
     "state",
+    "to_prose",
     "written_json",
 ]
 
@@ -93,7 +93,7 @@ def _converted(kind: type | None, value: Any) -> Any:
     return converted if converted == value else value
 
 
-def plain(statement: Statement[Assumption]) -> str:
+def to_prose(statement: Statement[Assumption]) -> str:
     """Returns an assumption in a sentence for people who do not know the field."""
     return texts.plain_sentence(statement.code, dict(statement.parameters))
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from croupier.protocol.codes import RUNS, Assumption, Code, Method, Note, RefusalReason, Step
 from croupier.protocol.rounding import round_down, round_up
 
-__all__ = ["DOES", "PLAIN", "SECRETS", "TEXTS", "device_does", "plain_sentence", "sentence"]
+__all__ = ["DEVICE_STEPS", "PLAIN", "SECRETS", "TEXTS", "describe_device_step", "plain_sentence", "sentence"]
 
 Value = int | float | str
 
@@ -383,7 +383,7 @@ SECRETS: dict[Assumption, str] = {
 """What an observer may want to find out about a person, by what people run."""
 
 _NOISE = "adds random ({}) noise to {{whose}} {}: the smaller {{whose}} budget, the more"
-DOES: dict[Assumption, str] = {
+DEVICE_STEPS: dict[Assumption, str] = {
     Assumption.RUNS_RR: (
         "sends {whose} true answer with a probability that follows from {whose} budget, and the opposite otherwise"
     ),
@@ -418,7 +418,7 @@ DOES: dict[Assumption, str] = {
 """What a person's device does to an answer, after "The device"; {whose} is "your" or "the person's"."""
 
 PLAIN: dict[Assumption, str] = {
-    **{code: f"The device of every honest person {does}." for code, does in DOES.items()},
+    **{code: f"The device of every honest person {does}." for code, does in DEVICE_STEPS.items()},
     Assumption.REPLACE_ONE: (
         "A person takes part with one answer. The promise is about that answer, while the answers of all others stay "
         "as they are."
@@ -563,7 +563,7 @@ def plain_sentence(code: Assumption, parameters: Mapping[str, Value]) -> str:
     return _filled(without or PLAIN[code], {**parameters, "whose": "the person's"})
 
 
-def device_does(kind: str, whose: str, **parameters: Value) -> str | None:
+def describe_device_step(kind: str, whose: str, **parameters: Value) -> str | None:
     """Returns what a device does to an answer, in words that follow "The device"; None for an unknown kind.
 
     Args:
@@ -572,4 +572,4 @@ def device_does(kind: str, whose: str, **parameters: Value) -> str | None:
         parameters: "records", for a person whose records are hidden one by one.
     """
     known = next((code for code, name in RUNS.items() if name == kind), None)
-    return None if known is None else _filled(DOES[known], {**parameters, "whose": whose})
+    return None if known is None else _filled(DEVICE_STEPS[known], {**parameters, "whose": whose})

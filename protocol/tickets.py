@@ -13,14 +13,14 @@ import hmac
 import struct
 from collections.abc import Sequence
 
-from voprf import ristretto
-
+from croupier.protocol import voprf
 from croupier.protocol.errors import TicketError
 from croupier.protocol.names import Digest, Lane, PublicKey
 from croupier.protocol.v1 import messages_pb2 as pb
 
 __all__ = [
     "BLINDED_BYTES",
+    "BLIND_BYTES",
     "MAX_PER_BATCH",
     "TICKET_BYTES",
     "TICKET_KEY_BYTES",
@@ -31,9 +31,10 @@ __all__ = [
     "ticket_message",
 ]
 
-BLINDED_BYTES = 32
-TICKET_BYTES = 64
-TICKET_KEY_BYTES = 32
+BLIND_BYTES = voprf.SCALAR_BYTES
+BLINDED_BYTES = voprf.ELEMENT_BYTES
+TICKET_BYTES = voprf.OUTPUT_BYTES
+TICKET_KEY_BYTES = voprf.ELEMENT_BYTES
 MAX_PER_BATCH = 1 << 12
 
 
@@ -51,12 +52,8 @@ def ticket_message(manifest_hash: Digest, lane: Lane, content: bytes) -> bytes:
 
 def are_blinded(messages: bytes) -> bool:
     """Returns whether these bytes are blinded messages, in a row: elements of the group other than the identity."""
-    try:
-        for start in range(0, len(messages), BLINDED_BYTES):
-            ristretto.BlindedInput.deserialize(messages[start : start + BLINDED_BYTES])
-    except ValueError:
-        return False
-    return True
+    elements = (messages[start : start + BLINDED_BYTES] for start in range(0, len(messages), BLINDED_BYTES))
+    return all(map(voprf.is_element, elements))
 
 
 class TicketIssuer:
@@ -68,15 +65,16 @@ class TicketIssuer:
     """
 
     def __init__(self, seed: bytes, lane: Lane) -> None:
-        self._evaluator = ristretto.Evaluator.from_seed(seed, b"croupier/v1/ticket-key/" + pb.Lane.Name(lane).encode())
+        info = b"croupier/v1/ticket-key/" + pb.Lane.Name(lane).encode()
+        self._secret, self._public = voprf.derive_key_pair(seed, info)
 
     @property
     def public_key(self) -> PublicKey:
         """The key that the manifest names, 32 bytes."""
-        return PublicKey(self._evaluator.public_key.serialize())
+        return PublicKey(self._public)
 
     def evaluate(self, blinded: Sequence[bytes]) -> bytes:
-        """Returns the evaluations of blinded messages with one proof for all of them, 64 + 32 bytes each.
+        """Returns one proof for all blinded messages, 64 bytes, and behind it their evaluations, 32 bytes each.
 
         Raises:
             TicketError: a blinded message is not an element of the group, or there are not 1..MAX_PER_BATCH of them.
@@ -84,22 +82,32 @@ class TicketIssuer:
         if not 1 <= len(blinded) <= MAX_PER_BATCH:
             raise TicketError(f"{len(blinded)} blinded messages in one batch; there must be 1..{MAX_PER_BATCH}")
         try:
-            elements = [ristretto.BlindedInput.deserialize(one) for one in blinded]
+            evaluated, proof = voprf.blind_evaluate(self._secret, self._public, blinded)
         except ValueError as error:
             raise TicketError("a blinded message is not an element of the group") from error
-        return self._evaluator.evaluate_batch(elements).serialize()
+        return proof + b"".join(evaluated)
 
     def is_valid(self, message: bytes, ticket: bytes) -> bool:
         """Returns whether a ticket is the one for this message, in constant time."""
-        return hmac.compare_digest(self._evaluator.evaluate_known_input(message), ticket)
+        return hmac.compare_digest(voprf.evaluate(self._secret, message), ticket)
 
 
 class TicketRequest:
-    """A client's side: one message, blinded. The blinding lives in memory only and cannot be stored."""
+    """A client's side: one message, blinded.
 
-    def __init__(self, message: bytes) -> None:
-        self._client, element = ristretto.Client.blind(message)
-        self.blinded = element.serialize()
+    Args:
+        message: what the ticket is for.
+        blind: that of an earlier request for the message, which gives the same blinded message; else a fresh one.
+
+    Attributes:
+        blind: BLIND_BYTES, secret. Whoever stores it with the message can ask again and gets the same ticket.
+        blinded: what the accountant gets, BLINDED_BYTES.
+    """
+
+    def __init__(self, message: bytes, blind: bytes = b"") -> None:
+        self.message = message
+        self.blind = blind or voprf.random_scalar()
+        self.blinded = voprf.blind(message, self.blind)
 
 
 def collect_tickets(requests: Sequence[TicketRequest], evaluated: bytes, public_key: bytes) -> list[bytes]:
@@ -113,12 +121,11 @@ def collect_tickets(requests: Sequence[TicketRequest], evaluated: bytes, public_
     Raises:
         TicketError: the proof does not hold for this key, or the number of evaluations is another.
     """
+    proof, rest = evaluated[: voprf.PROOF_BYTES], evaluated[voprf.PROOF_BYTES :]
+    elements = [rest[start : start + BLINDED_BYTES] for start in range(0, len(rest), BLINDED_BYTES)]
     try:
-        output = ristretto.VerifiableBatchOutput.deserialize(evaluated)
-        key = ristretto.PublicKey.deserialize(public_key)
-        return ristretto.Client.finalize_batch([request._client for request in requests], output, key)
-    except BaseException as error:
-        # For a wrong proof of a batch the library panics, which reaches Python as an exception outside of Exception.
-        if isinstance(error, ValueError) or type(error).__name__ == "PanicException":
-            raise TicketError("the accountant's tickets do not verify under the manifest's key") from error
-        raise
+        voprf.verify(public_key, [request.blinded for request in requests], elements, proof)
+    except ValueError as error:
+        raise TicketError("the accountant's tickets do not verify under the manifest's key") from error
+    messages, blinds = [request.message for request in requests], [request.blind for request in requests]
+    return voprf.finalize(messages, blinds, elements)

@@ -61,7 +61,7 @@ class Sources:
         "croupier.runtime",
         "croupier.shuffler",
     )
-    libraries: tuple[str, ...] = ("cryptography", "protobuf", "voprf")
+    libraries: tuple[str, ...] = ("cryptography", "protobuf", "rbcl")
 
     def digest(self) -> str:
         """Returns what this process has, as a digest; the same while it lives."""

@@ -53,7 +53,7 @@ class DocumentKind(StrEnum):
         MODEL: the model of a sequential round; a part for each answer that it has learned from.
         ANSWER_KEYS: the keys of the answers that the model may learn from.
         PUBLICATION: the signed result.
-        FAKES: the fake reports that this hop adds, sealed and with tickets, encrypted.
+        FAKES: the fake reports that this hop has drawn, sealed, with their blinds, encrypted.
         CLOSING: how many reports and tickets hop 1 was told that it may close the round with, empty: that it may not.
         FAKE_TICKETS: how many fake reports of a hop were given tickets in one call; its parts are hops and calls.
     """

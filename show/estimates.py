@@ -12,7 +12,7 @@ from rich.table import Table
 from croupier.protocol.rounding import round_up
 from croupier.show.distribution import shares_of, statistics_of
 from croupier.show.text import delta_too_large
-from croupier.show.views import DemoView, ResultView, level_of, numbers_of
+from croupier.show.views import DemoView, Precision, ResultView, level_of, numbers_of
 
 __all__ = [
     "answers_table",
@@ -156,12 +156,12 @@ def remarks(result: DemoView) -> list[str]:
 
 def precision_line(result: ResultView) -> str:
     """Returns a sentence on a result that is too noisy to use; "" where it can be used."""
-    if result["precision"] == "covers range":
+    if result["precision"] == Precision.COVERS_RANGE:
         return (
             f"TOO NOISY TO USE: the {100 * level_of(result):g} % interval is longer than half of the "
             "possible range; ask more people, or allow larger budgets"
         )
-    if result["precision"] == "hides shares":
+    if result["precision"] == Precision.HIDES_SHARES:
         numbers = numbers_of(result)
         error, share = max(number.standard_error for number in numbers), max(number.projected for number in numbers)
         return (

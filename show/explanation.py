@@ -26,7 +26,7 @@ from croupier.protocol.certificates import READABLE
 from croupier.protocol.codes import Assumption, RefusalReason
 from croupier.protocol.hop_noise import MIN_EPSILON, HopNoise
 from croupier.protocol.rounding import percent, round_down, round_up
-from croupier.protocol.statements import joined, plain, read_json, secret
+from croupier.protocol.statements import joined, read_json, secret, to_prose
 from croupier.show.estimates import hop_line, precision_line
 from croupier.show.statistics import halving_lines, statistic
 from croupier.show.text import delta_too_large, tier_budget
@@ -155,7 +155,7 @@ def explain(certificate: Certificate | Mapping[str, Any]) -> Explanation:
             *_if_one_hop_is_honest(found),
             _if_everyone_else_colludes(found, document, left, randomizer),
             _attack(found),
-            Section("What this rests on", ("All of it has to be true:",), tuple(map(plain, found.assumptions))),
+            Section("What this rests on", ("All of it has to be true:",), tuple(map(to_prose, found.assumptions))),
             _grade(found, document),
             _what_would_help(found, better, why_not),
         ),
@@ -319,7 +319,7 @@ def _if_everyone_else_colludes(
             [
                 Promise(
                     _people(tier, 1),
-                    randomizer.shown(tier.local_epsilon),
+                    randomizer.effective_epsilon(tier.local_epsilon),
                     tier.local_delta if randomizer.spends_local_delta else 0.0,
                 )
                 for tier in certificate.tiers

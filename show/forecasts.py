@@ -39,6 +39,8 @@ _ASSUMED = (
 )
 
 
+_NOISY = 0.25
+"""With this standard error a 95 % interval of a share covers about all that is possible."""
 _IN_SHORT = {
     str(RefusalReason.EPSILON_ABOVE_LIMIT): "ε above the limit",
     str(RefusalReason.BUDGET_ABOVE_LIMIT): "ε above the limit",
@@ -160,7 +162,18 @@ def survey_forecast_lines(forecasts: Sequence[SurveyForecastView]) -> list[str]:
             after = "unknown" if one["remaining_epsilon"] is None else round_down(one["remaining_epsilon"], 4)
             line += f"; of the ledger's ε = {before} that remains now, {after} would remain" * one["granted"]
         lines.append(f"{line}.")
+    errors = [e for one in forecasts[-1]["questions"] for e in [_least_error(one["forecast"])] if e is not None]
+    if errors and max(errors) > _NOISY:
+        lines.append(
+            f"With {forecasts[-1]['people']:,} people the noise hides the answers to some question, whatever budgets "
+            "they choose: 'croupier plan --error 0.05 --epsilon 0.5' says how many people a margin of 5 points takes."
+        )
     return lines
+
+
+def _least_error(forecast: ForecastView) -> float | None:
+    errors = [one["standard_error"] for one in forecast["outcomes"] if one["standard_error"] is not None]
+    return min(errors, default=None)
 
 
 def _outcome(one: rpc.ForecastOutcome) -> OutcomeView:

@@ -17,14 +17,14 @@ from croupier.protocol.statements import read_messages, state, written_json
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.show.distribution import QUANTILES, quantile
 from croupier.show.question import question_json
-from croupier.show.views import ClampingView, DistributionView, QuestionView, ResultView, SharesView
+from croupier.show.views import ClampingView, DistributionView, Precision, QuestionView, ResultView, SharesView
 
 __all__ = ["publication_json"]
 
 _PRECISIONS = {
-    pb.PRECISION_USABLE: "usable",
-    pb.PRECISION_COVERS_RANGE: "covers range",
-    pb.PRECISION_HIDES_SHARES: "hides shares",
+    pb.PRECISION_USABLE: Precision.USABLE,
+    pb.PRECISION_COVERS_RANGE: Precision.COVERS_RANGE,
+    pb.PRECISION_HIDES_SHARES: Precision.HIDES_SHARES,
 }
 """Whether a result can be used, in its JSON document; `show.tables` says it in a sentence."""
 

@@ -24,8 +24,8 @@ from croupier.accountant.privacy_filter import BASIC_SHARE
 from croupier.accountant.results import Guarantee
 from croupier.protocol.rounding import percent, round_up
 from croupier.protocol.shown import sanitize_for_display
-from croupier.protocol.statements import plain
-from croupier.protocol.texts import device_does
+from croupier.protocol.statements import to_prose
+from croupier.protocol.texts import describe_device_step
 from croupier.show.csv_file import result_csv
 from croupier.show.estimates import hop_line, precision_line, result_remarks
 from croupier.show.statistics import Number, Statistic, differences, halving_lines, statistic
@@ -174,7 +174,7 @@ def report_of(
         devices=list(dict.fromkeys(_device(one.result) for one, _, _ in certified)),
         costs=[_cost(one, found, certificate) for one, found, certificate in certified],
         together=_together([(one.group, certificate) for one, _, certificate in certified], fixed_terms),
-        assumptions=list(dict.fromkeys(plain(line) for _, _, found in certified for line in found.assumptions)),
+        assumptions=list(dict.fromkeys(to_prose(line) for _, _, found in certified for line in found.assumptions)),
         rounds=[_round(one) for one, _ in read],
     )
 
@@ -299,7 +299,7 @@ def _scale(of: Statistic, ends: tuple[float, float]) -> list[str]:
 
 def _device(result: ResultView) -> str:
     kind = result["certificate"].get("randomizer", "").partition("(")[0]
-    return device_does(kind, "the person's", records=0) or "randomizes the person's answer"
+    return describe_device_step(kind, "the person's", records=0) or "randomizes the person's answer"
 
 
 def _cost(one: ReportRound, found: Statistic, certificate: Certificate) -> _CostView:
@@ -356,7 +356,7 @@ def _together(certified: Sequence[tuple[str, Certificate]], fixed_terms: bool) -
         "alone_epsilon": round_up(alone, 4),
         "alone_delta": round_up(lost, 3) if lost else "",
         "alone_right": percent(right_at_most(alone, lost)),
-        "assumptions": [plain(line) for line in worst.assumptions[-1:]],
+        "assumptions": [to_prose(line) for line in worst.assumptions[-1:]],
     }
 
 

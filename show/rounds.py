@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from rich.text import Text
 
 from croupier.protocol.rounding import percent, round_up
-from croupier.protocol.texts import device_does as does
+from croupier.protocol.texts import describe_device_step as describe_mechanism
 from croupier.show.forecasts import ledger_line
 from croupier.show.tables import counted
 from croupier.show.text import GLUE, sections_text, wrapped
@@ -140,7 +140,7 @@ _VALUES = {
 def describe_device_step(terms: TermsView, whose: str) -> str:
     """Returns what happens to an answer before it leaves the device; whose: "your", or "the person's"."""
     kind = terms["randomizer"]
-    found = does(kind, whose, records=terms["parameters"].get("records_per_client", 0))
+    found = describe_mechanism(kind, whose, records=terms["parameters"].get("records_per_client", 0))
     return found or f"randomizes {whose} answer ({kind}) with {whose} budget"
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import Any, NamedTuple, NotRequired, Required, TypedDict
 
 from croupier.protocol.views import BoundView, CertificateView, JsonObject, RoundCertificateView, StatementView
@@ -37,6 +38,7 @@ __all__ = [
     "PanelView",
     "PlanView",
     "PlannedBudgetView",
+    "Precision",
     "PromiseView",
     "QuantileView",
     "QuestionView",
@@ -444,6 +446,14 @@ class DistributionView(TypedDict):
     hop_influence: float | None
 
 
+class Precision(StrEnum):
+    """Whether a result can be used: against its range, or against its largest share."""
+
+    USABLE = "usable"
+    COVERS_RANGE = "covers range"
+    HIDES_SHARES = "hides shares"
+
+
 class ResultView(TypedDict):
     """A published result: a number for a share or mean, a list for a histogram, None if sealed or refused.
 
@@ -462,7 +472,7 @@ class ResultView(TypedDict):
     confidence_level: float | None
     sampling_standard_error: float | list[float] | None
     population_interval: list[float] | list[list[float] | None] | None
-    precision: str | None
+    precision: Precision | None
     num_reports: int
     clamping: ClampingView | None
     merging_bias: float | None

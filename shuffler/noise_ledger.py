@@ -85,7 +85,7 @@ class NoiseLedger:
         self._db.execute(_entries.insert().values(**row))
 
     def leave(self, round_id: str) -> None:
-        """Notes that the batch of a round may have left this hop: from now on it counts for ever."""
+        """Notes that something of a round may have left this hop: from now on it counts for ever."""
         self._db.execute(_entries.update().where(_entries.c.round_id == round_id).values(has_left=True))
 
     def spent(self) -> NoiseSpent:

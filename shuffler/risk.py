@@ -50,14 +50,16 @@ class RiskCheck:
         reports, when = self._at_risk.get(round_id, (0, 0.0))
         return reports == num_reports and self._now() - when < _ASKS_AGAIN_S
 
-    async def ask(self, terms: RoundTerms, num_reports: int) -> rpc.ForecastResponse:
+    async def ask(self, terms: RoundTerms, num_reports: int, *, closes_anyway: bool = False) -> rpc.ForecastResponse:
         """Returns the accountant's forecast of a round with this number of reports.
+
+        closes_anyway: the round is closed whatever the forecast is; the accountant counts it before others then.
 
         Raises:
             Refusal: the accountant's, or NOT_READY if it does not answer.
         """
         accountant = terms.manifest.accountant.service
-        request = rpc.ForecastRequest(round_id=terms.round_id, num_reports=num_reports)
+        request = rpc.ForecastRequest(round_id=terms.round_id, num_reports=num_reports, closes_anyway=closes_anyway)
         try:
             stub = stubs.AccountantStub(self._peers.channel_to(accountant))
             found = await stub.Forecast(request, timeout=_PATIENCE_S)

@@ -10,6 +10,7 @@ After the next role's acknowledgement bodies and round key are gone.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import suppress
 from functools import partial
 
 from croupier.net.tls import Context
@@ -229,7 +230,12 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
         terms = await self.engine.terms(request.round_id)
         if self.position.hop(terms) != 1:
             raise Refusal(Code.NOT_YOUR_CALL, f"{terms.manifest.hops[0].service!r} closes this round")
-        forecast = await self.submissions.forecast(terms) if request.hold_at_risk else None
+        forecast = None
+        if request.hold_at_risk:
+            forecast = await self.submissions.forecast(terms)
+        else:
+            with suppress(Refusal):  # without the accountant the operator's word is enough
+                await self.submissions.forecast(terms, closes_anyway=True)
         if forecast is not None and is_at_risk(forecast):
             return rpc.CloseResponse(state=pb.ROUND_STATE_OPEN, num_clients=forecast.num_reports, forecast=forecast)
         state, count = await self.submissions.close(terms)

@@ -179,8 +179,10 @@ class Submissions:
             return state, True
         return (await self.close(terms))[0], False
 
-    async def forecast(self, terms: RoundTerms) -> rpc.ForecastResponse | None:
+    async def forecast(self, terms: RoundTerms, *, closes_anyway: bool = False) -> rpc.ForecastResponse | None:
         """Returns what an open round with enough clients would come to; None for any other round.
+
+        closes_anyway: see `RiskCheck.ask`.
 
         Raises:
             Refusal: the accountant's, or NOT_READY if it does not answer.
@@ -188,7 +190,7 @@ class Submissions:
         state, count = await self._look(terms)
         if state != pb.ROUND_STATE_OPEN or count < terms.manifest.min_batch_size:
             return None
-        return await self._risk.ask(terms, count)
+        return await self._risk.ask(terms, count, closes_anyway=closes_anyway)
 
     async def close(self, terms: RoundTerms) -> tuple[pb.RoundState.ValueType, int]:
         """Ends admission if there are enough distinct clients; else holds or disposes, as the manifest says."""

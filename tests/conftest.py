@@ -51,6 +51,8 @@ HUNTED = (
 """Long numerical tests that run in `make hunt`, or when their file is named: quicker tests cover the same code."""
 
 LONG = (
+    # Clients that die in this process: the other tests of the file.
+    "tests/client/test_crashes.py::test_clients_killed_two_hundred_times_count_once_each",
     # A dose of 60 rounds: test_a_dose_of_rounds_is_covered.
     "tests/analyzer/test_levels.py::test_intervals_over_ten_thousand_rounds",
     # Deployments of processes: the same code runs in memory in tests/integration/test_rounds.py, and with processes in
@@ -81,6 +83,10 @@ LONG = (
     "tests/runtime/test_postgresql.py::test_the_bench_of_the_stores_measures_both",
     # A wheel is built and looked into in test_a_wheel_has_one_package_with_every_file_of_it.
     "tests/operations/test_wheel.py::test_a_source_distribution_makes_a_wheel_with_the_address_of_either",
+    # A deployment of processes; its round is that of other tests.
+    "tests/deploy/test_bench.py::test_everybody_who_answers_a_simulated_survey_is_counted",
+    # Twelve more people: the same test.
+    "tests/participant/test_surveys_in_the_browser.py::test_a_survey_by_the_documented_commands[20",
     # Load: a few bad peers of every kind stay in tests/net.
     "tests/load/test_load.py::test_many_clients_get_through_thirty_bad_peers_of_every_kind",
     "tests/load/test_load.py::test_no_answer_is_lost_of_300_clients_with_connections_of_their_own",

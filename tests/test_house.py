@@ -218,7 +218,7 @@ def test_tests_import_helpers_from_support_or_their_own_room() -> None:
 
 
 STILL_PRIVATE = {
-    "tests/accountant/bounds/test_exchange_lattice.py: _most_shown",
+    "tests/accountant/bounds/test_exchange_lattice.py: _most_unhidden",
     "tests/accountant/bounds/test_noise_sums.py: _Tilted",
     "tests/client/test_fleet.py: _parts",
     "tests/deploy/test_cluster.py: _envelopes",

@@ -27,7 +27,7 @@ from croupier.protocol.mechanisms import (
 )
 from croupier.protocol.questions import Question
 from croupier.protocol.randomness import SystemRandom
-from croupier.protocol.texts import device_does
+from croupier.protocol.texts import describe_device_step
 from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support.mechanisms import EXAMPLES, TASK, Example
 
@@ -100,7 +100,7 @@ def test_the_analyzer_refuses_what_no_client_sends(example: Example) -> None:
 def test_what_people_run_is_read_back_from_a_certificate(example: Example) -> None:
     randomizer = randomizer_of(example.mechanism)
     assert stated_randomizer([randomizer.statement]) == randomizer
-    assert device_does(example.mechanism.kind, "your", records=4)
+    assert describe_device_step(example.mechanism.kind, "your", records=4)
 
 
 def test_what_clients_report_is_estimated_and_certified(example: Example) -> None:

@@ -16,7 +16,7 @@ from typing import ClassVar
 import numpy as np
 
 from croupier.accountant.bounds.least import ChordProfile
-from croupier.accountant.bounds.profile import UNDERFLOW, Bounded, Curve
+from croupier.accountant.bounds.profile import UNDERFLOW, Bounded, BoundKind, Curve
 from croupier.accountant.numerics.binomial import UNIT, Floats, Ints
 from croupier.accountant.numerics.gaussian import gaussian_epsilon
 from croupier.accountant.numerics.tail_radii import bernstein_radius
@@ -49,7 +49,7 @@ class ExactBinaryProfile(Curve):
     local_epsilon: the victim's, w = e^v/(1+e^v). others, count: float64/int64 (T,), T <= 2, the others' budgets.
     """
 
-    title: ClassVar[str] = "worst case"
+    kind: ClassVar[BoundKind] = BoundKind.WORST_CASE
     local_epsilon: float
     others: Floats
     count: Ints

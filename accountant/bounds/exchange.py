@@ -18,7 +18,7 @@ from typing import ClassVar
 import numpy as np
 
 from croupier.accountant.bounds.least import ChordProfile
-from croupier.accountant.bounds.profile import UNDERFLOW, Bounded, Curve
+from croupier.accountant.bounds.profile import UNDERFLOW, Bounded, BoundKind, Curve
 from croupier.accountant.numerics.binomial import UNIT, Floats, Ints
 from croupier.accountant.privacy_curve import Proof
 from croupier.accountant.ranges import check_epsilon
@@ -183,7 +183,7 @@ def stages(end: float, number: int = STAGES) -> tuple[Floats, Floats]:
 class ExchangeProfile(Curve):
     """What the exchange bounds of all randomizers share: the theorem of section 1. See `PrivacyProfile`."""
 
-    title: ClassVar[str] = "exchange"
+    kind: ClassVar[BoundKind] = BoundKind.EXCHANGE
     local_epsilon: float
     """The victim's; from there on delta is 0."""
     horizon: float

@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 
 from croupier.accountant.bounds.exchange import TUNING_DELTA
-from croupier.accountant.bounds.profile import Bounded, Curve, Inverse, NoAmplification, Others
+from croupier.accountant.bounds.profile import Bounded, BoundKind, Curve, Inverse, NoAmplification, Others
 from croupier.accountant.numerics.binomial import UNIT
 from croupier.accountant.privacy_curve import Proof
 from croupier.accountant.ranges import check_epsilon
@@ -24,7 +24,7 @@ from croupier.protocol.statements import Statement, state
 
 __all__ = ["ExchangeLatticeProfile", "on_lattice"]
 
-SHOWN = 1e-6
+UNHIDDEN_TAIL = 1e-6
 """The chance that more hosts are shown than are left out, as a part of delta."""
 
 
@@ -32,7 +32,7 @@ SHOWN = 1e-6
 class ExchangeLatticeProfile(Curve):
     """What a bound for continuous noise says of noise on a lattice. See `PrivacyProfile`."""
 
-    title: ClassVar[str] = "exchange"
+    kind: ClassVar[BoundKind] = BoundKind.EXCHANGE
     continuous: Curve
     """With so many hosts fewer as may be shown."""
     local_epsilon: float
@@ -113,7 +113,7 @@ def on_lattice(
         steps: of the lattice, at least 1.
         delta: the target; None where it is not known.
     """
-    most, chance = _most_shown(others, steps, SHOWN * (TUNING_DELTA if delta is None else delta))
+    most, chance = _most_unhidden(others, steps, UNHIDDEN_TAIL * (TUNING_DELTA if delta is None else delta))
     fewer = replace(others, dishonest=others.dishonest + most)
     found = make(fewer)
     if isinstance(found, NoAmplification):
@@ -121,7 +121,7 @@ def on_lattice(
     return ExchangeLatticeProfile(found, victim, steps, most, chance)
 
 
-def _most_shown(others: Others, steps: int, target: float) -> tuple[int, float]:
+def _most_unhidden(others: Others, steps: int, target: float) -> tuple[int, float]:
     """How many of the others show their value, but for a chance of about `target` at most; and that chance.
 
     Each does with a chance of 1 - 1/cosh(y) <= y^2/2, y = its budget/(2 steps), all independently. By Chernoff at least

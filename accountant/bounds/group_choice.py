@@ -18,7 +18,7 @@ from croupier.accountant.bounds.exchange import TUNING_DELTA
 from croupier.accountant.bounds.exchange_laplace import MAX_LOCAL_EPSILON, MAX_TIERS, ExchangeLaplaceProfile
 from croupier.accountant.bounds.least import PointwiseMinimum
 from croupier.accountant.bounds.noise_sums import LONGEST
-from croupier.accountant.bounds.profile import Others, Victim
+from croupier.accountant.bounds.profile import BoundKind, Others, Victim
 from croupier.accountant.bounds.split_laws import Distances
 from croupier.accountant.bounds.two_groups import LEVELS, HostGroup, TwoGroupProfile
 from croupier.accountant.numerics.binomial import Floats
@@ -40,7 +40,7 @@ MOST_UNHEARD = 0.03
 class LeastExchangeProfile(PointwiseMinimum):
     """The smaller one of the bounds of sections 6 and 5."""
 
-    title: ClassVar[str] = "exchange"
+    kind: ClassVar[BoundKind] = BoundKind.EXCHANGE
 
 
 def two_group_profile(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
 
-from croupier.accountant.bounds.profile import UNDERFLOW, Bounded, Curve, Inverse
+from croupier.accountant.bounds.profile import UNDERFLOW, Bounded, BoundKind, Curve, Inverse
 from croupier.accountant.numerics.binomial import UNIT
 from croupier.accountant.privacy_curve import Proof
 from croupier.accountant.ranges import check_epsilon, check_target_delta
@@ -39,7 +39,7 @@ class HopNoiseProfile(Curve):
         total_variation: t, at least that of any two values; 1 where a report is the value itself.
     """
 
-    title: ClassVar[str] = "hop noise"
+    kind: ClassVar[BoundKind] = BoundKind.HOP_NOISE
 
     law: FakeLaw
     total_variation: float = 1.0

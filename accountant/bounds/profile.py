@@ -10,6 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from croupier.accountant.numerics.binomial import UNIT, Floats, Ints
@@ -21,6 +22,7 @@ from croupier.protocol.codes import Method, Step
 from croupier.protocol.statements import Statement, state
 
 __all__ = [
+    "BoundKind",
     "Bounded",
     "CountProfile",
     "Curve",
@@ -95,11 +97,19 @@ class Others:
         return found
 
 
+class BoundKind(StrEnum):
+    """Which bound a curve is; the steps of a certificate name it so."""
+
+    BLANKET = "blanket"
+    EXCHANGE = "exchange"
+    WORST_CASE = "worst case"
+    HOP_NOISE = "hop noise"
+
+
 class Curve(ABC):
     """A `PrivacyProfile` that is inverted and composed: one bound on the divergence of one group of victims."""
 
-    title: ClassVar[str] = "blanket"
-    """What the steps of a certificate call the bound."""
+    kind: ClassVar[BoundKind] = BoundKind.BLANKET
 
     @property
     def tolerance(self) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from croupier.accountant.bounds.profile import Bounded, Curve, Inverse, smallest_epsilon
+from croupier.accountant.bounds.profile import Bounded, BoundKind, Curve, Inverse, smallest_epsilon
 from croupier.accountant.privacy_curve import Proof
 from croupier.protocol.codes import Step
 from croupier.protocol.statements import Statement
@@ -92,4 +92,4 @@ class SpanProfile(Curve):
 class ExchangeSpanProfile(SpanProfile):
     """That of the exchange bound."""
 
-    title: ClassVar[str] = "exchange"
+    kind: ClassVar[BoundKind] = BoundKind.EXCHANGE

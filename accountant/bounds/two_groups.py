@@ -21,7 +21,7 @@ from croupier.accountant.bounds.exchange_laplace import gamma_of, shown_by_noise
 from croupier.accountant.bounds.laplace_laws import TERMS, Family
 from croupier.accountant.bounds.least import ChordProfile
 from croupier.accountant.bounds.noise_sums import LONGEST, Clocks, NoiseSums, terms_needed
-from croupier.accountant.bounds.profile import Bounded, Curve, Inverse, smallest_epsilon
+from croupier.accountant.bounds.profile import Bounded, BoundKind, Curve, Inverse, smallest_epsilon
 from croupier.accountant.bounds.split_laws import Distances, Split
 from croupier.accountant.numerics.binomial import UNIT, Floats, Ints
 from croupier.accountant.numerics.gaussian import gaussian_epsilon
@@ -61,7 +61,7 @@ class HostGroup:
 class TwoGroupProfile(Curve):
     """The bound of section 6 with two given groups of hosts and a given split. See `PrivacyProfile`."""
 
-    title: ClassVar[str] = "exchange"
+    kind: ClassVar[BoundKind] = BoundKind.EXCHANGE
     local_epsilon: float
     """The victim's; from there on delta is 0."""
     core: HostGroup

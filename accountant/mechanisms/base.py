@@ -104,7 +104,7 @@ class Randomizer(ABC):
         """How much a report shows for each local budget, increasing with it. Shape (T,): the local epsilon, if pure."""
         return local_epsilon
 
-    def shown(self, local_epsilon: float) -> float:
+    def effective_epsilon(self, local_epsilon: float) -> float:
         """What reports of budgets up to this one show at most: the budget itself, but for what is rounded."""
         return local_epsilon
 

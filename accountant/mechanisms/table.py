@@ -76,7 +76,7 @@ class TableMechanism(Randomizer):
     def _shown(self) -> dict[float, float]:
         return {epsilon: _log_ratio(table) for epsilon, table in self.tables.items()}
 
-    def shown(self, local_epsilon: float) -> float:
+    def effective_epsilon(self, local_epsilon: float) -> float:
         """See `Randomizer.shown`."""
         known = [max(epsilon, shown) for epsilon, shown in self._shown.items() if epsilon <= local_epsilon]
         return max(known, default=local_epsilon)

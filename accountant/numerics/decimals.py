@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from fractions import Fraction
 
-__all__ = ["difference", "sum_above", "written"]
+__all__ = ["as_decimal", "difference", "sum_above"]
 
 
 def sum_above(values: Iterable[float]) -> float:
@@ -15,7 +15,7 @@ def sum_above(values: Iterable[float]) -> float:
     return float(exact) if Fraction(float(exact)) >= exact else math.nextafter(float(exact), math.inf)
 
 
-def written(value: float) -> Fraction:
+def as_decimal(value: float) -> Fraction:
     """Returns the shortest decimal form of a finite float, exactly: what a person wrote.
 
     Decimals of up to 15 digits come back as they were written, and so their sums compare as on paper: 3 times 0.1 is at
@@ -26,4 +26,4 @@ def written(value: float) -> Fraction:
 
 def difference(left: float, right: float) -> float:
     """Returns left - right for display, as the difference of the decimals, so that 0.8 - 0.7 is 0.1."""
-    return float(written(left) - written(right))
+    return float(as_decimal(left) - as_decimal(right))

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-__all__ = ["Points", "Reached", "largest_point"]
+__all__ = ["Objective", "Points", "largest_point"]
 
 MOST_STEPS = 60
 """Points of one search, of which there are hardly ever more than six."""
@@ -37,7 +37,7 @@ class Points(Protocol):
         """The one nearest to any point between them."""
 
 
-class Reached(NamedTuple):
+class Objective(NamedTuple):
     """Where a search has ended."""
 
     point: float
@@ -52,9 +52,9 @@ def largest_point(
     reached: Callable[[float], float],
     target: float,
     among: Points,
-    start: Reached,
+    start: Objective,
     tolerance: float,
-) -> Reached:
+) -> Objective:
     """About the largest point with reached(point) <= target; the least of all points where there is none.
 
     reached need not be monotone, and hardly ever falls. It was evaluated at the point found; the next one that could be
@@ -118,7 +118,7 @@ def largest_point(
             point = among.nearest(math.sqrt(low * high)) if between else low
         if point in (low, high):
             break
-    return Reached(low, low_reached, slope, bend) if low > 0 else Reached(high, high_reached, slope, bend)
+    return Objective(low, low_reached, slope, bend) if low > 0 else Objective(high, high_reached, slope, bend)
 
 
 def _bend(three: list[tuple[float, float]]) -> float:

@@ -21,7 +21,7 @@ import sqlalchemy as sa
 
 from croupier.accountant.bounds.profile import smallest_epsilon
 from croupier.accountant.composition import LEAST_DELTA, ComposedProfile, PairProfile, Round
-from croupier.accountant.numerics.decimals import difference, sum_above, written
+from croupier.accountant.numerics.decimals import as_decimal, difference, sum_above
 from croupier.accountant.privacy_filter import PrivacyFilter, delta_for_basic, smallest_admitting_epsilon
 from croupier.accountant.ranges import check_epsilon
 from croupier.accountant.recorded_profile import Profile, RecordedProfile
@@ -103,8 +103,8 @@ class Limit:
             return False
         composed = total_of_rounds(rounds, self.delta, True)
         return (composed is not None and composed.epsilon <= self.epsilon) or (
-            sum(_as_written(entries) for entries in rounds) <= written(self.epsilon)
-            and sum(written(cost.delta) for cost in costs) <= written(self.delta)
+            sum(_as_written(entries) for entries in rounds) <= as_decimal(self.epsilon)
+            and sum(as_decimal(cost.delta) for cost in costs) <= as_decimal(self.delta)
         )
 
 
@@ -216,20 +216,20 @@ class Ledger:
             return entered, None
         return list(entries), refusal
 
-    def show(self, round_id: str) -> None:
+    def disclose(self, round_id: str) -> None:
         """Notes that a round has a certificate, which tells something about budgets even if it refuses the round."""
-        if round_id not in self.shown_rounds():
+        if round_id not in self.disclosed_rounds():
             self._connection.execute(sa.insert(_shown_rounds).values(round_id=round_id))
 
-    def shown_rounds(self) -> set[str]:
+    def disclosed_rounds(self) -> set[str]:
         """Returns the rounds whose certificates tell something about budgets, granted or refused."""
         refused = self._connection.execute(sa.select(_shown_rounds.c.round_id)).scalars()
         granted = self._connection.execute(sa.select(_entries.c.round_id)).scalars()
         return {*refused, *granted}
 
-    def may_show(self, round_id: str, limit: Limit) -> bool:
+    def may_disclose(self, round_id: str, limit: Limit) -> bool:
         """Returns whether one more certificate may show how many clients used each budget."""
-        shown = self.shown_rounds()
+        shown = self.disclosed_rounds()
         return not limit.max_rounds or round_id in shown or len(shown) < limit.max_rounds
 
     def record_rounds(self) -> set[str]:
@@ -341,7 +341,7 @@ def _cost(entries: Sequence[Entry]) -> RoundCost:
 def _as_written(entries: Sequence[Entry]) -> Fraction:
     """Returns what a round costs in its worst tier: as it was written where that is a local budget, else the float."""
     cost = max(entry.epsilon for entry in entries)
-    return written(cost) if any(e.epsilon == cost == e.local_epsilon for e in entries) else Fraction(cost)
+    return as_decimal(cost) if any(e.epsilon == cost == e.local_epsilon for e in entries) else Fraction(cost)
 
 
 def _pair(entry: Entry) -> tuple[float, float]:
@@ -406,7 +406,7 @@ def _of_fixed_terms(rounds: Sequence[Sequence[Entry]], delta: float) -> list[Gua
     worst = [(max(e.epsilon for e in entries), max(e.delta for e in entries)) for entries in rounds]
     found, assumed = [], (state(Assumption.FIXED_TERMS),)
     lost = sum_above(d for _, d in worst)
-    if lost <= delta or sum(written(d) for _, d in worst) <= written(delta):
+    if lost <= delta or sum(as_decimal(d) for _, d in worst) <= as_decimal(delta):
         total = sum_above(e for e, _ in worst)
         method = state(Method.BASIC_COMPOSITION, rounds=len(rounds))
         found.append(Guarantee(total, max(delta, lost), Grade.CERTIFIED, (method,), assumed))

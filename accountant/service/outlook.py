@@ -34,10 +34,10 @@ from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.steps import StoreStep
 from croupier.runtime.transaction import Transaction
 
-__all__ = ["Account", "Outlook", "answer"]
+__all__ = ["PENDING", "Account", "Outlook", "answer"]
 
 _MOST_REPORTS = 2**31 - 1
-_PENDING = (pb.ROUND_STATE_OPEN, pb.ROUND_STATE_CLOSED)
+PENDING = (pb.ROUND_STATE_OPEN, pb.ROUND_STATE_CLOSED)
 """The states in which a round may still be entered in the ledger, and is not yet."""
 _MOST_COSTS = 1024
 """Costs of pending rounds that are kept, so that each is computed once; every one takes up to half a second."""
@@ -63,7 +63,7 @@ class Account:
     def of(cls, ledger: Ledger, without: Collection[str] = ()) -> Account:
         """Returns the account of a ledger, without these rounds."""
         rounds = tuple(tuple(entries) for round_id, _, entries in ledger.entered() if round_id not in without)
-        return cls(rounds, len(ledger.shown_rounds().difference(without)))
+        return cls(rounds, len(ledger.disclosed_rounds().difference(without)))
 
     @property
     def committed(self) -> tuple[tuple[Entry, ...], ...]:
@@ -221,8 +221,8 @@ class Outlook:
                 answer, terms, request.num_reports, tickets, account, limits
             )
             if limits and request.round_id and caller == hop_1:
-                at_risk = any(outcome.refusals for outcome in found.outcomes)
-                await self._keep_closing(terms.round_id, None if at_risk else (request.num_reports, tickets))
+                closes = request.closes_anyway or not any(outcome.refusals for outcome in found.outcomes)
+                await self._keep_closing(terms.round_id, (request.num_reports, tickets) if closes else None)
         return found
 
     async def _keep_closing(self, round_id: RoundId, batch: tuple[int, int] | None) -> None:
@@ -233,7 +233,8 @@ class Outlook:
         content = b"" if batch is None else b"%d %d" % batch
 
         def keep(tx: Transaction) -> None:
-            if (tx.document(round_id, DocumentKind.CLOSING) or b"") != content:
+            known = tx.document(round_id, DocumentKind.CLOSING) or b""
+            if known != content and tx.round(round_id).state in PENDING:
                 tx.replace_document(round_id, DocumentKind.CLOSING, content)
 
         await self._store.run(StoreStep.KEEP_CLOSING, keep)
@@ -254,7 +255,7 @@ class Outlook:
         without = {terms.round_id, *(other.round_id for other, *_ in others)}
 
         def read(tx: Transaction) -> tuple[Account, dict[RoundId, bytes]]:
-            under_way = [row.round_id for row in tx.rounds_in(*_PENDING) if row.round_id not in without]
+            under_way = [row.round_id for row in tx.rounds_in(*PENDING) if row.round_id not in without]
             closing = {round_id: tx.document(round_id, DocumentKind.CLOSING) or b"" for round_id in under_way}
             return Account.of(Ledger(tx.connection), without), closing
 

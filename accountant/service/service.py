@@ -193,8 +193,8 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         Returns the outcome, as `Metrics.certificate` names it.
         """
         limits = self.outlook.limits(terms)
-        full = [limit for limit in limits if not await self._may_show(terms, limit)]
-        may_show = not full
+        full = [limit for limit in limits if not await self._may_disclose(terms, limit)]
+        may_disclose = not full
         if full:
             withhold(certificate, [state(RefusalReason.ROUNDS_SHOWN, rounds=full[0].max_rounds)])
         elif certificate.granted:
@@ -211,8 +211,8 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         document = self.peers.identity.signed(Kind.CERTIFICATE, canonical(certificate)).SerializeToString()
 
         def keep(tx: Transaction) -> None:
-            if may_show:  # a refusal tells something of the budgets, too
-                Ledger(tx.connection).show(terms.round_id)
+            if may_disclose:  # a refusal tells something of the budgets, too
+                Ledger(tx.connection).disclose(terms.round_id)
             if certificate.granted:
                 Ledger(tx.connection).enter(
                     terms.round_id,
@@ -234,9 +234,9 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         await self.store.run(StoreStep.ENTER_CERTIFICATE, keep)
         return "granted" if certificate.granted else "refused"
 
-    async def _may_show(self, terms: RoundTerms, limit: Limit) -> bool:
+    async def _may_disclose(self, terms: RoundTerms, limit: Limit) -> bool:
         return await self.store.run(
-            StoreStep.COUNT_ROUNDS_SHOWN, lambda tx: Ledger(tx.connection).may_show(terms.round_id, limit)
+            StoreStep.COUNT_ROUNDS_SHOWN, lambda tx: Ledger(tx.connection).may_disclose(terms.round_id, limit)
         )
 
     # ------------------------------------------------------------- release

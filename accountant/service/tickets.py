@@ -48,8 +48,6 @@ __all__ = [
 
 TICKET_KEYS = {pb.LANE_REPORT: KeyPurpose.REPORT_TICKETS, pb.LANE_PARAMETER: KeyPurpose.PARAMETER_TICKETS}
 """The purposes of the keys that sign the tickets of each lane."""
-MAX_ASKED = 4
-"""How many times the most fakes of an honest hop a hop is given tickets for: it asks again only after a crash."""
 _REASONS = {DOES_NOT_OPEN: "does-not-open", NO_TICKET: "no-ticket"}
 _REPEATED = "repeated"
 _MEANING = {pb.SUBMISSION_CODE_ALREADY_EXISTS: pb.SUBMISSION_CODE_TICKETS_GIVEN}
@@ -188,12 +186,13 @@ class TicketDesk:
     async def give_fakes(self, terms: RoundTerms, hop: str, blinded: bytes) -> pb.GetFakeTicketsResponse:
         """Gives a hop tickets for its fake reports, without seeing what they are for; counted before they are given.
 
-        The same messages again are answered alike and counted once. A hop whose blindings were lost in a crash may ask
-        for other messages: all that it was given count in the certificate, and there is a limit.
+        The same messages again are answered alike and counted once: a hop keeps its fakes and their blinds. In all a
+        hop gets as many tickets as an honest hop can have fakes.
 
         Raises:
-            Refusal: BAD_REQUEST (the round has no hop noise, what is asked for is not blinded messages, or more than
-                the limit), WRONG_STATE (the batch has been handed over, or the round is over).
+            Refusal: BAD_REQUEST (the round has no hop noise, the request does not contain blinded messages, or it is
+                for more tickets than the hop can have), WRONG_STATE (the batch has been handed over, or the round is
+                over).
         """
         if terms.fake_law is None:
             raise Refusal(Code.BAD_REQUEST, "the round has no hop noise")
@@ -203,7 +202,7 @@ class TicketDesk:
                 Code.BAD_REQUEST,
                 f"{len(messages)} messages; they must be at most {MAX_PER_BATCH} different blinded messages",
             )
-        place, most = terms.services.index(hop) + 1, MAX_ASKED * terms.fake_law.most
+        place, most = terms.services.index(hop) + 1, terms.fake_law.most
         part = f"{place}-{hashlib.sha256(blinded).hexdigest()}"
 
         def count(tx: Transaction) -> None:

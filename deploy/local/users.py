@@ -2,8 +2,7 @@
 
 Randomizing and sealing run in worker processes and overlap with enrolling, asking for tickets, storing and sending. A
 fleet that is started again for the same round goes on where it stopped: a sealed submission of one of its users is sent
-again, and no user whose report has left is ever randomized twice. A user whose tickets were given and whose submission
-was not stored yet sits the round out (`client.tickets`), if its key is known.
+again, a prepared report gets the same tickets again, and no user is ever randomized twice.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ async def run_fleet(
         accountant: channel to the accountant's public address.
         terms: the round's, verified.
         users: what each takes part with, by name.
-        outbox: stores every sealed submission before it is sent.
+        outbox: stores every prepared report before its tickets are asked for, and every submission before it is sent.
         pool: the processes that randomize and seal.
         enrol: registers client keys; called before tickets are asked for with them.
         progress: called with the number of users whose fate is known since the last call.
@@ -89,20 +88,24 @@ async def run_fleet(
     started = time.perf_counter()
     sealed: asyncio.Queue[dict[str, bytes] | None] = asyncio.Queue(maxsize=16)
 
+    earlier = outbox.prepared(terms.round_id)
     most = per_call(terms)
     chunk = min(most, _CHUNK)
     under_way, asking = asyncio.Semaphore(2 * pool.processes + 6), asyncio.Semaphore(_ASKING)
 
     async def seal_part(part: Mapping[str, Participant]) -> dict[str, Sealed]:
         async with under_way:
-            found, cpu_s = await pool.run(prepare_all, terms.payload, list(part.values()))
+            fresh = {user: participant for user, participant in part.items() if user not in earlier}
+            found, cpu_s = await pool.run(prepare_all, terms.payload, list(fresh.values()))
             report.seal_cpu_s += cpu_s
-            prepared = dict(zip(part, found, strict=True))
-            await enrol([one.client_key for one in found])
+            prepared = {user: earlier[user] for user in part if user in earlier} | dict(zip(fresh, found, strict=True))
+            await asyncio.to_thread(outbox.prepare, terms.round_id, prepared)
+            await enrol([one.client_key for one in prepared.values()])
             async with asking:
                 asked = time.perf_counter()
                 tickets = await get_tickets(accountant, terms, prepared)
                 report.ticket_wall_s += time.perf_counter() - asked
+            await asyncio.to_thread(outbox.discard, terms.round_id, tickets.refused)
             report.codes.update(pb.SubmissionCode.Name(code) for code in tickets.refused.values())
             progress(len(tickets.refused))
             granted = [(prepared[user], pair) for user, pair in tickets.granted.items()]

@@ -9,20 +9,24 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import sqlalchemy as sa
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from croupier.accountant.results import Guarantee
+from croupier.accountant.service.forecast import highest_cost
 from croupier.accountant.service.ledger import Entry, Ledger, Spent
-from croupier.accountant.service.outlook import Account
+from croupier.accountant.service.outlook import PENDING, Account
 from croupier.accountant.service.round_certificate import as_limit
 from croupier.deploy.directory import read_deployment, store_url
 from croupier.deploy.version_files import give_to_owner
+from croupier.protocol.manifest import parse_terms
+from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.views import JsonObject
 from croupier.runtime.database import DEFAULT_TIMEOUTS, open_database
+from croupier.runtime.rows.rounds import RoundRows
 from croupier.runtime.schema import bring_up_to_date
 from croupier.runtime.service_directory import load_settings
 from croupier.runtime.sqlite_log import overwrite_log
@@ -108,7 +112,7 @@ def backup_ledger(directory: Path, file: Path) -> int:
             }
             for round_id, digest, entries in entered
         ]
-        shown = sorted(ledger.shown_rounds())
+        shown = sorted(ledger.disclosed_rounds())
     if file.exists():
         raise ValueError(f"{file} exists; a backup does not replace another")
     if not file.parent.is_dir():
@@ -157,7 +161,7 @@ def restore_ledger(directory: Path, file: Path) -> int:
                     unknown=one.unknown,
                 )
             for round_id in backup.shown:
-                ledger.show(round_id)
+                ledger.disclose(round_id)
             return len(ledger.entered())
     finally:
         database.close()
@@ -208,6 +212,8 @@ def spent_in(
 def rounds_left(directory: Path) -> RoundsLeftView:
     """Returns what the ledger has left of the deployment's limit, and how many more rounds like earlier ones that is.
 
+    Rounds that are open count with their smallest batch.
+
     Raises:
         ValueError: the deployment has no limit, or the ledger does not exist.
     """
@@ -218,6 +224,9 @@ def rounds_left(directory: Path) -> RoundsLeftView:
     with _read(_url(directory)[1]) as connection:
         ledger = Ledger(connection)
         account, entered = Account.of(ledger), ledger.entered()
+        open_rounds = RoundRows(connection).rounds_in(*PENDING)
+    terms = [parse_terms(pb.Signed.FromString(row.manifest).payload) for row in open_rounds]
+    account = replace(account, pending=tuple(highest_cost(one, one.manifest.min_batch_size) for one in terms))
     left = ledger_json(account.state(limit))
     alike: dict[str, list[Entry]] = {}
     if entered:
@@ -231,7 +240,7 @@ def rounds_left(directory: Path) -> RoundsLeftView:
             {
                 "like": round_id,
                 "epsilon": max(entry.epsilon for entry in entries),
-                "rounds": _how_many(lambda more: limit.allows([*account.rounds, *[entries] * more]), most),  # noqa: B023
+                "rounds": _how_many(lambda more: limit.allows([*account.committed, *[entries] * more]), most),  # noqa: B023
             }
             for round_id, entries in alike.items()
         ],

@@ -77,7 +77,7 @@ $public_port      - "127.0.0.1:$metrics:$metrics_inside" # Prometheus, on this m
       interval: 30s
       timeout: 5s
       start_period: ${start_s}s
-    tmpfs: ["/tmp:size=${tmp_mib}m,mode=1777"]
+    tmpfs: ["/tmp:size=${tmp_mib}m,mode=1777,exec"] # rbcl loads libsodium from there
     volumes:
       - {type: bind, source: ./$name, target: $home}
     secrets:

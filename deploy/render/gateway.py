@@ -60,7 +60,7 @@ ${profiles}    command: [croupier, gateway, --dir, $home, --listen, "$listen"]
       interval: 30s
       timeout: 10s
       start_period: ${start_s}s
-    tmpfs: ["/tmp:size=${tmp_mib}m,mode=1777"]
+    tmpfs: ["/tmp:size=${tmp_mib}m,mode=1777,exec"] # rbcl loads libsodium from there
     volumes:
       - {type: bind, source: ./$name, target: $home, read_only: true}
 """

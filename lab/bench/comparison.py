@@ -119,6 +119,9 @@ def _throughput(document: Mapping[str, Any]) -> Read:
         yield f"{size}, end to end", row["users_per_s"], "users/s"
         yield f"{size}, end to end, in one run", row["ratio_to_floor"], "of the floor"
         yield f"{size}, from close to result", row["close_s"], "s"
+        yield "tickets of a user, at the client", 1e6 * row["floor_cpu_s_per_user"]["tickets_client"], "CPU µs/user"
+        accountant_s = row["floor_cpu_s_per_user"]["tickets_accountant"]
+        yield "tickets of a user, at the accountant", 1e6 * accountant_s, "CPU µs/user"
         yield f"{size}, all processes", 1000 * sum(row["cpu_s"].values()) / row["users"], "CPU ms/user"
         yield f"{size}, peak memory of hop 1", hop_1 / 1e6, "MB"
         yield f"{size}, disk", row["disk_bytes_per_user"], "bytes/user"

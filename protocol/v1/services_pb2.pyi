@@ -645,12 +645,15 @@ class ForecastRequest(_message.Message):
     NUM_REPORTS_FIELD_NUMBER: _builtins.int
     TOGETHER_WITH_FIELD_NUMBER: _builtins.int
     CLOSED_BEFORE_FIELD_NUMBER: _builtins.int
+    CLOSES_ANYWAY_FIELD_NUMBER: _builtins.int
     round_id: _builtins.str
     """A round that is open; or else, in the next field, the terms of one that is not open yet."""
     manifest: _builtins.bytes
     """A canonical Manifest; any keys may stand in for those of the round."""
     num_reports: _builtins.int
     """People whose report and budget arrive, at least 1."""
+    closes_anyway: _builtins.bool
+    """Hop 1 closes the round whatever is answered, because the operator has said so: it counts before others from now on."""
     @_builtins.property
     def together_with(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """Canonical Manifests of rounds that are to be opened together with this one, such as the other questions of a
@@ -669,10 +672,11 @@ class ForecastRequest(_message.Message):
         num_reports: _builtins.int = ...,
         together_with: _abc.Iterable[_builtins.bytes] | None = ...,
         closed_before: _abc.Iterable[Global___ClosingRound] | None = ...,
+        closes_anyway: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["closed_before", b"closed_before", "manifest", b"manifest", "num_reports", b"num_reports", "round_id", b"round_id", "together_with", b"together_with"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["closed_before", b"closed_before", "closes_anyway", b"closes_anyway", "manifest", b"manifest", "num_reports", b"num_reports", "round_id", b"round_id", "together_with", b"together_with"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -28,7 +28,7 @@ from croupier.protocol.manifest import canonical, parse_terms
 from croupier.protocol.mechanisms import Hemisphere, RandomizedResponse, SequentialOrder, VectorTask
 from croupier.protocol.questions import Question
 from croupier.protocol.rounding import percent, round_down, round_up
-from croupier.protocol.statements import messages_of, plain, state, written_json
+from croupier.protocol.statements import messages_of, state, to_prose, written_json
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.views import RoundCertificateView
 from croupier.show.explanation import Explanation, explain, profile_around
@@ -113,7 +113,7 @@ def test_what_rounds_assume_is_explained_too() -> None:
     document = round_certificate_json(message)
     assert document["randomizer"] == message.randomizer == "hemisphere(d=2)"
     explained = explain(document)
-    assert all(plain(one) in words(explained, "rests") for one in stated)
+    assert all(to_prose(one) in words(explained, "rests") for one in stated)
     assert explained.improvements[0].epsilon < message.epsilon
 
 

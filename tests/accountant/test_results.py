@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import croupier
 from croupier import Certificate, Comparison, Grade, Guarantee, Status, TierCertificate, certify, compose
 from croupier.accountant.answers import LOCAL
-from croupier.accountant.numerics.decimals import difference, written
+from croupier.accountant.numerics.decimals import as_decimal, difference
 from croupier.protocol.rounding import round_down, round_up
 from tests.support.statements import parameters
 
@@ -249,9 +249,9 @@ def test_a_local_budget_that_is_smaller_than_its_parts_is_not_read() -> None:
 
 def test_floats_are_what_was_written() -> None:
     """Reproduction: 0.1 three times was more than 0.3, and 0.8 was 0.101 above 0.7 in a refusal."""
-    assert written(0.1) == Fraction(1, 10)
-    assert 3 * written(0.1) == written(0.3)
-    assert [written(value) for value in (1e-8, 500.0, 0.0)] == [Fraction(1, 10**8), 500, 0]
-    assert abs(written(2**-0.5) - Fraction(2**-0.5)) <= Fraction(2**-0.5) / 2**53
+    assert as_decimal(0.1) == Fraction(1, 10)
+    assert 3 * as_decimal(0.1) == as_decimal(0.3)
+    assert [as_decimal(value) for value in (1e-8, 500.0, 0.0)] == [Fraction(1, 10**8), 500, 0]
+    assert abs(as_decimal(2**-0.5) - Fraction(2**-0.5)) <= Fraction(2**-0.5) / 2**53
     assert (difference(0.8, 0.7), difference(0.3, 0.2), difference(0.1, 0.3)) == (0.1, 0.1, -0.2)
     assert round_up(difference(0.8, 0.7), 3) == "0.1"

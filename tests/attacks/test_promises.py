@@ -20,7 +20,7 @@ from croupier.client.limits import Limits, SpentHere, write_limits
 from croupier.client.one_answer import Respondent
 from croupier.client.outbox import Outbox
 from croupier.client.submission import Participant, new_client_key, prepare_one
-from croupier.client.tickets import get_tickets, seal_with_tickets
+from croupier.client.tickets import get_tickets
 from croupier.deploy.local.clients import client_of
 from croupier.deploy.operator.roster import enrolling
 from croupier.deploy.operator.rounds import RoundSettings
@@ -63,12 +63,12 @@ def what_is_randomized() -> Iterator[list[Any]]:
     """Counts the reports that this process randomizes."""
     made: list[Any] = []
 
-    async def counted(*arguments: Any, **how: Any) -> Any:
+    def counted(*arguments: Any) -> Any:
         made.append(arguments)
-        return await seal_with_tickets(*arguments, **how)
+        return prepare_one(*arguments)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("croupier.client.one_answer.seal_with_tickets", counted)
+        patch.setattr("croupier.client.one_answer.prepare_one", counted)
         yield made
 
 
@@ -109,7 +109,7 @@ async def test_an_answer_counts_once_when_the_client_dies_or_sends_again(
         async def die(*_: Any) -> Any:
             raise RuntimeError("killed")
 
-        for step in ("seal_with_tickets", "send"):
+        for step in ("seal_prepared", "send"):
             with monkeypatch.context() as patch:
                 patch.setattr(f"croupier.client.one_answer.{step}", die)
                 patch.setattr(Outbox, "withdraw", lambda *_: None)  # nothing runs after a death

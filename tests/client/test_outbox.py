@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 import stat
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -15,9 +17,10 @@ from sqlalchemy.exc import IntegrityError
 
 from croupier.client.limits import Limits, SpentHere
 from croupier.client.outbox import KEPT_DAYS, Outbox
-from croupier.client.submission import Sealed
+from croupier.client.submission import Prepared, Sealed
 from croupier.deploy.cli.console import plain_errors
-from croupier.protocol.errors import LimitError
+from croupier.protocol.errors import LimitError, OtherPersonError
+from croupier.protocol.onion import BudgetRecord, encode_budget
 from tests.support.raw_disk import freed_by_sqlite
 
 VERSION_1 = """
@@ -27,6 +30,17 @@ CREATE TABLE sealed (round_id VARCHAR NOT NULL, user VARCHAR NOT NULL, submissio
 CREATE TABLE begun (round_id VARCHAR NOT NULL, user VARCHAR NOT NULL, local_epsilon FLOAT NOT NULL,
     PRIMARY KEY (round_id, user));
 """
+ALICE, BOB = (
+    Prepared(
+        letter * 90,
+        BudgetRecord(encode_budget(1.0, 1e-6), letter * 15 + b"r"),
+        letter * 63 + b"k",
+        letter * 31 + b"t",
+        letter * 31 + b"a",
+        (letter * 31 + b"1", letter * 31 + b"2"),
+    )
+    for letter in (b"A", b"B")
+)
 BYTES, HASHES = b"sealed submission of alice", b"hashes of alice's envelope"
 
 
@@ -103,17 +117,17 @@ def test_an_outbox_of_a_newer_version_is_refused_and_not_touched(tmp_path: Path)
     path = tmp_path / "outbox.db"
     Outbox(path).close()
     with closing(sqlite3.connect(path)) as other:
-        assert other.execute("PRAGMA user_version").fetchone() == (2,)
-        other.execute("PRAGMA user_version = 3")
+        assert other.execute("PRAGMA user_version").fetchone() == (3,)
+        other.execute("PRAGMA user_version = 4")
         other.execute("ALTER TABLE sealed RENAME TO parcels")
         other.commit()
     with pytest.raises(
-        ValueError, match=r"outbox of version 3, and this croupier knows versions up to 2.* do not delete"
+        ValueError, match=r"outbox of version 4, and this croupier knows versions up to 3.* do not delete"
     ):
         Outbox(path)
     with closing(sqlite3.connect(path)) as other:
         tables = other.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name").fetchall()
-    assert tables == [("attempts",), ("parcels",)]
+    assert tables == [("attempts",), ("parcels",), ("prepared",)]
 
 
 @pytest.mark.parametrize("version", [0, 1])
@@ -142,7 +156,73 @@ def test_an_outbox_of_an_older_version_is_used(tmp_path: Path, version: int) -> 
     outbox.keep("third", {"alice": Sealed(BYTES, HASHES, 0.5)})
     outbox.close()
     with closing(sqlite3.connect(path)) as other:
-        assert other.execute("PRAGMA user_version").fetchone() == (2,)
+        assert other.execute("PRAGMA user_version").fetchone() == (3,)
+
+
+def test_an_outbox_of_version_2_is_used(tmp_path: Path) -> None:
+    path = tmp_path / "outbox.db"
+    outbox = Outbox(path)
+    outbox.keep("first", {"alice": Sealed(BYTES, HASHES, 1.0, b"", 1e-6)})
+    outbox.close()
+    with closing(sqlite3.connect(path)) as old:
+        old.execute("DROP TABLE prepared")
+        old.execute("PRAGMA user_version = 2")
+        old.commit()
+    outbox = Outbox(path)
+    assert outbox.pending("first") == {"alice": BYTES}
+    assert outbox.spent_in_all() == SpentHere(1.0, 1e-6, 1)
+    assert outbox.prepare("second", {"alice": ALICE}) == {"alice": ALICE}
+    outbox.close()
+
+
+def test_a_prepared_report_comes_back_as_it_was_and_is_the_only_one(tmp_path: Path) -> None:
+    outbox = Outbox(tmp_path / "outbox.db")
+    assert outbox.prepare("round", {"alice": ALICE, "bob": BOB}) == {"alice": ALICE, "bob": BOB}
+    outbox.close()
+    outbox = Outbox(tmp_path / "outbox.db")
+    assert outbox.prepared("round") == {"alice": ALICE, "bob": BOB}
+    assert outbox.prepare("round", {"alice": BOB}) == {"alice": ALICE}
+    assert outbox.prepared("another") == {}
+    assert outbox.users("round") == set()
+    assert outbox.begun("round") == {"alice", "bob"}
+    assert outbox.spent_in_all() == SpentHere(0.0, 0.0, 0)  # nothing of it has left
+    with pytest.raises(OtherPersonError):
+        outbox.prepare("round", {"carol": BOB}, alone=True)
+    assert "carol" not in outbox.prepared("round")
+    outbox.keep("round", {"alice": Sealed(BYTES, HASHES, 1.0)})
+    assert outbox.prepared("round") == {"bob": BOB}
+    assert outbox.prepare("round", {"alice": BOB}) == {}  # it has answered
+    outbox.discard("round", ["bob"])
+    assert outbox.prepared("round") == {}
+    outbox.close()
+
+
+@pytest.mark.parametrize("end", ["sealed", "refused", "forgotten"])
+def test_a_seized_device_shows_no_report_that_was_prepared(tmp_path: Path, end: str) -> None:
+    """Blind and ciphertext would tell whose the opened report is. They are on the disk until the answer is sealed."""
+    path, now = tmp_path / "outbox.db", 1e9
+    outbox = Outbox(path, lambda: now)
+    outbox.prepare("round", {"alice": ALICE})
+    secrets = [ALICE.sealed, ALICE.record.salt, ALICE.key, ALICE.token, ALICE.answer_key, *ALICE.blinds]
+
+    def on_disk() -> list[bool]:
+        files = b"".join(file.read_bytes() for file in tmp_path.iterdir())
+        return [secret in files for secret in secrets]
+
+    assert all(on_disk())
+    if end == "sealed":
+        outbox.keep("round", {"alice": Sealed(BYTES, HASHES, 1.0)})
+        outbox.overwrite_log()
+    elif end == "refused":
+        outbox.discard("round", ["alice"])
+        outbox.overwrite_log()
+    else:
+        outbox.close()
+        now += KEPT_DAYS * 86400 + 1
+        outbox = Outbox(path, lambda: now)
+    assert not any(on_disk())
+    outbox.close()
+    assert not any(on_disk())
 
 
 @pytest.mark.parametrize("damaged", [False, True])
@@ -161,6 +241,22 @@ def test_a_file_that_is_damaged_or_no_outbox_is_named_and_stays_as_it_is(tmp_pat
         Outbox(path)
     assert failed.value.filename == str(path)
     assert path.read_bytes() == before
+
+
+def test_a_second_client_of_a_process_takes_no_lock_of_the_first(tmp_path: Path) -> None:
+    """Reproduction: to open the file once more, and close it, gave up the locks of the whole process on it (POSIX).
+
+    Another process then took itself for the last one and unlinked the log, and the first client read a damaged file.
+    """
+    path = tmp_path / "outbox.db"
+    first, second = Outbox(path), Outbox(path)
+    second.close()
+    first.keep("round", {"alice": Sealed(BYTES, HASHES, 1.0)})
+    program = "import sqlite3, sys; db = sqlite3.connect(sys.argv[1]); db.execute('SELECT * FROM sealed'); db.close()"
+    subprocess.run([sys.executable, "-c", program, str(path)], check=True)
+    assert Path(f"{path}-wal").exists()
+    assert first.users("round") == {"alice"}
+    first.close()
 
 
 def test_processes_that_begin_at_once_make_one_outbox(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -21,6 +22,8 @@ from croupier.deploy.local.throughput import (
 from croupier.protocol.errors import Code, Refusal
 from lab.bench import stores
 from lab.bench.hop_noise import HopNoiseRow, hop_noise_lines, measure_hop_noise
+from lab.bench.survey import survey_lines
+from tests.support.command_line import answer
 
 
 def row(users: int, wall_s: float = 1.0) -> Any:
@@ -102,3 +105,16 @@ async def test_an_erasure_that_has_to_wait_is_tried_again(monkeypatch: pytest.Mo
     with pytest.raises(Refusal, match=Code.STORE_FAILED.message):
         await stores._shred(busy)
     assert not answers
+
+
+def test_everybody_who_answers_a_simulated_survey_is_counted(tmp_path: Path) -> None:
+    """With processes, because what it measures is a deployment as operators start it, with a gateway before it."""
+    sizes = ("--people", "10", "--questions", "2", "--hops", "1")
+    found = answer("lab", "bench-survey", *sizes, "--out", tmp_path)
+    assert (found["answered"], found["counted"]) == (10, [10, 10])
+    assert len(found["errors"]) == len(found["standard_errors"]) == 10
+    within = sum(abs(e) <= 6 * s for e, s in zip(found["errors"], found["standard_errors"], strict=True))
+    assert within == 10
+    assert 0 < found["epsilon_together"] <= 5
+    assert json.loads((tmp_path / "survey.json").read_text()) == found
+    assert survey_lines(found)[0] == "10 people, 2 questions: 10 have answered, counted 10, 10"

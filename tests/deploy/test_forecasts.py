@@ -158,6 +158,11 @@ async def test_rounds_at_risk_and_a_ledger_on_the_command_line(tmp_path: Path) -
         )
         assert "the ledger cannot bear this round with 2 people" in " ".join(said.stderr.split())
         assert "'croupier ledger --forecast' says what is left" in " ".join(said.stderr.split())
+        await ask("round", "open", "next", "--grid", "0.1", *terms_of)
+        beside = await ask("ledger", "--forecast")
+        assert (beside["ledger"]["rounds"], beside["ledger"]["pending_rounds"]) == (1, 1)
+        assert beside["ledger"]["remaining_epsilon"] < left["ledger"]["remaining_epsilon"]
+        assert (beside["ledger"]["remaining_rounds"], beside["more_rounds"][0]["rounds"]) == (2, 2)
 
 
 async def _terms(operator: Operator, round_id: str) -> RoundTerms:

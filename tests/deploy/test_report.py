@@ -30,6 +30,7 @@ from croupier.protocol.rounding import percent, round_up
 from croupier.protocol.wordings import Wording
 from croupier.show.explanation import explain
 from croupier.show.report import ReportRound, report_of
+from croupier.show.views import Precision
 from tests.support import in_process
 from tests.support.command_line import answer, croupier, refused
 from tests.support.results import result_of
@@ -174,7 +175,7 @@ def test_groups_that_were_asked_the_same_are_compared() -> None:
 
 
 def test_what_is_too_noisy_refused_or_sealed_is_said_first() -> None:
-    noisy = result_of(SMOKES, [(0.5, (0.1, 0.9), (0.0, 1.0))]) | {"precision": "covers range"}
+    noisy = result_of(SMOKES, [(0.5, (0.1, 0.9), (0.0, 1.0))]) | {"precision": Precision.COVERS_RANGE}
     refused_one, sealed = (
         result_of(MOOD, SHARES, round_id="r2"),
         result_of(YEARS, [(9.0, (8.0, 9.9), (7.0, 11.0))], round_id="r3"),

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import grpc.aio
 import pytest
 import sqlalchemy as sa
 from rich.console import Console
@@ -16,6 +17,7 @@ from typer.testing import CliRunner
 
 from croupier import Certificate, certify, compose
 from croupier.accountant.mechanisms.record_gaussian import RecordGaussian
+from croupier.accountant.service.forecast import forecast
 from croupier.accountant.service.ledger import Entry, Ledger, Limit
 from croupier.accountant.service.round_certificate import after_sequential, certify_round
 from croupier.accountant.service.tickets import BudgetsFound, ReportsFound
@@ -27,6 +29,7 @@ from croupier.deploy.local.users import FleetReport
 from croupier.protocol import texts
 from croupier.protocol.certificates import round_certificate_json
 from croupier.protocol.codes import Note
+from croupier.protocol.errors import Code, Refusal, refusal_of
 from croupier.protocol.manifest import canonical, parse_terms
 from croupier.protocol.mechanisms import Hemisphere, RandomizedResponse, SequentialOrder, VectorTask
 from croupier.protocol.questions import Question
@@ -43,8 +46,9 @@ from tests.support.statements import codes
 
 
 def reword(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("TEXTS", "PLAIN", "DOES", "SECRETS"):
+    for name in ("TEXTS", "PLAIN", "DEVICE_STEPS", "SECRETS"):
         monkeypatch.setattr(texts, name, dict.fromkeys(getattr(texts, name), "x"))
+    monkeypatch.setattr(Code, "message", property(lambda _: "x"))
 
 
 def both(monkeypatch: pytest.MonkeyPatch, decide: Callable[[], Any]) -> tuple[Any, Any]:
@@ -52,7 +56,7 @@ def both(monkeypatch: pytest.MonkeyPatch, decide: Callable[[], Any]) -> tuple[An
     before = decide()
     with monkeypatch.context() as changed:
         reword(changed)
-        assert str(state(Note.DEPENDENT_BUDGETS)) == "x"
+        assert str(state(Note.DEPENDENT_BUDGETS)) == str(Refusal(Code.NOT_READY)) == "x"
         return before, decide()
 
 
@@ -152,10 +156,27 @@ def test_the_certificates_of_rounds_are_the_same_bytes(monkeypatch: pytest.Monke
                     60,
                 )
                 found.append(message.SerializeToString())
+            for outcome in forecast(parse_terms(canonical(terms)), 40, 60).outcomes:
+                found += [message.SerializeToString() for message in messages_of(outcome.refusals)]
         return found
 
     before, after = both(monkeypatch, decide)
     assert before == after
+
+
+def test_refusals_are_read_back_as_they_were_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    def decide() -> Any:
+        found = []
+        for code in Code:
+            details = Refusal(code, "a hint").details()
+            refusal = refusal_of(grpc.aio.AioRpcError(code.status, grpc.aio.Metadata(), grpc.aio.Metadata(), details))
+            assert refusal is not None
+            found.append((refusal.code, refusal.hint, refusal.code.may_pass))
+        return found
+
+    before, after = both(monkeypatch, decide)
+    assert before == after
+    assert [code for code, *_ in before] == list(Code)
 
 
 def test_ledger_and_composition_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,7 +251,8 @@ async def test_commands_end_with_the_same_exit_codes(monkeypatch: pytest.MonkeyP
         explained = [run("explain", "-", "--json", typed=text) for _, text in results]
         shown = [run("round", "result", name, "--document", file, *place)[0] for name, file in documents.items()]
         certified = [run("certify", budgets, *more)[0] for more in (["--delta", "1e-3"], [])]
-        return [code for code, _ in (*results, *explained)], shown, certified
+        planned = [run("plan", "--users", users, "--epsilon", "0.5", "--json") for users in (100, 0)]
+        return [code for code, _ in (*results, *explained)], shown, certified, [code for code, _ in planned]
 
     before, after = both(monkeypatch, decide)
-    assert before == after == ([0, 5, 0, 2], [0, 5], [0, 2])
+    assert before == after == ([0, 5, 0, 2], [0, 5], [0, 2], [0, 2])

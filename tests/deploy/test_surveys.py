@@ -348,6 +348,7 @@ async def test_a_survey_from_the_command_line(tmp_path: Path) -> None:
     said = await asyncio.to_thread(partial(croupier, "survey", "new", file, typed="\n".join(typed)))
     assert "opens it" in " ".join(said.stdout.split())
     assert "With 3 people, all questions together: at most ε = 2 " in " ".join(said.stdout.split())
+    assert "With 3 people the noise hides the answers to some question" in " ".join(said.stdout.split())
     assert "0.25, 0.5, 1, 2 are budgets with which no question" in " ".join(said.stderr.split())
     assert "choose another file, or change it" in croupier("survey", "new", file, expect=2).stderr
     text = file.read_text().replace('name = "how-we-work"', 'name = "how-we-work"\nepsilon_max = 3\ndelta = 1e-3')

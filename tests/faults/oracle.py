@@ -114,6 +114,9 @@ def check_counted(
     """Exactly what was acknowledged was counted, each once, and stands in the lists of what hop 1 has passed on.
 
     lists: of hashes in the report lane and in the parameter lane.
+
+    The report lane's has the fakes of hop 1, too. A hop that was given more tickets than it has used has shown two
+    draws of its fakes.
     """
     accepted = [attempt for attempt in attempts if attempt.accepted]
     num_clients = len({attempt.client for attempt in attempts})
@@ -137,9 +140,21 @@ def check_counted(
         raise Violation(f"{certificate.dishonest} taken for dishonest, {lost} have tickets and sent nothing")
     if certificate.num_tickets > num_clients:
         raise Violation(f"{certificate.num_tickets} were given tickets, of {num_clients} clients")
+    fakes = [one.num_fakes for one in read_chain(certificate) if one.lane == pb.LANE_REPORT]
+    if certificate.fake_tickets and list(certificate.fake_tickets) != fakes:
+        raise Violation(f"hops were given {list(certificate.fake_tickets)} tickets for fakes, and added {fakes}")
     for lane, included in enumerate(lists):
-        if included != sorted(attempt.inclusion_hashes[32 * lane : 32 * lane + 32] for attempt in accepted):
+        expected_hashes = {attempt.inclusion_hashes[32 * lane : 32 * lane + 32] for attempt in accepted}
+        num_fakes = 0 if lane else fakes[0]
+        if sorted(set(included)) != included or not expected_hashes <= set(included):
             raise Violation("hop 1's list is not what was acknowledged")
+        if len(included) != len(accepted) + num_fakes:
+            raise Violation(f"hop 1's list has {len(included)} hashes; {len(accepted)} and {num_fakes} fakes")
+
+
+def read_chain(certificate: pb.Certificate) -> list[pb.Commitment]:
+    """Returns the commitments in a certificate."""
+    return [pb.Commitment.FromString(signed.payload) for signed in certificate.commitments]
 
 
 def check_order(testimony: Mapping[str, Iterable[str]]) -> None:

@@ -50,6 +50,7 @@ __all__ = ["CALL_S", "Game", "play"]
 
 _LOCAL_EPSILON = 20.0
 _MIN_BATCH = 2
+_HOP_NOISE = 20.0  # one fake of each letter, less or more by one
 _DEADLINE_S = 1800
 _STEP_S = 0.15  # a step that takes longer goes on beside the next ones
 CALL_S = 10.0
@@ -95,6 +96,7 @@ class Game:
             epsilon_max_of={_LOCAL_EPSILON: _LOCAL_EPSILON},
             min_batch_size=_MIN_BATCH,
             close_deadline_unix_s=deadline,
+            hop_noise=_HOP_NOISE if self.schedule.hop_noise else None,
         )
 
     async def begin(self) -> None:

@@ -8,7 +8,8 @@ import gc
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from unittest import mock
@@ -17,6 +18,7 @@ from croupier.deploy.operator.keys import make_deployment
 from croupier.runtime import lane_sender
 from croupier.runtime.rows import shredding
 from croupier.runtime.store import Store
+from croupier.shuffler import fake_reports
 from tests.faults.faulty_store import SMALL_CHUNK_BYTES, SMALL_PIECE_BYTES
 from tests.faults.oracle import Violation
 from tests.faults.play import Game, play
@@ -104,6 +106,18 @@ def _report(world: World, schedule: Schedule) -> str:
     )
 
 
+@contextmanager
+def _made_small() -> Iterator[str]:
+    """Small chunks and pages, and as many fakes of each letter from every hop; yields a new directory."""
+    with (
+        tempfile.TemporaryDirectory(prefix="croupier-") as root,
+        mock.patch.object(lane_sender, "_CHUNK_BYTES", SMALL_CHUNK_BYTES),
+        mock.patch.object(shredding, "_PAGE_BYTES", SMALL_PIECE_BYTES),
+        mock.patch.object(fake_reports, "draw_fakes", lambda law: [law.radius] * law.num_values),
+    ):
+        yield root
+
+
 def run_in_memory(schedule: Schedule) -> Testimony:
     """Plays a schedule with all services in this process, and returns what their stores have seen.
 
@@ -112,21 +126,13 @@ def run_in_memory(schedule: Schedule) -> Testimony:
     Raises:
         Violation: a promise was broken; a note says by which schedule, and what the services logged.
     """
-    with (
-        tempfile.TemporaryDirectory(prefix="croupier-") as root,
-        mock.patch.object(lane_sender, "_CHUNK_BYTES", SMALL_CHUNK_BYTES),
-        mock.patch.object(shredding, "_PAGE_BYTES", SMALL_PIECE_BYTES),
-    ):
+    with _made_small() as root:
         return play_in(InMemoryWorld(deployed(own_hosts(schedule.hops)), Path(root)), schedule)
 
 
 def run_in_process(schedule: Schedule) -> Testimony:
     """The same over TLS and in real time."""
-    with (
-        tempfile.TemporaryDirectory(prefix="croupier-") as root,
-        mock.patch.object(lane_sender, "_CHUNK_BYTES", SMALL_CHUNK_BYTES),
-        mock.patch.object(shredding, "_PAGE_BYTES", SMALL_PIECE_BYTES),
-    ):
+    with _made_small() as root:
         return play_in(InProcessWorld(deployed(own_hosts(schedule.hops)), Path(root)), schedule)
 
 

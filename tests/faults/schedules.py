@@ -159,12 +159,26 @@ SEQUENTIAL_POINTS: dict[str, tuple[StoreStep, ...]] = {
     ),
 }
 """What a sequential round has besides."""
+_FAKES = (StoreStep.READ_FAKES, StoreStep.KEEP_FAKES)
+HOP_NOISE_POINTS: dict[str, tuple[StoreStep, ...]] = {
+    "first hop": _FAKES,
+    "hop": _FAKES,
+    "accountant": (StoreStep.COUNT_FAKE_TICKETS, StoreStep.READ_FAKE_TICKETS),
+    "analyzer": (),
+}
+"""What a round with hop noise has besides."""
+Kind = Literal["every round", "sequential", "hop noise"]
+_POINTS_OF: dict[Kind, dict[str, tuple[StoreStep, ...]]] = {
+    "every round": POINTS,
+    "sequential": SEQUENTIAL_POINTS,
+    "hop noise": HOP_NOISE_POINTS,
+}
 
 
-def point_names(service: str, *, sequential: bool = False) -> tuple[StoreStep, ...]:
-    """Returns the commit points of a service in a round, or those that only a sequential round has."""
+def point_names(service: str, kind: Kind = "every round") -> tuple[StoreStep, ...]:
+    """Returns the commit points of a service in every round, or those that only another kind of round has."""
     role = {"shuffler-1": "first hop", "accountant": "accountant", "analyzer": "analyzer"}
-    return (SEQUENTIAL_POINTS if sequential else POINTS)[role.get(service, "hop")]
+    return _POINTS_OF[kind][role.get(service, "hop")]
 
 
 def services(hops: int) -> tuple[str, ...]:
@@ -174,8 +188,9 @@ def services(hops: int) -> tuple[str, ...]:
 def links(hops: int) -> tuple[tuple[str, str], ...]:
     """Returns (caller, callee) for every pair that talks during a round."""
     chain = [f"shuffler-{hop}" for hop in range(1, hops + 1)]
-    ends = [(chain[-1], "analyzer"), (chain[-1], "accountant"), ("analyzer", "accountant"), ("accountant", "analyzer")]
-    return ((CLIENTS, "accountant"), (CLIENTS, chain[0]), *itertools.pairwise(chain), *ends)
+    ends = [(chain[-1], "analyzer"), ("analyzer", "accountant"), ("accountant", "analyzer")]
+    to_accountant = [(hop, "accountant") for hop in chain]  # the last hop's batch, and tickets for fakes
+    return ((CLIENTS, "accountant"), (CLIENTS, chain[0]), *itertools.pairwise(chain), *to_accountant, *ends)
 
 
 @dataclass(frozen=True)
@@ -236,7 +251,7 @@ class Fault:
     down: int = 0
 
     def __post_init__(self) -> None:
-        if self.point not in point_names(self.service) + point_names(self.service, sequential=True):
+        if all(self.point not in point_names(self.service, kind) for kind in _POINTS_OF):
             raise ValueError(f"{self.point!r} must be a commit point of {self.service}, else nothing ever happens")
 
 
@@ -323,6 +338,7 @@ class Schedule:
         closed_by: who closes it in the end; "clock" needs a deadline.
         sequential: clients have submitted before the steps, and answer one after the other meanwhile.
         at_risk: hop 1 holds the round at its deadline, because some other budgets would have it refused.
+        hop_noise: every hop adds fakes; not over real processes, where their numbers are drawn.
     """
 
     hops: int = 2
@@ -332,6 +348,7 @@ class Schedule:
     steps: tuple[Event, ...] = ()
     sequential: bool = False
     at_risk: bool = False
+    hop_noise: bool = False
 
 
 _INDEX = st.integers(0, 7)
@@ -376,23 +393,25 @@ _READING = frozenset(
         StoreStep.FIND_ROUND_OF_ANSWER,
         StoreStep.READ_ANSWER_KEYS,
         StoreStep.READ_MODEL,
+        StoreStep.READ_FAKES,
+        StoreStep.READ_FAKE_TICKETS,
     }
 )
 """Steps that change nothing."""
 
 
-def _points(service: str, sequential: bool) -> st.SearchStrategy[StoreStep]:
-    """Draws steps that change something more often than those that only read."""
-    names = point_names(service) + (point_names(service, sequential=True) * 3 if sequential else ())
+def _points(service: str, kind: Kind) -> st.SearchStrategy[StoreStep]:
+    """Draws steps that change something, and those of the kind, more often than steps that only read."""
+    names = point_names(service) + (point_names(service, kind) * 3 if kind != "every round" else ())
     return st.one_of(st.sampled_from([name for name in names if name not in _READING]), st.sampled_from(names))
 
 
-def _faults(hops: int, sequential: bool = False) -> st.SearchStrategy[Fault]:
+def _faults(hops: int, kind: Kind = "every round") -> st.SearchStrategy[Fault]:
     return st.sampled_from(services(hops)).flatmap(
         lambda service: st.builds(
             Fault,
             st.just(service),
-            _points(service, sequential),
+            _points(service, kind),
             st.sampled_from(ACTIONS),
             nth=st.sampled_from((1, 1, 1, 2, 3)),
             down=st.integers(0, 3),
@@ -400,7 +419,7 @@ def _faults(hops: int, sequential: bool = False) -> st.SearchStrategy[Fault]:
     )
 
 
-def _steps(hops: int) -> st.SearchStrategy[Event]:
+def _steps(hops: int, kind: Kind) -> st.SearchStrategy[Event]:
     anyone = st.sampled_from(services(hops))
     part: st.SearchStrategy[Literal["envelope", "signature"]] = st.sampled_from(("envelope", "signature"))
     state: st.SearchStrategy[LinkState] = st.sampled_from(("open", "cut", "stalled"))
@@ -417,8 +436,8 @@ def _steps(hops: int) -> st.SearchStrategy[Event]:
         st.builds(Repeat, _INDEX),
         st.builds(Different, _INDEX),
         st.builds(Tamper, _INDEX, part, st.integers(0, 4095)),
-        _faults(hops),
-        _faults(hops),
+        _faults(hops, kind),
+        _faults(hops, kind),
         st.builds(Close, st.booleans()),
         st.builds(Kill, anyone, st.integers(0, 3)),
         st.builds(Restart, anyone),
@@ -429,26 +448,29 @@ def _steps(hops: int) -> st.SearchStrategy[Event]:
     )
 
 
-def schedules(max_steps: int = 14) -> st.SearchStrategy[Schedule]:
+def schedules(max_steps: int = 14, *, hop_noise: bool = False) -> st.SearchStrategy[Schedule]:
     """Returns a strategy for schedules over one, two or three hops."""
+    kind: Kind = "hop noise" if hop_noise else "every round"
     ending: st.SearchStrategy[tuple[bool, Literal["operator", "clock"]]] = st.sampled_from(
         ((False, "operator"), (True, "operator"), (True, "clock"))
     )
 
     def steps(hops: int) -> st.SearchStrategy[list[Event]]:
         """Half of them close the round on the way, so that what follows meets it while it is mixed and certified."""
-        some = st.lists(_steps(hops), max_size=max_steps // 2)
+        some = st.lists(_steps(hops, kind), max_size=max_steps // 2)
         closing: st.SearchStrategy[list[Event]] = st.builds(
             lambda before, faults, after: [*before, Submit(2), *faults, Close(), *after],
             some,
-            st.lists(_faults(hops), max_size=3),
+            st.lists(_faults(hops, kind), max_size=3),
             some,
         )
-        return st.one_of(st.lists(_steps(hops), max_size=max_steps), closing)
+        return st.one_of(st.lists(_steps(hops, kind), max_size=max_steps), closing)
 
     return st.integers(1, 3).flatmap(
         lambda hops: st.builds(
-            lambda end, opening, steps: Schedule(hops, end[0], end[1], tuple(opening), tuple(steps)),
+            lambda end, opening, steps: Schedule(
+                hops, end[0], end[1], tuple(opening), tuple(steps), hop_noise=hop_noise
+            ),
             ending,
             st.lists(_faults(hops), max_size=1),
             steps(hops),
@@ -463,8 +485,8 @@ def sequential_schedules(max_steps: int = 10) -> st.SearchStrategy[Schedule]:
         anyone = st.sampled_from(services(hops))
         state: st.SearchStrategy[LinkState] = st.sampled_from(("open", "cut", "stalled"))
         step: st.SearchStrategy[Event] = st.one_of(
-            _faults(hops, sequential=True),
-            _faults(hops, sequential=True),
+            _faults(hops, "sequential"),
+            _faults(hops, "sequential"),
             st.builds(Kill, anyone, st.integers(0, 3)),
             st.builds(Restart, anyone),
             st.builds(Rotate, anyone),

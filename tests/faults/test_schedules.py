@@ -64,6 +64,7 @@ class Progress:
 
 
 IN_MEMORY = Progress("in memory", NUMBER)
+HOP_NOISE = Progress("with hop noise", NUMBER // 5)
 SEQUENTIAL = Progress("of sequential rounds", NUMBER // 10)
 IN_PROCESS = Progress("in one process over TLS", NUMBER // 10)
 AS_PROCESSES = Progress("with real processes", PROCESS_NUMBER)
@@ -132,6 +133,41 @@ def test_every_answer_of_a_sequential_round_is_learnt_from_once(schedule: Schedu
     SEQUENTIAL.one_more()
 
 
+@seed(int(SEED or 0))
+@settings(DRAWN, max_examples=max(2, NUMBER // 5))
+@given(schedules(hop_noise=True))
+def test_hops_show_one_draw_of_their_fakes_whatever_fails(schedule: Schedule) -> None:
+    """A fifth as many in which every hop adds fakes: what is acknowledged is counted once beside them, too."""
+    run_in_memory(schedule)
+    CEILING.one_more()
+    HOP_NOISE.one_more()
+
+
+DRAWING = [(action, number) for number in range(2) for action in ACTIONS]
+DRAWING_SWEPT = [pair for pair in DRAWING if SEED or ACTIONS.index(pair[0]) in (pair[1], 2 + pair[1])]
+
+
+@pytest.mark.parametrize(("action", "number"), DRAWING_SWEPT)
+def test_every_commit_point_of_a_draw_once(action: Action, number: int) -> None:
+    """Something happens at a commit point of the fakes of every hop and of their tickets, while a link is slow."""
+    named = [(service, point_names(service, "hop noise")) for service in ("shuffler-1", "shuffler-2", "accountant")]
+    faults = tuple(Fault(service, names[number], action, down=1) for service, names in named)
+    over = tuple(Expect(name, state) for name, state in FINAL.items())
+    slow = LinkFault(("shuffler-1", "accountant"), "stalled")
+    healed = LinkFault(("shuffler-1", "accountant"), "open")
+    steps: tuple[Event, ...] = (
+        Submit(3, patiently=True),
+        *faults,
+        slow,
+        Close(patiently=True),
+        Pause(80),
+        healed,
+        *over,
+    )
+    run_in_memory(Schedule(hops=2, steps=steps, hop_noise=True))
+    CEILING.one_more()
+
+
 def test_a_sequential_round_survives_kills_rotation_cuts_and_a_full_disk() -> None:
     steps: tuple[Event, ...] = (
         Expect("shuffler-1", "SEQUENTIAL"),
@@ -183,10 +219,12 @@ def test_every_transaction_of_a_round_can_be_a_commit_point() -> None:
     """Else the schedules would miss one that has been added or renamed."""
     batch = run_in_memory(Schedule(hops=2, steps=(Submit(3),)))
     sequential = run_in_memory(Schedule(hops=2, sequential=True))
+    noisy = run_in_memory(Schedule(hops=2, steps=(Submit(3),), hop_noise=True))
     for service in services(2):
         assert met(batch, service) == set(point_names(service)), service
-        more = set(point_names(service, sequential=True))
+        more = set(point_names(service, "sequential"))
         assert more <= met(sequential, service) <= more | set(point_names(service)), service
+        assert met(noisy, service) == {*point_names(service), *point_names(service, "hop noise")}, service
 
 
 def met(testimony: Testimony, service: str) -> set[str]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from croupier.accountant.service.tickets import TicketDesk
 from croupier.client.results import RoundResult
 from croupier.client.submission import Participant
 from croupier.deploy.console.drawing import histogram, strips
@@ -18,7 +19,7 @@ from croupier.deploy.operator.ledger import hop_ledgers
 from croupier.deploy.operator.rounds import RoundSettings
 from croupier.protocol.codes import Assumption
 from croupier.protocol.errors import Code, Refusal
-from croupier.protocol.hop_noise import FakeLaw
+from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms import KaryResponse, Levels, OneBit
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -32,13 +33,13 @@ from croupier.show.ledger import noise_line
 from croupier.show.published import publication_json
 from croupier.show.report import ReportRound, report_of
 from croupier.show.views import numbers_of
-from croupier.shuffler.fakes import draw_fakes
 from tests.support import BIT
 from tests.support.command_line import answer
 from tests.support.rounds import table
 from tests.support.statements import codes
 
 NOISE = 1.0
+CRASHES = 10
 GRID = (2.0, 4.0)
 
 
@@ -93,42 +94,42 @@ async def test_a_round_with_hop_noise_is_certified_and_estimated(tmp_path: Path,
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("crash", [StoreStep.KEEP_FAKES, StoreStep.KEEP_MIXED_PART, StoreStep.KEEP_MIXED_BATCH])
-async def test_a_hop_that_crashes_while_it_mixes_draws_its_fakes_once(
+async def test_a_hop_that_crashes_while_it_mixes_shows_one_draw(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, crash: StoreStep
 ) -> None:
-    """The store dies around a commit, five times before it and five times behind it."""
-    drawn: list[list[int]] = []
+    """The store dies around a commit, five times before it and five times behind it.
 
-    def draw(law: FakeLaw) -> list[int]:
-        drawn.append(draw_fakes(law))
-        return drawn[-1]
+    The accountant is asked for the same blinded messages each time. A draw whose commit failed has shown nothing.
+    """
+    asked: list[bytes] = []
+    give = TicketDesk.give_fakes
 
-    monkeypatch.setattr("croupier.shuffler.fake_reports.draw_fakes", draw)
+    async def give_fakes(self: TicketDesk, terms: RoundTerms, hop: str, blinded: bytes) -> pb.GetFakeTicketsResponse:
+        asked.append(blinded)
+        return await give(self, terms, hop, blinded)
+
+    monkeypatch.setattr(TicketDesk, "give_fakes", give_fakes)
     async with table(tmp_path, 1) as at:
-        terms = await at.operator.open_round(settings(BIT, 20))
+        terms = await at.operator.open_round(settings(Question("letter", KaryResponse(k=3)), 20))
         await at.submit(terms, [Participant(1, 4.0)] * 20)
         store = at.inside.running["shuffler-1"].service.store
-        run, left = store.run, [10]
+        run, crashes_left = store.run, [CRASHES]
 
         async def failing(name: str, work: Callable[[Transaction], Any]) -> Any:
-            if name != crash or not left[0]:
+            if name != crash or not crashes_left[0]:
                 return await run(name, work)
-            left[0] -= 1
-            if left[0] % 2 == 0:
+            crashes_left[0] -= 1
+            if crashes_left[0] % 2 == 0:
                 await run(name, work)
             raise Refusal(Code.STORE_FAILED)
 
         monkeypatch.setattr(store, "run", failing)
         _, certificate = await at.finish(terms)
-    law = terms.fake_law
-    assert law is not None
     assert certificate.granted
-    assert not left[0] or crash is not StoreStep.KEEP_MIXED_PART
-    asked = 2 if crash is StoreStep.KEEP_FAKES else 1
-    assert len(drawn) == asked
-    assert list(certificate.fake_tickets) == [asked * law.most]
-    # The tickets of the first draw were not used, and could have been: 28 is more than all 20 people.
-    assert (certificate.num_reports, certificate.dishonest) == (20, 20 if asked == 2 else 0)
+    assert len(set(asked)) == 1
+    assert list(certificate.fake_tickets) == [one.num_fakes for one in report_commitments(certificate)]
+    assert (certificate.num_reports, certificate.dishonest) == (20, 0)
+    assert not crashes_left[0] or crash is not StoreStep.KEEP_MIXED_PART
 
 
 LIMIT = "[noise_limit]\nepsilon = 2.0\ndelta = 1e-5\n"

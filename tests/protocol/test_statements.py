@@ -14,10 +14,10 @@ from croupier.protocol.codes import PARAMETERS, RUNS, Assumption, Code, Method, 
 from croupier.protocol.statements import (
     Statement,
     messages_of,
-    plain,
     read_json,
     read_messages,
     state,
+    to_prose,
     written_json,
 )
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -39,7 +39,7 @@ def test_every_code_has_one_text_and_no_text_is_left_over() -> None:
     assert set(texts.TEXTS) == set(CODES)
     assert set(PARAMETERS) <= set(CODES)
     assert set(texts.PLAIN) == set(Assumption)
-    assert set(texts.DOES) == set(texts.SECRETS) == {*RUNS, Assumption.RUNS_TABLE}
+    assert set(texts.DEVICE_STEPS) == set(texts.SECRETS) == {*RUNS, Assumption.RUNS_TABLE}
 
 
 @BY_CODE
@@ -55,13 +55,13 @@ def test_every_text_names_all_its_parameters(code: Code) -> None:
 @pytest.mark.parametrize("code", Assumption, ids=str)
 def test_every_assumption_has_a_plain_sentence_too(code: Assumption) -> None:
     statement = state(code, **dict(example(code).parameters))
-    sentence = plain(statement)
+    sentence = to_prose(statement)
     assert sentence.endswith(".")
     assert "{" not in sentence
     assert sentence != str(statement)
     if "dishonest" in PARAMETERS.get(code, {}) and code is not Assumption.STEP_DISHONEST_USERS:
-        assert "none" in plain(state(code, dishonest=0)).lower()
-        assert "41,000" in plain(state(code, dishonest=41_000))
+        assert "none" in to_prose(state(code, dishonest=0)).lower()
+        assert "41,000" in to_prose(state(code, dishonest=41_000))
 
 
 def test_numbers_in_sentences_are_rounded_to_their_sound_side() -> None:

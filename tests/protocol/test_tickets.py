@@ -1,14 +1,10 @@
-"""Tickets: the library against the RFC's vectors, and what a ticket must not be good for."""
+"""Tickets: what they are for, what they must not be good for, and a request that is made again."""
 
 from __future__ import annotations
 
-import json
 import os
-from pathlib import Path
-from typing import Any
 
 import pytest
-from voprf import ristretto
 
 from croupier.protocol.errors import TicketError
 from croupier.protocol.names import Digest
@@ -23,9 +19,6 @@ from croupier.protocol.tickets import (
 )
 from croupier.protocol.v1 import messages_pb2 as pb
 
-VECTORS: dict[str, Any] = json.loads(
-    (Path(__file__).parents[1] / "vectors" / "rfc9497-voprf-ristretto255.json").read_text(encoding="utf-8")
-)
 HASH = Digest(bytes(range(32)))
 
 
@@ -36,15 +29,6 @@ def issuer() -> TicketIssuer:
 
 def message(content: bytes, lane: pb.Lane.ValueType = pb.LANE_REPORT, manifest_hash: Digest = HASH) -> bytes:
     return ticket_message(manifest_hash, lane, content)
-
-
-@pytest.mark.parametrize("case", VECTORS["cases"], ids=lambda case: f"{len(case['input']) // 2} bytes")
-def test_the_library_gives_the_values_of_rfc_9497(case: dict[str, str]) -> None:
-    evaluator = ristretto.Evaluator.from_seed(bytes.fromhex(VECTORS["seed"]), bytes.fromhex(VECTORS["key_info"]))
-    assert evaluator.public_key.serialize().hex() == VECTORS["public_key"]
-    blinded = ristretto.BlindedInput.deserialize(bytes.fromhex(case["blinded"]))
-    assert evaluator.evaluate(blinded).serialize()[64:].hex() == case["evaluated"]
-    assert evaluator.evaluate_known_input(bytes.fromhex(case["input"])).hex() == case["output"]
 
 
 def test_tickets_of_a_batch_are_valid_for_their_own_messages_only(issuer: TicketIssuer) -> None:
@@ -78,6 +62,17 @@ def test_the_same_message_is_blinded_differently_and_gives_one_ticket(issuer: Ti
     first, second = TicketRequest(message(b"x")), TicketRequest(message(b"x"))
     assert first.blinded != second.blinded
     tickets = collect_tickets([first, second], issuer.evaluate([first.blinded, second.blinded]), issuer.public_key)
+    assert tickets[0] == tickets[1]
+
+
+def test_a_request_that_is_made_again_gets_the_same_ticket(issuer: TicketIssuer) -> None:
+    """What a client has to store is the message and the blind."""
+    first = TicketRequest(message(b"x"))
+    again = TicketRequest(message(b"x"), first.blind)
+    assert again.blinded == first.blinded
+    answers = [issuer.evaluate([request.blinded]) for request in (first, again)]
+    assert answers[0] != answers[1]  # the proofs differ, and each holds
+    tickets = [collect_tickets([again], answer, issuer.public_key) for answer in answers]
     assert tickets[0] == tickets[1]
 
 

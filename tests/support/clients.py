@@ -13,6 +13,7 @@ from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.onion import BudgetRecord, Onion, encode_budget
 from croupier.protocol.tickets import TICKET_BYTES
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.voprf import random_scalar
 from tests.support import encode_report
 
 __all__ = [
@@ -46,7 +47,7 @@ def crafted(terms: RoundTerms, report: int | bytes, epsilon: float, delta: float
     """Returns what a dishonest client may ask tickets for: any report beside any budget, well sealed."""
     sealed = Onion(terms).seal_report(report if isinstance(report, bytes) else encode_report(report))
     record = BudgetRecord(encode_budget(epsilon, delta), os.urandom(16))
-    return Prepared(sealed, record, key_pair_of(key or new_client_key()), b"", b"")
+    return Prepared(sealed, record, key_pair_of(key or new_client_key()), b"", b"", (random_scalar(), random_scalar()))
 
 
 async def tickets_of(operator: Operator, terms: RoundTerms, prepared: Sequence[Prepared]) -> list[tuple[bytes, bytes]]:

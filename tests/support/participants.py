@@ -82,11 +82,14 @@ class Place:
 
 
 @asynccontextmanager
-async def place(directory: Path, hops: int = 2, origins: tuple[str, ...] = ()) -> AsyncIterator[Place]:
+async def place(
+    directory: Path, hops: int = 2, origins: tuple[str, ...] = (), *, over_tls: bool = False
+) -> AsyncIterator[Place]:
+    """A deployment in memory, or over TLS for commands, which know no other way; and all that is before it."""
     binary = shutil.which("chromium")
     if binary is None:
         pytest.skip("no browser: install the package 'chromium'")
-    async with table(directory, hops) as at, async_playwright() as playwright:
+    async with table(directory, hops, over_tls=over_tls) as at, async_playwright() as playwright:
         gateway = Tampering(at.inside.transport)
         server = make_gateway(at.inside.directory, WebAddress(), origins, gateway.transport)
         serving = asyncio.create_task(server.run_until_stopped())

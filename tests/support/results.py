@@ -9,7 +9,7 @@ from croupier import Budgets, certify
 from croupier.protocol.certificates import round_certificate_json
 from croupier.protocol.questions import Question
 from croupier.show.question import question_json
-from croupier.show.views import ResultView
+from croupier.show.views import Precision, ResultView
 
 __all__ = ["result_of"]
 
@@ -46,7 +46,7 @@ def result_of(
         "confidence_level": 0.95,
         "sampling_standard_error": column([0.01 for _ in numbers]),
         "population_interval": column([list(whole) for _, _, whole in numbers]),
-        "precision": "usable",
+        "precision": Precision.USABLE,
         "num_reports": people,
         "clamping": None,
         "merging_bias": None,

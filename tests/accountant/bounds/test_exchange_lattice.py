@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from croupier.accountant import Budgets, certify
 from croupier.accountant.attacks.lower_bound import lower_bound
 from croupier.accountant.bounds.exchange_laplace import ExchangeLaplaceProfile, exchange_laplace_profile
-from croupier.accountant.bounds.exchange_lattice import ExchangeLatticeProfile, _most_shown, on_lattice
+from croupier.accountant.bounds.exchange_lattice import ExchangeLatticeProfile, _most_unhidden, on_lattice
 from croupier.accountant.bounds.profile import Curve, NoAmplification, Others, Victim
 from croupier.accountant.bounds.spans import ExchangeSpanProfile
 from croupier.accountant.mechanisms.laplace import LaplaceMechanism
@@ -93,10 +93,10 @@ def test_how_many_hosts_are_shown(seed: int) -> None:
         shown = 1 - 1 / math.cosh(epsilon / (2 * steps))
         for _ in range(count):
             law = np.convolve(law, [1 - shown, shown])
-    most, chance = _most_shown(others_of(tiers), steps, target)
+    most, chance = _most_unhidden(others_of(tiers), steps, target)
     assert chance <= target * (1 + 1e-9)
     assert law[most + 1 :].sum() <= chance * (1 + 1e-9) + 1e-300
-    assert most == sum(count for _, count in tiers) or _most_shown(others_of(tiers), steps, 1.0)[0] <= most
+    assert most == sum(count for _, count in tiers) or _most_unhidden(others_of(tiers), steps, 1.0)[0] <= most
 
 
 def letters(rates: Floats, places: Floats, cuts: Floats, steps: int) -> Floats:

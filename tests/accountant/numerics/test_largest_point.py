@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from croupier.accountant.numerics.largest_point import Reached, largest_point
+from croupier.accountant.numerics.largest_point import Objective, largest_point
 
 TOLERANCE = 1e-3
 
@@ -38,7 +38,7 @@ def searched(reached: Callable[[float], float], target: float, start: float) -> 
         steps.append(point)
         return reached(point)
 
-    found = largest_point(counted, target, Between(), Reached(start, 0.0, 1.0), TOLERANCE)
+    found = largest_point(counted, target, Between(), Objective(start, 0.0, 1.0), TOLERANCE)
     assert found.point in steps
     assert found.value == reached(found.point)
     return found.point, len(steps)
@@ -87,7 +87,7 @@ def test_what_is_not_monotone_is_not_looked_for_any_closer() -> None:
 
 def test_the_ends_of_what_is_looked_for() -> None:
     assert searched(lambda factor: factor / 1000, 1.0, 1.0)[0] == 20.0
-    found = largest_point(lambda factor: 5 + factor, 1.0, Between(), Reached(1.0, 0.0, 1.0), TOLERANCE)
+    found = largest_point(lambda factor: 5 + factor, 1.0, Between(), Objective(1.0, 0.0, 1.0), TOLERANCE)
     assert found == (1e-4, 5 + 1e-4, found.slope, found.bend)
 
 
@@ -98,7 +98,7 @@ def test_whole_numbers_are_found_exactly_where_they_are_few(fewest: int) -> None
     def reached(point: float) -> float:
         return math.sqrt(point)
 
-    found = largest_point(reached, reached(1 / fewest) * (1 + 1e-9), Whole(), Reached(1 / 300, 0.0, 0.5), TOLERANCE)
+    found = largest_point(reached, reached(1 / fewest) * (1 + 1e-9), Whole(), Objective(1 / 300, 0.0, 0.5), TOLERANCE)
     number = round(1 / found.point)
     assert found.point == 1 / number
     assert fewest <= number <= fewest * (1 + TOLERANCE)

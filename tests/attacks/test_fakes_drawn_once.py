@@ -1,0 +1,140 @@
+"""An accountant that refuses until a hop has drawn numbers of fakes that hide nothing: it must see one draw only.
+
+For three and more values the number of fakes is drawn, and a request for tickets shows it. Whoever could have it drawn
+again could wait for an extreme one, which gives a report away: after N draws with N times the delta of the round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from croupier.accountant.service.service import AccountantService
+from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.hop_noise import FakeLaw
+from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.mechanisms import KaryResponse
+from croupier.protocol.questions import Question
+from croupier.protocol.tickets import BLINDED_BYTES
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.runtime.setup import ServiceSetup
+from croupier.runtime.steps import StoreStep
+from croupier.runtime.transaction import Transaction
+from croupier.shuffler.fakes import draw_fakes
+from croupier.shuffler.noise_ledger import NoiseLedger
+from croupier.shuffler.service import ShufflerService
+from tests.attacks.cheaters import instead
+from tests.support import settings
+from tests.support.arena import arena
+
+PEOPLE = 6
+NOISY = replace(settings(Question("letter", KaryResponse(k=4)), min_batch_size=2), hop_noise=1.0, budget_grid=(2.0,))
+
+
+class WaitsForAnExtremeDraw(AccountantService):
+    """It answers the first requests of a hop with an internal error, after it has read them."""
+
+    REFUSALS = 6
+
+    def __init__(self, setup: ServiceSetup) -> None:
+        super().__init__(setup)
+        self.seen: list[bytes] = []
+        self.honest = self.desk.give_fakes
+        instead(self.desk, give_fakes=self.give_fakes)
+
+    async def give_fakes(self, terms: RoundTerms, hop: str, blinded: bytes) -> pb.GetFakeTicketsResponse:
+        self.seen.append(blinded)
+        if len(self.seen) <= self.REFUSALS:
+            raise Refusal(Code.INTERNAL)
+        return await self.honest(terms, hop, blinded)
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_an_accountant_that_fails_again_and_again_sees_one_draw(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draws: list[list[int]] = []
+
+    def draw(law: FakeLaw) -> list[int]:
+        draws.append(draw_fakes(law))
+        return draws[-1]
+
+    monkeypatch.setattr("croupier.shuffler.fake_reports.draw_fakes", draw)
+    async with arena(tmp_path, 1, {"accountant": WaitsForAnExtremeDraw}) as at:
+        terms = await at.operator.open_round(NOISY)
+        await at.admit(terms, await at.seal(terms, PEOPLE, max_local_epsilon=2.0))
+        _, certificate = await at.finish(terms)
+        accountant = at.service("accountant")
+        assert isinstance(accountant, WaitsForAnExtremeDraw)
+        seen = accountant.seen
+    assert certificate.granted
+    assert len(seen) == WaitsForAnExtremeDraw.REFUSALS + 1
+    assert len(set(seen)) == 1
+    assert len(draws) == 1
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_a_hop_that_fails_a_hundred_times_adds_one_draw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Failures before and behind the commit of the draw, and before and behind the accountant's.
+
+    A hop that has failed knows what its store holds, and nothing else, like one that was killed.
+    """
+    async with arena(tmp_path, 1) as at:
+        terms = await at.operator.open_round(NOISY)
+        accountant, hop = at.service("accountant"), at.service("shuffler-1")
+        assert isinstance(accountant, AccountantService)
+        assert isinstance(hop, ShufflerService)
+        give, run = accountant.desk.give_fakes, hop.store.run
+        seen: list[bytes] = []
+        kept: list[str] = []
+
+        async def give_fakes(terms: RoundTerms, hop: str, blinded: bytes) -> pb.GetFakeTicketsResponse:
+            seen.append(blinded)
+            if len(seen) % 2:
+                raise Refusal(Code.INTERNAL)
+            await give(terms, hop, blinded)
+            raise Refusal(Code.INTERNAL)
+
+        async def failing(name: str, work: Callable[[Transaction], Any]) -> Any:
+            if name != StoreStep.KEEP_FAKES or len(kept) == 2:
+                return await run(name, work)
+            kept.append(name)
+            if len(kept) == 2:
+                await run(name, work)
+            raise Refusal(Code.STORE_FAILED)
+
+        instead(accountant.desk, give_fakes=give_fakes)
+        monkeypatch.setattr(hop.store, "run", failing)
+        for _ in range(100):
+            with pytest.raises(Refusal):
+                await hop.fakes.make(terms)
+        instead(accountant.desk, give_fakes=give)
+        fakes = await hop.fakes.make(terms)
+        assert await accountant.desk.fake_tickets(terms) == [len(fakes)]
+    assert len(seen) == 98
+    assert len(set(seen)) == 1
+    assert len(fakes) * BLINDED_BYTES == len(seen[0])
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_a_round_withdrawn_after_its_draw_counts_in_the_hops_ledger(
+    tmp_path: Path,
+) -> None:
+    """Otherwise whoever withdraws rounds until a draw is extreme would have as many draws as it likes for one."""
+    async with arena(tmp_path, 1, {"accountant": WaitsForAnExtremeDraw}) as at:
+        terms = await at.operator.open_round(NOISY)
+        await at.admit(terms, await at.seal(terms, PEOPLE, max_local_epsilon=2.0))
+        await at.operator.close_round(terms.round_id)
+        accountant = at.service("accountant")
+        assert isinstance(accountant, WaitsForAnExtremeDraw)
+        await at.until(lambda: bool(accountant.seen))
+        assert await at.operator.withdraw(terms.round_id)
+        spent = await at.service("shuffler-1").store.run("look", lambda tx: NoiseLedger(tx.connection).spent())
+    assert spent.rounds == 1
