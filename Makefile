@@ -8,7 +8,7 @@ EXTRAS ?= demo
 # A deployment is many processes, tests are hundreds of them: none should compile every source file again.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: help demo train test long coverage faults fuzz hunt check docs protos vectors lock node web bench release clean
+.PHONY: help demo train test long coverage faults fuzz hunt check docs paper protos vectors lock node web bench release clean
 help:
 	@echo "make demo    install, run the whole deployment on 6,366 real answers, show the result"
 	@echo "make train   install, train a model on shuffled gradients"
@@ -19,6 +19,7 @@ help:
 	@echo "make hunt    an hour of random settings: is a certificate below the truth?"
 	@echo "make check   formatting, lint, types, architecture, drift of the generated code, documentation and how it is written"
 	@echo "make docs    the documentation site, in build/site"
+	@echo "make paper   the paper of the exchange bound as HTML and PDF, in docs/paper"
 	@echo "make protos  regenerate protocol/v1 from proto/, and the JSON schema of certificates"
 	@echo "make vectors make the golden vectors for clients in other languages again"
 	@echo "make lock    the hashes of the packages in the services' image, for the versions of constraints.txt"
@@ -98,6 +99,9 @@ check-drift:
 
 docs: $(VENV)/.installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+paper: $(VENV)/.installed-paper
+	$(BIN)/croupier lab paper-build
 
 protos: $(VENV)/.installed-dev
 	PYTHON=$(BIN)/python sh proto/generate.sh

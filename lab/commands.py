@@ -31,6 +31,8 @@ def add_commands(app: typer.Typer) -> None:
     group.command("capacity")(capacity)
     group.command("deployment-files")(deployment_files)
     group.command("concept-pictures")(concept_pictures)
+    group.command("paper-results")(paper_results)
+    group.command("paper-build")(paper_build)
     app.add_typer(group, name="lab", rich_help_panel=MEASURE)
 
 
@@ -320,6 +322,36 @@ def concept_pictures(
         from lab.concept_pictures import write_pictures
 
         written = [str(path) for path in write_pictures(out)]
+        show(as_json, {"files": written}, "\n".join(written))
+
+
+def paper_results(
+    seconds: Annotated[float, typer.Option(help="How many seconds to search for each attack.")] = 2.0,
+    source: Annotated[Path, typer.Option(help="The source whose tables are replaced.")] = Path(
+        "docs/paper/exchange-bound.md"
+    ),
+    as_json: Json = False,
+) -> None:
+    """Compute the tables and figures of the paper in docs/paper/."""
+    with plain_errors():
+        from lab.paper import draw_figures, paper_rows, write_tables
+
+        rows = list(paper_rows(seconds, note))
+        write_tables(rows, source)
+        points = draw_figures(source.parent, seconds)
+        show(as_json, {"rows": [asdict(row) for row in rows], "points": points}, str(source))
+
+
+def paper_build(
+    source: Annotated[Path, typer.Option(help="Markdown with formulas.")] = Path("docs/paper/exchange-bound.md"),
+    out: Annotated[Path, typer.Option(help="Directory for the HTML page and the PDF.")] = Path("docs/paper"),
+    as_json: Json = False,
+) -> None:
+    """Build the paper as one HTML page and as PDF; needs the extra 'paper'."""
+    with plain_errors():
+        from lab.paper import build_paper
+
+        written = [str(path) for path in build_paper(source, out)]
         show(as_json, {"files": written}, "\n".join(written))
 
 

@@ -19,14 +19,14 @@ from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.steps import StoreStep
 from croupier.runtime.transaction import Transaction
 
-__all__ = ["LaneOutput", "LaneSender", "items_per_chunk"]
+__all__ = ["CHUNK_BYTES", "LaneOutput", "LaneSender", "items_per_chunk"]
 
-_CHUNK_BYTES = 1024 * 1024
+CHUNK_BYTES = 1024 * 1024
 
 
 def items_per_chunk(size: int) -> int:
     """Returns how many items of a size are sent, and stored, together."""
-    return max(1, _CHUNK_BYTES // size)
+    return max(1, CHUNK_BYTES // size)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from croupier.accountant.certificate import Certificate
 from croupier.accountant.composed_certificates import compose
 from croupier.accountant.guessing import right_at_most
-from croupier.accountant.numerics.decimals import sum_above
+from croupier.accountant.numerics.decimals import sum_above, sum_as_decimals
 from croupier.accountant.privacy_filter import BASIC_SHARE
 from croupier.accountant.results import Guarantee
 from croupier.protocol.rounding import percent, round_up
@@ -363,13 +363,13 @@ def _together(certified: Sequence[tuple[str, Certificate]], fixed_terms: bool) -
 def _alone(certificates: Sequence[Certificate]) -> tuple[float, float]:
     """Returns the sums of the local budgets: what a person's own noise promises over all rounds, whatever others do."""
     alone = [one.everyone_else_colludes for one in certificates]
-    return sum_above([one.epsilon for one in alone]), sum_above([one.delta for one in alone])
+    return sum_as_decimals([one.epsilon for one in alone]), sum_above([one.delta for one in alone])
 
 
 def _one_honest_hop(certificates: Sequence[Certificate]) -> tuple[float, float]:
     """Returns the sums of what one honest server guarantees: without hop noise in a round, its local budget."""
     each = [one.one_honest_hop or one.everyone_else_colludes for one in certificates]
-    return sum_above([one.epsilon for one in each]), sum_above([one.delta for one in each])
+    return sum_as_decimals([one.epsilon for one in each]), sum_above([one.delta for one in each])
 
 
 def _round(one: ReportRound) -> dict[str, Any]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
-from decimal import Decimal
 from typing import Any, cast
 
 from rich.text import Text
 
 from croupier.accountant.guessing import right_at_most
-from croupier.accountant.numerics.decimals import sum_above
+from croupier.accountant.numerics.decimals import sum_above, sum_as_decimals
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.rounding import percent, round_up
 from croupier.protocol.surveys import Survey, rounds_together
@@ -54,7 +53,7 @@ def survey_json(rounds: Sequence[tuple[RoundTerms, str]]) -> dict[str, Any]:
     questions: list[TermsView] = [{**terms_json(terms), "state": state} for terms, state in rounds]
     budgets = []
     for choice in zip(*(terms.budget_grid for terms, _ in rounds), strict=True):
-        epsilon, delta = _sum(choice), sum_above([terms.local_delta for terms, _ in rounds])
+        epsilon, delta = sum_as_decimals(choice), sum_above([terms.local_delta for terms, _ in rounds])
         budgets.append(
             {"epsilon": epsilon, "of_each": list(choice), "alone_right_at_most": right_at_most(epsilon, delta)}
         )
@@ -83,13 +82,8 @@ def _one_honest_hop(rounds: Sequence[RoundTerms]) -> dict[str, float] | None:
         else (terms.hop_noise.epsilon, terms.hop_noise.delta)
         for terms in rounds
     ]
-    epsilon, delta = (_sum(parts) for parts in zip(*costs, strict=True))
+    epsilon, delta = (sum_as_decimals(parts) for parts in zip(*costs, strict=True))
     return {"epsilon": epsilon, "delta": delta, "right_at_most": right_at_most(epsilon, delta)}
-
-
-def _sum(parts: Iterable[float]) -> float:
-    """Returns the sum of budgets as the decimals that people wrote, as the ledgers add them: 0.1 five times is 0.5."""
-    return float(sum(Decimal(repr(part)) for part in parts))
 
 
 def survey_text(document: dict[str, Any], now: float) -> Text:

@@ -22,16 +22,19 @@ __all__ = [
     "DemoView",
     "DistributionView",
     "EpochView",
+    "ErrorPlanView",
     "ExplanationView",
     "FigureView",
     "FindingView",
     "FindingsView",
     "FleetOutcomeView",
     "FleetView",
+    "HalvingView",
     "KeysView",
     "LedgerView",
     "LimitView",
     "LineView",
+    "MarginsView",
     "MechanismCostView",
     "NumberView",
     "OverviewView",
@@ -444,6 +447,37 @@ class DistributionView(TypedDict):
     standard_deviation: NumberWithIntervalsView
     quantiles: NotRequired[list[QuantileView]]
     hop_influence: float | None
+
+
+class MarginsView(TypedDict):
+    """Halves of 95 % intervals, in the unit of the question."""
+
+    participants: float
+    population: float
+
+
+class HalvingView(TypedDict):
+    """What it takes to halve both margins: more people, or larger budgets and their epsilon, where there are such."""
+
+    num_users: int
+    budgets: list[PlannedBudgetView] | None
+    epsilon: float | None
+    participants: float | None
+
+
+class ErrorPlanView(TypedDict):
+    """People and budgets for a margin of error."""
+
+    goal: str
+    randomizer: str
+    error: float
+    groups: int
+    num_users: int
+    num_users_of_all_groups: int
+    budgets: list[PlannedBudgetView]
+    margins: MarginsView
+    halving: HalvingView
+    certificate: CertificateView
 
 
 class Precision(StrEnum):

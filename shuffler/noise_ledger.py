@@ -17,6 +17,7 @@ import sqlalchemy as sa
 
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.names import RoundId
 from croupier.protocol.rounding import round_down, round_up
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
@@ -84,7 +85,7 @@ class NoiseLedger:
         row = {"round_id": terms.round_id, "epsilon": epsilon, "delta": delta, "has_left": False}
         self._db.execute(_entries.insert().values(**row))
 
-    def leave(self, round_id: str) -> None:
+    def leave(self, round_id: RoundId) -> None:
         """Notes that something of a round may have left this hop: from now on it counts for ever."""
         self._db.execute(_entries.update().where(_entries.c.round_id == round_id).values(has_left=True))
 

@@ -13,6 +13,7 @@ import grpc.aio
 
 from croupier.protocol.errors import Code, Refusal, refusal_of
 from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.names import RoundId
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.peers import Peers
@@ -37,11 +38,11 @@ class RiskCheck:
         self._now = now
         self._at_risk: dict[str, tuple[int, float]] = {}
 
-    def stop_round(self, round_id: str) -> None:
+    def stop_round(self, round_id: RoundId) -> None:
         """Deletes from memory what is kept of a round."""
         self._at_risk.pop(round_id, None)
 
-    def was_at_risk(self, round_id: str, num_reports: int) -> bool:
+    def was_at_risk(self, round_id: RoundId, num_reports: int) -> bool:
         """Whether the round was at risk with this number of reports, less than half a minute ago.
 
         After the deadline it usually still is: no ticket is taken back. But a round that was closed before it, and that

@@ -11,6 +11,8 @@ import pkgutil
 import re
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -238,3 +240,58 @@ def test_tests_import_no_private_names_of_the_product() -> None:
         if name.startswith("_") and module.split(".")[0] in IMPORTED
     }
     assert found == STILL_PRIVATE
+
+
+PLAYS_CRASHES = ("faults", "sequential/test_restarts.py", "attacks/cheaters.py")
+"""Where services are ended from outside, or are dishonest: what no public name allows."""
+PUBLIC_ANYWAY = ("_replace", "_asdict", "_fields", "_repr_html_")
+MOST_PRIVATE = 160
+"""May become smaller only: a test that reaches into a class breaks with what nobody promised."""
+
+
+def private_names_in(file: Path) -> Iterator[str]:
+    """Yields private attributes of others that a test reads or sets, also by their names."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Attribute):
+            own, name = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"), node.attr
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "setattr":
+            texts = [one.value for one in node.args[:2] if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+            own, name = False, texts[-1].rpartition(".")[2] if texts else ""
+        else:
+            continue
+        if name.startswith("_") and not name.startswith("__") and not own and name not in PUBLIC_ANYWAY:
+            yield name
+
+
+def test_tests_reach_into_no_more_private_names_than_they_did() -> None:
+    tests = ROOT / "tests"
+    files = [file for file in tests.rglob("*.py") if not str(file.relative_to(tests)).startswith(PLAYS_CRASHES)]
+    found = Counter({str(file.relative_to(ROOT)): len([*private_names_in(file)]) for file in files})
+    assert found.total() <= MOST_PRIVATE, found.most_common(20)
+
+
+LONG_SIGNATURES = {
+    # Mathematics: each parameter is a keyword, and one statement of a certificate or of a plan.
+    "accountant/certification.py: certify": 15,
+    "accountant/planner.py: plan": 13,
+    "deploy/local/simulation.py: simulate": 10,
+    # Commands: an option of the command line each.
+    "deploy/cli/accounting.py: certify": 10,
+    "deploy/cli/organisations.py: new": 10,
+    "deploy/cli/rounds.py: round_open": 11,
+    "deploy/cli/rounds.py: round_propose": 12,
+}
+"""Functions with more than nine parameters. None may be added; a command takes options in groups."""
+
+
+def test_no_other_function_has_more_than_nine_parameters() -> None:
+    found = {}
+    for room in (*ROOMS, "lab"):
+        for file in (ROOT / room).rglob("*.py"):
+            made = file.is_relative_to(ROOT / "protocol" / "v1")
+            for node in [] if made else ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+                if isinstance(node, Function):
+                    names = [one.arg for one in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
+                    if (count := len([name for name in names if name not in ("self", "cls")])) > 9:
+                        found[f"{file.relative_to(ROOT)}: {node.name}"] = count
+    assert found == LONG_SIGNATURES

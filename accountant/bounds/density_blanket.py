@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from croupier.accountant.bounds.groups import group_starts
 from croupier.accountant.bounds.profile import Bounded, Curve, blanket_messages
 from croupier.accountant.numerics.binomial import UNIT, Floats, Ints
 from croupier.accountant.numerics.count_law import CountLaw, blanket_count, without_largest
@@ -32,14 +33,23 @@ WEIGHT_ERROR = 1e-11
 """By this times 1 + |ln gamma| the logarithm of a weight is lowered: more than its rounding error (section 3.2)."""
 
 REPRESENTATIVES = 6
-"""How many of the others' rates shape the blanket; every rate is counted in the end."""
+"""How many of the others' rates shape the blanket: the search takes time for each; every rate is counted in the end."""
 MAX_RATES = 28
-"""More rates than this are put into as many bins, equally wide in ln rate."""
+"""More rates than this are counted in as many groups: the law of the blanket count takes time for each."""
 NEGLIGIBLE = 1e-85
 """Where omega is this far below its maximum it is set to 0: quotients by it would leave the range of floats."""
 COUNT_BUCKETS = 100
+"""Numbers of blanket messages that are told apart: the mean excess takes time for each, and they are rounded down."""
 LOG_DELTA = 14.0
 """ln(1/delta) for which a blanket is searched; any other delta gets nearly the same one."""
+SHIFTS = (-2.0, 0.0, 2.0, 30.0)
+"""ln of the multiples of |p0 - p1| with which the search begins, in units of its largest value: 30 cuts nothing."""
+EVALUATIONS = 100
+"""How many omegas the search tries for every parameter, at most: without it epsilon is up to 10 % larger where budgets
+are many."""
+NEARBY = 6
+"""As many for a victim near one that was searched for: with none epsilon of the smallest budgets is up to ten times as
+large."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,17 +193,14 @@ class RateBins:
     @classmethod
     def of(cls, rates: Floats, count: Ints, dishonest: int) -> RateBins:
         """Users of the given rates; every rate is its own bin while there are few."""
+        order = np.argsort(rates, kind="stable")
+        rates, count = rates[order], count[order]
         if rates.size <= MAX_RATES:
             return cls(rates, rates, rates, count, dishonest)
-        log = np.log(rates)
-        width = max(float(log.max() - log.min()), 1e-12) / MAX_RATES
-        where = np.minimum(((log - log.min()) / width).astype(np.int64), MAX_RATES - 1)
-        order = np.argsort(where, kind="stable")
-        starts = np.flatnonzero(np.concatenate([[True], np.diff(where[order]) > 0]))
-        rates, count = rates[order], count[order]
-        total = np.add.reduceat(count, starts)
-        mean = np.add.reduceat(rates * count, starts) / total
-        low, high = np.minimum.reduceat(rates, starts), np.maximum.reduceat(rates, starts)
+        first = group_starts(np.log(rates), count / rates, MAX_RATES)  # small rates make most of a blanket
+        low, high = rates[first], rates[np.append(first[1:], rates.size) - 1]
+        total = np.add.reduceat(count, first)
+        mean = np.add.reduceat(rates * count, first) / total
         return cls(low, high, np.clip(mean, low, high), total, dishonest)
 
     def blanket_count(self, weights: Callable[[Floats], Floats], tail: float) -> CountLaw:
@@ -259,16 +266,12 @@ def best_blanket(
 
 
 def _representatives(rates: Floats, count: Ints) -> tuple[Floats, Floats]:
-    """At most REPRESENTATIVES rates and how many users each stands for; groups of equal width in ln rate."""
+    """At most REPRESENTATIVES rates and how many users each stands for."""
     if rates.size <= REPRESENTATIVES:
         return rates, count.astype(np.float64)
-    log = np.log(rates)
-    width = max(float(log.max() - log.min()), 1e-12) / REPRESENTATIVES
-    group = np.minimum(((log - log.min()) / width).astype(np.int64), REPRESENTATIVES - 1)
-    total = np.bincount(group, weights=count, minlength=REPRESENTATIVES)
-    mean = np.bincount(group, weights=count * log, minlength=REPRESENTATIVES)
-    used = total > 0
-    return np.exp(mean[used] / total[used]), np.asarray(total[used], dtype=np.float64)
+    first = group_starts(np.log(rates), count / rates, REPRESENTATIVES)
+    total = np.add.reduceat(count.astype(np.float64), first)
+    return np.exp(np.add.reduceat(count * np.log(rates), first) / total), total
 
 
 def _wanted(cells: Cells) -> Floats:
@@ -335,28 +338,24 @@ def _search(coarse: Cells, rates: Floats, share: Floats, start: Floats | None) -
             worst = max(worst, math.sqrt(2 * variance * LOG_DELTA / weight) + largest * LOG_DELTA / (3 * weight))
         return min(1e9, math.log(worst + 1e-300))
 
-    level = -math.log(max(float(wanted.max()), 1e-300))
-    starts: list[Floats] = []
+    shapes = [np.zeros(rates.size)]
     for index in range(rates.size):
         with np.errstate(invalid="ignore"):
             excess = log_floor - log_floor[index][None, :]
         excess = np.nan_to_num(np.min(excess, axis=1, where=~np.isnan(excess), initial=np.inf), posinf=0, neginf=-1e6)
-        own = np.maximum(excess - excess.max(), -1e6)
-        starts.extend(np.append(own, level + shift) for shift in (-2.0, 0.0, 2.0, 30.0))
-    starts.extend(np.append(np.zeros(rates.size), level + shift) for shift in (0.0, 30.0))
-    best = min(starts if start is None else [start, *starts[::5]], key=cost)
-    if rates.size == 1:  # the single r is a mere factor
-        offsets = np.linspace(-4.0, 4.0, 33)
-        return np.asarray(min((best + np.array([0.0, shift]) for shift in offsets), key=cost))
+        shapes.append(np.maximum(excess - excess.max(), -1e6))
+    level = -math.log(max(float(wanted.max()), 1e-300))
+    starts = [np.append(shape, level + shift) for shape in shapes for shift in SHIFTS]
+    best = min(starts if start is None else [start, *starts], key=cost)
     found = minimize(
         cost,
         best,
         method="Nelder-Mead",
         options={
-            "maxfev": (100 if start is None else 6) * best.size,
+            "maxfev": (EVALUATIONS if start is None else NEARBY) * best.size,
             "xatol": 1e-3,
             "fatol": 1e-6,
             "initial_simplex": np.vstack([best, *(best + 0.5 * row for row in np.eye(best.size))]),
         },
     )
-    return np.asarray(found.x) if found.fun < cost(best) else best
+    return np.asarray(found.x)

@@ -2,7 +2,7 @@
 
 A host is another user in whose place the victim may have reported. The divergence is at most E[Y]_+ for a weighted sum
 Y = sum_i alpha_i X_i over the hosts, and that is at most an integral along a line in the complex plane of a product
-with one factor per host (docs/exchange-bound.md, section 1). Here are the stages of the hosts' clocks, the choice of
+with one factor per host (docs/paper, section 1). Here are the stages of the hosts' clocks, the choice of
 theta, the smoothing, and the integrals of many sums at once, over-estimated cell by cell with their tails. What the
 factors are is left to `exchange_binary` and `noise_sums`.
 """
@@ -25,7 +25,7 @@ from croupier.accountant.ranges import check_epsilon
 from croupier.protocol.codes import Method
 from croupier.protocol.statements import state
 
-__all__ = ["STAGES", "TUNING_DELTA", "ExchangeProfile", "HostSums", "horizon", "rounded_up", "stages"]
+__all__ = ["STAGES", "TUNING_DELTA", "UNHEARD", "ExchangeProfile", "HostSums", "horizon", "rounded_up", "stages"]
 
 UNHEARD = 1e-9
 """The chance that no clock rings before the horizon, as a part of delta: it is charged, and costs nothing one sees."""
@@ -37,8 +37,6 @@ SMOOTHING = tuple(2.0**power for power in range(-3, 8))
 """Variances of the Gaussian that is added to Y, in units of Var(Y)/hosts: each is a bound, and the least is kept."""
 BULK = 7.0
 """Standard deviations of the integrand, as if it were Gaussian, that get narrow cells; beyond, e^-24 of it is left."""
-GROWTH = 10.0
-"""Beyond the bulk each cell is wider than the one before by a fraction of this times the step: little is left there."""
 TILTS = ((0.7, 9, 6), (0.2, 9, 1), (0.04, 7, 1))
 """The search for theta, ever finer: how far around the best one so far, in ln theta; at how many places; and how
 often it moves further. A theta 10 % from the best one costs less than 0.1 % of epsilon."""
@@ -157,11 +155,12 @@ def _bulk(step: float) -> Floats:
 def _edges(step: float, hosts: float) -> Floats:
     """Edges of cells in standard deviations of the integrand: from 0 to BULK, then wider ones, up to 40 (hosts + 1)^.5.
 
-    So far out, the least smoothing leaves e^-100.
+    Beyond the bulk they widen in proportion to the distance, as its last one; the least smoothing leaves e^-100 there.
     """
-    growth = 1 + GROWTH * step
+    bulk = _bulk(step)
+    growth = BULK / float(bulk[-2])
     more = math.ceil(math.log(40 * math.sqrt(hosts + 1) / BULK) / math.log(growth))
-    return np.concatenate([_bulk(step), BULK * growth ** np.arange(1, more + 1)])
+    return np.concatenate([bulk, BULK * growth ** np.arange(1, more + 1)])
 
 
 def horizon(delta: float | None, most: float) -> float:

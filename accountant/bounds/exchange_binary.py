@@ -2,7 +2,7 @@
 
 All honest others are hosts, in two kinds: a host agrees with the victim's first value or not. One of them, the first
 whose clock rings, reports a fair bit instead of its own; the others keep what their clocks leave of their own noise.
-The formulas are those of docs/exchange-bound.md, section 2, in forms without cancellation, with the error of every step
+The formulas are those of docs/paper, section 2, in forms without cancellation, with the error of every step
 (section 3). The theorem itself, and the integral, are left to `exchange`. Not for the sequential order.
 """
 
@@ -212,7 +212,7 @@ def exchange_binary_profile(
 
     The f dishonest are the f of the smallest budgets, budgets of hosts are rounded up, and victims of a span are given
     its upper end: each is at least as bad as the truth, because randomised response with a smaller budget is a mixture
-    of those with a larger one (docs/exchange-bound.md). delta decides how long the clocks run.
+    of those with a larger one (docs/paper). delta decides how long the clocks run.
     """
     epsilons, count = others.once(_rounded_up, _rounded_up)
     if epsilons.size == 0:

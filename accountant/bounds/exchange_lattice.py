@@ -1,7 +1,7 @@
 """The exchange bound for Laplace noise on a lattice, as deployments draw it: from that of continuous noise.
 
 Noise on a lattice is continuous noise rounded to it, but for a small chance that it is 0, by which the victim shows a
-little more, and a host everything (docs/exchange-bound.md, section 5, "On a lattice").
+little more, and a host everything (docs/paper, section 5, "On a lattice").
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from croupier.accountant.bounds.exchange import TUNING_DELTA
+from croupier.accountant.bounds.exchange import TUNING_DELTA, UNHEARD
 from croupier.accountant.bounds.profile import Bounded, BoundKind, Curve, Inverse, NoAmplification, Others
 from croupier.accountant.numerics.binomial import UNIT
 from croupier.accountant.privacy_curve import Proof
@@ -23,9 +23,6 @@ from croupier.protocol.codes import Step
 from croupier.protocol.statements import Statement, state
 
 __all__ = ["ExchangeLatticeProfile", "on_lattice"]
-
-UNHIDDEN_TAIL = 1e-6
-"""The chance that more hosts are shown than are left out, as a part of delta."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +110,7 @@ def on_lattice(
         steps: of the lattice, at least 1.
         delta: the target; None where it is not known.
     """
-    most, chance = _most_unhidden(others, steps, UNHIDDEN_TAIL * (TUNING_DELTA if delta is None else delta))
+    most, chance = _most_unhidden(others, steps, UNHEARD * (TUNING_DELTA if delta is None else delta))
     fewer = replace(others, dishonest=others.dishonest + most)
     found = make(fewer)
     if isinstance(found, NoAmplification):
@@ -134,12 +131,9 @@ def _most_unhidden(others: Others, steps: int, target: float) -> tuple[int, floa
     def log_chance(k: int) -> float:
         return k - mean + k * math.log(mean / k)
 
-    low, high = math.ceil(mean), max(1, math.ceil(mean))
-    while high <= number and log_chance(high) > math.log(target):
-        low, high = high, 2 * high
-    while high - low > 1:  # the least k whose chance is small enough
-        middle = (low + high) // 2
-        low, high = (middle, high) if log_chance(middle) > math.log(target) else (low, middle)
-    if high > number:
+    k = max(1, math.ceil(mean))
+    while k <= number and log_chance(k) > math.log(target):
+        k += max(1, math.isqrt(k) // 4)  # a quarter of a standard deviation
+    if k > number:
         return number, 0.0
-    return high - 1, math.exp(log_chance(high) * (1 - 1e-12) + 1e-12)
+    return k - 1, math.exp(log_chance(k) * (1 - 1e-12) + 1e-12)

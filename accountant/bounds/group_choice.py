@@ -1,40 +1,33 @@
 """Which hosts hide the core and which hide the tails, for a victim of whom others have larger budgets.
 
 The hosts are put into two groups: those of the smallest budgets hide the tails, others, whose budgets may be above the
-victim's, hide the core (docs/exchange-bound.md, section 6). How the victim's noise is split is chosen in `best_split`.
+victim's, hide the core (docs/paper, section 6). How the victim's noise is split is chosen in `best_split`.
 Nothing certified rests on either choice.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 
-from croupier.accountant.bounds.best_split import best_split
+from croupier.accountant.bounds.best_split import HostGroup, best_split
 from croupier.accountant.bounds.exchange import TUNING_DELTA
 from croupier.accountant.bounds.exchange_laplace import MAX_LOCAL_EPSILON, MAX_TIERS, ExchangeLaplaceProfile
 from croupier.accountant.bounds.least import PointwiseMinimum
-from croupier.accountant.bounds.noise_sums import LONGEST
 from croupier.accountant.bounds.profile import BoundKind, Others, Victim
 from croupier.accountant.bounds.split_laws import Distances
-from croupier.accountant.bounds.two_groups import LEVELS, HostGroup, TwoGroupProfile
+from croupier.accountant.bounds.two_groups import TwoGroupProfile
 from croupier.accountant.numerics.binomial import Floats
 
 __all__ = ["LeastExchangeProfile", "two_group_profile"]
 
-LEAST_TUNED = 0.1
-"""The split is chosen for the epsilon of the victims of the largest budget, because a smaller one decides nothing.
-Where they have 0, it is chosen for this part of the epsilon of section 5."""
 COMPARED = (1.0, 0.9, 0.75, 0.6, 0.42, 0.29, 0.15)
 """Distances of the victim's values at which pairs of groups are compared: enough to find the worst to 2 %."""
 PROMISING = 3
 """How many pairs of groups are compared by their bound, those of the smallest deviation first. With one, epsilon is up
 to 20 % larger; with three, a choice takes a third of the time that every pair would."""
-MOST_UNHEARD = 0.03
-"""The most that the chance of silent clocks may be, as a part of delta: it is charged in full."""
 
 
 class LeastExchangeProfile(PointwiseMinimum):
@@ -49,7 +42,7 @@ def two_group_profile(
     """The bound of section 6; None where it cannot decide a certificate.
 
     That is where nobody has a larger budget than the victim, where the victim's epsilon by `own`, the bound of section
-    5, is below that of the largest budget, for more budgets than MAX_TIERS, and where clocks may stay silent.
+    5, is below that of the largest budget, and for more budgets than MAX_TIERS.
     """
     v, rates = victim.local_epsilon, others.local_epsilon
     if victim.span is not None or v > MAX_LOCAL_EPSILON or rates.size > MAX_TIERS:
@@ -60,30 +53,24 @@ def two_group_profile(
     rates, count = rates[used], count[used]
     if rates.size == 0 or rates[-1] <= v:
         return None
+    # The split is chosen for the epsilon of the victims of the largest budget, because a smaller one decides nothing.
     target = TUNING_DELTA if delta is None else delta
     alone = min(v, math.inf if own is None else own.guess(target))
     largest = ExchangeLaplaceProfile.among(float(rates[-1]), rates, np.ones_like(rates), count, target).guess(target)
     if alone <= largest:
         return None
-    epsilon = largest if largest > 0 else LEAST_TUNED * alone
     curves = []
     for low in range(1, int(np.searchsorted(rates, v, "right")) + 1):
         for top in range(low + 1, rates.size + 1):
             core, tails = (HostGroup(rates[part], count[part]) for part in (slice(low, top), slice(low)))
-            deviation, split = best_split(v, 1.0, epsilon, (core, tails))
+            deviation, split = best_split(v, 1.0, largest, (core, tails))
             curves.append(TwoGroupProfile(v, core, tails, split, target, deviation))
     curves.sort(key=lambda curve: curve.deviation)
-    heard = [(curve, curve.rings()) for curve in curves[:PROMISING]]
-    usable = [
-        replace(curve, deviation=curve.deviation * math.sqrt(1 + 1 / rings))
-        for curve, rings in heard
-        if rings >= -math.log(MOST_UNHEARD * target) / LONGEST
-    ]
-    return min(usable, key=lambda curve: float(_compared(curve, epsilon).max()), default=None)
+    return min(curves[:PROMISING], key=lambda curve: float(_compared(curve, largest).max()), default=None)
 
 
 def _compared(curve: TwoGroupProfile, epsilon: float) -> Floats:
     """Rough bounds at the compared distances; 0 where the divergence is 0."""
     places, v = np.array(COMPARED), curve.local_epsilon
     at = Distances.at(v, places, np.zeros(places.size), epsilon)
-    return np.where(places * v > epsilon, curve.bounds(at, *LEVELS[0]), 0.0)
+    return np.where(places * v > epsilon, curve.bounds(at), 0.0)

@@ -1,6 +1,6 @@
 """Sums over hosts with Laplace noise: their clocks, and their factors from a few tilted moments of every law.
 
-In a row Y = sum_i alpha_i X_i every X_i is below the worst of a few laws (docs/exchange-bound.md, section 1). |phi| of
+In a row Y = sum_i alpha_i X_i every X_i is below the worst of a few laws (docs/paper, section 1). |phi| of
 each law is over-estimated on a whole line by a polynomial (section 5, "Many integrals at once"), so that hundreds of
 sums are evaluated together. What the laws are is left to `laplace_laws` and `split_laws`.
 """
@@ -14,10 +14,10 @@ from functools import cached_property
 import numpy as np
 
 from croupier.accountant.bounds.exchange import EXPONENT, HostSums, stages
-from croupier.accountant.bounds.laplace_laws import Family
+from croupier.accountant.bounds.laplace_laws import AT_ONCE, Family
 from croupier.accountant.numerics.binomial import UNIT, Floats, Ints
 
-__all__ = ["INEXACT", "LONGEST", "Clocks", "NoiseSums", "terms_needed"]
+__all__ = ["INEXACT", "LONGEST", "Clocks", "NoiseSums"]
 
 LONGEST, SPENT = 0.5, 0.7
 """Until its clocks stop, a group of hosts gives at most the first part of what gamma adds up to, and each of them at
@@ -28,10 +28,6 @@ LARGEST, SMALLEST, MOST_TERMS = 8.0, 100.0, 1e8
 too early, so little mass is left that it does not matter, or rounding would show."""
 INEXACT = 1e-12
 """Relative to the largest |X|, more than the rounding of every value of X, and of its mean over a cell."""
-ELEMENTS = 1 << 16
-"""How many numbers are dealt with at once: as many as fit into the processor's cache."""
-NEGLIGIBLE = 1e-13
-"""Terms of the series below this, in units of the second, are left out; the remainder is added in any case."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,14 +92,14 @@ class NoiseSums(HostSums):
     @cached_property
     def deviation(self) -> Floats:
         """See `HostSums`."""
-        second = np.stack([self._by_row(f.scale**2 * f.moments[:, 0]).max(1) for f in self.families], axis=1)
+        second = np.stack([f.largest_second(self.mean.size) for f in self.families], axis=1)
         deviation: Floats = np.sqrt((self.count * self.weights**2 * second).sum(1))
         return deviation
 
     @property
     def largest_theta(self) -> Floats:
         """See `HostSums`."""
-        scale = np.stack([self._by_row(family.scale).max(1) for family in self.families], axis=1)
+        scale = np.stack([family.scale.reshape(self.mean.size, -1).max(1) for family in self.families], axis=1)
         known = LARGEST / (self.weights * scale).max(1), math.sqrt(SMALLEST) / self.deviation, MOST_TERMS / self.terms
         least: Floats = np.min(known, axis=0)
         return least
@@ -135,31 +131,16 @@ class NoiseSums(HostSums):
     @cached_property
     def _coarse(self) -> NoiseSums:
         """With the first and the last law of every tier only, in the stage in the middle and in the last one."""
-        families = []
-        for family in self.families:
-            laws = np.arange(family.scale.size).reshape(self.mean.size, -1)
-            families.append(family.only(laws[:, [0, -1]].ravel()))
+        families = tuple(family.part(self.mean.size, slice(None), [0, -1]) for family in self.families)
         at = [self.log_mass.shape[1] // 2, -1]
-        return replace(self, families=tuple(families), left=self.left[:, :, at], log_mass=self.log_mass[:, at])
+        return replace(self, families=families, left=self.left[:, :, at], log_mass=self.log_mass[:, at])
 
     def _rows(self, rows: Ints) -> NoiseSums:
         """These rows, which may repeat."""
-        families = []
-        for family in self.families:
-            laws = np.arange(family.scale.size).reshape(self.mean.size, -1)
-            families.append(family.only(laws[rows].ravel()))
-        return NoiseSums(
-            self.count,
-            self.weights[rows],
-            self.log_mass[rows],
-            self.mean[rows],
-            self.terms[rows],
-            self.left[rows],
-            tuple(families),
-        )
-
-    def _by_row(self, of_laws: Floats) -> Floats:
-        return of_laws.reshape(self.mean.size, -1)
+        of_rows = (self.weights, self.log_mass, self.mean, self.terms, self.left)
+        weights, log_mass, mean, terms, left = (x[rows] for x in of_rows)
+        families = tuple(family.part(self.mean.size, rows) for family in self.families)
+        return NoiseSums(self.count, weights, log_mass, mean, terms, left, families)
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,7 +160,7 @@ class _Tilted:
         """For the worst law at these r^2, (N, L): (N, S, L). Convex in r^2, so that a cell's ends bound it."""
         number, laws, stage = self.rest.shape
         found = np.empty((number, stage, squares.shape[1]))
-        block = max(1, ELEMENTS // (laws * stage * squares.shape[1]))
+        block = max(1, AT_ONCE // (laws * stage * squares.shape[1]))
         for start in range(0, number, block):
             part = slice(start, start + block)
             square = squares[part, None, None, :]
@@ -228,8 +209,8 @@ class _Tilted:
 
 
 def terms_needed(size: float, most: int) -> int:
-    """How many terms of the series of e^size matter, from 6 on."""
+    """How many terms of the series of e^size matter, from 6 on; the remainder is added in any case."""
     terms, size = 6, min(size, 1e3)
-    while terms < most and size ** (terms - 5) / math.factorial(terms - 3) > NEGLIGIBLE:
+    while terms < most and size ** (terms - 5) / math.factorial(terms - 3) > UNIT:
         terms += 1
     return terms

@@ -35,7 +35,7 @@ __all__ = [
     "smallest_epsilon",
 ]
 
-T = TypeVar("T")
+Computed = TypeVar("Computed")
 
 UNDERFLOW = 1e-290
 """Added to a delta that is above 0: more than all the masses below 1e-300, which may have been taken for 0."""
@@ -89,11 +89,11 @@ class Others:
         """How many of them can be relied on."""
         return max(0, int(self.count.sum()) - self.dishonest)
 
-    def once(self, key: Hashable, make: Callable[[Others], T]) -> T:
+    def once(self, key: Hashable, make: Callable[[Others], Computed]) -> Computed:
         """Returns make(self), which is computed for the first call with this key only."""
         if key not in self._computed:
             self._computed[key] = make(self)
-        found: T = self._computed[key]
+        found: Computed = self._computed[key]
         return found
 
 

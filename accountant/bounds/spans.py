@@ -13,9 +13,9 @@ from croupier.protocol.statements import Statement
 
 __all__ = ["ExchangeSpanProfile", "SpanProfile"]
 
-WIDENING, WIDEST = 1.6, 0.5
-"""How much wider each part is than the one before, because victims of smaller rates have room, and the widest. A part
-that is above the goal is halved, until it is as narrow as the first one."""
+WIDENING = 1.6
+"""How much wider each part is than the one before, because victims of smaller rates have room; a part that is above the
+goal is halved, until it is as narrow as the first one. Wider parts are fewer, and more of them are halved."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +65,7 @@ class SpanProfile(Curve):
         """
         epsilon, worst, high, width = found.epsilon, found.reached, self.most * (1 - self.first), self.first
         while worst is not None and high > max(self.least, epsilon if self.are_budgets else 0.0):
-            width = min(WIDEST, WIDENING * width)
+            width = min(1.0, WIDENING * width)
             while True:
                 low = max(self.least, high * (1 - width))
                 part = self.part(low, high)

@@ -1,7 +1,7 @@
 """The laws that every host with Laplace noise is below when the victim's difference is split into a core and tails.
 
 The core is a share of the difference of the victim's two laws, constant in every cell of a grid; the tails are the
-rest; some of the mean is moved from one to the other (docs/exchange-bound.md, section 6). A host may lie anywhere in an
+rest; some of the mean is moved from one to the other (docs/paper, section 6). A host may lie anywhere in an
 interval: its law is below a mixture of those of a few places (L1 and T1 of section 5), whatever its budget. Laws are
 put on few atoms with the mean kept, and handed on as moments. `two_groups` makes a bound of them.
 """
@@ -9,15 +9,13 @@ put on few atoms with the mean kept, and handed on as moments. `two_groups` make
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from croupier.accountant.bounds.laplace_laws import (
-    ATOMS,
-    COARSE,
-    TERMS,
+    AT_ONCE,
     Family,
     cell_mass,
     difference,
@@ -101,15 +99,6 @@ class Split:
         if not ((self.psi >= 0).all() and 0 < self.psi.sum() < math.inf and self.psi[0] == self.psi[-1] == 0):
             raise ValueError("psi must be at least 0, not 0 everywhere, and 0 in unbounded cells")
 
-    @property
-    def bounded(self) -> bool:
-        """Whether all of the core is in bounded cells."""
-        return bool(self.share[0] == self.share[-1] == 0)
-
-    def with_moved(self, moved: Floats) -> Split:
-        """The same, with this for every distance."""
-        return replace(self, moved=moved)
-
     def edges(self, distance: Floats) -> Floats:
         """Of all cells, (K, C + 1)."""
         distance = distance[:, None]
@@ -153,19 +142,19 @@ class Split:
         sizes: Floats = (terms @ share + np.abs(moved)) * (4 + self.share.size / 16)
         return of_cells @ share + moved, sizes
 
-    def family(self, at: Distances, rate: float, *, tails: bool, terms: int = TERMS) -> Family | None:
+    def family(self, at: Distances, rate: float, *, tails: bool) -> Family | None:
         """The laws of D_1/R_host under R_host, or of D_2/R_host with `tails`, for every distance and place: K J laws.
 
         None where the part is 0, cancels so much that its rounding might matter, or is too large. Raises ValueError for
         a rate above the victim's, unless it is the core's and all of that is in bounded cells.
         """
         v, (left, right) = at.victim, at.hosts
-        if rate > v and (tails or not self.bounded):
+        if rate > v and (tails or self.share[0] > 0 or self.share[-1] > 0):
             raise ValueError(f"the rate must be at most the victim's where a cell is not bounded, not {rate}")
         if max(rate - v, 0.0) * self.outside[-1] + 2 * rate > MOST_EXPONENT:
             return None
         length = float((right - left).max()) * (1 + 8 * UNIT)
-        unit, thin = np.array(places_of_hosts(rate, length, COARSE)).T
+        unit, thin = np.array(places_of_hosts(rate, length)).T
         # What is the same for all that is moved is computed once: one row for every pair of a distance and a place.
         every = np.stack([at.distance, at.log_gain, left, right], axis=1)
         rows, which = np.unique(every, axis=0, return_inverse=True)
@@ -174,7 +163,7 @@ class Split:
         cells = _Cells.of(self, v, rate, x1, gain, host, tails=tails)
         pair = (which.reshape(-1, 1) * unit.size + np.arange(unit.size)).ravel()
         moved = np.repeat(np.broadcast_to(-self.moved if tails else self.moved, at.distance.shape), unit.size)
-        found, step = [], max(1, ATOMS // (2 * cells.mass.shape[1]))
+        found, step = [], max(1, AT_ONCE // (2 * cells.mass.shape[1]))
         every = np.tile(thin, at.distance.size)
         for first in range(0, pair.size, step):
             part = slice(first, first + step)
@@ -183,7 +172,7 @@ class Split:
             sizes = cells.terms[pair[part]] + np.abs(moved[part]) * cells.terms_of_psi[pair[part]]
             if not (sizes <= MOST_CANCELLED * largest).all() or float(largest.min()) == 0:
                 return None
-            found.append(Family.of(values, mass, every[part], terms))
+            found.append(Family.of(values, mass, every[part]))
         return Family(np.concatenate([f.scale for f in found]), np.concatenate([f.moments for f in found]))
 
 
@@ -192,21 +181,15 @@ class _Cells:
     """Of P pairs of a distance and a host, whose place is one of the L + 1 edges: (P, L), where nothing else is said.
 
     Within a cell 1/R is monotone, and so is D/R, but for larger rates than the victim's between its values, where it is
-    between the products of the ends of D and of 1/R. With psi it is within width^2/8 of its largest second derivative
-    of its chord, too.
+    between the products of the ends of D and of 1/R.
     """
 
     least: Floats
-    """Of share D/R, and the largest; at the lower end, and at the upper one."""
+    """Of share D/R; then the largest."""
     most: Floats
-    low: Floats
-    high: Floats
     low_psi: Floats
     """psi/R."""
     high_psi: Floats
-    bend: Floats
-    """By how much share D/R may be off its chord, infinite in unbounded cells, and psi/R."""
-    bend_of_psi: Floats
     mass: Floats
     """Of R; then of share D, and of psi."""
     product: Floats
@@ -231,30 +214,22 @@ class _Cells:
         other = np.exp(gain - v * np.abs(x1 - near))
         inverse = v / rate * np.exp(rate * np.abs(near - host))
         # Beyond the last edges D/R falls to 0, or stays as it is; for larger rates the share is 0 there.
-        first, last = (_lower(plain) * _lower(inverse), _upper(plain) * _upper(inverse))
+        first, last = _lower(plain) * _lower(inverse), _upper(plain) * _upper(inverse)
         if rate != v:
             first[:, 0], last[:, -1] = 0.0, 0.0
         least, most = np.minimum(first, last), np.maximum(first, last)
         if rate > v:
             crossed = np.stack([_lower(plain) * _upper(inverse), _upper(plain) * _lower(inverse)])
             least, most = np.minimum(least, crossed.min(0)), np.maximum(most, crossed.max(0))
-        width, largest = np.diff(near, axis=1), _larger(np.abs(plain))
-        steepest = v * np.where((low >= 0) & (high <= x1), _larger(np.exp(-v * np.abs(near)) + other), largest)
-        curved = width * width / 8 * (1 + 1e-9) * _larger(inverse)
-        bend = share * curved * ((v * v + rate * rate) * largest + 2 * rate * steepest)
         terms = (np.abs(plain) + (np.abs(gain) + v * x1) * other) * inverse
         return cls(
             share * least,
             share * most,
-            share * first,
-            share * last,
             psi * _lower(inverse),
             psi * _upper(inverse),
-            np.where(np.isinf(high - low), math.inf, bend),
-            curved * rate * rate * psi,
             cell_mass(rate, host, edges),
             share * difference(v, gain, low, high, zero, x1) * -np.expm1(-v * (high - low)) / 2,
-            psi * width * v / 2,
+            psi * np.diff(near, axis=1) * v / 2,
             (_larger(terms) * share).max(1),
             (psi * _larger(inverse)).max(1),
         )
@@ -262,10 +237,7 @@ class _Cells:
     def atoms(self, pair: Ints, moved: Floats) -> tuple[Floats, Floats]:
         """Values and masses, (F, 2 L), of laws larger than that of D_j/R for these pairs; moved: (F, 1)."""
         ends = [moved * x[pair] for x in (self.low_psi, self.high_psi)]
-        start, end = self.low[pair] + ends[0], self.high[pair] + ends[1]
-        bend = self.bend[pair] + np.abs(moved) * self.bend_of_psi[pair]
-        low = np.maximum(self.least[pair] + np.minimum(*ends), np.minimum(start, end) - bend)
-        high = np.minimum(self.most[pair] + np.maximum(*ends), np.maximum(start, end) + bend)
+        low, high = self.least[pair] + np.minimum(*ends), self.most[pair] + np.maximum(*ends)
         return two_atoms(low, high, self.mass[pair], self.product[pair] + moved * self.product_of_psi[pair])
 
 

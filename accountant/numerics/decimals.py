@@ -6,13 +6,19 @@ import math
 from collections.abc import Iterable
 from fractions import Fraction
 
-__all__ = ["as_decimal", "difference", "sum_above"]
+__all__ = ["as_decimal", "difference", "sum_above", "sum_as_decimals"]
 
 
 def sum_above(values: Iterable[float]) -> float:
     """Returns the sum of finite numbers, rounded up."""
     exact = sum((Fraction(value) for value in values), Fraction(0))
     return float(exact) if Fraction(float(exact)) >= exact else math.nextafter(float(exact), math.inf)
+
+
+def sum_as_decimals(values: Iterable[float]) -> float:
+    """Returns the sum of finite numbers as the decimals that people wrote, rounded up: 5 times 0.8 is 4."""
+    exact = sum((as_decimal(value) for value in values), Fraction(0))
+    return float(exact) if as_decimal(float(exact)) >= exact else math.nextafter(float(exact), math.inf)
 
 
 def as_decimal(value: float) -> Fraction:

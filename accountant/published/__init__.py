@@ -6,6 +6,7 @@ returns a number there. `compare` puts all of them beside an attack. Certified a
 
 from __future__ import annotations
 
+from croupier.accountant.published.blankets import optimal_decomposition, shuffle_index, shuffle_index_limit
 from croupier.accountant.published.clones import (
     fmt22_closed_form,
     fmt22_numeric,
@@ -36,4 +37,7 @@ __all__ = [
     "leftover_clones",
     "leftover_clones_delta",
     "likelihood_test_clones",
+    "optimal_decomposition",
+    "shuffle_index",
+    "shuffle_index_limit",
 ]

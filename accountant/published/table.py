@@ -14,6 +14,7 @@ import numpy as np
 from croupier.accountant.budgets import AnyBudgets, Budgets, as_budgets
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.registry import as_randomizer
+from croupier.accountant.published.blankets import optimal_decomposition, shuffle_index_limit
 from croupier.accountant.published.clones import fmt22_closed_form, fmt22_numeric, leftover_clones
 from croupier.accountant.published.equal_budgets import bbgn_bennett, bbgn_hoeffding, efmrtt
 from croupier.accountant.published.likelihood_tests import likelihood_test_clones
@@ -93,6 +94,20 @@ _ROWS = (
     ),
     _Row("BBGN19 Hoeffding", _BBGN, bbgn_hoeffding, _always(Grade.CERTIFIED), (Note.EQUAL_BUDGETS,)),
     _Row("BBGN19 Bennett", _BBGN, bbgn_bennett, _always(Grade.CERTIFIED), (Note.EQUAL_BUDGETS,)),
+    _Row(
+        "Optimal decomposition",
+        "Su, Cheng, Wang: Decomposition-Based Optimal Bounds for Privacy Amplification via Shuffling, arXiv 2504.07414",
+        optimal_decomposition,
+        _always(Grade.CERTIFIED),
+        (Note.EQUAL_BUDGETS,),
+    ),
+    _Row(
+        "Shuffle index",
+        "Takagi, Liew: Analysis of Shuffling Beyond Pure Local Differential Privacy, arXiv 2601.19154",
+        shuffle_index_limit,
+        _always(Grade.ASYMPTOTIC),
+        (Note.EQUAL_BUDGETS, Note.ERROR_UNBOUNDED),
+    ),
     _Row(
         "FMT22 closed form",
         _FMT,

@@ -14,6 +14,7 @@ from croupier.protocol.rounding import round_down, round_up
 if TYPE_CHECKING:
     from croupier.accountant import Budgets, ErrorPlan, Randomizer
     from croupier.deploy.cli.mechanism_options import PlannedRandomizerOptions, SettingOptions
+    from croupier.show.views import ErrorPlanView, PlannedBudgetView
 
 __all__ = ["ErrorOptions", "planned_for_error"]
 
@@ -75,7 +76,7 @@ def planned_for_error(
     epsilon: float | None,
     delta: float,
     setting: SettingOptions,
-) -> tuple[dict[str, Any], list[Any]]:
+) -> tuple[ErrorPlanView, list[Any]]:
     """Returns the JSON document of the answer, and what the terminal shows.
 
     Raises:
@@ -113,7 +114,7 @@ def planned_for_error(
             seconds=5.0,
         ).epsilon
     people = found.budgets.num_users
-    document = {
+    document: ErrorPlanView = {
         "goal": "margin of error",
         "randomizer": family.name,
         "error": asked.error,
@@ -138,7 +139,7 @@ def planned_for_error(
     return document, [*_lines(asked, found, better.budgets, costs), certificate_table(alike.to_json())]
 
 
-def _budgets_json(budgets: Budgets) -> list[dict[str, Any]]:
+def _budgets_json(budgets: Budgets) -> list[PlannedBudgetView]:
     return [{"epsilon": t.local_epsilon, "delta": t.local_delta, "count": t.count} for t in budgets.tiers]
 
 

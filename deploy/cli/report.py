@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from croupier.deploy.cli.console import HERE, OPERATE, Directory, Gateway, Json, note, plain_errors, show
+from croupier.deploy.cli.option_groups import with_option_groups
 
 __all__ = ["add_commands"]
 
@@ -17,6 +19,18 @@ def add_commands(app: typer.Typer) -> None:
     app.command(rich_help_panel=OPERATE)(report)
 
 
+@dataclass(frozen=True)
+class WordOptions:
+    """What the report says beside the results."""
+
+    title: Annotated[str, typer.Option(help="The heading of the report; default: the survey's.")] = ""
+    introduction: Annotated[
+        str, typer.Option(help="A paragraph below the heading, instead of the survey's introduction.")
+    ] = ""
+    language: Annotated[str, typer.Option(help="The language of the questions, where they have several.")] = ""
+
+
+@with_option_groups
 def report(
     rounds: Annotated[
         list[str],
@@ -31,11 +45,8 @@ def report(
     out: Annotated[
         Path, typer.Option(help="The page: .html; or .pdf, which an installed Chromium or Chrome prints.")
     ] = Path("report.html"),
-    title: Annotated[str, typer.Option(help="The heading of the report; default: the survey's.")] = "",
-    introduction: Annotated[
-        str, typer.Option(help="A paragraph below the heading, instead of the survey's introduction.")
-    ] = "",
-    language: Annotated[str, typer.Option(help="The language of the questions, where they have several.")] = "",
+    *,
+    words: WordOptions,
     fixed_terms: Annotated[
         bool,
         typer.Option("--fixed-terms", help="All rounds were planned before the first result; they cost less together."),
@@ -58,11 +69,11 @@ def report(
         check_report_file(out)
         found = asyncio.run(collect(rounds, directory, wait_s, client_transport(gateway), collector_key, note))
         page = report_of(
-            title or found.title(language),
+            words.title or found.title(words.language),
             found.rounds,
-            introduction=[introduction] if introduction else found.introduction(language),
+            introduction=[words.introduction] if words.introduction else found.introduction(words.language),
             verified=found.deployment,
-            language=language,
+            language=words.language,
             fixed_terms=fixed_terms or found.fixed_terms,
         )
         write_report(page, out)

@@ -12,9 +12,9 @@ from croupier.runtime.kinds import Direction
 from croupier.runtime.rows.base import TableRows, chunks_of, not_shredded
 from croupier.runtime.tables import CHUNKS, OPENED
 
-__all__ = ["OpenedRows"]
+__all__ = ["PAGE_BYTES", "ROWS_PER_PAGE", "OpenedRows"]
 
-_PAGE_BYTES, _ROWS_PER_PAGE = 1024 * 1024, 2000
+PAGE_BYTES, ROWS_PER_PAGE = 1024 * 1024, 2000
 
 
 class OpenedRows(TableRows):
@@ -81,18 +81,18 @@ class OpenedRows(TableRows):
 
     def _window(self, index: sa.Column[int], here: sa.ColumnElement[bool], after: int) -> tuple[int, int] | None:
         """Returns the next window of indices after `after` that contains a row, or None at the end."""
-        window = after + 1, after + _ROWS_PER_PAGE
+        window = after + 1, after + ROWS_PER_PAGE
         if self._db.execute(sa.select(index).where(here & index.between(*window)).limit(1)).first() is not None:
             return window
         nearest = self._db.execute(sa.select(sa.func.min(index)).where(here & (index > after))).scalar_one()
-        return None if nearest is None else (nearest, nearest + _ROWS_PER_PAGE - 1)
+        return None if nearest is None else (nearest, nearest + ROWS_PER_PAGE - 1)
 
     def _page(
         self, index: sa.Column[int], content: sa.Column[Any], where: sa.ColumnElement[bool]
     ) -> list[tuple[int, bytes]]:
         """Returns (index, content) of the first rows that fill a page, at least one row."""
         page: list[tuple[int, bytes]] = []
-        left = _PAGE_BYTES
+        left = PAGE_BYTES
         query = sa.select(index, content).where(where).order_by(index).execution_options(stream_results=True)
         with self._db.execute(query) as rows:
             for number, body in rows:

@@ -11,9 +11,9 @@ from croupier.runtime.database import mark_for_shredding
 from croupier.runtime.rows.base import TableRows
 from croupier.runtime.tables import CHUNKS, FORGETTING, OPENED
 
-__all__ = ["ChunkPlace", "ShreddingRows"]
+__all__ = ["PAGE_BYTES", "ROWS_PER_PAGE", "ChunkPlace", "ShreddingRows"]
 
-_PAGE_BYTES, _ROWS_PER_PAGE = 4 * 1024 * 1024, 2000
+PAGE_BYTES, ROWS_PER_PAGE = 4 * 1024 * 1024, 2000
 """How much one transaction deletes: others wait for it for a tenth of a second or less."""
 
 
@@ -49,7 +49,7 @@ class ShreddingRows(TableRows):
         round_id, *place = after
         mark_for_shredding(self._db, round_id, "chunks", "opened")
         here, index = OPENED.c.round_id == round_id, (OPENED.c.lane, OPENED.c.chunk_index)
-        last, left = self._end_of_page(index, OPENED.c.content, here, _PAGE_BYTES)
+        last, left = self._end_of_page(index, OPENED.c.content, here, PAGE_BYTES)
         if last is not None:
             self._db.execute(OPENED.delete().where(here & (sa.tuple_(*index) <= sa.tuple_(*last))))
         if not left:
@@ -77,10 +77,10 @@ class ShreddingRows(TableRows):
 
         0 bytes mean that there may be more rows. The row that fills the page belongs to it.
         """
-        rows = sa.select(*place, sa.func.length(content)).where(where).order_by(*place).limit(_ROWS_PER_PAGE)
+        rows = sa.select(*place, sa.func.length(content)).where(where).order_by(*place).limit(ROWS_PER_PAGE)
         found = self._db.execute(rows).all()
         for row in found:
             left -= row[-1]
             if left <= 0:
                 return tuple(row[:-1]), 0
-        return tuple(found[-1][:-1]) if found else None, 0 if len(found) == _ROWS_PER_PAGE else left
+        return tuple(found[-1][:-1]) if found else None, 0 if len(found) == ROWS_PER_PAGE else left

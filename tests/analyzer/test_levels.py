@@ -183,7 +183,7 @@ def test_two_levels_have_the_mean_of_onebit() -> None:
         assert levels.distribution.shares[1].estimate == pytest.approx(bits.values[0] / 10)
 
 
-def test_drawn_fakes_are_subtracted_and_one_hop_moves_the_mean_by_its_influence() -> None:
+def test_drawn_fakes_are_subtracted_and_one_hop_moves_the_mean_as_stated() -> None:
     """With hardly any local noise; then a hop puts all of its fakes on the last level."""
     law, k = HopNoise(0.5, 1e-6).law(5), 5
     people = np.array([10_000, 20_000, 10_000, 5_000, 5_000])

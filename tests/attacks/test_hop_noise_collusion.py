@@ -111,8 +111,9 @@ async def attacked(directory: Path, rounds: int, level: float) -> float:
 
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
-@pytest.mark.parametrize(("rounds", "level"), [(16, 1e-3), (250, 1e-6)])
+@pytest.mark.parametrize(("rounds", "level"), [(13, 3e-3), (250, 1e-6)])
 async def test_all_but_one_hop_see_no_more_than_the_certificate_says(tmp_path: Path, rounds: int, level: float) -> None:
+    """Few rounds refute the certificate only if every guess is right, as they are where fakes are known: see below."""
     certificate = certify({LOCAL: 1}, "rr", delta=NOISE[1], hop_noise=NOISE, attack=False)
     assert await attacked(tmp_path, rounds, level) <= certificate.epsilon
 
@@ -125,7 +126,7 @@ async def test_all_but_one_hop_read_an_answer_among_fakes_that_are_known(
     """The same attack where the numbers of fakes are no secret: it refutes the certificate in as few rounds."""
     monkeypatch.setattr("croupier.shuffler.fake_reports.draw_fakes", lambda law: [law.radius, law.radius])
     certificate = certify({LOCAL: 1}, "rr", delta=NOISE[1], hop_noise=NOISE, attack=False)
-    assert await attacked(tmp_path, 16, 1e-3) > certificate.epsilon
+    assert await attacked(tmp_path, 13, 3e-3) > certificate.epsilon
 
 
 class DeniesIt(AnalyzerService):

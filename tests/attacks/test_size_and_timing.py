@@ -112,7 +112,7 @@ class StopsHalfway(cheaters.CheatingShuffler):
 async def test_nothing_travels_before_the_close_and_hops_send_whole_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("croupier.runtime.lane_sender._CHUNK_BYTES", 1000)
+    monkeypatch.setattr("croupier.runtime.lane_sender.CHUNK_BYTES", 1000)
     async with arena(tmp_path, 2, {"shuffler-1": StopsHalfway, "shuffler-2": Listener}) as deployment:
         terms = await deployment.operator.open_round(settings())
         watcher = deployment.service("shuffler-2")

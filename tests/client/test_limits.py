@@ -35,7 +35,7 @@ def test_a_round_beyond_a_limit_is_named_with_both_numbers(limits: dict[str, Any
         Limits(**limits).check_round(terms, 1.0)
 
 
-def test_with_hop_noise_more_than_local_epsilon_8_takes_a_limit_of_ones_own() -> None:
+def test_with_hop_noise_a_local_epsilon_above_8_takes_ones_own_limit() -> None:
     manifest = make_kit().manifest
     del manifest.budget_grid[:]
     manifest.budget_grid.extend(pb.LocalBudget(epsilon=epsilon) for epsilon in (8.0, 8.5))

@@ -29,6 +29,7 @@ from croupier.protocol.questions import Question
 from croupier.protocol.rounding import percent, round_up
 from croupier.protocol.wordings import Wording
 from croupier.show.explanation import explain
+from croupier.show.promises import certificate_lines
 from croupier.show.report import ReportRound, report_of
 from croupier.show.views import Precision
 from tests.support import in_process
@@ -100,7 +101,14 @@ def test_a_report_says_what_one_honest_server_guarantees() -> None:
     of_hop = f"{right} ε = {round_up(hop['epsilon'], 4)}, δ = {round_up(hop['delta'], 3)}, CERTIFIED"
     assert "If one server is honest" in page.words
     assert f"{of_hop}{percent(right_at_most(1.0))} ε = 1, CERTIFIED" in page.words
+    one_honest, none = certificate_lines(noisy.result["certificate"])  # as the console's page of the round says it
+    assert one_honest.startswith("If at least one server that shuffles is honest:")
+    assert (
+        f"is right at most {right} of the time (ε = {round_up(hop['epsilon'])} at δ = 1e-06, CERTIFIED)" in one_honest
+    )
+    assert f"someone is right at most {percent(right_at_most(1.0))} of the time (ε = 1, CERTIFIED)" in none
     quiet = ReportRound(result_of(MOOD, SHARES, round_id="r2"))
+    assert certificate_lines(quiet.result["certificate"]) == ()
     assert "If one server is honest" not in page_of(quiet).words
     both = page_of(noisy, quiet).words  # the question without hop noise counts with its local budget
     assert "no hop noise" in both

@@ -16,6 +16,7 @@ import pytest
 import pytest_asyncio
 import sqlalchemy as sa
 
+from croupier.accountant.numerics.decimals import as_decimal, sum_above, sum_as_decimals
 from croupier.accountant.service.ledger import Entry, Ledger
 from croupier.client.submission import Participant
 from croupier.client.surveys import fetch_survey
@@ -149,6 +150,14 @@ choices = ["1", "2", "3", "4", "5"]
 """
     for number in range(5)
 )
+
+
+def test_parts_of_a_budget_add_up_to_what_was_written() -> None:
+    """Reproduction: five questions with 0.8 each were shown as ε = 4.001 together, and with 0.1 as 0.500001."""
+    for part, whole in ((0.8, 4.0), (0.1, 0.5), (0.2, 1.0)):
+        assert sum_above([part] * 5) > whole
+        assert sum_as_decimals([part] * 5) == whole
+    assert as_decimal(sum_as_decimals([1 / 3] * 3)) >= 3 * as_decimal(1 / 3)
 
 
 @pytest.mark.parametrize("people", [20, 100, 1000])

@@ -67,8 +67,8 @@ def main(name: str, site: Path) -> None:
     listener = Listener(lambda line: _append(site / COMPLAINTS_FILE, json.dumps(line)))
     for logger in (*ROOMS, "asyncio"):
         logging.getLogger(logger).addHandler(listener)
-    lane_sender._CHUNK_BYTES = SMALL_CHUNK_BYTES
-    shredding._PAGE_BYTES = SMALL_PIECE_BYTES
+    lane_sender.CHUNK_BYTES = SMALL_CHUNK_BYTES
+    shredding.PAGE_BYTES = SMALL_PIECE_BYTES
     asyncio.run(_serve(name, site))
 
 

@@ -111,8 +111,8 @@ def _made_small() -> Iterator[str]:
     """Small chunks and pages, and as many fakes of each letter from every hop; yields a new directory."""
     with (
         tempfile.TemporaryDirectory(prefix="croupier-") as root,
-        mock.patch.object(lane_sender, "_CHUNK_BYTES", SMALL_CHUNK_BYTES),
-        mock.patch.object(shredding, "_PAGE_BYTES", SMALL_PIECE_BYTES),
+        mock.patch.object(lane_sender, "CHUNK_BYTES", SMALL_CHUNK_BYTES),
+        mock.patch.object(shredding, "PAGE_BYTES", SMALL_PIECE_BYTES),
         mock.patch.object(fake_reports, "draw_fakes", lambda law: [law.radius] * law.num_values),
     ):
         yield root

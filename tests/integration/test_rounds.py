@@ -108,7 +108,7 @@ async def test_a_batch_is_the_same_where_it_does_not_fit_into_memory(
 ) -> None:
     monkeypatch.setattr("croupier.shuffler.batch_mixer._HELD_BYTES", held)
     monkeypatch.setattr("croupier.shuffler.batch_mixer._WINDOW_BYTES", 10_000)
-    monkeypatch.setattr("croupier.runtime.lane_sender._CHUNK_BYTES", 2_000)
+    monkeypatch.setattr("croupier.runtime.lane_sender.CHUNK_BYTES", 2_000)
     async with table(tmp_path, 2) as at:
         terms = await at.operator.open_round(settings())
         await at.submit(terms, [Participant(1, 2.0)] * 30 + [Participant(0, 1.0)] * 20)

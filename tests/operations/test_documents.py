@@ -28,6 +28,7 @@ from croupier.protocol.deployment import DEPLOYMENT_FILE, load_deployment
 from croupier.protocol.rounding import round_up
 from croupier.runtime.prometheus_metrics import PrometheusMetrics
 from croupier.runtime.service_directory import SETTINGS_FILE, ServiceSettings, load_settings
+from lab.paper import SOURCE, paper_digest
 from tests.support import sign_again
 
 ROOT = Path(__file__).parents[2]
@@ -204,3 +205,20 @@ def test_the_victims_of_laplace_noise_are_certified_as_it_says() -> None:
     ((alone, others),) = re.findall(r"is certified ([\d.]+), and the others ([\d.]+);", mathematics)
     small, large = certify(Budgets.from_tiers([(0.5, 1), (2.0, 1000)]), "laplace", delta=1e-6, attack=False).tiers
     assert (round_up(small.epsilon, 3), round_up(large.epsilon, 3)) == (alone, others)
+
+
+def test_the_built_paper_is_that_of_its_source() -> None:
+    """`make paper` was run after the last change of docs/paper."""
+    digest = paper_digest(ROOT / SOURCE)
+    assert f'<meta name="keywords" content="{digest}"' in (ROOT / SOURCE).with_suffix(".html").read_text()
+    assert (ROOT / SOURCE).with_suffix(".pdf").read_bytes().startswith(b"%PDF")  # built by the same command
+
+
+def test_code_names_sections_that_the_paper_has() -> None:
+    headings = set(re.findall(r"^# (\d)\.", (ROOT / SOURCE).read_text(), re.MULTILINE))
+    named = {
+        number
+        for file in (ROOT / "accountant" / "bounds").glob("*.py")
+        for number in re.findall(r"docs/paper, section (\d)", file.read_text())
+    }
+    assert {"1", "2", "5", "6"} <= named <= headings == set("123456")

@@ -98,7 +98,7 @@ async def test_a_service_stops_while_it_opens_and_waits_for_no_chunk(
         begun.set()
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(opened_rows, "_PAGE_BYTES", 1)
+    monkeypatch.setattr(opened_rows, "PAGE_BYTES", 1)
     monkeypatch.setattr(LaneOpener, "_open_page", never_ends)
     async with arena(tmp_path, 1) as deployment:
         terms = await deployment.operator.open_round(settings())

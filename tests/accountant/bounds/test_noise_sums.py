@@ -58,7 +58,7 @@ def test_every_law_is_below_the_polynomial_on_the_whole_line(seed: int) -> None:
     mass = rng.dirichlet(np.ones(5), 3)
     mean = float(rng.normal() * 0.2)
     values += (mean - (values * mass).sum(1))[:, None]
-    family, left = Family.of(values, mass, np.ones(3), 28), float(rng.choice([1.0, rng.uniform(0.5, 1)]))
+    family, left = Family.of(values, mass, np.ones(3)), float(rng.choice([1.0, rng.uniform(0.5, 1)]))
     w = float(np.exp(rng.uniform(math.log(1e-4), math.log(4)))) * left / float(family.scale.max())
     row = one_row(family, np.array([mean]), np.array([abs(mean)]), left)
     laws = _Tilted.of(row, 0, family, np.array([w]))
@@ -79,7 +79,7 @@ def test_every_law_is_below_the_polynomial_on_the_whole_line(seed: int) -> None:
 def family_of(laws: list[tuple[Floats, Floats]]) -> Family:
     """Of laws on as many atoms each."""
     values, mass = (np.stack(part) for part in zip(*laws, strict=True))
-    return Family.of(values, mass, np.ones(len(laws)), 28)
+    return Family.of(values, mass, np.ones(len(laws)))
 
 
 def sum_of(values: Floats, mass: Floats, count: int, left: float, size: int) -> Floats:

@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from croupier.accountant.bounds import split_laws
-from croupier.accountant.bounds.best_split import best_split
-from croupier.accountant.bounds.laplace_laws import COARSE, places_of_hosts
+from croupier.accountant.bounds.best_split import HostGroup, best_split
+from croupier.accountant.bounds.laplace_laws import places_of_hosts
 from croupier.accountant.bounds.split_laws import Distances, Split
-from croupier.accountant.bounds.two_groups import HostGroup
 from tests.support.cuts import all_within, density, drawn_split, grid, marks, parts, row_of, steps
 from tests.support.drawn import drawn
 
@@ -27,7 +26,7 @@ Floats = NDArray[np.float64]
 def places(at: Distances, rate: float) -> list[tuple[float, float]]:
     """Where hosts are put, for the first distance of those that are answered together."""
     low, high = at.hosts
-    return places_of_hosts(rate, float((high - low).max()) * (1 + 2e-15), COARSE)
+    return places_of_hosts(rate, float((high - low).max()) * (1 + 2e-15))
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -96,7 +95,7 @@ def test_the_moments_of_the_best_cuts_are_hardly_larger(seed: int) -> None:
     even = -cut.mean(at, tails=False)[0] / cut.mass(at)
     for hosts, rest in ((core, False), (tails, True)):
         for rate in hosts.rates.tolist():
-            family = cut.with_moved(even).family(at, rate, tails=rest)
+            family = replace(cut, moved=even).family(at, rate, tails=rest)
             assert family is not None
             (low,), (high,) = (x.tolist() for x in at.hosts)
             for index, (unit, thin) in enumerate(places(at, rate)):
@@ -165,7 +164,7 @@ def test_a_largest_ratio_between_the_edges_of_cells_is_not_missed(rate: float) -
     assert 0.1 < z[ratio.argmin()] < 0.95
     cells = split_laws._Cells.of(cut, v, rate, *(np.full((1, 1), x) for x in (1.0, gain, 1.0)), tails=False)
     values, mass = cells.atoms(np.zeros(1, dtype=np.int64), np.full((1, 1), moved))
-    assert ratio.min() * 1.02 <= values.min() <= ratio.min() * (1 - 1e-9)
+    assert ratio.min() * 1.5 <= values.min() <= ratio.min() * (1 - 1e-9)
     assert mass.sum() == pytest.approx(1.0)
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from croupier import Budgets, certify
 from croupier.accountant.attacks.lower_bound import lower_bound
 from croupier.accountant.bounds import noise_sums, two_groups
-from croupier.accountant.bounds.best_split import best_split
+from croupier.accountant.bounds.best_split import HostGroup, best_split
 from croupier.accountant.bounds.exchange import stages
 from croupier.accountant.bounds.exchange_laplace import (
     ExchangeLaplaceProfile,
@@ -26,11 +26,10 @@ from croupier.accountant.bounds.exchange_laplace import (
     gamma_of,
 )
 from croupier.accountant.bounds.group_choice import two_group_profile
-from croupier.accountant.bounds.least import ChordProfile
 from croupier.accountant.bounds.noise_sums import NoiseSums
 from croupier.accountant.bounds.profile import Others, Victim
 from croupier.accountant.bounds.split_laws import Distances, Split
-from croupier.accountant.bounds.two_groups import GroupSums, HostGroup, TwoGroupProfile, covering
+from croupier.accountant.bounds.two_groups import GroupSums, TwoGroupProfile, covering
 from croupier.accountant.ranges import LINKAGES
 from tests.support.cuts import all_within, density, grid
 from tests.support.drawn import drawn
@@ -151,7 +150,7 @@ def test_cuts_with_budgets_of_twenty_and_more(victim: float, core: float, tails:
     for distance in (1.0, 0.1):
         deviation, split = best_split(victim, distance, 0.1, groups)
         assert 0 < deviation < math.inf
-        curve = TwoGroupProfile(victim, *groups, split, 1e-6, deviation, quick=True)
+        curve = TwoGroupProfile(victim, *groups, split, 1e-6, deviation)
         assert curve.bound(0.9 * victim) > 0
 
 
@@ -200,9 +199,9 @@ def test_what_is_asked_of_the_two_groups(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(NoiseSums, "positive_parts", answered)
     core, tails = group([1.0], [25.0]), group([0.3, 0.5], [15.0, 15.0])
-    curve = TwoGroupProfile(1.0, core, tails, part_of(0.8, 0.5, 2.0), 1e-30)
+    curve = TwoGroupProfile(1.0, core, tails, part_of(0.8, 0.5, 2.0), 1e-30, knots=5)
     at = Distances.at(1.0, np.array([1.0, 0.5]), np.array([0.02, 0.02]), 0.05)
-    found = curve.bounds(at, 5, 0.05)
+    found = curve.bounds(at)
     first, second = seen
     assert (len(first.families), len(second.families)) == (1, 2)
     assert (first.mean + second.mean).reshape(2, 5) == pytest.approx(
@@ -225,34 +224,6 @@ def test_what_is_asked_of_the_two_groups(monkeypatch: pytest.MonkeyPatch) -> Non
         assert found[row] == pytest.approx(5 + lost, rel=1e-6)
 
 
-def test_the_largest_distances_are_refined_until_the_largest_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    curve = curve_among([(0.3, 1_000), (0.5, 9_000)], 0.3, 1e-6)
-    assert curve is not None
-    evaluated: list[int] = []
-    factors = dict(zip((number for number, _ in two_groups.LEVELS), ((1.0, 0.5), (0.3, 0.4)), strict=True))
-
-    def bounds(self: TwoGroupProfile, at: Distances, number: int, step: float) -> Floats:
-        evaluated.append(at.distance.size)
-        nearest, others = factors[number]
-        return np.where(at.distance == 1, 0.8 * nearest, at.distance * others)
-
-    monkeypatch.setattr(TwoGroupProfile, "bounds", bounds)
-    monkeypatch.setattr(two_groups, "WORST", 2)
-    found = covering(0.3, 0.015, 0.5, two_groups.MOST_DISTANCES)
-    assert found is not None
-    coarse = found.distance[two_groups.WORST :].max() * 0.5
-    assert found.distance[1] * 0.4 < coarse  # so that the next ones are refined, too
-    assert coarse * 0.8 <= curve.bound(0.015) <= coarse
-    assert evaluated[0] == found.distance.size > max(evaluated[1:])
-    assert len(evaluated) > 2
-    evaluated.clear()
-    quick = curve.to_compose(1e-6, 0.3)
-    assert isinstance(quick, ChordProfile)
-    assert isinstance(quick.slow, TwoGroupProfile)
-    assert quick.slow.bound(0.015) == pytest.approx(0.8)
-    assert len(evaluated) == 1
-
-
 @given(st.integers(0, 2**32 - 1))
 @drawn(12)
 def test_every_pair_of_values_is_covered_by_two_distances(seed: int) -> None:
@@ -261,13 +232,12 @@ def test_every_pair_of_values_is_covered_by_two_distances(seed: int) -> None:
     victim = float(np.exp(rng.uniform(math.log(0.05), math.log(5))))
     epsilon = victim * float(np.exp(rng.uniform(math.log(1e-3), 0)))
     steep = victim * float(rng.uniform(1, 4))
-    most = int(rng.choice([40, 120]))
-    found = covering(victim, epsilon, steep, most)
+    found = covering(victim, epsilon, steep)
     if found is None:
         assert steep > 5 * math.sqrt(epsilon)
         return
     ends = found.distance
-    assert ends.size <= most
+    assert ends.size <= two_groups.MOST_DISTANCES
     assert ends[0] == 1
     assert ends[-1] <= epsilon / victim
     assert (found.log_gain > 0).all()
@@ -309,13 +279,12 @@ def drawn_curve(rng: np.random.Generator, users: int, delta: float) -> tuple[Two
     scale = victim + rates[top - 1]
     split = part_of(float(rng.choice([1.0, rng.uniform(0.6, 1), rng.uniform(0.1, 0.6)])), radius, scale)
     core, tails = group(rates[low:top], count[low:top]), group(rates[:low], count[:low])
-    return TwoGroupProfile(victim, core, tails, split, delta, quick=bool(rng.integers(2))), tiers
+    return TwoGroupProfile(victim, core, tails, split, delta), tiers
 
 
 def useful(curve: TwoGroupProfile, delta: float) -> float:
     """About the epsilon at which section 6 gives this delta."""
     low, high = 0.0, curve.local_epsilon
-    curve = replace(curve, quick=True)
     for _ in range(6):
         middle = (low + high) / 2
         low, high = (low, middle) if curve.bound(middle) <= delta else (middle, high)
@@ -426,10 +395,10 @@ def epsilon_of(curve: TwoGroupProfile, delta: float) -> float:
 
 
 MOSTLY_LARGER = [
-    ([(0.3, 100_000), (0.5, 900_000)], 0.3, 1e-6, 0.00085),
-    ([(0.05, 500), (1.0, 500), (2.0, 9_000)], 1.0, 1e-6, 0.056),
-    ([(1.0, 20_000), (3.0, 980_000)], 1.0, 1e-6, 0.0102),
-    ([(0.25, 3_000), (0.5, 10_000), (1.0, 87_000)], 0.25, 1e-9, 0.0105),
+    ([(0.3, 100_000), (0.5, 900_000)], 0.3, 1e-6, 0.00087),
+    ([(0.05, 500), (1.0, 500), (2.0, 9_000)], 1.0, 1e-6, 0.058),
+    ([(1.0, 20_000), (3.0, 980_000)], 1.0, 1e-6, 0.0107),
+    ([(0.25, 3_000), (0.5, 10_000), (1.0, 87_000)], 0.25, 1e-9, 0.0101),
 ]
 
 
@@ -443,7 +412,7 @@ def test_between_the_attack_and_what_the_largest_victims_have(
     found, attack = epsilon_of(curve, delta), lower_bound(Budgets.from_tiers(tiers), "laplace", delta=delta)
     own = lower_bound(Budgets.from_tiers(tiers), "laplace", victim=victim, delta=delta).epsilon
     assert own <= found <= most
-    assert found <= attack.epsilon
+    assert found <= 1.01 * attack.epsilon
     own_bound = exchange_laplace_profile(Victim(victim), others_of(tiers, victim), delta)
     assert isinstance(own_bound, ExchangeLaplaceProfile)
     assert own_bound.delta(1.5 * found).value > delta
@@ -459,7 +428,7 @@ def test_a_victim_with_few_like_it() -> None:
     curve = curve_among(tiers, 0.242, 1e-6)
     assert curve is not None
     attack = lower_bound(Budgets.from_tiers(tiers), "laplace", victim=0.242, delta=1e-6).epsilon
-    assert attack <= epsilon_of(curve, 1e-6) < 0.069
+    assert attack <= epsilon_of(curve, 1e-6) < 0.0665
 
 
 def assert_hosts_of(curve: TwoGroupProfile, rates: Floats, count: Floats) -> None:
@@ -492,28 +461,22 @@ def test_where_it_is_used() -> None:
     assert curve_among([(30.5, 1_000), (31.0, 9_000)], 30.5, 1e-6) is None
     assert curve_among([(0.05, 50_000), (3.0, 50_000)], 3.0, 1e-6) is None  # however different they are
     assert curve_among([(0.45, 1), (0.5, 900_000)], 0.45, 1e-6) is None  # no host hides its tails
-    assert curve_among([(0.3, 3), (0.5, 9_000)], 0.3, 1e-6) is None  # clocks may stay silent
+    for number, kept in ((4, True), (5, False)):  # curves of many points have up to four budgets
+        few = curve_among([(0.3, 1_000), *larger[: number - 1]], 0.3, 1e-6)
+        assert few is not None
+        assert (few.to_compose(1e-6, 0.3) is not None) == kept
+    silent = curve_among([(0.3, 3), (0.5, 9_000)], 0.3, 1e-6)  # clocks may stay silent: it is of no use
+    assert silent is not None
+    assert silent.delta(0.2).value > 1e-3
     span = Victim(0.3, 0.0, ((0.29, 0.0), (0.3, 0.0)))
     assert two_group_profile(None, span, others_of([(0.3, 1_000), (0.5, 9_000)], 0.3), 1e-6) is None
-
-
-@pytest.mark.parametrize(("larger", "kept"), [(3, True), (4, False)])
-def test_curves_of_many_points_have_up_to_four_budgets(larger: int, kept: bool) -> None:
-    tiers: Tiers = [(0.3, 1_000), *((0.5 + 0.001 * k, 10_000 * (1 + k)) for k in range(larger))]
-    curve = curve_among(tiers, 0.3, 1e-6)
-    assert curve is not None
-    assert curve.tiers == larger + 1
-    chords = curve.to_compose(1e-6, 0.3)
-    assert (chords is not None) == kept
-    if chords is not None:
-        assert chords.delta(0.01).value >= curve.delta(0.01).value
 
 
 def test_what_it_claims_where_it_is_of_no_use() -> None:
     curve = curve_among([(0.3, 1_000), (0.5, 9_000)], 0.3, 1e-6)
     assert curve is not None
-    assert covering(0.3, 0.0, 0.5, 120) is None
-    assert covering(0.3, 0.3, 0.5, 120) is None
+    assert covering(0.3, 0.0, 0.5) is None
+    assert covering(0.3, 0.3, 0.5) is None
     assert curve.bound(0.0) == math.inf
     assert curve.bound(1e-9) == math.inf  # too many distances
     assert curve.delta(0.3).value == curve.delta(0.4).value == 0

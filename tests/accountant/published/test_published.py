@@ -41,6 +41,8 @@ NAMES = [
     "EFMRTT19",
     "BBGN19 Hoeffding",
     "BBGN19 Bennett",
+    "Optimal decomposition",
+    "Shuffle index",
     "FMT22 closed form",
     "FMT22 numeric",
     "FMT23 leftover clones",
@@ -521,6 +523,51 @@ def test_a_papers_table_1_uses_a_bound_outside_its_range() -> None:
     # In range the same formula, the other way round.
     found = p.efmrtt(equal(0.5, 10_000), math.exp(-10_000 * (0.2 / 6) ** 2))
     assert found == pytest.approx(0.2, rel=1e-12)
+
+
+@pytest.mark.parametrize(("k", "local", "n"), [(2, 1.0, 7), (3, 2.0, 6), (5, 0.7, 5)])
+def test_the_optimal_decomposition_bound_by_enumeration(k: int, local: float, n: int) -> None:
+    """Every outcome of the blanket's messages, in 50 digits: the bound of arXiv 2504.07414 for k-RR."""
+    delta = 0.02
+    found = p.optimal_decomposition(equal(local, n), KaryRandomizedResponse(k), delta)
+    above, below = (float(blanket_delta([local] * n, 0, k, found * scale)) for scale in (1.0, 0.999))
+    assert above <= delta
+    assert found == local or below > delta
+
+
+@pytest.mark.parametrize(("k", "local"), [(3, 1.0), (10, 3.0)])
+def test_the_shuffle_index_by_its_definition_and_its_limit(k: int, local: float) -> None:
+    """gamma / Var((p0 - p1)/omega) letter by letter; and the limit comes near the blanket's epsilon as n grows."""
+    randomizer = KaryRandomizedResponse(k)
+    most, least = math.exp(local) / (math.exp(local) + k - 1), 1 / (math.exp(local) + k - 1)
+    omega, gamma = 1 / k, k * least
+    variance = 2 * omega * ((most - least) / omega) ** 2
+    assert p.shuffle_index(equal(local, 100), randomizer) == pytest.approx(math.sqrt(gamma / variance), rel=1e-9)
+    away = [
+        abs(
+            p.shuffle_index_limit(equal(local, n), randomizer, 1e-6)
+            / p.optimal_decomposition(equal(local, n), randomizer, 1e-6)
+            - 1
+        )
+        for n in (1_000, 30_000, 1_000_000)
+    ]
+    assert away[0] > 3 * away[1]
+    assert away[1] < 0.006 > 3 * away[2]
+
+
+def test_bounds_by_the_blanket_name_their_range() -> None:
+    for budgets, randomizer, why in (
+        (MIXED, BinaryRandomizedResponse(), "equal budgets"),
+        (equal(1.0, 1_000), LaplaceMechanism(), "closed form"),
+        (equal(1.0, 1), BinaryRandomizedResponse(), "at least 2 users"),
+    ):
+        for row in compare(budgets, randomizer, 1e-6, only=["Optimal decomposition", "Shuffle index"]):
+            assert (row.epsilon, row.status) == (None, Status.OUT_OF_RANGE)
+            assert why in parameters(row.notes, Note.FORMULA_INVALID)["why"]
+    grades = [
+        row.grade for row in compare(equal(1.0, 1_000), "rr", 1e-6, only=["Optimal decomposition", "Shuffle index"])
+    ]
+    assert grades == [Grade.CERTIFIED, Grade.ASYMPTOTIC]
 
 
 def test_rows_without_a_number_say_why() -> None:
