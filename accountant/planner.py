@@ -218,7 +218,7 @@ class _Asked:
     progress: Callable[[int, int], None]
     tried: int = field(default=0, init=False)
     exactly: bool = field(default=False, init=False)
-    """Of one tier, too, what `certify` says, and nothing that is about the same and quicker."""
+    """Use `certify` even for a single tier, not the faster approximation."""
 
     @property
     def most_local(self) -> float:

@@ -28,7 +28,7 @@ from croupier.protocol.mechanisms import Levels
 __all__ = ["distribution_of", "fakes_in_sum", "isotonic", "mean_laws"]
 
 _UPPER = 2.0
-"""An estimated moment enters a variance with so many of its standard errors more: intervals keep their level."""
+"""How many standard errors are added to an estimated moment before it enters a variance: intervals keep their level."""
 
 Floats = npt.NDArray[np.float64]
 

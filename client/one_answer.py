@@ -44,7 +44,7 @@ Enrol = Callable[[bytes], Awaitable[None]]
 """Registers a client's public key with the services; only an operator can."""
 
 ALREADY_ANSWERED = "ALREADY_ANSWERED"
-"""In the place of hop 1's code: it has acknowledged a submission of this user before, and nothing was sent now."""
+"""Replaces hop 1's code where hop 1 has acknowledged a submission of this user before, and nothing was sent now."""
 
 
 @dataclass(frozen=True)

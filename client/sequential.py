@@ -58,7 +58,7 @@ class Attendee:
 
 @dataclass
 class SequentialAnswers:
-    """What came of it, by user.
+    """The outcome of the round for each user.
 
     Attributes:
         answered: the users that have answered.

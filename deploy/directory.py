@@ -40,7 +40,7 @@ def client_transport(gateway: str = "", transport: Transport = TLS) -> Transport
     """Returns how a client reaches the services: through the gateway with this URL, or without one as `transport` says.
 
     Raises:
-        ValueError: the URL is none, or in the clear and not on this machine.
+        ValueError: the URL is not valid, or it is not encrypted and not on this machine.
     """
     if not gateway:
         return transport

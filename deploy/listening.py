@@ -1,6 +1,6 @@
 """Where an HTTP server listens, and the server itself: on loopback in the clear, elsewhere with TLS.
 
-The web page and the gateway are served with it. What they answer stands in their own rooms.
+The web page and the gateway are served with it. Their answers are made in their own rooms.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class WebAddress:
     key: Path | None = None
 
     def __post_init__(self) -> None:
-        """Raises ValueError for a host that is no address, a port out of range, or TLS where it is not as above."""
+        """Raises ValueError for a host that is not an address, a port out of range, or TLS where it is not as above."""
         if not 0 <= self.port < 2**16:
             raise ValueError(f"the port is {self.port}; it must be in 0..65535")
         if self.on_loopback and (self.certificate is not None or self.key is not None):
@@ -52,7 +52,7 @@ class WebAddress:
 
     @property
     def on_loopback(self) -> bool:
-        """Whether only this machine can reach it. Raises ValueError for a host that is no address."""
+        """Whether only this machine can reach it. Raises ValueError for a host that is not an address."""
         if self.host == "localhost":
             return True
         try:
@@ -62,7 +62,7 @@ class WebAddress:
 
 
 CONNECTIONS = 1000
-"""At once; further ones are answered with 503. A quarter is left for those that come while a look at them is due."""
+"""At once; further ones are answered with 503. A quarter is for those that arrive between two looks at them."""
 _KEPT = CONNECTIONS * 3 // 4
 
 

@@ -69,7 +69,7 @@ def kept_versions(directory: Path, after: int = 0) -> list[Deployment]:
 
 
 def install(directory: Path, deployment: Deployment) -> None:
-    """Puts a version that all have signed in the place of the one before, and keeps it.
+    """Replaces the installed version by one that all have signed, and keeps it.
 
     Raises:
         ValueError: a service has not signed it.

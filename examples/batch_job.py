@@ -2,7 +2,7 @@
 
     python examples/batch_job.py deployment.toml people.csv
 
-people.csv has the columns name, answer, max_local_epsilon and token. Whoever runs the job sees the answers. The job
+people.csv has the columns name, answer, max_local_epsilon and token. The person who runs the job sees the answers. It
 prints what became of every person; those whose answer is in are skipped when it runs again.
 """
 

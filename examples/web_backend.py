@@ -31,7 +31,7 @@ def make_server(client: croupier.Client, tokens: dict[str, bytes], port: int = 8
         if visitor not in tokens:
             return 403, {"error": "you are not invited"}
         try:
-            # The newest round is asked for each time: its terms are verified anew.
+            # The newest round is asked for each time: its terms are verified again.
             asked = client.round()
             receipt = asked.submit(value, max_local_epsilon=1.0, person=visitor, token=tokens[visitor])
         except (ValueError, TypeError) as error:  # the client's own limits are among them

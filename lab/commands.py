@@ -94,7 +94,7 @@ def bench_accountant(
 def bench_training(
     epochs: Annotated[int, typer.Option(help="Measured through the deployment; ten times as many simulated.")] = 5,
     hops: Hops = 2,
-    users: Annotated[int, typer.Option(help="The first so many of 1,297, at least 100.")] = 1297,
+    users: Annotated[int, typer.Option(help="How many of the 1,297 users to take, at least 100.")] = 1297,
     as_json: Json = False,
 ) -> None:
     """Measure an epoch of the digits through a deployment on loopback, and the same epoch simulated."""
@@ -358,7 +358,7 @@ def paper_build(
 def deployment_files(
     root: Annotated[Path, typer.Option(help="The repository's.")] = Path(), as_json: Json = False
 ) -> None:
-    """Write the examples under deploy/ anew: Containerfile, compose file, unit, manifests, dashboard."""
+    """Write the examples under deploy/ again: Containerfile, compose file, unit, manifests, dashboard."""
     with plain_errors():
         from lab.committed import write_committed
 

@@ -26,7 +26,7 @@ _EVERY_S, _SOON_S = 1.0, 0.1
 _OWN = Path("/proc/self/fd")
 _Connection = tuple[str, int, int]
 CONNECTIONS = 4000
-"""The most that a service's port accepts. A quarter is left for those that come while a look at the sockets is due."""
+"""The most that a service's port accepts. A quarter is for connections that arrive between two looks at the sockets."""
 
 
 class ConnectionWatch:
@@ -39,7 +39,7 @@ class ConnectionWatch:
     Args:
         ports: on which it listens.
         limit: connections to each port from one address (one network of IPv6).
-        most: connections to each port that are left to networks with more than a fair part.
+        most: connections to each port that networks with more than a fair share may have together.
     """
 
     def __init__(self, ports: Collection[int], limit: int, most: int = CONNECTIONS * 3 // 4) -> None:

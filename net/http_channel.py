@@ -73,7 +73,7 @@ class HttpAnswer(NamedTuple):
 
 
 class HttpChannel:
-    """Stands in for a grpc.aio.Channel, as far as the calls of a client in batch rounds use it."""
+    """Replaces a grpc.aio.Channel for the calls that a client makes in batch rounds."""
 
     def __init__(self, url: str) -> None:
         """Makes a channel to a gateway; nothing is called yet.
@@ -85,7 +85,7 @@ class HttpChannel:
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
             raise ValueError(f"the gateway is {url!r}; it must be like https://gateway.example")
         if parts.scheme == "http" and not _on_loopback(parts.hostname):
-            raise ValueError(f"the gateway is {url!r}; what is not on this machine must be https")
+            raise ValueError(f"the gateway is {url!r}; a gateway on another machine must have an https URL")
         self._url = url.rstrip("/")
 
     async def __aenter__(self) -> Self:

@@ -84,7 +84,7 @@ class Budget:
     others wait.
 
     Args:
-        total: what there is.
+        total: how much all callers may hold together.
         for_pinned: the part of it that only callers with a pinned certificate get, so that clients cannot keep the
             services of a deployment from each other.
         newest_first: whether of one caller's calls, and of networks that hold the same, the newest goes and not the

@@ -54,7 +54,7 @@ async def retrying(
     warning. Where the service says when to try again, the wait is at least as long, up to 30 s.
 
     Args:
-        call: makes the call; made anew for every attempt.
+        call: makes the call, once for every attempt.
         give_up_after_s: total waiting after which the last failure is raised; infinity keeps trying.
         longest_wait_s: the longest wait between two attempts that the service has not asked for.
         on_failure: called with every failure that will be repeated.

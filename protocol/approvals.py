@@ -1,7 +1,7 @@
 """Approvals: what the operator may only do once services of several organisations have signed that it may.
 
 A deployment file can demand it (`approvals`). What is signed is a `Proposal`, which each service makes again from the
-call that carries the signatures: nothing else than what was approved can be done with them. A proposal can be carried
+call that carries the signatures: they allow exactly what was approved. A proposal can be carried
 out once only (a round's name is used once; who is revoked stays revoked), so signatures need no date.
 """
 

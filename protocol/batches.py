@@ -76,7 +76,7 @@ def _check_commitment(commitment: pb.Commitment, terms: RoundTerms, hop: int, la
 def _check_joint(report: pb.Commitment, parameter: pb.Commitment) -> None:
     """Hop 1 opens, drops and passes on whole joint envelopes: nothing can differ between its lanes but what they hold.
 
-    Budgets without their reports would count as a crowd, in the certificate, around the reports that are left.
+    Budgets without their reports would count as a crowd, in the certificate, around the remaining reports.
     """
     if (report.num_in, report.digest_in) != (parameter.num_in, parameter.digest_in):
         raise Refusal(Code.BAD_BATCH, "hop 1 says that its two lanes come from different joint envelopes")

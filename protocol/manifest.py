@@ -133,7 +133,7 @@ class RoundTerms:
     def smallest_tier(self) -> int:
         """The fewest clients that a tier of a certificate may have; 0: any number.
 
-        f of them may be dishonest and know each other's budgets, so that `min_tier_size` are left that hide each other.
+        f of them may be dishonest and know each other's budgets, so that `min_tier_size` honest ones hide each other.
         """
         least = self.manifest.min_tier_size
         return least + self.manifest.dishonest if least > 1 else 0

@@ -1,6 +1,6 @@
 """What is asked: a name for people, and the mechanism that every client must run.
 
-Every role reads a `Question` from the manifest. What a mechanism is stands in `protocol.mechanisms`; how a value is
+Every role reads a `Question` from the manifest. `protocol.mechanisms` says what a mechanism is; how a value is
 randomized is the client's room, how reports are counted the analyzer's, what they cost the accountant's.
 """
 
@@ -18,7 +18,7 @@ from croupier.protocol.wordings import Wording, check_wordings
 __all__ = ["ANSWER_KEY_BYTES", "Question", "choose_budget"]
 
 ANSWER_KEY_BYTES = 32
-"""Sequential rounds: in the place of a report a client submits a fresh Ed25519 key, which will sign its answer."""
+"""Sequential rounds: instead of a report a client submits a fresh Ed25519 key, which will sign its answer."""
 _SIGNATURE_BYTES = 64
 
 

@@ -17,7 +17,7 @@ __all__ = ["check_continues", "differences", "follow", "without_consent"]
 
 
 def check_continues(newer: Deployment, older: Deployment) -> None:
-    """Checks that a version continues another one, whoever has signed it.
+    """Checks that a version continues another one; signatures are not checked.
 
     Raises:
         ValueError: it is not the next version, it adds, removes or renames a service, or it forgets an identity.

@@ -72,7 +72,7 @@ class _Roster:
     """What admits a client: registered keys, and tokens by hash with the (client key, round) that each has admitted.
 
     The keys in `invited` admit to the rounds of one survey: to each its hash, and until when its owner gets tickets.
-    What is revoked stands in `revoked`, too; it is then as unknown as what was never registered.
+    Revoked keys and tokens are also in `revoked`; they are then as unknown as those that were never registered.
     """
 
     keys: set[bytes]
@@ -408,7 +408,7 @@ class Admission:
         return [[_after_close(admitted, submission) for submission in call.submissions] for call in calls]
 
     def _distrust_memory(self, round_id: str = "") -> None:
-        """Has memory read anew from the store, which may have kept what it could not confirm any more."""
+        """Forgets the roster in memory: the store may have kept changes that it could not confirm any more."""
         self._known = None
         self._admitted.pop(round_id, None)
 

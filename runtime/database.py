@@ -45,9 +45,14 @@ _LOCK = int.from_bytes(b"croupier")  # the name of the advisory lock; each servi
 _LOCK_NOT_AVAILABLE, _NO_PRIVILEGE, _NO_TABLE = "55P03", "42501", "42P01"
 _LONGEST_REASON = 300
 IN_PARTS = "in parts"
-"""Stands in a table's `info`: see `has_parts`."""
+"""A key in a table's `info`: see `has_parts`."""
 _PARTS = 16
-_OF_ROUNDS = ("submissions", "chunks", "opened", "documents")  # on PostgreSQL in so many parts, each with some rounds
+_OF_ROUNDS = (
+    "submissions",
+    "chunks",
+    "opened",
+    "documents",
+)  # on PostgreSQL each has _PARTS parts, each with some rounds
 _WHOLE = ("round_keys", "tokens")
 _BUSY_MS, _ERASE_PATIENCE_MS = 10_000, 250
 
@@ -130,12 +135,12 @@ class Database(abc.ABC):
         """Removes deleted rows from the database's files, too; raises NotShreddedError."""
 
     def free_bytes(self) -> int | None:
-        """Returns how much room is left on its disk; None where that is not this machine's."""
+        """Returns how many bytes are free on its disk; None where that is not this machine's."""
         return None
 
     @contextmanager
     def patience(self, _limit_s: float) -> Iterator[None]:
-        """Ends, after so many seconds, what waits in this block for a database that has fallen silent."""
+        """Cancels, after this many seconds, what waits in this block for a database that has fallen silent."""
         yield
 
     def close(self) -> None:
@@ -314,7 +319,7 @@ class _Postgresql(Database):
             yield connection
 
     def shred(self) -> None:
-        """Writes anew what something has been taken out of, with the rows that are there now; the first time all.
+        """Rewrites the tables from which rows were deleted, with their present rows; the first time all tables.
 
         The service waits meanwhile: for the rows of a part that stay. Bodies are among them only where a round that is
         under way shares its part with one that has ended. VACUUM would keep what has been deleted: a plain one marks

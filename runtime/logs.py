@@ -78,7 +78,7 @@ def log_as_json(service: str, file: Path | None = None) -> None:
     """Writes all logs of this process as JSON, warnings and uncaught exceptions included.
 
     Args:
-        service: the name that stands in every line.
+        service: the name in every line.
         file: what standard error is, where no one else rotates it; kept below twice LOG_BYTES with its predecessor.
     """
     handler = BoundedFile(file, sys.stderr) if file else logging.StreamHandler(sys.stderr)

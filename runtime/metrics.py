@@ -32,7 +32,7 @@ class Metrics:
         """A certificate was kept: "granted" or "refused"."""
 
     def ledger(self, most: float, remaining: float) -> None:
-        """Of the epsilon that a person may lose over all rounds, this much is left."""
+        """States how much of the epsilon that a person may lose over all rounds remains."""
 
     def round_stopped(self) -> None:
         """A round cannot go on; its problem is in `croupier status`."""

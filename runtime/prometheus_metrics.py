@@ -69,7 +69,7 @@ class PrometheusMetrics(Metrics):
         ProcessCollector(registry=self.registry)
 
     def _start_at_zero(self) -> None:
-        """Shows every series from the start: an increase from nothing is none to Prometheus."""
+        """Shows every series at once: Prometheus does not count the first appearance of a series as an increase."""
         for submission in pb.SubmissionCode.values()[1:]:
             self._submissions.labels(_submission(submission))
         for code in Code:
@@ -133,7 +133,7 @@ class PrometheusMetrics(Metrics):
         self._ready.set(is_ready)
 
     def ask(self, waiting_submissions: Callable[[], int], waiting_rounds: Callable[[], int]) -> None:
-        """Takes what is asked anew whenever the numbers are read."""
+        """Reads these numbers from their functions whenever metrics are collected."""
         self._waiting.set_function(waiting_submissions)
         self._stuck.labels("waiting").set_function(waiting_rounds)
 

@@ -1,6 +1,6 @@
 """The version of a store: tables that an older croupier has made are brought up to date, and newer ones are refused.
 
-The number stands in the store itself. It is raised whenever a version of croupier could not use what an older one has
+The number is kept in the store itself. It is raised whenever a version of croupier could not use what an older one has
 written, or an older one could misread what this one writes; tables that are only added need no new number. A step can
 be repeated: where it was interrupted, it is taken again at the next start.
 """
@@ -61,7 +61,7 @@ def _bodies_left_submissions(connection: sa.Connection, shown: str) -> None:
 
 
 def _tables_got_parts(connection: sa.Connection, _shown: str) -> None:
-    """1 → 2: PostgreSQL keeps large tables in parts, of which erasure writes anew only those of the ended round."""
+    """1 → 2: PostgreSQL keeps large tables in parts, of which erasure rewrites only those of the ended round."""
     if connection.dialect.name != "postgresql":
         return
     for table in METADATA.sorted_tables:
@@ -92,4 +92,4 @@ _STEPS: tuple[Callable[[sa.Connection, str], None], ...] = (
     _certificates_have_codes,
 )
 STORE_VERSION = len(_STEPS)
-"""Of stores that this croupier writes."""
+"""The version of the stores that this croupier writes."""

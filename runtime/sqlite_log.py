@@ -29,7 +29,7 @@ _BLOCK = 1 << 20
 
 
 def overwrite_log(connection: Any, database: Path, patience_s: float) -> bool:
-    """Overwrites the log, and cuts it; returns whether nothing is left of what was in it.
+    """Overwrites the log, and cuts it; returns whether all of its former content is gone.
 
     Args:
         connection: SQLite's own (`sqlite3.Connection`), in WAL mode and outside of a transaction.

@@ -126,7 +126,7 @@ class Store:
             self.num_ended += 1
 
     def free_bytes(self) -> int | None:
-        """Returns how much room is left on the disk of a SQLite file; None for another machine's database."""
+        """Returns how many bytes are free on the disk of a SQLite file; None for another machine's database."""
         return self._database.free_bytes()
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """What worker processes run: checking signatures, and opening the items of a lane.
 
 Pure functions in a room of their own, so that a worker imports the cryptography and nothing of a server. A *record* is
-what came of one item: SHA-256 of the item, a status, and so many bytes of content, the same for a lane.
+the outcome for one item: SHA-256 of the item, a status, and the content, of the same size for all items of a lane.
 """
 
 from __future__ import annotations
@@ -83,12 +83,12 @@ class LaneWork:
 
     @property
     def record_size(self) -> int:
-        """Of one record."""
+        """The size of one record in bytes."""
         return HASH_BYTES + 1 + self.content_size
 
 
 class Record(NamedTuple):
-    """What came of one item: its SHA-256, a status, and what was found in it where that is OPENED."""
+    """The outcome for one item: its SHA-256, a status, and its content where the status is OPENED."""
 
     name: bytes
     status: int

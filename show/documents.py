@@ -52,7 +52,7 @@ __all__ = [
 ]
 
 _UNREACHABLE = "UNREACHABLE"
-"""In the place of a state: what a service is called that does not answer."""
+"""Shown instead of a state for a service that does not answer."""
 
 _MOST_BUDGETS = 1000
 
@@ -256,7 +256,7 @@ def write_json(file: Path, document: Any) -> None:
 
 
 def part_of_page(page: Path, part: str) -> tuple[str, str, str]:
-    """Returns what stands in a Markdown page before, between and after the comments of a part.
+    """Returns the text of a Markdown page before, between and after the comments of a part.
 
     Raises:
         ValueError: the page does not have them.

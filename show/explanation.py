@@ -35,7 +35,7 @@ from croupier.show.views import ExplanationView, PromiseView, ResultView
 __all__ = ["Explanation", "Promise", "Section", "explain", "profile_around"]
 
 SECONDS = 5.0
-"""For each change that is computed: after so many no slower bound is begun."""
+"""For each change that is computed: after this many seconds no slower bound is begun."""
 _MOST_LINES = 20
 
 
@@ -84,7 +84,7 @@ class Explanation:
     Attributes:
         certified: for everybody, under what the certificate assumes.
         tiers: for the people of each local budget.
-        everyone_else_colludes: what is left then, with the largest local budget.
+        everyone_else_colludes: what a person with the largest local budget is promised then.
         improvements: what a changed round would be certified, computed now; empty where it cannot be.
         sections: all of it in sentences.
     """
@@ -129,8 +129,8 @@ def explain(certificate: Certificate | Mapping[str, Any]) -> Explanation:
     What would make it better is certified on the spot, three times, and may take seconds for noise.
 
     Raises:
-        ValueError: a document that is no certificate, is that of a round that was refused, or says more than its own
-            attack leaves possible.
+        ValueError: a document that is not a certificate, is the certificate of a refused round, or says more than its
+            own attack leaves possible.
     """
     found, document = _read(certificate)
     randomizer = stated_randomizer(found.assumptions)
@@ -301,7 +301,7 @@ def _if_everyone_else_colludes(
 ) -> Section:
     allowed = less = ""
     if "round_id" in document:
-        allowed, less = " that was allowed", "; whoever used a smaller one has less"
+        allowed, less = " that was allowed", "; a person who used a smaller one loses less"
     added_up = f", added up over {certificate.rounds:,} rounds" if certificate.rounds > 1 else ""
     delta = f" at δ = {round_up(left.delta)}" if left.delta else ""
     paragraphs = [
@@ -331,7 +331,9 @@ def _if_everyone_else_colludes(
 def _attack(certificate: Certificate) -> Section:
     title, lower = "How close an attack comes", certificate.lower_bound
     if lower is None:
-        return Section(title, ("No attack stands beside this certificate, which says nothing for it or against it.",))
+        return Section(
+            title, ("No attack was computed beside this certificate, which says nothing for it or against it.",)
+        )
     says = f"no ε below {round_down(lower.epsilon)} can be true at δ = {round_down(lower.delta)}"
     name, reached, proved = "ε", lower.epsilon, certificate.epsilon
     if lower.delta != certificate.delta or not lower.delta:

@@ -188,7 +188,7 @@ def _outcome(one: rpc.ForecastOutcome) -> OutcomeView:
 
 
 def ledger_json(state: rpc.LedgerState) -> LedgerView:
-    """Returns what the ledger has left of the deployment's limit."""
+    """Returns how much of the deployment's limit remains in the ledger."""
     spent = state.spent_epsilon if state.HasField("spent_epsilon") else None
     committed = state.committed_epsilon if state.HasField("committed_epsilon") else None
     gone = committed if state.num_pending else spent
@@ -205,7 +205,7 @@ def ledger_json(state: rpc.LedgerState) -> LedgerView:
 
 
 def ledger_line(ledger: LedgerView) -> str:
-    """Returns one sentence on what is left of the limit over all rounds."""
+    """Returns one sentence on how much of the limit over all rounds remains."""
     left, most = round_down(ledger["remaining_epsilon"], 4), round_up(ledger["total_epsilon"])
     rounds = ledger["remaining_rounds"]
     more = "" if rounds is None else f"; at most {counted(rounds, 'more round')} may have a certificate"
@@ -271,7 +271,7 @@ def closing_lines(forecast: ForecastView, round_id: str) -> list[str]:
     worst = next(one for one in forecast["outcomes"] if not one["granted"])
     why = "; ".join(one["text"] for one in worst["refusals"])
     lines += [
-        f"At risk: with {reports:,} reports, some choice of budgets has the round refused "
+        f"At risk: with {reports:,} reports, for some choice of budgets the round is refused "
         f"({_budgets_of(worst)}: {why}).",
         "Nobody knows yet which budgets were used, and no report can be left out for its budget: reports and budgets "
         "are shuffled apart.",

@@ -69,7 +69,7 @@ def spent_rests_on(*, fixed_terms: bool) -> str:
 
 
 def noise_line(hop: str, noise: NoiseSpentView) -> str:
-    """Returns what a hop's own ledger comes to, and what is left of its noise_limit."""
+    """Returns what a hop's own ledger comes to, and how much of its noise_limit remains."""
     rounds = counted(noise["rounds"], "round")
     spent = f"{hop}'s own ledger: ε {round_up(noise['epsilon'])} at δ {round_up(noise['delta'])} spent in {rounds}"
     if noise["most_epsilon"] is None or noise["most_delta"] is None:

@@ -45,7 +45,7 @@ __all__ = [
 _REFUTED = {"ls": ":", "lw": 1.6, "color": "black", "marker": "."}
 _MARKERS = ("s", "D", "^", "P", "X", "*")
 _LETTERS_BELOW = 48
-"""So many letters can stand below one plot of a demonstration."""
+"""How many letters fit below one plot of a demonstration."""
 _ENDINGS = (".png", ".svg", ".pdf")
 _STYLE = {
     "axes.grid": True,
@@ -68,7 +68,7 @@ def check_plot_file(path: Path) -> None:
 
     Raises:
         ValueError: its name has another ending than a plot's.
-        OSError: the file, or what stands in the place of its directory, is of another kind, or cannot be written.
+        OSError: the file or its directory is of another kind, or cannot be written.
     """
     if path.suffix.lower() not in _ENDINGS:
         raise ValueError(f"{path} cannot be drawn; its name must end in {', '.join(_ENDINGS[:-1])} or {_ENDINGS[-1]}")

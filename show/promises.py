@@ -71,5 +71,5 @@ def certificate_lines(certificate: Mapping[str, Any]) -> tuple[str, ...]:
     return (
         f"If at least one server that shuffles is honest: someone who wants to tell which of two answers a person gave "
         f"is {of_hop}, whatever all other servers and people do.",
-        f"If none is: the person's own noise is left, and someone is {of_noise}. Both are for the largest budget.",
+        f"If none is: the person's own noise remains, and someone is {of_noise}. Both are for the largest budget.",
     )

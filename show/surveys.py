@@ -125,7 +125,7 @@ def _one_honest_section(honest: dict[str, float], hops: int) -> SectionView:
         "servers is honest, someone who wants to tell two sets of answers apart is right at most "
         f"{percent(honest['right_at_most'])} of the time, whatever all other servers and people do (the hop noise of "
         f"all questions adds up to ε = {round_up(honest['epsilon'])} at δ = {round_up(honest['delta'])}). If none is, "
-        "the person's own noise is left: the budgets above.",
+        "the person's own noise remains: the budgets above.",
     )
 
 

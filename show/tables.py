@@ -33,8 +33,8 @@ __all__ = [
 
 _MOST_TIERS = 20
 LARGE_DELTAS = (
-    "a δ that is not far below one in the number of people is no protection, whatever ε is: such a δ permits "
-    "publishing one person's answer in full"
+    "a δ that is not far below one in the number of people does not protect anybody: whatever ε is, such a δ "
+    "permits publishing one person's answer in full"
 )
 """The warning about a curve with such a delta."""
 

@@ -37,7 +37,7 @@ def tier_budget(local_epsilon: float, local_delta: float, *, up_to: bool) -> str
 
 
 def sections_text(sections: Sequence[SectionView]) -> Text:
-    """Returns sections (title, paragraphs, points, and lines that are left as they are) one below the other."""
+    """Returns sections (title, paragraphs, points, and lines that are not wrapped) one below the other."""
     text = Text(no_wrap=True)
     for section in sections:
         text.append(f"{section['title']}\n", "bold")

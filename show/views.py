@@ -237,7 +237,7 @@ class RoundView(TypedDict):
 
 
 class LedgerView(TypedDict):
-    """What is left of the most that a person may lose over all rounds; spent_epsilon is None where none is proved.
+    """How much of the most that a person may lose over all rounds remains; spent_epsilon is None where none is proved.
 
     In a forecast, what "pending_rounds" may cost is taken from what remains: rounds that are open or being certified.
     """

@@ -84,7 +84,7 @@ class PageCache:
 
 
 def draw_orders(counts: Mapping[pb.Lane.ValueType, int]) -> dict[pb.Lane.ValueType, Sequence[int]]:
-    """Returns for each lane which place each of so many items gets: a uniform permutation of its own."""
+    """Returns for each lane the place of each of its `counts[lane]` items: an independent uniform permutation."""
     return {lane: array("q", uniform_permutation(count, SystemRandom())) for lane, count in counts.items()}
 
 

@@ -26,7 +26,7 @@ _ASKS_AGAIN_S = 30.0
 
 
 def is_at_risk(forecast: rpc.ForecastResponse) -> bool:
-    """Whether some mixture of budgets would have the round refused."""
+    """Returns whether the accountant would refuse the round for some mixture of budgets."""
     return any(outcome.refusals for outcome in forecast.outcomes)
 
 

@@ -39,7 +39,7 @@ class _Admitting:
     """What hop 1 keeps in memory of a round that takes submissions.
 
     Attributes:
-        lane_work: how envelopes are opened with their signatures; None if a cluster opens them, or no key is left.
+        lane_work: how envelopes are opened with their signatures; None if a cluster opens them, or the key is gone.
         cost: of admission so far: wall seconds, and CPU seconds; it is stored with the close.
     """
 

@@ -163,7 +163,7 @@ class DeployedRun:
         return progress.descent.steps
 
     async def steps(self, progress: Progress, count: int) -> AsyncIterator[StepReport]:
-        """Takes the rounds that are left of `count`, yielding after each; `progress` goes along.
+        """Takes the remaining ones of `count` rounds, yielding after each; `progress` is kept up to date.
 
         Raises:
             NotGrantedError: the accountant refused a round, of which nothing is published.
@@ -316,7 +316,7 @@ class DeployedRun:
         if closed.state not in (pb.ROUND_STATE_OPEN, pb.ROUND_STATE_DISPOSED):
             return
         held = closed.state == pb.ROUND_STATE_OPEN
-        if not held:  # the step starts anew, in another round
+        if not held:  # the step starts again, in another round
             progress.round_id, progress.disposed = NO_ROUND, progress.disposed + 1
             checkpoint.save(progress)
         answers = ", ".join(f"{count} {code.removeprefix('SUBMISSION_CODE_')}" for code, count in fleet.codes.items())
@@ -329,7 +329,7 @@ class DeployedRun:
 
 @dataclass
 class SequentialRun(DeployedRun):
-    """The same with one client a step: in every epoch all of them answer one sequential round, one after the other.
+    """Trains with one client a step: in every epoch all of them answer one sequential round, one after the other.
 
     Attributes:
         period_ms: how long each client has.

@@ -72,7 +72,7 @@ class TrainingOutcome:
         self.add(record, spending)
 
     def heading(self) -> str:
-        """Returns what stands above the lines; they fit into 80 columns."""
+        """Returns the heading of the lines, which fit into 80 columns."""
         spent = self.spending[-1]
         above = f"each ε: for {self.basis};\nall assumptions stand at the end\n" if spent and self.basis else ""
         quantity = "" if spent is None else f"{self.quantity} at δ = {round_up(spent.delta)}"

@@ -271,7 +271,7 @@ class _Training:
         )
 
     async def _deployed(self, directory: Path, state: Path, budgets: torch.Tensor, cost: TrainingCost) -> torch.Tensor:
-        """Takes the epochs that are left. What they have cost is composed from the certificates of their rounds."""
+        """Takes the remaining epochs. What they have cost is composed from the certificates of their rounds."""
         pool = WorkerPool()
         run = self._deployed_run(directory, state, budgets, pool)
         steps = run.steps_per_epoch

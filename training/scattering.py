@@ -24,7 +24,7 @@ _WAVELETS = ((0.8, 0.75 * math.pi, 7, 1), (1.6, 0.375 * math.pi, 11, 2), (3.2, 0
 _WHITENING = 0.6
 """Components are divided by their standard deviation among the strokes to this power."""
 _LENGTH = 3.0
-"""Of every image's features; the bias of a linear model has 1."""
+"""The norm of every image's features; the bias of a linear model has 1."""
 _STROKES, _SEED = 2_000, 2024
 _AT_ONCE = 2_000
 

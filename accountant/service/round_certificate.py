@@ -49,7 +49,7 @@ _MAX_REJECTED = 100_000
 SEARCHES_DIFFER = 1 + 1e-6
 """A forecast is above the blanket bound by this factor: what two bounds find at one delta has differed by 2e-9."""
 SHARPER_SECONDS = 10.0
-"""After so many a round's tiers that are left keep the blanket bound: a round waits for its certificate."""
+"""A time limit, because a round waits for its certificate; tiers that are not finished then keep the blanket bound."""
 
 
 def limit_of(terms: RoundTerms) -> Limit | None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["add_commands"]
 
 _NOT_VERIFIED = "\nThis explains what was read. It does not check who made it, or what was changed."
-"""Of a document, which anyone can write; under what `explain` says of it."""
+"""The last line of `explain` for a document, because anyone can write a document."""
 
 BudgetFile = Annotated[
     Path,

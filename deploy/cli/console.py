@@ -70,7 +70,7 @@ def fail(code: int, message: str) -> typer.Exit:
     from rich.console import Console
     from rich.text import Text
 
-    # Input stands in messages as it was typed: "[/x]" in it is not markup.
+    # Messages contain input as it was typed: "[/x]" in it is not markup.
     Console(stderr=True, soft_wrap=True).print(Text.assemble(("croupier:", "bold red"), f" {message}"))
     return typer.Exit(code)
 
@@ -139,15 +139,15 @@ def _out_of_reach(error: Any) -> str:
 
 
 def text_of(file: typer.FileText) -> str:
-    """Returns what stands in the file of an option, without the spaces and ends of lines around it.
+    """Returns the text in the file of an option, without the spaces and ends of lines around it.
 
     Raises:
-        ValueError: it is no text.
+        ValueError: the file is not text.
     """
     try:
         return file.read().strip()
-    except UnicodeDecodeError as error:  # which would show what stands there
-        raise ValueError(f"{file.name} is no text; it must be UTF-8") from error
+    except UnicodeDecodeError as error:  # which would show the content
+        raise ValueError(f"{file.name} is not a text file; it must be UTF-8") from error
 
 
 def lines_of(file: typer.FileText) -> list[tuple[int, list[str]]]:

@@ -35,8 +35,8 @@ __all__ = ["add_commands"]
 
 
 _WORTH = (
-    "Here one machine has everything, and the truth stands beside the estimate: the ε is what people would be promised "
-    "if several organisations ran these servers."
+    "Here one machine has everything, and the truth is shown beside the estimate: the ε is what people would be "
+    "promised if several organisations ran these servers."
 )
 """What the numbers of a demonstration are worth to the people in its file."""
 

@@ -36,7 +36,7 @@ ServiceName = Annotated[str, typer.Argument(help="The service: shuffler-1, shuff
 _MOST_ROUNDS = 5
 _EVERY_S = 2.0
 _WATCHED = ("service", "health", "problem")
-"""Of a service, what is a change."""
+"""The fields of a service whose changes are printed."""
 
 
 def add_commands(app: typer.Typer) -> None:
@@ -215,7 +215,7 @@ def enrol(
 def tokens(
     count: Annotated[int, typer.Argument(help="How many, 1..1000000.")],
     out: Annotated[Path, typer.Option(help="A new file for them, one a line.")],
-    canaries: Annotated[int, typer.Option(help="Issue so many more, and keep them for 'croupier canary'.")] = 0,
+    canaries: Annotated[int, typer.Option(help="Extra tokens to issue and reserve for 'croupier canary'.")] = 0,
     directory: Directory = HERE,
     as_json: Json = False,
 ) -> None:

@@ -36,8 +36,8 @@ class ForecastOptions:
         bool,
         typer.Option(
             "--at-risk",
-            help="Offer every budget of --grid, although some choice of them may have the round refused, which "
-            "destroys its answers.",
+            help="Offer every budget of --grid, although the accountant may refuse the round for some choice of "
+            "them, which destroys its answers.",
         ),
     ] = False
 
@@ -91,7 +91,7 @@ async def forecasts_of(
             why = next(reasons[0]["text"] for reasons in full if reasons)
             raise ValueError(
                 f"the ledger cannot bear this round with {forecast['num_reports']:,} people: {why}. Choose smaller "
-                "budgets or a larger --min-batch-size; 'croupier ledger --forecast' says what is left"
+                "budgets or a larger --min-batch-size; 'croupier ledger --forecast' shows the remaining budget"
             )
     return found
 

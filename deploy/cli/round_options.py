@@ -176,8 +176,8 @@ class BatchOptions:
     small_tiers: Annotated[
         str,
         typer.Option(
-            help="A rare budget has the round refused, or (rr, krr, onebit) merge: its clients are counted with those "
-            "of the next larger budget. Refused still if the largest is rare."
+            help="refuse: a round with a rare budget is refused; merge (rr, krr, onebit): its clients "
+            "count as clients of the next larger budget, and only a rare largest budget is refused."
         ),
     ] = "refuse"
     short_batch: Annotated[

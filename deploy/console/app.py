@@ -146,7 +146,7 @@ class _Pages:
         return self._page("index.html", seen=None, terms=terms)
 
     async def index_events(self, _: Request) -> Response:
-        """The same again, whenever something has changed."""
+        """The overview again, whenever something has changed."""
         return self._events(lambda seen: self._render("_overview.html", seen=seen))
 
     async def round(self, request: Request) -> Response:
@@ -222,7 +222,7 @@ class _Pages:
         )
 
     async def profile(self, request: Request) -> Response:
-        """The privacy profile, certified anew at several deltas; takes seconds."""
+        """The privacy profile, certified at several deltas; takes seconds."""
         return await self._computed(request, "profile", lambda result: curve(profile_around(result)))
 
     async def _computed(self, request: Request, name: str, compute: Callable[[ResultView], Any]) -> Response:

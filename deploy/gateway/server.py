@@ -31,7 +31,7 @@ def make_gateway(
         transport: how services are reached.
 
     Raises:
-        ValueError: the directory has no deployment, nothing can listen there, or an origin is none.
+        ValueError: the directory has no deployment, nothing can listen there, or an origin is not valid.
     """
     app = make_app(directory, transport, origins)
     return HttpServer(app, where, proxy_headers=where.on_loopback)

@@ -45,7 +45,7 @@ class LocalCluster:
 
 @contextmanager
 def local_cluster(certificates: Path, workers: int) -> Iterator[LocalCluster]:
-    """Runs a scheduler and so many workers, as `croupier cluster` does, until the block ends.
+    """Runs a scheduler and `workers` workers, as `croupier cluster` does, until the block ends.
 
     Args:
         certificates: a new directory for them.
@@ -74,7 +74,7 @@ def _start(stack: ExitStack, *arguments: str) -> subprocess.Popen[str]:
 
 
 def _wait_for(child: subprocess.Popen[str], said: str, times: int) -> str:
-    """Returns the line with which a process has said something so many times; what it says after that is read away."""
+    """Returns the line with which a process has said something for the `times`-th time; later lines are discarded."""
     if child.stderr is None:
         raise RuntimeError("it has no standard error")
     line = "nothing"

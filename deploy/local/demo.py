@@ -178,7 +178,7 @@ def _number(text: str) -> float:
     try:
         return float(text)
     except ValueError as error:
-        raise ValueError(f"{text!r} is no number; a mean is COLUMN:LOW:HIGH") from error
+        raise ValueError(f"{text!r} is not a number; a mean is COLUMN:LOW:HIGH") from error
 
 
 @dataclass(frozen=True)

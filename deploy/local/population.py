@@ -185,8 +185,8 @@ def guess_question(
     With a number of `levels` and an interval it is asked on ordered levels.
 
     The categories are read from the data, which is fine for a demonstration; a real deployment states them beforehand.
-    An empty cell is no category. Categories are in the order of the first of `orders` that has them all, of numbers, of
-    a known scale, or of the alphabet.
+    An empty cell is not a category. Categories are in the order of the first of `orders` that has them all, of
+    numbers, of a known scale, or of the alphabet.
 
     Raises:
         ValueError: the column has one value only, or too many, and no interval is given; or only one end of it is; or a

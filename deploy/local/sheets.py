@@ -70,7 +70,7 @@ class ExcelFile(Columns):
         return [f"only its first sheet, {first!r}"] if others else []
 
     def has_decimal_commas(self, texts: Sequence[str]) -> bool:
-        """See `Columns`; a number in a sheet is no text, and has no comma of either kind."""
+        """See `Columns`; a number in a sheet is not text, and has no comma of either kind."""
         return False
 
     @cached_property

@@ -44,7 +44,7 @@ SUITE = "x25519-sha256-chacha20poly1305"
 _PART, _SIGNED_BYTES = 250, 80
 _REGISTERED_AT_ONCE = 1000
 _MOST_BARE = 20_000
-"""The floor of more users is that of so many, in proportion."""
+"""For more users, the floor is measured with this many and scaled in proportion."""
 _GRID, _SHARES = (0.5, 1.0, 2.0), (54, 37, 9)
 
 
@@ -67,14 +67,14 @@ class _Costs(NamedTuple):
 
 
 def _bare_cryptography(sizes: Sequence[int], parts: list[int]) -> list[_Costs]:
-    """Does, part by part, what the envelopes, tickets and signatures of so many users need."""
+    """Does, part by part, what the envelopes, tickets and signatures of `sum(parts)` users need."""
     return [
         _Costs(_seal_and_open_part(sizes, users), *_tickets_part(users), _signatures_part(users)) for users in parts
     ]
 
 
 def _tickets_part(users: int) -> tuple[float, float]:
-    """Asks for, gives and checks one ticket of each lane for so many users.
+    """Asks for, gives and checks one ticket of each lane for each of `users` users.
 
     Returns the CPU seconds of the clients and those of the accountant.
     """
@@ -96,7 +96,7 @@ def _tickets_part(users: int) -> tuple[float, float]:
 
 
 def _signatures_part(users: int) -> float:
-    """Has so many clients sign for hop 1 and for the accountant, and has both check it. Returns the CPU seconds."""
+    """Signs as each of `users` clients, for hop 1 and for the accountant, and checks all. Returns the CPU seconds."""
     started = time.process_time()
     keys, messages = [SigningKey.generate() for _ in range(users)], [os.urandom(_SIGNED_BYTES) for _ in range(users)]
     for key, message in zip(keys, messages, strict=True):
@@ -118,7 +118,7 @@ def _seal_and_open_part(sizes: Sequence[int], users: int) -> float:
 
 
 def _key_pairs(parts: list[int]) -> list[list[tuple[bytes, bytes]]]:
-    """Returns so many fresh (private, public) keys for each part."""
+    """Returns fresh (private, public) keys for each part, which is a number of users."""
     return [[(key, public_key_of(key)) for key in (new_client_key() for _ in range(users))] for users in parts]
 
 
@@ -127,7 +127,7 @@ async def _known(keys: Sequence[bytes]) -> None:
 
 
 async def _registered(operator: Operator, pool: WorkerPool, users: int) -> list[bytes]:
-    """Returns the private keys of so many clients that have been registered, as people are once, before any round."""
+    """Returns the private keys of `users` clients that have been registered, as people are once, before any round."""
     parts = [min(_REGISTERED_AT_ONCE, users - start) for start in range(0, users, _REGISTERED_AT_ONCE)]
     pairs, _ = await pool.map_chunks(_key_pairs, parts, chunk=1)
     for part in pairs:

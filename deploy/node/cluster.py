@@ -33,7 +33,7 @@ def run_scheduler(certificates: Path, listen: str) -> None:
         listen: host:port.
 
     Raises:
-        ValueError: a certificate is missing, or the address is no host:port.
+        ValueError: a certificate is missing, or the address is not host:port.
         ImportError: Dask is not installed.
     """
     host, _, port = listen.rpartition(":")
@@ -46,7 +46,7 @@ def run_scheduler(certificates: Path, listen: str) -> None:
 
 
 def run_workers(scheduler: str, certificates: Path, processes: int, host: str | None) -> None:
-    """Runs so many worker processes until SIGTERM; one that dies is started again.
+    """Runs `processes` worker processes until SIGTERM; one that dies is started again.
 
     Args:
         scheduler: its address, "tls://HOST:PORT".
@@ -56,7 +56,7 @@ def run_workers(scheduler: str, certificates: Path, processes: int, host: str | 
             not given.
 
     Raises:
-        ValueError: a certificate is missing, the address is none of TLS, or processes is below 1.
+        ValueError: a certificate is missing, the address is not a TLS address, or processes is below 1.
         ImportError: Dask is not installed.
     """
     check_scheduler(scheduler)

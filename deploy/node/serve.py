@@ -104,7 +104,7 @@ class RunningService:
             directory: of the deployment.
             workers: processes for the cryptography; as the service's settings say if not given.
             clock: tells the time; the system's if not given.
-            pool: used in the place of `workers` new processes.
+            pool: used instead of `workers` new processes.
             open_store: opens the store with a URL and a storage key.
             transport: how the service is reached and reaches others.
             probe_every_s: how often it is checked that the store takes what is written.
@@ -132,7 +132,7 @@ class RunningService:
             metrics.certificate_of(secrets.tls_certificate)
             clock = clock or SystemClock()
             if settings.noise_limit is not None and entry.role != "shuffler":
-                raise ValueError(f"{name} has a noise_limit, and is no shuffler; only shufflers add noise: remove it")
+                raise ValueError(f"{name} has a noise_limit, but only shufflers add noise: remove the line")
             setup = ServiceSetup(
                 entry,
                 deployment,
@@ -297,7 +297,7 @@ def serve(
         directory: of the deployment.
         workers: processes for the cryptography; as the service's settings say if not given.
         until_end_of_input: also stop when standard input, a pipe to which nothing is written, is closed.
-        log_file: what standard error is, to be kept below a bound; whoever started the service rotates it otherwise.
+        log_file: what standard error is, to be kept below a bound; otherwise the starting process rotates it.
 
     Raises:
         SystemExit: with code 2 for a file or a setting that cannot be used, 4 for a store that fails while it starts,

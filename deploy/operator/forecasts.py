@@ -1,8 +1,8 @@
 """Forecasts for the operator: what a round would come to before it opens, and which budgets it can offer without risk.
 
 A round is at risk while some mixture of the budgets that it offers would have it refused. `fit` leaves out of a grid
-what puts the smallest batch at risk, so that whatever a form, the command line or a participants' page offers, no
-choice of budgets has the round refused.
+what puts the smallest batch at risk, so that the accountant refuses the round for no choice of the
+budgets that a form, the command line or a participants' page offers.
 """
 
 from __future__ import annotations
@@ -72,12 +72,13 @@ class Fitted:
         if self.left_out:
             budgets = " and ".join(f"{budget:g}" for budget in self.left_out)
             return (
-                f"left out of the grid: {budgets}. With {people:,} people, the minimum, some choice of budgets would "
-                f"have the round refused and every answer destroyed; {most}. --at-risk offers them nevertheless"
+                f"left out of the grid: {budgets}. With {people:,} people, the minimum, the accountant "
+                f"would refuse the round for some choice of budgets, and every answer would be destroyed; {most}. "
+                "--at-risk offers them nevertheless"
             )
         return (
-            f"with {people:,} people, the minimum, some choice of budgets has the round refused and every answer "
-            f"destroyed; {most}"
+            f"with {people:,} people, the minimum, the accountant refuses the round for some choice of budgets, and "
+            f"every answer is destroyed; {most}"
         )
 
 

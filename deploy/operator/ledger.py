@@ -116,7 +116,7 @@ def backup_ledger(directory: Path, file: Path) -> int:
     if file.exists():
         raise ValueError(f"{file} exists; a backup does not replace another")
     if not file.parent.is_dir():
-        raise ValueError(f"{file.parent} is no directory; it must be one for {file.name}")
+        raise ValueError(f"{file.parent} is not a directory; {file.name} needs one to be written to")
     part = file.with_name(f"{file.name}.part")
     part.write_text(json.dumps({"deployment": name, "rounds": rounds, "shown": shown}) + "\n", encoding="utf-8")
     part.replace(file)
@@ -126,7 +126,7 @@ def backup_ledger(directory: Path, file: Path) -> int:
 def restore_ledger(directory: Path, file: Path) -> int:
     """Enters the rounds of a backup that the ledger does not have, and returns how many it has then.
 
-    The accountant must not be running. A round that stands there with another cost stops everything.
+    The accountant must not be running. If the ledger has a round already, with another cost, nothing is changed.
 
     Raises:
         ValueError: the file is not a backup of this deployment, contradicts the ledger, the accountant runs, or a newer

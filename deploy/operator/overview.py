@@ -90,7 +90,7 @@ async def _learn(operator: Operator, seen: dict[str, dict[str, pb.RoundStatus]],
         async def learn(round_id: str) -> None:
             try:
                 known[round_id] = await fetch_terms(channel, operator.deployment, round_id)
-            except Refusal as refusal:  # of a round that is deleted only the name is left
+            except Refusal as refusal:  # only the name of a deleted round is known
                 known[round_id] = "" if refusal.code is Code.WRONG_STATE else str(refusal)
             except SignatureError as error:
                 known[round_id] = str(error)

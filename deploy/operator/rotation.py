@@ -71,7 +71,7 @@ def rotate(directory: Path, name: str, *, host: str = "", in_pod: bool = False) 
 
 
 def activate(directory: Path, name: str, now: datetime | None = None, *, in_pod: bool = False) -> Deployment:
-    """Puts the pending keys of a service in the place of its old ones, and returns the new deployment.
+    """Replaces the keys of a service by its pending ones, and returns the new deployment.
 
     The old identity is retired: it is believed in rounds that were made before now.
 

@@ -361,7 +361,7 @@ class Operator:
 
         Raises:
             Refusal: BAD_REQUEST for a key of a wrong length.
-            grpc.aio.AioRpcError: the accountant or hop 1 is out of reach; the same call again does what is left.
+            grpc.aio.AioRpcError: the accountant or hop 1 is out of reach; the same call again does the rest.
         """
         hashes = [hashlib.sha256(token).digest() for token in tokens]
         parts = [slice(start, start + _PER_CALL) for start in range(0, max(len(client_keys), len(hashes)), _PER_CALL)]

@@ -27,7 +27,7 @@ from croupier.protocol.wordings import Wording
 __all__ = ["SurveyFile", "read_survey_file"]
 
 _DIGITS = Context(prec=4, rounding=ROUND_FLOOR)
-"""Of the part of a budget for one question: people read it."""
+"""Rounds the part of a budget for one question to few digits: people read it."""
 _Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 

@@ -139,7 +139,7 @@ def plan_survey(file: SurveyFile, deployment: Deployment | None) -> tuple[Survey
 
 
 def _too_large(file: SurveyFile, name: str, fitted: Fitted) -> str:
-    """Returns what is wrong with budgets of which some choice would have a round refused, and all answers destroyed."""
+    """Returns what is wrong with budgets if the accountant would refuse a round for some choice of them."""
     budgets, most = " and ".join(f"{budget:g}" for budget in fitted.left_out), "no budget"
     if fitted.largest is not None:
         whole = file.whole_budget(name, fitted.largest)

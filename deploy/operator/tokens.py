@@ -101,7 +101,7 @@ def _unhex(what: str, number: int, text: str) -> bytes:
 
 
 def take_tokens(directory: Path, count: int) -> list[bytes]:
-    """Returns so many of the tokens that were kept for canaries, which are gone then; b"" for each that is missing."""
+    """Takes `count` of the tokens that were kept for canaries and returns them; b"" for each that is missing."""
     with alone(_kept(directory)):
         kept = _read(directory)
         if kept:

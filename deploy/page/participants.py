@@ -31,7 +31,7 @@ __all__ = [
 PAGE_PATH = "/participate/"
 _FORMAT = 2
 _MOST_BYTES = 2 * 2**20
-"""Of the versions together: the page reads at most 4 MiB."""
+"""The most for all versions together: the page reads at most 4 MiB."""
 _FILE = Path(__file__).parent / "participate.html"
 _HEADERS = {
     "Cache-Control": "no-cache",

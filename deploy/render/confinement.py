@@ -1,6 +1,6 @@
 """What a service of ours may not do, whatever it runs: the lines that its unit, container, pod and policy share.
 
-Each is a part of a template of the file's own, indented as it stands there.
+Each is a part of a template of the file, indented as in the file.
 """
 
 from __future__ import annotations

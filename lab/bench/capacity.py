@@ -70,7 +70,7 @@ class Feed:
 
 @dataclass(frozen=True)
 class Need:
-    """What a service needs for one round of so many users in so many hours.
+    """What a service needs for one round of a number of users within a number of hours.
 
     Attributes:
         own_hours: its own process is busy for so long, with one core.
@@ -78,7 +78,7 @@ class Need:
         most_worker_cores: that its own process and one scheduler can keep busy, if the work is to be done in less time.
         machines: its own, and those of its workers.
         disk_bytes, memory_bytes, wire_bytes: in total.
-        shares: how much of what there is of each is used in these hours; above 1 the round is not possible in them.
+        shares: the part of each resource that is used in these hours; above 1 the round is not possible in them.
     """
 
     own_hours: float
@@ -97,7 +97,7 @@ class Need:
 
 
 def needs(cost: PerUser, feed: Feed, users: int, hours: float, machine: Machine) -> Need:
-    """Returns what a round of so many users needs of one service, if its work is spread over so many hours.
+    """Returns what a round of `users` users needs of one service, if its work is spread over `hours` hours.
 
     Raises:
         ValueError: users below 1, or hours that are not > 0.

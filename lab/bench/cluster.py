@@ -140,7 +140,7 @@ def scaling_lines(found: ScalingDocument) -> list[str]:
     lines = [
         f"{found['items']:,} envelopes of {found['item_bytes']} bytes, {found['cores']} cores, {found['suite']}.",
         "",
-        "| workers | envelopes a second | with so many cores | by processes of a pool | CPU an envelope: workers "
+        "| workers | envelopes a second | with as many cores | by processes of a pool | CPU an envelope: workers "
         "| service | scheduler |",
         "|---|---|---|---|---|---|---|",
     ]

@@ -317,7 +317,7 @@ def measure_load(
         bad: how many peers are bad ones, for each round.
         processes: over which clients and bad peers are spread.
         hops: the number of shufflers.
-        times: so many rounds for each number of bad peers; what else the machine does meets all of them.
+        times: how many rounds for each number of bad peers, in turn, so that other work here affects all alike.
         say: called with a line of progress now and then.
         report: called with each row as soon as it is measured.
 
@@ -397,7 +397,7 @@ async def _measure(
 async def _seal(
     operator: Operator, terms: RoundTerms, number: int, pool: WorkerPool, say: Callable[[str], None]
 ) -> list[Sealed]:
-    """Returns the submissions of so many clients with keys of their own, who are enrolled and have their tickets."""
+    """Returns the submissions of `count` clients with keys of their own, who are enrolled and have their tickets."""
     turn, done = asyncio.Semaphore(_PARTS_AT_ONCE), 0
 
     async def part(size: int) -> list[Sealed]:

@@ -30,7 +30,7 @@ from croupier.runtime.transaction import Transaction
 __all__ = ["COMMITS", "StoreKind", "kinds_of", "measure_stores", "store_lines"]
 
 COMMITS = (1, 30, 1000)
-"""So many bodies are committed together: of one client alone, of a few at once, and of a fleet."""
+"""How many bodies are committed together: of one client alone, of a few at once, and of a fleet."""
 _SAMPLES = 100
 _FILL = 1000
 _AGAIN_S = 0.2
@@ -148,7 +148,7 @@ async def _measure(kind: StoreKind, store: Store, file: Path | None, bodies: int
     await _shred(store)  # as a service does at its start
 
     async def commit(round_id: RoundId, number: int) -> float:
-        """Keeps so many submissions as hop 1 does, and returns the seconds until they are durable."""
+        """Keeps `number` submissions as hop 1 does, and returns the seconds until they are durable."""
         nonlocal log_bytes
         rows = [(os.urandom(32), os.urandom(32)) for _ in range(number)]
         envelopes = os.urandom(number * body_bytes)

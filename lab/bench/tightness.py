@@ -20,7 +20,7 @@ Tiers = tuple[tuple[float, int], ...]
 
 @dataclass(frozen=True)
 class Even:
-    """So many users, each with a budget of its own, spread evenly from the lowest to the highest."""
+    """A number of users, each with a budget of its own, spread evenly from the lowest to the highest."""
 
     low: float
     high: float

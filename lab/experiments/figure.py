@@ -102,7 +102,7 @@ class Line:
 
     Attributes:
         label: for the legend; of an epsilon it ends in the grade.
-        key: where its value stands in a row, parts separated by ":".
+        key: the place of its value in a row, parts separated by ":".
         role: "certified", "attack", "other", or "single" for points that no line joins: what it is decides how it
             looks. "other 3" has the look of the third other line, which it stands for in another panel.
         attack: key of the attack that refutes it where the line lies below; "" for none.
@@ -173,7 +173,7 @@ class Figure:
 
 
 def value_at(row: Row, key: str) -> Any:
-    """Returns what stands in a row under a key such as "published:Echo"; None where there is nothing."""
+    """Returns the value in a row under a key such as "published:Echo"; None where there is nothing."""
     found: Any = row
     for part in key.split(":"):
         found = found.get(part) if isinstance(found, Mapping) else None

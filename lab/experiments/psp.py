@@ -154,7 +154,7 @@ def _table_2_findings(rows: Sequence[Row]) -> list[Finding]:
         Finding(
             "δ of GSPA: 4.2e−3, 7e−4, 5e−5, 3e−7, 3e−9",
             Verdict.PARTLY if all(0.9 < ratio < 1.4 for ratio in variant) else Verdict.NOT,
-            "Exactly what Theorem 2 of GSPA gives with μ/√2 in the place of μ; with its own μ it gives "
+            "Exactly what Theorem 2 of GSPA gives with μ/√2 instead of μ; with its own μ it gives "
             f"{', '.join(f'{own:.1g}' for own in printed)}. The column is not GSPA's bound.",
         ),
         Finding.whether(

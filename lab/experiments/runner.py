@@ -54,7 +54,7 @@ class Outcome:
 
     @property
     def verdict(self) -> Verdict:
-        """Of the whole figure."""
+        """The verdict of the whole figure."""
         return worst(self.findings)
 
     @property

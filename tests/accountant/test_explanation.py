@@ -212,7 +212,7 @@ def test_an_attack_at_another_delta_is_not_compared() -> None:
     assert certificate.lower_bound is not None
     other = replace(certificate, lower_bound=replace(certificate.lower_bound, delta=1e-4))
     assert "smaller by more than" not in words(explain(other), "attack")
-    assert "No attack stands beside" in words(explain(replace(certificate, lower_bound=None)), "attack")
+    assert "No attack was computed beside" in words(explain(replace(certificate, lower_bound=None)), "attack")
 
 
 @pytest.mark.parametrize("changed", [("epsilon",), ("delta",), ("epsilon", "delta")], ids="+".join)
@@ -294,7 +294,7 @@ def test_the_certificate_of_a_round_is_explained_alone_and_in_its_result() -> No
     in_its_result = explain({**result, "certificate": document})
     assert (in_its_result.certified, in_its_result.improvements) == (explained.certified, explained.improvements)
     assert "which of two answers a person gave" in words(explained)
-    said = "(ε = 2 CERTIFIED: the largest local budget that was allowed; whoever used a smaller one has less)"
+    said = "(ε = 2 CERTIFIED: the largest local budget that was allowed; a person who used a smaller one loses less)"
     assert said in words(explained)
     assert "of whom at most 3 are dishonest" in words(explained)
     assert len(explained.improvements) == 3

@@ -68,7 +68,15 @@ def test_the_names_of_commands_are_an_interface() -> None:
     assert set(command("cluster").commands) == {"keys", "scheduler", "worker"}
     measured = ("accountant", "cluster", "hop-noise", "load", "report", "stores", "survey", "training")
     benches = {f"bench-{what}" for what in measured}
-    others = {"tightness", "sgd-results", "capacity", "deployment-files", "concept-pictures"}
+    others = {
+        "tightness",
+        "sgd-results",
+        "capacity",
+        "deployment-files",
+        "concept-pictures",
+        "paper-results",
+        "paper-build",
+    }
     assert set(command("lab").commands) == others | benches
 
 

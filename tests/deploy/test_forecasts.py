@@ -61,7 +61,7 @@ def test_budgets_that_put_the_minimum_at_risk_are_left_out() -> None:
     assert "1 is the largest local ε" in found.warning
     kept = fit(asked(RandomizedResponse(), WIDE), at_risk=True)
     assert (kept.settings.budget_grid, kept.left_out, kept.at_risk) == (WIDE, (), True)
-    assert "every answer destroyed" in kept.warning
+    assert "every answer is destroyed" in kept.warning
     # A limit of its own for the budget may allow it.
     own = asked(RandomizedResponse(), WIDE, epsilon_max_of={2.0: 2.0, 4.0: 4.0, 1.0: 1.0})
     assert fit(own).left_out == ()
@@ -94,7 +94,7 @@ def test_a_forecast_needs_no_deployment(tmp_path: Path) -> None:
     assert "no: ε above the limit" in " ".join(said.stdout.split())
     assert "--grid 0.1,1,4" in said.stdout
     told = " ".join(said.stderr.split())
-    assert "some choice of budgets has the round refused" in told
+    assert "refuses the round for some choice of budgets" in told
     assert "by choosing a budget that too few others use (min_tier_size)" in told
     mixed = answer(*FEW, "--randomizer", "laplace", "--low", "0", "--high", "1", "--grid", "0.5,1", *here)
     assert mixed["forecasts"][0]["outcomes"][-1]["budgets"] or mixed["forecasts"][0]["outcomes"][0]["budgets"] == []
@@ -157,7 +157,7 @@ async def test_rounds_at_risk_and_a_ledger_on_the_command_line(tmp_path: Path) -
             "round", "open", "costly", "--grid", "1.4", "--epsilon-max", "2", "--min-batch-size", "2", expect=2
         )
         assert "the ledger cannot bear this round with 2 people" in " ".join(said.stderr.split())
-        assert "'croupier ledger --forecast' says what is left" in " ".join(said.stderr.split())
+        assert "'croupier ledger --forecast' shows the remaining budget" in " ".join(said.stderr.split())
         await ask("round", "open", "next", "--grid", "0.1", *terms_of)
         beside = await ask("ledger", "--forecast")
         assert (beside["ledger"]["rounds"], beside["ledger"]["pending_rounds"]) == (1, 1)

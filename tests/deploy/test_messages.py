@@ -330,7 +330,7 @@ def test_a_key_or_token_that_is_none_is_named_and_not_shown(tmp_path: Path) -> N
         assert said.startswith(f"croupier: {file} is not the file of a client's private key; it must have the line ")
         assert content.decode("latin-1") not in said.removeprefix(f"croupier: {file}")
     assert refused(*here, "--token", "abcd") == "croupier: the token has 4 hexadecimal digits; it must have 64"
-    no_text = f"croupier: {tmp_path}/key-2 is no text; it must be UTF-8"
+    no_text = f"croupier: {tmp_path}/key-2 is not a text file; it must be UTF-8"
     assert refused(*here, "--token-file", tmp_path / "key-2") == no_text
     assert refused("revoke", "--token-file", tmp_path / "key-2", "--dir", tmp_path) == no_text
 

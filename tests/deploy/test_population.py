@@ -118,7 +118,7 @@ def test_several_columns_are_several_questions(tmp_path: Path) -> None:
     for columns, low, why in (
         (["smokes", "hours"], 0.0, "are for one column; of several write --value-column COLUMN:LOW:HIGH"),
         (["smokes", "smokes"], None, "a column is named twice"),
-        (["hours:0:many"], None, "'many' is no number"),
+        (["hours:0:many"], None, "'many' is not a number"),
     ):
         with pytest.raises(ValueError, match=why):
             ask_about(file, columns, low, None, None)

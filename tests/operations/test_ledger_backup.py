@@ -156,7 +156,7 @@ def test_a_backup_of_something_else_is_refused(tmp_path: Path) -> None:
     assert json.loads(again.read_text()) == good | {"shown": ["r"]}
     with pytest.raises(ValueError, match="a backup does not replace another"):
         backup_ledger(directory, again)
-    with pytest.raises(ValueError, match=r"none is no directory; it must be one for again.json"):
+    with pytest.raises(ValueError, match=r"none is not a directory; again.json needs one to be written to"):
         backup_ledger(directory, tmp_path / "none" / "again.json")
 
 

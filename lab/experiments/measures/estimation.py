@@ -71,8 +71,8 @@ def measure_error(point: Point) -> Row:
     """Returns "mae", the mean absolute error over point["repeats"] rounds, and the "low" and "high" of its 95 % band.
 
     Question "mean": N(50, 10^2) cut to [20, 80], with Laplace noise; "frequency": bits, 70 % of them 1. Values are
-    drawn anew each round, and dealt to the groups at random. Where point["deployed"] is given, the rounds go through a
-    deployment of real processes, and their mean absolute error is "deployed".
+    drawn again in each round, and dealt to the groups at random. Where point["deployed"] is given, the rounds go
+    through a deployment of real processes, and their mean absolute error is "deployed".
     """
     source, question, n = np.random.default_rng(point["seed"]), _QUESTIONS[point["question"]], point["n"]
     tiers = _tiers(point)
