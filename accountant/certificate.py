@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Self, TypedDict
 
+from croupier.accountant.budgets import Budgets
 from croupier.accountant.guessing import right_at_most
 from croupier.accountant.privacy_curve import Proof
 from croupier.accountant.ranges import Linkage, check_count, check_delta, check_linkage, check_text, outside
 from croupier.accountant.results import Comparison, Grade, Guarantee, LowerBound, Status, TierCertificate
 from croupier.accountant.rich_display import folded_list, html_table, paragraph
+from croupier.protocol.budget_privacy import BudgetPrivacy, privacy_message, privacy_of
 from croupier.protocol.codes import Assumption, Method, Note
 from croupier.protocol.rounding import percent, round_up
 from croupier.protocol.statements import SCHEMA, Statement, joined, messages_of, read_messages, written_json
@@ -44,7 +46,8 @@ class Certificate:
 
     epsilon and delta hold for every user under `assumptions`: one secret order, and all but `dishonest` of the other
     clients honest. `everyone_else_colludes` holds without that: it is the local budget. With hop noise `one_honest_hop`
-    is what its fake reports guarantee by themselves; None without. `numerical_slack` is the part
+    is what its fake reports guarantee by themselves; None without. With `budget_privacy` the tiers are the budgets of a
+    round's grid, and count only some of the `num_users` (docs/accounting.md, 7.2). `numerical_slack` is the part
     of delta that was added for truncation and rounding (it is inside delta already: the reader adds nothing).
     """
 
@@ -64,11 +67,13 @@ class Certificate:
     linkage: Linkage
     rounds: int
     one_honest_hop: Guarantee | None = None
+    budget_privacy: BudgetPrivacy | None = None
 
     def __post_init__(self) -> None:
         """Raises ValueError for a field outside its range."""
         Guarantee(self.epsilon, self.delta, self.grade, self.method, self.assumptions)
-        check_count(self.num_users, "num_users", 1)
+        noised = self.budget_privacy is not None
+        check_count(self.num_users, "num_users", 0 if noised else 1)
         check_count(self.dishonest, "dishonest")
         check_count(self.rounds, "rounds", 1)
         check_delta(self.numerical_slack, "numerical_slack")
@@ -76,8 +81,11 @@ class Certificate:
         check_linkage(self.linkage)
         if not self.tiers:
             raise ValueError("tiers is empty; it must hold at least one tier")
-        if sum(tier.count for tier in self.tiers) != self.num_users:
-            raise ValueError(f"tiers hold {sum(t.count for t in self.tiers)} users; they must hold {self.num_users}")
+        counted, exact = sum(tier.count for tier in self.tiers), "at most " if noised else ""
+        if counted > self.num_users or (counted < self.num_users and not noised):
+            raise ValueError(f"tiers hold {counted} users; they must hold {exact}{self.num_users}")
+        if not noised and (empty := [tier for tier in self.tiers if not tier.count]):
+            raise outside("count", empty[0].count, "at least 1")
         if self.epsilon < max(tier.epsilon for tier in self.tiers):
             raise outside("epsilon", self.epsilon, "at least that of every tier")
         if self.delta < max(tier.delta for tier in self.tiers):
@@ -126,6 +134,27 @@ class Certificate:
                 f"the document contradicts itself: if everyone else colludes it certifies ε = {alone:g}, and the "
                 f"largest local budget, in {self.rounds} rounds, is {largest:g}; it is not as an accountant made it"
             )
+
+    @property
+    def budgets(self) -> Budgets:
+        """The budgets that it was made from, as `certify` takes them beside the same `counted_by`.
+
+        Where counts are noised a victim of every tier is among them.
+        """
+        victim = 0 if self.budget_privacy is None else 1
+        return Budgets.from_tiers([(tier.local_epsilon, tier.count + victim, tier.local_delta) for tier in self.tiers])
+
+    @property
+    def likely_budgets(self) -> Budgets:
+        """About how many users have each budget: where counts are noised, what they leave out on average is added.
+
+        It is for plans, and no guarantee is made from it.
+        """
+        if self.budget_privacy is None:
+            return self.budgets
+        tiers = [(tier.local_epsilon, tier.count, tier.local_delta) for tier in self.tiers if tier.count]
+        radius = self.budget_privacy.radius
+        return Budgets.from_tiers([(epsilon, count + radius, delta) for epsilon, count, delta in tiers])
 
     def tier_of(self, local_epsilon: float) -> TierCertificate:
         """Returns the tier in which this budget was answered: the first that is not below it; many budgets share one.
@@ -277,6 +306,8 @@ class Certificate:
             randomizer=self.randomizer,
             linkage=self.linkage,
             rounds=self.rounds,
+            budget_privacy=None if (noise := self.budget_privacy) is None else privacy_message(noise),
+            most_uncounted=0 if noise is None else noise.most_uncounted,
         )
 
     @classmethod
@@ -333,6 +364,7 @@ class Certificate:
             linkage=check_linkage(message.linkage),
             rounds=message.rounds,
             one_honest_hop=_read_guarantee(message.one_honest_hop) if message.HasField("one_honest_hop") else None,
+            budget_privacy=privacy_of(message),
         )
         found.check_not_refuted()
         found._check_local_budget()

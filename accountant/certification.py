@@ -35,8 +35,9 @@ from croupier.accountant.ranges import (
     is_number,
     outside,
 )
-from croupier.accountant.results import Comparison, Grade, Guarantee, LowerBound
+from croupier.accountant.results import Comparison, Grade, Guarantee, LowerBound, TierCertificate
 from croupier.accountant.victims import groups_of_victims
+from croupier.protocol.budget_privacy import BudgetPrivacy
 from croupier.protocol.codes import Assumption, Method, Note, Step
 from croupier.protocol.statements import Statement, state
 
@@ -56,6 +57,7 @@ def certify(
     adaptive_order: bool = False,
     hop_noise: AnyHopNoise = None,
     hops: int = 2,
+    counted_by: BudgetPrivacy | None = None,
     seconds: float | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Certificate:
@@ -82,6 +84,9 @@ def certify(
             Every tier then has the least of three bounds (docs/hop-noise.md), and the certificate states beside its
             own number what one honest hop guarantees.
         hops: how many hops there are, >= 1; without hop noise it changes nothing.
+        counted_by: the budget privacy of a round (docs/accounting.md, 7.2). `budgets` are then those of the users that
+            were counted and of one user more for every budget of the grid: a victim, whom it need not have. None:
+            `budgets` are those of all users.
         seconds: after this time no slower bound is begun, tiers that are left keep the blanket's, and nothing is
             remarked. None: no limit.
         progress: called with the number of tiers that are done, and of all.
@@ -103,6 +108,8 @@ def certify(
     fakes = HopFakes.of(hop_noise, hops, randomizer, linkage, adaptive_order=adaptive_order)
     policy = BoundPolicy(adaptive_order or bounds == "blanket", deadline, fakes=fakes)
     colluding = dishonest + (0 if fakes is None else fakes.most)  # behind its fakes a hop can hide lost reports
+    if counted_by is not None:  # the victims of other tiers need not be there, nor the one that is in its tier's count
+        colluding += budgets.num_tiers
     groups = groups_of_victims(budgets, randomizer, colluding, linkage)
     answers: list[Answer] = []
     for group in reversed(groups):  # the largest budgets first: they nearly always decide
@@ -118,7 +125,7 @@ def certify(
     worst = max(answers, key=lambda answer: (answer.tier.epsilon, answer.tier.delta))
     local = _local(budgets, randomizer, rounds)
     local_deltas = bool((budgets.local_delta > 0).any()) and not randomizer.spends_local_delta
-    of_shuffle = _assumptions(randomizer, dishonest, linkage, rounds, local_deltas, adaptive_order)
+    of_shuffle = _assumptions(randomizer, dishonest, linkage, rounds, local_deltas, adaptive_order, counted_by)
     of_one_hop = () if fakes is None else _assumptions_of_one_hop(fakes, rounds, local_deltas)
     resting = {answer.rests_on_one_hop for answer in answers}
     assumptions = tuple(
@@ -129,7 +136,8 @@ def certify(
     at = None if delta is None else reached
     lower = None
     if attack and resting == {False}:
-        lower = _lower_bound(budgets, randomizer, at, epsilon, dishonest, linkage, rounds)
+        present = budgets if counted_by is None else _at_most(budgets, counted_by.most_uncounted)
+        lower = _lower_bound(present, randomizer, at, epsilon, dishonest, linkage, rounds)
     elif attack and resting == {True} and fakes is not None:
         lower = _attack_on_one_hop(fakes, float(budgets.local_epsilon[-1]), at, epsilon, rounds)
     remarks: tuple[Statement[Step], ...] = ()
@@ -149,13 +157,15 @@ def certify(
         costs = ((randomizer, worst.tier.epsilon), (other, found.epsilon))
         remarks = remark(*(MeanCost(one, most, standard_error(budgets, one)) for one, most in costs))
     tiers = [answer.tier for answer in answers]
+    if counted_by is not None:
+        tiers = _as_counted(tiers, budgets)
     return Certificate(
         epsilon=worst.tier.epsilon,
         delta=reached,
         grade=Grade.CERTIFIED,
         method=_of_unit(worst.method, randomizer),
         assumptions=assumptions,
-        num_users=budgets.num_users,
+        num_users=sum(tier.count for tier in tiers),
         dishonest=dishonest,
         numerical_slack=max(answer.slack for answer in answers),
         tiers=(*tiers[:-1], replace(tiers[-1], steps=(*tiers[-1].steps, *remarks))),
@@ -171,6 +181,7 @@ def certify(
         randomizer=randomizer.name,
         linkage=linkage,
         rounds=rounds,
+        budget_privacy=counted_by,
     )
 
 
@@ -269,7 +280,13 @@ def _assumptions_of_one_hop(fakes: HopFakes, rounds: int, local_deltas: bool) ->
 
 
 def _assumptions(
-    randomizer: Randomizer, dishonest: int, linkage: Linkage, rounds: int, local_deltas: bool, adaptive_order: bool
+    randomizer: Randomizer,
+    dishonest: int,
+    linkage: Linkage,
+    rounds: int,
+    local_deltas: bool,
+    adaptive_order: bool,
+    counted_by: BudgetPrivacy | None,
 ) -> tuple[Statement[Assumption], ...]:
     fixed = state(Assumption.FIXED_TERMS)
     if randomizer.local_assumptions:
@@ -280,7 +297,7 @@ def _assumptions(
         randomizer.statement,
         state(Assumption.UNIFORM_ORDER),
         state(Assumption.DISHONEST_CLIENTS, dishonest=dishonest),
-        state(Assumption.BUDGETS_PUBLIC),
+        state(Assumption.BUDGETS_PUBLIC) if counted_by is None else _noised(counted_by),
         state(Assumption.ADAPTIVE_ORDER if adaptive_order else Assumption.INDEPENDENT_REPORTS),
         state(Assumption.BUDGETS_UNLINKED if linkage == "separate" else Assumption.BUDGETS_SHOWN),
     ]
@@ -289,6 +306,26 @@ def _assumptions(
     if local_deltas:
         found.append(state(Assumption.LOCAL_DELTAS_UNSPENT))
     return tuple(found)
+
+
+def _noised(privacy: BudgetPrivacy) -> Statement[Assumption]:
+    most = privacy.most_uncounted
+    return state(Assumption.BUDGETS_NOISED, epsilon=privacy.epsilon, delta=privacy.delta, most=most)
+
+
+def _as_counted(tiers: Sequence[TierCertificate], budgets: Budgets) -> list[TierCertificate]:
+    """Returns tiers without the victim that was added to each budget; very many budgets are answered in groups."""
+    answered_in = np.searchsorted([tier.local_epsilon for tier in tiers], budgets.local_epsilon)
+    added = np.bincount(answered_in, minlength=len(tiers)).tolist()
+    return [replace(tier, count=tier.count - more) for tier, more in zip(tiers, added, strict=True)]
+
+
+def _at_most(budgets: Budgets, uncounted: int) -> Budgets:
+    """Returns the most users that there can be where up to `uncounted` more of every budget are not counted.
+
+    An attack on these holds for fewer: a report of which the observer knows the value hides others, and never helps.
+    """
+    return Budgets(budgets.local_epsilon, budgets.local_delta, budgets.count + uncounted)
 
 
 def _lower_bound(

@@ -24,6 +24,7 @@ from croupier.accountant.numerics.chords import Chords, crossing
 from croupier.accountant.ranges import Linkage, check_delta, check_epsilon, outside
 from croupier.accountant.results import Grade, LowerBound
 from croupier.accountant.rich_display import folded_list, html_table
+from croupier.protocol.budget_privacy import BudgetPrivacy
 from croupier.protocol.codes import Assumption
 from croupier.protocol.rounding import round_down, round_up
 from croupier.protocol.statements import Statement
@@ -293,6 +294,7 @@ def profile_at(
     hop_noise: AnyHopNoise = None,
     hops: int = 2,
     *,
+    counted_by: BudgetPrivacy | None = None,
     refine: bool,
 ) -> CertifiedProfile:
     """Returns the curve through these deltas; refine: with points between them, as `privacy_profile` says."""
@@ -309,6 +311,7 @@ def profile_at(
             rounds=rounds,
             hop_noise=hop_noise,
             hops=hops,
+            counted_by=counted_by,
             attack=not alone,
             compare_all=not alone,
         )

@@ -82,7 +82,7 @@ class TierCertificate:
 
     Attributes:
         local_epsilon, local_delta: the tier's budget.
-        count: how many users have it.
+        count: how many users have it; 0 only where the counts are noised (`Certificate.budget_privacy`).
         epsilon, delta: certified for each of them.
         grouped: users of several smaller budgets are among them, and are answered together.
         privacy_profile: the curve of one round from which the number was read. None where there is no curve, or only
@@ -103,7 +103,7 @@ class TierCertificate:
         """Raises ValueError for a field outside its range."""
         check_epsilon(self.local_epsilon, "local_epsilon")
         check_delta(self.local_delta, "local_delta")
-        check_count(self.count, "count", 1)
+        check_count(self.count, "count")
         check_epsilon(self.epsilon)
         check_delta(self.delta)
         if not isinstance(self.grouped, bool):

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from enum import IntEnum
+from typing import Self
 
+from croupier.protocol.budget_privacy import BudgetPrivacy, privacy_of
 from croupier.protocol.codes import Note
 from croupier.protocol.hop_noise import FakeLaw
 from croupier.protocol.statements import Statement, messages_of
@@ -18,6 +20,7 @@ __all__ = [
     "Fakes",
     "Intervals",
     "Merged",
+    "Noised",
     "Precision",
     "Value",
     "precision_of",
@@ -91,6 +94,41 @@ class Merged:
             found.append((smallest, min(self.min_tier_size, count) - 1.0 if smallest < epsilon else 0.0))
             before = epsilon
         return found
+
+
+@dataclass(frozen=True)
+class Noised:
+    """In the tiers, budget privacy has noised how many clients used each budget (protocol.budget_privacy).
+
+    A tier of m > 0 has m + radius - Z users, Z the noise: m + radius is unbiased, with the error Z. A tier of 0 has
+    between 0 and radius - Z users: radius / 2 is wrong by at most radius / 2, apart from the noise.
+
+    Attributes:
+        privacy: the epsilon and delta that the certificate states.
+        num_users: how many users there are in all tiers together, which is not noised.
+    """
+
+    privacy: BudgetPrivacy
+    num_users: int
+
+    @classmethod
+    def of(cls, certificate: pb.Certificate) -> Self | None:
+        """Returns the noise of a certificate's tiers; None where they are exact."""
+        privacy = privacy_of(certificate)
+        return None if privacy is None else cls(privacy, certificate.num_users)
+
+    def users(self, tiers: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+        """Returns tiers with an estimate of how many users each has."""
+        radius = self.privacy.radius
+        return [(epsilon, count + radius if count else radius / 2) for epsilon, count in tiers]
+
+    def doubt(self, tiers: Sequence[tuple[float, float]]) -> list[float]:
+        """Returns by how much each estimate may be wrong apart from the noise. Shape (T,)."""
+        return [0.0 if count else self.privacy.radius / 2 for _, count in tiers]
+
+    def most_missing(self, tiers: Sequence[tuple[float, float]]) -> list[float]:
+        """Returns by how much each estimate may be below the truth, noise included. Shape (T,)."""
+        return [self.privacy.radius + doubt for doubt in self.doubt(tiers)]
 
 
 @dataclass(frozen=True)

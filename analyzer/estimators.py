@@ -14,6 +14,7 @@ nearest possible value is published, too.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -24,10 +25,11 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from croupier.analyzer.estimates import Clamping, Estimate, Fakes, Intervals, Merged, Precision, precision_of
+from croupier.analyzer.estimates import Clamping, Estimate, Fakes, Intervals, Merged, Noised, Precision, precision_of
 from croupier.analyzer.intervals import SumLaw
 from croupier.analyzer.laws import Laws, count_laws, weights_of
 from croupier.analyzer.levels import distribution_of, fakes_in_sum, mean_laws
+from croupier.analyzer.noised_tiers import TierErrors, TierNoise
 from croupier.analyzer.vectors import (
     VectorEstimate,
     decode_gaussian_vector,
@@ -61,6 +63,7 @@ __all__ = [
     "Estimator",
     "Laws",
     "Merged",
+    "Noised",
     "Precision",
     "decoder",
     "estimate",
@@ -78,19 +81,24 @@ Reports = npt.NDArray[np.int64]
 Tiers = Sequence[tuple[float, int]]
 
 
-def tiers_of_reports(tiers: Tiers, num_reports: int) -> tuple[list[tuple[float, float]], tuple[Statement[Note], ...]]:
+def tiers_of_reports(
+    tiers: Tiers, num_reports: int, noised: Noised | None = None
+) -> tuple[list[tuple[float, float]], tuple[Statement[Note], ...]]:
     """Returns (local epsilon, number of reports), whose numbers add up to that of the reports, and notes.
 
     Reports and budgets travel in separate lanes, so after a drop in one of them their numbers may differ a little. The
-    counts are then scaled, since it is not known whose report is missing. Raises ValueError for no reports or budgets.
+    counts are then scaled, since it is not known whose report is missing; estimates of noised counts are always.
+    Raises ValueError for no reports or budgets.
     """
-    total = sum(count for _, count in tiers)
-    if not num_reports or not total:
-        raise ValueError(f"{num_reports} reports and {total} budgets; at least one of each is needed")
+    users = [(epsilon, float(count)) for epsilon, count in tiers] if noised is None else noised.users(tiers)
+    total = sum(count for _, count in users)
+    budgets = int(total) if noised is None else noised.num_users
+    if not num_reports or not budgets:
+        raise ValueError(f"{num_reports} reports and {budgets} budgets; at least one of each is needed")
+    notes = () if num_reports == budgets else (state(Note.TIERS_SCALED, reports=num_reports, budgets=budgets),)
     if num_reports == total:
-        return [(epsilon, float(count)) for epsilon, count in tiers], ()
-    note = state(Note.TIERS_SCALED, reports=num_reports, budgets=total)
-    return [(epsilon, count * (num_reports / total)) for epsilon, count in tiers], (note,)
+        return users, notes
+    return [(epsilon, count * (num_reports / total)) for epsilon, count in users], notes
 
 
 def _remarks(values: Floats, domain: tuple[float, float]) -> tuple[Statement[Note], ...]:
@@ -148,6 +156,7 @@ class Estimator(ABC, Generic[M]):
         least_epsilon: float,
         merged: Merged | None,
         fakes: Fakes | None = None,
+        noised: Noised | None = None,
     ) -> Any:
         """See `estimate`."""
 
@@ -168,13 +177,17 @@ class _Scalar(Estimator[Scalar]):
         least_epsilon: float,
         merged: Merged | None,
         fakes: Fakes | None = None,
+        noised: Noised | None = None,
     ) -> Estimate:
         num_reports = len(reports) - (fakes.total if fakes is not None else 0)
-        scaled, notes = tiers_of_reports(tiers, num_reports)
+        scaled, notes = tiers_of_reports(tiers, num_reports, noised)
+        errors_of_tiers = TierErrors.of(noised, tiers, num_reports)
         epsilons, counts = np.array(scaled, dtype=np.float64).T
         as_sent = np.asarray(reports, dtype=np.int64)
-        found, clamping = self.clamped(mechanism, as_sent, epsilons, counts, least_epsilon)
+        found, clamping = self.clamped(mechanism, as_sent, epsilons, counts, least_epsilon, errors_of_tiers)
         laws = self.laws(mechanism, found, epsilons, counts)
+        if errors_of_tiers is not None:
+            laws = self.with_noised_tiers(mechanism, laws, epsilons, counts, errors_of_tiers)
         if fakes is not None:
             laws = laws.with_noise(*self.noise_of(mechanism, fakes))
         (least, most), merging_bias = self.domain(mechanism), 0.0
@@ -234,10 +247,23 @@ class _Scalar(Estimator[Scalar]):
         return 0.0, 1.0
 
     def clamped(
-        self, mechanism: Scalar, reports: Reports, epsilons: Floats, counts: Floats, least_epsilon: float
+        self,
+        mechanism: Scalar,
+        reports: Reports,
+        epsilons: Floats,
+        counts: Floats,
+        least_epsilon: float,
+        errors: TierErrors | None = None,
     ) -> tuple[Reports, Clamping | None]:
         """Returns the reports as they are counted, and what that does; none is changed where none can be large."""
         return reports, None
+
+    def with_noised_tiers(
+        self, mechanism: Scalar, laws: Laws, epsilons: Floats, counts: Floats, errors: TierErrors
+    ) -> Laws:
+        """Returns the laws with what the errors of the counts do to them."""
+        k = len(mechanism.categories) or 2
+        return TierNoise.of(errors, weights_of(k, epsilons)[1], counts, 1 - 1 / k).on(laws)
 
     @abstractmethod
     def laws(self, mechanism: Scalar, reports: Reports, epsilons: Floats, counts: Floats) -> Laws:
@@ -275,12 +301,22 @@ class _Levels(_Scalar[Levels]):
         least_epsilon: float,
         merged: Merged | None,
         fakes: Fakes | None = None,
+        noised: Noised | None = None,
     ) -> Estimate:
         """The mean, and beside it the distribution that it is the mean of."""
-        found = super().estimate(mechanism, reports, tiers, confidence, least_epsilon, merged, fakes)
-        scaled, _ = tiers_of_reports(tiers, len(reports) - (fakes.total if fakes is not None else 0))
+        found = super().estimate(mechanism, reports, tiers, confidence, least_epsilon, merged, fakes, noised)
+        num_reports = len(reports) - (fakes.total if fakes is not None else 0)
+        scaled, _ = tiers_of_reports(tiers, num_reports, noised)
         hits = np.bincount(np.asarray(reports, dtype=np.int64), minlength=mechanism.k).astype(np.float64)
-        return replace(found, distribution=distribution_of(mechanism, hits, scaled, confidence, fakes))
+        errors = TierErrors.of(noised, tiers, num_reports)
+        return replace(found, distribution=distribution_of(mechanism, hits, scaled, confidence, fakes, errors))
+
+    def with_noised_tiers(
+        self, mechanism: Levels, laws: Laws, epsilons: Floats, counts: Floats, errors: TierErrors
+    ) -> Laws:
+        """A uniform report stands for the middle of the range; the sum counts levels."""
+        weights = weights_of(mechanism.k, epsilons)[1]
+        return TierNoise.of(errors, weights, counts, 0.5).on(laws, mechanism.k - 1.0)
 
     def domain(self, mechanism: Levels) -> tuple[float, float]:
         return mechanism.low, mechanism.high
@@ -304,22 +340,36 @@ class _Lattice(_Scalar[Lattice]):
         return mechanism.low, mechanism.high
 
     def clamped(
-        self, mechanism: Lattice, reports: Reports, epsilons: Floats, counts: Floats, least_epsilon: float
+        self,
+        mechanism: Lattice,
+        reports: Reports,
+        epsilons: Floats,
+        counts: Floats,
+        least_epsilon: float,
+        errors: TierErrors | None = None,
     ) -> tuple[Reports, Clamping | None]:
         """A report is clamped to a margin around its interval that the smallest budget of the grid fixes.
 
         It is pulled towards the interval only: the variance does not grow, and a mean moves by at most the excess.
         """
         margin, n = mechanism.margin(least_epsilon), float(counts.sum())
+        most = counts if errors is None else counts + errors.most_missing
         found = np.clip(reports, -margin, mechanism.lattice + margin)
         step = (mechanism.high - mechanism.low) / mechanism.lattice
         return found, Clamping(
             low=mechanism.low - step * margin,
             high=mechanism.high + step * margin,
             num_clamped=int((found != reports).sum()),
-            bias=step * float(np.dot(self.excess(mechanism, epsilons, margin), counts)) / n,
+            bias=step * float(np.dot(self.excess(mechanism, epsilons, margin), most)) / n,
             influence=step * (mechanism.lattice + 2 * margin) / n,
         )
+
+    def with_noised_tiers(
+        self, mechanism: Lattice, laws: Laws, epsilons: Floats, counts: Floats, errors: TierErrors
+    ) -> Laws:
+        """The sum of the reports needs no counts: only its variance does, which is raised by two deviations of each."""
+        more = float(np.dot(self.variances(mechanism, epsilons) + 0.25, 2 * errors.noise + errors.doubt))
+        return laws.with_noise(0.0, more, 0.0)
 
     def laws(self, mechanism: Lattice, reports: Reports, epsilons: Floats, counts: Floats) -> Laws:
         """The sum of the reports in steps; stochastic rounding adds at most 1/4 to the variance of each noise.
@@ -400,14 +450,25 @@ class _Vector(Estimator[InSpace]):
         least_epsilon: float,
         merged: Merged | None,
         fakes: Fakes | None = None,
+        noised: Noised | None = None,
     ) -> VectorEstimate:
-        scaled, notes = tiers_of_reports(tiers, len(reports))
+        scaled, notes = tiers_of_reports(tiers, len(reports), noised)
         total = np.stack(reports).sum(axis=0, dtype=np.float64)
-        return replace(self.mean(mechanism, total, scaled), notes=notes)
+        found = replace(self.mean(mechanism, total, scaled), notes=notes)
+        errors = TierErrors.of(noised, tiers, len(reports))
+        if errors is None:
+            return found
+        epsilons, counts = np.array(scaled, dtype=np.float64).T
+        more = self.error_of_tiers(mechanism, epsilons, counts, errors)
+        return replace(found, standard_error=math.hypot(found.standard_error, more))
 
     @abstractmethod
     def mean(self, mechanism: InSpace, total: Floats, tiers: Sequence[tuple[float, float]]) -> VectorEstimate:
         """Returns the mean from the sum of the reports, (d,), and (local epsilon, number of reports)."""
+
+    @abstractmethod
+    def error_of_tiers(self, mechanism: InSpace, epsilons: Floats, counts: Floats, errors: TierErrors) -> float:
+        """Returns the standard error that the errors of the counts add to a coordinate, at most."""
 
 
 class _Hemisphere(_Vector[Hemisphere]):
@@ -416,6 +477,14 @@ class _Hemisphere(_Vector[Hemisphere]):
 
     def mean(self, mechanism: Hemisphere, total: Floats, tiers: Sequence[tuple[float, float]]) -> VectorEstimate:
         return hemisphere_mean(total, tiers, mechanism.vector.clipping_norm)
+
+    def error_of_tiers(self, mechanism: Hemisphere, epsilons: Floats, counts: Floats, errors: TierErrors) -> float:
+        """The sum of the weights is wrong by some part, and so is the mean, which is no longer than the norm."""
+        weights = np.tanh(epsilons / 2)
+        total = float(np.dot(weights, counts))
+        away = np.abs(weights - total / float(counts.sum()))
+        wrong = errors.noise * float(np.linalg.norm(away)) + float(np.dot(away, errors.doubt))
+        return mechanism.vector.clipping_norm * wrong / total
 
 
 class _GaussianVector(_Vector[GaussianVector]):
@@ -426,6 +495,11 @@ class _GaussianVector(_Vector[GaussianVector]):
 
     def mean(self, mechanism: GaussianVector, total: Floats, tiers: Sequence[tuple[float, float]]) -> VectorEstimate:
         return gaussian_mean(total, [(mechanism.sigma(epsilon), count) for epsilon, count in tiers])
+
+    def error_of_tiers(self, mechanism: GaussianVector, epsilons: Floats, counts: Floats, errors: TierErrors) -> float:
+        """Only the variance of the noise needs counts; it is raised by two deviations of each."""
+        variances = np.array([mechanism.sigma(epsilon) ** 2 for epsilon in epsilons.tolist()])
+        return math.sqrt(float(np.dot(variances, 2 * errors.noise + errors.doubt))) / float(counts.sum())
 
 
 ESTIMATORS: dict[str, Estimator[Any]] = {
@@ -455,6 +529,7 @@ def estimate(
     least_epsilon: float | None = None,
     merged: Merged | None = None,
     fakes: Fakes | None = None,
+    noised: Noised | None = None,
 ) -> Any:
     """Answers a question.
 
@@ -468,6 +543,8 @@ def estimate(
         merged: how rare budgets are counted with larger ones in these tiers; None where they are not. For `rr`, `krr`
             and `onebit`.
         fakes: the fake reports of the hops that are among `reports`; None where the round has no hop noise.
+        noised: how the counts of these tiers, which are then of every budget of the grid, were noised; None where they
+            are exact.
 
     Returns:
         An `Estimate`, or, where vectors are asked for, a `VectorEstimate`. Derivations: docs/estimators.md.
@@ -484,4 +561,4 @@ def estimate(
         raise ValueError(f"fakes have {fakes.law.num_values} values; {question.mechanism.kind} has {num_values}")
     least = least_epsilon or min((epsilon for epsilon, _ in tiers), default=1.0)
     estimator = ESTIMATORS[question.mechanism.kind]
-    return estimator.estimate(question.mechanism, reports, tiers, confidence, least, merged, fakes)
+    return estimator.estimate(question.mechanism, reports, tiers, confidence, least, merged, fakes, noised)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from croupier.analyzer.estimators import decoder, estimate
+from croupier.analyzer.estimators import Noised, decoder, estimate
 from croupier.analyzer.held_reports import HeldReports
 from croupier.net.tls import Context
 from croupier.protocol.envelope import HOP_ANALYZER, HOP_RELEASE, KeyPair, open_many
@@ -152,7 +152,8 @@ def _learn(model: pb.Model, terms: RoundTerms, certificate: pb.Certificate, plai
         report = decoder(question, terms.budget_grid[0])(plaintext)
     except ValueError:
         return False
-    gradient = estimate(question, [report], [(tier.local_epsilon, tier.count) for tier in certificate.tiers]).mean
+    tiers = [(tier.local_epsilon, tier.count) for tier in certificate.tiers]
+    gradient = estimate(question, [report], tiers, noised=Noised.of(certificate)).mean
     parameters = np.frombuffer(model.parameters, dtype="<f4") - question.sequential.learning_rate * gradient
     model.parameters = parameters.astype("<f4").tobytes()
     model.num_answers += 1

@@ -23,6 +23,7 @@ import numpy.typing as npt
 from croupier.analyzer.estimates import Distribution, Fakes, Value
 from croupier.analyzer.intervals import SumLaw
 from croupier.analyzer.laws import Laws, count_laws, uneven, weights_of
+from croupier.analyzer.noised_tiers import TierErrors, TierNoise
 from croupier.protocol.mechanisms import Levels
 
 __all__ = ["distribution_of", "fakes_in_sum", "isotonic", "mean_laws"]
@@ -125,7 +126,12 @@ def mean_laws(hits: Floats, epsilons: Floats, counts: Floats) -> Laws:
 
 
 def distribution_of(
-    mechanism: Levels, hits: Floats, tiers: Sequence[tuple[float, float]], confidence: float, fakes: Fakes | None
+    mechanism: Levels,
+    hits: Floats,
+    tiers: Sequence[tuple[float, float]],
+    confidence: float,
+    fakes: Fakes | None,
+    errors: TierErrors | None = None,
 ) -> Distribution:
     """Returns shares, cumulative shares and standard deviation with their intervals.
 
@@ -135,21 +141,24 @@ def distribution_of(
         tiers: (local epsilon, number of reports); the numbers add up to the clients' reports.
         confidence: of every interval by itself.
         fakes: among the reports; None without hop noise.
+        errors: of the numbers of reports of the tiers; None where they are exact.
     """
     k, (epsilons, counts) = mechanism.k, np.array(tiers, dtype=np.float64).T
     raw = _shares(hits, epsilons, counts)
     smooth = _smooth(raw)
     only, below = np.eye(k), np.tri(k)
+    weights = weights_of(k, epsilons)[1]
+    noise = None if errors is None else TierNoise.of(errors, weights, counts, 1.0)
     possible = np.diff(smooth, prepend=0.0)
-    shares = _share_values(hits, only, possible, epsilons, counts, confidence, fakes)
-    cumulative = _share_values(hits, below[:-1], smooth[:-1], epsilons, counts, confidence, fakes)
+    shares = _share_values(hits, only, possible, epsilons, counts, confidence, fakes, noise)
+    cumulative = _share_values(hits, below[:-1], smooth[:-1], epsilons, counts, confidence, fakes, noise)
     everybody = Value(1.0, 1.0, 0.0, (1.0, 1.0), 0.0, (1.0, 1.0))
-    weight = float(weights_of(k, epsilons)[1] @ counts)
+    weight = float(weights @ counts)
     return Distribution(
         levels=mechanism.levels,
         shares=tuple(shares),
         cumulative=(*cumulative, everybody),
-        standard_deviation=_standard_deviation(mechanism, raw, smooth, epsilons, counts, confidence, fakes),
+        standard_deviation=_standard_deviation(mechanism, raw, smooth, epsilons, counts, confidence, fakes, noise),
         hop_influence=0.0 if fakes is None else fakes.influence / weight,
     )
 
@@ -162,12 +171,15 @@ def _share_values(
     counts: Floats,
     confidence: float,
     fakes: Fakes | None,
+    noise: TierNoise | None,
 ) -> list[Value]:
     """Returns shares of people on sets of levels; a row of `chosen` is 1 for the levels of a set, else 0, (s, k)."""
     totals = chosen @ hits
     laws = count_laws(totals, hits.size, epsilons, counts, rounded=True, together=chosen.sum(axis=1))
     if fakes is not None:
         laws = laws.with_noise(*np.array([fakes_in_sum(fakes, row) for row in chosen]).T)
+    if noise is not None:
+        laws = noise.on(laws)
     estimates = laws.participants.estimate(totals)
     columns = [estimates, possible, laws.participants.standard_error(estimates)]
     sampling = np.sqrt(possible * (1 - possible) / float(counts.sum()))
@@ -191,6 +203,7 @@ def _standard_deviation(
     counts: Floats,
     confidence: float,
     fakes: Fakes | None,
+    noise: TierNoise | None,
 ) -> Value:
     """Returns the standard deviation of the people's numbers.
 
@@ -208,10 +221,15 @@ def _standard_deviation(
             variance + fakes_in_sum(fakes, one)[1] for variance, one in ((of_mean, positions), (of_square, g))
         )
     of_mean, of_square = of_mean / weight**2, of_square / weight**2
+    bias = 0.0
+    if noise is not None:  # the sum of the weights is wrong by some part, and so is every moment
+        of_mean = of_mean + most**2 * noise.other_variance
+        of_square = of_square + float(g.max()) ** 2 * (noise.variance / weight**2 + noise.other_variance)
+        bias = float(g.max()) * noise.bias + (most * noise.bias) ** 2
     # The square of the estimated mean is too large by its variance, and varies by twice the square of that.
     variances, errors = float(raw @ g) + of_mean, np.sqrt(of_square + 2 * of_mean**2)
     z = NormalDist().inv_cdf((1 + confidence) / 2)
-    margins = z * errors + float(g.max()) * max(0.0, z**2 - 1) / 6 / weight
+    margins = z * errors + float(g.max()) * max(0.0, z**2 - 1) / 6 / weight + bias
     step = (mechanism.high - mechanism.low) / most
 
     def scaled(variance: float) -> float:

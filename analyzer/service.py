@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from croupier.analyzer.estimates import Fakes
-from croupier.analyzer.estimators import Merged, estimate
+from croupier.analyzer.estimators import Merged, Noised, estimate
 from croupier.analyzer.held_reports import HeldReports
 from croupier.analyzer.learning import Learning
 from croupier.net.tls import Context
@@ -265,7 +265,15 @@ def _answer(
         return
     tiers = [(tier.local_epsilon, tier.count) for tier in certificate.tiers]
     merged = Merged(terms.budget_grid, terms.smallest_tier) if terms.manifest.merge_small_tiers else None
-    found = estimate(terms.question, reports, tiers, least_epsilon=terms.budget_grid[0], merged=merged, fakes=fakes)
+    found = estimate(
+        terms.question,
+        reports,
+        tiers,
+        least_epsilon=terms.budget_grid[0],
+        merged=merged,
+        fakes=fakes,
+        noised=Noised.of(certificate),
+    )
     found.publish(publication)
 
 

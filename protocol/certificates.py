@@ -28,7 +28,14 @@ from croupier.protocol.statements import (
     written_json,
 )
 from croupier.protocol.v1 import messages_pb2 as pb
-from croupier.protocol.views import CertificateFields, CertificateView, GuaranteeView, JsonObject, RoundCertificateView
+from croupier.protocol.views import (
+    BudgetPrivacyView,
+    CertificateFields,
+    CertificateView,
+    GuaranteeView,
+    JsonObject,
+    RoundCertificateView,
+)
 
 __all__ = [
     "READABLE",
@@ -172,7 +179,15 @@ def _fields(message: pb.Certificate) -> CertificateFields:
         "randomizer": message.randomizer,
         "linkage": message.linkage,
         "rounds": message.rounds,
+        "budget_privacy": _budget_privacy_json(message),
     }
+
+
+def _budget_privacy_json(message: pb.Certificate) -> BudgetPrivacyView | None:
+    if not message.HasField("budget_privacy"):
+        return None
+    stated = message.budget_privacy
+    return {"epsilon": stated.epsilon, "delta": stated.delta, "most_uncounted": message.most_uncounted}
 
 
 def _guarantee_json(message: pb.Guarantee) -> GuaranteeView:
@@ -272,6 +287,12 @@ class _Guarantee(_Document):
     assumptions: _Assumptions
 
 
+class _BudgetPrivacy(_Document):
+    epsilon: float
+    delta: float
+    most_uncounted: Annotated[int, Field(ge=0, le=2**32 - 1)]
+
+
 class _Comparison(_Document):
     name: str
     epsilon: float | None
@@ -314,6 +335,8 @@ class _Certificate(_Document):
     rounds: _Count
     one_honest_hop: _Guarantee | None = None
     """What the fake reports of one honest hop guarantee; absent without hop noise."""
+    budget_privacy: _BudgetPrivacy | None = None
+    """Where a round's tiers count only some of their users, so that they hide one person's budget; else absent."""
 
 
 class _Commitment(_Document):
@@ -400,6 +423,9 @@ def read_certificate(document: object) -> pb.Certificate:
                 assumptions=messages_of(hop.assumptions),
             )
         )
+    if (privacy := found.budget_privacy) is not None:
+        message.budget_privacy.CopyFrom(pb.BudgetPrivacy(epsilon=privacy.epsilon, delta=privacy.delta))
+        message.most_uncounted = privacy.most_uncounted
     if isinstance(found, _RoundCertificate):
         message.MergeFrom(_round_message(found))
     return message

@@ -42,6 +42,7 @@ class Assumption(StrEnum):
     ANSWER_PERIOD = "answer-period"
     DISHONEST_CLIENTS = "dishonest-clients"
     BUDGETS_PUBLIC = "budgets-public"
+    BUDGETS_NOISED = "budgets-noised"
     INDEPENDENT_REPORTS = "independent-reports"
     ADAPTIVE_ORDER = "adaptive-order"
     BUDGETS_UNLINKED = "budgets-unlinked"
@@ -222,6 +223,7 @@ PARAMETERS: dict[Code, dict[str, type[int] | type[float] | type[str]]] = {
     Assumption.CLIENTS_WILL_ANSWER: {"least": int, "clients": int},
     Assumption.ANSWER_PERIOD: {"period_ms": int},
     Assumption.DISHONEST_CLIENTS: {"dishonest": int},
+    Assumption.BUDGETS_NOISED: {"epsilon": float, "delta": float, "most": int},
     Assumption.FRESH_SHUFFLES: {"rounds": int},
     Assumption.FRESH_NOISE: {"rounds": int},
     Assumption.GENUINE_ROSTER: {"dishonest": int},

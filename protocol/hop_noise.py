@@ -2,7 +2,7 @@
 
 The manifest states an epsilon and a delta. Every service derives the same law of the numbers of fakes from them, with
 60 decimal digits: the clients and the accountant to certify it, the hops to draw from it, the analyzer to subtract its
-mean. Drawing is left to `shuffler.fakes`, what the noise guarantees to `accountant.bounds.hop_noise`.
+mean. Drawing is left to `runtime.noise`, what the noise guarantees to `accountant.bounds.hop_noise`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ __all__ = [
     "MIN_EPSILON",
     "FakeLaw",
     "HopNoise",
+    "noise_of_counts",
     "num_report_values",
 ]
 
@@ -167,6 +168,11 @@ def num_report_values(mechanism: Any) -> int | None:
     k = getattr(mechanism, "k", 0)
     values: dict[str, int] = {"rr": 2, "onebit": 2, "krr": k, "levels": k}
     return values.get(mechanism.kind)
+
+
+def noise_of_counts(epsilon: float, delta: float) -> FakeLaw:
+    """Returns the noise of counts of which one person changes two by one: that of the fakes of three values or more."""
+    return _law(epsilon, delta, 3)
 
 
 @lru_cache(maxsize=256)

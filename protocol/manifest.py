@@ -14,6 +14,7 @@ from functools import cached_property
 
 from google.protobuf.message import DecodeError, Message
 
+from croupier.protocol.budget_privacy import BudgetPrivacy, privacy_of
 from croupier.protocol.deployment import Deployment, PrivacyLimit
 from croupier.protocol.envelope import MAX_HOPS, PROTOCOL_VERSION, SUITES, check_public_key
 from croupier.protocol.errors import Code, Refusal
@@ -138,6 +139,14 @@ class RoundTerms:
         least = self.manifest.min_tier_size
         return least + self.manifest.dishonest if least > 1 else 0
 
+    @cached_property
+    def budget_privacy(self) -> BudgetPrivacy | None:
+        """How well tier counts hide one client's budget; None where they are exact.
+
+        With one budget in the grid there is nothing to hide, and the count is exact.
+        """
+        return privacy_of(self.manifest) if len(self.manifest.budget_grid) > 1 else None
+
     @property
     def privacy_limit(self) -> PrivacyLimit | None:
         """The lifetime policy that the accountant has to enforce, None where nothing is refused."""
@@ -238,6 +247,15 @@ def _check_merging(manifest: pb.Manifest, mechanism: Mechanism) -> None:
         )
 
 
+def _check_budget_privacy(manifest: pb.Manifest) -> None:
+    privacy_of(manifest)
+    if manifest.min_tier_size > 1 or manifest.merge_small_tiers:
+        raise ValueError(
+            f"min_tier_size is {manifest.min_tier_size} with budget_privacy; it must be 0: noised counts hide rare "
+            "budgets, and do not tell which are rare. Turn one of them off"
+        )
+
+
 def _check_hop_noise(manifest: pb.Manifest, question: Question) -> None:
     noise = HopNoise(manifest.hop_noise.epsilon, manifest.hop_noise.delta)
     num_values = num_report_values(question.mechanism)
@@ -284,6 +302,8 @@ def _check(manifest: pb.Manifest, question: Question) -> None:
         _check_merging(manifest, question.mechanism)
     if manifest.HasField("hop_noise"):
         _check_hop_noise(manifest, question)
+    if manifest.HasField("budget_privacy"):
+        _check_budget_privacy(manifest)
     if not 1 <= len(manifest.hops) <= MAX_HOPS:
         raise ValueError(f"hops has {len(manifest.hops)} shufflers; it must have 1..{MAX_HOPS}")
     everyone = _keys_in(manifest)

@@ -103,6 +103,11 @@ TEXTS: dict[Code, str] = {
         "at most {dishonest} of the other clients are dishonest, lie about their budget or collude"
     ),
     Assumption.BUDGETS_PUBLIC: "the multiset of local budgets is public and does not depend on the data",
+    Assumption.BUDGETS_NOISED: (
+        "no local budget depends on the data; of the clients with each budget of the grid up to {most} more than are "
+        "counted are taken to be known, so that what is computed from the counts is ({epsilon}, {delta})-private in "
+        "the budget of any one client"
+    ),
     Assumption.INDEPENDENT_REPORTS: "no report depends on the report of another user",
     Assumption.ADAPTIVE_ORDER: (
         "clients answer in a secret uniform order; what they are asked may depend on earlier answers"
@@ -460,6 +465,10 @@ PLAIN: dict[Assumption, str] = {
         "says."
     ),
     Assumption.BUDGETS_PUBLIC: "How many people have which budget is public, and does not depend on their answers.",
+    Assumption.BUDGETS_NOISED: (
+        "Nobody's budget depends on their answer. How many people have which budget is published with noise: up to "
+        "{most} people of each budget are left out, so that nobody can tell which budget one person has."
+    ),
     Assumption.INDEPENDENT_REPORTS: "What a person sends does not depend on what others sent.",
     Assumption.ADAPTIVE_ORDER: (
         "People are asked one after the other, in an order that is drawn at random and kept secret. What they are "

@@ -88,6 +88,14 @@ class LowerBoundView(TypedDict):
     attack: str | None
 
 
+class BudgetPrivacyView(TypedDict):
+    """How well the counts of tiers hide one person's budget, and how many users of a budget are not counted at most."""
+
+    epsilon: float
+    delta: float
+    most_uncounted: int
+
+
 class CertificateFields(TypedDict):
     """The keys that every certificate has, with the same types."""
 
@@ -106,6 +114,7 @@ class CertificateFields(TypedDict):
     randomizer: str
     linkage: str
     rounds: int
+    budget_privacy: BudgetPrivacyView | None
 
 
 @final

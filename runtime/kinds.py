@@ -54,6 +54,7 @@ class DocumentKind(StrEnum):
         ANSWER_KEYS: the keys of the answers that the model may learn from.
         PUBLICATION: the signed result.
         FAKES: the fake reports that this hop has drawn, sealed, with their blinds, encrypted.
+        TIER_COUNTS: how many clients count as users of each budget of the grid, after noise.
         CLOSING: how many reports and tickets hop 1 was told that it may close the round with, empty: that it may not.
         FAKE_TICKETS: how many fake reports of a hop were given tickets in one call; its parts are hops and calls.
     """
@@ -73,5 +74,6 @@ class DocumentKind(StrEnum):
     ANSWER_KEYS = "model-keys"
     PUBLICATION = "publication"
     FAKES = "fakes"
+    TIER_COUNTS = "tier-counts"
     CLOSING = "closing"
     FAKE_TICKETS = "fake-tickets"

@@ -98,6 +98,7 @@ class StoreStep(StrEnum):
     READ_FAKE_TICKETS = "read the tickets of fake reports"
     MEASURE_REPORT_TICKETS = "measure the tickets of the reports"
     COUNT_TICKETS = "count the tickets"
+    DRAW_TIER_COUNTS = "draw the tier counts"
     READ_COMMITMENTS = "read the commitments"
     COUNT_ROUNDS_SHOWN = "count the rounds shown"
     ASK_LEDGER = "ask the ledger"

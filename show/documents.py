@@ -18,6 +18,7 @@ from croupier.protocol.manifest import RoundTerms, state_name
 from croupier.protocol.statements import state, written_json
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.protocol.views import BudgetPrivacyView
 from croupier.show.promises import promises_of
 from croupier.show.question import question_json
 from croupier.show.views import (
@@ -36,7 +37,7 @@ from croupier.show.views import (
 
 if TYPE_CHECKING:
     from croupier.accountant import Plan
-    from croupier.accountant.service.ledger import Spent
+    from croupier.accountant.service.ledger import BudgetsTold, Spent
 
 __all__ = [
     "noise_json",
@@ -172,6 +173,7 @@ def terms_json(terms: RoundTerms) -> TermsView:
         "min_tier_size": manifest.min_tier_size,
         "small_tiers": "merge" if manifest.merge_small_tiers else "refuse",
         "hop_noise": _hop_noise_json(terms),
+        "budget_privacy": _budget_privacy_json(terms),
         "close_deadline_unix_s": manifest.close_deadline_unix_s or None,
         "privacy_limit": None if limit is None else _limit_json(limit),
         "sealed_to_collector": bool(manifest.collector_public_key),
@@ -180,6 +182,13 @@ def terms_json(terms: RoundTerms) -> TermsView:
         "analyzer": manifest.analyzer.service,
         "hpke_suite": terms.suite,
     }
+
+
+def _budget_privacy_json(terms: RoundTerms) -> BudgetPrivacyView | None:
+    privacy = terms.budget_privacy
+    if privacy is None:
+        return None
+    return {"epsilon": privacy.epsilon, "delta": privacy.delta, "most_uncounted": privacy.most_uncounted}
 
 
 def _hop_noise_json(terms: RoundTerms) -> HopNoiseView | None:
@@ -213,7 +222,7 @@ def _budget_json(terms: RoundTerms, budget: pb.LocalBudget) -> BudgetView:
     }
 
 
-def spent_json(tiers: Sequence[Spent], delta: float, *, fixed_terms: bool) -> SpentView:
+def spent_json(tiers: Sequence[Spent], delta: float, told: BudgetsTold, *, fixed_terms: bool) -> SpentView:
     """Returns what all rounds together have cost, by tier; where epsilon is None, enough_delta would give one."""
     assumed = (state(Assumption.FIXED_TERMS),)
     spent: list[TierSpentView] = [
@@ -226,7 +235,17 @@ def spent_json(tiers: Sequence[Spent], delta: float, *, fixed_terms: bool) -> Sp
         }
         for one in tiers
     ]
-    return {"delta": delta, "assumptions": written_json(assumed if fixed_terms else ()), "spent": spent}
+    return {
+        "delta": delta,
+        "assumptions": written_json(assumed if fixed_terms else ()),
+        "spent": spent,
+        "budgets": {
+            "epsilon": told.epsilon,
+            "delta": told.delta,
+            "rounds": told.rounds,
+            "exact_rounds": told.exact,
+        },
+    }
 
 
 def plan_json(plan: Plan) -> PlanView:

@@ -134,7 +134,7 @@ def explain(certificate: Certificate | Mapping[str, Any]) -> Explanation:
     """
     found, document = _read(certificate)
     randomizer = stated_randomizer(found.assumptions)
-    tiers = [Promise(_people(tier, found.rounds), tier.epsilon, tier.delta) for tier in found.tiers]
+    tiers = [Promise(_people(found, tier), tier.epsilon, tier.delta) for tier in found.tiers]
     unknown = document.get("unknown_budget_epsilon")
     if unknown is not None:
         who = f"{_counted(document['unknown_budgets'], 'person', 'people')} whose budget did not arrive"
@@ -179,12 +179,13 @@ def profile_around(certificate: Certificate | Mapping[str, Any]) -> CertifiedPro
         raise ValueError(f"the privacy profile is not computed: {why_not}")
     return profile_at(
         sorted({*DELTAS, found.delta}),
-        Budgets.from_tiers([(tier.local_epsilon, tier.count, tier.local_delta) for tier in found.tiers]),
+        found.budgets,
         randomizer,
         found.dishonest,
         found.linkage,
         found.rounds,
         *hop_noise_of(found),
+        counted_by=found.budget_privacy,
         refine=True,
     )
 
@@ -211,9 +212,11 @@ def _counted(count: int, one: str, several: str) -> str:
     return f"{count:,} {one if count == 1 else several}"
 
 
-def _people(tier: TierCertificate, rounds: int) -> str:
+def _people(certificate: Certificate, tier: TierCertificate) -> str:
     budget = tier_budget(tier.local_epsilon, tier.local_delta, up_to=tier.grouped)
-    return f"{_counted(tier.count, 'person', 'people')} with local ε {budget}{' in each round' if rounds > 1 else ''}"
+    noised = "" if certificate.budget_privacy is None else "at least "
+    each = " in each round" if certificate.rounds > 1 else ""
+    return f"{noised}{_counted(tier.count, 'person', 'people')} with local ε {budget}{each}"
 
 
 def _listed(statements: list[Promise]) -> tuple[str, ...]:
@@ -260,6 +263,11 @@ def _about_one_person(certificate: Certificate, document: Mapping[str, Any], tie
     ]
     if too_large := delta_too_large(certificate.delta, certificate.num_users):
         paragraphs.append(too_large)
+    if (noise := certificate.budget_privacy) is not None:
+        paragraphs.append(
+            f"Up to {noise.most_uncounted:,} more people with each budget took part than are counted. That hides which "
+            "budget one person has. What is said holds for a person with any of these budgets."
+        )
     merged = document.get("merged_below")
     if merged:
         paragraphs.append(f"Budgets that fewer than {merged:,} people have are counted with the next larger one.")
@@ -318,7 +326,7 @@ def _if_everyone_else_colludes(
         points = _listed(
             [
                 Promise(
-                    _people(tier, 1),
+                    _people(certificate, tier),
                     randomizer.effective_epsilon(tier.local_epsilon),
                     tier.local_delta if randomizer.spends_local_delta else 0.0,
                 )
@@ -395,7 +403,7 @@ def _why_nothing_is_computed(
 
 def _improvements(certificate: Certificate, randomizer: Randomizer) -> list[Promise]:
     """What rounds like this one would be certified, each with one thing changed; what cannot be is left out."""
-    now = [(tier.local_epsilon, tier.count, tier.local_delta) for tier in certificate.tiers]
+    now = [(tier.local_epsilon, tier.count, tier.local_delta) for tier in certificate.budgets.tiers]
     halved = [(epsilon / 2, count, delta) for epsilon, count, delta in now]
     fewer = certificate.dishonest // 2
     changes: list[tuple[str, Callable[[], Certificate]]] = [
@@ -453,6 +461,7 @@ def _again(
         adaptive_order=_states(certificate, Assumption.ADAPTIVE_ORDER),
         hop_noise=noise or stated,
         hops=hops,
+        counted_by=certificate.budget_privacy,
         seconds=SECONDS,
     )
 

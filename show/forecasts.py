@@ -15,7 +15,7 @@ from croupier.protocol.statements import read_messages, written_json
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.views import StatementView
 from croupier.show.tables import counted
-from croupier.show.views import LedgerView
+from croupier.show.views import BudgetsToldView, LedgerView
 
 __all__ = [
     "CountView",
@@ -23,6 +23,7 @@ __all__ = [
     "OutcomeView",
     "QuestionForecastView",
     "SurveyForecastView",
+    "budgets_line",
     "closing_lines",
     "forecast_json",
     "forecast_table",
@@ -201,6 +202,12 @@ def ledger_json(state: rpc.LedgerState) -> LedgerView:
         "rounds": state.num_rounds,
         "pending_rounds": state.num_pending,
         "remaining_rounds": max(0, most - state.num_shown - state.num_pending) if most else None,
+        "budgets": {
+            "epsilon": state.budget_epsilon,
+            "delta": state.budget_delta,
+            "rounds": state.num_noised,
+            "exact_rounds": state.num_exact,
+        },
     }
 
 
@@ -215,6 +222,22 @@ def ledger_line(ledger: LedgerView) -> str:
         f"A person may lose at most ε = {most} at δ = {round_up(ledger['total_delta'])} over all rounds; after "
         f"{counted(ledger['rounds'], 'round')}{under_way} ε = {left} remains{more}."
     )
+
+
+def budgets_line(told: BudgetsToldView) -> str:
+    """Returns one sentence on what certificates tell of one person's budget; "" where they tell nothing."""
+    if not told["rounds"] and not told["exact_rounds"]:
+        return ""
+    parts = []
+    if told["rounds"]:
+        parts.append(
+            f"the noised counts of {counted(told['rounds'], 'round')} are together ε = {round_up(told['epsilon'])} at "
+            f"δ = {round_up(told['delta'])}"
+        )
+    if told["exact_rounds"]:
+        rounds = counted(told["exact_rounds"], "round")
+        parts.append(f"{rounds} with exact counts {'has' if told['exact_rounds'] == 1 else 'have'} no bound")
+    return f"What certificates tell of one person's budget: {'; '.join(parts)}."
 
 
 def _budgets_of(outcome: OutcomeView) -> str:

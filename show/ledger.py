@@ -7,7 +7,7 @@ from typing import TypedDict
 from rich.table import Table
 
 from croupier.protocol.rounding import round_down, round_up
-from croupier.show.forecasts import ledger_line
+from croupier.show.forecasts import budgets_line, ledger_line
 from croupier.show.tables import counted
 from croupier.show.views import LedgerView, NoiseSpentView, SpentView
 
@@ -51,6 +51,8 @@ def left_lines(left: RoundsLeftView) -> list[str]:
         )
     if not left["more_rounds"]:
         lines.append("No round has cost anything yet; 'croupier round forecast' says what one would cost.")
+    if told := budgets_line(left["ledger"]["budgets"]):
+        lines.append(told)
     return lines
 
 

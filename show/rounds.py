@@ -10,9 +10,10 @@ from datetime import UTC, datetime
 
 from rich.text import Text
 
+from croupier.accountant.guessing import right_at_most
 from croupier.protocol.rounding import percent, round_up
 from croupier.protocol.texts import describe_device_step as describe_mechanism
-from croupier.show.forecasts import ledger_line
+from croupier.show.forecasts import budgets_line, ledger_line
 from croupier.show.tables import counted
 from croupier.show.text import GLUE, sections_text, wrapped
 from croupier.show.views import BudgetView, OverviewView, RoundView, SectionView, ServiceView, TermsView, WordingView
@@ -321,7 +322,7 @@ def _conditions(terms: TermsView, now: float) -> list[str]:
             + (" This assumes that all rounds were planned before the first result." if limit["fixed_terms"] else "")
         )
     if ledger := terms.get("ledger"):
-        points.append(ledger_line(ledger))
+        points += filter(None, [ledger_line(ledger), budgets_line(ledger["budgets"])])
     if terms["parameters"].get("sequential"):
         points.append("People are asked one after the other. If that is cut short, only your own noise may be left.")
     return points
@@ -337,7 +338,13 @@ def _views_of_roles(terms: TermsView) -> list[str]:
     first, *others = terms["shufflers"]
     order = "; it alone knows in which order people are asked" if terms["parameters"].get("sequential") else ""
     smallest_tier = _smallest_tier(terms)
-    rare = f", if at least {smallest_tier:,} do" if smallest_tier else ""
+    counts = f"how many people used each budget{f', if at least {smallest_tier:,} do' if smallest_tier else ''}"
+    if (privacy := terms["budget_privacy"]) is not None:
+        sure = percent(right_at_most(privacy["epsilon"], privacy["delta"]))
+        counts += (
+            f" (noised: up to {privacy['most_uncounted']:,} people of each are left out; who guesses between two "
+            f"budgets is right about yours at most {sure} of the time)"
+        )
     result = (
         "but the result only those who have the collector's key" if terms["sealed_to_collector"] else "and the result"
     )
@@ -351,7 +358,7 @@ def _views_of_roles(terms: TermsView) -> list[str]:
         *points,
         "The accountant sees that you take part, and which budgets were used, but not by whom. It sees no answer.",
         "The analyzer sees the noisy answers once the accountant has certified them, but not whose they are.",
-        f"Everybody sees the certificate, with how many people used each budget{rare}, {result}.",
+        f"Everybody sees the certificate, with {counts}, {result}.",
         f"This, the percentages of a released round and what rounds may cost together hold if {secret} secret in which "
         f"order it passes messages on, the accountant follows the rules, and {cheats}. Otherwise your own noise is "
         "left.",

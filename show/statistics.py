@@ -333,7 +333,7 @@ def halving_lines(result: Mapping[str, Any]) -> list[str]:
         return []
     try:
         certificate = Certificate.from_json(document)
-        budgets = Budgets.from_tiers([(one.local_epsilon, one.count, one.local_delta) for one in certificate.tiers])
+        budgets = certificate.likely_budgets
         randomizer, fakes = stated_randomizer(certificate.assumptions), None
         if randomizer is not None and result.get("hop_influence") is not None:
             fakes = _fakes(certificate, randomizer)

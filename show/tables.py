@@ -59,12 +59,13 @@ def certificate_table(certificate: CertificateView | RoundCertificateView) -> Ta
     table.add_column("statement")
     table.add_column("ε", justify="right")
     table.add_column("grade")
-    grade = certificate["grade"]
+    grade, noised = certificate["grade"], "at least " if certificate["budget_privacy"] else ""
     differ = len({tier["delta"] for tier in certificate["tiers"]}) > 1
     for tier in certificate["tiers"][:_MOST_TIERS]:
         whose = f"of local ε {tier_budget(tier['local_epsilon'], tier['local_delta'], up_to=tier['up_to'])}"
         at = f", at δ = {round_up(tier['delta'], 3)}" if differ else ""
-        table.add_row(f"{counted(tier['count'], 'user')} {whose}{at}", round_up(tier["epsilon"]), grade)
+        users = f"{noised}{counted(tier['count'], 'user')}"
+        table.add_row(f"{users} {whose}{at}", round_up(tier["epsilon"]), grade)
     if len(certificate["tiers"]) > _MOST_TIERS:
         table.add_row(f"… {len(certificate['tiers']) - _MOST_TIERS:,} more tiers, all in --json", "", "")
     if "round_id" in certificate and certificate["unknown_budget_epsilon"] is not None:

@@ -11,10 +11,18 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple, NotRequired, Required, TypedDict
 
-from croupier.protocol.views import BoundView, CertificateView, JsonObject, RoundCertificateView, StatementView
+from croupier.protocol.views import (
+    BoundView,
+    BudgetPrivacyView,
+    CertificateView,
+    JsonObject,
+    RoundCertificateView,
+    StatementView,
+)
 
 __all__ = [
     "BudgetView",
+    "BudgetsToldView",
     "ClampingView",
     "ConditionsView",
     "CostView",
@@ -146,6 +154,7 @@ class TermsView(QuestionView):
     min_tier_size: int
     small_tiers: str
     hop_noise: HopNoiseView | None
+    budget_privacy: BudgetPrivacyView | None
     close_deadline_unix_s: int | None
     privacy_limit: LimitView | None
     sealed_to_collector: bool
@@ -236,6 +245,15 @@ class RoundView(TypedDict):
     left: NotRequired[list[str]]
 
 
+class BudgetsToldView(TypedDict):
+    """What certificates tell of one person's budget: the sum of noised rounds, and how many rounds count exactly."""
+
+    epsilon: float
+    delta: float
+    rounds: int
+    exact_rounds: int
+
+
 class LedgerView(TypedDict):
     """How much of the most that a person may lose over all rounds remains; spent_epsilon is None where none is proved.
 
@@ -249,6 +267,7 @@ class LedgerView(TypedDict):
     rounds: int
     pending_rounds: int
     remaining_rounds: int | None
+    budgets: BudgetsToldView
 
 
 class OverviewView(TypedDict):
@@ -275,6 +294,7 @@ class SpentView(TypedDict):
     delta: float
     assumptions: list[StatementView]
     spent: list[TierSpentView]
+    budgets: BudgetsToldView
 
 
 class EpochView(TypedDict):

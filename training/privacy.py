@@ -95,10 +95,15 @@ class Batch:
 
     @classmethod
     def of(cls, certificate: pb.Certificate) -> Batch:
-        """Returns what a step's certificate says."""
-        tiers = sorted((tier.local_epsilon, int(tier.count)) for tier in certificate.tiers)
+        """Returns what a step's certificate says.
+
+        Where counts are noised a user of every tier is added, who need not be there and so counts as dishonest for the
+        others, as in the certificate (docs/accounting.md, 7.2).
+        """
+        added = 1 if certificate.HasField("budget_privacy") else 0
+        tiers = sorted((tier.local_epsilon, int(tier.count) + added) for tier in certificate.tiers)
         unknown = certificate.everyone_else_colludes_epsilon if certificate.unknown_budgets else 0.0
-        return cls(tuple(tiers), int(certificate.dishonest), unknown)
+        return cls(tuple(tiers), int(certificate.dishonest) + added * len(tiers), unknown)
 
     @property
     def budgets(self) -> Budgets:

@@ -116,6 +116,10 @@ def mixtures(terms: RoundTerms, num_people: int) -> list[Mixture]:
     certificate of a mixture is the least of several bounds, so it is nowhere above the blanket bound, which the
     forecast is made with.
 
+    With budget privacy up to `most_uncounted` people of every budget in use add nothing. Each of these mixtures loses
+    as many as the noise can take, so that no certificate is above its forecast; where everybody uses the largest budget
+    it loses as many for every budget of the grid, because no mixture loses more.
+
     Additive noise (laplace, gaussian) has no such order: a person with narrow noise is exposed among wide noise and the
     other way round, and neither extreme is the worst. Of any mixture of two budgets or more, the forecast is therefore
     each person's own budget: no certificate is above it, and one person of 0.8 among 999 of 1.6 has no less.
@@ -184,14 +188,27 @@ def forecast(
 
 
 def could_be_granted(terms: RoundTerms, num_people: int) -> bool:
-    """Whether the accountant, with its best bounds, would grant the round if everybody used one and the same budget."""
+    """Whether the accountant, with its best bounds, would grant the round if everybody used one and the same budget.
+
+    With budget privacy: with noise that takes away as many people as on average.
+    """
+    lost = 0 if terms.budget_privacy is None else terms.budget_privacy.radius
     for mixture in mixtures(terms, num_people):
         if len(mixture) == 1:
             message = pb.Certificate(delta=terms.manifest.delta, dishonest=terms.manifest.dishonest)
-            certify_into(message, terms, mixture)
+            certify_into(message, terms, [(budget, max(0, count - lost)) for budget, count in mixture])
             if not message.refusals:
                 return True
     return False
+
+
+def _least_counted(terms: RoundTerms, mixture: Mixture, num_people: int) -> Mixture:
+    """Returns as few of a mixture's people as budget privacy can count; all of them without it."""
+    if terms.budget_privacy is None:
+        return mixture
+    most, worst = terms.budget_privacy.most_uncounted, mixture in _worst(terms, num_people)
+    uncounted = most * len(terms.budget_grid) if worst else most
+    return tuple((budget, max(0, count - uncounted)) for budget, count in mixture)
 
 
 def _outcome(
@@ -206,6 +223,7 @@ def _outcome(
     sequential = terms.question.sequential is not None
     released = min(num_reports, terms.manifest.min_batch_size) if sequential else num_reports
     coarse = len(terms.budget_grid) > MAX_EXACT_TIERS  # very many budgets are answered in groups, with a helper fewer
+    counted = _least_counted(terms, mixture, num_reports)
     any_mixture = not mixture  # everybody is certified as if all others were dishonest
     mixture = mixture or tuple((budget, 1) for budget in terms.budget_grid)
     message = pb.Certificate(
@@ -217,7 +235,7 @@ def _outcome(
         num_reports=num_reports,
         unknown_budgets=num_tickets - num_reports,
     )
-    entries = certify_into(message, terms, mixture, as_forecast=True)
+    entries = certify_into(message, terms, counted or mixture, as_forecast=True)
     refusals = read_messages(RefusalReason, message.refusals)
     remaining = None
     if sequential:

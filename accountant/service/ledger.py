@@ -10,6 +10,7 @@ certificate.
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ from croupier.protocol.statements import Statement, state
 
 __all__ = [
     "ANY_TIER",
+    "BudgetsTold",
     "Entry",
     "Ledger",
     "Limit",
@@ -64,6 +66,30 @@ _shown_rounds = sa.Table("ledger_shown_rounds", _metadata, sa.Column("round_id",
 _record_rounds = sa.Table("ledger_record_rounds", _metadata, sa.Column("round_id", sa.String, primary_key=True))
 _merged_rounds = sa.Table("ledger_merged_rounds", _metadata, sa.Column("round_id", sa.String, primary_key=True))
 _unknown_rounds = sa.Table("ledger_unknown_rounds", _metadata, sa.Column("round_id", sa.String, primary_key=True))
+_budget_privacy = sa.Table(
+    "ledger_budget_privacy",
+    _metadata,
+    sa.Column("round_id", sa.String, primary_key=True),
+    sa.Column("epsilon", sa.Float, nullable=False),
+    sa.Column("delta", sa.Float, nullable=False),
+)
+
+
+@dataclass(frozen=True)
+class BudgetsTold:
+    """What the certificates of all rounds tell of one person's budget, as if the person had been in all of them.
+
+    Attributes:
+        epsilon, delta: of the rounds with budget privacy, by basic composition, which holds however later rounds were
+            chosen; the sums of decimals as they were written, rounded up.
+        rounds: how many rounds these are.
+        exact: how many further rounds count the users of every budget exactly, and so have no bound.
+    """
+
+    epsilon: float = 0.0
+    delta: float = 0.0
+    rounds: int = 0
+    exact: int = 0
 
 
 @dataclass(frozen=True)
@@ -221,6 +247,27 @@ class Ledger:
         if round_id not in self.disclosed_rounds():
             self._connection.execute(sa.insert(_shown_rounds).values(round_id=round_id))
 
+    def tell_budgets(self, round_id: str, epsilon: float, delta: float) -> None:
+        """Notes that what a round tells of its budgets is (epsilon, delta)-private in those of one person.
+
+        Both are 0 for a round that offers one budget only, and so tells nothing. The same round again changes nothing.
+        """
+        if round_id not in self.budget_privacy():
+            self._connection.execute(sa.insert(_budget_privacy).values(round_id=round_id, epsilon=epsilon, delta=delta))
+
+    def budgets_told(self, without: Collection[str] = ()) -> BudgetsTold:
+        """Returns what the certificates of all rounds, or of all but these, tell of one person's budget."""
+        known = {round_id: cost for round_id, cost in self.budget_privacy().items() if round_id not in without}
+        costs = [cost for cost in known.values() if any(cost)]
+        epsilon, delta = (sum((as_decimal(cost[at]) for cost in costs), Fraction(0)) for at in (0, 1))
+        exact = len(self.disclosed_rounds() - known.keys() - {*without})
+        return BudgetsTold(_float_above(epsilon), _float_above(delta), len(costs), exact)
+
+    def budget_privacy(self) -> dict[str, tuple[float, float]]:
+        """Returns the epsilon and delta of `tell_budgets`, of every round that has them."""
+        rows = self._connection.execute(sa.select(_budget_privacy)).all()
+        return {row.round_id: (row.epsilon, row.delta) for row in rows}
+
     def disclosed_rounds(self) -> set[str]:
         """Returns the rounds whose certificates tell something about budgets, granted or refused."""
         refused = self._connection.execute(sa.select(_shown_rounds.c.round_id)).scalars()
@@ -314,6 +361,11 @@ class Ledger:
         for row in self._rows(where):
             rounds.setdefault(row.round_id, []).append(_entry(row))
         return rounds
+
+
+def _float_above(value: Fraction) -> float:
+    near = float(value)
+    return near if Fraction(near) >= value or as_decimal(near) == value else math.nextafter(near, math.inf)
 
 
 def _entry(row: sa.Row[Any]) -> Entry:

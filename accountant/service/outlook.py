@@ -9,12 +9,12 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from croupier.accountant.numerics.decimals import difference
 from croupier.accountant.service.forecast import AskLedger, Forecast, forecast, highest_cost
-from croupier.accountant.service.ledger import Entry, Ledger, Limit, refusal_of, total_of_rounds
+from croupier.accountant.service.ledger import BudgetsTold, Entry, Ledger, Limit, refusal_of, total_of_rounds
 from croupier.accountant.service.round_certificate import as_limit, limit_of
 from croupier.accountant.service.tickets import TicketDesk
 from croupier.net.tls import Context
@@ -52,18 +52,21 @@ class Account:
         shown: how many rounds count for `Limit.max_rounds`.
         pending: what each round costs at most that is open or being certified.
         planned: the same of rounds that are to be opened, or closed, together with the one that is asked about.
+        budgets: what the certificates of these rounds tell of one person's budget.
     """
 
     rounds: tuple[tuple[Entry, ...], ...] = ()
     shown: int = 0
     pending: tuple[tuple[Entry, ...], ...] = ()
     planned: tuple[tuple[Entry, ...], ...] = ()
+    budgets: BudgetsTold = field(default_factory=BudgetsTold)
 
     @classmethod
     def of(cls, ledger: Ledger, without: Collection[str] = ()) -> Account:
         """Returns the account of a ledger, without these rounds."""
         rounds = tuple(tuple(entries) for round_id, _, entries in ledger.entered() if round_id not in without)
-        return cls(rounds, len(ledger.disclosed_rounds().difference(without)))
+        shown = len(ledger.disclosed_rounds().difference(without))
+        return cls(rounds, shown, budgets=ledger.budgets_told(without))
 
     @property
     def committed(self) -> tuple[tuple[Entry, ...], ...]:
@@ -99,6 +102,10 @@ class Account:
             ),
             num_rounds=len(self.rounds),
             num_shown=self.shown,
+            budget_epsilon=self.budgets.epsilon,
+            budget_delta=self.budgets.delta,
+            num_exact=self.budgets.exact,
+            num_noised=self.budgets.rounds,
             spent_epsilon=_total(self.rounds, limit),
             num_pending=len(self.pending),
             committed_epsilon=_total(self.committed, limit),

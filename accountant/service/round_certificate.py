@@ -25,6 +25,7 @@ from croupier.accountant.service.ledger import Entry, Limit
 from croupier.accountant.service.small_tiers import merge_small_tiers
 from croupier.accountant.service.tickets import BudgetsFound, ReportsFound
 from croupier.protocol.batches import drop_counts, num_fakes
+from croupier.protocol.budget_privacy import privacy_message
 from croupier.protocol.codes import Assumption, RefusalReason
 from croupier.protocol.deployment import PrivacyLimit
 from croupier.protocol.errors import Code, Refusal
@@ -78,7 +79,7 @@ def certify_round(
     """
     manifest, num_reports = terms.manifest, max(0, reports.number - num_fakes(chain))
     last = chain[pb.LANE_REPORT][-1]
-    num_budgets = budgets.counts.total() + budgets.off_grid
+    num_budgets = budgets.on_grid + budgets.off_grid
     if reports.num_items != last.num_out:
         raise Refusal(Code.BAD_BATCH, f"the analyzer has handed in {reports.num_items:,} of {last.num_out:,} reports")
     released = max(0, reports.number - sum(fake_tickets))  # of clients, for certain
@@ -113,12 +114,12 @@ def certify_round(
     if len(reports.rejected) > _MAX_REJECTED:
         rejected = len(reports.rejected)
         refusals.append(state(RefusalReason.TOO_MANY_WITHOUT_TICKET, reports=rejected, most=_MAX_REJECTED))
-    if not budgets.counts:  # no honest client's is among them: those are on the grid
+    if not budgets.on_grid:  # no honest client's is among them: those are on the grid
         refusals.append(state(RefusalReason.NO_BUDGET_ON_GRID))
     if refusals:  # before anything is computed from the budgets
         withhold(message, refusals)
         return message, []
-    message.num_users, message.invalid_budgets = budgets.counts.total(), budgets.off_grid
+    message.num_users, message.invalid_budgets = budgets.on_grid, budgets.off_grid
     entries = certify_into(message, terms, sorted(budgets.counts.items()))
     message.granted = not message.refusals
     if not message.granted:
@@ -171,16 +172,22 @@ def certify_into(
 
     as_forecast: by the blanket bound alone, without an attack and whatever the size of tiers; see `forecast`.
 
+    budgets: exact, without those that nobody uses; or, with budget privacy, as they are counted.
+
     The reasons depend on the budgets: see `refuse`. Returns what the round costs each tier, as the ledger keeps it.
     Where the manifest has small tiers merged, all of it is about the merged ones, and depends on the budgets in no
     other way (docs/accounting.md, 7.1).
     """
-    manifest, dishonest = terms.manifest, message.dishonest
+    manifest, dishonest, privacy = terms.manifest, message.dishonest, terms.budget_privacy
     randomizer = randomizer_of(terms.question.mechanism)
     message.schema, message.randomizer = SCHEMA, randomizer.name
     if manifest.merge_small_tiers and not as_forecast:
         budgets = merge_small_tiers(budgets, terms.smallest_tier)
         message.merged_below = terms.smallest_tier
+    if privacy is not None:  # a victim of every budget of the grid
+        message.budget_privacy.CopyFrom(privacy_message(privacy))
+        message.most_uncounted, counted = privacy.most_uncounted, dict(budgets)
+        budgets = [(budget, counted.get(budget, 0) + 1) for budget in terms.budget_grid]
     if min(count for _, count in budgets) < terms.smallest_tier and not as_forecast:
         message.epsilon = math.inf
         _add_refusal(message, state(RefusalReason.RARE_BUDGET, least=terms.smallest_tier))
@@ -200,11 +207,14 @@ def certify_into(
         attack=not (as_forecast or manifest.merge_small_tiers),  # on the exact budgets it might come to less
         hop_noise=terms.hop_noise,
         hops=terms.num_hops,
+        counted_by=privacy,
     )
     _fill(message, certificate, multiset)
     entries = entries_of(multiset, randomizer, certificate, with_profiles=limit_of(terms) is not None)
     assumptions = certificate.assumptions
-    if message.unknown_budgets:
+    if message.unknown_budgets and privacy is not None:  # a victim of any budget is certified, and helps nobody
+        message.unknown_budget_epsilon = message.epsilon
+    elif message.unknown_budgets:
         entries, more = _unknown_budgets_into(
             message, terms, multiset, randomizer, entries, "blanket" if as_forecast else "all"
         )
@@ -477,12 +487,14 @@ def entries_of(
         if with_profiles:
             local = randomizer.local_profile(budget.local_epsilon, budget.local_delta, PROFILE_POINTS)
             profile = local or profile
-        entries.append(Entry(budget.local_epsilon, budget.local_delta, budget.count, tier.epsilon, tier.delta, profile))
+        count = budget.count - (certificate.budget_privacy is not None)  # without the victim that was added
+        entries.append(Entry(budget.local_epsilon, budget.local_delta, count, tier.epsilon, tier.delta, profile))
     return entries
 
 
 def _fill(message: pb.Certificate, certificate: Certificate, budgets: Budgets) -> None:
-    found = certificate.to_message()
+    found, added = certificate.to_message(), certificate.budget_privacy is not None
+    found.num_users = message.num_users or found.num_users  # of whom some are not counted
     del found.tiers[:]
     # Estimates need every budget with its count; a certificate of very many budgets answers them in groups.
     for tier in budgets.tiers:
@@ -490,7 +502,7 @@ def _fill(message: pb.Certificate, certificate: Certificate, budgets: Budgets) -
         found.tiers.add(
             local_epsilon=tier.local_epsilon,
             local_delta=tier.local_delta,
-            count=tier.count,
+            count=tier.count - added,  # without the victim
             epsilon=group.epsilon,
             delta=group.delta,
             up_to=bool(message.merged_below),  # else every budget of the grid has its own

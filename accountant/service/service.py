@@ -33,6 +33,7 @@ from croupier.accountant.service.tickets import (
     put_public_keys,
     ticket_lane_work,
 )
+from croupier.accountant.service.tier_counts import noised
 from croupier.net.tls import Context
 from croupier.protocol.batches import read_commitments
 from croupier.protocol.codes import RefusalReason
@@ -94,7 +95,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
                 pb.ROUND_STATE_CERTIFIED: self._grant,
                 pb.ROUND_STATE_SEQUENTIAL: self._end_sequential,
             },
-            ephemeral_documents=(DocumentKind.REJECTED, DocumentKind.CLOSING),
+            ephemeral_documents=(DocumentKind.REJECTED, DocumentKind.CLOSING, DocumentKind.TIER_COUNTS),
             on_end=self._stop_round,
         )
         self.opener = LaneOpener(setup, ticket_lane_work, early=_EARLY_LANES)
@@ -153,7 +154,9 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         )
         signed = pb.HandOverRequest.FromString(handover or b"").commitments
         chain = read_commitments(signed, terms, self.peers.pinned_at(terms), terms.num_hops)
-        budgets = await self.check.budgets_with_tickets(terms)
+        exact = await self.check.budgets_with_tickets(terms)
+        # From here on nothing depends on the exact counts of a round with budget privacy.
+        budgets = await self.store.run(StoreStep.DRAW_TIER_COUNTS, lambda tx: noised(tx, terms, exact))
         num_tickets = await self.desk.num_tickets(terms)
         fake_tickets = await self.desk.fake_tickets(terms)
         certificate, entries = await self._search(
@@ -213,6 +216,10 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         def keep(tx: Transaction) -> None:
             if may_disclose:  # a refusal tells something of the budgets, too
                 Ledger(tx.connection).disclose(terms.round_id)
+                if len(terms.budget_grid) == 1:
+                    Ledger(tx.connection).tell_budgets(terms.round_id, 0.0, 0.0)
+                elif (privacy := terms.budget_privacy) is not None:
+                    Ledger(tx.connection).tell_budgets(terms.round_id, privacy.epsilon, privacy.delta)
             if certificate.granted:
                 Ledger(tx.connection).enter(
                     terms.round_id,

@@ -59,14 +59,22 @@ class BudgetsFound:
     """The budgets of a round that have a ticket.
 
     Attributes:
-        counts: how many clients use each local epsilon of the grid.
+        counts: how many clients use each local epsilon of the grid: exactly, or after noise (`tier_counts.noised`).
         off_grid: how many budgets have a ticket and are not on the grid.
         dropped: how many messages were left out, by reason.
+        on_grid: how many budgets have a ticket and are on the grid, exactly: which ones they are changes nothing in it.
+            As many as `counts` has if not given.
     """
 
     counts: Counter[float]
     off_grid: int
     dropped: dict[str, int]
+    on_grid: int = -1
+
+    def __post_init__(self) -> None:
+        """Fills in `on_grid`."""
+        if self.on_grid < 0:
+            object.__setattr__(self, "on_grid", self.counts.total())
 
 
 @dataclass(frozen=True)

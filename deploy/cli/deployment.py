@@ -393,6 +393,7 @@ def ledger(
     with plain_errors():
         from croupier.deploy.operator.ledger import (
             backup_ledger,
+            budgets_told,
             has_ledger,
             hop_ledgers,
             restore_ledger,
@@ -400,6 +401,7 @@ def ledger(
             spent,
         )
         from croupier.show.documents import spent_json
+        from croupier.show.forecasts import budgets_line
         from croupier.show.ledger import left_lines, noise_line, spent_rests_on, spent_table
         from croupier.show.tables import counted
 
@@ -422,6 +424,8 @@ def ledger(
             if hops and not has_ledger(directory):
                 show(as_json, {"hops": hops}, *lines)
                 return
-            document = spent_json(spent(directory, delta, fixed_terms=fixed_terms), delta, fixed_terms=fixed_terms)
+            found, told = spent(directory, delta, fixed_terms=fixed_terms), budgets_told(directory)
+            document = spent_json(found, delta, told, fixed_terms=fixed_terms)
+            lines = [*filter(None, [budgets_line(document["budgets"])]), *lines]
             table = (spent_table(document), spent_rests_on(fixed_terms=fixed_terms))
             show(as_json, {**document, "hops": hops}, *table, *lines)

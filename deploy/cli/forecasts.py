@@ -17,8 +17,13 @@ if TYPE_CHECKING:
     from croupier.protocol.deployment import Deployment
     from croupier.show.forecasts import ForecastView
 
-__all__ = ["RARE_TIERS", "ForecastOptions", "deployment_in", "fitted_json", "forecasts_of"]
+__all__ = ["EXACT_COUNTS", "RARE_TIERS", "ForecastOptions", "deployment_in", "fitted_json", "forecasts_of"]
 
+EXACT_COUNTS = (
+    "the certificate of this round counts exactly how many people used each budget (budget_privacy 0): the first "
+    "shuffler can read one person's budget from it, by losing what others have sent, and everybody can see that a rare "
+    "budget was used. --budget-privacy 1 hides that, and leaves out about 27 people of every budget"
+)
 RARE_TIERS = (
     "one person can have this round refused, by choosing a budget that too few others use (min_tier_size); a grid of "
     "one budget cannot be refused for that"
@@ -48,6 +53,7 @@ class ForecastOptions:
             ValueError: the terms cannot be, or the round cannot be granted.
         """
         from croupier.deploy.operator.forecasts import fit
+        from croupier.deploy.operator.rounds import budget_privacy_of
 
         if not 0 <= self.expected < 2**31:
             raise ValueError(f"expected is {self.expected}; it must be in 0..{2**31 - 1}")
@@ -56,6 +62,8 @@ class ForecastOptions:
             note(found.warning)
         if settings.min_tier_size > 1 and len(found.settings.budget_grid) > 1:
             note(RARE_TIERS)
+        if len(found.settings.budget_grid) > 1 and budget_privacy_of(found.settings) is None:
+            note(EXACT_COUNTS)
         return found
 
 

@@ -142,6 +142,17 @@ class CertificateOptions:
         float, typer.Option(help="Refuse to release above this certified epsilon of any client.")
     ] = 1.0
     dishonest: Annotated[int, typer.Option(help="Certify against this many dishonest clients.")] = 0
+    budget_privacy: Annotated[
+        float | None,
+        typer.Option(
+            help="The epsilon with which the counts in a certificate hide one person's budget, 0.001 to 20; 0: they "
+            "are exact. Default: 1 if --min-batch-size is at least four times the people that such counts leave out, "
+            "else 0."
+        ),
+    ] = None
+    budget_privacy_delta: Annotated[
+        float | None, typer.Option(help="The delta of --budget-privacy; default: 1e-6.")
+    ] = None
 
     def budgets(self) -> tuple[tuple[float, ...], dict[float, float]]:
         """Returns the local epsilons, ascending, and the epsilon_max of those that have their own; none by default.
@@ -274,6 +285,8 @@ def settings_of(
         close_deadline_unix_s=math.ceil(time.time() + close_after_s) if close_after_s else 0,
         hop_noise=noise.hop_noise,
         hop_noise_delta=noise.hop_noise_delta,
+        budget_privacy=certificate.budget_privacy,
+        budget_privacy_delta=certificate.budget_privacy_delta,
     )
 
 

@@ -32,7 +32,7 @@ from croupier.deploy.console.source import FinishedRound, Source
 from croupier.deploy.gateway.app import GATEWAY_PATHS
 from croupier.deploy.gateway.app import make_app as make_gateway_app
 from croupier.deploy.operator.invitations import new_invitations
-from croupier.deploy.operator.ledger import spent
+from croupier.deploy.operator.ledger import budgets_told, spent
 from croupier.deploy.page.participants import PAGE_PATH
 from croupier.net.retrying import why_unreachable
 from croupier.protocol.errors import Code, CroupierError, Refusal, UnreachableError
@@ -42,7 +42,7 @@ from croupier.show.csv_file import result_csv
 from croupier.show.documents import spent_json
 from croupier.show.estimates import clamping_line, hop_line, merging_line, notes_of, precision_line
 from croupier.show.explanation import explain, profile_around
-from croupier.show.forecasts import ledger_line
+from croupier.show.forecasts import budgets_line, ledger_line
 from croupier.show.ledger import spent_rests_on
 from croupier.show.promises import certificate_lines
 from croupier.show.rounds import describe_device_step, terms_sections, values_of
@@ -118,6 +118,7 @@ class _Pages:
             "participants_page": PAGE_PATH if where.on_loopback else "",
             "values_of": values_of,
             "describe_device_step": describe_device_step,
+            "budgets_line": budgets_line,
             "ledger_line": ledger_line,
         }
 
@@ -202,9 +203,9 @@ class _Pages:
             delta = float(given)
             if not 0 < delta < 1:
                 raise ValueError(f"delta is {given}; it must be in (0, 1)")
-            document = spent_json(
-                await asyncio.to_thread(spent, self._source.directory, delta), delta, fixed_terms=False
-            )
+            found = await asyncio.to_thread(spent, self._source.directory, delta)
+            told = await asyncio.to_thread(budgets_told, self._source.directory)
+            document = spent_json(found, delta, told, fixed_terms=False)
         except ValueError as error:
             return self._page(
                 "ledger.html", document=None, delta=given, said=str(error), rests_on=spent_rests_on(fixed_terms=False)

@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from croupier.accountant.service.forecast import always_granted, could_be_granted, forecast
 from croupier.accountant.service.outlook import Account, answer
-from croupier.deploy.operator.rounds import Operator, RoundSettings, check_settings
+from croupier.deploy.operator.rounds import Operator, RoundSettings, budget_privacy_of, check_settings
 from croupier.net.retrying import retrying
 from croupier.protocol.deployment import Deployment
 from croupier.protocol.errors import Code, Refusal
@@ -69,6 +69,9 @@ class Fitted:
         people = self.settings.min_batch_size
         most = "no budget" if self.largest is None else f"{self.largest:g} is the largest local ε that"
         most += f" can be offered to {people:,} people without that risk"
+        asked = replace(self.settings, budget_grid=(*self.settings.budget_grid, *self.left_out))
+        if budget_privacy_of(asked) is not None:
+            most += ", while the counts in its certificate hide people's budgets (--budget-privacy 0: they do not)"
         if self.left_out:
             budgets = " and ".join(f"{budget:g}" for budget in self.left_out)
             return (
@@ -168,10 +171,16 @@ def _largest(safe: Callable[[float], bool], most: float) -> float | None:
 def _refusal(settings: RoundSettings, deployment: Deployment | None, people: int = 0) -> str:
     people = people or settings.min_batch_size
     best = forecast(check_settings(settings, deployment), people).best
+    noised, exact = budget_privacy_of(settings), ""
+    if noised is not None:
+        exact = (
+            f", or --budget-privacy 0: the counts that hide people's budgets leave out up to {noised.most_uncounted:,} "
+            "people of every budget"
+        )
     return (
         f"the round cannot be granted: with {people:,} people, whatever budgets of the grid they use, the accountant "
         f"would refuse it ({joined(best.refusals)}). Choose a larger --min-batch-size or --epsilon-max, or smaller "
-        "budgets"
+        f"budgets{exact}"
     )
 
 

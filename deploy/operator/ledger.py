@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from croupier.accountant.results import Guarantee
 from croupier.accountant.service.forecast import highest_cost
-from croupier.accountant.service.ledger import Entry, Ledger, Spent
+from croupier.accountant.service.ledger import BudgetsTold, Entry, Ledger, Spent
 from croupier.accountant.service.outlook import PENDING, Account
 from croupier.accountant.service.round_certificate import as_limit
 from croupier.deploy.directory import read_deployment, store_url
@@ -36,7 +36,16 @@ from croupier.show.ledger import MOST_FORECAST, RoundsLeftView
 from croupier.show.views import NoiseSpentView
 from croupier.shuffler.noise_ledger import kept_noise
 
-__all__ = ["backup_ledger", "has_ledger", "hop_ledgers", "restore_ledger", "rounds_left", "spent", "spent_in"]
+__all__ = [
+    "backup_ledger",
+    "budgets_told",
+    "has_ledger",
+    "hop_ledgers",
+    "restore_ledger",
+    "rounds_left",
+    "spent",
+    "spent_in",
+]
 
 _ERASE_PATIENCE_S = 1.0
 """For a service that is writing; it overwrites the log itself."""
@@ -52,11 +61,18 @@ class _Round(BaseModel):
     unknown: bool = False
 
 
+class _BudgetPrivacy(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    epsilon: float
+    delta: float
+
+
 class _Backup(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     deployment: str
     rounds: tuple[_Round, ...]
     shown: tuple[str, ...] = ()
+    budget_privacy: dict[str, _BudgetPrivacy] = {}
 
 
 def _url(directory: Path) -> tuple[str, str]:
@@ -113,12 +129,17 @@ def backup_ledger(directory: Path, file: Path) -> int:
             for round_id, digest, entries in entered
         ]
         shown = sorted(ledger.disclosed_rounds())
+        budget_privacy = {
+            round_id: {"epsilon": epsilon, "delta": delta}
+            for round_id, (epsilon, delta) in sorted(ledger.budget_privacy().items())
+        }
     if file.exists():
         raise ValueError(f"{file} exists; a backup does not replace another")
     if not file.parent.is_dir():
         raise ValueError(f"{file.parent} is not a directory; {file.name} needs one to be written to")
     part = file.with_name(f"{file.name}.part")
-    part.write_text(json.dumps({"deployment": name, "rounds": rounds, "shown": shown}) + "\n", encoding="utf-8")
+    document = {"deployment": name, "rounds": rounds, "shown": shown, "budget_privacy": budget_privacy}
+    part.write_text(json.dumps(document) + "\n", encoding="utf-8")
     part.replace(file)
     return len(rounds)
 
@@ -162,6 +183,8 @@ def restore_ledger(directory: Path, file: Path) -> int:
                 )
             for round_id in backup.shown:
                 ledger.disclose(round_id)
+            for round_id, cost in backup.budget_privacy.items():
+                ledger.tell_budgets(round_id, cost.epsilon, cost.delta)
             return len(ledger.entered())
     finally:
         database.close()
@@ -245,6 +268,12 @@ def rounds_left(directory: Path) -> RoundsLeftView:
             for round_id, entries in alike.items()
         ],
     }
+
+
+def budgets_told(directory: Path) -> BudgetsTold:
+    """Returns what the certificates of all rounds tell of one person's budget; ValueError without a ledger."""
+    with _read(_url(directory)[1]) as connection:
+        return Ledger(connection).budgets_told()
 
 
 def _how_many(allowed: Callable[[int], bool], most: int) -> int:

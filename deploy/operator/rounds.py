@@ -34,6 +34,13 @@ from croupier.deploy.operator.proposals import Approvals, ProposalFile
 from croupier.net.retrying import retrying
 from croupier.net.transport import TLS, Transport
 from croupier.protocol.approvals import proposal_to_open, proposal_to_register, proposal_to_revoke
+from croupier.protocol.budget_privacy import (
+    DEFAULT_BUDGET_DELTA,
+    DEFAULT_BUDGET_EPSILON,
+    LEAST_PEOPLE,
+    BudgetPrivacy,
+    privacy_message,
+)
 from croupier.protocol.collector import open_result, read_collector_key
 from croupier.protocol.deployment import OPERATOR, Deployment
 from croupier.protocol.envelope import PROTOCOL_VERSION, SuiteName
@@ -51,6 +58,7 @@ from croupier.runtime.service_directory import load_secrets
 __all__ = [
     "Operator",
     "RoundSettings",
+    "budget_privacy_of",
     "check_settings",
     "draft_manifest",
     "is_operators",
@@ -96,6 +104,10 @@ class RoundSettings:
         survey: the survey that the round is a question of; see `deploy.operator.surveys`.
         hop_noise: the epsilon that the fake reports of one honest hop guarantee; None: hops add no reports.
         hop_noise_delta: its delta; None: `delta`.
+        budget_privacy: the epsilon with which tier counts hide one person's budget; 0: they are exact. None: 1, where
+            there are several budgets and `min_batch_size` is at least `LEAST_PEOPLE` times the number of people that
+            such counts leave out, and min_tier_size is not given; else 0. See `budget_privacy_of`.
+        budget_privacy_delta: its delta; None: 1e-6.
     """
 
     question: Question
@@ -115,6 +127,8 @@ class RoundSettings:
     survey: Survey | None = None
     hop_noise: float | None = None
     hop_noise_delta: float | None = None
+    budget_privacy: float | None = None
+    budget_privacy_delta: float | None = None
 
 
 def is_operators(directory: Path) -> bool:
@@ -523,7 +537,32 @@ def _terms(settings: RoundSettings, round_id: str, deployment: Deployment | None
         privacy_limit=None if limit is None else pb.PrivacyLimit(**limit.model_dump()),
         survey=None if settings.survey is None else settings.survey.message(),
         hop_noise=_hop_noise(settings),
+        budget_privacy=None if (privacy := budget_privacy_of(settings)) is None else privacy_message(privacy),
     )
+
+
+def budget_privacy_of(settings: RoundSettings) -> BudgetPrivacy | None:
+    """Returns how well the tier counts of a round hide one person's budget; None where they are exact.
+
+    By default they are noised where the people that they leave out are few among the smallest batch. In a smaller round
+    nearly nobody would be counted, and the round be refused.
+
+    Raises:
+        ValueError: epsilon or delta is out of range, or a delta is given for exact counts.
+    """
+    epsilon, delta = settings.budget_privacy, settings.budget_privacy_delta
+    if epsilon == 0:
+        if delta is not None:
+            raise ValueError(f"budget_privacy_delta is {delta:g} with budget_privacy 0, which has none; leave it out")
+        return None
+    chosen = BudgetPrivacy(
+        DEFAULT_BUDGET_EPSILON if epsilon is None else epsilon, DEFAULT_BUDGET_DELTA if delta is None else delta
+    )
+    if epsilon is not None:
+        return chosen
+    budgets, uses_tiers = len(settings.budget_grid), settings.min_tier_size > 1 or settings.small_tiers == "merge"
+    affordable = settings.min_batch_size >= LEAST_PEOPLE * budgets * chosen.radius
+    return chosen if budgets > 1 and affordable and not uses_tiers else None
 
 
 def _hop_noise(settings: RoundSettings) -> pb.HopNoise | None:

@@ -96,8 +96,8 @@ class SurveyFile(_Strict):
             question has, and the budgets follow from the other terms (`deploy.operator.surveys.with_budgets`).
         left_out: see `protocol.surveys.Survey`.
         closes: when all rounds close; None: when the operator closes them.
-        min_batch_size, epsilon_max, delta, dishonest, max_batch_size, hop_noise, hop_noise_delta: of every round; see
-            `RoundSettings`.
+        min_batch_size, epsilon_max, delta, dishonest, max_batch_size, hop_noise, hop_noise_delta, budget_privacy,
+            budget_privacy_delta: of every round; see `RoundSettings`.
         questions: in the order in which they are asked.
         translations: by language.
     """
@@ -117,6 +117,8 @@ class SurveyFile(_Strict):
     dishonest: int = Field(0, ge=0, lt=2**31)
     hop_noise: float | None = None
     hop_noise_delta: float | None = None
+    budget_privacy: float | None = None
+    budget_privacy_delta: float | None = None
     questions: tuple[_Question, ...] = Field(min_length=1, max_length=MOST_QUESTIONS)
     translations: dict[str, _Translation] = {}
 

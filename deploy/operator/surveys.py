@@ -108,6 +108,8 @@ def _terms(file: SurveyFile, deployment: Deployment | None) -> dict[RoundId, tup
             close_deadline_unix_s=file.deadline,
             hop_noise=file.hop_noise,
             hop_noise_delta=file.hop_noise_delta,
+            budget_privacy=file.budget_privacy,
+            budget_privacy_delta=file.budget_privacy_delta,
         )
         round_id = round_of(file.name, number)
         try:

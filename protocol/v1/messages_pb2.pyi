@@ -925,10 +925,35 @@ class PrivacyLimit(_message.Message):
 Global___PrivacyLimit: _TypeAlias = PrivacyLimit  # noqa: Y015
 
 @_typing.final
-class HopNoise(_message.Message):
-    """The public terms of one round. Every service signs these bytes; clients refuse anything less.
-    The fake reports that every hop adds before it permutes the report lane (docs/hop-noise.md).
+class BudgetPrivacy(_message.Message):
+    """How well the tier counts of a round hide one person's budget (docs/accounting.md, 7.2)."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EPSILON_FIELD_NUMBER: _builtins.int
+    DELTA_FIELD_NUMBER: _builtins.int
+    epsilon: _builtins.float
+    """Everything that is computed from the counts and leaves the accountant is (epsilon, delta)-private in the budget of any
+    one client. The law of the noise follows from both.
     """
+    delta: _builtins.float
+    def __init__(
+        self,
+        *,
+        epsilon: _builtins.float = ...,
+        delta: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["delta", b"delta", "epsilon", b"epsilon"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BudgetPrivacy: _TypeAlias = BudgetPrivacy  # noqa: Y015
+
+@_typing.final
+class HopNoise(_message.Message):
+    """The fake reports that every hop adds before it permutes the report lane (docs/hop-noise.md)."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -953,6 +978,8 @@ Global___HopNoise: _TypeAlias = HopNoise  # noqa: Y015
 
 @_typing.final
 class Manifest(_message.Message):
+    """The public terms of one round. Every service signs these bytes; clients refuse anything less."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     PROTOCOL_VERSION_FIELD_NUMBER: _builtins.int
@@ -977,6 +1004,7 @@ class Manifest(_message.Message):
     MERGE_SMALL_TIERS_FIELD_NUMBER: _builtins.int
     SURVEY_FIELD_NUMBER: _builtins.int
     HOP_NOISE_FIELD_NUMBER: _builtins.int
+    BUDGET_PRIVACY_FIELD_NUMBER: _builtins.int
     protocol_version: _builtins.int
     deployment: _builtins.str
     round_id: _builtins.str
@@ -1042,6 +1070,10 @@ class Manifest(_message.Message):
     def hop_noise(self) -> Global___HopNoise:
         """Absent: hops add no reports. Only for rr, onebit, krr and levels. Clients refuse local epsilons above 8 by default."""
 
+    @_builtins.property
+    def budget_privacy(self) -> Global___BudgetPrivacy:
+        """Absent: certificates count exactly how many clients used each budget. Not with min_tier_size."""
+
     def __init__(
         self,
         *,
@@ -1067,10 +1099,11 @@ class Manifest(_message.Message):
         merge_small_tiers: _builtins.bool = ...,
         survey: Global___Survey | None = ...,
         hop_noise: Global___HopNoise | None = ...,
+        budget_privacy: Global___BudgetPrivacy | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["accountant", b"accountant", "analyzer", b"analyzer", "hop_noise", b"hop_noise", "privacy_limit", b"privacy_limit", "question", b"question", "survey", b"survey"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["accountant", b"accountant", "analyzer", b"analyzer", "budget_privacy", b"budget_privacy", "hop_noise", b"hop_noise", "privacy_limit", b"privacy_limit", "question", b"question", "survey", b"survey"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accountant", b"accountant", "analyzer", b"analyzer", "budget_grid", b"budget_grid", "close_deadline_unix_s", b"close_deadline_unix_s", "collector_public_key", b"collector_public_key", "delta", b"delta", "deployment", b"deployment", "dishonest", b"dishonest", "epsilon_max", b"epsilon_max", "hop_noise", b"hop_noise", "hops", b"hops", "hpke_suite", b"hpke_suite", "max_batch_size", b"max_batch_size", "merge_small_tiers", b"merge_small_tiers", "min_batch_size", b"min_batch_size", "min_tier_size", b"min_tier_size", "privacy_limit", b"privacy_limit", "protocol_version", b"protocol_version", "question", b"question", "round_id", b"round_id", "short_batch_policy", b"short_batch_policy", "survey", b"survey"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accountant", b"accountant", "analyzer", b"analyzer", "budget_grid", b"budget_grid", "budget_privacy", b"budget_privacy", "close_deadline_unix_s", b"close_deadline_unix_s", "collector_public_key", b"collector_public_key", "delta", b"delta", "deployment", b"deployment", "dishonest", b"dishonest", "epsilon_max", b"epsilon_max", "hop_noise", b"hop_noise", "hops", b"hops", "hpke_suite", b"hpke_suite", "max_batch_size", b"max_batch_size", "merge_small_tiers", b"merge_small_tiers", "min_batch_size", b"min_batch_size", "min_tier_size", b"min_tier_size", "privacy_limit", b"privacy_limit", "protocol_version", b"protocol_version", "question", b"question", "round_id", b"round_id", "short_batch_policy", b"short_batch_policy", "survey", b"survey"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1767,6 +1800,7 @@ class Tier(_message.Message):
     local_epsilon: _builtins.float
     local_delta: _builtins.float
     count: _builtins.int
+    """How many users have this budget; with budget_privacy of the certificate how many are counted, which may be 0."""
     epsilon: _builtins.float
     """Central epsilon of a user of this tier."""
     delta: _builtins.float
@@ -1870,6 +1904,8 @@ class Certificate(_message.Message):
     ROUNDS_FIELD_NUMBER: _builtins.int
     ONE_HONEST_HOP_FIELD_NUMBER: _builtins.int
     FAKE_TICKETS_FIELD_NUMBER: _builtins.int
+    BUDGET_PRIVACY_FIELD_NUMBER: _builtins.int
+    MOST_UNCOUNTED_FIELD_NUMBER: _builtins.int
     round_id: _builtins.str
     manifest_hash: _builtins.bytes
     batch_digest: _builtins.bytes
@@ -1880,7 +1916,7 @@ class Certificate(_message.Message):
     delta: _builtins.float
     grade: _builtins.str
     num_users: _builtins.int
-    """Users whose budget has a ticket and is on the grid."""
+    """Users whose budget has a ticket and is on the grid. With budget_privacy the tiers count fewer of them."""
     dishonest: _builtins.int
     """Dishonest users certified against: the manifest's f, and every ticket that no released report has: so many of the
     budgets may belong to clients whose reports are not released.
@@ -1928,6 +1964,8 @@ class Certificate(_message.Message):
     """"separate", or "stratified" where a report shows its tier."""
     rounds: _builtins.int
     """How many rounds the guarantee is for."""
+    most_uncounted: _builtins.int
+    """With budget_privacy: a budget was used by at least as many clients as its tier counts, and by at most this many more."""
     @_builtins.property
     def tiers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Tier]: ...
     @_builtins.property
@@ -1969,6 +2007,12 @@ class Certificate(_message.Message):
     def fake_tickets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """With hop noise: how many tickets for fake reports each hop was given, in hop order: as many as it added, or more if
         it crashed. What it did not use counts in `dishonest`, because as many lost reports of clients can hide behind it.
+        """
+
+    @_builtins.property
+    def budget_privacy(self) -> Global___BudgetPrivacy:
+        """Present where the tiers' counts are noised: that of the manifest. There is a tier for every budget of the grid then,
+        whether a client used it or not; clients that are not counted add nothing to the blanket.
         """
 
     def __init__(
@@ -2013,10 +2057,12 @@ class Certificate(_message.Message):
         rounds: _builtins.int = ...,
         one_honest_hop: Global___Guarantee | None = ...,
         fake_tickets: _abc.Iterable[_builtins.int] | None = ...,
+        budget_privacy: Global___BudgetPrivacy | None = ...,
+        most_uncounted: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_lower_bound_delta", b"_lower_bound_delta", "_lower_bound_epsilon", b"_lower_bound_epsilon", "_num_answers", b"_num_answers", "_unknown_budget_epsilon", b"_unknown_budget_epsilon", "lower_bound_delta", b"lower_bound_delta", "lower_bound_epsilon", b"lower_bound_epsilon", "num_answers", b"num_answers", "one_honest_hop", b"one_honest_hop", "unknown_budget_epsilon", b"unknown_budget_epsilon"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_lower_bound_delta", b"_lower_bound_delta", "_lower_bound_epsilon", b"_lower_bound_epsilon", "_num_answers", b"_num_answers", "_unknown_budget_epsilon", b"_unknown_budget_epsilon", "budget_privacy", b"budget_privacy", "lower_bound_delta", b"lower_bound_delta", "lower_bound_epsilon", b"lower_bound_epsilon", "num_answers", b"num_answers", "one_honest_hop", b"one_honest_hop", "unknown_budget_epsilon", b"unknown_budget_epsilon"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lower_bound_delta", b"_lower_bound_delta", "_lower_bound_epsilon", b"_lower_bound_epsilon", "_num_answers", b"_num_answers", "_unknown_budget_epsilon", b"_unknown_budget_epsilon", "assumptions", b"assumptions", "batch_digest", b"batch_digest", "budget_drops", b"budget_drops", "commitments", b"commitments", "comparison", b"comparison", "delta", b"delta", "dishonest", b"dishonest", "epsilon", b"epsilon", "everyone_else_colludes_assumptions", b"everyone_else_colludes_assumptions", "everyone_else_colludes_delta", b"everyone_else_colludes_delta", "everyone_else_colludes_epsilon", b"everyone_else_colludes_epsilon", "everyone_else_colludes_method", b"everyone_else_colludes_method", "fake_tickets", b"fake_tickets", "grade", b"grade", "granted", b"granted", "invalid_budgets", b"invalid_budgets", "linkage", b"linkage", "lower_bound_attack", b"lower_bound_attack", "lower_bound_delta", b"lower_bound_delta", "lower_bound_epsilon", b"lower_bound_epsilon", "manifest_hash", b"manifest_hash", "merged_below", b"merged_below", "method", b"method", "num_answers", b"num_answers", "num_reports", b"num_reports", "num_tickets", b"num_tickets", "num_users", b"num_users", "numerical_slack", b"numerical_slack", "one_honest_hop", b"one_honest_hop", "randomizer", b"randomizer", "refusals", b"refusals", "report_drops", b"report_drops", "reports_digest", b"reports_digest", "round_id", b"round_id", "rounds", b"rounds", "schema", b"schema", "tiers", b"tiers", "unknown_budget_epsilon", b"unknown_budget_epsilon", "unknown_budgets", b"unknown_budgets"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_lower_bound_delta", b"_lower_bound_delta", "_lower_bound_epsilon", b"_lower_bound_epsilon", "_num_answers", b"_num_answers", "_unknown_budget_epsilon", b"_unknown_budget_epsilon", "assumptions", b"assumptions", "batch_digest", b"batch_digest", "budget_drops", b"budget_drops", "budget_privacy", b"budget_privacy", "commitments", b"commitments", "comparison", b"comparison", "delta", b"delta", "dishonest", b"dishonest", "epsilon", b"epsilon", "everyone_else_colludes_assumptions", b"everyone_else_colludes_assumptions", "everyone_else_colludes_delta", b"everyone_else_colludes_delta", "everyone_else_colludes_epsilon", b"everyone_else_colludes_epsilon", "everyone_else_colludes_method", b"everyone_else_colludes_method", "fake_tickets", b"fake_tickets", "grade", b"grade", "granted", b"granted", "invalid_budgets", b"invalid_budgets", "linkage", b"linkage", "lower_bound_attack", b"lower_bound_attack", "lower_bound_delta", b"lower_bound_delta", "lower_bound_epsilon", b"lower_bound_epsilon", "manifest_hash", b"manifest_hash", "merged_below", b"merged_below", "method", b"method", "most_uncounted", b"most_uncounted", "num_answers", b"num_answers", "num_reports", b"num_reports", "num_tickets", b"num_tickets", "num_users", b"num_users", "numerical_slack", b"numerical_slack", "one_honest_hop", b"one_honest_hop", "randomizer", b"randomizer", "refusals", b"refusals", "report_drops", b"report_drops", "reports_digest", b"reports_digest", "round_id", b"round_id", "rounds", b"rounds", "schema", b"schema", "tiers", b"tiers", "unknown_budget_epsilon", b"unknown_budget_epsilon", "unknown_budgets", b"unknown_budgets"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__lower_bound_delta: _TypeAlias = _typing.Literal["lower_bound_delta"]  # noqa: Y015
     _WhichOneofArgType__lower_bound_delta: _TypeAlias = _typing.Literal["_lower_bound_delta", b"_lower_bound_delta"]  # noqa: Y015

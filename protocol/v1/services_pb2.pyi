@@ -598,6 +598,10 @@ class LedgerState(_message.Message):
     SPENT_EPSILON_FIELD_NUMBER: _builtins.int
     NUM_PENDING_FIELD_NUMBER: _builtins.int
     COMMITTED_EPSILON_FIELD_NUMBER: _builtins.int
+    BUDGET_EPSILON_FIELD_NUMBER: _builtins.int
+    BUDGET_DELTA_FIELD_NUMBER: _builtins.int
+    NUM_EXACT_FIELD_NUMBER: _builtins.int
+    NUM_NOISED_FIELD_NUMBER: _builtins.int
     num_rounds: _builtins.int
     """Rounds that are entered, and rounds that count for limit.max_rounds."""
     num_shown: _builtins.int
@@ -607,6 +611,14 @@ class LedgerState(_message.Message):
     """In a forecast: other rounds that are open or being certified."""
     committed_epsilon: _builtins.float
     """spent_epsilon, and what these rounds cost at most with their smallest batch; absent where nothing is proved."""
+    budget_epsilon: _builtins.float
+    """What the certificates of all rounds with budget_privacy show of one person's budget, added up; and how many of
+    num_shown count the users of every budget exactly.
+    """
+    budget_delta: _builtins.float
+    num_exact: _builtins.int
+    num_noised: _builtins.int
+    """How many rounds the sums are of."""
     @_builtins.property
     def limit(self) -> _messages_pb2.PrivacyLimit: ...
     def __init__(
@@ -618,10 +630,14 @@ class LedgerState(_message.Message):
         spent_epsilon: _builtins.float | None = ...,
         num_pending: _builtins.int = ...,
         committed_epsilon: _builtins.float | None = ...,
+        budget_epsilon: _builtins.float = ...,
+        budget_delta: _builtins.float = ...,
+        num_exact: _builtins.int = ...,
+        num_noised: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_committed_epsilon", b"_committed_epsilon", "_spent_epsilon", b"_spent_epsilon", "committed_epsilon", b"committed_epsilon", "limit", b"limit", "spent_epsilon", b"spent_epsilon"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_committed_epsilon", b"_committed_epsilon", "_spent_epsilon", b"_spent_epsilon", "committed_epsilon", b"committed_epsilon", "limit", b"limit", "num_pending", b"num_pending", "num_rounds", b"num_rounds", "num_shown", b"num_shown", "spent_epsilon", b"spent_epsilon"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_committed_epsilon", b"_committed_epsilon", "_spent_epsilon", b"_spent_epsilon", "budget_delta", b"budget_delta", "budget_epsilon", b"budget_epsilon", "committed_epsilon", b"committed_epsilon", "limit", b"limit", "num_exact", b"num_exact", "num_noised", b"num_noised", "num_pending", b"num_pending", "num_rounds", b"num_rounds", "num_shown", b"num_shown", "spent_epsilon", b"spent_epsilon"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__committed_epsilon: _TypeAlias = _typing.Literal["committed_epsilon"]  # noqa: Y015
     _WhichOneofArgType__committed_epsilon: _TypeAlias = _typing.Literal["_committed_epsilon", b"_committed_epsilon"]  # noqa: Y015

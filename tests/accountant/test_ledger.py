@@ -361,7 +361,7 @@ def test_a_limit_admits_a_study_of_many_waves(rounds: int) -> None:
     [
         (lambda: Limit(-1.0, 1e-6), "epsilon is -1"),
         (lambda: Limit(1.0, 0.0), "delta is 0"),
-        (lambda: Entry(1.0, 0.0, 0, 0.5, 1e-6), "count is 0"),
+        (lambda: Entry(1.0, 0.0, -1, 0.5, 1e-6), "count is -1"),
         (lambda: Entry(1.0, 0.0, 1, 0.5, 1e-6, ((0.1, 0.5), (0.1, 0.4))), "profile"),
         (lambda: Entry(1.0, 0.0, 1, 0.5, 1e-6, ((0.1, 0.5), (0.2, 0.6))), "profile"),
     ],

@@ -46,6 +46,7 @@ def test_the_json_has_the_keys_that_others_read() -> None:
         "randomizer",
         "linkage",
         "rounds",
+        "budget_privacy",
     ]
     tier = {"local_epsilon", "local_delta", "up_to", "count", "epsilon", "delta"}
     assert [set(one) for one in found["tiers"]] == [tier] * 2
@@ -76,7 +77,10 @@ def test_a_certificate_is_read_back_from_its_json(budgets: Any, randomizer: str,
     text = json.dumps(certificate.to_json())
     assert Certificate.from_json(json.loads(text)) == certificate
     assert Certificate.from_json(text) == Certificate.from_json(text.encode()) == certificate
-    for missing in certificate.to_json().keys() - {"one_honest_hop"}:  # which earlier versions did not write
+    for missing in certificate.to_json().keys() - {
+        "one_honest_hop",
+        "budget_privacy",
+    }:  # which earlier versions did not write
         document = json.loads(text)
         del document[missing]
         with pytest.raises(ValueError, match=missing):
@@ -130,7 +134,7 @@ def test_certificates_are_frozen_and_checked() -> None:
     [
         lambda: Guarantee(1.0, -0.1, Grade.CERTIFIED, LOCAL),
         lambda: Guarantee(1.0, 0.1, "CERTAIN", LOCAL),  # type: ignore[arg-type]
-        lambda: TierCertificate(1.0, 0.0, 0, 1.0, 0.1),
+        lambda: TierCertificate(1.0, 0.0, -1, 1.0, 0.1),
         lambda: TierCertificate(1.0, 0.0, True, 1.0, 0.1),
         lambda: Comparison("a", None, Grade.HEURISTIC, Status.OUT_OF_RANGE, "paper"),
         lambda: Comparison("", 1.0, Grade.HEURISTIC, Status.VALID, "paper"),

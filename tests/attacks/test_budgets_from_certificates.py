@@ -7,22 +7,30 @@ budgets of its own, which have no ticket. What hop 1 sees afterwards is the sign
 from __future__ import annotations
 
 import hashlib
+import math
+import secrets
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from scipy.stats import binom
 
+from croupier.accountant.service.ledger import BudgetsTold, Ledger
+from croupier.accountant.service.tickets import BudgetsFound
+from croupier.accountant.service.tier_counts import noised
 from croupier.client.submission import Participant, Sealed
 from croupier.deploy.operator.rounds import RoundSettings
+from croupier.protocol.budget_privacy import BudgetPrivacy
 from croupier.protocol.codes import RefusalReason
-from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.manifest import RoundTerms, canonical, parse_terms
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.setup import ServiceSetup
 from tests.attacks import cheaters
-from tests.support import settings
+from tests.support import make_kit, settings
 from tests.support.arena import Arena, arena
 from tests.support.clients import seal_all_of, submissions_of
 from tests.support.statements import parameters
@@ -224,3 +232,74 @@ async def test_what_is_said_of_a_held_round_depends_on_no_budget(
                 one.ledger.ClearField("num_shown")  # one more with every round, whatever its budgets
             told.append([one.SerializeToString(deterministic=True) for one in said])
         assert told[0] == told[1] == told[2]
+
+
+NOISED = replace(COLLUDERS, budget_privacy=1.0)
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("epsilon", [1.0, 0.0], ids=["noised counts", "exact counts, the defence taken away"])
+async def test_hop_1_isolates_one_person_among_colluders_in_a_granted_round(tmp_path: Path, epsilon: float) -> None:
+    """Four colluders make up the smallest batch around the victim, and any epsilon is granted."""
+    async with arena(tmp_path, 1, {"shuffler-1": ChoosesBudgets}) as at:
+        told = []
+        for victim in (0.5, 2.0, 4.0):
+            people = (victim, *(1.0,) * 4, *(1.0,) * 5)
+            certificate = await ruined(at, replace(NOISED, budget_privacy=epsilon), people, range(5))
+            assert certificate.granted
+            told.append({tier.local_epsilon: tier.count for tier in certificate.tiers})
+    if epsilon:  # of each budget about 27 more are left out than there are
+        assert told == [dict.fromkeys(GRID, 0)] * 3
+    else:
+        assert told == [{victim: 1, 1.0: 4} for victim in (0.5, 2.0, 4.0)]
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_six_granted_rounds_do_not_find_the_owner_of_a_rare_budget(tmp_path: Path) -> None:
+    """Half of 64 budgets in each; with exact counts these rounds show all six bits (the test above)."""
+    async with arena(tmp_path, 1, {"shuffler-1": ChoosesBudgets}) as at:
+        chosen = replace(settings(), budget_grid=GRID, budget_privacy=1.0)
+        granted = [await ruined(at, chosen, BUDGETS, half(number)) for number in range(6)]
+        ledger = await at.service("accountant").store.run("look", lambda tx: Ledger(tx.connection).budgets_told())
+    assert all(certificate.granted for certificate in granted)
+    assert [{tier.local_epsilon: tier.count for tier in one.tiers}[4.0] for one in granted] == [0] * 6
+    assert ledger == BudgetsTold(6.0, 6e-6, 6, 0)
+
+
+def test_differences_over_50_rounds_find_no_more_than_they_compose_to() -> None:
+    """Hop 1 knows the budgets of all others, and guesses by the likelihood of what the counts of 50 rounds are.
+
+    Each count has one of two privacy losses, so the best success is that of telling two binomial laws apart.
+    """
+    privacy, rounds, victims, others = BudgetPrivacy(0.1, 1e-6), 50, 200, 600
+    manifest = make_kit().manifest
+    manifest.budget_privacy.MergeFrom(pb.BudgetPrivacy(epsilon=privacy.epsilon, delta=privacy.delta))
+    terms, right, right_by_exact_counts = parse_terms(canonical(manifest)), 0, 0
+    least, most = terms.budget_grid[0], terms.budget_grid[-1]
+    mean = others + 0.5 - privacy.radius  # a larger count than this has the larger likelihood with one more user
+    for number in range(victims):
+        own, score = (least, most)[number % 2], 0
+        exact = BudgetsFound(Counter({least: others, most: others}) + Counter([own]), 0, {})
+        for _ in range(rounds):
+            counts = noised(Forgets(), terms, exact).counts  # type: ignore[arg-type]
+            score += (1 if counts[most] > mean else -1) - (1 if counts[least] > mean else -1)
+        guess = most if score > 0 else least if score < 0 else secrets.choice((least, most))
+        right += guess == own
+        right_by_exact_counts += (most if exact.counts[most] > others else least) == own
+    law = binom(2 * rounds, 1 / (1 + math.exp(-privacy.epsilon / 2)))
+    allowed = float(law.sf(rounds) + law.pmf(rounds) / 2) + rounds * privacy.delta
+    assert allowed < 0.62
+    assert binom.sf(right - 1, victims, allowed) > 1e-6
+    assert right_by_exact_counts == victims  # the defence taken away: one round is enough
+
+
+class Forgets:
+    """A transaction of a round of its own for every call."""
+
+    def document(self, *_: object) -> None:
+        return None
+
+    def put_document(self, *_: object) -> None:
+        pass

@@ -17,7 +17,7 @@ from croupier.accountant.mechanisms.laplace import LaplaceMechanism
 from croupier.accountant.mechanisms.record_gaussian import RecordGaussian
 from croupier.accountant.mechanisms.registry import as_randomizer
 from croupier.accountant.results import Grade, Guarantee
-from croupier.accountant.service.ledger import Spent
+from croupier.accountant.service.ledger import BudgetsTold, Spent
 from croupier.deploy.local.demo import published_at_random
 from croupier.deploy.local.fleet import FleetOutcome
 from croupier.deploy.local.rounds import RoundOutcome
@@ -180,7 +180,7 @@ def test_every_tier_is_shown_with_its_delta_where_they_differ() -> None:
 def test_a_ledger_without_a_bound_says_which_delta_gives_one() -> None:
     rows = [Spent("local ε 1", 2, None, 2.0000001e-6), Spent("local ε 2", 2, None), Spent("any tier", 0, NOTHING)]
     console = Console(file=io.StringIO(), width=80)
-    document = spent_json(rows, 1e-6, fixed_terms=False)
+    document = spent_json(rows, 1e-6, BudgetsTold(rounds=2, epsilon=2.0, delta=2e-6), fixed_terms=False)
     console.print(spent_table(document))
     text = str(console.file.getvalue())  # type: ignore[attr-defined]
     assert "no bound; --delta 2.01e-06 gives one" in text

@@ -95,6 +95,8 @@ LIBRARY: dict[str, st.SearchStrategy[Any]] = {
     "linkage": st.sampled_from(["separate", "stratified"]),
     "rounds": COUNTS,
     "one_honest_hop": st.none() | GUARANTEES,
+    "budget_privacy": st.none() | st.builds(pb.BudgetPrivacy, epsilon=NUMBERS, delta=NUMBERS),
+    "most_uncounted": st.integers(0, 2**32 - 1),
 }
 OF_A_ROUND: dict[str, st.SearchStrategy[Any]] = {
     "epsilon": NUMBERS | st.just(math.inf),
@@ -124,6 +126,8 @@ def messages(draw: st.DrawFn) -> pb.Certificate:
     """A certificate with anything in any field, of a round or without one."""
     fields = LIBRARY | (OF_A_ROUND if draw(st.booleans()) else {})
     message = pb.Certificate(**{name: draw(values) for name, values in fields.items()})
+    if not message.HasField("budget_privacy"):
+        message.ClearField("most_uncounted")
     if (attack := draw(ATTACKS)) is not None:
         message.lower_bound_epsilon, message.lower_bound_delta, message.lower_bound_attack = attack
     return message

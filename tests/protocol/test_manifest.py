@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from croupier.deploy.operator.keys import make_deployment
+from croupier.protocol.budget_privacy import BudgetPrivacy
 from croupier.protocol.deployment import PrivacyLimit
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import canonical, parse_terms
@@ -120,6 +122,14 @@ def _merging(kind: str = "rr", least: int = 5, **limit: float) -> Callable[[pb.M
     return change
 
 
+def _budget_privacy(epsilon: float = 1.0, delta: float = 1e-6, **policy: int) -> Callable[[pb.Manifest], None]:
+    def change(manifest: pb.Manifest) -> None:
+        manifest.budget_privacy.MergeFrom(pb.BudgetPrivacy(epsilon=epsilon, delta=delta))
+        manifest.MergeFrom(pb.Manifest(**policy))  # type: ignore[arg-type]
+
+    return change
+
+
 def _double_release(manifest: pb.Manifest) -> None:
     manifest.accountant.release_public_key = manifest.analyzer.public_key
 
@@ -210,6 +220,10 @@ def _no_key(manifest: pb.Manifest) -> None:
             for kind in ("laplace", "gaussian", "hemisphere", "gaussian_vector")
         ),
         (_merging(epsilon_max=3.0), "small tiers cannot be merged where a budget has its own epsilon_max"),
+        (_budget_privacy(0.0), "budget_privacy epsilon is 0.0; it must be in .0.001, 20."),
+        (_budget_privacy(math.nan), "budget_privacy epsilon is nan"),
+        (_budget_privacy(delta=0.01), "budget_privacy delta is 0.01; it must be in .1e-12, 0.001."),
+        (_budget_privacy(min_tier_size=5), "min_tier_size is 5 with budget_privacy; it must be 0"),
         (_no_hops, "hops has 0 shufflers"),
         (_twice, "appears twice"),
         (_other_round, "are for round 'another'"),
@@ -275,6 +289,14 @@ def test_in_a_sequential_round_a_client_submits_the_key_of_its_answer() -> None:
     is_sequential = Question("q", GaussianVector(replace(TASK, sequential=SequentialOrder(100, 0.1)), 10, 1e-6))
     assert (is_sequential.mechanism.report_bytes, is_sequential.submitted_bytes) == (8, 32)
     assert is_sequential.answer_bytes == 32 + 64 + 8
+
+
+def test_a_manifest_may_have_budget_privacy() -> None:
+    manifest = make_kit().manifest
+    _budget_privacy()(manifest)
+    assert parse_terms(canonical(manifest)).budget_privacy == BudgetPrivacy(1.0, 1e-6)
+    del manifest.budget_grid[1:]  # with which there is nothing to hide
+    assert parse_terms(canonical(manifest)).budget_privacy is None
 
 
 @pytest.mark.parametrize("kind", ["rr", "krr", "onebit"])

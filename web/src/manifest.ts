@@ -73,6 +73,7 @@ export function readManifest(document: Signed | undefined, deployment: Deploymen
   const answerable = readQuestion(manifest.question);
   checkTerms(manifest);
   checkHopNoise(manifest);
+  checkBudgetPrivacy(manifest);
   checkKeys(manifest);
   checkSurveyOf(manifest);
   return {
@@ -159,6 +160,14 @@ function checkHopNoise({hopNoise, budgetGrid, delta: most}: Manifest): void {
   check(epsilon >= 1e-3 && epsilon <= 20, "the epsilon of the hop noise is out of range");
   check(delta >= 1e-12 && delta <= Math.min(1e-3, most), "the delta of the hop noise is out of range");
   check(budgetGrid[0]!.epsilon <= MOST_WITH_HOP_NOISE, "every budget leaves too little noise of one's own beside hop noise: all are above 8");
+}
+
+function checkBudgetPrivacy({budgetPrivacy, minTierSize}: Manifest): void {
+  if (!budgetPrivacy) return;
+  const {epsilon, delta} = budgetPrivacy;
+  check(epsilon >= 1e-3 && epsilon <= 20, "the epsilon of the budgets' privacy is out of range");
+  check(delta >= 1e-12 && delta <= 1e-3, "the delta of the budgets' privacy is out of range");
+  check(minTierSize <= 1, "rare budgets cannot have a limit where their numbers are noised");
 }
 
 function checkKeys(manifest: Manifest): void {

@@ -1,0 +1,87 @@
+"""Budget privacy as an operator chooses it: the default, what is said where it is off, what a forecast says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from croupier.deploy.cli.forecasts import EXACT_COUNTS, ForecastOptions
+from croupier.deploy.operator.forecasts import fit
+from croupier.deploy.operator.rounds import RoundSettings, budget_privacy_of, check_settings
+from croupier.deploy.operator.survey_file import SurveyFile
+from croupier.protocol.budget_privacy import BudgetPrivacy
+from croupier.show.documents import terms_json
+from croupier.show.rounds import terms_text
+from tests.support import BIT
+
+ROUND = RoundSettings(BIT, (0.5, 1.0, 2.0), min_batch_size=324)
+
+
+@pytest.mark.parametrize(
+    ("changed", "found"),
+    [
+        ({}, BudgetPrivacy(1.0, 1e-6)),
+        ({"min_batch_size": 323}, None),
+        ({"min_batch_size": 323, "budget_privacy": 1.0}, BudgetPrivacy(1.0, 1e-6)),
+        ({"min_batch_size": 323, "budget_grid": (0.5, 2.0)}, BudgetPrivacy(1.0, 1e-6)),
+        ({"budget_grid": (1.0,)}, None),
+        ({"budget_privacy": 0.0}, None),
+        ({"budget_privacy": 4.0, "budget_privacy_delta": 1e-5}, BudgetPrivacy(4.0, 1e-5)),
+        ({"budget_privacy_delta": 1e-9}, None),  # 40 people of every budget
+        ({"min_tier_size": 5}, None),
+    ],
+)
+def test_counts_are_noised_by_default_where_a_batch_can_bear_it(
+    changed: dict[str, object], found: BudgetPrivacy | None
+) -> None:
+    chosen = replace(ROUND, **changed)  # type: ignore[arg-type]
+    assert budget_privacy_of(chosen) == found
+    manifest = check_settings(chosen).manifest
+    assert manifest.HasField("budget_privacy") == (found is not None)
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"budget_privacy": 0.0, "budget_privacy_delta": 1e-6}, "budget_privacy_delta is 1e-06 with budget_privacy 0"),
+        ({"budget_privacy": -1.0}, r"budget_privacy epsilon is -1.0; it must be in \[0.001, 20\]"),
+        ({"budget_privacy_delta": 0.5}, r"budget_privacy delta is 0.5; it must be in \[1e-12, 0.001\]"),
+        ({"budget_privacy": 1.0, "min_tier_size": 5}, "min_tier_size is 5 with budget_privacy; it must be 0"),
+    ],
+)
+def test_a_budget_privacy_that_cannot_be_is_refused(changed: dict[str, object], why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        check_settings(replace(ROUND, **changed))  # type: ignore[arg-type]
+
+
+def test_a_round_that_noised_counts_would_have_refused_is_not_opened() -> None:
+    small = replace(ROUND, min_batch_size=150, epsilon_max=0.45)
+    assert "budget-privacy" not in fit(small).warning
+    warned = fit(replace(small, budget_privacy=1.0))
+    assert warned.settings.budget_grid == (0.5,)
+    assert "--budget-privacy 0" in warned.warning
+    with pytest.raises(ValueError, match=r"or --budget-privacy 0: the counts that hide people's budgets leave out"):
+        fit(replace(small, budget_privacy=1.0, epsilon_max=0.1))
+
+
+def test_it_is_said_that_counts_are_exact(capsys: pytest.CaptureFixture[str]) -> None:
+    for chosen, is_said in ((replace(ROUND, min_batch_size=100), True), (ROUND, False)):
+        ForecastOptions().fitted(replace(chosen, epsilon_max=4.0), None)
+        said = " ".join(capsys.readouterr().err.split())
+        assert (EXACT_COUNTS[:60] in said) is is_said
+
+
+def test_participants_are_told_what_the_counts_show() -> None:
+    noised = terms_json(check_settings(ROUND))
+    assert noised["budget_privacy"] == {"epsilon": 1.0, "delta": 1e-6, "most_uncounted": 54}
+    exact = terms_json(check_settings(replace(ROUND, budget_privacy=0.0)))
+    assert exact["budget_privacy"] is None
+    for terms, is_said in ((noised, True), (exact, False)):
+        text = " ".join(str(terms_text(terms | {"state": "OPEN"}, 0.0)).split())
+        assert ("up to 54 people of each are left out" in text) is is_said
+        assert ("is right about yours at most 73.11 % of the time" in text) is is_said
+
+
+def test_a_survey_states_it_for_all_its_rounds() -> None:
+    assert {"budget_privacy", "budget_privacy_delta"} <= SurveyFile.model_fields.keys()
