@@ -6,6 +6,7 @@ from rich.table import Table
 
 from croupier.protocol.rounding import round_up
 from croupier.show.tables import counted
+from croupier.show.text import tier_budget
 from croupier.show.views import TrainingView
 
 __all__ = ["training_assumptions", "training_table"]
@@ -37,7 +38,9 @@ def training_table(result: TrainingView) -> Table:
     grade, tiers = certificate["grade"], certificate["tiers"]
     for tier in tiers if len(tiers) <= 8 else [*tiers[:4], *tiers[-4:]]:
         table.add_row(
-            f"clients of local ε {round_up(tier['local_epsilon'])} per epoch", round_up(tier["epsilon"], 4), grade
+            f"clients of local ε {tier_budget(tier['local_epsilon'], tier['local_delta'], up_to=False)} per epoch",
+            round_up(tier["epsilon"], 4),
+            grade,
         )
     table.add_row("if everyone else colludes", round_up(certificate["everyone_else_colludes"], 4), grade)
     for bound in certificate["comparison"]:

@@ -312,6 +312,7 @@ class TrainingTierView(TypedDict):
     """The cost of a training for clients with a local budget."""
 
     local_epsilon: float
+    local_delta: float
     epsilon: float
 
 

@@ -128,6 +128,9 @@ def _certificate(spent: Spending | None) -> TrainingCertificateView | None:
         "method": written_json(spent.method),
         "assumptions": written_json(spent.assumptions),
         "everyone_else_colludes": spent.everyone_else_colludes,
-        "tiers": [{"local_epsilon": local, "epsilon": epsilon} for local, epsilon in spent.tiers],
+        "tiers": [
+            {"local_epsilon": local, "local_delta": spent.local_delta, "epsilon": epsilon}
+            for local, epsilon in spent.tiers
+        ],
         "comparison": [{"name": "GSPA Thm 5", "epsilon": spent.asymptotic, "grade": "ASYMPTOTIC"}],
     }

@@ -121,6 +121,7 @@ class Spending:
         grade: of all of these epsilons.
         method: how they were found.
         tiers: (local epsilon, epsilon) of the clients by their local budget.
+        local_delta: of the local budgets; 0 where the randomizer spends none.
         everyone_else_colludes: epsilon of the client that loses most if no other party is honest.
         assumptions: what the epsilons rest on.
         asymptotic: GSPA's Theorem 5 at the same delta, which guarantees nothing; None where it says nothing.
@@ -134,6 +135,7 @@ class Spending:
     everyone_else_colludes: float
     assumptions: tuple[Statement[Assumption], ...]
     asymptotic: float | None
+    local_delta: float = 0.0
 
 
 class TrainingCost(ABC):
@@ -321,4 +323,5 @@ class SiloSpending(TrainingCost):
                 *self.conditions.assumptions(),
             ),
             asymptotic=gaussian_epsilon(self._gspa * root, self.delta),
+            local_delta=max(local_delta for _, local_delta in noise),
         )

@@ -152,6 +152,7 @@ def test_silos_spend_their_local_budget_composed() -> None:
     assert found.asymptotic is not None
     assert found.asymptotic < 0.7 * found.epsilon
     assert found.everyone_else_colludes == found.epsilon  # no other user was needed
+    assert found.local_delta == 1e-5  # shown beside every local epsilon
 
 
 @pytest.mark.parametrize("dimension", [500, 2000])
