@@ -48,7 +48,7 @@ def proposal_to_revoke(deployment: Deployment, request: pb.RevokeClientsRequest)
 
 
 def organisation_of(entry: ServiceEntry) -> str:
-    """Returns by whom a service is run; a service that names no organisation counts as one."""
+    """Returns by whom a service is run; a service that names no organisation counts as one of its own name."""
     return entry.organisation or entry.name
 
 
@@ -57,9 +57,12 @@ def approving_organisations(
 ) -> dict[str, str]:
     """Returns the organisations whose signatures on a proposal are valid, each with the service that has signed.
 
-    Signatures that are not by a present identity of a service are left out: they approve of nothing.
+    Signatures by other keys than the active and the pending identity of a service approve of nothing.
     """
-    pinned = deployment.pinned()
+    pinned = {
+        entry.name: {bytes.fromhex(identity): None for identity in entry.live_identities}
+        for entry in deployment.services
+    }
     approving: dict[str, str] = {}
     for signature in signatures:
         try:

@@ -8,6 +8,7 @@ version of it follows another one, `protocol.versions` says.
 from __future__ import annotations
 
 import json
+import unicodedata
 from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -45,6 +46,14 @@ _Hex32 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 _Hex64 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{128}$")]
 _Text = Annotated[str, StringConstraints(max_length=200, pattern=r"^[^\n\r\t]*$")]
 _Pem = Annotated[str, StringConstraints(pattern=r"^-----BEGIN CERTIFICATE-----")]
+
+
+def _as_compared(name: str) -> str:
+    """Returns a name by which two that look alike to people are the same."""
+    shown = (
+        char for char in unicodedata.normalize("NFKC", name).casefold() if unicodedata.category(char)[0] not in "CZ"
+    )
+    return "".join(shown)
 
 
 class Strict(BaseModel):
@@ -258,16 +267,34 @@ class Deployment(Strict):
         names = [entry.name for entry in self.services]
         if len(set(names)) != len(names) or OPERATOR in names:
             raise ValueError(f"service names are {names}; they must differ, and {OPERATOR!r} is taken")
-        if self.approvals > (organisations := len({entry.organisation or entry.name for entry in self.services})):
-            raise ValueError(
-                f"approvals is {self.approvals}, but {organisations} organisations run services: it must be in "
-                f"0..{organisations}"
-            )
+        self._check_approvals()
         if None in (entry.public_address for entry in (self.shufflers[0], self.accountant, self.analyzer)):
             raise ValueError(
                 "the first shuffler, the accountant and the analyzer need a public_address: clients call them"
             )
         return self
+
+    def _check_approvals(self) -> None:
+        if not self.approvals:
+            return
+        if unnamed := [entry.name for entry in self.services if not entry.organisation]:
+            raise ValueError(
+                f"approvals is {self.approvals}, and {', '.join(unnamed)} names no organisation: with approvals, each "
+                "service must name its own"
+            )
+        alike: dict[str, str] = {}
+        for entry in self.services:
+            first = alike.setdefault(_as_compared(entry.organisation), entry.organisation)
+            if first != entry.organisation:
+                raise ValueError(
+                    f"the organisations {first!r} and {entry.organisation!r} look alike; write one in the same way for "
+                    "all of its services, or tell the two apart"
+                )
+        if self.approvals > len(alike):
+            raise ValueError(
+                f"approvals is {self.approvals}, but {len(alike)} organisations run services: it must be in "
+                f"0..{len(alike)}"
+            )
 
     @property
     def statement(self) -> bytes:

@@ -128,8 +128,10 @@ class FakeLaw:
         """Returns by how many reports one dishonest hop can move the count of a value, at most, rounded up.
 
         Let the hop add f fakes, f_b of them with the value b, pass on all but d reports, d_b of them with the value b,
-        and state t fakes and no loss. Its numbers must add up, so t = f - d. The analyzer subtracts t/k from the count
-        of b, which is then wrong by f_b - d_b - t/k, with 0 <= f_b <= f <= tickets and 0 <= d_b <= d = f - t.
+        and state t fakes and no loss. The accountant refuses t > tickets. The analyzer subtracts t/k from the count of
+        b, which is then wrong by f_b - d_b - t/k, with 0 <= f_b <= f <= tickets. Behind hop 1 the numbers must add up,
+        so t = f - d and 0 <= d_b <= d = f - t. Hop 1 states itself how many reports it has received: there reports that
+        are lost beyond f - t show as tickets without a report, as every loss at hop 1 does.
 
         * k >= 3: t may be anything in [0, 2ck]. The hop moves the count most with t = 0: it replaces clients' reports
           by all of its fakes, and nothing is subtracted. Then f_b - d_b is up to `tickets` either way.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 
 from croupier.accountant.bounds.exact_binary import shown_alone
 from croupier.accountant.budgets import Budgets
@@ -83,7 +84,11 @@ def certify_round(
     if reports.num_items != last.num_out:
         raise Refusal(Code.BAD_BATCH, f"the analyzer has handed in {reports.num_items:,} of {last.num_out:,} reports")
     released = max(0, reports.number - sum(fake_tickets))  # of clients, for certain
-    if max(released, num_budgets) > num_tickets:
+    for commitment, given in zip_longest(chain[pb.LANE_REPORT], fake_tickets):
+        # Behind hop 1 the next hop's numbers would not add up; hop 1 states itself how much it has received.
+        if commitment.num_fakes > (given or 0):
+            raise Refusal(Code.BAD_BATCH, "a hop states more fake reports than it was given tickets for")
+    if max(released, num_budgets, num_reports) > num_tickets:
         raise Refusal(Code.BAD_BATCH, "more messages have a ticket than tickets were given")
     if terms.question.sequential is not None:  # only as many need to answer
         released = min(num_reports, manifest.min_batch_size)

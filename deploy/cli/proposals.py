@@ -45,14 +45,26 @@ def proposal_show(file: File, directory: Directory = HERE, as_json: Json = False
         _show(read_proposal(file), read_deployment(directory), as_json)
 
 
-def proposal_approve(file: File, directory: Directory = HERE, as_json: Json = False) -> None:
-    """Sign a proposal with the keys of the services that are here; the file then goes back to the operator."""
+def proposal_approve(
+    file: File,
+    directory: Directory = HERE,
+    yes: Annotated[bool, typer.Option("--yes", help="Sign without asking.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show a proposal, and sign it with the keys of the services that are here; the file then goes back."""
     with plain_errors():
         from croupier.deploy.directory import read_deployment
-        from croupier.deploy.operator.proposals import approve
+        from croupier.deploy.operator.carry_out import described_actions
+        from croupier.deploy.operator.proposals import approve, read_proposal
 
-        deployment = read_deployment(directory)
-        _show(approve(directory, [file], deployment), deployment, as_json)
+        deployment, proposal = read_deployment(directory), read_proposal(file)
+        described_actions(proposal, deployment)  # what this version does not understand is not signed
+        if not yes:
+            _show(proposal, deployment, as_json)
+            typer.confirm("Sign this?", abort=True, err=True)
+        signed = approve(directory, [file], deployment)
+        if yes or as_json:
+            _show(signed, deployment, as_json)
         if not as_json:
             note(f"croupier: {file} has your signature; send it back to the operator")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from google.protobuf.message import DecodeError
@@ -20,6 +21,9 @@ from croupier.protocol.v1 import messages_pb2 as pb
 __all__ = ["Action", "carry_out", "described_actions"]
 
 
+_NEWER = "says something that this version of croupier does not know; upgrade, or do not sign it"
+
+
 @dataclass(frozen=True)
 class Action:
     """What one action of a proposal would do, for people and for programs."""
@@ -33,8 +37,13 @@ def described_actions(proposal: ProposalFile, deployment: Deployment) -> list[Ac
     """Returns what each action of a proposal would do.
 
     Raises:
-        ValueError: an action cannot be read, or its round could not be opened.
+        ValueError: an action cannot be read, its round could not be opened, or it says more than this version of
+            croupier knows.
     """
+    for serialized, action in zip(proposal.actions, proposal.proposals(), strict=True):
+        action.DiscardUnknownFields()
+        if action.SerializeToString(deterministic=True) != bytes.fromhex(serialized):
+            raise ValueError(f"an action of the proposal {_NEWER}")
     return [_described(action, deployment) for action in proposal.proposals()]
 
 
@@ -47,13 +56,20 @@ def _described(action: pb.Proposal, deployment: Deployment) -> Action:
             raise ValueError(f"the proposed round cannot be opened: {error}") from error
         return Action(f"open round {terms.round_id}", {"open_round": terms.round_id}, terms)
     if kind is None:
-        raise ValueError("an action of the proposal is of a kind that this version of croupier does not know")
+        raise ValueError(f"an action of the proposal {_NEWER}")
     request = action.register if kind == "register" else action.revoke
     keys, tokens = [key.hex() for key in request.client_keys], len(request.token_hashes)
     parts = [f"{len(keys):,} keys"] if keys else []
     parts += [f"{tokens:,} one-use tokens"] if tokens else []
+    until = action.register.valid_until_unix_s
     where = f" for survey {action.register.survey_hash.hex()[:16]}…" if action.register.survey_hash else ""
-    document = {kind: keys, "num_tokens": tokens, "survey_hash": action.register.survey_hash.hex()}
+    where += f" until {datetime.fromtimestamp(until, UTC):%Y-%m-%d %H:%M} UTC" if until else ""
+    document = {
+        kind: keys,
+        "num_tokens": tokens,
+        "survey_hash": action.register.survey_hash.hex(),
+        "valid_until_unix_s": until,
+    }
     return Action(f"{kind} {' and '.join(parts)}{where}", document)
 
 

@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 
 from croupier.client.submission import new_client_key
-from croupier.deploy.operator.carry_out import carry_out
-from croupier.deploy.operator.proposals import Approvals, Approved, approve, read_proposal
+from croupier.deploy.operator.carry_out import carry_out, described_actions
+from croupier.deploy.operator.keys import make_deployment
+from croupier.deploy.operator.proposals import Approvals, Approved, ProposalFile, approve, read_proposal
 from croupier.deploy.operator.roster import Enrolled, enrol, enrolled
 from croupier.deploy.operator.rounds import Operator
 from croupier.deploy.operator.tokens import issue_token_file
-from croupier.protocol.deployment import DEPLOYMENT_FILE, read_unchecked
+from croupier.protocol.approvals import approving_organisations
+from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, read_unchecked
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import Identity, Kind, public_key_of
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -23,6 +25,7 @@ from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.runtime.peers import Peers
 from croupier.runtime.service_directory import identity_keys
 from tests.support import InProcess, in_memory, settings, sign_again
+from tests.support.command_line import croupier
 
 
 @contextmanager
@@ -105,13 +108,13 @@ async def test_an_operator_opens_enrols_and_revokes_nothing_alone(
 @pytest.mark.virtual_time
 async def test_two_services_of_one_organisation_are_one_approval(tmp_path: Path) -> None:
     """Also where it has them in one file, and the rule of another organisation asks for its own signature."""
-    rule = '[rules]\napproved_by = ["accountant"]\n'
+    rule = '[rules]\napproved_by = ["Org accountant"]\n'
     here = in_memory(tmp_path / "d", 2, approvals=2, settings_of=lambda name: rule if name == "accountant" else "")
     async with here as inside:
         await inside.stop(*inside.running)
         text = (inside.directory / DEPLOYMENT_FILE).read_text(encoding="utf-8")
         for name in ("shuffler-1", "analyzer"):
-            text = text.replace(f'name = "{name}"', f'name = "{name}"\norganisation = "Both"')
+            text = text.replace(f"Org {name}", "Both")
         (inside.directory / DEPLOYMENT_FILE).write_text(text, encoding="utf-8")
         deployment = sign_again(inside.directory)
         await inside.start(*deployment.chain)
@@ -125,8 +128,8 @@ async def test_two_services_of_one_organisation_are_one_approval(tmp_path: Path)
             assert approve(both, [file], deployment).approved_by(deployment) == ["Both"]
             with is_not_approved():
                 await operator.open_round(settings(), "asked")
-            assert approve(hop, [file], deployment).approved_by(deployment) == ["Both", "shuffler-2"]
-            with pytest.raises(Refusal, match="not approved by accountant") as refused:
+            assert approve(hop, [file], deployment).approved_by(deployment) == ["Both", "Org shuffler-2"]
+            with pytest.raises(Refusal, match="not approved by Org accountant") as refused:
                 await operator.open_round(settings(), "asked")
             assert refused.value.code is Code.BAD_MANIFEST
             approve(last, [file], deployment)
@@ -162,7 +165,7 @@ async def test_what_was_approved_is_carried_out_and_the_roster_says_by_whom(tmp_
         with is_not_approved():
             await carry_out(home, first, inside.transport)
         assert await carry_out(home, approved(first), inside.transport) == ["done: register 1 keys"]
-        assert [(row.label, row.enrolled_by) for row in enrolled(home)] == [("Ada", "accountant, shuffler-1")]
+        assert [(row.label, row.enrolled_by) for row in enrolled(home)] == [("Ada", "Org accountant, Org shuffler-1")]
         assert await enrol(home, [known], inside.transport) == 0  # the same command again, now approved
 
         with is_not_approved():
@@ -183,3 +186,50 @@ async def test_what_was_approved_is_carried_out_and_the_roster_says_by_whom(tmp_
             answers = [answer for answer in await operator.status("asked") if isinstance(answer, rpc.StatusResponse)]
             states = [row.state for answer in answers for row in answer.rounds]
             assert set(states) == {pb.ROUND_STATE_OPEN}
+
+
+@pytest.mark.parametrize(
+    ("names", "objection"),
+    [
+        (("A", "A ", "B", "C"), "'A' and 'A ' look alike"),
+        (("A", "a\u200b", "B", "C"), "look alike"),
+        (("A", "", "B", "C"), "shuffler-2 names no organisation"),
+        (("A", "A", "A", "A"), "approvals is 2, but 1 organisations run services"),
+    ],
+)
+def test_no_organisation_counts_twice_under_two_names(tmp_path: Path, names: tuple[str, ...], objection: str) -> None:
+    made = make_deployment(tmp_path, "local", 2)
+    services = [entry.model_dump() | {"organisation": name} for entry, name in zip(made.services, names, strict=True)]
+    with pytest.raises(ValueError, match=objection):
+        Deployment.model_validate(made.model_dump() | {"services": services, "approvals": 2})
+
+
+def test_a_retired_identity_approves_of_nothing(tmp_path: Path) -> None:
+    """Also one without a date, as an older croupier has retired it: it is believed in documents of every round."""
+    made = make_deployment(tmp_path, "local", 1)
+    old = Identity("accountant", bytes(range(32)))
+    entries = [
+        entry.model_dump() | ({"retired_identities": [old.public_key.hex()]} if entry.name == old.name else {})
+        for entry in made.services
+    ]
+    deployment = Deployment.model_validate(made.model_dump() | {"services": entries})
+    assert approving_organisations(deployment, b"proposal", [old.sign(Kind.PROPOSAL, b"proposal")]) == {}
+    active = Identity("accountant", identity_keys(tmp_path / "accountant")[0])
+    assert list(approving_organisations(deployment, b"proposal", [active.sign(Kind.PROPOSAL, b"proposal")]))
+
+
+def test_what_a_version_does_not_know_is_shown_to_nobody_and_not_signed(tmp_path: Path) -> None:
+    deployment = make_deployment(tmp_path, "local", 1)
+    known = pb.Proposal(deployment="local", register=pb.RegisterClientsRequest(client_keys=[bytes(32)]))
+    newer = known.SerializeToString() + bytes([15 << 3 | 2, 1, 0])  # a field 15 that only a newer version has
+    within = pb.RegisterClientsRequest.FromString(known.register.SerializeToString() + bytes([15 << 3 | 2, 1, 0]))
+    for action in (newer, pb.Proposal(deployment="local", register=within).SerializeToString()):
+        file = tmp_path / f"{len(action)}.json"
+        file.write_text(ProposalFile(actions=(action.hex(),)).model_dump_json(), encoding="utf-8")
+        before = file.read_bytes()
+        assert "does not know" in croupier("proposal", "approve", file, "--yes", "--dir", tmp_path, expect=2).stderr
+        assert file.read_bytes() == before
+    assert [
+        action.line
+        for action in described_actions(ProposalFile(actions=(known.SerializeToString().hex(),)), deployment)
+    ]

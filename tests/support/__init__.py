@@ -222,6 +222,8 @@ async def in_process(
     if approvals or more:
         file = directory / DEPLOYMENT_FILE
         text = file.read_text(encoding="utf-8").replace("approvals = 0", f"approvals = {approvals}")
+        for name in deployment.chain if approvals else ():
+            text = text.replace(f'name = "{name}"', f'name = "{name}"\norganisation = "Org {name}"')
         file.write_text(text + more, encoding="utf-8")
         sign_again(directory)
     inside = InProcess(directory, transport, make_pool, clock or SystemClock())
