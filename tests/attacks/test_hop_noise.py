@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,13 +16,14 @@ import pytest
 from scipy.stats import beta
 
 from croupier import certify
+from croupier.accountant.service.round_certificate import certify_round
 from croupier.accountant.service.service import AccountantService
-from croupier.accountant.service.tickets import ReportsFound, TicketCheck
+from croupier.accountant.service.tickets import BudgetsFound, ReportsFound, TicketCheck
 from croupier.analyzer.held_reports import HeldReports
-from croupier.deploy.operator.rounds import RoundSettings
+from croupier.deploy.operator.rounds import RoundSettings, draft_manifest
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.hop_noise import FakeLaw, HopNoise
-from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.manifest import RoundTerms, parse_terms
 from croupier.protocol.mechanisms import KaryResponse
 from croupier.protocol.onion import split_report
 from croupier.protocol.questions import Question
@@ -481,3 +483,35 @@ def test_one_honest_hop_hides_a_report_that_everybody_else_isolates(k: int) -> N
     assert least <= math.exp(certificate.epsilon) * most + target
     # Without fakes the same observer wins far more often than that.
     assert kept > math.exp(certificate.epsilon) * (1 - kept) + target
+
+
+def released_with(
+    hop_1: pb.Commitment, reports: int, fake_tickets: Sequence[int], epsilon_max: float
+) -> pb.Certificate:
+    """The certificate of 300 people with three budgets, whose reports hop 1 has counted as this commitment says."""
+    asked = RoundSettings(
+        Question("q", KaryResponse(3)), (0.5, 1.0, 2.0), epsilon_max=epsilon_max, hop_noise=1.0, budget_privacy=0.0
+    )
+    terms = parse_terms(draft_manifest(asked, None, "r"))
+    honest = pb.Commitment(num_in=hop_1.num_out, num_out=reports, num_fakes=reports - hop_1.num_out)
+    chain = {pb.LANE_REPORT: [hop_1, honest], pb.LANE_PARAMETER: []}
+    budgets = BudgetsFound(Counter({0.5: 100, 1.0: 100, 2.0: 100}), 0, {})
+    found = ReportsFound(reports, bytes(32), [], reports, {})
+    return certify_round(terms, chain, budgets, found, 300, fake_tickets)[0]
+
+
+def test_a_hop_states_no_more_fakes_than_it_has_tickets_for() -> None:
+    """Hop 1 alone could: it says how many it received. The analyzer would subtract fakes that are not there."""
+    stated = pb.Commitment(num_in=300 - 162, num_out=300, num_fakes=162)
+    with pytest.raises(Refusal, match="more fake reports than it was given tickets for") as bad:
+        released_with(stated, 381, [0, 81], 9.0)
+    assert bad.value.code is Code.BAD_BATCH
+    assert released_with(pb.Commitment(num_in=300, num_out=300), 381, [0, 81], 9.0).granted
+
+
+@pytest.mark.parametrize("epsilon_max", [0.0001, 9.0])
+def test_a_batch_with_more_reports_than_tickets_says_nothing_of_its_budgets(epsilon_max: float) -> None:
+    """A hop that states none of its fakes: the refusal failed, and the grant did not, which showed the budgets."""
+    unstated = pb.Commitment(num_in=381, num_out=381)
+    with pytest.raises(Refusal, match="more messages have a ticket than tickets were given"):
+        released_with(unstated, 462, [81, 81], epsilon_max)
