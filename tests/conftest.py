@@ -225,7 +225,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """The same for a module that skips itself as a whole."""
+    """Makes a failure of a module that skips itself as a whole."""
     report = yield
     if report.outcome == "skipped" and os.environ.get(_NO_SKIPS) == "1":
         report.outcome = "failed"

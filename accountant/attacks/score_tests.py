@@ -27,13 +27,13 @@ from croupier.accountant.numerics.tail_radii import bernstein_radius
 __all__ = ["MAX_LENGTH", "MAX_ROWS", "ScoreTest", "best_scores", "scores_of_cells"]
 
 MAX_ROWS = 64
-"""Of more laws neighbours are taken together where scores are chosen."""
+"""With more laws than this, neighbouring laws are taken together where scores are chosen."""
 MAX_LENGTH = 2**20
 """Longer windows are not computed."""
 MAX_WORK = 5e8
 """Nor are sums of more terms: laws times scores times angles."""
 BLOCK = 2**19
-"""So many pairs of a law and an angle are computed at once."""
+"""The number of pairs of a law and an angle that are computed at once."""
 _LOG_OUTSIDE = 50.0
 _LOG_UNHEARD = 60.0
 """Frequencies at which the transform is at most e^-_LOG_UNHEARD are left out, where that can be shown at once."""

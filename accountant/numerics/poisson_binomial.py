@@ -148,7 +148,7 @@ class PoissonBinomial:
         return Window(tilt, log_scale, low, length, angles, phi, wrong, self.highest)
 
     def _correction(self, tilt: float, angles: Floats, factor: Complexes) -> tuple[Complexes, Floats]:
-        """What the members' distances from their centre add to log E[e^(sX)], and a bound on what is left out."""
+        """What the members' distances from their centre add to log E[e^(sX)], and a bound on the omitted terms."""
         used = self.spread > 0
         s = (tilt + 1j * angles)[:, None] * self.sign[used]
         base = 1 + self.probability[used] * np.expm1(tilt * self.sign[used])

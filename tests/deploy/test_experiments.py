@@ -44,7 +44,7 @@ VERDICTS = {
     "throughput": ["reproduced"],
     "hop-noise": ["reproduced", "reproduced", "reproduced", "reproduced"],
 }
-"""Of every claim, in its order: what a reader of the page relies on."""
+"""The verdict on every claim, in its order: a reader of the page relies on it."""
 
 
 @pytest.fixture(scope="module")

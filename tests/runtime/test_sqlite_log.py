@@ -1,4 +1,4 @@
-"""Overwriting a SQLite log: nothing of it is left, and no commit is lost, whatever fails and whoever reads."""
+"""Overwriting a SQLite log: nothing of it remains, and no commit is lost, whatever fails and whichever reader is open."""
 
 from __future__ import annotations
 
