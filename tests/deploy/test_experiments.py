@@ -50,7 +50,7 @@ VERDICTS = {
 PUBLISHED = {
     "hop-noise": ["reproduced", "reproduced", "not reproduced", "not reproduced", "not reproduced", "reproduced"],
 }
-"""The same at the size of docs/experiments.md, where it differs."""
+"""The verdicts at the size of docs/experiments.md, where they differ."""
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Overwriting a SQLite log: nothing of it remains, and no commit is lost, whatever fails and whichever reader is open."""
+"""An overwritten SQLite log: nothing remains, no commit is lost, whatever fails and however many readers there are."""
 
 from __future__ import annotations
 
