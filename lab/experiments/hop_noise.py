@@ -42,7 +42,7 @@ def _findings(rows: Sequence[Row]) -> list[Finding]:
     gaussian, few = ratios("shuffled", "Gaussian", *both, least=1000), ratios("shuffled", "Gaussian", *both)
     local = ratios("2 hops and local noise", "2 hops", *both)
     cheap = [one for one, row in zip(local, counts, strict=True) if row["k"] <= 16 and row["n"] <= 10_000]
-    means, small = ratios("2 hops", "Laplace", "mean"), ratios("2 hops", "Laplace", "mean", least=100_000)
+    means, small = ratios("2 hops", "Laplace", "mean"), ratios("2 hops", "Laplace", "mean", least=10_000)
     shuffled, of_local = ratios("shuffled", "2 hops", "mean"), ratios("local", "2 hops", "mean")
     cost = ratios("2 hops and local noise", "2 hops", "mean")
     return [
@@ -71,7 +71,7 @@ def _findings(rows: Sequence[Row]) -> list[Finding]:
         Finding.whether(
             "for a mean on levels the error of two hops is that of the central Laplace mechanism once per hop",
             max(means) < 1.01 * math.sqrt(2),
-            f"It is {_span(means)} times that error, {_span(small)} times from 100,000 people on: a number is rounded "
+            f"It is {_span(means)} times that error, {_span(small)} times from 10,000 people on: a number is rounded "
             "to a level, and every level has fakes of its own.",
         ),
         Finding.whether(

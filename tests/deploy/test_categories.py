@@ -64,7 +64,7 @@ def test_a_file_that_cannot_be_used_is_refused_with_the_line(tmp_path: Path, con
         QuestionOptions(categories=file, labels="a,b").question("drug")
 
 
-def test_a_survey_takes_categories_from_a_file_beside_it_or_from_its_own_lines(tmp_path: Path) -> None:
+def test_a_survey_takes_categories_from_a_file_or_its_own_lines(tmp_path: Path) -> None:
     (tmp_path / "drugs.txt").write_text("aspirin\nibuprofen\n")
     for categories in ('"drugs.txt"', '["aspirin", "ibuprofen"]'):
         file = tmp_path / "survey.toml"
