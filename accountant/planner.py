@@ -52,6 +52,7 @@ ROUGH = 0.1
 TOLERANCE = 1e-3
 """Relative width of the bracket around the answer."""
 LEAST_LOCAL_EPSILON = 1e-4
+"""The smallest local budget that a plan tries; see `MOST_LOCAL_EPSILON`."""
 MOST_LOCAL_EPSILON = 20.0
 """Local budgets are looked for between these; a client's randomizer accepts no larger ones."""
 MOST_USERS = 10**9

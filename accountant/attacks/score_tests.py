@@ -35,11 +35,14 @@ MAX_WORK = 5e8
 BLOCK = 2**19
 """The number of pairs of a law and an angle that are computed at once."""
 _LOG_OUTSIDE = 50.0
+"""Bernstein's inequality leaves at most e^-50 of a law outside a window on each side; more lengthens every window."""
 _LOG_UNHEARD = 60.0
 """Frequencies at which the transform is at most e^-_LOG_UNHEARD are left out, where that can be shown at once."""
 _GRID = 4096
 """Angles of a whole turn at which that is looked for."""
 _FLOOR = 1e-7
+"""Factors of the transform below this size count as this size, so that their logarithm is finite; an error term covers
+it."""
 _LOG_FLOOR = math.log(_FLOOR) + 1e-6
 
 

@@ -34,7 +34,9 @@ SUM_ERROR = 40 * UNIT
 OUTSIDE = 1e-20
 """Tilted mass outside the window (Bernstein, e^-50 a side) and of the frequencies left out, together at most this."""
 _LOG_OUTSIDE = 50.0
+"""Bernstein's inequality leaves at most e^-50 of the tilted law outside the window on each side; see `OUTSIDE`."""
 _FLOOR = 1e-7
+"""Factors of the transform are divided by at least this size, so that none is divided by zero."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -37,6 +37,7 @@ from croupier.runtime.transaction import Transaction
 __all__ = ["PENDING", "Account", "Outlook", "answer"]
 
 _MOST_REPORTS = 2**31 - 1
+"""The most reports that a forecast is made for: the largest signed integer of 32 bits."""
 PENDING = (pb.ROUND_STATE_OPEN, pb.ROUND_STATE_CLOSED)
 """The states in which a round may still be entered in the ledger, and is not yet."""
 _MOST_COSTS = 1024

@@ -34,7 +34,9 @@ __all__ = ["add_commands"]
 ServiceName = Annotated[str, typer.Argument(help="The service: shuffler-1, shuffler-2, …, accountant or analyzer.")]
 
 _MOST_ROUNDS = 5
+"""The most rounds that a status shows."""
 _EVERY_S = 2.0
+"""Seconds between two looks at the services."""
 _WATCHED = ("service", "health", "problem")
 """The fields of a service whose changes are printed."""
 

@@ -18,6 +18,7 @@ __all__ = ["DEPLOYMENT_CONFIG", "manifests", "rotated"]
 DEPLOYMENT_CONFIG = "croupier-deployment"
 """The name of the ConfigMap with the deployment file; a service's keys are in the Secret NAME-keys."""
 _STARTUP_PERIOD_S = 2
+"""Seconds between two startup probes."""
 _SERVICE = Template("""\
 apiVersion: v1
 kind: Service
