@@ -30,7 +30,7 @@ from croupier.deploy.operator.storage_key import NEXT_STORAGE_KEY
 from croupier.net.transport import public_channel
 from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, load_deployment, read_unchecked
 from croupier.protocol.errors import Code, Refusal, SignatureError, refusal_of
-from croupier.protocol.identity import Identity
+from croupier.protocol.identity import Identity, public_key_of
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.service_directory import identity_keys, load_secrets, not_pinned
@@ -367,3 +367,28 @@ def test_a_read_only_mount_is_named_with_the_way_out(
     monkeypatch.setattr(Path, "replace", refuse)
     with pytest.raises(ValueError, match="is mounted read-only, so the step is not taken; in a pod, --kubernetes"):
         activate(tmp_path, "analyzer")
+
+
+@pytest.mark.asyncio
+async def test_another_operator_enrols_and_opens_rounds_and_the_former_one_does_not(tmp_path: Path) -> None:
+    """Over TLS, because the deployment file pins the operator's certificate."""
+    async with table(tmp_path / "all", 1, over_tls=True) as at:
+        directory, former, following = at.inside.directory, tmp_path / "former", tmp_path / "following"
+        croupier("org", "new", "--role", "operator", "--dir", following)
+        shutil.copy(following / "operator.public.toml", directory)
+        croupier("deployment", "assemble", directory / "operator.public.toml", "--dir", directory)
+        croupier("deployment", "sign", "--dir", directory)
+        deployment = load_deployment(directory / DEPLOYMENT_FILE)
+        assert deployment.version == at.deployment.version + 1
+        await all_have(at, deployment)
+        former.mkdir()
+        (directory / "operator").rename(former / "operator")
+        for home in (former, following):
+            shutil.copy(directory / DEPLOYMENT_FILE, home)
+        async with Operator(former) as operator:
+            answers = await operator.status()
+            assert not [answer for answer in answers if isinstance(answer, rpc.StatusResponse)]
+        async with Operator(following) as operator:
+            await operator.enrol([public_key_of(bytes([1]) * 32)])
+            terms = await operator.open_round(settings())
+            assert terms.manifest.deployment == deployment.name
