@@ -23,7 +23,7 @@ help:
 	@echo "make protos  regenerate protocol/v1 from proto/, and the JSON schema of certificates"
 	@echo "make vectors make the golden vectors for clients in other languages again"
 	@echo "make lock    the hashes of the packages in the services' image, for the versions of constraints.txt"
-	@echo "make node    the JavaScript client of examples/node on the vectors and a deployment (needs Node and npm)"
+	@echo "make node    the JavaScript clients of examples/node and web/ on the vectors and a deployment (needs Node and npm)"
 	@echo "make web     the participants' page from its sources in web/; fails if the committed page was another (needs Node and npm)"
 	@echo "make release wheel and source distribution of the commit, built twice and compared, with checksums and a bill of materials, in dist/"
 	@echo "make bench   how long certificates take; throughput against the number of users; a cluster; load; stores; compared with the last run"
@@ -115,6 +115,7 @@ lock: $(VENV)/.installed-dev
 
 node: $(VENV)/.installed-dev
 	cd examples/node && npm ci --ignore-scripts --no-audit --no-fund
+	cd web && npm ci --ignore-scripts --no-audit --no-fund && npm run --silent package
 	$(BIN)/python -m tests.another_client.node
 
 # With the versions and hashes of web/package-lock.json the page has the same bytes on every machine.

@@ -281,7 +281,7 @@ def privacy_profile(
     given = DELTAS if deltas is None else [float(deltas)] if isinstance(deltas, float | int) else list(deltas)
     if not given:
         raise ValueError("deltas is empty; it must hold at least one number in (0, 1)")
-    return profile_at(given, budgets, randomizer, dishonest, linkage, rounds, hop_noise, hops, refine=deltas is None)
+    return profile_at(given, budgets, randomizer, dishonest, linkage, rounds, (hop_noise, hops), refine=deltas is None)
 
 
 def profile_at(
@@ -291,13 +291,15 @@ def profile_at(
     dishonest: int,
     linkage: Linkage,
     rounds: int,
-    hop_noise: AnyHopNoise = None,
-    hops: int = 2,
+    fakes: tuple[AnyHopNoise, int] = (None, 2),
     *,
     counted_by: BudgetPrivacy | None = None,
     refine: bool,
 ) -> CertifiedProfile:
-    """Returns the curve through these deltas; refine: with points between them, as `privacy_profile` says."""
+    """Returns the curve through these deltas; refine: with points between them, as `privacy_profile` says.
+
+    fakes: hop_noise and hops, as for `certify`.
+    """
     multiset = as_budgets(budgets)
     family = as_randomizer(randomizer)
 
@@ -309,8 +311,8 @@ def profile_at(
             dishonest=dishonest,
             linkage=linkage,
             rounds=rounds,
-            hop_noise=hop_noise,
-            hops=hops,
+            hop_noise=fakes[0],
+            hops=fakes[1],
             counted_by=counted_by,
             attack=not alone,
             compare_all=not alone,

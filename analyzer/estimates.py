@@ -9,6 +9,7 @@ from typing import Self
 
 from croupier.protocol.budget_privacy import BudgetPrivacy, privacy_of
 from croupier.protocol.codes import Note
+from croupier.protocol.histograms import MOST_SINGLE, columns_of
 from croupier.protocol.hop_noise import FakeLaw
 from croupier.protocol.statements import Statement, messages_of
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -180,10 +181,11 @@ class Value:
     sampling_standard_error: float
     population_interval: tuple[float, float]
 
-    def message(self) -> pb.EstimatedValue:
+    def message(self, label: str = "") -> pb.EstimatedValue:
         """Returns the value as it is published."""
         (low, high), (least, most) = self.confidence_interval, self.population_interval
         return pb.EstimatedValue(
+            label=label,
             estimate=self.estimate,
             projected=self.projected,
             standard_error=self.standard_error,
@@ -270,14 +272,19 @@ class Estimate:
             publication.distribution.CopyFrom(self.distribution.message())
         if self.clamping is not None:
             publication.clamping.CopyFrom(pb.Clamping(**asdict(self.clamping)))
+        values = []
         for index, value in enumerate(self.values):
-            (low, high), (least, most) = self.confidence_intervals[index], self.population_intervals[index]
-            publication.values.add(
-                label=self.categories[index] if self.categories else "",
-                estimate=value,
-                projected=self.projected[index],
-                standard_error=self.standard_errors[index],
-                confidence_interval=pb.Interval(low=low, high=high),
-                sampling_standard_error=self.sampling_standard_errors[index],
-                population_interval=pb.Interval(low=least, high=most),
+            label = self.categories[index] if self.categories else ""
+            number = Value(
+                value,
+                self.projected[index],
+                self.standard_errors[index],
+                self.confidence_intervals[index],
+                self.sampling_standard_errors[index],
+                self.population_intervals[index],
             )
+            values.append(number.message(label))
+        if len(values) > MOST_SINGLE:
+            publication.shares.CopyFrom(columns_of(values))
+        else:
+            publication.values.extend(values)

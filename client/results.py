@@ -9,6 +9,7 @@ from croupier.accountant.results import Grade, Guarantee
 from croupier.accountant.rich_display import folded_list, html_table, paragraph
 from croupier.protocol.certificates import assumptions_of, method_of, refusals_of
 from croupier.protocol.errors import NotCertifiedError, ProtocolError
+from croupier.protocol.histograms import values_of
 from croupier.protocol.rounding import round_up
 from croupier.protocol.shown import sanitize_for_display
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -188,7 +189,7 @@ class RoundResult:
                     one.standard_error,
                     (one.confidence_interval.low, one.confidence_interval.high),
                 )
-                for one in publication.values
+                for one in values_of(publication)
             ),
             confidence_level=publication.confidence_level,
             num_reports=publication.num_reports,

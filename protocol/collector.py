@@ -24,6 +24,7 @@ from croupier.protocol.envelope import (
     seal,
 )
 from croupier.protocol.errors import EnvelopeError
+from croupier.protocol.histograms import MOST_SINGLE
 from croupier.protocol.manifest import RoundTerms, canonical
 from croupier.protocol.names import Digest, PrivateKey, PublicKey, RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -31,7 +32,7 @@ from croupier.protocol.v1 import messages_pb2 as pb
 __all__ = ["collector_key_lines", "open_result", "read_collector_key", "seal_result"]
 
 _LENGTH = struct.Struct(">I")
-_BESIDE_VALUES, _BYTES_PER_VALUE = 4096, 100
+_BESIDE_VALUES, _BYTES_PER_VALUE, _BYTES_IN_COLUMNS = 4096, 100, 36
 
 
 def collector_key_lines(suite: str) -> tuple[str, str]:
@@ -69,8 +70,11 @@ def _label(publication: pb.Publication, public_key: PublicKey) -> Label:
 
 def _room(terms: RoundTerms) -> int:
     """Returns more bytes than a result of this round has: its labels, or its vector, are as large as the manifest's."""
-    num_values = max(1, len(terms.question.mechanism.categories))
-    return _BESIDE_VALUES + len(terms.payload) + _BYTES_PER_VALUE * num_values
+    mechanism = terms.question.mechanism
+    # A mean on levels has a share and a cumulative share of each of them beside it.
+    num_values = max(1, len(mechanism.categories)) + 2 * getattr(mechanism, "k", 0) * (not mechanism.categories)
+    each = _BYTES_PER_VALUE if num_values <= MOST_SINGLE or not mechanism.categories else _BYTES_IN_COLUMNS
+    return _BESIDE_VALUES + len(terms.payload) + each * num_values
 
 
 def seal_result(publication: pb.Publication, terms: RoundTerms) -> pb.Publication:

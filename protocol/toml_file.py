@@ -59,7 +59,8 @@ def read_toml(path: Path, model: type[M], what: str) -> M:
 def parse_toml(text: bytes, model: type[M], what: str, path: str) -> M:
     """Returns what the text of a file states; `path` is its name in errors. Arguments and errors as `read_toml`."""
     try:
-        return model.model_validate(tomllib.loads(text.decode()))
+        # Files that it names lie beside it.
+        return model.model_validate(tomllib.loads(text.decode()), context=Path(path).parent)
     except ValidationError as error:
         raise ValueError(f"{path} is not a valid {what}: {_in_words(error, [*model.model_fields])}") from None
     except (ValueError, RecursionError) as error:  # UTF-8, TOML, a field; brackets nested without end

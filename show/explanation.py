@@ -184,7 +184,7 @@ def profile_around(certificate: Certificate | Mapping[str, Any]) -> CertifiedPro
         found.dishonest,
         found.linkage,
         found.rounds,
-        *hop_noise_of(found),
+        hop_noise_of(found),
         counted_by=found.budget_privacy,
         refine=True,
     )

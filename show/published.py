@@ -11,6 +11,7 @@ from typing import Any, cast
 from croupier.protocol.certificates import round_certificate_json
 from croupier.protocol.codes import Note
 from croupier.protocol.errors import ProtocolError, Refusal
+from croupier.protocol.histograms import values_of
 from croupier.protocol.manifest import parse_terms
 from croupier.protocol.shown import sanitize_for_display
 from croupier.protocol.statements import read_messages, state, written_json
@@ -43,7 +44,7 @@ def publication_json(publication: pb.Publication, certificate: pb.Certificate) -
         raise ProtocolError(f"the result cannot be read: {sanitize_for_display(str(error))}") from error
     if not certificate.schema:
         notes = (*notes, state(Note.NOTED_BY_EARLIER_VERSION))
-    values, sealed = list(publication.values), bool(publication.sealed_result)
+    values, sealed = _values(publication), bool(publication.sealed_result)
     hidden = sealed or not (values or certificate.granted)
     listed = len(values) != 1 and not hidden
 
@@ -75,6 +76,13 @@ def publication_json(publication: pb.Publication, certificate: pb.Certificate) -
         "certificate": stated,
     }
     return cast(ResultView, sanitize_for_display(document))
+
+
+def _values(publication: pb.Publication) -> list[pb.EstimatedValue]:
+    try:
+        return values_of(publication)
+    except (Refusal, ValueError) as error:
+        raise ProtocolError(f"the result cannot be read: {sanitize_for_display(str(error))}") from error
 
 
 def _asked(publication: pb.Publication) -> QuestionView | None:

@@ -50,6 +50,8 @@ HUNTED = (
 """Long numerical tests that run in `make hunt`, or when their file is named: quicker tests cover the same code."""
 
 LONG = (
+    # Minutes; the smallest size and the page's own verdicts: the tests beside it.
+    "tests/deploy/test_experiments.py::test_the_published_verdicts_come_out_again",
     # Clients that die in this process: the other tests of the file.
     "tests/client/test_crashes.py::test_clients_killed_two_hundred_times_count_once_each",
     # A dose of 60 rounds: test_a_dose_of_rounds_is_covered.

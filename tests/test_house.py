@@ -272,7 +272,7 @@ def test_tests_reach_into_no_more_private_names_than_they_did() -> None:
 
 LONG_SIGNATURES = {
     # Mathematics: each parameter is a keyword, and one statement of a certificate or of a plan.
-    "accountant/certification.py: certify": 15,
+    "accountant/certification.py: certify": 16,
     "accountant/planner.py: plan": 13,
     "deploy/local/simulation.py: simulate": 10,
     # Commands: an option of the command line each.

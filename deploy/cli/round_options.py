@@ -85,6 +85,9 @@ class QuestionOptions:
         int | None, typer.Option(help="krr: the number of categories, instead of krr(k=5); levels: that of levels.")
     ] = None
     labels: Annotated[str | None, typer.Option(help="krr: the categories, separated by commas.")] = None
+    categories: Annotated[
+        Path | None, typer.Option(help="krr: a text file with a category on each line, up to 65,536.")
+    ] = None
     low: Annotated[float | None, typer.Option(help="onebit, levels, laplace, gaussian: the smallest value.")] = None
     high: Annotated[float | None, typer.Option(help="onebit, levels, laplace, gaussian: the largest value.")] = None
     lattice: Annotated[
@@ -109,20 +112,30 @@ class QuestionOptions:
         # A vector's question carries the parameters of a model; 'croupier train' opens such rounds.
         offered = [mechanism.kind for mechanism in MECHANISMS.values() if mechanism.values_are_text]
         captions = wordings[0].choices if wordings else ()
-        randomizer = self.randomizer or ("krr" if captions else "rr")
+        written = self._labels()
+        randomizer = self.randomizer or ("krr" if captions or self.categories else "rr")
         kind = randomizer.partition("(")[0]
         if kind not in offered:
             raise ValueError(
                 f"randomizer is {randomizer!r}; it must be one of {', '.join(offered)}; for vectors: croupier train"
             )
         given = asdict(self)
-        del given["randomizer"]
-        written = tuple(self.labels.split(",")) if self.labels else ()
+        del given["randomizer"], given["categories"]
         given["labels"] = written or (captions if kind == "krr" else ()) or None
         given["k"] = self.k or (given["labels"] and len(given["labels"]))
         if kind != randomizer:
             given |= _written_in(randomizer_of(randomizer, self.k, self.lattice))
         return Question(name, mechanism_from(kind, given), wordings)
+
+    def _labels(self) -> tuple[str, ...]:
+        """Returns the categories that the options name; none where they name none."""
+        if self.categories is None:
+            return tuple(self.labels.split(",")) if self.labels else ()
+        if self.labels:
+            raise ValueError("--labels and --categories are both given; each names all categories")
+        from croupier.deploy.operator.wordings import read_categories
+
+        return read_categories(self.categories)
 
 
 @dataclass(frozen=True)

@@ -35,9 +35,6 @@ def console(
         str, typer.Option(help="HOST:PORT; beyond loopback it needs a token and TLS.")
     ] = "127.0.0.1:8780",
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
-    key: Annotated[
-        Path | None, typer.Option(help="To answer with this key, from 'keygen --client'; a new one if not given.")
-    ] = None,
     token_file: Annotated[
         typer.FileText | None, typer.Option(help="What readers must give as the password, if others can reach it.")
     ] = None,
@@ -45,13 +42,13 @@ def console(
     tls_key: Annotated[Path | None, typer.Option(help="PEM file, if others can reach it.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Serve a web page: services, rounds as they happen, results and certificates, a form to answer a round."""
+    """Serve a web page: services, rounds as they happen, results and certificates, and participants' page."""
     with plain_errors():
         from croupier.deploy.console.guard import Listening
 
         token = text_of(token_file) if token_file else ""
         where = Listening(*_address(listen), tls_certificate, tls_key, token)
-        serve_page(directory, where, key=key, open_page=open_page, as_json=as_json)
+        serve_page(directory, where, open_page=open_page, as_json=as_json)
 
 
 def gateway(
@@ -86,7 +83,6 @@ def serve_page(
     directory: Path,
     where: Listening | None = None,
     *,
-    key: Path | None = None,
     work: Callable[[], Awaitable[None]] | None = None,
     open_page: bool = False,
     as_json: bool = False,
@@ -111,4 +107,4 @@ def serve_page(
         if open_page:  # some browsers return when they are closed
             threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
 
-    serve(directory, where or Listening(), ready, key, work)
+    serve(directory, where or Listening(), ready, work)

@@ -1,7 +1,7 @@
 """The pages and where they are: an application for any ASGI server.
 
-Errors that are expected become a page with one sentence. Of an answer nothing is written anywhere but what
-`AsyncClient` keeps, which is sealed; what was typed is never part of a log.
+Errors that are expected become a page with one sentence. People answer on the participants' page (`deploy.page`), whose
+calls go through a gateway in this process: no answer gets here before it is randomized and sealed.
 """
 
 from __future__ import annotations
@@ -14,29 +14,28 @@ from contextlib import asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, quote
+from urllib.parse import quote
 
 import grpc.aio
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
-from croupier.client.key_file import read_private_key
-from croupier.client.limits import SpentHere, local_budget
-from croupier.client.one_answer import ALREADY_ANSWERED, Answered, Respondent
 from croupier.deploy.console.drawing import bars, curve, histogram, strips
 from croupier.deploy.console.guard import Guard, Listening, from_own_page
 from croupier.deploy.console.source import FinishedRound, Source
-from croupier.deploy.local.clients import verify_directory
+from croupier.deploy.gateway.app import GATEWAY_PATHS
+from croupier.deploy.gateway.app import make_app as make_gateway_app
+from croupier.deploy.operator.invitations import new_invitations
 from croupier.deploy.operator.ledger import budgets_told, spent
-from croupier.deploy.operator.roster import enrolling
+from croupier.deploy.page.participants import PAGE_PATH
 from croupier.net.retrying import why_unreachable
-from croupier.protocol.errors import Code, CroupierError, OtherPersonError, Refusal, UnreachableError
+from croupier.protocol.errors import Code, CroupierError, Refusal, UnreachableError
 from croupier.protocol.rounding import round_down, round_up
 from croupier.protocol.views import JsonObject
 from croupier.show.csv_file import result_csv
@@ -46,32 +45,29 @@ from croupier.show.explanation import explain, profile_around
 from croupier.show.forecasts import budgets_line, ledger_line
 from croupier.show.ledger import spent_rests_on
 from croupier.show.promises import certificate_lines
-from croupier.show.rounds import describe_device_step, right_at_most_line, terms_sections, values_of
+from croupier.show.rounds import describe_device_step, terms_sections, values_of
 from croupier.show.statistics import halving_lines
 from croupier.show.tables import counted
 from croupier.show.views import OverviewView, ResultView, TermsView
 
 __all__ = ["make_app"]
 
-_MOST_BYTES = 4096
-"""The largest form that is read."""
 _NOT_FOUND = (Code.UNKNOWN_ROUND, Code.NOT_READY)
 _ENDED = ("PUBLISHED", "REFUSED")
 _BEFORE = ("PREPARED", "OPEN")
-_WRITTEN = ("rr", "krr", "onebit", "levels", "laplace", "gaussian")
+_INVITED_HERE = "invited at the console"
 Handler = Callable[[Request], Awaitable[Response]]
 
 
-def make_app(source: Source, where: Listening, key: Path | None = None) -> ASGIApp:
+def make_app(source: Source, where: Listening) -> ASGIApp:
     """Returns the application.
 
     Args:
         source: what the pages show; opened and closed with the application.
-        where: who can reach it. Only on loopback a person may answer: elsewhere the answer would travel to a process
-            that is not the person's own.
-        key: of the person who answers here, from 'keygen --client'; a new one if not given.
+        where: who can reach it. On loopback it is a gateway, too, with the page on which participants answer: elsewhere
+            a gateway serves that page, under a name and a certificate that people's browsers know.
     """
-    pages = _Pages(source, where, key)
+    pages = _Pages(source, where)
     of_round = "/rounds/{round_id}"
     routes = [
         Route("/", pages.index),
@@ -84,14 +80,15 @@ def make_app(source: Source, where: Listening, key: Path | None = None) -> ASGIA
         Route(f"{of_round}/result.json", pages.as_json),
         Route(f"{of_round}/result.csv", pages.as_csv),
         Route(f"{of_round}/result.signed", pages.as_signed),
-        Route(f"{of_round}/answer", pages.answer, methods=["GET", "POST"]),
-        Route(f"{of_round}/included", pages.included),
+        Route(f"{of_round}/invitation", pages.invitation, methods=["POST"]),
         Mount("/static", StaticFiles(directory=Path(__file__).parent / "static")),
     ]
+    gateway = make_gateway_app(source.directory, source.transport) if where.on_loopback else Starlette()
+    routes += [Mount(path, gateway) for path in GATEWAY_PATHS if where.on_loopback]
 
     @asynccontextmanager
     async def opened(_: Starlette) -> AsyncIterator[None]:
-        async with source:
+        async with source, gateway.router.lifespan_context(gateway):
             yield
 
     errors: dict[Any, Any] = dict.fromkeys(
@@ -103,11 +100,9 @@ def make_app(source: Source, where: Listening, key: Path | None = None) -> ASGIA
 class _Pages:
     """A method for each page."""
 
-    def __init__(self, source: Source, where: Listening, key: Path | None) -> None:
+    def __init__(self, source: Source, where: Listening) -> None:
         self._source = source
         self._where = where
-        self._key = key
-        self._answering = asyncio.Lock()
         self._templates = Environment(
             loader=PackageLoader("croupier.deploy.console"),
             autoescape=True,
@@ -119,14 +114,12 @@ class _Pages:
         self._templates.globals |= {
             "version": version("croupier"),
             "counted": counted,
-            "local_budget": local_budget,
             "is_operator": source.operator is not None,
-            "may_answer": where.on_loopback,
+            "participants_page": PAGE_PATH if where.on_loopback else "",
             "values_of": values_of,
             "describe_device_step": describe_device_step,
             "budgets_line": budgets_line,
             "ledger_line": ledger_line,
-            "right_at_most_line": right_at_most_line,
         }
 
     def _render(self, template: str, **values: Any) -> str:
@@ -257,89 +250,17 @@ class _Pages:
 
     # ------------------------------------------------------------- one's own answer
 
-    async def answer(self, request: Request) -> Response:
-        """The form, and what became of an answer."""
-        round_id = request.path_params["round_id"]
-        if not self._where.on_loopback:
-            raise HTTPException(403, "answers are taken on the person's own machine alone: run croupier console there")
-        terms = await self._source.terms(round_id)
-        if terms["randomizer"] not in _WRITTEN:
-            raise HTTPException(404, "people do not write down an answer to this round; a program computes it")
-        if request.method == "GET":
-            return await self._form(terms)
-        if not from_own_page(request.headers):
-            raise HTTPException(403, "this answer was not sent from this page")
-        given = await _fields(request)
-        try:
-            token = bytes.fromhex(given.get("token", "").strip())
-        except ValueError:
-            return await self._form(terms, "the token cannot be read; it must be 64 hexadecimal digits", given)
-        if "answer" not in given or "epsilon" not in given:
-            return await self._form(terms, "an answer and a budget are needed", given)
-        is_enrolled = self._source.operator is not None and "enrol" in given
-        try:
-            key = await asyncio.to_thread(read_private_key, self._key) if self._key else b""
-            respondent = Respondent(key=key, token=token, new_key=True)
-            async with self._answering:
-                done = await self._send(round_id, given["answer"], float(given["epsilon"]), respondent, is_enrolled)
-        except (CroupierError, ValueError, RuntimeError, OSError, grpc.aio.AioRpcError) as error:
-            return await self._form(terms, _told(error)[1], given)
-        if done.code not in ("ACCEPTED", ALREADY_ANSWERED):
-            return await self._form(terms, Code[done.code].message, given)
-        sections = terms_sections(terms, time.time())
-        return self._page("receipt.html", terms=terms, done=done, sections=sections, here=self._here())
-
-    async def _send(
-        self, round_id: str, value: str, max_local_epsilon: float, respondent: Respondent, is_enrolled: bool
-    ) -> Answered:
+    async def invitation(self, request: Request) -> Response:
+        """Enrols a new key for whoever sits here, and leads to the participants' page with it."""
         source = self._source
-        enrol = enrolling(source.directory, source.transport) if is_enrolled else None
-        async with source.client() as client:
-            asked = await client.round(round_id)
-            try:
-                return await asked.answer(value, max_local_epsilon, respondent, enrol)
-            except OtherPersonError as error:
-                how = "another person answers with 'croupier submit --another-person'"
-                raise OtherPersonError(f"{error}; {how}") from error
-
-    def _here(self) -> str:
-        return str(self._source.directory / "client")
-
-    async def _form(self, terms: TermsView, said: str = "", given: dict[str, str] | None = None) -> Response:
-        """The form; after an error with the budget that was chosen, and without the answer."""
-        spent_here = None
-        if (self._source.directory / "client" / "outbox.db").exists():
-            spent_here = await self._spent_here()
-        return self._page(
-            "answer.html",
-            422 if said else 200,
-            terms=terms,
-            sections=terms_sections(terms, time.time()),
-            labels=terms["parameters"].get("labels") or [*map(str, range(terms["parameters"].get("k", 0)))],
-            said=said,
-            chosen=(given or {}).get("epsilon", ""),
-            enrol=given is None or "enrol" in given,
-            spent_here=spent_here,
-            has_key=self._key is not None,
+        if source.operator is None or not self._where.on_loopback:
+            raise HTTPException(403, "invitations are made on the operator's machine alone: run croupier console there")
+        if not from_own_page(request.headers):
+            raise HTTPException(403, "this was not asked for from this page")
+        fragments = await new_invitations(
+            source.directory, [_INVITED_HERE], request.path_params["round_id"], source.transport
         )
-
-    async def _spent_here(self) -> SpentHere:
-        async with self._source.client() as client:
-            return await asyncio.to_thread(lambda: client.spent)
-
-    async def included(self, request: Request) -> Response:
-        """Whether every hop has passed on what was sent from here."""
-        round_id = request.path_params["round_id"]
-        await self._source.terms(round_id)  # which says sooner that hop 1 is out of reach
-        try:
-            async with asyncio.timeout(60.0), self._source.client() as client:
-                sent, missing = await verify_directory(client, self._source.directory, round_id, 1.0)
-        except Refusal as refusal:
-            if refusal.code is not Code.NOT_READY:
-                raise
-            said = "the round has no certificate yet; look again when it is published"
-            return self._page("included.html", round_id=round_id, sent=0, missing={}, said=said)
-        return self._page("included.html", round_id=round_id, sent=sent, missing=missing, said="")
+        return RedirectResponse(f"{PAGE_PATH}#{fragments[0]}", 303)
 
 
 def _told(error: Exception) -> tuple[int, str]:
@@ -354,19 +275,6 @@ def _told(error: Exception) -> tuple[int, str]:
     if isinstance(error, TimeoutError):
         return 503, "a service is out of reach; is the deployment up?"
     return 409 if isinstance(error, CroupierError) else 400, str(error)
-
-
-async def _fields(request: Request) -> dict[str, str]:
-    """Returns the fields of a form, the last of each name."""
-    body = bytearray()
-    async for part in request.stream():
-        body += part
-        if len(body) > _MOST_BYTES:
-            raise HTTPException(413, f"the form has more than {_MOST_BYTES} bytes")
-    try:
-        return {name: values[-1] for name, values in parse_qs(body.decode()).items()}
-    except UnicodeDecodeError:
-        raise HTTPException(400, "the form cannot be read") from None
 
 
 def _shown(finished: FinishedRound, terms: TermsView | None) -> JsonObject:

@@ -35,6 +35,9 @@ _HEADERS = {
     "Cache-Control": "no-store",
 }
 
+_OWN = ("Content-Security-Policy",)
+"""What the participants' page says of itself: it allows one script, by its hash."""
+
 
 @dataclass(frozen=True)
 class Listening(WebAddress):
@@ -71,7 +74,8 @@ class Guard:
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(_HEADERS)
+                given = MutableHeaders(scope=message)
+                given.update(_HEADERS | {name: given[name] for name in _OWN if name in given})
             await send(message)
 
         headers = Headers(scope=scope)

@@ -24,7 +24,6 @@ class ConsoleServer(HttpServer):
         self,
         directory: Path,
         where: Listening,
-        key: Path | None = None,
         transport: Transport = TLS,
         every_s: float = EVERY_S,
     ) -> None:
@@ -33,7 +32,6 @@ class ConsoleServer(HttpServer):
         Args:
             directory: of the deployment.
             where: to listen.
-            key: see `make_app`.
             transport: how services are reached.
             every_s: see `Source`.
 
@@ -41,7 +39,7 @@ class ConsoleServer(HttpServer):
             ValueError: the directory has no deployment, or nothing can listen there.
         """
         self._source = Source(directory, transport, every_s)
-        super().__init__(make_app(self._source, where, key), where)
+        super().__init__(make_app(self._source, where), where)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Ends the streams first, which would otherwise have to be cut."""
@@ -53,7 +51,6 @@ def serve(
     directory: Path,
     where: Listening,
     ready: Callable[[str], None],
-    key: Path | None = None,
     work: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
     """Serves until Ctrl-C or SIGTERM, which also end the work.
@@ -62,14 +59,13 @@ def serve(
         directory: of the deployment.
         where: to listen.
         ready: called with the page's address, which can be opened then.
-        key: see `make_app`.
         work: what is done meanwhile; the page goes on when it is done.
 
     Raises:
         ValueError: as `ConsoleServer`; and what the work raises.
         KeyboardInterrupt: the work was not done.
     """
-    server = ConsoleServer(directory, where, key)
+    server = ConsoleServer(directory, where)
     ready(server.url)
     finished = work is None
 

@@ -43,7 +43,7 @@ from croupier.protocol.errors import Code, Refusal, refusal_of
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 
-__all__ = ["make_app"]
+__all__ = ["GATEWAY_PATHS", "make_app"]
 
 _log = logging.getLogger(__name__)
 _SLOTS = 15
@@ -56,6 +56,9 @@ _OFFERED = {
     "Analyzer": ("GetResult",),
     "Versions": ("GetVersions",),
 }
+
+GATEWAY_PATHS = (PAGE_PATH.rstrip("/"), *(f"/{rpc.DESCRIPTOR.services_by_name[name].full_name}" for name in _OFFERED))
+"""All that a gateway answers lies below one of these."""
 
 
 def make_app(directory: Path, transport: Transport, origins: Sequence[str] = ()) -> Starlette:
@@ -131,11 +134,16 @@ class _Gateway:
         self._deployment = deployment
         self._versions[deployment.version] = deployment
         self._old_channels += self._channels.values()
-        entries = _called_services(deployment)
-        self._channels = {service: self._transport.public_channel(entry) for service, entry in entries.items()}
+        self._channels = {}
         self._pages = served_pages([self._versions[number] for number in sorted(self._versions)])
         if deployment.participant_pages and page_hash() not in deployment.participant_pages:
             _log.warning("the services have not signed this release's participants' page: docs/participants.md")
+
+    def _channel(self, service: str) -> grpc.aio.Channel:
+        if service not in self._channels:
+            entry = _called_services(self._deployment)[service]
+            self._channels[service] = self._transport.public_channel(entry)
+        return self._channels[service]
 
     async def close(self) -> None:
         """Ends the calls that are under way."""
@@ -209,7 +217,7 @@ class _Gateway:
         Raises:
             Refusal: the service's own, or NOT_READY where it is out of reach.
         """
-        call: Any = self._channels[service].unary_unary(f"/{_full_name(service)}/{method}")  # bytes in, bytes out
+        call: Any = self._channel(service).unary_unary(f"/{_full_name(service)}/{method}")  # bytes in, bytes out
         try:
             answer: bytes = await call(raw, timeout=patience_s)
         except grpc.aio.AioRpcError as error:

@@ -29,7 +29,8 @@ __all__ = [
     "read_population",
 ]
 
-_MAX_CATEGORIES = 64
+_MAX_CATEGORIES = 1024
+_MAX_GROUPS = 64
 
 
 @dataclass(frozen=True)
@@ -163,10 +164,8 @@ def read_groups(file: Columns, column: str) -> list[Rows]:
         if not text.strip():
             raise ValueError(f"{file.name}: line {line}: {column!r} is empty; every person must be in one group")
     values = sorted({text.strip() for _, text in found})
-    if not 2 <= len(values) <= _MAX_CATEGORIES:
-        raise ValueError(
-            f"{file.name}: {column!r} has {len(values)} different values; groups must be 2..{_MAX_CATEGORIES}"
-        )
+    if not 2 <= len(values) <= _MAX_GROUPS:
+        raise ValueError(f"{file.name}: {column!r} has {len(values)} different values; groups must be 2..{_MAX_GROUPS}")
     if "=" in column:
         raise ValueError(f"the column is {column!r}; the name of one that makes groups must be without '='")
     return [Rows(column, value) for value in values]
@@ -210,8 +209,8 @@ def guess_question(
         raise ValueError(f"{file.name}: {column!r} has one value only, {texts[0]!r}; {hint}")
     if len(texts) > _MAX_CATEGORIES:
         raise ValueError(
-            f"{file.name}: {column!r} has {len(texts):,} different values; it must have at most {_MAX_CATEGORIES}, or "
-            f"{hint}"
+            f"{file.name}: {column!r} has {len(texts):,} different values; it must have at most {_MAX_CATEGORIES:,}, "
+            f"or {hint}"
         )
     try:
         return Question(name, KaryResponse(len(texts), texts))

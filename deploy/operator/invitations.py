@@ -42,6 +42,7 @@ __all__ = [
     "invite",
     "invite_people",
     "invited_people",
+    "new_invitations",
     "num_answered",
     "read_labels",
     "read_people",
@@ -365,20 +366,38 @@ async def invite(
         ValueError: nobody or too many are invited, the file exists, or there is no gateway.
         Refusal, grpc.aio.AioRpcError: as `enrol`; then there are no links.
     """
-    if not 1 <= len(labels) <= _MOST:
-        raise ValueError(f"{len(labels)} people are invited; it must be 1..{_MOST}")
     if await asyncio.to_thread(file.exists):
         raise ValueError(f"{file} exists; choose another file")
+    address = _address(gateway or read_deployment(directory).gateway or "")
+    fragments = await new_invitations(directory, labels, round_id, transport)
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow(["label", "link"])
+    rows.writerows(zip(labels, [f"{address}{PAGE_PATH}#{fragment}" for fragment in fragments], strict=True))
+    write_secret(file, text.getvalue())
+    return len(fragments)
+
+
+async def new_invitations(
+    directory: Path, labels: Sequence[str], round_id: str = "", transport: Transport = TLS
+) -> list[str]:
+    """Enrols a new key for each person, and returns what stands behind the # of their links.
+
+    Args:
+        directory: of the deployment.
+        labels: whose the invitations are; they stay in the operator's list.
+        round_id: the round that the link opens; the newest open one if not given.
+        transport: how the services are reached.
+
+    Raises:
+        ValueError: nobody or too many are invited.
+        Refusal, grpc.aio.AioRpcError: as `enrol`; then nobody is invited.
+    """
+    if not 1 <= len(labels) <= _MOST:
+        raise ValueError(f"{len(labels)} people are invited; it must be 1..{_MOST}")
     deployment = read_deployment(directory)
-    address = _address(gateway or deployment.gateway or "")
     keys = [new_client_key() for _ in labels]
     people = [Enrolled(public_key_of(key).hex(), label) for key, label in zip(keys, labels, strict=True)]
     await enrol(directory, people, transport)
     trusted = {"deployment": _written(deployment.fingerprint), **({"round": round_id} if round_id else {})}
-    text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(["label", "link"])
-    for label, key in zip(labels, keys, strict=True):
-        rows.writerow([label, f"{address}{PAGE_PATH}#{urlencode({'key': _written(key), **trusted})}"])
-    write_secret(file, text.getvalue())
-    return len(keys)
+    return [urlencode({"key": _written(key), **trusted}) for key in keys]

@@ -15,9 +15,10 @@ from decimal import ROUND_FLOOR, Context, Decimal
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
 
 from croupier.accountant.ranges import DEFAULT_DELTA
+from croupier.deploy.operator.wordings import read_categories
 from croupier.protocol.mechanisms import KaryResponse, Levels, Mechanism, OneBit, RandomizedResponse
 from croupier.protocol.questions import Question
 from croupier.protocol.surveys import MOST_QUESTIONS, LeftOut, SurveyWording
@@ -57,11 +58,17 @@ class _QuestionTexts(_Strict):
         )
 
 
+def _read_if_file(given: Any, info: ValidationInfo) -> Any:
+    """Returns the categories of a question: those in the file beside this one that is named, or as they are written."""
+    return read_categories(Path(info.context or ".") / given) if isinstance(given, str) else given
+
+
 class _Question(_QuestionTexts):
     name: str
     low: float | None = None
     high: float | None = None
     levels: int | None = None
+    categories: Annotated[tuple[str, ...], BeforeValidator(_read_if_file)] = ()
     share: _Positive = 1.0
     budgets: tuple[_Positive, ...] = ()
 
@@ -72,7 +79,8 @@ class _Question(_QuestionTexts):
             raise ValueError(f"question {self.name!r} has one of low and high; a number needs both")
         if self.levels is not None:
             raise ValueError(f"question {self.name!r} has levels, but no low and high; levels are for a number")
-        return KaryResponse(len(self.choices), self.choices) if self.choices else RandomizedResponse()
+        labels = self.categories or self.choices
+        return KaryResponse(len(labels), labels) if labels else RandomizedResponse()
 
 
 class _Translation(_Strict):

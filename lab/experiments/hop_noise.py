@@ -10,34 +10,41 @@ from lab.experiments.measures.hop_noise import LOCAL_EPSILON, measure_hop_noise
 
 __all__ = ["FIGURES"]
 
-_CATEGORIES = (2, 16, 1024, 65_536)
+_CATEGORIES = (2, 16, 0, 1024, 65_536)
+"""0: a mean."""
 
 
 def _points(settings: Settings) -> list[Point]:
     quick = settings.size is Size.QUICK
     return [
         {"k": k, "epsilon": epsilon, "n": n, "delta": 1e-6}
-        for k in (_CATEGORIES[:2] if quick else _CATEGORIES)
+        for k in (_CATEGORIES[:3] if quick else _CATEGORIES)
         for epsilon in ((0.1,) if quick else (0.1, 0.5, 1.0))
         for n in ((100, 10_000) if quick else (100, 1_000, 10_000, 100_000, 1_000_000))
     ]
 
 
 def _span(ratios: Sequence[float]) -> str:
-    return f"{min(ratios):.2g} to {max(ratios):.2g}"
+    low, high = (f"{ratio:.0f}" if ratio >= 100 else f"{ratio:.2g}" for ratio in (min(ratios), max(ratios)))
+    return f"{low} to {high}"
 
 
 def _findings(rows: Sequence[Row]) -> list[Finding]:
-    def ratios(first: str, second: str, *, histograms: bool, least: int = 0) -> list[float]:
-        wanted = [row["error"] for row in rows if (row["k"] > 2) == histograms and row["n"] >= least]
+    counts = [row for row in rows if row["about"] != "mean"]
+
+    def ratios(first: str, second: str, *about: str, least: int = 0) -> list[float]:
+        wanted = [row["error"] for row in rows if row["about"] in about and row["n"] >= least]
         return [error[first] / error[second] for error in wanted]
 
-    laplace = [row["error"]["2 hops"] / row["error"]["Laplace"] for row in rows]
-    shares, categories = (ratios("shuffled", "2 hops", histograms=which) for which in (False, True))
-    gaussian = [one for which in (False, True) for one in ratios("shuffled", "Gaussian", histograms=which, least=1000)]
-    few = [one for which in (False, True) for one in ratios("shuffled", "Gaussian", histograms=which)]
-    local = [row["error"]["2 hops and local noise"] / row["error"]["2 hops"] for row in rows]
-    cheap = [one for one, row in zip(local, rows, strict=True) if row["k"] <= 16 and row["n"] <= 10_000]
+    both = ("share", "histogram")
+    laplace = ratios("2 hops", "Laplace", *both)
+    shares, categories = ratios("shuffled", "2 hops", "share"), ratios("shuffled", "2 hops", "histogram")
+    gaussian, few = ratios("shuffled", "Gaussian", *both, least=1000), ratios("shuffled", "Gaussian", *both)
+    local = ratios("2 hops and local noise", "2 hops", *both)
+    cheap = [one for one, row in zip(local, counts, strict=True) if row["k"] <= 16 and row["n"] <= 10_000]
+    means, small = ratios("2 hops", "Laplace", "mean"), ratios("2 hops", "Laplace", "mean", least=10_000)
+    shuffled, of_local = ratios("shuffled", "2 hops", "mean"), ratios("local", "2 hops", "mean")
+    cost = ratios("2 hops and local noise", "2 hops", "mean")
     return [
         Finding.whether(
             "with two hops the error is that of the central Laplace mechanism once per hop",
@@ -61,6 +68,18 @@ def _findings(rows: Sequence[Row]) -> list[Finding]:
             f"{_span(cheap)} times the error up to 16 categories and 10,000 people; up to {max(local):.2g} times in "
             f"all: with 65,536 categories a report of local ε = {LOCAL_EPSILON:g} is true in 4 % of all cases only.",
         ),
+        Finding.whether(
+            "for a mean on levels the error of two hops is that of the central Laplace mechanism once per hop",
+            max(means) < 1.01 * math.sqrt(2),
+            f"It is {_span(means)} times that error, {_span(small)} times from 10,000 people on: a number is rounded "
+            "to a level, and every level has fakes of its own.",
+        ),
+        Finding.whether(
+            "for a mean it is smaller than that of the shuffle at its best local budget, for any crowd",
+            min(shuffled) > 1,
+            f"The shuffle alone, on its best number of levels, has {_span(shuffled)} times the error, local noise "
+            f"{_span(of_local)} times. Local noise of ε = {LOCAL_EPSILON:g} on top costs {_span(cost)} times.",
+        ),
     ]
 
 
@@ -74,20 +93,24 @@ _LINES = (
     Line("central Laplace", "people:Laplace", "other 6"),
 )
 
+_TITLES = {0: "a mean", 2: "a share"}
+
 FIGURES = (
     Figure(
         "hop-noise",
         "croupier",
         "error against the size of the crowd: local, shuffled, hop noise, central",
         "Standard errors in closed form, δ = 1e−6. Hop noise is without local noise and with it; the shuffle has the "
-        "largest local budget that keeps the same central ε. The share is that of a category that "
-        "hardly anybody holds. The certificate of hop noise needs one honest hop, the others also need the crowd, the "
-        "roster and the accountant, or a trusted party.",
+        "largest local budget that keeps the same central ε. The share is that of a category that hardly anybody "
+        "holds; a mean has a range of 1, the least favourable numbers, and the levels with the least error. The "
+        "certificate of hop noise needs one honest hop, the others also need the crowd, the roster and the accountant, "
+        "or a trusted party.",
         measure_hop_noise,
         _points,
         _findings,
         (
-            Column("categories", "k", 6),
+            Column("of", "about"),
+            Column("categories or levels", "values", 6),
             Column("central ε", "epsilon"),
             Column("n", "n", 8),
             Column("fakes of 2 hops", "fakes", 8),
@@ -101,14 +124,14 @@ FIGURES = (
         ),
         tuple(
             Panel(
-                f"{'a share' if k == 2 else f'a histogram, k = {k:,}'}, ε = {epsilon:g}",
+                f"{_TITLES.get(k) or f'a histogram, k = {k:,}'}, ε = {epsilon:g}",
                 "n",
                 "people n",
                 "standard error, in people",
                 _LINES,
                 {"k": k, "epsilon": epsilon},
             )
-            for k, epsilon in ((2, 0.1), (2, 1.0), (16, 0.1), (1024, 0.1))
+            for k, epsilon in ((2, 0.1), (2, 1.0), (16, 0.1), (1024, 0.1), (0, 0.1), (0, 1.0))
         ),
     ),
 )

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 from croupier.protocol.mechanisms.base import ScalarMechanism
-from croupier.protocol.mechanisms.checks import check_count
+from croupier.protocol.mechanisms.checks import check_count, parse_number
 from croupier.protocol.shown import check_shown
 
 __all__ = ["KaryResponse"]
 
-_MAX_CATEGORIES = 1 << 15  # a result holds all of them, and a message at most 4 MiB
+_MAX_CATEGORIES = 1 << 16  # a result holds all of them, and a message at most 4 MiB (protocol.histograms)
 _MAX_LABEL_BYTES = 1 << 20
 
 
@@ -21,7 +23,7 @@ class KaryResponse(ScalarMechanism):
     """One of k categories; each other one is reported with probability 1/(e^v+k-1).
 
     Attributes:
-        k: the number of categories, 2 .. 2^15.
+        k: the number of categories, 2 .. 2^16.
         labels: none, or the names of the k categories as they stand in people's data; 2^20 bytes at most together, and
             only characters that `protocol.shown` lets through.
     """
@@ -59,26 +61,20 @@ class KaryResponse(ScalarMechanism):
 
     def parse_value(self, text: str) -> int:
         """Returns the number of the category; see `Mechanism.parse_value`."""
-        category = _as_category(text.strip(), self.categories)
+        written = text.strip()
+        names, numbers = self._places
+        number = parse_number(written)  # "3.0" in a file is the category "3"
+        category = names.get(written, None if math.isnan(number) else numbers.get(number))
         if category is None:
-            raise ValueError(f"value is {text.strip()!r}; it must be one of the categories {_shorten(self.categories)}")
+            raise ValueError(f"value is {written!r}; it must be one of the categories {_shorten(self.categories)}")
         return category
 
-
-def _as_category(text: str, categories: Sequence[str]) -> int | None:
-    if text in categories:
-        return categories.index(text)
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    for index, category in enumerate(categories):  # "3.0" in a file is the category "3"
-        try:
-            if float(category) == number:
-                return index
-        except ValueError:
-            continue
-    return None
+    @cached_property
+    def _places(self) -> tuple[dict[str, int], dict[float, int]]:
+        """The number of each category by its name, and by its name as a number, of equal ones the first."""
+        categories = self.categories
+        numbers = {parse_number(name): place for place, name in reversed(list(enumerate(categories)))}
+        return {name: place for place, name in enumerate(categories)}, numbers
 
 
 def _shorten(categories: Sequence[str]) -> str:

@@ -394,7 +394,7 @@ class KaryResponse(_message.Message):
     K_FIELD_NUMBER: _builtins.int
     LABELS_FIELD_NUMBER: _builtins.int
     k: _builtins.int
-    """2 .. 2^15."""
+    """2 .. 2^16."""
     @_builtins.property
     def labels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """None, or the names of the k categories, in order; 2^20 bytes at most together."""
@@ -2572,6 +2572,58 @@ class EstimatedValue(_message.Message):
 Global___EstimatedValue: _TypeAlias = EstimatedValue  # noqa: Y015
 
 @_typing.final
+class CategoryShares(_message.Message):
+    """The shares of a histogram with more than 4096 categories, in their order; the manifest has their labels. All columns
+    have a number for each category, with the meaning that it has in EstimatedValue. Ends of intervals are rounded outwards.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ESTIMATE_FIELD_NUMBER: _builtins.int
+    PROJECTED_FIELD_NUMBER: _builtins.int
+    STANDARD_ERROR_FIELD_NUMBER: _builtins.int
+    LOW_FIELD_NUMBER: _builtins.int
+    HIGH_FIELD_NUMBER: _builtins.int
+    SAMPLING_STANDARD_ERROR_FIELD_NUMBER: _builtins.int
+    POPULATION_LOW_FIELD_NUMBER: _builtins.int
+    POPULATION_HIGH_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def estimate(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    @_builtins.property
+    def projected(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    @_builtins.property
+    def standard_error(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    @_builtins.property
+    def low(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    @_builtins.property
+    def high(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    @_builtins.property
+    def sampling_standard_error(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    @_builtins.property
+    def population_low(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    @_builtins.property
+    def population_high(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]: ...
+    def __init__(
+        self,
+        *,
+        estimate: _abc.Iterable[_builtins.float] | None = ...,
+        projected: _abc.Iterable[_builtins.float] | None = ...,
+        standard_error: _abc.Iterable[_builtins.float] | None = ...,
+        low: _abc.Iterable[_builtins.float] | None = ...,
+        high: _abc.Iterable[_builtins.float] | None = ...,
+        sampling_standard_error: _abc.Iterable[_builtins.float] | None = ...,
+        population_low: _abc.Iterable[_builtins.float] | None = ...,
+        population_high: _abc.Iterable[_builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["estimate", b"estimate", "high", b"high", "low", b"low", "population_high", b"population_high", "population_low", b"population_low", "projected", b"projected", "sampling_standard_error", b"sampling_standard_error", "standard_error", b"standard_error"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CategoryShares: _TypeAlias = CategoryShares  # noqa: Y015
+
+@_typing.final
 class Level(_message.Message):
     """One of the ordered levels that a number was rounded to at random, with the people on it. A person between two levels
     counts on both, in parts that add up to one.
@@ -2698,6 +2750,7 @@ class Publication(_message.Message):
     NOTES_FIELD_NUMBER: _builtins.int
     HOP_INFLUENCE_FIELD_NUMBER: _builtins.int
     DISTRIBUTION_FIELD_NUMBER: _builtins.int
+    SHARES_FIELD_NUMBER: _builtins.int
     round_id: _builtins.str
     manifest_hash: _builtins.bytes
     confidence_level: _builtins.float
@@ -2743,6 +2796,10 @@ class Publication(_message.Message):
     def distribution(self) -> Global___Distribution:
         """Where numbers were asked for on ordered levels; `values` has their mean."""
 
+    @_builtins.property
+    def shares(self) -> Global___CategoryShares:
+        """Instead of `values`, where a histogram has more than 4096 categories."""
+
     def __init__(
         self,
         *,
@@ -2763,10 +2820,11 @@ class Publication(_message.Message):
         notes: _abc.Iterable[Global___Statement] | None = ...,
         hop_influence: _builtins.float = ...,
         distribution: Global___Distribution | None = ...,
+        shares: Global___CategoryShares | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_clamping", b"_clamping", "certificate", b"certificate", "clamping", b"clamping", "distribution", b"distribution", "manifest", b"manifest"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_clamping", b"_clamping", "certificate", b"certificate", "clamping", b"clamping", "distribution", b"distribution", "manifest", b"manifest", "shares", b"shares"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clamping", b"_clamping", "certificate", b"certificate", "clamping", b"clamping", "confidence_level", b"confidence_level", "distribution", b"distribution", "drops", b"drops", "hop_influence", b"hop_influence", "manifest", b"manifest", "manifest_hash", b"manifest_hash", "merging_bias", b"merging_bias", "notes", b"notes", "num_reports", b"num_reports", "precision", b"precision", "round_id", b"round_id", "sealed_result", b"sealed_result", "values", b"values", "vector", b"vector", "vector_standard_error", b"vector_standard_error"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_clamping", b"_clamping", "certificate", b"certificate", "clamping", b"clamping", "confidence_level", b"confidence_level", "distribution", b"distribution", "drops", b"drops", "hop_influence", b"hop_influence", "manifest", b"manifest", "manifest_hash", b"manifest_hash", "merging_bias", b"merging_bias", "notes", b"notes", "num_reports", b"num_reports", "precision", b"precision", "round_id", b"round_id", "sealed_result", b"sealed_result", "shares", b"shares", "values", b"values", "vector", b"vector", "vector_standard_error", b"vector_standard_error"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__clamping: _TypeAlias = _typing.Literal["clamping"]  # noqa: Y015
     _WhichOneofArgType__clamping: _TypeAlias = _typing.Literal["_clamping", b"_clamping"]  # noqa: Y015

@@ -46,7 +46,7 @@ REFUSAL = re.compile(
 )
 """What a refusal says after the value."""
 MECHANISMS = (
-    *("rr", "onebit", "hemisphere", "hemisphere(d=3)", "krr(k=2)", "krr(k=5)", "krr(k=32768)"),
+    *("rr", "onebit", "hemisphere", "hemisphere(d=3)", "krr(k=2)", "krr(k=5)", "krr(k=65536)"),
     *("laplace", "laplace(lattice=1)", "laplace(lattice=10)", "laplace(lattice=1000000)"),
     *("gaussian", "gaussian(lattice=1)", "gaussian(lattice=100)", "gaussian(d=3)"),
     *("gaussian_vector(d=2, records=3)", "table"),

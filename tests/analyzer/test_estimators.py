@@ -17,10 +17,13 @@ from croupier.analyzer.estimators import Estimate, estimate, project_on_simplex
 from croupier.deploy.local.demo import SURVEY, SURVEY_QUESTIONS
 from croupier.net.sizes import MESSAGE_BYTES
 from croupier.protocol.codes import Note
+from croupier.protocol.histograms import values_of
+from croupier.protocol.manifest import canonical
 from croupier.protocol.mechanisms import Gaussian, KaryResponse, Laplace, OneBit, RandomizedResponse
 from croupier.protocol.questions import Question
 from croupier.protocol.statements import state
 from croupier.protocol.v1 import messages_pb2 as pb
+from tests.support import make_kit
 from tests.support.statements import codes
 
 TIERS = ((0.5, 540), (1.0, 370), (2.0, 90))
@@ -164,16 +167,23 @@ def test_an_impossible_share_is_said_to_be_one() -> None:
 
 def test_the_largest_histogram_fits_into_a_message() -> None:
     """Reproduction: k = 65,536 was accepted, and its result was larger than any message may be."""
-    most = 1 << 15
-    labels = tuple(f"{index:032}" for index in range(most))
+    most = 1 << 16
+    labels = tuple(f"{index:016}" for index in range(most))
     assert sum(len(label) for label in labels) == 1 << 20
-    one = estimate(Question("letter", KaryResponse(most, labels)), np.arange(100, dtype=np.int64), ((1.0, 100),))
+    question = Question("letter", KaryResponse(most, labels))
+    one = estimate(question, np.arange(100, dtype=np.int64), ((1.0, 100),))
     pairs = ((0.1, 0.2),) * most  # a number that is exactly 0 takes no room
     one = replace(one, projected=(0.1,) * most, confidence_intervals=pairs, population_intervals=pairs)
     one = replace(one, sampling_standard_errors=(0.1,) * most)
     publication = pb.Publication()
     one.publish(publication)
-    assert len(publication.values) == most
+    publication.manifest.payload = canonical(make_kit(2, question).manifest)
+    read = values_of(publication)
+    assert [value.label for value in read] == list(labels)
+    assert [value.estimate for value in read] == list(one.values)
+    for value, error in zip(read, one.standard_errors, strict=True):
+        assert value.confidence_interval.low <= 0.1 < 0.2 <= value.confidence_interval.high < 0.2 + 1e-7
+        assert error <= value.standard_error <= error * (1 + 1e-6)
     rest = 384 * 1024  # the certificate, with as many budgets as a grid may have, and what stands around it
     assert publication.ByteSize() < MESSAGE_BYTES - rest
     budgets = [pb.Tier(local_epsilon=1.1, local_delta=1e-7, count=2**40, epsilon=0.1)] * 4096

@@ -1,8 +1,8 @@
 """The client of examples/node, tried: `make node` installs its packages and runs this.
 
 The golden vectors first; then two answers to a real deployment, over gRPC and through a gateway, each sent twice and
-counted once; then two starts at once, to which
-a dishonest accountant gives tickets each. It is no part of `make test`, which needs neither Node nor npm.
+counted once, and one of the package in `web/`; then two starts at once, to which a dishonest accountant gives tickets
+each. It is not part of `make test`, which needs neither Node nor npm.
 """
 
 from __future__ import annotations
@@ -23,17 +23,28 @@ from croupier.net.transport import TLS
 from tests.another_client.vectors import FILE
 from tests.support import settings
 from tests.support.gateways import PassOn, Tampering, tickets_for_all
-from tests.support.rounds import QUESTIONS, people, table
+from tests.support.rounds import QUESTIONS, Table, people, table
 
 HERE = Path(__file__).parents[2] / "examples" / "node"
+PACKAGE = Path(__file__).parents[2] / "web"
 OTHERS = 20
-LIMIT = "[privacy_limit]\ntotal_epsilon = 20\ntotal_delta = 1e-3\n"
+FIXED = "fixed_terms = true"
+LIMIT = f"[privacy_limit]\ntotal_epsilon = 20\ntotal_delta = 1e-3\n{FIXED}\n"
+USES = """import {type Deployment, type Terms, readManifest, readNewest} from "croupier-client";
+const deployment: Deployment = readNewest(new Uint8Array()).deployment;
+const terms: Terms = readManifest(undefined, deployment);
+export const least: number = terms.manifest.minBatchSize;
+"""
 
 
 def node(*arguments: str | Path, **environment: str) -> str:
+    return node_in(HERE, *arguments, **environment)
+
+
+def node_in(where: Path, /, *arguments: str | Path, **environment: str) -> str:
     done = subprocess.run(
         ["node", *arguments],
-        cwd=HERE,
+        cwd=where,
         stdout=subprocess.PIPE,
         text=True,
         check=True,
@@ -67,11 +78,51 @@ async def submit(directory: Path) -> None:
             for said in [await asyncio.to_thread(start) for _ in range(2)]:
                 assert said == {"round_id": terms.round_id, "code": "SUBMISSION_CODE_ACCEPTED"}, said
             assert [file.name for file in place.iterdir()] == ["a%2F..%2F..%2Fround.sealed"]
+        deployment, how = here.inside.directory / "deployment.toml", ("--key-file", key_file, "--gateway", server.url)
+        await asyncio.to_thread(refuses_another_limit, deployment, directory, how)
+        await answer_with_the_package(here, server.url, directory / "answer")
         server.should_exit = True
         await serving
         publication, certificate = await here.finish(terms)
-        assert publication.num_reports == certificate.num_users == OTHERS + 2, certificate
-        sys.stdout.write(f"counted: {publication.num_reports} reports, two of them from JavaScript\n")
+        assert publication.num_reports == certificate.num_users == OTHERS + 3, certificate
+        sys.stdout.write(f"counted: {publication.num_reports} reports, three of them from JavaScript\n")
+
+
+def refuses_another_limit(file: Path, directory: Path, how: tuple[str | Path, ...]) -> None:
+    """A manifest states that the terms of all rounds are fixed, and the deployment file of this person does not."""
+    assert FIXED in file.read_text()
+    (other := directory / "other.toml").write_text(file.read_text().replace(FIXED, "fixed_terms = false"))
+    try:
+        node("client.mjs", other, *how, CROUPIER_VALUE="1", CROUPIER_EPSILON="1.5")
+    except subprocess.CalledProcessError:
+        return
+    raise AssertionError("another privacy limit than that of the deployment file was not refused")
+
+
+async def answer_with_the_package(here: Table, url: str, file: Path) -> None:
+    """By its name, as another program imports it; its types are those that a compiler reads there."""
+    key = new_client_key()
+    await here.operator.enrol([Participant(None, 0.0, key).public_key])
+    secrets = {"CROUPIER_VALUE": "1", "CROUPIER_KEY": key.hex()}
+    for _ in range(2):
+        said = await asyncio.to_thread(node_in, PACKAGE, "example.mjs", url, file, "1", **secrets)
+        assert json.loads(said)["state"] == "accepted"
+
+
+def types_of_the_package() -> None:
+    """A program that uses them rightly compiles, and one that does not is refused."""
+    options = ["--noEmit", "--strict", "--module", "esnext", "--moduleResolution", "bundler", "--target", "es2022"]
+    compiler = PACKAGE / "node_modules" / ".bin" / "tsc"
+    for name, text, expected in (("uses.ts", USES, True), ("misuses.ts", USES.replace(": number", ": string"), False)):
+        (PACKAGE / "dist" / name).write_text(text)
+        done = subprocess.run(
+            [compiler, *options, "--skipLibCheck", "--ignoreConfig", f"dist/{name}"],
+            cwd=PACKAGE,
+            stdout=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode == 0) is expected, done.stdout
 
 
 async def start_twice_at_once(directory: Path) -> None:
@@ -109,6 +160,7 @@ async def start_twice_at_once(directory: Path) -> None:
 if __name__ == "__main__":
     sys.stdout.write(node("vectors.mjs", FILE))
     sys.stdout.write(node("bodies.mjs"))
+    types_of_the_package()
     for play in (submit, start_twice_at_once):
         with tempfile.TemporaryDirectory() as place:
             asyncio.run(play(Path(place)))

@@ -79,7 +79,6 @@ async def main(directory: Path) -> None:
         await take(browser, f"{url}rounds/{opened}", "round", "dark", (1200, 620), "Stage by stage")
         await take(browser, f"{url}rounds/{finished}", "result", "light", (1200, 1080), "What was learned")
         await take(browser, f"{url}rounds/{finished}", "profile", "dark", (390, 700), "The privacy profile")
-        await take(browser, f"{url}rounds/{opened}/answer", "answer", "light", (390, 900), "Your answer")
         await browser.close()
 
 

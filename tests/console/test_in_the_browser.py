@@ -1,4 +1,4 @@
-"""The pages in a real browser: a round watched from open to published, errors, one's own answer, both themes.
+"""The pages in a real browser: a round watched from open to published, errors, the way to answer, both themes.
 
 One browser and one deployment serve all of these tests. After each step that shows something new the accessibility
 rules of axe are run on it, in the light and in the dark theme, on a screen's width and on a phone's.
@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
-from urllib.parse import urlencode
 from urllib.request import Request, urlopen
 
 import pytest
@@ -27,7 +26,9 @@ from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, Page, async_playwright, expect
 
 from croupier.client.submission import Participant
+from croupier.deploy.operator.roster import enrolled
 from croupier.deploy.operator.rounds import kept_result
+from croupier.deploy.operator.surveys import withdraw_survey
 from croupier.protocol.deployment import DEPLOYMENT_FILE
 from croupier.protocol.errors import Code
 from croupier.protocol.mechanisms import OneBit
@@ -37,6 +38,7 @@ from croupier.show.views import numbers_of
 from tests.support import BIT, settings
 from tests.support.console import served
 from tests.support.rounds import Table, people, table
+from tests.support.surveys import opened_survey
 
 pytestmark = [pytest.mark.xdist_group("browser"), pytest.mark.asyncio(loop_scope="module")]
 LOOKS = [
@@ -199,53 +201,58 @@ async def test_errors_and_refused_rounds_are_pages_with_a_sentence(place: Place)
     assert (await fetch(f"{place.url}no/such/page"))[0] == 404
 
 
-async def test_an_answer_is_given_by_keyboard_and_found_again(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_answer_is_given_on_the_participants_page(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    """The console serves it, as a gateway, and makes an invitation; the answer is in no file and no log."""
     caplog.set_level(logging.DEBUG)
     terms = await place.at.operator.open_round(settings(HOURS, min_batch_size=3))
-    here = f"rounds/{terms.round_id}"
-    async with place.page(f"{here}/answer") as page:
-        await page.get_by_label("A number from 0 to 10").focus()
-        keys = page.keyboard
-        await keys.type(str(SECRET))
-        await keys.press("Tab")
-        await keys.press("Space")
-        await keys.press("ArrowDown")
-        await expect(page.get_by_role("radio", name="local ε 1")).to_be_checked()
-        await keys.press("Tab")
-        await keys.type("not a token")
-        await keys.press("Enter")
-        await expect(page.get_by_role("alert")).to_contain_text("it must be 64 hexadecimal digits")
-        await expect(page.get_by_role("radio", name="local ε 1")).to_be_checked()
-        await expect(page.get_by_label("A number from 0 to 10")).to_have_value("")  # it is not kept, nowhere
-        await is_for_everybody(page)
+    async with place.page(f"rounds/{terms.round_id}") as page:
+        await page.get_by_role("link", name="Answer this round").click()
+        await expect(page.get_by_role("heading", name="hours")).to_be_visible()
+        assert page.url == f"{place.url}participate/#round={terms.round_id}"
         await page.get_by_label("A number from 0 to 10").fill(str(SECRET))
-        await keys.press("Enter")
-        await expect(page.get_by_role("heading", name="Your answer was accepted")).to_be_visible()
-        await expect(page.get_by_text("local ε 1 CERTIFIED")).to_be_visible()
-        await is_for_everybody(page)
-        await page.get_by_role("link", name="check that it was included").click()
-        await expect(page.get_by_role("status").first).to_contain_text("no certificate yet")
+        await page.get_by_role("button", name="Randomize, seal and send").click()
+        await expect(page.get_by_role("heading", name="You need an invitation")).to_be_visible()
+        await page.goto(f"{place.url}rounds/{terms.round_id}")
+        await page.get_by_role("button", name="Answer with a new invitation").click()
+        await page.get_by_label("A number from 0 to 10").fill(str(SECRET))
+        assert "key=" not in page.url
+        await page.get_by_role("radio", name="ε = 1").check()
+        await page.get_by_role("button", name="Randomize, seal and send").click()
+        await expect(page.get_by_role("heading", name="Your answer is on its way")).to_be_visible()
         await place.at.submit(terms, people(HOURS, 3, 3))
         await place.at.finish(terms)
-        await page.reload()
-        await expect(page.get_by_text("Yes: every server that shuffles has passed on your answer.")).to_be_visible()
-    mine = [file for file in place.at.inside.directory.rglob("*") if file.is_file()]
-    assert any(file.name == "outbox.db" for file in mine)
-    assert [file for file in mine if str(SECRET).encode() in file.read_bytes()] == []
+        await page.goto(f"{place.url}rounds/{terms.round_id}")
+        await page.get_by_role("link", name="Was my answer included?").click()
+        await page.get_by_role("button", name="Look for the result").click()
+        await expect(page.get_by_text("Every server that shuffles has passed on your answer.")).to_be_visible()
+    files = [file for file in place.at.inside.directory.rglob("*") if file.is_file()]
+    assert [file for file in files if str(SECRET).encode() in file.read_bytes()] == []
     assert str(SECRET) not in caplog.text
+    assert "invited at the console" in {entry.label for entry in enrolled(place.at.inside.directory)}
 
 
-async def test_another_site_cannot_answer_for_the_reader(place: Place) -> None:
+async def test_a_survey_is_answered_in_ones_own_language(place: Place) -> None:
+    survey = await opened_survey(place.at, "work")
+    async with place.page(f"rounds/{survey.rounds[0].round_id}", locale="de-AT") as page:
+        await page.get_by_role("button", name="Answer with a new invitation").click()
+        await expect(page.get_by_role("heading", name="Wie zufrieden sind Sie?")).to_be_visible()
+        await page.locator("[name=consent]").check()
+        await page.locator("[name=answer-0]").first.check()
+        for left in ("left-1", "left-2"):
+            await page.locator(f"[name={left}]").check()
+        await page.locator("form button.primary").click()
+        await expect(page.locator(".receipt")).to_be_visible()
+    await withdraw_survey(place.at.inside.directory, survey, place.at.inside.transport)
+
+
+async def test_another_site_gets_no_invitation(place: Place) -> None:
     terms = await place.at.operator.open_round(settings())
-    form = urlencode({"answer": "1", "epsilon": "0.5", "enrol": "1"}).encode()
-    answer = f"{place.url}rounds/{terms.round_id}/answer"
+    before = enrolled(place.at.inside.directory)
+    address = f"{place.url}rounds/{terms.round_id}/invitation"
     for headers in ({"Origin": "https://elsewhere.example"}, {"Origin": "null"}, {}):
-        status, said = await fetch(answer, form, **headers)
-        assert (status, b"not sent from this page" in said) == (403, True)
-    status, _ = await fetch(answer, b"a" * 5000, Origin=place.url.rstrip("/"))
-    assert status == 413
-    (first, *_) = await place.at.operator.status(terms.round_id)
-    assert first.rounds[0].num_items == 0  # type: ignore[union-attr]
+        status, said = await fetch(address, b"", **headers)
+        assert (status, b"not asked for from this page" in said) == (403, True)
+    assert enrolled(place.at.inside.directory) == before
 
 
 async def test_a_page_without_the_operators_keys_and_without_a_script(place: Place, tmp_path: Path) -> None:
@@ -257,11 +264,9 @@ async def test_a_page_without_the_operators_keys_and_without_a_script(place: Pla
         await page.goto(url)
         await page.get_by_role("link", name="bit").click()
         await expect(page.get_by_text("Nothing is read before at least 20 people have answered.")).to_be_visible()
-        await page.get_by_role("link", name="Answer this round").click()
-        await expect(page.get_by_text("Register me now")).to_have_count(0)
-        await page.get_by_label("yes").check()
-        await page.get_by_role("radio", name="local ε 2").check()
-        await page.get_by_role("button").click()
-        await expect(page.get_by_role("alert")).to_have_text(Code.UNKNOWN_CLIENT.message)
+        await expect(page.get_by_role("link", name="Answer this round")).to_be_visible()
+        await expect(page.get_by_role("button")).to_have_count(0)
+        status, _ = await fetch(f"{url}rounds/{terms.round_id}/invitation", b"", Origin=url.rstrip("/"))
+        assert status == 403
         assert (await fetch(f"{url}events"))[0] == 404
     await place.at.operator.withdraw(terms.round_id)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import datetime
+import hashlib
 import json
 import re
 import signal
@@ -32,6 +33,7 @@ from croupier.deploy.console.server import serve
 from croupier.deploy.console.source import Source
 from croupier.deploy.node.extras import missing_library
 from croupier.deploy.operator.keys import make_deployment
+from croupier.deploy.page.participants import page_hash
 from tests.support.command_line import croupier, running
 
 TOKEN = "a token of more than 16 characters"
@@ -80,6 +82,18 @@ async def test_on_loopback_a_request_names_this_machine(host: str, status: int) 
     assert headers["content-security-policy"].startswith("default-src 'none'; script-src 'self'; style-src 'self'")
     assert "unsafe" not in headers["content-security-policy"]
     assert headers["cache-control"] == "no-store"
+
+
+@pytest.mark.asyncio
+async def test_on_loopback_the_participants_page_has_its_own_policy(tmp_path: Path) -> None:
+    make_deployment(tmp_path, "local", 1)
+    start, *pieces = await answered(
+        make_app(Source(tmp_path), Listening()), "/participate/", {"host": "127.0.0.1:8780"}
+    )
+    headers = {name.decode(): value.decode() for name, value in start["headers"]}
+    assert hashlib.sha256(b"".join(piece["body"] for piece in pieces)).hexdigest() == page_hash()
+    assert headers["content-security-policy"].startswith("default-src 'none'; script-src 'sha256-")
+    assert headers["cross-origin-resource-policy"] == "same-origin"
 
 
 @pytest.mark.asyncio
@@ -186,8 +200,10 @@ def test_others_come_with_tls_and_the_token_and_may_not_answer_there(tmp_path: P
         known = {"Authorization": f"Basic {basic(TOKEN)}"}
         with urlopen(Request(url, headers=known), context=trusting) as page:
             shown = page.read().decode()
+        with pytest.raises(HTTPError, match="404"):
+            urlopen(Request(f"{url}participate/", headers=known), context=trusting)
         with pytest.raises(HTTPError, match="403"):
-            urlopen(Request(f"{url}rounds/any/answer", headers=known), context=trusting)
+            urlopen(Request(f"{url}rounds/any/invitation", b"", known), context=trusting)
         assert shown.count("UNREACHABLE") == 3  # no service runs, and the page says so
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 0

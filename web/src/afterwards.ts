@@ -175,7 +175,14 @@ async function found(
 }
 
 function estimates(publication: Publication, terms: Terms, texts: Texts, languages: string[]): HTMLElement {
-  const {values, sealedResult, confidenceLevel} = publication;
+  const {sealedResult, confidenceLevel, shares} = publication;
+  const values = !shares
+    ? publication.values
+    : shares.estimate.map((estimate, at) => ({
+        estimate,
+        projected: shares.projected[at],
+        confidenceInterval: {low: shares.low[at]!, high: shares.high[at]!},
+      }));
   if (sealedResult.length || !values.length) return h("p", {}, texts.say("sealed result"));
   const wording = bestWording(terms.question.wordings, languages);
   const names = captions(terms, wording, texts);

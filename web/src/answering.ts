@@ -24,6 +24,9 @@ export interface Shown {
   open: boolean;
 }
 
+/** What keeps the answers of a person, durably: the browser's outbox, or what another program has. */
+export type Kept = Pick<Outbox, "advance" | "discard">;
+
 export async function fetchRound(gateway: Gateway, deployment: Deployment, roundId = ""): Promise<Shown> {
   const {manifest, state} = await gateway.call("GetRound", {roundId});
   const terms = readManifest(manifest, deployment, roundId);
@@ -79,7 +82,7 @@ const refusal = (code: SubmissionCode): Refused => new Refused(SubmissionCode[co
 /** Brings a stored answer as far as it comes, and returns it; the same bytes are sent, however often this is called. */
 export async function goOn(
   gateway: Gateway,
-  outbox: Outbox,
+  outbox: Kept,
   deployment: Deployment,
   stored: Answer,
   step: (step: Step) => void,
@@ -101,7 +104,7 @@ export async function goOn(
 
 async function sealWithTickets(
   gateway: Gateway,
-  outbox: Outbox,
+  outbox: Kept,
   deployment: Deployment,
   answer: Answer,
   step: (step: Step) => void,

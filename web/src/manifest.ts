@@ -115,7 +115,7 @@ function answerableOf(mechanism: Question["mechanism"]): Answerable {
   if (mechanism.case === "rr") return {kind: "rr", choices: 2};
   if (mechanism.case === "krr") {
     const {k, labels} = mechanism.value;
-    check(k >= 2 && k <= 32768, "the number of categories is out of range");
+    check(k >= 2 && k <= 65536, "the number of categories is out of range");
     check(labels.length === 0 || (labels.length === k && new Set(labels).size === k), "the categories' names are wrong");
     check(byteLength(labels.join("")) <= 2 ** 20, "the categories' names are too long");
     for (const label of labels) checkShown("a category", label);
