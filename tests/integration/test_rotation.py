@@ -311,8 +311,8 @@ async def test_a_pod_changes_its_storage_key_by_manifests_alone(
         own, safe = cluster / name, cluster / "secrets" / "storage.key"
         safe.parent.mkdir()
         (own / "storage.key").rename(safe)
-        with (own / "service.toml").open("a", encoding="utf-8") as file:
-            file.write(f'storage_key = "file:../secrets/{safe.name}"\n')
+        with (own / "service.toml").open("a", encoding="utf-8") as own_settings:
+            own_settings.write(f'storage_key = "file:../secrets/{safe.name}"\n')
         terms = await at.operator.open_round(settings())
         await at.submit(terms, people(BIT, 30, seed=1))
         await all_have(at, rotate(cluster, name))

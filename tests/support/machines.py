@@ -175,12 +175,18 @@ def _namespace(host: str) -> str:
     return f"croupier-{os.getpid()}-{host}"
 
 
+def _remove_if_empty(folder: Path) -> None:
+    with suppress(OSError):
+        folder.rmdir()
+
+
 def _connected(hosts: Sequence[str], made: ExitStack) -> bool:
     """Makes a network namespace for each host, all on one bridge; returns False where that is not allowed."""
     bridge = _namespace("bridge")
     known = [f"10.99.0.{number} {host}" for number, host in enumerate(hosts, 1)]
     with ExitStack() as network, suppress(OSError, subprocess.CalledProcessError):
         _ip("netns", "add", bridge)
+        network.callback(_remove_if_empty, Path("/etc/netns"))
         network.callback(_ip, "netns", "del", bridge)
         _ip("-n", bridge, "link", "add", "bridge", "type", "bridge")
         _ip("-n", bridge, "link", "set", "bridge", "up")
