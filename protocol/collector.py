@@ -26,6 +26,7 @@ from croupier.protocol.envelope import (
 from croupier.protocol.errors import EnvelopeError
 from croupier.protocol.histograms import MOST_SINGLE
 from croupier.protocol.manifest import RoundTerms, canonical
+from croupier.protocol.mechanisms import Levels
 from croupier.protocol.names import Digest, PrivateKey, PublicKey, RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 
@@ -69,12 +70,16 @@ def _label(publication: pb.Publication, public_key: PublicKey) -> Label:
 
 
 def _room(terms: RoundTerms) -> int:
-    """Returns more bytes than a result of this round has: its labels, or its vector, are as large as the manifest's."""
+    """Returns more bytes than a result of this round has: its labels, or its vector, are as large as the manifest's.
+
+    A histogram in columns has no labels, and with room for them it would be larger than a message.
+    """
     mechanism = terms.question.mechanism
+    if (categories := len(mechanism.categories)) > MOST_SINGLE:
+        return _BESIDE_VALUES + _BYTES_IN_COLUMNS * categories
     # A mean on levels has a share and a cumulative share of each of them beside it.
-    num_values = max(1, len(mechanism.categories)) + 2 * getattr(mechanism, "k", 0) * (not mechanism.categories)
-    each = _BYTES_PER_VALUE if num_values <= MOST_SINGLE or not mechanism.categories else _BYTES_IN_COLUMNS
-    return _BESIDE_VALUES + len(terms.payload) + each * num_values
+    beside = 2 * mechanism.k if isinstance(mechanism, Levels) else 0
+    return _BESIDE_VALUES + len(terms.payload) + _BYTES_PER_VALUE * (max(1, categories) + beside)
 
 
 def seal_result(publication: pb.Publication, terms: RoundTerms) -> pb.Publication:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from croupier.net.sizes import MESSAGE_BYTES
 from croupier.protocol.codes import Note
 from croupier.protocol.collector import collector_key_lines, open_result, read_collector_key, seal_result
 from croupier.protocol.envelope import HOP_COLLECTOR, SUITES, Label, key_id, seal
 from croupier.protocol.errors import EnvelopeError, Refusal
+from croupier.protocol.histograms import columns_of, values_of
 from croupier.protocol.manifest import RoundTerms, canonical, parse_terms
-from croupier.protocol.mechanisms import Hemisphere, KaryResponse, SequentialOrder, VectorTask
+from croupier.protocol.mechanisms import Hemisphere, KaryResponse, Levels, SequentialOrder, VectorTask
 from croupier.protocol.questions import Question
 from croupier.protocol.statements import messages_of, state
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -131,3 +133,35 @@ def test_the_private_half_stands_in_the_secret_file_alone() -> None:
     (_, whole), (suite, half) = read_collector_key(secret), read_collector_key(public)
     assert (suite, half.public, half.private) == (SUITE, whole.public, b"")
     assert whole.private.hex() not in public
+
+
+def test_the_largest_histogram_fits_into_a_message_when_sealed() -> None:
+    """Reproduction: 65,536 labelled categories took 4.7 MB sealed, room for labels included that are not sealed."""
+    most = 1 << 16
+    _, pair = read_collector_key(collector_key_lines(SUITE)[0])
+    terms = terms_for(pair.public, Question("word", KaryResponse(most, tuple(f"{place:016}" for place in range(most)))))
+    publication = published(terms, 0.1)
+    values = [publication.values[0]] * most
+    del publication.values[:]
+    publication.shares.CopyFrom(columns_of(values))
+    publication.manifest.payload = terms.payload
+    sealed = seal_result(publication, terms)
+    assert not sealed.HasField("shares")
+    assert (
+        sealed.ByteSize() < MESSAGE_BYTES - 384 * 1024
+    )  # what the certificate takes: tests/analyzer/test_estimators.py
+    opened = values_of(open_result(sealed, terms.suite, pair))
+    assert [value.label for value in (opened[0], opened[-1])] == [f"{0:016}", f"{most - 1:016}"]
+
+
+@pytest.mark.parametrize("k", [2, 1024])
+def test_a_distribution_is_sealed_with_its_mean(k: int) -> None:
+    _, pair = read_collector_key(collector_key_lines(SUITE)[0])
+    terms = terms_for(pair.public, Question("hours", Levels(0.0, 24.0, k)))
+    publication, number = published(terms, 0.1), published(terms, 0.1).values[0]
+    number.population_interval.MergeFrom(number.confidence_interval)
+    publication.distribution.standard_deviation.CopyFrom(number)
+    publication.distribution.levels.extend([pb.Level(value=0.1, share=number, cumulative=number)] * k)
+    sealed = seal_result(publication, terms)
+    assert not sealed.HasField("distribution")
+    assert open_result(sealed, terms.suite, pair).distribution == publication.distribution
