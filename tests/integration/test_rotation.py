@@ -370,7 +370,7 @@ def test_a_read_only_mount_is_named_with_the_way_out(
 
 
 @pytest.mark.asyncio
-async def test_another_operator_enrols_and_opens_rounds_and_the_former_one_does_not(tmp_path: Path) -> None:
+async def test_another_operator_takes_over_and_the_former_one_is_shut_out(tmp_path: Path) -> None:
     """Over TLS, because the deployment file pins the operator's certificate."""
     async with table(tmp_path / "all", 1, over_tls=True) as at:
         directory, former, following = at.inside.directory, tmp_path / "former", tmp_path / "following"
