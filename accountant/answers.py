@@ -56,7 +56,7 @@ NOT_AMPLIFIED = frozenset(
 MAX_COMPOSED_TIERS = 8
 """With more budgets the exchange bound gives the number of one round only, and the blanket's curve is composed."""
 LOWEST = 0.8
-"""Of many budgets, the epsilon of a group is not looked for below this part of another group's."""
+"""With many budgets, the search for a group's epsilon does not go below this part of another group's epsilon."""
 MAX_COMPOSED_ROUNDS = 1_000_000
 """More rounds are only added up: their loss distribution would take gigabytes."""
 
@@ -101,7 +101,7 @@ class BoundPolicy:
     """Several rounds are composed, and what one of them comes to is not looked for on slow bounds: the result may be
     larger, and is only a step towards one."""
     fakes: HopFakes | None = None
-    """Of hops with hop noise."""
+    """The fake reports that hops add as hop noise; None without hop noise."""
 
 
 def answer_of(

@@ -181,7 +181,7 @@ def as_budgets(budgets: AnyBudgets) -> Budgets:
             `Tier`s or tuples, as `Budgets.from_tiers` takes them; or local epsilons, one user each.
 
     Raises:
-        ValueError: it is none of these, or holds a value outside its range.
+        ValueError: it has another form, or holds a value outside its range.
     """
     if isinstance(budgets, Budgets):
         return budgets

@@ -87,7 +87,7 @@ def certify(
         counted_by: the budget privacy of a round (docs/accounting.md, 7.2). `budgets` are then those of the users that
             were counted and of one user more for every budget of the grid: a victim, whom it need not have. None:
             `budgets` are those of all users.
-        seconds: after this time no slower bound is begun, tiers that are left keep the blanket's, and nothing is
+        seconds: after this time no slower bound is begun, the remaining tiers keep the blanket's, and nothing is
             remarked. None: no limit.
         progress: called with the number of tiers that are done, and of all.
 
@@ -375,7 +375,7 @@ def _comparison(
 
 
 def _in_this_deployment(row: Comparison, dishonest: int, linkage: Linkage) -> Comparison:
-    """A published theorem is none where its assumptions fail: all users honest, no report linked to its budget."""
+    """A published bound proves nothing where its assumptions fail: all users honest, no report linked to its budget."""
     if row.grade is not Grade.CERTIFIED or (dishonest == 0 and linkage == "separate"):
         return row
     missing = state(Note.IGNORES_SHOWN_BUDGETS)

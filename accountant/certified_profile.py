@@ -49,6 +49,7 @@ MOST_BETWEEN = 300
 LARGEST_EXPONENT = 700.0
 """Up to here e^x is a float."""
 DELTAS = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10)
+"""The deltas at which a certified curve has a point by default; each further point takes another certificate."""
 
 
 class PointRow(TypedDict):

@@ -32,7 +32,7 @@ LEAST_DELTA = 1e-12
 POINTS = 128
 """Evaluations of a one-round profile."""
 MAX_POINTS = 1 << 19
-"""Rounds whose losses are very different share one grid, of at most about so many steps to the end of the largest."""
+"""Rounds whose losses are very different share one grid; this is about the most steps to the end of the largest."""
 TRUNCATION = 1e-15
 """Mass the library may cut per composition; it adds it to the mass at infinity itself, once, and we do once more."""
 
@@ -87,14 +87,14 @@ def profile_nodes(
 
 
 def _turns_up(a: tuple[float, float], b: tuple[float, float], c: tuple[float, float]) -> bool:
-    """Of points (epsilon, delta): whether delta is convex in e^epsilon there, which may be more than a float holds."""
+    """Returns whether delta is convex in e^epsilon at these points (epsilon, delta); e^epsilon may exceed a float."""
     to_b, to_c = -math.expm1(a[0] - b[0]), -math.expm1(b[0] - c[0])  # of e^b and of e^c, the part since the last point
     return (b[1] - a[1]) * to_c < (c[1] - b[1]) * math.exp(b[0] - c[0]) * to_b
 
 
 @dataclass(frozen=True)
 class PairProfile:
-    """Of any (epsilon, delta)-DP release. See `PrivacyProfile`.
+    """The profile of any (epsilon, delta)-DP release. See `PrivacyProfile`.
 
     Such a release is, for every pair of neighbours, a post-processing of one that shows the value with probability
     delta and is randomised response of it otherwise (Kairouz, Oh, Viswanath 2015).
@@ -170,7 +170,7 @@ class ComposedProfile:
     def _reach(part: Round, delta: float) -> float:
         found = smallest_epsilon(part.profile, delta, part.ceiling, tolerance=0.02)
         if found.reached is None and 0 < (lost := part.profile.delta(part.ceiling).value) < 1 - 2 * delta:
-            # What is lost for certain is mass at infinity anyway: no node is needed where nothing else is left.
+            # What is lost for certain is mass at infinity anyway: no node is needed where that is all the mass.
             found = smallest_epsilon(part.profile, lost + delta, part.ceiling, tolerance=0.02)
         return max(found.epsilon, 1e-9)
 

@@ -18,7 +18,7 @@ OTHERS = ("#e09f3e", "#6a994e", "#7b5ea7", "#2a9d8f", "#8d6b4f", "#5c677d")
 def _axes(axes: Any) -> Any:
     """The axes given, or those of a new figure.
 
-    Raises ValueError for what is no axes, and an ImportError that names the extra if matplotlib is missing.
+    Raises ValueError for anything but axes, and an ImportError that names the extra if matplotlib is missing.
     """
     if axes is not None:
         if not hasattr(axes, "barh"):

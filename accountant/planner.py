@@ -42,7 +42,7 @@ MOST_TIERS = 8
 USUAL_STEPS = 9
 """The typical number of candidates that a plan tries; the progress display assumes it."""
 FEW_ROUNDS = 4
-"""Of more rounds, what epsilons add up to hardly ever is less than composed losses: not on the way to an answer."""
+"""With more rounds the sum of epsilons is hardly ever less than composed losses: a search does not try the sum."""
 INVERTED = 1.0003
 """What is evaluated at the target is to end so far below it: what is inverted ends up to 0.05 % above."""
 RANGE_OF_LOG_MU = -30.0, 10.0
@@ -52,10 +52,11 @@ ROUGH = 0.1
 TOLERANCE = 1e-3
 """Relative width of the bracket around the answer."""
 LEAST_LOCAL_EPSILON = 1e-4
+"""The smallest local budget that a plan tries; see `MOST_LOCAL_EPSILON`."""
 MOST_LOCAL_EPSILON = 20.0
 """Local budgets are looked for between these; a client's randomizer accepts no larger ones."""
 MOST_USERS = 10**9
-"""More are not looked for. Already for so many, a blanket bound takes seconds."""
+"""The most users that a search tries; a blanket bound for this number takes seconds already."""
 
 
 class Goal(StrEnum):
@@ -119,7 +120,7 @@ def plan(
     hops: int = 2,
     progress: Callable[[int, int], None] | None = None,
 ) -> Plan:
-    """Answers what is left open, for a total target (epsilon, delta) over all rounds.
+    """Finds the missing quantity, for a total target (epsilon, delta) over all rounds.
 
     * num_users and epsilon: the largest local budget that all of num_users can have, up to 20, the most that a client
       accepts; with hop noise up to 8.
@@ -370,7 +371,7 @@ def _answer(goal: Goal, budgets: Budgets, asked: _Asked, certificate: Certificat
 
 
 def _with_costs_of_a_mean(found: Plan, asked: _Asked) -> Plan:
-    """The same with what laplace and onebit cost, if it is one of them: not for the sequential order."""
+    """Returns the plan with the costs of laplace and onebit, if it uses one of them: not for the sequential order."""
     other = other_for_a_mean(asked.randomizer)
     if other is None or asked.adaptive_order or asked.fakes is not None:
         return found
@@ -392,7 +393,7 @@ def _with_costs_of_a_mean(found: Plan, asked: _Asked) -> Plan:
 
 
 def resized(budgets: Budgets, num_users: int) -> Budgets:
-    """The same proportions for num_users people: every share is rounded, the largest tiers take what is left over.
+    """Returns budgets of these proportions for num_users people: shares are rounded, by the largest remainders.
 
     Where there are people enough, every budget has one at least: without its rare budgets a shape is another one.
     """
@@ -437,7 +438,7 @@ class _Factors:
 
     @property
     def start(self) -> float:
-        """That of which the largest budget is 1."""
+        """The factor that makes the largest budget 1."""
         return 1.0 / float(self.shape.local_epsilon[-1])
 
     def nearest(self, point: float) -> float:
@@ -467,21 +468,21 @@ class _Users:
 
     @property
     def most(self) -> float:
-        """That of one user of every budget, and of one who is honest."""
+        """The point of one user of every budget, at least one of them honest."""
         return 1 / max(1, self.shape.num_tiers - self.dishonest)
 
     @property
     def least(self) -> float:
-        """That of MOST_USERS."""
+        """The point of MOST_USERS."""
         return min(self.most, 1 / max(1, MOST_USERS - self.dishonest))
 
     @property
     def start(self) -> float:
-        """That of a few hundred."""
+        """The point of 300 honest users."""
         return 1 / 300
 
     def nearest(self, point: float) -> float:
-        """That of a whole number of users, who are no fewer."""
+        """Returns the point of the next whole number of users, which is no smaller than this point's."""
         return 1 / math.ceil(1 / point * (1 - 1e-12))
 
     def budgets(self, point: float) -> Budgets:

@@ -51,7 +51,7 @@ def outside(name: str, value: object, required: str) -> ValueError:
 
 
 def is_number(value: object) -> bool:
-    """Returns whether a value is a finite real number within the range of floats; a bool is none."""
+    """Returns whether a value is a finite real number within the range of floats; a bool does not count."""
     try:
         return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
     except OverflowError:  # an integer

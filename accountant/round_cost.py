@@ -96,7 +96,7 @@ class RoundCost:
 
 @dataclass(frozen=True, eq=False)
 class Tail:
-    """Upper bounds for the part p' of a round's law P that is left when the mass `lost` is taken away.
+    """Upper bounds for the part p' of a round's law P that remains when the mass `lost` is taken away.
 
     Attributes:
         lost: that mass, in [0, 1].

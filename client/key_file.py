@@ -12,6 +12,7 @@ __all__ = ["PRIVATE", "PUBLIC", "key_text", "read_private_key"]
 PRIVATE = "croupier client private key v1"
 PUBLIC = "croupier client public key v1"
 _KEY_BYTES = 32
+"""The length of an Ed25519 key, public or private."""
 
 
 def key_text(header: str, key: bytes) -> str:

@@ -34,6 +34,7 @@ __all__ = [
 
 LIMITS_FILE = "limits.toml"
 DEFAULT_DELTA = 1e-5
+"""The local and the lifetime delta that a client accepts unless its owner chooses others."""
 _Epsilon = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _Delta = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 

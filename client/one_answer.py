@@ -40,6 +40,7 @@ __all__ = [
 ]
 
 _TOKEN_BYTES = 32
+"""The length of an enrolment token."""
 Enrol = Callable[[bytes], Awaitable[None]]
 """Registers a client's public key with the services; only an operator can."""
 

@@ -82,7 +82,9 @@ OLD_MAX_DELTA = 0.1
 KEPT_DAYS = 30
 """For so long sealed submissions and their inclusion hashes are kept, and can be sent again and looked for."""
 _USERS_AT_ONCE = 1000
+"""The most users in one query, as SQLite limits the parameters of a statement."""
 _PATIENCE_S, _ERASE_PATIENCE_S = 5.0, 0.25
+"""Seconds to wait for another process that holds the outbox, and for readers when its log is overwritten."""
 
 
 class Outbox:

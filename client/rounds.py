@@ -30,6 +30,7 @@ __all__ = [
 ]
 
 _PATIENCE_S = 30.0
+"""Seconds after which a call for rounds is given up, unless the caller gives another time."""
 
 
 def accept_manifest(document: pb.Signed, deployment: Deployment) -> RoundTerms:

@@ -34,7 +34,10 @@ from croupier.protocol.v1 import services_pb2_grpc as stubs
 __all__ = ["Attendee", "SequentialAnswers", "answer_sequentially"]
 
 _PER_MESSAGE = 500
+"""The most attendances in one message of the stream."""
 _PAUSE_S = (0.05, 0.1)
+"""The range, in seconds, of the random pause before asking again, which keeps clients from asking at the same
+moment."""
 
 
 @dataclass(frozen=True)

@@ -46,8 +46,10 @@ __all__ = [
 ]
 
 MAX_PER_CALL = 1000
+"""The most submissions that a client sends in one call."""
 _BYTES_PER_CALL = 3 * 1024 * 1024  # of the 4 MiB that a message may have
 _AROUND_ENVELOPE = 256
+"""An upper estimate of the bytes that a submission has besides its envelope."""
 
 
 @dataclass(frozen=True)

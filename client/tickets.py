@@ -25,6 +25,7 @@ from croupier.protocol.v1 import services_pb2_grpc as stubs
 __all__ = ["SealedUsers", "Tickets", "get_tickets", "seal_prepared", "seal_with_tickets"]
 
 _PER_CALL = 1000
+"""The most tickets that one call asks for."""
 
 
 class Tickets(NamedTuple):

@@ -13,6 +13,7 @@ from croupier.protocol.versions import follow
 __all__ = ["newer_versions"]
 
 _PATIENCE_S = 5.0
+"""Seconds after which the call for newer versions of the manifest is given up."""
 
 
 async def newer_versions(channel: grpc.aio.Channel, deployment: Deployment) -> dict[bytes, Deployment]:

@@ -1,7 +1,7 @@
 """The numbers of a published result, and the form of those of a histogram with many categories, which takes less space.
 
 A message has at most 4 MiB. A number of a result by itself takes about 90 bytes and its label; a category of 65,536
-takes 36 in columns, and its label stands in the manifest, which is in the publication too.
+takes 36 in columns, and its label is in the manifest, which is in the publication too.
 """
 
 from __future__ import annotations

@@ -466,7 +466,7 @@ PLAIN: dict[Assumption, str] = {
     ),
     Assumption.BUDGETS_PUBLIC: "How many people have which budget is public, and does not depend on their answers.",
     Assumption.BUDGETS_NOISED: (
-        "Nobody's budget depends on their answer. How many people have which budget is published with noise: up to "
+        "No person's budget depends on their answer. How many people have which budget is published with noise: up to "
         "{most} people of each budget are left out, so that nobody can tell which budget one person has."
     ),
     Assumption.INDEPENDENT_REPORTS: "What a person sends does not depend on what others sent.",

@@ -100,7 +100,7 @@ class TicketRequest:
         blind: that of an earlier request for the message, which gives the same blinded message; else a fresh one.
 
     Attributes:
-        blind: BLIND_BYTES, secret. Whoever stores it with the message can ask again and gets the same ticket.
+        blind: BLIND_BYTES, secret. A client that stores it with the message can ask again and gets the same ticket.
         blinded: what the accountant gets, BLINDED_BYTES.
     """
 

@@ -73,8 +73,8 @@ class FakeReports:
     async def _drawn(self, terms: RoundTerms, law: FakeLaw) -> list[tuple[bytes, bytes]]:
         """Returns the round's fakes under the release key, each with its blind; draws them if that has not been done.
 
-        Nothing of a draw leaves before it is durable: whoever sees how many fakes there are, and could have them drawn
-        again, would wait for numbers that hide nothing. From then on the round counts in the hop's own ledger.
+        Nothing of a draw leaves before it is durable: a party that sees how many fakes there are, and could cause
+        another draw, would wait for numbers that hide nothing. From then on the round counts in the hop's own ledger.
         """
         private = await self._store.run(
             StoreStep.READ_FAKES, lambda tx: tx.keys(terms.round_id).get(KeyPurpose.ENVELOPE)

@@ -56,6 +56,8 @@ LONG = (
     "tests/client/test_crashes.py::test_clients_killed_two_hundred_times_count_once_each",
     # A dose of 60 rounds: test_a_dose_of_rounds_is_covered.
     "tests/analyzer/test_levels.py::test_intervals_over_ten_thousand_rounds",
+    # Needs root, for users and namespaces: tests/integration/test_three_organisations.py follows the same page.
+    "tests/integration/test_four_organisations.py::test_four_organisations_that_share_nothing_but_a_network",
     # Deployments of processes: the same code runs in memory in tests/integration/test_rounds.py, and with processes in
     # the tests of tests/integration/test_processes.py that stay: a round from the command line, kill -9, a canary.
     "tests/integration/test_processes.py::test_bench_measures_and_keeps_its_rows",
@@ -227,7 +229,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """The same for a module that skips itself as a whole."""
+    """Makes a failure of a module that skips itself as a whole."""
     report = yield
     if report.outcome == "skipped" and os.environ.get(_NO_SKIPS) == "1":
         report.outcome = "failed"

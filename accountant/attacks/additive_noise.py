@@ -39,18 +39,20 @@ FINALISTS = 2
 STARTS = 6
 """That many cuts of the coarse grid are refined."""
 FEW_SCALES, MAX_SCALES = 10_000, 20_000
-"""Of more distinct scales than the first number, scores are added up as if neighbours were alike (on the line, where
-what that changes is known), and cuts are tried where that fails; of more than the second on a lattice one cut is tried.
+"""Numbers of distinct noise scales. Above the first, scores are added up as if neighbouring scales were equal (on the
+line, where the error of that is known), and cuts are tried where that fails. Above the second, noise on a lattice gets
+a single cut.
 """
 MOST_LEVELS, FINE_LEVELS = 100, 30_000
-"""Levels of the scores; with more than MAX_ROWS scales, times sqrt(users): sums of so many values take a second. At
+"""Levels of the scores; with more than MAX_ROWS scales, times sqrt(users): sums of 30,000 values take a second. At
 10^7 users 9 levels would cost 2 per cent of epsilon."""
 REACH = 12.0
-"""Cells reach so many of the victim's noise scales beyond [0, 1], half of them so many of the finest scale's."""
+"""Cells reach this number of the victim's noise scales beyond [0, 1]; half of the cells reach this number of the
+finest noise scales."""
 CELLS = 1_200
-"""About so many cells are what scores are read from."""
+"""About the number of cells that scores are read from."""
 LONGEST = 0.7
-"""Windows are longer at a tilt; so much of what can be computed is planned for."""
+"""The part of the longest window that can be computed which a plan uses: windows are longer at a tilt."""
 _HEIGHTS = np.geomspace(0.3, 25.0, 14)
 _RING_TAILS = (None, 1e-2, 1e-5)
 
@@ -175,7 +177,7 @@ class AdditiveNoiseAttacks:
         return Witness(witness.score, f"{words} ({where}) {witness.event}")
 
     def _laws(self, cuts: Floats, scales: Floats, at: float) -> tuple[Floats, Floats, Floats]:
-        """Of the cells between cuts: the victim's laws at both values, (C,), and those of these scales, (T, C)."""
+        """Returns the masses of the cells between cuts: the victim's at both values, (C,), and of scales, (T, C)."""
         own = np.array([self.victim_scale])
         first, second = (self.noise.between(own, x, cuts[:-1], cuts[1:])[0] for x in (0.0, 1.0))
         return first, second, self.noise.between(scales[:, None], at, cuts[:-1], cuts[1:])[0]

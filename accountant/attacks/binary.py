@@ -54,7 +54,7 @@ class BinaryAttacks:
             yield from itertools.product(*grid)
 
     def vary(self, data: Split, generator: np.random.Generator) -> Split:
-        """One block anew, or one block by a few users."""
+        """Draws the ones of one block again, or changes them by a few users."""
         size = self._sizes()
         if size.size == 0:
             return data

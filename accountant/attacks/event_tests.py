@@ -172,7 +172,7 @@ class CountTest:
     mirrored: bool = False
 
     def reflected(self) -> CountTest:
-        """The same count seen from the other end, the victim's two values exchanged."""
+        """Returns the test of this count seen from the other end, with the victim's two values exchanged."""
         return CountTest(
             self.others.reflected(),
             -self.constant - 1,

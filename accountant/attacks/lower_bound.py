@@ -63,7 +63,7 @@ def lower_bound(
         delta: 0 < delta < 1; the bound then gives epsilon. Exactly one of delta and epsilon.
         epsilon: >= 0; the bound then gives delta at this epsilon.
         dishonest: that many other users, those of the smallest budgets, tell the observer which report is theirs.
-        linkage: "separate", or "stratified" where a report shows its tier: only the victim's own tier is left.
+        linkage: "separate", or "stratified" where a report shows its tier: only the victim's own tier hides it.
         victim: the local epsilon of the users to attack; None: the few tiers that promise the strongest attack.
         seconds: search on for this long (>= 0) with other data sets, events and victims; None tests only the first few.
         progress: called during the search.
@@ -240,7 +240,7 @@ def _witnesses(
             if time.monotonic() >= deadline:
                 return
             witness = next(searches[place], NO_WITNESS)
-            if witness is NO_WITNESS:  # nothing new is left for this victim
+            if witness is NO_WITNESS:  # the search for this victim has ended
                 del searches[place], populations[place]
             else:
                 yield populations[place], witness

@@ -19,7 +19,7 @@ __all__ = ["Merging", "merged_scales"]
 RADIUS = 9e-4
 """Half the width of a bin of ln scale."""
 MAX_BINS = 8192
-"""Where the scales span more than so many bins, the bins are wider."""
+"""The most bins; where the scales span more of them, the bins are wider."""
 
 
 @dataclass(frozen=True)

@@ -27,19 +27,22 @@ from croupier.accountant.numerics.tail_radii import bernstein_radius
 __all__ = ["MAX_LENGTH", "MAX_ROWS", "ScoreTest", "best_scores", "scores_of_cells"]
 
 MAX_ROWS = 64
-"""Of more laws neighbours are taken together where scores are chosen."""
+"""With more laws than this, neighbouring laws are taken together where scores are chosen."""
 MAX_LENGTH = 2**20
 """Longer windows are not computed."""
 MAX_WORK = 5e8
 """Nor are sums of more terms: laws times scores times angles."""
 BLOCK = 2**19
-"""So many pairs of a law and an angle are computed at once."""
+"""The number of pairs of a law and an angle that are computed at once."""
 _LOG_OUTSIDE = 50.0
+"""Bernstein's inequality leaves at most e^-50 of a law outside a window on each side; more lengthens every window."""
 _LOG_UNHEARD = 60.0
 """Frequencies at which the transform is at most e^-_LOG_UNHEARD are left out, where that can be shown at once."""
 _GRID = 4096
 """Angles of a whole turn at which that is looked for."""
 _FLOOR = 1e-7
+"""Factors of the transform below this size count as this size, so that their logarithm is finite; an error term covers
+it."""
 _LOG_FLOOR = math.log(_FLOOR) + 1e-6
 
 

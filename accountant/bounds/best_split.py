@@ -22,7 +22,7 @@ MIDDLE_CELLS = 12
 """Cells between the victim's values: more follow the best shares more closely, and every law takes longer."""
 FIRST_CELL, FAR = 0.15, 8.0
 """Cells beyond the victim's values: the first one's width in units of 1/(v + largest rate), and where the last one
-begins, in units of 1/v. Narrower ones take longer; beyond the last e^-8 of the victim's noise is left."""
+begins, in units of 1/v. Narrower ones take longer; the cells beyond the last hold e^-8 of the victim's noise."""
 PLACES = 9
 """Places of a host, evenly in its interval, among which the worst mixture is looked for."""
 STEPS = 12
@@ -83,9 +83,9 @@ class _Group:
     inverse: Floats
     """1/R at the middle of every cell, (T, P, Z)."""
     mixture: Floats
-    """Of places, for every budget, (T, P)."""
+    """The probabilities of the places, for every budget, (T, P)."""
     weights: Floats
-    """Of every budget, in proportion to numbers and precision, (T,)."""
+    """The weight of every budget, in proportion to numbers and precision, (T,)."""
 
     @classmethod
     def of(cls, group: HostGroup, distance: float, middle: Floats, squares: Floats) -> _Group:
@@ -121,7 +121,7 @@ class _Group:
         return precision
 
     def variance(self, squares: Floats) -> float:
-        """Of the part of D with these squares, with the best weights for it."""
+        """Returns the variance of the part of D that has these squares, with the best weights for it."""
         return 1 / float(self._precision(squares).sum())
 
 

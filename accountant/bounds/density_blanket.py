@@ -300,7 +300,7 @@ def _cut(cells: Cells, log_floor: Floats, wanted: Floats, parameters: Floats) ->
 
 
 def _at_least_one(omega: Floats, width: Floats) -> Floats:
-    """The same omega with an integral of at least 1, by rounding too.
+    """Returns omega scaled to an integral of at least 1, rounding included.
 
     An omega of integral 1 + e counts N losses (1 + e)^(N-1) times too much, and its weights 1 + e times too little:
     both are sound for e >= 0 only.

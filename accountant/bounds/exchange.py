@@ -36,7 +36,7 @@ STAGES = 12
 SMOOTHING = tuple(2.0**power for power in range(-3, 8))
 """Variances of the Gaussian that is added to Y, in units of Var(Y)/hosts: each is a bound, and the least is kept."""
 BULK = 7.0
-"""Standard deviations of the integrand, as if it were Gaussian, that get narrow cells; beyond, e^-24 of it is left."""
+"""Standard deviations of the integrand, as if it were Gaussian, that get narrow cells; e^-24 of it lies beyond them."""
 TILTS = ((0.7, 9, 6), (0.2, 9, 1), (0.04, 7, 1))
 """The search for theta, ever finer: how far around the best one so far, in ln theta; at how many places; and how
 often it moves further. A theta 10 % from the best one costs less than 0.1 % of epsilon."""

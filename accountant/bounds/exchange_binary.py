@@ -46,7 +46,7 @@ class _Hosts:
         return float((self.count * self.keep * self.flip).sum())
 
     def after(self, time: float) -> _Hosts:
-        """RR at least as truthful as what is left of theirs when no clock rang until then; time <= most_time.
+        """Returns RR at least as truthful as the hosts' residual law, no clock having rung by then; time <= most_time.
 
         Section 2, "Weights": flip q(1 - s p), s(1 - s) >= time/(2 variance), and clocks of the rates p q / variance of
         the result.
@@ -79,7 +79,7 @@ class _Stage:
 
     @property
     def shares(self) -> Floats:
-        """Of the variance, of every tier."""
+        """The share that every tier has in the variance."""
         hosts = self.hosts
         return hosts.count * hosts.keep * hosts.flip / hosts.variance
 

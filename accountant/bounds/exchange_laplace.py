@@ -167,7 +167,7 @@ class _Crowd:
     dishonest: int
 
     def hosts(self, victim: float, least: float, delta: float | None) -> ExchangeLaplaceProfile | None:
-        """Those of all victims from `least` to `victim` (T5); None where there is none."""
+        """Returns the profile of hosts for all victims from `least` to `victim` (T5); None without such hosts."""
         used = int(np.searchsorted(self.rates, least, "right"))
         rates, count, dishonest = self.rates[:used], self.count[:used], self.dishonest
         if count.size == 0:

@@ -31,14 +31,15 @@ class ExchangeLatticeProfile(Curve):
 
     kind: ClassVar[BoundKind] = BoundKind.EXCHANGE
     continuous: Curve
-    """With so many hosts fewer as may be shown."""
+    """The curve of continuous noise with `most_shown` hosts fewer."""
     local_epsilon: float
     """The victim's, or the largest of its span; from there on delta is 0."""
     steps: int
-    """Of the lattice, from 0 to 1."""
+    """The number of steps of the lattice from 0 to 1."""
     most_shown: int
+    """The number of hosts that show their value, but for the chance `shown` that more do."""
     shown: float
-    """The chance that more hosts are."""
+    """The chance that more than `most_shown` hosts show their value."""
 
     @property
     def method(self) -> Proof:
@@ -83,7 +84,7 @@ class ExchangeLatticeProfile(Curve):
         return Inverse(min(ceiling, epsilon), self._raised(found.reached), found.evaluations)
 
     def guess(self, delta: float) -> float:
-        """That of continuous noise, and what the lattice costs."""
+        """Returns the guess for continuous noise, plus what the lattice costs."""
         target = (delta - self.shown) * math.exp(-self._log_ratio)
         return self.local_epsilon if target <= 0 else self.continuous.guess(target) + self._log_ratio
 

@@ -46,7 +46,7 @@ narrowest near its start. Half as many cost 0.1 % of epsilon."""
 DISTANCES = 9
 """Distances of the victim's values at which second moments are known, to choose the places outside."""
 TERMS = 40
-"""Terms of the power series of phi, at most; what is left out is added."""
+"""Terms of the power series of phi, at most; a bound on the omitted terms is added."""
 AT_ONCE = 1 << 15
 """How many numbers are dealt with at once: as many as fit into the processor's cache."""
 

@@ -25,7 +25,7 @@ most the second part of its own: more leaves a host so little of its own law tha
 that are not heard, among few hosts."""
 LARGEST, SMALLEST, MOST_TERMS = 8.0, 100.0, 1e8
 """The most that |theta alpha X|, theta^2 Var(Y) and theta times the terms of E[Y] may be: further out the series ends
-too early, so little mass is left that it does not matter, or rounding would show."""
+too early, the remaining mass is too small to matter, or rounding would show."""
 INEXACT = 1e-12
 """Relative to the largest |X|, more than the rounding of every value of X, and of its mean over a cell."""
 
@@ -73,7 +73,7 @@ def _spread(precision: Floats, count: Floats, most: Floats) -> Floats:
 
 
 def _left_of_host(weights: Floats, blanket: Floats, end: float) -> Floats:
-    """What is left of a host's density when its clock has not rung by `end` (T4), rounded down; to a few ulp."""
+    """Returns a host's residual density when its clock has not rung by `end` (T4), rounded down; to a few ulp."""
     left: Floats = (1 + np.expm1(-end * weights) / blanket) * np.exp(end * weights) * (1 - 64 * UNIT)
     return left
 
@@ -87,7 +87,7 @@ class NoiseSums(HostSums):
     left: Floats
     """See `Clocks`."""
     families: tuple[Family, ...]
-    """Of every tier, N J laws, those of a row one after the other."""
+    """The laws of every tier: N J of them, those of a row one after the other."""
 
     @cached_property
     def deviation(self) -> Floats:
@@ -154,7 +154,7 @@ class _Tilted:
     first: Floats
     second: Floats
     size: Floats
-    """Of the terms of `rest`."""
+    """The sizes of the terms of `rest`."""
 
     def at(self, squares: Floats) -> Floats:
         """For the worst law at these r^2, (N, L): (N, S, L). Convex in r^2, so that a cell's ends bound it."""
@@ -173,7 +173,7 @@ class _Tilted:
 
     @classmethod
     def of(cls, sums: NoiseSums, tier: int, family: Family, theta: Floats) -> _Tilted:
-        """Those of a tier: with rounding and the terms of the series that are left out."""
+        """Returns the tilted laws of a tier, with rounding and a bound on the omitted terms of the series."""
         number = theta.size
         w = (theta * sums.weights[:, tier])[:, None, None]
         left = sums.left[:, None, tier, :]

@@ -64,7 +64,7 @@ class Victim:
 
 @dataclass(frozen=True)
 class NoAmplification:
-    """Stands in the place of a curve where shuffling adds nothing to the local budget, and says why."""
+    """Replaces a curve where shuffling adds nothing to the local budget, and says why."""
 
     reason: Statement[Step]
 

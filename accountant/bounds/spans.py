@@ -90,6 +90,6 @@ class SpanProfile(Curve):
 
 
 class ExchangeSpanProfile(SpanProfile):
-    """That of the exchange bound."""
+    """A `SpanProfile` whose leader's curve is the exchange bound."""
 
     kind: ClassVar[BoundKind] = BoundKind.EXCHANGE

@@ -100,7 +100,7 @@ class Split:
             raise ValueError("psi must be at least 0, not 0 everywhere, and 0 in unbounded cells")
 
     def edges(self, distance: Floats) -> Floats:
-        """Of all cells, (K, C + 1)."""
+        """Returns the edges of all cells for every distance, (K, C + 1)."""
         distance = distance[:, None]
         far = np.full(distance.shape, math.inf)
         left = np.broadcast_to(-self.outside[:0:-1], (distance.size, self.outside.size - 1))
@@ -108,7 +108,7 @@ class Split:
 
     @cached_property
     def _mass(self) -> tuple[float, float]:
-        """Of psi, in units of v/2: beyond [0, d], and between in units of d."""
+        """The mass of psi in units of v/2: beyond [0, d], and between the values in units of d."""
         beyond, steps = self.outside.size, np.diff(self.outside)
         at = self.psi[1:beyond] @ steps[::-1] + self.psi[-beyond:-1] @ steps
         return float(at), float(np.diff(self.inside) @ self.psi[beyond:-beyond])
@@ -178,20 +178,20 @@ class Split:
 
 @dataclass(frozen=True, eq=False)
 class _Cells:
-    """Of P pairs of a distance and a host, whose place is one of the L + 1 edges: (P, L), where nothing else is said.
+    """Bounds for P pairs of a distance and a host, whose place is one of the L + 1 edges: (P, L) unless stated.
 
     Within a cell 1/R is monotone, and so is D/R, but for larger rates than the victim's between its values, where it is
     between the products of the ends of D and of 1/R.
     """
 
     least: Floats
-    """Of share D/R; then the largest."""
+    """The least share D/R; `most` is the largest."""
     most: Floats
     low_psi: Floats
     """psi/R."""
     high_psi: Floats
     mass: Floats
-    """Of R; then of share D, and of psi."""
+    """The mass of R; then the products for share D, and for psi."""
     product: Floats
     product_of_psi: Floats
     terms: Floats

@@ -57,13 +57,13 @@ class TwoGroupProfile(Curve):
     tails: HostGroup
     """Those that hide the tails, with budgets up to the victim's; none of them is among the core's."""
     split: Split
-    """The same for all distances of the victim's values."""
+    """The split, which does not depend on the distance of the victim's values."""
     target: float
     """The delta that decides how long the clocks run."""
     deviation: float = 1.0
-    """That of the Gaussian limit, about; it decides where to look."""
+    """About the standard deviation of the Gaussian limit; it decides where to look."""
     knots: int = KNOTS
-    """Of the chords."""
+    """The number of knots of the chords."""
 
     @property
     def method(self) -> Proof:

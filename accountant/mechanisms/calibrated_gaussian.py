@@ -20,9 +20,9 @@ __all__ = ["unit_sigmas"]
 PART = 1 << 15
 """Budgets that are looked at together: their arrays stay in the processor's cache."""
 FEW = 256
-"""So many are bisected one by one; the scales found are remembered."""
+"""Up to this number of budgets are bisected one by one; the scales are remembered."""
 STEPS = 40
-"""Of Newton's method, at most: it takes about five."""
+"""The most steps of Newton's method, which takes about five."""
 SURE = 30
 """Halvings of the first bracket after which none of its ends is close to the root, but for one budget in hundreds."""
 
@@ -41,7 +41,7 @@ def unit_sigmas(epsilon: Floats, delta: Floats) -> Floats:
 
 @lru_cache(maxsize=64)
 def _part(epsilons: bytes, deltas: bytes) -> Floats:
-    """Those of the budgets in two arrays of float64. Certificate and attack ask several times for nearly the same."""
+    """Returns the scales of the budgets in two arrays of float64; cached, as certificate and attack ask repeatedly."""
     epsilon, delta = np.frombuffer(epsilons), np.frombuffer(deltas)
     root, margin = _root(epsilon, delta)
     with np.errstate(invalid="ignore"):

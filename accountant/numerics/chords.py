@@ -1,7 +1,7 @@
 """Chords of a convex function of e^epsilon, through points above it: above it too, rounding included.
 
 Shares are computed from differences of epsilons, which tells budgets near 0 apart where e^epsilon itself cannot, and
-those beyond 709, of many rounds, where e^epsilon is no float.
+those beyond 709, of many rounds, where e^epsilon exceeds a float.
 """
 
 from __future__ import annotations

@@ -31,9 +31,9 @@ MAX_GROUPS = 256
 GROUP_WIDTH = 0.02
 """Width of a group in ln gamma. Replacing a group by its geometric mean loses at most width^2/8 of its mean."""
 UPPER = 1e-9
-"""So much mass of the largest counts may be moved down."""
+"""The most mass of the largest counts that may be moved down."""
 MAX_MASSES = 1 << 16
-"""Of a binomial with more, only the first mass of each bucket is computed."""
+"""For a binomial with more masses, only the first mass of each bucket is computed."""
 MAX_LENGTH = 4096
 """Laws longer than this are rounded down to a lattice twice as coarse."""
 
@@ -103,7 +103,7 @@ def without_largest(gamma: Floats, count: Ints, remove: int) -> tuple[Floats, In
         order = np.argsort(-gamma, kind="stable")
         gamma, count = gamma[order], count[order]
     reached = np.cumsum(count)
-    first = int(np.searchsorted(reached, remove, side="right"))  # of this one, some are left
+    first = int(np.searchsorted(reached, remove, side="right"))  # the first gamma that is not removed whole
     if first == count.size:
         return gamma[first:], count[first:]
     return gamma[first:], np.concatenate([[reached[first] - remove], count[first + 1 :]])

@@ -25,7 +25,8 @@ __all__ = ["POINTS_PER_DEVIATION", "LossAtoms", "mean_excess", "smoothed_excess"
 POINTS_PER_DEVIATION = 20.0
 """Lattice points per standard deviation of one term: the variance grows by about 1/(6 * 20^2) = 0.04 %."""
 LEAST_POINTS = 12.0
-"""Where there are so many terms that the transform would be longer than usual: 0.12 %, and 0.06 % of epsilon."""
+"""The lattice points where the number of terms would make the transform longer than usual: 0.12 % of the variance, and
+0.06 % of epsilon."""
 USUAL_LENGTH = 1 << 18
 """Longest Fourier transform, unless nine standard deviations need more; beyond it the lattice gets coarser."""
 MAX_LENGTH = 1 << 23
@@ -39,7 +40,7 @@ LEAST_SMOOTHED = 50_000.0
 BEYOND = 25.0
 """e^-BEYOND is what the frequencies that are left out may have, relative to the first."""
 MOMENTS = 16
-"""Of one term, for its characteristic function near 0."""
+"""The number of moments of one term that are used for its characteristic function near 0."""
 WRAP = 1e-9
 """What may wrap around, relative to the tilted mass. It is added to the error."""
 
@@ -144,7 +145,7 @@ def mean_excess(atoms: LossAtoms, law: CountLaw, points: float = POINTS_PER_DEVI
 def smoothed_excess(
     atoms: LossAtoms, law: CountLaw, points: float = POINTS_PER_DEVIATION
 ) -> tuple[float, float] | None:
-    """As `mean_excess`, for so many terms that their sum is nearly Gaussian: some 40 frequencies and no lattice.
+    """As `mean_excess`, for sums of many terms, which are nearly Gaussian: some 40 frequencies and no lattice.
 
     None where there are too few terms for that, or too large ones: where the variance would grow by more than on a
     lattice with this many points per standard deviation. Formula, proof and errors: docs/accounting.md, section 3.3.

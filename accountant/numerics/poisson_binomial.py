@@ -34,7 +34,9 @@ SUM_ERROR = 40 * UNIT
 OUTSIDE = 1e-20
 """Tilted mass outside the window (Bernstein, e^-50 a side) and of the frequencies left out, together at most this."""
 _LOG_OUTSIDE = 50.0
+"""Bernstein's inequality leaves at most e^-50 of the tilted law outside the window on each side; see `OUTSIDE`."""
 _FLOOR = 1e-7
+"""Factors of the transform are divided by at least this size, so that none is divided by zero."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,7 +150,7 @@ class PoissonBinomial:
         return Window(tilt, log_scale, low, length, angles, phi, wrong, self.highest)
 
     def _correction(self, tilt: float, angles: Floats, factor: Complexes) -> tuple[Complexes, Floats]:
-        """What the members' distances from their centre add to log E[e^(sX)], and a bound on what is left out."""
+        """What the members' distances from their centre add to log E[e^(sX)], and a bound on the omitted terms."""
         used = self.spread > 0
         s = (tilt + 1j * angles)[:, None] * self.sign[used]
         base = 1 + self.probability[used] * np.expm1(tilt * self.sign[used])

@@ -77,7 +77,7 @@ def bbgn_hoeffding(budgets: Budgets, randomizer: Randomizer, delta: float) -> fl
 
 
 def bbgn_bennett(budgets: Budgets, randomizer: Randomizer, delta: float) -> float:
-    """The same with Bennett's inequality: E[sum of m terms]_+ <= b/ln(1+u) exp(-m (c/b^2) phi(u)), u = a b/c.
+    """Replaces Hoeffding's inequality by Bennett's: E[sum of m terms]_+ <= b/ln(1+u) exp(-m (c/b^2) phi(u)), u = a b/c.
 
     b = max L + a and phi(u) = (1+u) ln(1+u) - u. The variance c of L = x - e^eps y is taken from what is known of
     x = p0/omega and y = p1/omega: Var x, Var y <= (gamma e^v - 1)(1 - gamma) by Bhatia and Davis, and

@@ -28,7 +28,7 @@ def gspa_numeric(budgets: Budgets, delta: float) -> float:
     """GSPA Theorem 1: the bit of the largest budget among PB(2 p_i) clones; replace-one, at most that budget.
 
     The victim of the largest local epsilon is the worst one. Never below the pair of the theorem: a local delta makes
-    fewer clones, and the part of the victim's report that it takes out of the pair is left in.
+    fewer clones, and the part of the victim's report that it takes out of the pair stays in.
     Raises OutOfRangeError unless 0 < delta < 1 and there are at least 2 users.
     """
     need_delta(delta)

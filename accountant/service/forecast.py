@@ -1,8 +1,8 @@
 """A forecast: what a round would come to with a number of people, whatever budgets of the grid they use.
 
-It depends on the round's terms, on how many tickets and reports there are and on the ledger, and on nobody's budget, so
-it may be told to those who see these anyway: the operator and hop 1. It decides nothing about privacy: whatever was
-forecast, the certificate is made from the budgets that arrive.
+It depends on the round's terms, on how many tickets and reports there are and on the ledger, but not on any person's
+budget, so it may be told to those who see these anyway: the operator and hop 1. It decides nothing about privacy:
+whatever was forecast, the certificate is made from the budgets that arrive.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _MOST_ALIKE = 6
 Mixture = tuple[tuple[float, int], ...]
 """(local epsilon, people), by ascending epsilon."""
 AskLedger = Callable[[Sequence[Entry]], tuple[Sequence[Statement[RefusalReason]], float | None]]
-"""From what a round costs each tier: why the ledger would refuse it, and the epsilon that is left afterwards."""
+"""From what a round costs each tier: why the ledger would refuse it, and the epsilon that remains afterwards."""
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ def forecast(
 ) -> Forecast:
     """Returns what a round would come to with this number of reports, whatever budgets of the grid people use.
 
-    A tier that is too rare (`min_tier_size`) is not forecast: one person can always have a round refused for it.
+    A tier that is too rare (`min_tier_size`) is not forecast: one person can always cause that refusal.
 
     Args:
         terms: of the round.

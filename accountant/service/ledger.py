@@ -302,9 +302,9 @@ class Ledger:
         """What is spent at this total delta, 0 < delta < 1: per tier, and for the worst tier of every round.
 
         By default that is the least epsilon of a privacy filter that admits all of the rounds. Had it been the limit
-        from the beginning, it would hold however rounds were chosen by earlier results; read afterwards it says what is
-        left of a limit, and the limit is the guarantee. fixed_terms: the caller knows that their terms, and who took
-        part with which budget, were fixed before the first result; then privacy losses compose, to less.
+        from the beginning, it would hold however rounds were chosen by earlier results; read afterwards it says how
+        much of a limit remains, and the limit is the guarantee. fixed_terms: the caller knows that their terms, and who
+        took part with which budget, were fixed before the first result; then privacy losses compose, to less.
 
         A tier's name says in how many of its rounds one record is protected, and not a user. In rounds whose small
         tiers are merged every client is taken to be in the worst tier; where a budget did not arrive, those are whose

@@ -1,4 +1,4 @@
-"""What the accountant says of rounds to come: a forecast of one, and what is left of the ledger's limit.
+"""What the accountant says of rounds to come: a forecast of one, and the rest of the ledger's limit.
 
 Both follow from signed terms, certificates and numbers of tickets and reports, so the operator and hop 1 may know them.
 """
@@ -37,6 +37,7 @@ from croupier.runtime.transaction import Transaction
 __all__ = ["PENDING", "Account", "Outlook", "answer"]
 
 _MOST_REPORTS = 2**31 - 1
+"""The most reports that a forecast is made for: the largest signed integer of 32 bits."""
 PENDING = (pb.ROUND_STATE_OPEN, pb.ROUND_STATE_CLOSED)
 """The states in which a round may still be entered in the ledger, and is not yet."""
 _MOST_COSTS = 1024
@@ -92,7 +93,7 @@ class Account:
         return ask
 
     def state(self, limit: Limit) -> rpc.LedgerState:
-        """Returns what is left of a limit, as a service says it."""
+        """Returns the rest of a limit, as the message of a service."""
         return rpc.LedgerState(
             limit=pb.PrivacyLimit(
                 total_epsilon=limit.epsilon,
@@ -289,7 +290,7 @@ class Outlook:
         return self._costs[key]
 
     async def ledger(self) -> rpc.LedgerState | None:
-        """Returns what is left of the deployment's limit; None without one."""
+        """Returns the rest of the deployment's limit; None without a limit."""
         limits = self.limits()
         if not limits:
             return None
@@ -302,6 +303,6 @@ class Outlook:
         return self._known[1]
 
     async def ledger_changed(self) -> None:
-        """Computes again what is left, after a round was entered, amended or shown."""
+        """Computes the rest of the limit again, after a round was entered, amended or shown."""
         self._known = None
         await self.ledger()

@@ -78,7 +78,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
     Attributes:
         desk: gives tickets.
         check: checks the tickets of both lanes.
-        outlook: says what rounds would come to, and what is left of the ledger's limit.
+        outlook: forecasts rounds, and states the rest of the ledger's limit.
     """
 
     def __init__(self, setup: ServiceSetup) -> None:
@@ -351,7 +351,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
         return await self.outlook.forecast(request, context)
 
     async def Status(self, request: rpc.StatusRequest, context: Context) -> rpc.StatusResponse:  # noqa: N802
-        """See `RoundControl.status`; with what is left of the ledger's limit."""
+        """See `RoundControl.status`; with the rest of the ledger's limit."""
         response = await super().Status(request, context)
         if (left := await self.outlook.ledger()) is not None:
             response.ledger.CopyFrom(left)

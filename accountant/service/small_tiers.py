@@ -8,7 +8,7 @@ __all__ = ["merge_small_tiers"]
 
 
 def merge_small_tiers(tiers: Iterable[tuple[float, int]], min_tier_size: int) -> list[tuple[float, int]]:
-    """Returns tiers of at least `min_tier_size` clients; the last may be smaller: above it is none to be merged with.
+    """Returns tiers of at least `min_tier_size` clients; the last may be smaller, as no larger tier can take it.
 
     tiers: (local epsilon, clients), by ascending local epsilon. From the smallest on, one that is too small is added to
     the next larger one. Fewer than `min_tier_size` clients of a tier, in all, come from smaller ones.

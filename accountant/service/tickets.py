@@ -241,7 +241,7 @@ class TicketDesk:
         return await self._store.run(StoreStep.READ_FAKE_TICKETS, lambda tx: _fake_tickets(tx, terms))
 
     async def num_tickets(self, terms: RoundTerms) -> int:
-        """Returns how many clients have been given tickets: at most so many messages of a lane are genuine.
+        """Returns how many clients have been given tickets: no lane has more genuine messages.
 
         A ticket is counted durably before it is given, so those in lanes that have arrived are counted.
         """

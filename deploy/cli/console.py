@@ -40,6 +40,7 @@ __all__ = [
 ]
 
 BAD_INPUT, REFUSED, NOT_NOW, NOT_CERTIFIED, NOT_ACCEPTED = 2, 3, 4, 5, 6
+"""Exit codes of commands; docs/operations-reference.md lists them."""
 
 DEMONSTRATE = "Try it"
 MATHEMATICS = "Only the mathematics: no deployment needed"
@@ -62,6 +63,7 @@ BudgetGroups = Annotated[
 
 
 _MOST_REASONS = 10
+"""The most reasons for rejection that are printed; the number of the others is printed after them."""
 _NEWEST = "get the newest deployment.toml from the operator; if you have it, do not trust that server"
 
 

@@ -34,7 +34,9 @@ __all__ = ["add_commands"]
 ServiceName = Annotated[str, typer.Argument(help="The service: shuffler-1, shuffler-2, …, accountant or analyzer.")]
 
 _MOST_ROUNDS = 5
+"""The most rounds that a status shows."""
 _EVERY_S = 2.0
+"""Seconds between two looks at the services."""
 _WATCHED = ("service", "health", "problem")
 """The fields of a service whose changes are printed."""
 
@@ -110,9 +112,9 @@ def rotate(
         if activate and compromised:
             raise ValueError("activate and compromised are two steps; give one at a time")
         if storage_key:
-            if activate or compromised or host or kubernetes:
-                raise ValueError("storage-key is a change of its own; give it alone")
-            _rotate_storage_key(directory, name, as_json)
+            if activate or compromised or host:
+                raise ValueError("storage-key is a change of its own; give it without activate, compromised and host")
+            _rotate_storage_key(directory, name, kubernetes, as_json)
             return
         if activate or compromised:
             if host:
@@ -153,9 +155,12 @@ def rotate(
         show(as_json, document, *lines)
 
 
-def _rotate_storage_key(directory: Path, name: str, as_json: bool) -> None:
-    from croupier.deploy.operator.storage_key import rotate_storage_key
+def _rotate_storage_key(directory: Path, name: str, kubernetes: bool, as_json: bool) -> None:
+    from croupier.deploy.operator.storage_key import rotate_storage_key, storage_key_manifests
 
+    if kubernetes:
+        show(True, storage_key_manifests(directory, name))
+        return
     file = rotate_storage_key(directory, name)
     if file is None:
         said = f"{name} has a new storage key; start it, and destroy every copy of the old one"

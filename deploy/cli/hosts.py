@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["SOMETHING_WRONG", "add_commands"]
 
 SOMETHING_WRONG = 1
+"""The exit code of a check that has found a problem."""
 _HOST_HELP = "HOST, or HOST,PUBLIC where clients know it by another name."
 
 

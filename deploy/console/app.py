@@ -251,7 +251,7 @@ class _Pages:
     # ------------------------------------------------------------- one's own answer
 
     async def invitation(self, request: Request) -> Response:
-        """Enrols a new key for whoever sits here, and leads to the participants' page with it."""
+        """Enrols a new key for the person at this machine, and leads to the participants' page with it."""
         source = self._source
         if source.operator is None or not self._where.on_loopback:
             raise HTTPException(403, "invitations are made on the operator's machine alone: run croupier console there")

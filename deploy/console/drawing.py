@@ -23,7 +23,9 @@ __all__ = ["bars", "curve", "histogram", "strips"]
 
 _SHARES = ("rr", "krr")
 _WIDTH, _HEIGHT, _LEFT, _BELOW = 600, 400, 84, 64
+"""The size of a drawing and the room for labels at its left and below it, in pixels."""
 _TICKS = 5
+"""The most intervals between the ticks of an axis."""
 _LOOKS = 6
 """Colours and dashes of the style sheet, which has them once more with other dashes."""
 

@@ -22,6 +22,7 @@ from croupier.deploy.listening import WebAddress
 __all__ = ["Guard", "Listening", "from_own_page"]
 
 _LEAST_TOKEN = 16
+"""The fewest characters of a token where other machines can reach the console, so that it cannot be guessed."""
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
     "base-uri 'none'; frame-ancestors 'none'"

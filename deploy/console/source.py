@@ -32,10 +32,13 @@ from croupier.show.views import KeysView, OverviewView, ResultView, RoundView, T
 __all__ = ["EVERY_S", "FinishedRound", "Source"]
 
 EVERY_S = 1.0
+"""Seconds between two looks at the services: shorter is fresher and calls the services more often."""
 _LOOKS = 12
 """The number of looks that a rate is computed over."""
 _PATIENCE_S, _FOR_A_RESULT_S = 15.0, 1.0
+"""Seconds after which the console gives up a question to the services, and a look for a result."""
 _MOST_KEPT = 50
+"""The most entries of a cache; a full cache gives up an entry for a new one."""
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,7 @@ _log = logging.getLogger(__name__)
 _SLOTS = 15
 """Calls at once, 3 of one address. To a service the gateway is one address, and can send 16 messages at once there."""
 _CALL_S = 60.0
+"""Seconds after which the gateway gives up a call to a service."""
 _NOT_KEPT = {"Cache-Control": "no-store"}
 _OFFERED = {
     "Shuffler": ("GetRound", "Submit", "GetInclusion"),

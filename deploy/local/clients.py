@@ -20,6 +20,7 @@ __all__ = ["FLEET", "client_of", "terms_of", "verify_directory"]
 FLEET = "fleet"
 """The directory of the fleets' outbox, inside the deployment's directory."""
 _PATIENCE_S = 30.0
+"""Seconds after which a call for a deployment is given up, unless the caller gives another time."""
 
 
 def client_of(

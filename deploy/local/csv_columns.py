@@ -27,6 +27,7 @@ _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 _FIRST = 50
 """This many rows decide which separator a file has."""
 _PIECE = 1 << 20
+"""Characters of a CSV file that are read at once."""
 
 
 class CsvFile(Columns):

@@ -30,7 +30,9 @@ __all__ = [
 ]
 
 _MAX_CATEGORIES = 1024
+"""The most values of a column that becomes a histogram."""
 _MAX_GROUPS = 64
+"""The most values of a column that divides people into groups."""
 
 
 @dataclass(frozen=True)

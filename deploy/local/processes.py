@@ -29,7 +29,9 @@ __all__ = ["LocalDeployment", "temporary_deployment"]
 
 _PROCESSES = "processes.json"
 _START_S = 60.0
+"""Seconds in which a started service must say that it is ready."""
 _STOP_S = 20.0
+"""Seconds in which a service must end after it was told to."""
 
 
 class LocalDeployment:

@@ -42,10 +42,13 @@ __all__ = ["SUITE", "conditions", "kept_rows", "measure_throughput", "plain_size
 
 SUITE = "x25519-sha256-chacha20poly1305"
 _PART, _SIGNED_BYTES = 250, 80
+"""The most submissions per task of a worker, and the bytes of a message that the bench signs."""
 _REGISTERED_AT_ONCE = 1000
+"""The number of users that the bench registers in one call."""
 _MOST_BARE = 20_000
 """For more users, the floor is measured with this many and scaled in proportion."""
 _GRID, _SHARES = (0.5, 1.0, 2.0), (54, 37, 9)
+"""The local budgets that the bench uses, and how many of 100 users draw each."""
 
 
 def plain_sizes(hops: int) -> list[int]:

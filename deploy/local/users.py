@@ -28,6 +28,8 @@ __all__ = ["Enrol", "FleetReport", "Progress", "run_fleet"]
 Enrol = Callable[[Sequence[bytes]], Awaitable[object]]
 Progress = Callable[[int], None]
 _CHUNK, _FEWEST = 500, 100
+"""The most and the fewest users in a task of a worker process: large tasks cost memory, small ones are slow to hand
+over."""
 _ASKING = 3  # parts at a time: while one is at the accountant, the next is blinded, and the first can soon be sealed
 T = TypeVar("T")
 

@@ -18,6 +18,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 __all__ = ["is_ready"]
 
 _PATIENCE_S = 4.0
+"""Seconds that a service has to answer a probe."""
 
 
 def is_ready(address: str) -> bool:

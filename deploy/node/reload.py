@@ -12,6 +12,7 @@ __all__ = ["FileWatch"]
 
 _log = logging.getLogger(__name__)
 _EVERY_S = 0.5
+"""Seconds between two looks at whether a file has changed."""
 
 
 class FileWatch:

@@ -52,6 +52,7 @@ from croupier.runtime.workers import WorkerPool, collect_rarely
 __all__ = ["RunningService", "serve"]
 
 _GRACE_S = 5.0
+"""Seconds in which calls in progress may end when the service stops."""
 _WORK = {
     "shuffler": "croupier.runtime.tasks",
     "accountant": "croupier.accountant.service.checking",

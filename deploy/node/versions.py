@@ -19,7 +19,9 @@ from croupier.protocol.v1 import services_pb2_grpc as stubs
 __all__ = ["VersionLog", "VersionWatch"]
 
 _EVERY_S = 60.0
+"""Seconds between two looks for newer versions of the manifest."""
 _ANSWER_BYTES = 1 << 20
+"""The most bytes of versions in one answer, unless a single version is larger; a message has at most 4 MiB."""
 _log = logging.getLogger(__name__)
 
 

@@ -44,9 +44,13 @@ from croupier.show.views import NoiseSpentView
 __all__ = ["CheckResult", "check_version", "examine"]
 
 _CLOCK_S = 10.0
+"""Seconds by which the clock of a service may differ."""
 _DAYS_LEFT = 30
+"""Days before the end of a certificate from which the doctor warns."""
 _FREE_BYTES = 1 << 30
+"""Free bytes of a disk below which the doctor warns."""
 _PATIENCE_S = 5.0
+"""Seconds that a service has to answer the doctor."""
 _KEY_FILES = ("storage.key", "identity.key", "tls.key")
 _LOOPBACK = ("127.", "localhost:")
 

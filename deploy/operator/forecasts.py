@@ -34,6 +34,7 @@ __all__ = [
 ]
 
 _PATIENCE_S, _TIMEOUT_S = 20.0, 60.0
+"""Seconds after which a failing forecast is not tried again, and after which one call is given up."""
 _CHECKED = RoundId("checked")
 _SHARES = (0.125, 0.25, 0.5, 1.0)
 """The budgets of a grid that was not given, as parts of the largest: a person can choose 8 times less than the most."""

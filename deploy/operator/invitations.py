@@ -53,6 +53,7 @@ __all__ = [
 ]
 
 _MOST = 100_000
+"""The most people in one list of invitations."""
 _COLUMNS = ("key", "label", "expires_at", "made_at", "revoked_at")
 
 

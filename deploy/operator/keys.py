@@ -52,6 +52,7 @@ __all__ = [
 ]
 
 _VALID_DAYS = 825
+"""Days for which a TLS certificate is valid."""
 VALID_BEFORE = datetime.timedelta(days=1)
 """So long before it is made a certificate is valid: clocks differ."""
 PORTS_VARIABLE = "CROUPIER_PORTS"

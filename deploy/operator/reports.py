@@ -27,6 +27,7 @@ __all__ = ["Collected", "check_report_file", "collect", "print_page", "write_rep
 
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
 _PRINTED_WITHIN_S = 120.0
+"""Seconds in which the browser must print a report."""
 _READABLE = "it must be what 'croupier round result --json' or 'croupier demo --json' printed"
 
 

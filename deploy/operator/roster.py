@@ -28,6 +28,7 @@ __all__ = ["Enrolled", "check_label", "enrol", "enrolled", "enrolling", "note_en
 
 _COLUMNS = ("key", "label", "enrolled_at", "revoked_at", "enrolled_by")
 _LONGEST_LABEL = 200
+"""The most characters of a person's label."""
 
 
 @dataclass(frozen=True)

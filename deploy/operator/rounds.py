@@ -72,7 +72,9 @@ __all__ = [
 ]
 
 _PATIENCE_S = 20.0
+"""Seconds after which a failing call to a service is not tried again."""
 _PER_CALL = 50_000
+"""The client keys that one call registers: 50,000 keys of 32 bytes, 1.6 MB of the 4 MiB of a message."""
 _CLOSES_WITHIN_S = 5.0
 """Hop 1 looks at its clock several times a second, and closes a round that is due; clocks differ by seconds."""
 _ANY_CHAIN = ("shuffler-1", "accountant", "analyzer")

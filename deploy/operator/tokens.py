@@ -21,6 +21,7 @@ from croupier.protocol.errors import Code, Refusal
 __all__ = ["issue_token_file", "revoke", "take_tokens"]
 
 _MAX_TOKENS = 1_000_000
+"""The most enrolment tokens that one command makes."""
 
 
 def _kept(directory: Path) -> Path:

@@ -30,6 +30,7 @@ __all__ = [
 
 PAGE_PATH = "/participate/"
 _FORMAT = 2
+"""The version of the form of these documents, which the participants' page checks."""
 _MOST_BYTES = 2 * 2**20
 """The most for all versions together: the page reads at most 4 MiB."""
 _FILE = Path(__file__).parent / "participate.html"

@@ -19,6 +19,7 @@ GATEWAY_UNIT_FILE = "croupier-gateway.service"
 GATEWAY_FILE = "gateway.yaml"
 _LISTEN = "127.0.0.1:8790"
 _TLS_PORT = 8443
+"""The gateway's port inside its container."""
 _UNIT = Template("""\
 # The gateway, for clients that cannot speak gRPC (docs/gateway.md): systemctl enable --now croupier-gateway
 #

@@ -17,6 +17,7 @@ __all__ = ["ROWS", "Graph", "GraphRow", "dashboard"]
 _HERE = 'job="croupier", instance=~"$instance"'
 _SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 _WIDTH, _HEIGHT, _PER_ROW = 8, 8, 3
+"""A panel's width and height in Grafana's grid of 24 columns, and the number of panels in a row."""
 
 
 @dataclass(frozen=True)

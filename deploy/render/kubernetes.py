@@ -13,11 +13,12 @@ from croupier.deploy.render.settings import MOUNTED_STORAGE_KEY, container_setti
 from croupier.protocol.deployment import DEPLOYMENT_FILE
 from croupier.protocol.views import JsonObject
 
-__all__ = ["DEPLOYMENT_CONFIG", "manifests", "rotated"]
+__all__ = ["DEPLOYMENT_CONFIG", "manifests", "rotated", "secret"]
 
 DEPLOYMENT_CONFIG = "croupier-deployment"
 """The name of the ConfigMap with the deployment file; a service's keys are in the Secret NAME-keys."""
 _STARTUP_PERIOD_S = 2
+"""Seconds between two startup probes."""
 _SERVICE = Template("""\
 apiVersion: v1
 kind: Service
@@ -248,9 +249,14 @@ def rotated(name: str, deployment_text: str, keys: Mapping[str, bytes], *, signe
         }
     ]
     if keys:
-        data = {file: base64.b64encode(content).decode() for file, content in keys.items()}
-        items.append({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": f"{name}-keys"}, "data": data})
+        items.append(secret(f"{name}-keys", keys))
     return {"apiVersion": "v1", "kind": "List", "items": items}
+
+
+def secret(name: str, files: Mapping[str, bytes]) -> JsonObject:
+    """Returns the manifest of a secret with these files."""
+    data = {file: base64.b64encode(content).decode() for file, content in files.items()}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": data}
 
 
 def manifests(layout: Layout) -> dict[str, str]:

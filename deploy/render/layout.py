@@ -20,7 +20,9 @@ __all__ = ["FIRST_PORT", "HOME", "GatewayPlace", "Layout", "Manager", "Place", "
 HOME = "/var/lib/croupier"
 """Where a service finds deployment.toml, and its own directory below."""
 FIRST_PORT = 7100
+"""The first port of the first service of a machine, unless the layout gives another."""
 _PORTS_EACH = 10
+"""The number of ports set aside for each service of a machine."""
 Manager = Literal["systemd", "compose", "kubernetes"]
 """What starts a service and watches it."""
 

@@ -65,7 +65,7 @@ def _main(arguments: argparse.Namespace) -> int:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="python -m tests.accountant", description="Hunts for a wrong certificate.")
-    parser.add_argument("--minutes", type=float, default=60, help="no new turn begins after so many")
+    parser.add_argument("--minutes", type=float, default=60, help="no new turn begins after this time")
     parser.add_argument("--factor", type=int, default=10, help="how many times as many settings as 'make test'")
     parser.add_argument("--workers", type=int, default=2, help="processes side by side")
     parser.add_argument("--seed", type=int, default=0, help="one turn with this seed")

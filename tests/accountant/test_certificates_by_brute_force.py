@@ -17,7 +17,7 @@ Law = NDArray[np.float64]
 
 
 def add_report(law: Law, budget: float, value: int, k: int) -> Law:
-    """One more user; law[h1, ..., h_{k-1}] is the law of the histogram, the count of letter 0 being what is left."""
+    """One more user; law[h1, ..., h_{k-1}] is the law of the histogram, without letter 0, whose count follows."""
     total = math.exp(budget) + k - 1
     masses = [(math.exp(budget) if letter == value else 1.0) / total for letter in range(k)]
     result: Law = masses[0] * law

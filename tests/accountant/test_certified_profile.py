@@ -29,7 +29,7 @@ def close() -> CertifiedProfile:
 
 @pytest.fixture(scope="module")
 def other() -> CertifiedProfile:
-    """Of Gaussian noise, which is not worth the same against it at every delta."""
+    """The profile of Gaussian noise: which of the two profiles is smaller depends on delta."""
     return croupier.privacy_profile([(1.0, 80, 1e-9)], "gaussian", deltas=DELTAS)
 
 

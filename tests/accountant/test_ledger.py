@@ -398,7 +398,7 @@ def test_records_lose_what_a_gaussian_mechanism_loses_over_many_rounds(
 
 
 def test_silos_and_users_share_one_ledger(engine: sa.Engine) -> None:
-    """Of the two kinds of round each is composed with its own profile; more is spent than by either alone."""
+    """Each kind of round is composed with its own profile; both together spend more than either alone."""
     silo = RecordGaussian(dimension=60, records=600)
     loud = [Entry(v, 1e-6, 40, v, 1e-5, silo.local_profile(v, 1e-6, PROFILE_POINTS)) for v in (0.5, 2.0)]
     with engine.begin() as connection:

@@ -38,7 +38,7 @@ def test_a_plan_meets_the_target_at_its_delta() -> None:
     """Gaussian noise that is not amplified keeps its local delta, 10^-3: two people of any budget do."""
     budgets = Budgets.from_tiers([(1.0, 2, 1e-3)])
     with pytest.raises(
-        ValueError, match="is none at this delta, for their own is larger: it takes a larger epsilon or delta"
+        ValueError, match="none at this delta, for their own is larger: it takes a larger epsilon or delta"
     ):
         plan("gaussian", delta=1e-6, epsilon=0.2, num_users=2, budgets=budgets)
     found = plan("gaussian", delta=1e-6, epsilon=1.5, budgets=budgets)

@@ -1,4 +1,4 @@
-"""Tier counts that show nobody's budget: the law of the noise, what depends on it alone, and that certificates hold.
+"""Tier counts that hide each person's budget: the noise's law, what depends on it alone, and that certificates hold.
 
 The oracles enumerate all multisets of six people and three budgets; see docs/accounting.md, 7.2.
 """
@@ -140,7 +140,7 @@ class Documents:
 
 
 def published(terms: RoundTerms, users: Counts, counts: Counts, monkeypatch: pytest.MonkeyPatch) -> tuple[bytes, ...]:
-    """Everything that leaves the accountant, where the noise is such that of these users so many are counted."""
+    """Everything that leaves the accountant, where the noise is such that these numbers of users are counted."""
     radius = STRONG.radius
     shifts = [count - own + radius for own, count in zip(users, counts, strict=True)]
     monkeypatch.setattr(
@@ -155,7 +155,7 @@ def published(terms: RoundTerms, users: Counts, counts: Counts, monkeypatch: pyt
 
 
 def possible(users: Counts, counts: Counts) -> bool:
-    """Whether some noise has so many of these users counted."""
+    """Returns whether some noise leads to these counts of these users."""
     return all(own - 2 * STRONG.radius <= count <= own for own, count in zip(users, counts, strict=True))
 
 
@@ -177,7 +177,7 @@ def test_all_that_is_published_depends_on_the_counts_alone(monkeypatch: pytest.M
 def test_a_certificate_of_counts_holds_for_whoever_is_not_counted(counts: Counts, dishonest: int) -> None:
     """By brute force: a person of any budget of the grid, counted or not, among all users that there can be.
 
-    And the attack beside the certificate is none on fewer people than there are.
+    And the attack beside the certificate is on no fewer people than take part.
     """
     terms = terms_of(dishonest=dishonest)
     message = pb.Certificate(delta=0.05, dishonest=dishonest, num_users=PEOPLE)

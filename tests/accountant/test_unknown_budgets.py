@@ -122,7 +122,7 @@ def test_the_ledgers_curve_holds_for_a_client_of_an_unused_budget(small: float) 
     kept = RecordedProfile([entry.profile for entry in entries])
 
     def chance(epsilon: float, steps: int) -> float:
-        """Of noise of so many steps of the lattice or more."""
+        """Returns the chance of noise of at least this number of steps of the lattice."""
         ratio = math.exp(-epsilon / 100)
         return ratio**steps / (1 + ratio)
 

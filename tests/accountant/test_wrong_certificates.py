@@ -118,7 +118,7 @@ def test_the_exact_worst_case_of_bits_holds_at_the_smallest_budgets(victim: floa
         truth = exact_worst_case(victim, everyone, share * victim)
         found = curve.delta(share * victim).value
         assert truth <= found
-        assert found <= truth * (1 + 1e-3) or victim > 10  # there, rounding is all that is left near the local budget
+        assert found <= truth * (1 + 1e-3) or victim > 10  # near that local budget there is only rounding
 
 
 def response_table(epsilon: float, excess: float = 0.0) -> np.ndarray:

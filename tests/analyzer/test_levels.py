@@ -138,7 +138,7 @@ def covered(setting: Setting, rounds: int, *, population: bool) -> tuple[dict[st
 @pytest.mark.parametrize("population", [False, True], ids=["these people", "population"])
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda one: one.name)
 def test_a_dose_of_rounds_is_covered(setting: Setting, population: bool) -> None:
-    """The same over 10^4 rounds is in `make long`: test_intervals_over_ten_thousand_rounds."""
+    """Sixty rounds; `make long` has ten thousand: test_intervals_over_ten_thousand_rounds."""
     check(setting, 60, population)
 
 
@@ -168,7 +168,7 @@ def test_isotonic_is_the_least_squares_fit() -> None:
 
 
 def test_two_levels_have_the_mean_of_onebit() -> None:
-    """The same reports give the same mean with the same error, with and without hop noise."""
+    """Both estimate the same mean from equal reports, and levels with an error of less than 10 % more."""
     reports = [1] * 130 + [0] * 270
     law = HopNoise(1.0, 1e-6).law(2)
     for fakes in (None, Fakes(law, 2, 2 * law.most, law.most)):
@@ -199,7 +199,7 @@ def test_drawn_fakes_are_subtracted_and_one_hop_moves_the_mean_as_stated() -> No
     )
     assert abs(found.values[0] - truth) < 5 * found.standard_errors[0]
     assert sum(one.estimate for one in found.distribution.shares) == pytest.approx(1)
-    # The second hop puts its fakes on the last level in the place of as many reports on the first, and states none.
+    # The second hop puts its fakes on the last level, replaces as many reports on the first, and states no fakes.
     moved_people = people + np.array([-law.most, 0, 0, 0, law.most])
     fakes = Fakes(law, 2, int(honest.sum()), law.most)
     moved = estimate(question, np.repeat(np.arange(k), moved_people + honest), tiers, fakes=fakes)

@@ -133,7 +133,7 @@ BASE = decode(bytes.fromhex("e2f2ae0a6abc4e71a884a961c500515f58e30b6aa582dd8db6a
 
 
 def blind(message: bytes, scalar: int) -> bytes:
-    """Returns the blinded message; the scalar, 1 .. ORDER - 1, is drawn anew for every message."""
+    """Returns the blinded message; the scalar, 1 .. ORDER - 1, is drawn for every message."""
     return _to_group(message).times(scalar).encode()
 
 
@@ -180,7 +180,7 @@ def issuer_key(seed: bytes, info: bytes) -> tuple[int, bytes]:
 
 
 def evaluate(secret: int, blinded: Sequence[bytes], nonce: int) -> bytes:
-    """Returns the issuer's answer; a real one draws the nonce anew."""
+    """Returns the issuer's answer; a real issuer draws a new nonce."""
     key = BASE.times(secret).encode()
     evaluated = [decode(one).times(secret).encode() for one in blinded]
     m, z = _composites(key, blinded, evaluated)

@@ -19,7 +19,7 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from tests.another_client import hpke, ristretto
 
 Draw = Callable[[str, int], bytes]
-"""Returns so many random bytes; the first argument says what for."""
+"""Returns this number of random bytes; the first argument says what for."""
 ACCOUNTANT, RELEASE, ANALYZER = 253, 254, 255
 TICKET, RECORD, REPORT = 64, 32, 8
 

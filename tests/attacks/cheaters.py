@@ -101,7 +101,7 @@ class CheatingShuffler(ShufflerService):
         """Changes what is said about the input."""
 
     async def _mix(self, terms: RoundTerms) -> bool:
-        """Mixes as it should, and then puts what it has changed, and commitments to that, in the place of the rest."""
+        """Mixes as it should, and then replaces the batch by a changed one, with commitments to that."""
         await super()._mix(terms)
 
         def change(tx: Transaction) -> None:
@@ -198,7 +198,7 @@ class DropsAndSaysItDidNotOpen(CheatingShuffler):
 
 
 class DropsReportsAndKeepsTheirBudgets(CheatingShuffler):
-    """Leaves only so many reports that no check fails; the budgets of the others still count as a crowd."""
+    """Leaves the fewest reports at which no check fails; the budgets of the others still count as a crowd."""
 
     def tamper(self, terms: RoundTerms, lanes: Lanes, drops: dict[pb.Lane.ValueType, dict[str, int]]) -> None:
         reports = lanes[pb.LANE_REPORT]
@@ -233,7 +233,7 @@ class ReplacesBudgets(CheatingShuffler):
 
 
 class Duplicates(CheatingShuffler):
-    """Every second report and budget is thrown away and another one stands there twice; the counts agree."""
+    """Every second report and budget is replaced by a copy of the one before it; the counts agree."""
 
     def tamper(self, terms: RoundTerms, lanes: Lanes, drops: dict[pb.Lane.ValueType, dict[str, int]]) -> None:
         for batch in lanes.values():

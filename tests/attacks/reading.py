@@ -84,7 +84,7 @@ async def held_reports(analyzer: RoundService, terms: RoundTerms) -> list[bytes]
 
 
 async def all_keys(deployment: Arena, terms: RoundTerms) -> dict[tuple[str, str], bytes]:
-    """Returns every private round key that stands in a store now, by service and purpose."""
+    """Returns every private round key that a store holds now, by service and purpose."""
     found: dict[tuple[str, str], bytes] = {}
     for name in deployment.deployment.chain:
         for purpose, pair in (await keys_of(deployment.service(name), terms)).items():

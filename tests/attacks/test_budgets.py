@@ -189,7 +189,7 @@ class LosesAnswers(cheaters.CheatingShuffler):
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_hop_that_pretends_to_lose_a_submission_gets_the_same_bytes(tmp_path: Path) -> None:
-    """Also from a client that is started anew. Of one that randomizes again it would have five coins instead of one."""
+    """Restarting the client changes nothing. Of one that randomizes again, the hop would have five coins, not one."""
     pool = WorkerPool(1)
     async with arena(tmp_path, 1, {"shuffler-1": LosesAnswers}) as deployment:
         terms = await deployment.operator.open_round(settings(BIT))

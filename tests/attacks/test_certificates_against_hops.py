@@ -51,11 +51,11 @@ _LANES: dict[Lane, pb.Lane.ValueType] = {"report": pb.LANE_REPORT, "budget": pb.
 class Move:
     """What a dishonest hop does to one message of a lane.
 
-    drop: it is gone, for an alleged reason. replace: one of the hop's own stands there. copy: another one stands there
-    twice. spoil: what stands there opens for every hop, and for nobody behind them. smuggle: the message of a dishonest
-    client stands there, that has sent nothing. Hop 1, which has to pass on as much in both lanes, replaces instead of
-    dropping, and may add messages of its own; it says how many it has received, and nobody knows. `index` is a client
-    at hop 1, which knows whose is whose, and a place behind it.
+    drop: it is gone, for an alleged reason. replace: a message of the hop's own takes its place. copy: a second copy of
+    another message takes its place. spoil: the message opens for every hop, and for nobody behind them. smuggle: it is
+    replaced by the message of a dishonest client that has sent nothing. Hop 1, which has to pass on as much in both
+    lanes, replaces instead of dropping, and may add messages of its own; it says how many it has received, and nobody
+    knows. `index` is a client at hop 1, which knows whose is whose, and a place behind it.
     """
 
     lane: Lane
@@ -155,7 +155,7 @@ class Watched(AnalyzerService):
 
 @dataclass(frozen=True)
 class Played:
-    """What came of a pattern: its certificate, and the honest people whose reports were released, by budget."""
+    """The result of a pattern: its certificate, and the honest people whose reports were released, by budget."""
 
     certificate: pb.Certificate
     released: list[float]
@@ -225,7 +225,7 @@ class Stage:
         try:
             await at.operator.close_round(terms.round_id)
             _, certificate = await at.operator.result(terms.round_id, PATIENCE_S)
-        except Refusal:  # too few distinct messages are left for a round; then nobody reads what there is
+        except Refusal:  # too few distinct messages arrive for a round; then nobody reads them
             await self._has_stopped(at, terms)
             certificate = pb.Certificate()
         analyzer = at.service("analyzer")

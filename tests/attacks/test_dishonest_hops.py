@@ -161,7 +161,7 @@ async def test_a_false_claim_that_a_report_did_not_open_is_shown_and_charged(tmp
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("at", ["shuffler-1", "shuffler-2"])
 async def test_a_duplicated_report_counts_once_and_so_does_a_crowd(tmp_path: Path, at: str) -> None:
-    """Half of the batch is thrown away, the other half stands there twice, so that all counts agree."""
+    """Half of the batch is thrown away and the other half is passed on twice, so that all counts agree."""
     async with arena(tmp_path, 2, {at: cheaters.Duplicates}) as deployment:
         few = await deployment.operator.open_round(settings(), "few")
         await deployment.admit(few, await deployment.seal(few, 30))
@@ -238,7 +238,7 @@ async def test_the_operators_canaries_find_the_hop_that_replaces_reports(tmp_pat
         await deployment.finish(terms)
         report = await check_canaries(deployment.inside.directory, terms.round_id, deployment.inside.transport)
         assert report.sent == 3
-        assert report.missing[at] >= 2  # one report of the batch is left as it was
+        assert report.missing[at] >= 2  # one report of the batch is not changed
         assert at == "shuffler-1" or report.missing["shuffler-1"] == 0
 
 
@@ -362,7 +362,7 @@ async def test_a_client_finds_the_hop_that_replaced_its_message(tmp_path: Path, 
             name: len(await missing_at_hop(deployment.channel, terms, chain, hop, hashes_of))
             for hop, name in enumerate(("shuffler-1", "shuffler-2"), start=1)
         }
-        assert lost[at] == 29  # one report of the batch is left as it was
+        assert lost[at] == 29  # one report of the batch is not changed
         assert at == "shuffler-1" or lost["shuffler-1"] == 0
         with pytest.raises(ValueError, match=r"must be in 1\.\.2"):
             await missing_at_hop(deployment.channel, terms, chain, 3, hashes_of)

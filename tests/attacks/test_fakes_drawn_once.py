@@ -1,7 +1,7 @@
 """An accountant that refuses until a hop has drawn numbers of fakes that hide nothing: it must see one draw only.
 
-For three and more values the number of fakes is drawn, and a request for tickets shows it. Whoever could have it drawn
-again could wait for an extreme one, which gives a report away: after N draws with N times the delta of the round.
+For three and more values the number of fakes is drawn, and a request for tickets shows it. A party that could repeat
+the draw could wait for an extreme one, which gives a report away: after N draws with N times the delta of the round.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ async def test_a_hop_that_fails_a_hundred_times_adds_one_draw(tmp_path: Path, mo
 async def test_a_round_withdrawn_after_its_draw_counts_in_the_hops_ledger(
     tmp_path: Path,
 ) -> None:
-    """Otherwise whoever withdraws rounds until a draw is extreme would have as many draws as it likes for one."""
+    """Otherwise a party that withdraws rounds until a draw is extreme would pay for one draw and have any number."""
     async with arena(tmp_path, 1, {"accountant": WaitsForAnExtremeDraw}) as at:
         terms = await at.operator.open_round(NOISY)
         await at.admit(terms, await at.seal(terms, PEOPLE, max_local_epsilon=2.0))

@@ -1,4 +1,4 @@
-"""Hops that put messages of their own in the place of clients', alone or together; tickets that fit nothing else."""
+"""Hops that replace clients' messages by their own, alone or together; tickets that fit nothing else."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ForgesBudgets(cheaters.CheatingShuffler):
 
 
 class ForgesReports(cheaters.CheatingShuffler):
-    """The same with reports."""
+    """Replaces reports by the hop's own."""
 
     def tamper(self, terms: RoundTerms, lanes: cheaters.Lanes, drops: dict[pb.Lane.ValueType, dict[str, int]]) -> None:
         reports = lanes[pb.LANE_REPORT]

@@ -1,4 +1,4 @@
-"""A dishonest gateway between a client and the services: what it puts in the place of anything is found out."""
+"""A dishonest gateway between a client and the services: whatever it replaces is found out."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def behind(
 
 
 async def test_keys_that_a_gateway_has_swapped_are_refused(tmp_path: Path) -> None:
-    """Those of a hop in the manifest, signed by itself under everyone's name; and those that tickets are made with."""
+    """The gateway swaps a hop's keys in a manifest that it signs under everyone's name, and the keys of tickets."""
     async with behind(tmp_path) as (_, gateway, terms, make):
         client = await make()
 

@@ -198,7 +198,7 @@ async def test_a_hop_that_adds_another_number_of_fakes_is_caught(
         assert await deployment.nothing_is_published(terms)
     if cheat is not AddsNone:
         return
-    with pytest.MonkeyPatch.context() as patch:  # without the check the noise of the honest hop is left
+    with pytest.MonkeyPatch.context() as patch:  # without the check only the noise of the honest hop counts
         patch.setattr("croupier.protocol.hop_noise.FakeLaw.check_total", lambda law, total: None)
         async with arena(tmp_path / "trusting", 2, {at: cheat}) as deployment:
             _, certificate = await deployment.finish(await filled(deployment))
@@ -210,7 +210,7 @@ async def test_a_hop_that_adds_another_number_of_fakes_is_caught(
 async def test_fakes_of_one_value_move_a_result_by_the_stated_influence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The honest hop draws Z = 0, and a device reports another value once in 3,000 times: what is left is the cheat."""
+    """The honest hop draws Z = 0, and a device reports another value once in 3,000 times, so only the cheat shows."""
     monkeypatch.setattr("croupier.shuffler.fake_reports.draw_fakes", lambda law: [law.radius, law.radius])
     async with arena(tmp_path, 2, {"shuffler-1": AllOnes}) as deployment:
         publication, certificate = await deployment.finish(await filled(deployment, budget=8.0))

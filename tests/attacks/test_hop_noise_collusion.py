@@ -123,7 +123,7 @@ async def test_all_but_one_hop_see_no_more_than_the_certificate_says(tmp_path: P
 async def test_all_but_one_hop_read_an_answer_among_fakes_that_are_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same attack where the numbers of fakes are no secret: it refutes the certificate in as few rounds."""
+    """With numbers of fakes that the attacker knows, the attack refutes the certificate in as few rounds."""
     monkeypatch.setattr("croupier.shuffler.fake_reports.draw_fakes", lambda law: [law.radius, law.radius])
     certificate = certify({LOCAL: 1}, "rr", delta=NOISE[1], hop_noise=NOISE, attack=False)
     assert await attacked(tmp_path, 13, 3e-3) > certificate.epsilon

@@ -28,7 +28,7 @@ from tests.support.clients import without_tickets
 class TagsAVictim(cheaters.CheatingShuffler):
     """Shows one victim terms of its own: hop 1 under a key of the victim's own, and a budget that hides nothing.
 
-    A client that believes it is mixed among the others, in the place of one of them.
+    A client that believes it is mixed among the others; it replaces one of them.
     """
 
     def __init__(self, setup: ServiceSetup) -> None:

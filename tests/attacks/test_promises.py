@@ -155,7 +155,7 @@ def everything_in(directory: Path) -> bytes:
 
 
 async def test_no_disk_and_no_reader_but_the_collector_sees_the_result(tmp_path: Path) -> None:
-    """The same round without a collector leaves its result in the analyzer's files: the search finds what is there."""
+    """Without a collector, a round's result is in the analyzer's files: that shows that the search works."""
     secret, _ = collector_key_lines(SUITE)
     _, key = read_collector_key(secret)
     _, other = read_collector_key(collector_key_lines(SUITE)[0])

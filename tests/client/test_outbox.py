@@ -260,7 +260,7 @@ def test_a_second_client_of_a_process_takes_no_lock_of_the_first(tmp_path: Path)
 
 
 def test_processes_that_begin_at_once_make_one_outbox(tmp_path: Path) -> None:
-    """Of six that opened one, four ended with: table sealed exists already. (Threads are the same to SQLite.)"""
+    """Reproduction: of six that opened one, four ended with: table sealed exists already. Threads: alike to SQLite."""
     at_once = Barrier(6)
 
     def answer(user: int) -> None:

@@ -86,7 +86,7 @@ def test_laplace_reports_have_the_discrete_law() -> None:
 
 
 def test_gaussian_reports_have_the_discrete_law() -> None:
-    """The same chi-square, against exp(-z^2/(2 sigma^2)) with the sigma that the local budget asks for."""
+    """Chi-square against exp(-z^2/(2 sigma^2)) with the sigma that the local budget asks for."""
     draws, question = 8_000, Question("g", Gaussian(low=0.0, high=10.0, lattice=10, local_delta=1e-3))
     sigma = gaussian_sigma_steps(2.0, 1e-3, 10)
     seen = Counter(randomize(question, 5.0, 2.0, SystemRandom()) - 5 for _ in range(draws))

@@ -1,4 +1,4 @@
-"""The CSV file of a result: no spreadsheet runs what stands in it, and numbers stay numbers."""
+"""The CSV file of a result: no spreadsheet runs a cell of it, and numbers stay numbers."""
 
 from __future__ import annotations
 

@@ -173,7 +173,7 @@ def test_explain_says_a_certificate_in_plain_words(budgets: Path, tmp_path: Path
 
 
 def test_every_question_of_a_demo_is_explained(budgets: Path) -> None:
-    """Reproduction: 'croupier demo --json | croupier explain -' said that this is no certificate."""
+    """Reproduction: 'croupier demo --json | croupier explain -' said that this is not a certificate."""
     document = answer("certify", budgets, *DIRECTIONS, "--delta", "1e-6")
     demo = {
         "questions": [{"name": name, "certificate": document} for name in ("smokes", "mood\x1b[2J")],

@@ -1,4 +1,4 @@
-"""The bench of a deployment: which sizes are measured again, and how long those that are left will take."""
+"""The bench of a deployment: which sizes are measured again, and how long the remaining ones will take."""
 
 from __future__ import annotations
 

@@ -44,13 +44,13 @@ VERDICTS = {
     "throughput": ["reproduced"],
     "hop-noise": ["reproduced", "reproduced", "reproduced", "reproduced", "not reproduced", "reproduced"],
 }
-"""Of every claim, in its order: what a reader of the page relies on."""
+"""The verdict on every claim, in its order: a reader of the page relies on it."""
 
 
 PUBLISHED = {
     "hop-noise": ["reproduced", "reproduced", "not reproduced", "not reproduced", "not reproduced", "reproduced"],
 }
-"""The same at the size of docs/experiments.md, where it differs."""
+"""The verdicts at the size of docs/experiments.md, where they differ."""
 
 
 @pytest.fixture(scope="module")

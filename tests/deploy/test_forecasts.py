@@ -1,4 +1,4 @@
-"""Forecasts on the command line: what is offered, what is left out and said, and rounds that are held or refused."""
+"""Forecasts on the command line: what is offered, which omissions are said, and rounds that are held or refused."""
 
 from __future__ import annotations
 

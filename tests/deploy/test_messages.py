@@ -45,7 +45,7 @@ def test_square_brackets_in_what_was_typed_are_not_markup(tmp_path: Path) -> Non
 
 
 def test_a_file_that_cannot_be_read_or_written_is_named(tmp_path: Path) -> None:
-    """Reproduction: a directory in the place of a file ended the command with a traceback."""
+    """Reproduction: a directory instead of a file ended the command with a traceback."""
     assert refused("certify", tmp_path, "--delta", "1e-6") == f"croupier: {tmp_path}: Is a directory"
     missing = tmp_path / "missing.csv"
     assert refused("audit", missing) == f"croupier: {missing} does not exist"

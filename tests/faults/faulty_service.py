@@ -1,6 +1,6 @@
 """`deploy.node.serve` with faults: python -m tests.faults.faulty_service NAME SITE. Production has no hook for it.
 
-What is ordered stands in SITE/orders.json, which the test rewrites; what the store has seen goes to SITE/testimony, and
+The orders are in SITE/orders.json, which the test rewrites; what the store has seen goes to SITE/testimony, and
 what should never happen to SITE/complaints. A kill is a real SIGKILL from the inside, at the very commit point.
 """
 

@@ -105,13 +105,13 @@ def check_answers(attempts: Iterable[Attempt], *, may_be_closed: bool) -> None:
                 raise Violation(f"the client has sent nothing else: {attempt}")
             asked = attempt.answers and attempt.submission is not None  # hop 1
             if accepted and asked and attempt is not accepted[0] and not exists:
-                raise Violation(f"{accepted[0]} stands there already: {attempt}")
+                raise Violation(f"{accepted[0]} was accepted already: {attempt}")
 
 
 def check_counted(
     attempts: Sequence[Attempt], publication: pb.Publication, certificate: pb.Certificate, lists: Sequence[list[bytes]]
 ) -> None:
-    """Exactly what was acknowledged was counted, each once, and stands in the lists of what hop 1 has passed on.
+    """Exactly what was acknowledged was counted, each once, and is in the lists of what hop 1 has passed on.
 
     lists: of hashes in the report lane and in the parameter lane.
 

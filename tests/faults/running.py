@@ -131,12 +131,12 @@ def run_in_memory(schedule: Schedule) -> Testimony:
 
 
 def run_in_process(schedule: Schedule) -> Testimony:
-    """The same over TLS and in real time."""
+    """Runs a schedule in this process, over TLS and in real time."""
     with _made_small() as root:
         return play_in(InProcessWorld(deployed(own_hosts(schedule.hops)), Path(root)), schedule)
 
 
 def run_as_processes(schedule: Schedule, hosts: tuple[str, ...] = ()) -> Testimony:
-    """The same with every service in a process of its own, on loopback addresses that may be given."""
+    """Runs a schedule with every service in a process of its own, on loopback addresses that may be given."""
     with tempfile.TemporaryDirectory(prefix="croupier-") as root:
         return play_in(ProcessWorld(deployed(hosts or own_hosts(schedule.hops)), Path(root)), schedule)

@@ -88,7 +88,7 @@ class SequentialGame(Game):
         return sign_answer(manifest_hash, report, answer_key)
 
     async def take(self, outbox: Outbox) -> SequentialAnswers:
-        """Attends for all people, anew wherever that ends without a report."""
+        """Attends for all people, and again wherever that ends without a report."""
         attendees = {name: one.attendee for name, one in self.people.items()}
         over = asyncio.get_running_loop().time() + _BOUND_S
         while True:
@@ -141,7 +141,7 @@ class SequentialGame(Game):
         await self.judge_files()
 
     def check_model(self, publication: pb.Publication) -> None:
-        """The model is what so many answers come to, each learnt from once."""
+        """The model has learnt once from each of this number of answers."""
         found = np.frombuffer(publication.vector, dtype="<f4")
         step = _LEARNING_RATE * hemisphere_mean(np.ones(DIMENSION), [(_LOCAL_EPSILON, 1)], 1.0).mean[0]
         reports = [np.frombuffer(report, dtype="<f4") for report in self.made.values()]

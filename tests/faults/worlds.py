@@ -323,7 +323,7 @@ def _open_store(url: str, wrapping_key: bytes, **how: Any) -> FaultyStore:
 
 
 class InMemoryWorld(InProcessWorld):
-    """The same without sockets, in a `VirtualTimeLoop`."""
+    """An `InProcessWorld` without sockets, in a `VirtualTimeLoop`."""
 
     played_by = "run_in_memory"
     bound_s = 10.0  # of virtual time

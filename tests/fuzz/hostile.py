@@ -30,7 +30,7 @@ _made = 0
 
 
 def effort(messages: int, *, per_example: int = 1) -> hypothesis.settings:
-    """Settings for a test that makes so many messages in `make fuzz`, and a share of them in `make test`.
+    """Settings for a test that makes `messages` messages in `make fuzz`, and a share of them in `make test`.
 
     The share is always the same one, so that `make test` says the same twice; `make fuzz` looks elsewhere every time.
     """

@@ -1,6 +1,6 @@
 """Every call of every service, from every caller, with hostile requests, over TLS to a running deployment.
 
-What may come back stands in `ALLOWED`; never that something went wrong inside, or nothing at all. Requests of a peer
+What may come back is listed in `ALLOWED`; never that something went wrong inside, or nothing at all. Requests of a peer
 are signed with that peer's keys, so that they reach what is behind the signature.
 """
 

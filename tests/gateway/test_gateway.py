@@ -269,7 +269,7 @@ def stub_at(url: str) -> stubs.ShufflerAsyncStub:
 
 
 class Elsewhere(BaseHTTPRequestHandler):
-    """A server on the way that is no gateway."""
+    """A server on the way that is not a gateway."""
 
     def do_POST(self) -> None:
         status = int(self.path.split("/")[1])

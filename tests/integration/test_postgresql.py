@@ -82,7 +82,7 @@ def up(tmp_path: Path, postgresql: Server) -> Iterator[LocalDeployment]:
 @pytest.mark.processes
 @pytest.mark.xdist_group("processes")
 def test_kill_minus_nine_loses_nothing(up: LocalDeployment, tmp_path: Path) -> None:
-    """Of the two that have most to lose, at once; with SQLite, each of the four is killed (test_processes)."""
+    """The services with most to lose are killed at once; with SQLite, each of the four is killed (test_processes)."""
     survey = tmp_path / "survey.csv"
     survey.write_text("smokes\n" + "1\n0\n" * 60)
     opened = answer("round", "open", "smokes", "--dir", up.directory, "--epsilon-max", "4", "--delta", "1e-4")

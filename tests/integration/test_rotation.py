@@ -21,17 +21,19 @@ import pytest
 
 from croupier.client.rounds import fetch_publication, fetch_signed_result, fetch_terms
 from croupier.client.verification import certified_chain
+from croupier.deploy.operator import storage_key
 from croupier.deploy.operator.keys import make_deployment
 from croupier.deploy.operator.overview import overview
 from croupier.deploy.operator.rotation import activate, mark_compromised, rotate
 from croupier.deploy.operator.rounds import Operator, kept_result
+from croupier.deploy.operator.storage_key import NEXT_STORAGE_KEY
 from croupier.net.transport import public_channel
 from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, load_deployment, read_unchecked
 from croupier.protocol.errors import Code, Refusal, SignatureError, refusal_of
-from croupier.protocol.identity import Identity
+from croupier.protocol.identity import Identity, public_key_of
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
-from croupier.runtime.service_directory import load_secrets, not_pinned
+from croupier.runtime.service_directory import identity_keys, load_secrets, not_pinned
 from tests.support import BIT, settings
 from tests.support.command_line import croupier
 from tests.support.rounds import WAIT_S, Table, people, table
@@ -298,6 +300,60 @@ def test_a_pod_with_its_own_keys_prints_a_proposal_for_the_others(tmp_path: Path
     assert load_deployment(copy).service(name).pending_identity
 
 
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_a_pod_changes_its_storage_key_by_manifests_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was refused in a pod, where the service's keys are mounted read-only: its storage key never changed."""
+    async with table(tmp_path / "cluster", 1) as at:
+        cluster, name = at.inside.directory, "shuffler-1"
+        own, safe = cluster / name, cluster / "secrets" / "storage.key"
+        safe.parent.mkdir()
+        (own / "storage.key").rename(safe)
+        with (own / "service.toml").open("a", encoding="utf-8") as own_settings:
+            own_settings.write(f'storage_key = "file:../secrets/{safe.name}"\n')
+        terms = await at.operator.open_round(settings())
+        await at.submit(terms, people(BIT, 30, seed=1))
+        await all_have(at, rotate(cluster, name))
+        await at.inside.stop(name)
+        before = load_secrets(own)
+        with pod(cluster, name, tmp_path / "pod") as home:
+            step = ("rotate", name, "--storage-key", "--dir", home)
+            with monkeypatch.context() as patched:
+                patched.setattr(storage_key, "replace_secret", read_only)
+                said = " ".join(croupier(*step, expect=2).stderr.split())
+            assert "In a pod, --kubernetes prints them as manifests for 'kubectl apply'" in said
+            printed = [json.loads(croupier(*step, "--kubernetes").stdout) for _ in range(2)]
+            secrets = [
+                {item["metadata"]["name"]: item["data"] for item in manifest["items"] if item["kind"] == "Secret"}
+                for manifest in printed
+            ]
+            assert secrets[0][f"{name}-storage-key"] == secrets[1][f"{name}-storage-key"]
+            for file in [*(f"{name}/{file}" for file in OWN_FILES), DEPLOYMENT_FILE, f"secrets/{safe.name}"]:
+                assert (home / file).read_bytes() == (cluster / file).read_bytes()
+            shutil.copytree(home / name, own, dirs_exist_ok=True)  # the volume stays
+        keys, (key,) = secrets[1][f"{name}-keys"], secrets[1][f"{name}-storage-key"].items()
+        assert (set(keys), key[0]) == (set(OWN_FILES), safe.name)
+        for file, content in keys.items():
+            (own / file).write_bytes(base64.b64decode(content))
+        with pytest.raises(ValueError, match="does not open with this storage key"):
+            load_secrets(own)
+        safe.write_bytes(base64.b64decode(key[1]))
+        (own / NEXT_STORAGE_KEY).unlink()
+        after = load_secrets(own)
+        assert after.storage_key != before.storage_key
+        assert (after.identity_key, after.tls_key) == (before.identity_key, before.tls_key)
+        assert len(identity_keys(own)) == 2  # the pending one opens, too
+        await at.inside.start(name)
+        publication, _ = await at.finish(terms)
+        assert publication.num_reports == 30
+
+
+def read_only(file: Path, _: str) -> NoReturn:
+    raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(file))
+
+
 @pytest.mark.parametrize("number", [errno.EROFS, errno.EBUSY])
 def test_a_read_only_mount_is_named_with_the_way_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
@@ -311,3 +367,28 @@ def test_a_read_only_mount_is_named_with_the_way_out(
     monkeypatch.setattr(Path, "replace", refuse)
     with pytest.raises(ValueError, match="is mounted read-only, so the step is not taken; in a pod, --kubernetes"):
         activate(tmp_path, "analyzer")
+
+
+@pytest.mark.asyncio
+async def test_another_operator_takes_over_and_the_former_one_is_shut_out(tmp_path: Path) -> None:
+    """Over TLS, because the deployment file pins the operator's certificate."""
+    async with table(tmp_path / "all", 1, over_tls=True) as at:
+        directory, former, following = at.inside.directory, tmp_path / "former", tmp_path / "following"
+        croupier("org", "new", "--role", "operator", "--dir", following)
+        shutil.copy(following / "operator.public.toml", directory)
+        croupier("deployment", "assemble", directory / "operator.public.toml", "--dir", directory)
+        croupier("deployment", "sign", "--dir", directory)
+        deployment = load_deployment(directory / DEPLOYMENT_FILE)
+        assert deployment.version == at.deployment.version + 1
+        await all_have(at, deployment)
+        former.mkdir()
+        (directory / "operator").rename(former / "operator")
+        for home in (former, following):
+            shutil.copy(directory / DEPLOYMENT_FILE, home)
+        async with Operator(former) as operator:
+            answers = await operator.status()
+            assert not [answer for answer in answers if isinstance(answer, rpc.StatusResponse)]
+        async with Operator(following) as operator:
+            await operator.enrol([public_key_of(bytes([1]) * 32)])
+            terms = await operator.open_round(settings())
+            assert terms.manifest.deployment == deployment.name

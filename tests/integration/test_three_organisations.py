@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import shlex
 import shutil
-import socket
-from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -17,7 +13,6 @@ import croupier.deploy.node.versions
 from croupier.client.async_client import AsyncClient
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.node.serve import RunningService
-from croupier.deploy.operator.keys import free_addresses
 from croupier.deploy.operator.rounds import Operator
 from croupier.deploy.version_files import write_deployment
 from croupier.protocol.deployment import Deployment
@@ -26,29 +21,12 @@ from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support import Threads
 from tests.support.command_line import croupier as command
+from tests.support.machines import steps
+from tests.support.ports import four_ports
 
 PAGE = Path(__file__).parents[2] / "docs" / "three-organisations.md"
 SERVICES = {"A": "shuffler-1", "B": "accountant", "C": "analyzer", "D": "analyzer"}
 WAIT_S = 120
-
-
-def steps() -> Iterator[tuple[str, str]]:
-    """Yields the machine and the command of every step of the page."""
-    for block in re.findall(r"```sh\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL):
-        first, *commands = block.splitlines()
-        for line in commands:
-            yield first.removeprefix("# "), line
-
-
-def four_ports() -> int:
-    """Returns the first of four neighbouring ports that are free."""
-    while True:
-        first = int(free_addresses(1)[0].rpartition(":")[2])
-        with suppress(OSError):
-            for port in range(first, first + 4):
-                with socket.create_server(("127.0.0.1", port)):
-                    pass
-            return first
 
 
 class Study:
@@ -120,7 +98,7 @@ async def test_the_page_is_followed_command_by_command(tmp_path: Path, monkeypat
     monkeypatch.setattr(croupier.deploy.node.versions, "_EVERY_S", 0.1)
     study, participant = Study(tmp_path), tmp_path / "participant"
     participant.mkdir()
-    todo = list(steps())
+    todo = list(steps(PAGE))
 
     async def until(*beginning: str, times: int = 1) -> None:
         """Plays the page up to and with the step that begins like this."""

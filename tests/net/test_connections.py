@@ -1,4 +1,4 @@
-"""One address keeps so many connections and no more, whatever else the process has open."""
+"""One address keeps its share of the connections and no more, whatever else the process has open."""
 
 from __future__ import annotations
 

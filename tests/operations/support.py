@@ -111,7 +111,7 @@ async def admin_health(directory: Path, service: str, of: str = "") -> str:
 
 @contextmanager
 def full_disk(pid: int, num_bytes: int = 64 * 1024) -> Iterator[None]:
-    """No file of the process can grow beyond so many bytes."""
+    """No file of the process can grow beyond `num_bytes` bytes."""
     before = resource.prlimit(pid, resource.RLIMIT_FSIZE)
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (num_bytes, before[1]))
     try:

@@ -137,7 +137,7 @@ def test_the_gateway_has_no_key_and_is_ready_while_it_reaches_hop_1() -> None:
     assert container["command"][:3] == ["croupier", "gateway", "--dir=/var/lib/croupier"]
     assert "/var/lib/croupier/deployment.toml" in mounted
     assert container["readinessProbe"]["httpGet"] == {"path": "/health", "port": 8443, "scheme": "HTTPS"}
-    assert "httpGet" not in container["livenessProbe"]  # it is not started anew because hop 1 is down
+    assert "httpGet" not in container["livenessProbe"]  # it does not restart because hop 1 is down
     assert container["securityContext"]["readOnlyRootFilesystem"] is True
     assert pod["securityContext"]["runAsNonRoot"] is True
     assert service["spec"]["externalTrafficPolicy"] == "Local"

@@ -68,7 +68,7 @@ async def test_what_is_for_the_log_does_not_travel(caplog: pytest.LogCaptureFixt
 
 @pytest.mark.asyncio
 async def test_a_round_with_a_very_long_name_is_refused_and_not_retried(tmp_path: Path) -> None:
-    """The name stands in the hint; in full it would exceed what gRPC allows in a header, and look like an overload."""
+    """The hint contains the name; in full it would exceed what gRPC allows in a header, and look like an overload."""
     async with in_process(tmp_path / "deployment", 1) as inside:
         deployment = inside.running["shuffler-1"].service.peers.deployment
         async with public_channel(deployment.shufflers[0]) as channel:

@@ -88,7 +88,7 @@ async def test_an_answer_is_given_by_keyboard_and_found_again(here: Place) -> No
         await expect(page.get_by_text("Your work")).to_be_visible()
         await expect(page.get_by_role("radio", name="ε = 0.5")).to_be_checked()  # the most protection
         await page.get_by_text("Who sees what, and whom you trust for what").click()
-        await expect(page.get_by_text("Whoever controls that server can change the page")).to_be_visible()
+        await expect(page.get_by_text("controls that server can change the page")).to_be_visible()
         await expect(page.get_by_text(here.at.deployment.fingerprint.hex()[:8])).to_be_visible()
         await page.get_by_role("radio", name="very", exact=True).focus()
         for key in ("Space", "ArrowDown", "Tab", "ArrowDown"):

@@ -1,4 +1,4 @@
-"""What others have named or said stands on a person's terminal as it is, and does not write over what is beside it."""
+"""Text from others is shown on a person's terminal as it is, and does not write over the text beside it."""
 
 from __future__ import annotations
 

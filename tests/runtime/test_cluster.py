@@ -114,7 +114,7 @@ def test_an_executor_takes_nothing_after_it_is_shut_down(tmp_path: Path) -> None
 
 
 def test_a_connection_that_is_given_up_is_closed(tmp_path: Path) -> None:
-    """One that is left open warns when it is collected, and pytest makes an error of that."""
+    """An open connection warns when it is collected, and pytest makes an error of that."""
     make_cluster_keys(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as scheduler:
         executor = Cluster.of(f"tls://127.0.0.1:{scheduler.getsockname()[1]}", tmp_path).executor()

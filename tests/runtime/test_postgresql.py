@@ -344,7 +344,7 @@ async def test_a_server_that_may_lose_what_it_has_written_is_warned_of_once(
 
 @pytest.mark.asyncio
 async def test_what_is_forgotten_is_gone_from_the_tables_of_the_server(postgresql: Server) -> None:
-    """Of the files only the write-ahead log may keep it, which is the operator's."""
+    """Only the write-ahead log's files, which are the operator's, may keep it."""
     url = postgresql.new_database()
     store = Store(url, WRAPPING_KEY)
     pair = KeyPair(PublicKey(b"public"), PrivateKey(b"private"))
@@ -392,7 +392,7 @@ async def test_what_stays_of_other_rounds_is_not_written_anew(postgresql: Server
     await store.shred()  # the first time, all
 
     async def files() -> dict[str, int]:
-        """The file of each table, which is another one when it has been written anew."""
+        """The file of each table, which is another one when the table has been rewritten."""
         question = sa.text("SELECT relname, relfilenode FROM pg_class WHERE relkind = 'r' AND relfilenode > 0")
         found = await store.run("look", lambda tx: tx.connection.execute(question).all())
         return {name: number for name, number in found if not name.startswith(("pg_", "sql_"))}

@@ -64,7 +64,7 @@ async def test_a_large_round_is_deleted_in_pieces(tmp_path: Path, monkeypatch: p
         at.inside.ahead_s["shuffler-1"] += 31.0 * DAY_S
         await service.retention.delete_expired()
         assert left == [23, 16, 9, 2, 0]
-        assert not await run("who is left", lambda tx: tx.submission_hashes(terms.round_id))
+        assert not await run("remaining", lambda tx: tx.submission_hashes(terms.round_id))
 
 
 async def test_of_a_finished_round_only_the_result_outlasts_its_days(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Overwriting a SQLite log: nothing of it is left, and no commit is lost, whatever fails and whoever reads."""
+"""An overwritten SQLite log: nothing remains, no commit is lost, whatever fails and however many readers there are."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ async def test_two_clients_with_the_same_answer_are_one_and_stop_no_round(tmp_pa
 
 
 async def test_an_answer_without_a_budget_adds_no_cover(tmp_path: Path) -> None:
-    """Reproduction: two clients whose submissions do not open answered in the place of two who had vanished."""
+    """Reproduction: two clients whose submissions do not open answered instead of two who had vanished."""
     async with laid(tmp_path) as table:
         group = people(14)
         terms = await table.operator.open_round(settings(task(), needed=8))

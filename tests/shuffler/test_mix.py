@@ -79,7 +79,7 @@ def test_a_window_takes_the_part_of_each_item_that_its_lane_is() -> None:
 
 
 def placed(count: int) -> list[int]:
-    """Returns which of so many items is at each place of a drawn order, made in two windows."""
+    """Returns which of `count` items is at each place of a drawn order, made in two windows."""
     order, batch = draw_orders({Lane.LANE_REPORT: count})[Lane.LANE_REPORT], [bytes([item]) for item in range(count)]
     items = mixed(batch, b"\1" * count, order, -(-count // 2), count)
     return [item[0] for item in items]

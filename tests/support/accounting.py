@@ -9,7 +9,7 @@ import pytest
 from croupier import certify
 
 certify_without_attack = partial(certify, attack=False)
-"""Of a test that does not look at the attack, which takes about as long as the bound."""
+"""`certify` for a test that does not look at the attack, which takes about as long as the bound."""
 
 
 def draw_points_only(patch: pytest.MonkeyPatch) -> None:

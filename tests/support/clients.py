@@ -67,7 +67,7 @@ async def seal_prepared(operator: Operator, terms: RoundTerms, prepared: Sequenc
 
 
 async def seal_all_of(operator: Operator, terms: RoundTerms, users: Sequence[Participant]) -> list[Sealed]:
-    """The same for honest clients."""
+    """Seals the submissions of honest clients."""
     onion = Onion(terms)
     return await seal_prepared(operator, terms, [prepare_one(terms, onion, user) for user in users])
 

@@ -12,5 +12,5 @@ _FACTOR = float(os.environ.get("CROUPIER_HUNT", "0.15"))
 
 
 def drawn(examples: int) -> settings:
-    """Returns the settings of a test that draws so many examples, times CROUPIER_HUNT; a failure can be repeated."""
+    """Returns the settings of a test that draws `examples` examples, times CROUPIER_HUNT; a failure can be repeated."""
     return settings(max_examples=max(1, round(examples * _FACTOR)), deadline=None, print_blob=True)

@@ -79,7 +79,7 @@ class Tampering:
     """A dishonest gateway's way to the services: sees all that goes through, and puts something else in its place.
 
     Attributes:
-        instead: by method, what answers in the place of a service, given the request and what passes it on.
+        instead: by method, what answers instead of a service, given the request and what passes it on.
         seen: method and request of every call that has reached the gateway.
     """
 

@@ -200,7 +200,7 @@ class _Context:
 
 
 class _Server:
-    """Stands in for grpc.aio.Server: takes handlers, and runs them behind the guard."""
+    """Replaces grpc.aio.Server: takes handlers, and runs them behind the guard."""
 
     def __init__(self, network: Network, guard: Any) -> None:
         self._network, self._guard = network, guard
@@ -213,7 +213,7 @@ class _Server:
         self._handlers.extend(handlers)
 
     def add_registered_method_handlers(self, *_: Any) -> None:
-        """The same handlers again, which gRPC looks up faster by their names."""
+        """Ignores handlers that were added already; gRPC looks these up faster by their names."""
 
     async def start(self) -> None:
         for port in self.ports:
@@ -273,7 +273,7 @@ def _fits(raw: bytes) -> bytes:
 
 @dataclass
 class _Channel:
-    """Stands in for grpc.aio.Channel, as far as the generated stubs use it."""
+    """Replaces grpc.aio.Channel, as far as the generated stubs use it."""
 
     network: Network
     address: str

@@ -73,7 +73,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         return self._jobs
 
     def jump(self, seconds: float) -> None:
-        """Lets so much time pass at once."""
+        """Lets this time pass at once."""
         # A timer is due when it is not later than now: without the bit more, rounding could leave it a moment away.
         self._now += seconds + 1e-9
         if self._now > _LONGEST_S:

@@ -61,7 +61,7 @@ async def training(directory: Path, more: str = "") -> AsyncIterator[tuple[Deplo
 
 
 async def take(run: DeployedRun, count: int) -> tuple[Progress, list[StepReport]]:
-    """As a command that is started anew does it."""
+    """Takes steps as a restarted command does."""
     progress = run.resume()
     return progress, [report async for report in run.steps(progress, count)]
 

@@ -29,7 +29,7 @@ def digits() -> Dataset:
 
 
 def test_simulated_and_real_reports_have_the_same_law() -> None:
-    """Of the estimated gradient, coordinate by coordinate, and of the side that each report is on."""
+    """The laws compared are those of every coordinate of the estimated gradient, and of the side of each report."""
     rng = np.random.default_rng(2)
     vectors = rng.normal(size=(6, 12))
     vectors *= np.array([0.0, 0.2, 0.5, 0.8, 1.0, 1.0])[:, None] / np.linalg.norm(vectors, axis=1)[:, None]

@@ -134,7 +134,7 @@ def test_scores_of_merged_scales_add_up(
 
 @pytest.mark.parametrize("randomizer", ["laplace", "gaussian"])
 def test_merged_scales_prove_as_much(randomizer: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same attack with and without: 10^4 users, with 2,500 budgets."""
+    """Merging scales does not weaken an attack on 10^4 users with 2,500 budgets."""
     tiers = [(epsilon, 4, 1e-8) for epsilon in np.linspace(0.3, 1.5, 2_500).tolist()]
     plain = lower_bound(tiers, randomizer, delta=1e-6)
     monkeypatch.setattr(additive_noise, "FEW_SCALES", 100)

@@ -26,7 +26,7 @@ from tests.support.oracles.from_definitions import VECTORS, blanket_delta, worst
 from tests.support.statements import codes
 
 ROUNDING = 1e-14
-"""Of the brute force, which adds a few hundred doubles below 1."""
+"""The rounding of the brute force, which adds a few hundred doubles below 1."""
 ON_LATTICE = 2e-3
 """By how much the losses of k >= 3 values may be above the truth with a handful of users: they are put on a lattice."""
 
@@ -171,7 +171,7 @@ def test_small_strata_keep_their_local_budget() -> None:
 
 @pytest.mark.parametrize("alone", [1, 2, 6])
 def test_a_user_of_a_small_stratum_finds_its_own_certificate(alone: int) -> None:
-    """Of more strata than are amplified, those that are left lie between the others."""
+    """With more strata than are amplified, the strata without amplification lie between the others."""
     large = [(0.5 + 0.05 * step, 50) for step in range(64)]
     small = [(0.48 + 0.65 * step, 1) for step in range(alone)]
     certificate = certify(Budgets.from_tiers([*large, *small]), "rr", delta=1e-4, linkage="stratified", attack=False)

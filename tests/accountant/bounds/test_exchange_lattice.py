@@ -49,7 +49,7 @@ def on_the_lattice(rate: float, steps: int, reach: int) -> Floats:
 
 
 def rounded(rate: float, steps: int, reach: int) -> Floats:
-    """The same of continuous noise that is rounded to the lattice: each is the mass of a cell."""
+    """Returns the law of continuous noise rounded to the lattice: each value is the mass of a cell."""
     k, half = np.abs(np.arange(-reach, reach + 1)), rate / (2 * steps)
     return np.where(k == 0, -math.expm1(-half), math.sinh(half) * np.exp(-2 * half * k))
 

@@ -45,7 +45,7 @@ def test_any_exponential_moment_is_below_the_one_that_is_used(seed: int) -> None
 
 
 def one_row(family: Family, mean: Floats, terms: Floats, left: float) -> NoiseSums:
-    """Of one host."""
+    """Returns the sums of one host."""
     return NoiseSums(np.ones(1), np.ones((1, 1)), np.zeros((1, 1)), mean, terms, np.full((1, 1, 1), left), (family,))
 
 
@@ -77,7 +77,7 @@ def test_every_law_is_below_the_polynomial_on_the_whole_line(seed: int) -> None:
 
 
 def family_of(laws: list[tuple[Floats, Floats]]) -> Family:
-    """Of laws on as many atoms each."""
+    """Returns the family of laws that have equal numbers of atoms."""
     values, mass = (np.stack(part) for part in zip(*laws, strict=True))
     return Family.of(values, mass, np.ones(len(laws)))
 

@@ -54,7 +54,7 @@ def test_every_host_is_below_the_laws_of_a_few_places(seed: int) -> None:
 @given(st.integers(0, 2**32 - 1))
 @drawn(10)
 def test_the_moments_and_means_of_both_parts_are_those_by_quadrature(seed: int) -> None:
-    """Of every row. What a cell is put on two values for is at most its width's part, so that moments may be larger."""
+    """The test compares every row. Putting a cell on two values raises moments by at most the part of its width."""
     rng = np.random.default_rng(seed)
     all_rows, cuts, rate, tails = drawn_split(rng)
     family, at_most = cuts.family(all_rows, rate, tails=tails), places(all_rows, rate)
@@ -171,7 +171,7 @@ def test_a_largest_ratio_between_the_edges_of_cells_is_not_missed(rate: float) -
 @pytest.mark.parametrize("rate", [0.5, 0.93, 0.97, 0.995, 1.0])
 @pytest.mark.parametrize("radius", [0.1, 3.0])
 def test_a_largest_ratio_far_out_is_not_missed(rate: float, radius: float) -> None:
-    """Of the tails, which hosts of nearly the victim's budget show best where hardly any report is."""
+    """The largest ratio of the tails may lie far out, for hosts whose budget is close to the victim's."""
     at, cut = Distances.at(1.0, np.ones(1), np.zeros(1), 0.1), all_within(radius, 2.0)
     z = np.concatenate([-np.linspace(0.0, 300.0, 30_001)[::-1], 1 + np.linspace(0.0, 300.0, 30_001)])
     family = cut.family(at, rate, tails=True)
@@ -203,7 +203,7 @@ def test_what_no_laws_are_given_for() -> None:
         replace(core, outside=core.outside + 0.1)
     assert core.family(at, 14.0, tails=False) is not None
     assert all_within(200.0, 26.0).family(at, 14.0, tails=False) is None
-    # Nothing is left but rounding, which a host near 1 shows much larger than all the rest.
+    # Only rounding remains, which a host near 1 shows much larger than all the rest.
     flat = Split(np.array([0.0, 1.0]), np.array([0.0, 1e-9]), np.array([0.0, 1, 0, 0, 0]), np.array([0.0, 1, 0, 0, 0]))
     exact = math.expm1(0.1 - 12)
     for part, known in ((0.0, True), (0.9, True), (1.0, False)):

@@ -166,7 +166,7 @@ def part_of(share: float, reach: float, scale: float) -> Split:
 
 
 def test_one_set_of_clocks_in_either_group() -> None:
-    """The same weights at all knots, which add up to 1; what is left of a host, by its definition; and silence."""
+    """Weights are equal at all knots and add up to 1; a host's residual law agrees with its definition; and silence."""
     core, tails = group([0.9, 1.0], [300.0, 200.0]), group([0.3, 0.5], [400.0, 300.0])
     curve = TwoGroupProfile(1.0, core, tails, part_of(0.8, 0.5, 2.0), 1e-6)
     at = Distances.at(1.0, np.array([1.0, 0.3]), np.array([0.02, 0.1]), 0.05)
@@ -319,7 +319,7 @@ def score_test(
     cuts: Floats,
     levels: int,
 ) -> float:
-    """That of the sum of scores that is the best test for data with every tier at its place."""
+    """Returns the result of the sum of scores that is the best test for data with every tier at its place."""
     gain, plain = math.exp(epsilon), np.arange(cuts.size + 1)
     own = [scored(victim, x, cuts, plain, cuts.size) for x in pair]
     crowd = sum(n * scored(e, x, cuts, plain, cuts.size) for (e, n), x in zip(others, at, strict=True))

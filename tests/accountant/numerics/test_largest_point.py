@@ -93,7 +93,7 @@ def test_the_ends_of_what_is_looked_for() -> None:
 
 @pytest.mark.parametrize("fewest", [1, 2, 17, 640, 10**6])
 def test_whole_numbers_are_found_exactly_where_they_are_few(fewest: int) -> None:
-    """One over a number of people, of whom there are at least so many."""
+    """One over a number of people, of whom there are at least `fewest`."""
 
     def reached(point: float) -> float:
         return math.sqrt(point)

@@ -52,7 +52,7 @@ def divergence(p: Law, q: Law, epsilon: float) -> float:
 
 
 def profile_points(pair: Pair, count: int = 60) -> tuple[tuple[float, float], ...]:
-    """Returns points of the exact profile, the larger of both directions, up to where only lost mass is left."""
+    """Returns points of the exact profile, the larger of both directions, up to where only lost mass remains."""
     ratios = [abs(math.log(a / b)) for a, b in zip(pair.p, pair.q, strict=True) if a > 0 < b]
     end = max(ratios, default=0.0) + 1e-9
     grid = [end * step / count for step in range(count + 1)]

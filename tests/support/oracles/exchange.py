@@ -155,7 +155,7 @@ def expected_excess(
 ) -> float:
     """The theorem's integral for one data set of bits, by 4,000 trapezoids: no cells.
 
-    stages: the chance of each, and tiers of what is left there: (budget, hosts that agree with the victim's first
+    stages: the chance of each, and tiers of the residual hosts: (budget, hosts that agree with the victim's first
     value, hosts that do not). Weights are proportional to p q. The least over the smoothings, which are variances.
     """
     p_v, gain = 1 / (1 + np.exp(-victim)), np.exp(epsilon)
