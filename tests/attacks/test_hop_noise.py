@@ -510,7 +510,7 @@ def test_a_hop_states_no_more_fakes_than_it_has_tickets_for() -> None:
 
 
 @pytest.mark.parametrize("epsilon_max", [0.0001, 9.0])
-def test_a_batch_with_more_reports_than_tickets_says_nothing_of_its_budgets(epsilon_max: float) -> None:
+def test_more_reports_than_tickets_say_nothing_of_the_budgets(epsilon_max: float) -> None:
     """A hop that states none of its fakes: the refusal failed, and the grant did not, which showed the budgets."""
     unstated = pb.Commitment(num_in=381, num_out=381)
     with pytest.raises(Refusal, match="more messages have a ticket than tickets were given"):
