@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import os
 import random
 import re
@@ -209,11 +210,16 @@ def test_a_client_with_a_key_submits_once(up: Path, tmp_path: Path) -> None:
     assert key.stat().st_mode & 0o077 == 0
     assert "exists" in croupier("keygen", "--client", key, expect=2).stderr
     arguments = ("submit", "--dir", up, "--round", round_id, "--epsilon", "1", "--key", key, "--enrol")
+    promised = {
+        "alone_right_at_most": pytest.approx(1 / (1 + math.exp(-1)), rel=1e-9),
+        "one_honest_right_at_most": None,
+    }
     assert answer(*arguments, "--value", "0") == {
         "round_id": round_id,
         "code": "ACCEPTED",
         "local_epsilon": 1.0,
         "local_delta": 0.0,
+        **promised,
     }
     # Reproduction: "ACCEPTED … local ε 4", though nothing but the bytes made with 1 had ever been sent.
     again = ("submit", "--dir", up, "--round", round_id, "--epsilon", "4", "--key", key, "--value", "1")
@@ -222,6 +228,7 @@ def test_a_client_with_a_key_submits_once(up: Path, tmp_path: Path) -> None:
         "code": "ALREADY_ANSWERED",
         "local_epsilon": 1.0,
         "local_delta": 0.0,
+        **promised,
     }
     assert "already answered with local ε 1; a person answers once" in croupier(*again, expect=6).stderr
     key.unlink()
