@@ -39,6 +39,7 @@ __all__ = [
     "as_limit",
     "certify_into",
     "certify_round",
+    "check_stated_fakes",
     "entries_of",
     "limit_of",
     "refuse",
@@ -84,10 +85,7 @@ def certify_round(
     if reports.num_items != last.num_out:
         raise Refusal(Code.BAD_BATCH, f"the analyzer has handed in {reports.num_items:,} of {last.num_out:,} reports")
     released = max(0, reports.number - sum(fake_tickets))  # of clients, for certain
-    for commitment, given in zip_longest(chain[pb.LANE_REPORT], fake_tickets):
-        # Behind hop 1 the next hop's numbers would not add up; hop 1 states itself how much it has received.
-        if commitment.num_fakes > (given or 0):
-            raise Refusal(Code.BAD_BATCH, "a hop states more fake reports than it was given tickets for")
+    check_stated_fakes(chain[pb.LANE_REPORT], fake_tickets)
     if max(released, num_budgets, num_reports) > num_tickets:
         raise Refusal(Code.BAD_BATCH, "more messages have a ticket than tickets were given")
     if terms.question.sequential is not None:  # only as many need to answer
@@ -130,6 +128,20 @@ def certify_round(
     if not message.granted:
         refuse(message, terms)
     return message, entries
+
+
+def check_stated_fakes(chain: Sequence[pb.Commitment], fake_tickets: Sequence[int]) -> None:
+    """Checks that no hop states more fake reports than the accountant gave it tickets for.
+
+    Behind hop 1 the next hop's numbers would not add up; but hop 1 states itself how many reports it has received, and
+    the analyzer would subtract fakes that are not there.
+
+    Raises:
+        Refusal: BAD_BATCH.
+    """
+    for commitment, given in zip_longest(chain, fake_tickets):
+        if commitment.num_fakes > (given or 0):
+            raise Refusal(Code.BAD_BATCH, "a hop states more fake reports than it was given tickets for")
 
 
 def reserved(terms: RoundTerms, first: pb.Certificate) -> list[Entry]:

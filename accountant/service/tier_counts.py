@@ -9,7 +9,6 @@ import json
 from collections import Counter
 from dataclasses import replace
 
-from croupier.accountant.service.ledger import Ledger
 from croupier.accountant.service.tickets import BudgetsFound
 from croupier.protocol.manifest import RoundTerms
 from croupier.runtime.kinds import DocumentKind
@@ -24,8 +23,7 @@ def noised(tx: Transaction, terms: RoundTerms, exact: BudgetsFound) -> BudgetsFo
 
     The counts are durable when the transaction is, and nothing has left the accountant before: a repeated call, also
     after a crash, returns them and draws nothing. The noise is kept nowhere, because it would show the exact counts.
-    The ledger has what the counts tell from then on, whatever becomes of the round. Without budget privacy it returns
-    the exact counts.
+    Without budget privacy it returns the exact counts.
     """
     privacy = terms.budget_privacy
     if privacy is None:
@@ -40,7 +38,5 @@ def noised(tx: Transaction, terms: RoundTerms, exact: BudgetsFound) -> BudgetsFo
         ]
         kept = json.dumps(counts).encode()
         tx.put_document(terms.round_id, DocumentKind.TIER_COUNTS, kept)
-        if len(terms.budget_grid) > 1:
-            Ledger(tx.connection).tell_budgets(terms.round_id, privacy.epsilon, privacy.delta)
     counted = dict(zip(terms.budget_grid, json.loads(kept), strict=True))
     return replace(exact, counts=Counter(counted), on_grid=exact.on_grid)

@@ -136,7 +136,7 @@ def test_what_has_no_answer_says_what_is_possible() -> None:
         plan_for_error("rr", 0.05, num_users=300, epsilon=1.0)
     with pytest.raises(ValueError, match=r"give one of them, such as epsilon 0\.5"):
         plan_for_error("rr", 0.05)
-    with pytest.raises(ValueError, match="it must be rr, krr, onebit, laplace or gaussian"):
+    with pytest.raises(ValueError, match="it must be rr, krr, onebit, levels, laplace or gaussian"):
         margins([1.0] * 10, "hemisphere(d=3)")
 
 

@@ -233,8 +233,8 @@ def test_plans_include_the_error_of_fakes_and_stop_at_a_budget_of_8() -> None:
 @pytest.mark.parametrize(
     ("randomizer", "setting", "named"),
     [
-        ("laplace", {"hop_noise": NOISE}, "rr, onebit, krr or a table"),
-        ("hemisphere(d=3)", {"hop_noise": NOISE}, "rr, onebit, krr or a table"),
+        ("laplace", {"hop_noise": NOISE}, "rr, onebit, krr, levels or a table"),
+        ("hemisphere(d=3)", {"hop_noise": NOISE}, "rr, onebit, krr, levels or a table"),
         ("rr", {"hop_noise": NOISE, "linkage": "stratified"}, "must be 'separate'"),
         ("rr", {"hop_noise": NOISE, "adaptive_order": True}, "answers in turns"),
         ("rr", {"hop_noise": NOISE, "hops": 0}, "hops is 0"),

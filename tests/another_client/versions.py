@@ -140,7 +140,9 @@ def make_versions() -> Fields:
     every["privacy_limit"] |= {"max_rounds": 3, "fixed_terms": True}
     gone = {"identity": _identity("old"), "valid_until": "2026-01-02T03:04:05Z", "compromised": True}
     pending = {"pending_identity": _identity("pending key"), "pending_tls_certificate": _CERTIFICATE}
-    every["services"][0] |= {"organisation": "Clinic", "administrator": "Ada", "retired_identities": [gone], **pending}
+    for number, entry in enumerate(every["services"], start=1):
+        entry["organisation"] = f"Clinic {number}"
+    every["services"][0] |= {"administrator": "Ada", "retired_identities": [gone], **pending}
     case("every line is there", [_signed(every, own)], every)
 
     for name in NAMES:

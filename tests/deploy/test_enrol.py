@@ -67,7 +67,7 @@ def test_keys_are_read_from_every_form_of_file() -> None:
         (f"{bytes(32).hex()}\n", "line 1 of batch.csv is not a key that can sign"),
         (f"{ADA},{'a' * 201}\n", "the label in line 1 of batch.csv has 201 characters"),
         (f"{ADA},Ada\x1b[2J\n", "no control characters"),
-        (f"{ADA},Ada,1,2,3\n", "line 1 of batch.csv is not a public key"),
+        (f"{ADA},Ada,1,2,3,4\n", "line 1 of batch.csv is not a public key"),
     ],
 )
 def test_a_line_that_is_not_a_key_stops_the_whole_batch(text: str, said: str) -> None:

@@ -46,7 +46,7 @@ def test_square_brackets_in_what_was_typed_are_not_markup(tmp_path: Path) -> Non
 
 def test_a_file_that_cannot_be_read_or_written_is_named(tmp_path: Path) -> None:
     """Reproduction: a directory instead of a file ended the command with a traceback."""
-    assert refused("certify", tmp_path, "--delta", "1e-6") == f"croupier: {tmp_path}: Is a directory"
+    assert f"{tmp_path} cannot be read" in refused("certify", tmp_path, "--delta", "1e-6")
     missing = tmp_path / "missing.csv"
     assert refused("audit", missing) == f"croupier: {missing} does not exist"
     budgets = tmp_path / "budgets.csv"
@@ -61,7 +61,7 @@ def test_a_file_that_cannot_be_read_or_written_is_named(tmp_path: Path) -> None:
         (("--close-after-s", "-5"), "close_after_s is -5; it must be a finite number > 0, or 0"),
         (
             ("--randomizer", "hemisphere"),
-            "randomizer is 'hemisphere'; it must be one of rr, krr, onebit, laplace",
+            "randomizer is 'hemisphere'; it must be one of rr, krr, onebit, levels, laplace",
         ),
         # Reproduction: krr(k=3), as certify and plan take it, was no randomizer here.
         (("--randomizer", "krr(k=3)"), "deployment.toml does not exist"),
@@ -122,7 +122,9 @@ def test_a_randomizer_of_a_round_is_written_as_elsewhere() -> None:
 def test_a_file_that_is_no_table_of_budgets_is_named(tmp_path: Path) -> None:
     budgets = tmp_path / "budgets.csv"
     budgets.write_bytes(b"\xff\xfe\xe7")
-    assert f"{budgets} cannot be read; it must be a CSV file in UTF-8" in refused("certify", budgets, "--delta", "1e-6")
+    assert f"{budgets} cannot be read; it must be a CSV file, or an Excel file (.xlsx)" in refused(
+        "certify", budgets, "--delta", "1e-6"
+    )
     budgets.write_bytes(b"")
     assert f"{budgets}: line 1 is empty" in refused("certify", budgets, "--delta", "1e-6")
     budgets.write_bytes(b"epsilon\n1\n")
