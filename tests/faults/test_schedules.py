@@ -158,8 +158,8 @@ def test_every_commit_point_of_a_draw_once(action: Action, number: int) -> None:
     steps: tuple[Event, ...] = (
         Submit(3, patiently=True),
         *faults,
+        Close(patiently=True),  # hop 1 asks the accountant before it closes
         slow,
-        Close(patiently=True),
         Pause(80),
         healed,
         *over,
