@@ -125,6 +125,23 @@ LONG = (
 )
 """Long tests that run in `make long`, or when their file is named: shorter tests cover the same code."""
 
+LONG_FROM_S = 2.5
+"""Tests that took as long, on two busy cores, run in `make long` only, except `ALWAYS`: `make test` has six minutes."""
+ALWAYS = (
+    "tests/accountant/test_ledger.py",
+    "tests/attacks/test_approvals.py",
+    "tests/attacks/test_fakes_drawn_once.py",
+    "tests/faults/test_schedules.py::test_every_transaction_of_a_round_can_be_a_commit_point",
+    "tests/faults/test_schedules.py::test_what_is_acknowledged_is_counted_once",
+    "tests/integration/test_processes.py::test_a_round_from_the_command_line",
+    "tests/integration/test_processes.py::test_kill_minus_nine_of_each_service_loses_nothing",
+    "tests/integration/test_rounds.py::test_every_kind_of_question_is_answered",
+    "tests/operations/test_wheel.py::test_an_installed_wheel_works_in_a_folder_full_of_traps",
+    "tests/participant/test_surveys_in_the_browser.py::test_one_person_reads_answers_and_finds_the_results",
+    "tests/test_house.py",
+)
+"""Long tests that run with every change all the same: each shows what no shorter one does."""
+
 
 class Durations:
     """The seconds that each test took in earlier runs: the longest tests go first, those of a group as one.
@@ -191,7 +208,9 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Puts tests in order, those that need a PostgreSQL server together: a worker has its own. Leaves out long ones."""
     if not config.option.file_or_dir:
-        items[:] = [item for item in items if not item.nodeid.startswith(HUNTED + LONG)]
+        known = json.loads(Durations.LONGEST.read_text(encoding="utf-8"))
+        long = {name for name, seconds in known.items() if seconds >= LONG_FROM_S and not name.startswith(ALWAYS)}
+        items[:] = [item for item in items if not item.nodeid.startswith(HUNTED + LONG) and item.nodeid not in long]
     for item in items:
         parameters = item.callspec.params if hasattr(item, "callspec") else {}
         needs = (parameters.get("database_url"), *getattr(item, "fixturenames", ()))
