@@ -39,4 +39,4 @@ def noised(tx: Transaction, terms: RoundTerms, exact: BudgetsFound) -> BudgetsFo
         kept = json.dumps(counts).encode()
         tx.put_document(terms.round_id, DocumentKind.TIER_COUNTS, kept)
     counted = dict(zip(terms.budget_grid, json.loads(kept), strict=True))
-    return replace(exact, counts=Counter(counted), on_grid=exact.on_grid)
+    return replace(exact, counts=Counter(counted))

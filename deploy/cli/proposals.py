@@ -58,12 +58,14 @@ def proposal_approve(
         from croupier.deploy.operator.proposals import approve, read_proposal
 
         deployment, proposal = read_deployment(directory), read_proposal(file)
+        if as_json and not yes:
+            raise ValueError("--json needs --yes, because a program cannot be asked")
         described_actions(proposal, deployment)  # what this version does not understand is not signed
         if not yes:
             _show(proposal, deployment, as_json)
             typer.confirm("Sign this?", abort=True, err=True)
         signed = approve(directory, [file], deployment)
-        if yes or as_json:
+        if yes:
             _show(signed, deployment, as_json)
         if not as_json:
             note(f"croupier: {file} has your signature; send it back to the operator")

@@ -40,11 +40,12 @@ def described_actions(proposal: ProposalFile, deployment: Deployment) -> list[Ac
         ValueError: an action cannot be read, its round could not be opened, or it says more than this version of
             croupier knows.
     """
-    for serialized, action in zip(proposal.actions, proposal.proposals(), strict=True):
+    actions = proposal.proposals()
+    for serialized, action in zip(proposal.actions, actions, strict=True):
         action.DiscardUnknownFields()
         if action.SerializeToString(deterministic=True) != bytes.fromhex(serialized):
             raise ValueError(f"an action of the proposal {_NEWER}")
-    return [_described(action, deployment) for action in proposal.proposals()]
+    return [_described(action, deployment) for action in actions]
 
 
 def _described(action: pb.Proposal, deployment: Deployment) -> Action:
