@@ -93,7 +93,7 @@ def test_helm_finds_nothing_wrong_with_the_chart(text: str, deployment: Deployme
     assert helm_python.lint(worse, {"deployment": text}, strict=True)["errors"]
 
 
-def test_the_chart_has_the_version_of_the_program_and_the_limits_of_containers() -> None:
+def test_the_chart_has_the_version_and_the_limits_of_containers() -> None:
     with helm_python.Chart.load(CHART) as chart:
         assert {chart.metadata[name] for name in ("version", "appVersion")} == {version("croupier")}
         values, limits = chart.values["resources"], Resources()
@@ -258,9 +258,7 @@ def test_the_network_of_shorter_chains_is_right_too(hops: int, tmp_path: Path) -
     assert {pair for pair in allowed(kinds, "egress", "to") if pair[1] in deployment.chain} == calls(deployment)
 
 
-def test_an_organisation_installs_its_service_with_the_addresses_of_the_others(
-    text: str, deployment: Deployment
-) -> None:
+def test_an_organisation_installs_its_service_beside_addresses(text: str, deployment: Deployment) -> None:
     own, others = "shuffler-2", elsewhere(deployment, "shuffler-2") | {"operator": ["198.51.100.9/32"]}
     kinds = rendered({"deployment": text, "services": [own], "elsewhere": others})
     assert list(kinds["StatefulSet"]) == [own]
