@@ -149,7 +149,7 @@ class Survey:
         """The SHA-256 that names this description, 32 bytes; invitations are bound to it."""
         return _hash(b"survey", self.message().SerializeToString(deterministic=True))
 
-    def position_of(self, round_id: str) -> int | None:
+    def position_of(self, round_id: RoundId) -> int | None:
         """Returns the place of a round among the questions, from 0; None for a round that is not of this survey."""
         return next((at for at, one in enumerate(self.rounds) if one.round_id == round_id), None)
 
@@ -188,7 +188,7 @@ def check_survey_of(manifest: pb.Manifest) -> Survey | None:
     if not manifest.HasField("survey"):
         return None
     survey = Survey.read(manifest.survey)
-    at = survey.position_of(manifest.round_id)
+    at = survey.position_of(RoundId(manifest.round_id))
     if at is None:
         raise ValueError(f"survey {survey.survey_id!r} has no round {manifest.round_id!r}")
     if survey.rounds[at].terms_hash != stated_terms_hash(manifest):

@@ -22,6 +22,7 @@ from croupier.deploy.cli.console import (
     plain_errors,
     show,
 )
+from croupier.protocol.names import RoundId
 
 if TYPE_CHECKING:
     from croupier.deploy.operator.survey_file import SurveyFile
@@ -204,11 +205,12 @@ def survey_show(
         from croupier.client.surveys import fetch_survey
         from croupier.deploy.local.clients import client_of
         from croupier.deploy.operator.surveys import round_of
+        from croupier.protocol.names import NO_ROUND
         from croupier.show.surveys import survey_json, survey_text
 
         async def look() -> dict[str, Any]:
             async with client_of(directory, gateway) as client:
-                rounds = await fetch_survey(client, round_of(survey_id, 1) if survey_id else "")
+                rounds = await fetch_survey(client, round_of(survey_id, 1) if survey_id else NO_ROUND)
                 return survey_json([(one.terms, one.state) for one in rounds])
 
         document = asyncio.run(look())
@@ -305,7 +307,7 @@ def _close(directory: Path, survey: Survey, at_risk: bool, as_json: bool) -> boo
         because = " (at risk: held)" if held else why.get(state, "")
         lines.append(f"{name}: {state}{because}, {counted(answer.num_clients, 'answer')}")
         if held and found is not None:
-            lines += closing_lines(found, name)
+            lines += closing_lines(found, RoundId(name))
     show(as_json, {"survey_id": survey.survey_id, "rounds": document}, *lines)
     return any_held
 
