@@ -121,7 +121,7 @@ class Limit:
 
         Unless terms are fixed the limit is a privacy filter, so that it holds however rounds are chosen by earlier
         results. It is kept as exactly as budgets are: local budgets count as the decimals that people wrote, so that
-        0.1 three times is within 0.3 (docs/accounting.md, section 5).
+        0.1 three times is within 0.3 (docs/composition.md, section 5).
         """
         costs = [_cost(entries) for entries in rounds]
         if not rounds or PrivacyFilter(self.epsilon, self.delta).admits(costs):
