@@ -136,7 +136,8 @@ def _signal_and_variances(randomizer: Randomizer, budgets: Budgets) -> tuple[flo
         noise = float(variance @ count)
         return signal, noise, noise + float(count.sum()) / 4
     raise ValueError(
-        f"randomizer is {randomizer.name}; it must be rr, krr, pgr, onebit, levels, laplace or gaussian, which give margins"
+        f"randomizer is {randomizer.name}; it must be rr, krr, pgr, onebit, levels, laplace or gaussian, which "
+        "give margins"
     )
 
 

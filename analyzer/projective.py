@@ -17,7 +17,7 @@ Ints = npt.NDArray[np.int64]
 def point_weights(space: ProjectiveSpace, epsilons: Floats) -> tuple[Floats, Floats]:
     """Returns how likely a report is on a hyperplane that is not the user's, and how much likelier on the user's own.
 
-    The first is (s - w)/K, the second w = (s-l)(e^v - 1)/(s e^v + K - s): K points, s on a hyperplane, l on two of them.
+    The first is (s - w)/K, the second w = (s-l)(e^v - 1)/(s e^v + K - s): K points, s on a hyperplane, l on two.
     Shape (T,) each.
     """
     decay = np.exp(-epsilons)

@@ -3,8 +3,9 @@
 Probabilities are exact up to one part in 2^64, always rounded towards more privacy: a threshold (`client.thresholds`)
 is compared with a 64-bit draw of the operating system's generator. Laplace noise is OpenDP's exact discrete sampler on
 an integer lattice (no floating-point noise: Mironov 2012). Proofs of the guarantees: Warner 1965 for `rr`, Kairouz,
-Bonawitz, Ramage 2016 for `krr`, Feldman, Nelson, Nguyen, Talwar 2022 for `pgr`, Ghosh, Roughgarden, Sundararajan 2012 for the discrete Laplace. `RANDOMIZERS` has one
-for each kind of mechanism. Those for vectors import `client.vectors`, which needs numpy, where a round asks for one.
+Bonawitz, Ramage 2016 for `krr`, Feldman, Nelson, Nguyen, Talwar 2022 for `pgr`, Ghosh, Roughgarden, Sundararajan 2012
+for the discrete Laplace. `RANDOMIZERS` has one for each kind of mechanism. Those for vectors import `client.vectors`,
+which needs numpy, where a round asks for one.
 """
 
 from __future__ import annotations
@@ -222,8 +223,8 @@ def randomize(question: Question, value: Any, epsilon: float, source: RandomSour
         source: draws for everything but Laplace and Gaussian noise, which OpenDP takes from the operating system.
 
     Returns:
-        What `Mechanism.encode_report` encodes: an integer (rr, onebit: a bit; krr: a category; pgr: a point; levels: a level;
-        laplace, gaussian: a lattice position, which may lie outside 0 .. lattice), or float32 (d,).
+        What `Mechanism.encode_report` encodes: an integer (rr, onebit: a bit; krr: a category; pgr: a point;
+        levels: a level; laplace, gaussian: a lattice position, which may lie outside 0 .. lattice), or float32 (d,).
 
     Raises:
         ValueError: value or epsilon out of range.

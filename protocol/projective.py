@@ -23,8 +23,8 @@ MAX_VECTORS = 1 << 22
 class ProjectiveSpace:
     """The projective space of dimension t - 1 over the field of q elements.
 
-    A point is numbered by the vector on its line whose first number that is not 0 is 1: with m numbers after that 1, the
-    point's number is (q^m - 1)/(q - 1) plus those m numbers read as digits, the first as the highest.
+    A point is numbered by the vector on its line whose first number that is not 0 is 1: with m numbers after that 1,
+    the point's number is (q^m - 1)/(q - 1) plus those m numbers read as digits, the first as the highest.
 
     Attributes:
         q: one of `FIELDS`.
@@ -97,5 +97,7 @@ def space_for(k: int, q: int) -> ProjectiveSpace:
     while ProjectiveSpace(q, t).num_points < k:
         t += 1
     if q**t > MAX_VECTORS:
-        raise ValueError(f"q is {q} with {k:,} categories, which takes {q**t:,} vectors; at most {MAX_VECTORS:,}: lower q")
+        raise ValueError(
+            f"q is {q} with {k:,} categories, which takes {q**t:,} vectors; at most {MAX_VECTORS:,}: lower q"
+        )
     return ProjectiveSpace(q, t)

@@ -69,7 +69,7 @@ class ProjectiveResponse(ClosedFormRandomizer):
 
     @property
     def fakes_weight(self) -> float:
-        """s (1 - s/K): the variance of the fakes on a hyperplane, whose total is known."""
+        """The variance of the fakes on a hyperplane, whose total is known: s (1 - s/K)."""
         return self.space.block * (1 - self.space.block / self.space.num_points)
 
     def total_variation(self, local_epsilon: float) -> float:
@@ -79,7 +79,7 @@ class ProjectiveResponse(ClosedFormRandomizer):
         return min(1.0, -math.expm1(-local_epsilon) * space.apart / whole * (1 + 16 * UNIT))
 
     def signal(self, local_epsilon: Floats, local_delta: Floats) -> tuple[Floats, Floats]:
-        """w = (s-l)(e^v-1)/Z, and the variance of the hits of a category that no user holds."""
+        """The weight w = (s-l)(e^v-1)/Z, and the variance of the hits of a category that no user holds."""
         gain = self._gain(local_epsilon)
         absent = self.absent(local_epsilon)
         return gain, absent * (1 - absent)

@@ -43,8 +43,8 @@ class WordingOptions:
     choices: Annotated[
         str,
         typer.Option(
-            help="The answers as people read them, separated by semicolons: the categories of krr or pgr; krr is then the "
-            "default; with --randomizer rr the captions of 0 and 1.",
+            help="The answers as people read them, separated by semicolons: the categories of krr or pgr; krr is "
+            "then the default; with --randomizer rr the captions of 0 and 1.",
             rich_help_panel=_WORDING,
         ),
     ] = ""
@@ -79,7 +79,10 @@ class QuestionOptions:
 
     randomizer: Annotated[
         str,
-        typer.Option(help="rr, krr(k=5), pgr(k=1024, q=3), onebit, levels(k=5), laplace or gaussian. Default: rr; with choices krr."),
+        typer.Option(
+            help="rr, krr(k=5), pgr(k=1024, q=3), onebit, levels(k=5), laplace or gaussian. Default: rr; with choices "
+            "krr."
+        ),
     ] = ""
     k: Annotated[
         int | None, typer.Option(help="krr, pgr: how many categories, instead of krr(k=5); levels: how many levels.")
@@ -246,8 +249,8 @@ class HopNoiseOptions:
         float | None,
         typer.Option(
             help="Every hop adds fake reports: the epsilon that one honest hop then guarantees, 0.001 to 20 "
-            "(rr, onebit, krr, levels and pgr; clients refuse local epsilons above 8 unless their own limit allows it); "
-            "none: no fakes."
+            "(rr, onebit, krr, levels and pgr; clients refuse local epsilons above 8 unless their own limit allows it)"
+            "; none: no fakes."
         ),
     ] = None
     hop_noise_delta: Annotated[

@@ -1,4 +1,4 @@
-"""Which mechanism a plan chooses for many categories: the one with the least error, for given and for sought budgets."""
+"""Which mechanism a plan chooses for many categories: the one with the least error."""
 
 from __future__ import annotations
 

@@ -14,7 +14,15 @@ from scipy.stats import chi2
 import croupier.client.randomizers
 from croupier.client.randomizers import randomize
 from croupier.client.thresholds import blanket_threshold, flip_threshold
-from croupier.protocol.mechanisms import KaryResponse, Laplace, Levels, OneBit, ProjectiveResponse, RandomizedResponse, mechanism_from
+from croupier.protocol.mechanisms import (
+    KaryResponse,
+    Laplace,
+    Levels,
+    OneBit,
+    ProjectiveResponse,
+    RandomizedResponse,
+    mechanism_from,
+)
 from croupier.protocol.questions import Question, choose_budget
 from croupier.protocol.randomness import SeededRandomForTests, SystemRandom, uniform_permutation
 from tests.support.scripted import Scripted

@@ -176,9 +176,7 @@ def points(source: random.Random) -> list[dict[str, Any]]:
         for _ in range(20):
             category, drawn = source.randrange(k), [source.randrange(2**64) for _ in range(2)]
             report = randomize(question, category, epsilon, Scripted(*drawn))
-            found.append(
-                {"k": k, "q": q, "category": category, "epsilon": epsilon, "drawn": drawn, "report": report}
-            )
+            found.append({"k": k, "q": q, "category": category, "epsilon": epsilon, "drawn": drawn, "report": report})
     return [one | {"drawn": [str(draw) for draw in one["drawn"]]} for one in found]
 
 
