@@ -54,4 +54,4 @@ def _vectors(k: int, q: int) -> int:
     t = 2
     while ProjectiveSpace(q, t).num_points < k:
         t += 1
-    return q**t
+    return int(q**t)

@@ -37,17 +37,17 @@ class ProjectiveSpace:
     @property
     def num_points(self) -> int:
         """How many points there are, and how many hyperplanes: (q^t - 1)/(q - 1)."""
-        return (self.q**self.t - 1) // (self.q - 1)
+        return int(self.q**self.t - 1) // (self.q - 1)
 
     @property
     def block(self) -> int:
         """How many points each hyperplane has."""
-        return (self.q ** (self.t - 1) - 1) // (self.q - 1)
+        return int(self.q ** (self.t - 1) - 1) // (self.q - 1)
 
     @property
     def common(self) -> int:
         """How many points any two hyperplanes share."""
-        return (self.q ** (self.t - 2) - 1) // (self.q - 1)
+        return int(self.q ** (self.t - 2) - 1) // (self.q - 1)
 
     @property
     def apart(self) -> int:
@@ -69,7 +69,7 @@ class ProjectiveSpace:
         number = 0
         for entry in vector[first + 1 :]:
             number = number * self.q + entry * inverse % self.q
-        return number + (self.q ** (self.t - 1 - first) - 1) // (self.q - 1)
+        return number + int(self.q ** (self.t - 1 - first) - 1) // (self.q - 1)
 
     def on_hyperplane(self, point: int, drawn: int) -> int:
         """Returns a point on the hyperplane of `point`, each one for equally many `drawn` in 1 .. q^(t-1) - 1."""
