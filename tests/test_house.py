@@ -291,3 +291,34 @@ def test_no_other_function_has_more_than_nine_parameters() -> None:
                     if (count := len([name for name in names if name not in ("self", "cls")])) > 9:
                         found[f"{file.relative_to(ROOT)}: {node.name}"] = count
     assert found == LONG_SIGNATURES
+
+
+VAGUE_NAMES = {"one", "found", "some", "only", "of"}
+"""Names of variables that say nothing of what they hold."""
+MOST_VAGUE_NAMES = {"the product": 0, "tests": 0}
+"""How many variables still have such a name. May become smaller only."""
+
+
+def vague_names_in(file: Path) -> Iterator[str]:
+    """Every variable and parameter that a file gives a vague name."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.arg):
+            name = node.arg
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            name = node.id
+        else:
+            continue
+        if name in VAGUE_NAMES:
+            yield name
+
+
+def test_no_variable_is_added_whose_name_says_nothing() -> None:
+    rooms = {"the product": (*ROOMS, "lab"), "tests": ("tests",)}
+    counts = {place: Counter[str]() for place in rooms}
+    for place, folders in rooms.items():
+        for folder in folders:
+            for file in (ROOT / folder).rglob("*.py"):
+                if not file.is_relative_to(ROOT / "protocol" / "v1"):
+                    counts[place][str(file.relative_to(ROOT))] = len([*vague_names_in(file)])
+    for place, count in counts.items():
+        assert count.total() <= MOST_VAGUE_NAMES[place], count.most_common(10)

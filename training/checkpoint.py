@@ -128,7 +128,7 @@ class Checkpoint:
             "answered": [
                 (name, batch.tiers, batch.dishonest, batch.unknown) for name, batch in progress.answered.items()
             ],
-            "history": [(one.epoch, one.steps, one.loss, one.accuracy) for one in progress.history],
+            "history": [(epoch.epoch, epoch.steps, epoch.loss, epoch.accuracy) for epoch in progress.history],
             "disposed": progress.disposed,
         }
         state = {

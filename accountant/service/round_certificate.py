@@ -299,8 +299,8 @@ def _one_honest_hop_into(
 
 def _rests_on_shuffle(assumptions: Sequence[Statement[Assumption]]) -> bool:
     """Whether a bound of the shuffle is in a certificate, which holds only with a genuine crowd around a client."""
-    return all(one.code is not Assumption.ONE_HONEST_HOP for one in assumptions) or any(
-        one.code is Assumption.UNIFORM_ORDER for one in assumptions
+    return all(assumption.code is not Assumption.ONE_HONEST_HOP for assumption in assumptions) or any(
+        assumption.code is Assumption.UNIFORM_ORDER for assumption in assumptions
     )
 
 

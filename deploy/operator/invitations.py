@@ -174,7 +174,7 @@ async def invite_people(
         Refusal: NOT_APPROVED; the links are written, and good once the proposal is approved and sent.
         Refusal, grpc.aio.AioRpcError: a service refuses, or is out of reach; then there are no links.
     """
-    have = {one.label for one in invited_people(directory, survey_id) if one.is_good}
+    have = {invited_person.label for invited_person in invited_people(directory, survey_id) if invited_person.is_good}
     if twice := [row[0] for row in people.rows if row[0] in have]:
         raise ValueError(f"{twice[0]!r} has an invitation to {survey_id!r}; 'croupier invite reissue' replaces one")
     return await _make(directory, survey_id, people, folder, gateway, until, qr_codes, transport)
@@ -229,7 +229,11 @@ def _named(directory: Path, survey_id: str, labels: Sequence[str]) -> list[Invit
     Raises:
         ValueError: a label has none.
     """
-    valid = {one.label: one for one in invited_people(directory, survey_id) if not one.revoked_at}
+    valid = {
+        invited_person.label: invited_person
+        for invited_person in invited_people(directory, survey_id)
+        if not invited_person.revoked_at
+    }
     if unknown := [label for label in labels if label not in valid]:
         raise ValueError(f"{unknown[0]!r} has no invitation to {survey_id!r} that could be revoked")
     return [valid[label] for label in labels]
@@ -270,9 +274,13 @@ async def _check_unused(directory: Path, survey: Survey, invited: Sequence[Invit
 
 async def _answered(directory: Path, survey: Survey, invited: Sequence[Invited], transport: Transport) -> list[Invited]:
     """Returns those of these people who have answered, one call for each."""
-    round_ids = [one.round_id for one in survey.rounds]
+    round_ids = [round_.round_id for round_ in survey.rounds]
     async with Operator(directory, transport) as operator:
-        return [one for one in invited if await operator.count_answered(round_ids, [PublicKey(bytes.fromhex(one.key))])]
+        return [
+            person
+            for person in invited
+            if await operator.count_answered(round_ids, [PublicKey(bytes.fromhex(person.key))])
+        ]
 
 
 async def revoke_invitations(directory: Path, survey_id: str, labels: Sequence[str], transport: Transport = TLS) -> int:
@@ -288,7 +296,14 @@ async def revoke_invitations(directory: Path, survey_id: str, labels: Sequence[s
     now, keys = _utc(time.time()), {one.key for one in gone}
     with alone(_list(directory, survey_id)):
         listed = invited_people(directory, survey_id)
-        _write_list(directory, survey_id, [replace(one, revoked_at=now) if one.key in keys else one for one in listed])
+        _write_list(
+            directory,
+            survey_id,
+            [
+                replace(listed_person, revoked_at=now) if listed_person.key in keys else listed_person
+                for listed_person in listed
+            ],
+        )
     return len(gone)
 
 
@@ -299,28 +314,30 @@ async def register_again(directory: Path, survey_id: str, transport: Transport =
     """
     survey, listed = _survey_of(directory, survey_id)[0], invited_people(directory, survey_id)
     by_end: dict[str, list[bytes]] = {}
-    for one in listed:
-        if not one.revoked_at:
-            by_end.setdefault(one.expires_at, []).append(bytes.fromhex(one.key))
+    for listed_person in listed:
+        if not listed_person.revoked_at:
+            by_end.setdefault(listed_person.expires_at, []).append(bytes.fromhex(listed_person.key))
     async with Operator(directory, transport) as operator:
-        await operator.revoke([PublicKey(bytes.fromhex(one.key)) for one in listed if one.revoked_at])
+        await operator.revoke(
+            [PublicKey(bytes.fromhex(listed_person.key)) for listed_person in listed if listed_person.revoked_at]
+        )
         for expires_at, keys in by_end.items():
             until = int(datetime.fromisoformat(expires_at).timestamp()) if expires_at else 0
             await operator.invite(list(map(PublicKey, keys)), survey.hash, until)
-    return sum(one.is_good for one in listed)
+    return sum(listed_person.is_good for listed_person in listed)
 
 
 async def num_answered(directory: Path, survey_id: str, transport: Transport = TLS) -> int:
     """Returns how many people have answered with their invitations, revoked ones among them."""
     survey, _ = _survey_of(directory, survey_id)
-    keys = [bytes.fromhex(one.key) for one in invited_people(directory, survey_id)]
+    keys = [bytes.fromhex(invited_person.key) for invited_person in invited_people(directory, survey_id)]
     async with Operator(directory, transport) as operator:
-        return await operator.count_answered([one.round_id for one in survey.rounds], list(map(PublicKey, keys)))
+        return await operator.count_answered([round_.round_id for round_ in survey.rounds], list(map(PublicKey, keys)))
 
 
 async def who_has_not_answered(directory: Path, survey_id: str, transport: Transport = TLS) -> list[str]:
     """Returns the labels of the invitations that are good and have not been used, for reminders."""
-    good = [one for one in invited_people(directory, survey_id) if one.is_good]
+    good = [invited_person for invited_person in invited_people(directory, survey_id) if invited_person.is_good]
     used = await _answered(directory, _survey_of(directory, survey_id)[0], good, transport)
     return [one.label for one in good if one not in used]
 

@@ -132,17 +132,17 @@ class SurveyFile(_Strict):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        names = [one.name for one in self.questions]
+        names = [question.name for question in self.questions]
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"two questions have the name {name!r}; each needs its own")
-        own = [one.name for one in self.questions if one.budgets]
+        own = [question.name for question in self.questions if question.budgets]
         if self.budgets and own:
             raise ValueError(f"the survey has budgets, and question {own[0]!r}, too; give one of them")
         if not self.budgets and own and len(own) < len(names):
             missing = next(name for name in names if name not in own)
             raise ValueError(f"budgets is missing: give those of the whole survey, or question {missing!r} its own")
-        if len({len(one.budgets) for one in self.questions}) > 1:
+        if len({len(question.budgets) for question in self.questions}) > 1:
             raise ValueError("the questions have different numbers of budgets; a person chooses one place in all lists")
         for language, translation in self.translations.items():
             if other := sorted(set(names) ^ set(translation.questions)):
@@ -158,7 +158,7 @@ class SurveyFile(_Strict):
     @property
     def needs_budgets(self) -> bool:
         """Whether neither the survey nor its questions have budgets."""
-        return not self.budgets and not any(one.budgets for one in self.questions)
+        return not self.budgets and not any(question.budgets for question in self.questions)
 
     def wordings(self) -> tuple[SurveyWording, ...]:
         """Returns the texts of the survey, one for each language."""
@@ -169,27 +169,27 @@ class SurveyFile(_Strict):
     def asked(self) -> tuple[Question, ...]:
         """Returns the questions, with their wordings."""
         found = []
-        for one in self.questions:
-            others = [each.questions[one.name].wording(tag) for tag, each in self.translations.items()]
+        for question in self.questions:
+            others = [each.questions[question.name].wording(tag) for tag, each in self.translations.items()]
             try:
-                found.append(Question(one.name, one.mechanism(), (one.wording(self.language), *others)))
+                found.append(Question(question.name, question.mechanism(), (question.wording(self.language), *others)))
             except ValueError as error:
-                raise ValueError(f"question {one.name!r}: {error}") from error
+                raise ValueError(f"question {question.name!r}: {error}") from error
         return tuple(found)
 
     def grids(self) -> tuple[tuple[float, ...], ...]:
         """Returns the local budgets of each question; those of the same place add up to one of `budgets`."""
-        for budgets in (self.budgets, *(one.budgets for one in self.questions)):
+        for budgets in (self.budgets, *(question.budgets for question in self.questions)):
             if any(a >= b for a, b in itertools.pairwise(budgets)):
                 raise ValueError(f"budgets is {list(budgets)}; it must be ascending, each once")
         if not self.budgets:
-            return tuple(one.budgets for one in self.questions)
-        shares = [Decimal(str(one.share)) for one in self.questions]
+            return tuple(question.budgets for question in self.questions)
+        shares = [Decimal(str(question.share)) for question in self.questions]
         return tuple(zip(*(_split(Decimal(str(total)), shares) for total in self.budgets), strict=True))
 
     def whole_budget(self, name: str, part: float) -> float | None:
         """Returns the budget of the survey of which a question gets this part; None where it has budgets of its own."""
-        shares = {one.name: one.share for one in self.questions}
+        shares = {question.name: question.share for question in self.questions}
         return part * sum(shares.values()) / shares[name] if self.budgets else None
 
     @property
