@@ -158,23 +158,51 @@ def test_every_handler_names_the_refusals_that_it_gives() -> None:
 
 
 class Read(NamedTuple):
-    """What a file imports, each module with the names that are taken from it, and its texts that may be programs."""
+    """What the tests below need of a file, which is parsed once."""
 
     imports: list[tuple[str, list[str]]]
-    programs: list[str]
+    """Each module with the names that are taken from it."""
+    texts: list[str]
+    """Its texts, without docstrings."""
+    private: list[str]
+    """Private attributes of others that it reads or sets, also by their names."""
+    parameters: dict[str, int]
+    """How many parameters each function has, without self and cls."""
 
 
 @cache
 def read(file: Path) -> Read:
-    found = Read([], [])
+    found, described = Read([], [], [], {}), set()
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            found.imports.append((node.module, [alias.name for alias in node.names]))
+        if isinstance(node, ast.ImportFrom):
+            package = file.relative_to(ROOT).parts[: -node.level] if node.level else ()
+            room = ["croupier"] if package and (ROOT / "croupier" / package[0]).exists() else []
+            module = ".".join([*room, *package, *filter(None, [node.module])])
+            found.imports.append((module, [alias.name for alias in node.names]))
         elif isinstance(node, ast.Import):
             found.imports.extend((alias.name, []) for alias in node.names)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and "import" in node.value:
-            found.programs.append(node.value)
+        elif isinstance(node, ast.Expr):
+            described.add(node.value)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in described:
+            found.texts.append(node.value)
+        elif isinstance(node, Function):
+            names = [one.arg for one in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
+            found.parameters[node.name] = len([name for name in names if name not in ("self", "cls")])
+        found.private.extend(name for name in names_of_others(node) if is_private(name))
     return found
+
+
+def names_of_others(node: ast.AST) -> Iterator[str]:
+    """Yields the attribute of another object that a node reads or sets."""
+    if isinstance(node, ast.Attribute) and not (isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")):
+        yield node.attr
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "setattr":
+        texts = [one.value for one in node.args[:2] if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+        yield texts[-1].rpartition(".")[2] if texts else ""
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__") and name not in PUBLIC_ANYWAY
 
 
 ROOMS = sorted(one.name for one in (ROOT / "croupier").iterdir() if one.is_dir() and one.name != "__pycache__")
@@ -188,7 +216,7 @@ def test_the_rooms_are_imported_from_croupier_only() -> None:
     for folder in ("croupier", *ROOMS, "lab", "tests", "examples", "notebooks", "docs"):
         for file in sorted(one for one in (ROOT / folder).rglob("*.py*") if one.suffix in (".py", ".pyi")):
             names = [module for module, _ in read(file).imports]
-            for program in read(file).programs:  # that tests start
+            for program in (text for text in read(file).texts if "import" in text):  # that tests start
                 names += re.findall(r"from +([\w.]+) +import", program)
                 names += re.split(r" *, *", ",".join(re.findall(r"import +([\w.]+(?: *, *[\w.]+)*) *(?:;|$)", program)))
             found += [f"{file.relative_to(ROOT)}: {name}" for name in names if name.split(".")[0] in ROOMS]
@@ -249,24 +277,10 @@ MOST_PRIVATE = 160
 """May become smaller only: a test that reaches into a class breaks with what nobody promised."""
 
 
-def private_names_in(file: Path) -> Iterator[str]:
-    """Yields private attributes of others that a test reads or sets, also by their names."""
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Attribute):
-            own, name = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"), node.attr
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "setattr":
-            texts = [one.value for one in node.args[:2] if isinstance(one, ast.Constant) and isinstance(one.value, str)]
-            own, name = False, texts[-1].rpartition(".")[2] if texts else ""
-        else:
-            continue
-        if name.startswith("_") and not name.startswith("__") and not own and name not in PUBLIC_ANYWAY:
-            yield name
-
-
 def test_tests_reach_into_no_more_private_names_than_they_did() -> None:
     tests = ROOT / "tests"
     files = [file for file in tests.rglob("*.py") if not str(file.relative_to(tests)).startswith(PLAYS_CRASHES)]
-    found = Counter({str(file.relative_to(ROOT)): len([*private_names_in(file)]) for file in files})
+    found = Counter({str(file.relative_to(ROOT)): len(read(file).private) for file in files})
     assert found.total() <= MOST_PRIVATE, found.most_common(20)
 
 
@@ -285,13 +299,48 @@ LONG_SIGNATURES = {
 
 
 def test_no_other_function_has_more_than_nine_parameters() -> None:
-    found = {}
-    for room in (*ROOMS, "lab"):
-        for file in (ROOT / room).rglob("*.py"):
-            made = file.is_relative_to(ROOT / "protocol" / "v1")
-            for node in [] if made else ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-                if isinstance(node, Function):
-                    names = [one.arg for one in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
-                    if (count := len([name for name in names if name not in ("self", "cls")])) > 9:
-                        found[f"{file.relative_to(ROOT)}: {node.name}"] = count
+    files = [file for room in (*ROOMS, "lab") for file in (ROOT / room).rglob("*.py")]
+    written = [file for file in files if not file.is_relative_to(ROOT / "protocol" / "v1")]
+    found = {
+        f"{file.relative_to(ROOT)}: {name}": count
+        for file in written
+        for name, count in read(file).parameters.items()
+        if count > 9
+    }
     assert found == LONG_SIGNATURES
+
+
+CATALOGUES = ("protocol/test_errors.py", "protocol/test_statements.py", "deploy/test_rewording.py")
+"""Where sentences are checked: that every code has its text, which names the values and the range."""
+MOST_SENTENCES = 595
+"""May become smaller only: a test that repeats a sentence of the product breaks when the sentence is improved.
+
+Tests assert types, codes, and the values that a message names (`tests.support.messages`).
+"""
+IN_A_ROW = 4
+"""As many words of a sentence make it that sentence; fewer are also in others."""
+
+
+def runs_of_words(text: str) -> Iterator[tuple[str, ...]]:
+    """Yields all words that are in a row in a text, with nothing but spaces between them."""
+    for part in re.split(r"[^A-Za-z' ]+", text):
+        words = part.split()
+        yield from (tuple(words[at : at + IN_A_ROW]) for at in range(len(words) - IN_A_ROW + 1))
+
+
+def runs(file: Path) -> Iterator[tuple[str, ...]]:
+    for text in read(file).texts:
+        yield from runs_of_words(text)
+
+
+def test_tests_repeat_no_more_sentences_of_the_product_than_they_did() -> None:
+    tests = ROOT / "tests"
+    written = {run for room in (*ROOMS, "lab") for file in (ROOT / room).rglob("*.py") for run in runs(file)}
+    files = [file for file in tests.rglob("*.py") if not str(file.relative_to(tests)).startswith(CATALOGUES)]
+    found = Counter(
+        {
+            str(file.relative_to(ROOT)): sum(not written.isdisjoint(runs_of_words(text)) for text in read(file).texts)
+            for file in files
+        }
+    )
+    assert found.total() <= MOST_SENTENCES, found.most_common(20)

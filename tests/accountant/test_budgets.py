@@ -10,6 +10,7 @@ import pytest
 
 from croupier import Budgets, LaplaceMechanism, Tier, certify, read_budgets_csv
 from croupier.protocol.codes import Method
+from tests.support.messages import naming
 from tests.support.statements import codes
 
 
@@ -98,7 +99,7 @@ def test_bad_files_are_refused(tmp_path: Path, text: str, message: str) -> None:
 
 def test_what_is_not_text_after_the_header_is_refused(tmp_path: Path) -> None:
     (file := tmp_path / "budgets.csv").write_bytes(b"epsilon\n1\n\xff\n")
-    with pytest.raises(ValueError, match="cannot be read; it must be a CSV file in UTF-8"):
+    with pytest.raises(ValueError, match=naming("CSV", "UTF-8")):
         read_budgets_csv(file)
 
 
@@ -111,7 +112,7 @@ def test_bad_sequences_are_refused(bad: list[float]) -> None:
 @pytest.mark.parametrize("bad", [[True] * 50, [1.0, True], np.array([True]), [np.True_]])
 def test_true_is_no_budget(bad: Any) -> None:
     """Reproduction: it was one of 1."""
-    with pytest.raises(ValueError, match="epsilons hold True or False; they must be numbers"):
+    with pytest.raises(ValueError, match=naming("epsilons", "True or False", "numbers")):
         certify(bad, "rr", delta=1e-6)
 
 

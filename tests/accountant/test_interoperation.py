@@ -11,6 +11,7 @@ from opendp import combinators, domains, measurements, metrics, mod
 
 import croupier
 from croupier.protocol.statements import state, written_json
+from tests.support.messages import naming
 
 mod.enable_features("contrib")
 QUICK: dict[str, Any] = {"delta": 1e-6, "bounds": "blanket", "attack": False}
@@ -56,14 +57,14 @@ def test_a_data_frame_that_holds_no_budgets(frame: Any, columns: Any, why: str) 
 
 def test_names_of_columns_are_not_budgets() -> None:
     """They were, and the certificate said 0.2 of people with 3 and 4."""
-    with pytest.raises(ValueError, match="one of them must be 'epsilon'"):
+    with pytest.raises(ValueError, match=naming("'epsilon'")):
         croupier.certify(pd.DataFrame([[3.0, 4.0]], columns=[0.1, 0.2]), "rr", **QUICK)
 
 
 def test_counts_of_budgets_are_not_budgets() -> None:
     """Reproduction: value_counts() was taken for budgets of 900 and 100."""
     counts = pd.Series([0.5] * 900 + [2.0] * 100).value_counts()
-    with pytest.raises(ValueError, match="budgets is a series of counts"):
+    with pytest.raises(ValueError, match=naming("budgets", "series")):
         croupier.certify(counts, "rr", **QUICK)
     assert croupier.certify(counts.to_dict(), "rr", **QUICK) == croupier.certify(PEOPLE, "rr", **QUICK)
 
@@ -95,7 +96,7 @@ def test_budgets_as_opendp_states_them() -> None:
         (gaussian, "ZeroConcentratedDivergence"),
         (combinators.make_zCDP_to_approxDP(gaussian), "SmoothedMaxDivergence"),
     ):
-        with pytest.raises(ValueError, match=f"privacy measure is {measure}; it must be MaxDivergence"):
+        with pytest.raises(ValueError, match=naming(measure, "MaxDivergence")):
             croupier.Budgets.from_opendp([(measurement, 1)], d_in=1)
 
 

@@ -26,6 +26,7 @@ from croupier.runtime.peers import Peers
 from croupier.runtime.service_directory import identity_keys
 from tests.support import InProcess, in_memory, settings, sign_again
 from tests.support.command_line import croupier
+from tests.support.messages import naming
 
 
 @contextmanager
@@ -129,7 +130,7 @@ async def test_two_services_of_one_organisation_are_one_approval(tmp_path: Path)
             with is_not_approved():
                 await operator.open_round(settings(), "asked")
             assert approve(hop, [file], deployment).approved_by(deployment) == ["Both", "Org shuffler-2"]
-            with pytest.raises(Refusal, match="not approved by Org accountant") as refused:
+            with pytest.raises(Refusal, match=naming(Code.BAD_MANIFEST.message, "Org accountant")) as refused:
                 await operator.open_round(settings(), "asked")
             assert refused.value.code is Code.BAD_MANIFEST
             approve(last, [file], deployment)

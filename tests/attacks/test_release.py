@@ -38,6 +38,7 @@ from tests.attacks.reading import (
 )
 from tests.support import settings
 from tests.support.arena import WAIT_S, arena
+from tests.support.messages import naming
 
 
 class HesitantAccountant(AccountantService):
@@ -281,6 +282,6 @@ async def test_one_rounds_result_and_certificate_do_not_pass_for_anothers(tmp_pa
         assert (publication.round_id, certificate.granted) == ("liked", True)
         strict = await deployment.operator.open_round(settings(epsilon_max=POLICY_NOBODY_MEETS), "strict")
         await deployment.admit(strict, await deployment.seal(strict, 30))
-        with pytest.raises(Refusal, match="asked for the result of 'strict', got that of 'liked'") as answer:
+        with pytest.raises(Refusal, match=naming(Code.BAD_BATCH.message, "'strict'", "'liked'")) as answer:
             await deployment.finish(strict)
         assert answer.value.code is Code.BAD_BATCH

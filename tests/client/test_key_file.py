@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from croupier.client.key_file import PRIVATE, PUBLIC, key_text, read_private_key
+from tests.support.messages import naming
 
 KEY = bytes(range(32))
 
@@ -46,7 +47,7 @@ def test_digits_alone_are_a_private_key_only_where_we_made_them(tmp_path: Path) 
     file = tmp_path / "me.key"
     file.write_text(KEY.hex() + "\n")
     assert read_private_key(file, made_here=True) == KEY
-    with pytest.raises(ValueError, match="put the line 'croupier client private key v1' before them"):
+    with pytest.raises(ValueError, match=naming("'croupier client private key v1'")):
         read_private_key(file)
     file.write_text(f"{PRIVATE}\n{file.read_text()}")
     assert read_private_key(file) == KEY

@@ -35,6 +35,7 @@ from croupier.deploy.node.extras import missing_library
 from croupier.deploy.operator.keys import make_deployment
 from croupier.deploy.page.participants import page_hash
 from tests.support.command_line import croupier, running
+from tests.support.messages import naming
 
 TOKEN = "a token of more than 16 characters"
 HERE = Path(console.__file__).parent
@@ -222,7 +223,7 @@ def test_the_page_ends_with_work_that_fails_or_is_interrupted(tmp_path: Path) ->
         signal.raise_signal(signal.SIGINT)
         await asyncio.Event().wait()
 
-    with pytest.raises(ValueError, match="no column 'age'"):
+    with pytest.raises(ValueError, match=naming("'age'")):
         serve(tmp_path / "d", Listening(), shown.append, work=fails)
     for handler in (signal.default_int_handler, signal.SIG_IGN):
         before = signal.signal(signal.SIGINT, handler)

@@ -17,6 +17,7 @@ from lab.experiments.figure import Finding, Settings, Size, Verdict, value_at, w
 from lab.experiments.measures.histograms import BOXES, read_checkins
 from lab.experiments.runner import run_figures
 from tests.support.command_line import answer, croupier, refused
+from tests.support.messages import naming
 
 pytestmark = pytest.mark.xdist_group("experiments")  # they are run once
 QUICK = Settings(Size.QUICK)
@@ -231,10 +232,10 @@ def test_checkins_are_read_in_the_format_of_snap(tmp_path: Path) -> None:
         assert Settings(data=file.parent).checkins == file
         assert read_checkins(file, box, 12).tolist() == [0, 0, 143]
     plain.write_text("1\t2010\tnorth\t2.29\t3\n")
-    with pytest.raises(ValueError, match="line 1 is no check-in"):
+    with pytest.raises(ValueError, match=naming("line 1")):
         read_checkins(plain, BOXES["San Francisco"], 12)
     plain.write_text(lines[1] + "\n")
-    with pytest.raises(ValueError, match="has no check-in in"):
+    with pytest.raises(ValueError, match=naming("check-in")):
         read_checkins(plain, box, 16)
 
 

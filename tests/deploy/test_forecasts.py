@@ -28,6 +28,7 @@ from tests.support import in_process
 from tests.support.asgi import page_of
 from tests.support.clients import seal_all_of
 from tests.support.command_line import Said, answer, croupier, refused
+from tests.support.messages import naming
 
 WIDE = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
 FEW = ("round", "forecast", "--min-batch-size", "20")
@@ -71,7 +72,7 @@ def test_a_round_that_cannot_be_granted_is_refused_before_it_opens() -> None:
     hopeless = asked(RandomizedResponse(), (2.0, 4.0), epsilon_max=0.5)
     assert largest_budget(hopeless) == 0.51
     for at_risk in (False, True):
-        with pytest.raises(ValueError, match="the round cannot be granted: with 20 people"):
+        with pytest.raises(ValueError, match=naming("20 people")):
             fit(hopeless, at_risk=at_risk)
     # With enough people it can be granted, and the operator may wait for them.
     assert fit(hopeless, at_risk=True, expected=5000).settings.budget_grid == (2.0, 4.0)

@@ -21,6 +21,7 @@ from croupier.runtime.service_directory import load_settings
 from tests.support import BIT, InProcess, Threads, settings
 from tests.support.command_line import answer, croupier
 from tests.support.in_memory import Network
+from tests.support.messages import naming
 from tests.support.rounds import people
 
 SHUFFLERS = ("--shuffler", "a.example", "--shuffler", "10.0.0.2")
@@ -200,7 +201,7 @@ def test_a_deployment_that_cannot_be_is_refused() -> None:
     def at(service: str) -> Place:
         return Place(service=service, role="shuffler", host="a", takes_clients=False)
 
-    with pytest.raises(ValueError, match="two services want the same ports"):
+    with pytest.raises(ValueError, match=naming("ports")):
         Layout(name="local", places=(at("shuffler-1"), at("shuffler-2")))
     with pytest.raises(ValueError, match="extra"):
         Place.model_validate({**at("shuffler-1").model_dump(), "port": 1})
@@ -219,9 +220,9 @@ def test_the_calls_of_a_chain_of_three() -> None:
 
 def test_a_range_of_ports_is_kept_to(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CROUPIER_PORTS", "20000-20002")
-    with pytest.raises(RuntimeError, match="5 free ports are needed, and of 20000–20002 "):
+    with pytest.raises(RuntimeError, match=naming(5, "20000–20002")):
         free_addresses(5)
     for wrong in ("80-90", "20002-20000", "20000", "1024-65536", "20000-20002x", "٢٠٠٠-٣٠٠٠"):
         monkeypatch.setenv("CROUPIER_PORTS", wrong)
-        with pytest.raises(ValueError, match=f"CROUPIER_PORTS is '{wrong}'; it must be a range within 1024-65535"):
+        with pytest.raises(ValueError, match=naming("CROUPIER_PORTS", f"'{wrong}'", "1024-65535")):
             free_addresses(1)

@@ -351,7 +351,7 @@ async def test_terms_are_verified_before_they_are_shown(tmp_path: Path) -> None:
         shown = await source.terms()
         assert shown == terms_json(terms) | {"state": "OPEN", "granted": None, "refusals": []}
         assert await source.terms(terms.round_id) == shown
-        with pytest.raises(Refusal, match="no such round here"):
+        with pytest.raises(Refusal, match=Code.UNKNOWN_ROUND.message):
             await source.terms("never")
 
         known: TermsCache = {}

@@ -17,6 +17,7 @@ from croupier.protocol.questions import Question
 from croupier.protocol.wordings import Wording
 from croupier.show.question import question_json
 from croupier.show.statistics import Number, differences, halving_lines, statistic
+from tests.support.messages import naming
 from tests.support.results import result_of
 
 
@@ -63,9 +64,9 @@ def test_a_mean_has_its_unit_and_its_ends_are_rounded_outwards() -> None:
 )
 def test_a_document_that_is_not_a_result_is_refused(damage: dict[str, Any]) -> None:
     document = result_of(Question("q", RandomizedResponse()), [(0.3, (0.2, 0.4), (0.1, 0.5))])
-    with pytest.raises(ValueError, match=r"not a result; it must be what|many"):
+    with pytest.raises(ValueError, match=r"croupier round result --json|many"):
         statistic(document | damage)
-    with pytest.raises(ValueError, match="every one must be finite"):
+    with pytest.raises(ValueError, match=naming("finite")):
         statistic(document | {"population_interval": [0.1, math.inf]})
 
 

@@ -36,6 +36,7 @@ from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.service_directory import identity_keys, load_secrets, not_pinned
 from tests.support import BIT, settings
 from tests.support.command_line import croupier
+from tests.support.messages import naming
 from tests.support.rounds import WAIT_S, Table, people, table
 
 OWN_FILES = ("identity.key", "tls.key", "tls.crt")
@@ -177,10 +178,10 @@ def test_steps_out_of_order_are_refused_and_broken_ones_repeated(tmp_path: Path)
     for step, message in ((activate, "has no pending keys"), (mark_compromised, "has no retired identity")):
         with pytest.raises(ValueError, match=message):
             step(tmp_path, "accountant")
-    with pytest.raises(ValueError, match="no service 'nobody'"):
+    with pytest.raises(ValueError, match=naming("'nobody'")):
         rotate(tmp_path, "nobody")
     rotate(tmp_path, "accountant")
-    with pytest.raises(ValueError, match="activate them first"):
+    with pytest.raises(ValueError, match=naming("activate")):
         rotate(tmp_path, "accountant")
     # A crash after the first file has moved: repeating the step ends in a whole set of new keys.
     own = tmp_path / "accountant"
@@ -337,7 +338,7 @@ async def test_a_pod_changes_its_storage_key_by_manifests_alone(
         assert (set(keys), key[0]) == (set(OWN_FILES), safe.name)
         for file, content in keys.items():
             (own / file).write_bytes(base64.b64decode(content))
-        with pytest.raises(ValueError, match="does not open with this storage key"):
+        with pytest.raises(ValueError, match=naming("storage key")):
             load_secrets(own)
         safe.write_bytes(base64.b64decode(key[1]))
         (own / NEXT_STORAGE_KEY).unlink()
@@ -365,7 +366,7 @@ def test_a_read_only_mount_is_named_with_the_way_out(
         raise OSError(number, os.strerror(number), str(target))
 
     monkeypatch.setattr(Path, "replace", refuse)
-    with pytest.raises(ValueError, match="is mounted read-only, so the step is not taken; in a pod, --kubernetes"):
+    with pytest.raises(ValueError, match=naming("read-only", "--kubernetes")):
         activate(tmp_path, "analyzer")
 
 

@@ -13,6 +13,7 @@ from croupier.protocol.names import Digest, RoundId
 from croupier.protocol.surveys import Survey, SurveyRound, SurveyWording, rounds_together, stated_terms_hash
 from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support import RoundKit, make_kit
+from tests.support.messages import naming
 
 WORDINGS = (
     SurveyWording("en", "How we work", "I am asked by the works council.", "Five questions."),
@@ -69,7 +70,8 @@ def test_rounds_of_a_survey_share_budgets_and_deadline(field: str) -> None:
     rounds = tuple(SurveyRound(RoundId(one.manifest.round_id), stated_terms_hash(one.manifest)) for one in made)
     for one in made:
         one.manifest.survey.CopyFrom(Survey("work", WORDINGS, rounds).message())
-    with pytest.raises(ValueError, match=r"numbers of budgets \[3, 2\]" if field == "grid" else r"deadlines \[0, 5\]"):
+    named = ("budgets", "[3, 2]") if field == "grid" else ("deadlines", "[0, 5]")
+    with pytest.raises(ValueError, match=naming(*named)):
         rounds_together([one.terms for one in made])
 
 

@@ -13,6 +13,7 @@ from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.wordings import Wording
 from tests.support import make_kit
+from tests.support.messages import naming
 
 MOOD = KaryResponse(k=3, labels=("very", "quite", "not at all"))
 ENGLISH = Wording(
@@ -76,7 +77,7 @@ def test_a_wording_that_people_cannot_be_shown_is_refused(mechanism: Any, fields
 
 
 def test_each_language_has_one_wording_and_all_have_a_limit() -> None:
-    with pytest.raises(ValueError, match="each can have one wording"):
+    with pytest.raises(ValueError, match=naming("wording")):
         Question("q", MOOD, (ENGLISH, Wording("EN".lower(), "Again?")))
     with pytest.raises(ValueError, match="33 wordings"):
         Question("q", MOOD, tuple(Wording(f"a{chr(97 + n % 26)}{chr(97 + n // 26)}", "?") for n in range(33)))

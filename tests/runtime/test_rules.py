@@ -13,6 +13,7 @@ from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.runtime.rules import Rules
 from croupier.runtime.service_directory import load_settings
 from tests.support import in_memory, make_kit, settings
+from tests.support.messages import naming
 
 NOON_S = 12 * 3600
 
@@ -70,7 +71,7 @@ async def test_a_round_begins_nowhere_that_breaks_the_rules_of_one_service(tmp_p
     rules = {"shuffler-2": "[rules]\nmin_batch_size = 1000\n"}
     here = in_memory(tmp_path / "d", 2, settings_of=lambda name: rules.get(name, ""))
     async with here as inside, inside.operator() as operator:
-        with pytest.raises(Refusal, match="the rules of 'shuffler-2' do not allow this round: min_batch_size") as no:
+        with pytest.raises(Refusal, match=naming(Code.BAD_MANIFEST.message, "'shuffler-2'", "min_batch_size")) as no:
             await operator.open_round(settings())
         assert no.value.code is Code.BAD_MANIFEST
         answers = [answer for answer in await operator.status() if isinstance(answer, rpc.StatusResponse)]

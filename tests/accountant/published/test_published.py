@@ -33,6 +33,7 @@ from croupier.accountant.published.equal_budgets import least_mass
 from croupier.accountant.published.likelihood_tests import gaussian_errors, laplace_errors
 from croupier.accountant.published.validity import solve
 from croupier.protocol.codes import Note
+from tests.support.messages import naming
 from tests.support.oracles.from_definitions import VECTORS, blanket_delta, count_law, worst_delta
 from tests.support.statements import parameters
 
@@ -450,7 +451,7 @@ def test_outside_its_range_a_bound_names_the_range(call: Any, valid: str) -> Non
 @pytest.mark.parametrize("delta", [0.0, 1.0, 2.0, -0.1, math.nan])
 def test_a_delta_that_is_none_is_refused_with_the_range(delta: float) -> None:
     for randomizer in (BinaryRandomizedResponse(), LaplaceMechanism()):
-        with pytest.raises(ValueError, match="it must be 0 < delta < 1"):
+        with pytest.raises(ValueError, match=naming("0 < delta < 1")):
             compare(equal(0.3, 20_000), randomizer, delta)
 
 
