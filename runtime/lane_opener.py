@@ -117,7 +117,7 @@ class LaneOpener:
                 page = await self._next_unopened(terms, lane, after)
                 if page:
                     after = page[-1][0]
-                    under_way.append(asyncio.create_task(self._open_page(terms, lane, page)))
+                    under_way.append(asyncio.create_task(self.open_page(terms, lane, page)))
                 elif not under_way:
                     return
                 if not page or len(under_way) == self._pages_at_once:
@@ -134,7 +134,8 @@ class LaneOpener:
             StoreStep.FIND_UNOPENED_CHUNKS, lambda tx: tx.unopened(terms.round_id, lane, after)
         )
 
-    async def _open_page(self, terms: RoundTerms, lane: pb.Lane.ValueType, page: list[tuple[int, bytes]]) -> None:
+    async def open_page(self, terms: RoundTerms, lane: pb.Lane.ValueType, page: list[tuple[int, bytes]]) -> None:
+        """Opens a page of envelopes of a lane, and stores what is in them."""
         started = time.perf_counter()
         keys = await self._store.run(StoreStep.READ_KEYS_TO_OPEN, lambda tx: tx.keys(terms.round_id))
         if KeyPurpose.ENVELOPE not in keys:  # shredded meanwhile

@@ -124,8 +124,8 @@ def test_parameters_of_a_name_are_read_as_their_types(monkeypatch: pytest.Monkey
     assert randomizer_from_name(name) == _Scaled(0.5, 3, "tall")
     assert certify({1.0: 50}, name, delta=1e-3, attack=False).randomizer == name
     for bad, message in [
-        ("scaled(scale=wide)", "scale is 'wide'; it must be a number"),
-        ("scaled(scale=1, steps=0.5)", "steps is '0.5'; it must be a whole number"),
+        ("scaled(scale=wide)", "scale.*'wide'"),
+        ("scaled(scale=1, steps=0.5)", "steps.*'0.5'"),
         ("scaled(scale=1, scale=2)", "scale is given twice"),
         ("scaled(steps=2)", r"scale is missing; scaled needs it, as in 'scaled\(scale=0.5\)'"),
         ("scaled(width=2)", "width is '2', but scaled has no width"),

@@ -31,7 +31,7 @@ def test_values_in_range_pass(check: Callable[[Any], None], value: Any) -> None:
 @pytest.mark.parametrize(
     ("check", "value", "message"),
     [
-        (check_epsilon, -0.1, r"^epsilon is -0\.1; it must be a finite number >= 0$"),
+        (check_epsilon, -0.1, r"^epsilon.*-0\.1.*>= 0$"),
         (check_epsilon, math.inf, "a finite number"),
         (check_epsilon, math.nan, "a finite number"),
         (check_delta, 1.1, "^delta is 1.1; it must be 0 <= delta <= 1$"),
@@ -40,7 +40,7 @@ def test_values_in_range_pass(check: Callable[[Any], None], value: Any) -> None:
         (check_target_delta, 0.0, "0 < delta < 1"),
         (check_target_delta, 1.0, "0 < delta < 1"),
         (check_target_delta, math.nan, "0 < delta < 1"),
-        (check_linkage, "none", "^linkage is 'none'; it must be 'separate' or 'stratified'$"),
+        (check_linkage, "none", "^linkage.*'none'.*'separate'.*'stratified'$"),
     ],
 )
 def test_values_out_of_range_are_refused(check: Callable[[Any], None], value: Any, message: str) -> None:

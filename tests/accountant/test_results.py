@@ -6,6 +6,7 @@ import contextlib
 import copy
 import json
 import math
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -194,7 +195,7 @@ def test_an_attack_says_nothing_of_epsilon_at_a_larger_delta_than_its_own() -> N
     said = f"LOWER_BOUND δ ≥ {round_down(found.lower_bound.delta)} at ε = 0.05;"
     assert said in str(found)
     assert said.replace("LOWER_BOUND", "LOWER_BOUND:").replace(";", ",") in found._repr_html_()
-    assert "of the others at most 3 dishonest" in str(found)
+    assert re.search(naming("3 dishonest"), str(found))
     assert "LOWER_BOUND δ ≥ 0 at ε = 600" in str(certify([1.0] * 50, "rr", epsilon=600.0))
 
 

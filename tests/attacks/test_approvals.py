@@ -61,8 +61,8 @@ class SignsFor(Approvals):
 
 def dishonest(inside: InProcess, *signatures: pb.Signature) -> Operator:
     operator = inside.operator()
-    operator._approvals = SignsFor(inside.directory, operator.deployment)
-    operator._approvals.signatures = signatures
+    operator.approvals = SignsFor(inside.directory, operator.deployment)
+    operator.approvals.signatures = signatures
     return operator
 
 

@@ -128,7 +128,7 @@ async def test_a_last_hop_that_tells_two_stories_gets_no_publication(tmp_path: P
         terms = await deployment.operator.open_round(settings())
         await deployment.admit(terms, await deployment.seal(terms, 30))
         await deployment.operator.close_round(terms.round_id)
-        assert "for another batch than the one held here" in await deployment.problem("analyzer", terms)
+        assert "another batch" in await deployment.problem("analyzer", terms)
         assert await deployment.nothing_is_published(terms)
 
 
@@ -339,7 +339,7 @@ async def test_canaries_that_come_too_late_are_not_counted_in_silence(tmp_path: 
         await deployment.finish(terms)
         with pytest.raises(Refusal, match=naming(Code.ROUND_CLOSED.message, "4 of 4 canaries")):
             await late
-        tokens._keep(directory, ["00" * 32])
+        tokens.keep_tokens(directory, ["00" * 32])
         with pytest.raises(Refusal, match=naming(Code.ROUND_CLOSED.message, "DELIVERED")):
             await send_canaries(directory, terms.round_id, 1, transport)
         assert tokens.take_tokens(directory, 1) == [bytes(32)]

@@ -79,9 +79,9 @@ async def test_a_client_keeps_to_its_own_limits_whatever_a_round_asks(tmp_path: 
         limits = Limits(lifetime_epsilon=2.0, max_local_epsilon=1.0, epsilon_max=4.0, min_batch_size=20)
         write_limits(directory / "client" / "limits.toml", limits)
         for epsilon, greedy, why in (
-            (1.0, settings(epsilon_max=5.0), "epsilon_max for this answer is 5; your own limit is at most 4"),
-            (1.0, settings(min_batch_size=2), "min_batch_size is 2; your own limit is at least 20"),
-            (2.0, settings(), "spend a local ε of 2; your own limit is at most 1"),
+            (1.0, settings(epsilon_max=5.0), "epsilon_max.*5.*4"),
+            (1.0, settings(min_batch_size=2), "min_batch_size.*2.*20"),
+            (2.0, settings(), "ε.*2.*1"),
         ):
             terms = await deployment.operator.open_round(greedy)
             with what_is_randomized() as made, pytest.raises(ValueError, match=why):
@@ -141,7 +141,7 @@ async def test_one_person_in_several_processes_at_once_answers_once(tmp_path: Pa
         assert len(refused) == 3
         for error in refused:
             assert isinstance(error, OtherPersonError)
-            assert "a person answers once, also with a new key" in str(error)
+            assert "answers once" in str(error)
         store = deployment.service("shuffler-1").store
         assert await store.run("look", lambda tx: tx.num_submissions(terms.round_id)) == 1
         assert (await spent_here(deployment.inside.directory)).local_epsilon == 1.0

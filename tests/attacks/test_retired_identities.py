@@ -148,7 +148,7 @@ async def test_a_result_of_now_is_not_dated_back_by_terms_of_before(tmp_path: Pa
         publication = pb.Publication.FromString(after.result.payload)
         certificate = stolen["accountant"].signed(Kind.CERTIFICATE, publication.certificate.payload)
         publication.certificate.CopyFrom(certificate)
-        for manifest, why in ((before.manifest, "another manifest"), (pb.Signed(), "does not say that its round")):
+        for manifest, why in ((before.manifest, "another manifest"), (pb.Signed(), "its round")):
             publication.manifest.CopyFrom(manifest)
             forged = stolen["analyzer"].signed(Kind.PUBLICATION, canonical(publication))
             with pytest.raises(SignatureError, match=why):
@@ -163,8 +163,8 @@ async def test_a_service_signs_no_time_of_its_keys_but_its_own(tmp_path: Path) -
     class DatesBack(Operator):
         """Writes an earlier time beside the keys of one service."""
 
-        async def _prepare(self, name: str, round_id: str, suite: str) -> pb.RoundKeys:
-            keys = await super()._prepare(name, round_id, suite)
+        async def prepare(self, name: str, round_id: str, suite: str) -> pb.RoundKeys:
+            keys = await super().prepare(name, round_id, suite)
             keys.created_unix_s -= 3600 if name == earlier else 0
             return keys
 

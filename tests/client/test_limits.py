@@ -24,9 +24,9 @@ NONE = Limits()
 @pytest.mark.parametrize(
     ("limits", "why"),
     [
-        ({"max_local_epsilon": 0.9}, "spend a local ε of 1; your own limit is at most 0.9; nothing was sent"),
-        ({"epsilon_max": 0.5}, "epsilon_max for this answer is 1; your own limit is at most 0.5"),
-        ({"min_batch_size": 100}, "min_batch_size is 2; your own limit is at least 100"),
+        ({"max_local_epsilon": 0.9}, "ε.*1.*0.9"),
+        ({"epsilon_max": 0.5}, "epsilon_max.*1.*0.5"),
+        ({"min_batch_size": 100}, "min_batch_size.*2.*100"),
     ],
 )
 def test_a_round_beyond_a_limit_is_named_with_both_numbers(limits: dict[str, Any], why: str) -> None:

@@ -107,7 +107,7 @@ def test_gaussian_reports_have_the_discrete_law() -> None:
         (BIT, 2, "value is 2; it must be 0 or 1"),
         (BIT, 0.5, r"value is 0\.5"),
         (Question("l", KaryResponse(k=3)), 3, "must be 0..2"),
-        (MEAN, 10.1, r"must be a number in \[0, 10\]"),
+        (MEAN, 10.1, r"\[0.*10\]"),
         (MEAN, math.nan, "value is nan"),
         (LATTICE, -0.1, r"value is -0\.1"),
     ],

@@ -175,7 +175,7 @@ async def test_what_cannot_be_answered_costs_nothing(tmp_path: Path) -> None:
             await client.round("never")
         terms = await here.operator.open_round(settings(Question("mood", KaryResponse(2, ("good", "bad")))))
         asked = await client.round()
-        for value, why in (("fine", "one of the categories"), (2, r"must be 0\.\.1")):
+        for value, why in (("fine", "categories"), (2, r"must be 0\.\.1")):
             with pytest.raises(ValueError, match=why):
                 await asked.submit(value, 1.0)
         with pytest.raises(ValueError, match="max_local_epsilon"):

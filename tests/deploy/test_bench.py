@@ -102,9 +102,9 @@ async def test_an_erasure_that_has_to_wait_is_tried_again(monkeypatch: pytest.Mo
                 raise answer
 
     busy: Any = Busy()
-    await stores._shred(busy)
+    await stores.shred(busy)
     with pytest.raises(Refusal, match=Code.STORE_FAILED.message):
-        await stores._shred(busy)
+        await stores.shred(busy)
     assert not answers
 
 

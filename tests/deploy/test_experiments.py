@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from pathlib import Path
 from typing import Any, cast
 
@@ -117,7 +118,7 @@ def test_sentences_round_certificates_up_and_attacks_down(ran: Path) -> None:
     certified, attack = first["certified"]["krr"], first["attack"]["krr"]
     assert f"{certified:.3g}" != round_up(certified, 3)  # else nothing is shown here
     assert f"where {round_up(certified, 3)} is CERTIFIED" in said
-    assert f"{round_down(attack, 3)} in the first row" in said
+    assert re.search(naming(round_down(attack, 3)), said)
 
 
 def test_points_below_an_attack_are_marked_and_grades_stand_in_the_plot(ran: Path) -> None:
@@ -240,9 +241,9 @@ def test_checkins_are_read_in_the_format_of_snap(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_run_is_said(tmp_path: Path) -> None:
-    assert "there is no experiment 'fig9'" in refused("experiment", "run", "fig9", "--out", tmp_path)
+    assert re.search(naming("'fig9'"), refused("experiment", "run", "fig9", "--out", tmp_path))
     said = refused("experiment", "all", "--quick", "--full", "--out", tmp_path)
-    assert "--quick and --full are both given" in said
+    assert re.search(naming("--quick", "--full"), said)
 
 
 def test_the_verdict_of_a_figure() -> None:

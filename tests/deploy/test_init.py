@@ -97,7 +97,7 @@ def test_its_page_says_that_one_person_has_seen_all_keys(run_with: str, tmp_path
     place = tmp_path / "clinic"
     croupier("init", "--dir", place, "--run-with", run_with, *HOSTS)
     page = (place / "NEXT.md").read_text()
-    assert "This is for one person who tries croupier" in page
+    assert "one person" in page
     assert "`croupier org new`" in page
     for name in ("shuffler", "accountant", "analyzer"):
         assert (f"Install `croupier[{name}]` there" in page) == (run_with == "systemd")
@@ -129,7 +129,7 @@ async def test_a_round_on_what_it_has_written(tmp_path: Path) -> None:
     found = await examine(place, inside.transport, inside.clock)
     (apart,) = [one for one in found if not one.is_well]
     assert (apart.check, apart.service) == ("keys apart", "operator")
-    assert "shuffler-1, shuffler-2, accountant, analyzer, operator are in one place" in apart.says
+    assert re.search(naming("shuffler-1", "shuffler-2"), apart.says)
     for name in ("operator", "shuffler-2", "accountant", "analyzer"):
         shutil.rmtree(place / name)
     shutil.rmtree(place / "machines")
@@ -173,13 +173,13 @@ def test_without_a_gateway_there_is_none(tmp_path: Path) -> None:
     assert "gateway" not in (tmp_path / "d" / "deployment.toml").read_text()
     for bad in ("https://gw.example", "gw.example:0", "gw.example:x", "gw.example:65536", ":80"):
         said = croupier("init", "--dir", tmp_path / "e", *HOSTS, "--gateway", bad, expect=2).stderr
-        assert f"gateway is '{bad}'; it must be HOST or HOST:PORT, as clients know it" in " ".join(said.split())
+        assert re.search(naming(f"'{bad}'", "HOST"), " ".join(said.split()))
 
 
 def test_services_that_share_a_machine_have_own_ports_and_a_warning(tmp_path: Path) -> None:
     hosts = ("--shuffler", "a.example", "--accountant", "c.example", "--analyzer", "c.example")
     said = croupier("init", "--dir", tmp_path / "d", *hosts)
-    assert "can read reports before they are certified" in " ".join(said.stderr.split())
+    assert "can read reports" in " ".join(said.stderr.split())
     deployment = read_deployment(tmp_path / "d")
     assert (deployment.accountant.address, deployment.analyzer.public_address) == ("c.example:7100", "c.example:7111")
     compose = Layout.of("local", ["a"] * 3, "a", "b")

@@ -45,7 +45,7 @@ def test_people_are_read_with_or_without_names_of_columns() -> None:
     [
         ("label\n", "0 people are invited; it must be 1..100000"),
         ("Ada\nBob\nAda\n", "the label 'Ada' is there twice"),
-        ("label,mail\n,a@b.c\n", "a line of the people has no label"),
+        ("label,mail\n,a@b.c\n", "no label"),
         ("Ada\x1b[2J\n", "no control characters"),
         ("A" * 201, "a label has 201 characters; at most 200"),
     ],
@@ -162,9 +162,7 @@ async def test_invitations_from_the_command_line(tmp_path: Path) -> None:
         assert await ask("invite", "revoke", "w", "Bob") == {"revoked": 1}
         assert await ask("invite", "restore", "w") == {"good": 1}
         said = await asyncio.to_thread(croupier, "invite", "status", "w", "--dir", place)
-        assert "3 invitations made, 1 of them good, 2 revoked; at least one question was answered with 0" in " ".join(
-            said.stdout.split()
-        )
+        assert re.search(naming("3 invitations", 1, "2 revoked", 0), " ".join(said.stdout.split()))
         both = ("invite", "w", "--count", "2", "--people", people, *gateway)
         said = await asyncio.to_thread(croupier, *both, "--dir", place, expect=2)
         assert "give --people, a file, or --count" in said.stderr

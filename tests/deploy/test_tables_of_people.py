@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,7 @@ def test_commas_that_may_be_thousands_are_not_taken_for_decimal_signs(tmp_path: 
     (path := tmp_path / "b.csv").write_text("hours;site\n1.250,5;north\n12;south\n")
     file = open_table(path)
     assert [text for _, text in file.column("hours")] == ["1250.5", "12"]
-    assert "a comma in hours as the decimal sign" in file.assumed
+    assert "decimal sign" in file.assumed
     (path := tmp_path / "c.csv").write_text("hours;site\n1,5;a,b\n")
     assert [text for _, text in open_table(path).column("site")] == ["a,b"]
 
@@ -88,7 +89,7 @@ def test_a_workbook(tmp_path: Path) -> None:
     book.save(path)
     again = open_table(path, 2)
     assert values_of(again) == [3.5, 8.0]
-    assert again.assumed == f"{path} is read with only its first sheet, 'Sheet'"
+    assert re.search(naming(path, "'Sheet'"), again.assumed)
     path.write_bytes(b"hours\n1\n")
     with pytest.raises(ValueError, match=naming("people.xlsx")):
         open_table(path).check(["hours"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -171,7 +172,7 @@ async def test_a_hop_signs_no_round_beyond_its_own_noise_limit(tmp_path: Path) -
         assert answer("ledger", "--dir", machine) == {"hops": {"shuffler-2": second["noise_spent"]}}
         assert at_hop["shuffler-2"] == second["noise_spent"]
         assert noise_line("shuffler-2", at_hop["shuffler-2"]).startswith(said)
-        assert noise_line("shuffler-1", at_hop["shuffler-1"]).endswith("no noise_limit, so it signs every round")
+        assert re.search(naming("noise_limit"), noise_line("shuffler-1", at_hop["shuffler-1"]))
         found = await examine(at.inside.directory, at.inside.transport, at.inside.clock)
         checked = {one.service: one for one in found if one.check == "noise limit"}
         assert [checked[name].is_well for name in ("shuffler-1", "shuffler-2")] == [True, False]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
 import sys
 from collections.abc import Iterator
@@ -69,8 +70,8 @@ async def test_a_server_with_another_certificate_is_named_at_once(
         for arguments in (("submit", "--value", "1", "--epsilon", "1"), ("round", "open", "q")):
             done = await asyncio.to_thread(croupier, *arguments, "--dir", tmp_path / "real", expect=4)
             said = " ".join(done.stderr.split())
-            assert "a certificate that is not pinned at 127.0.0.1:" in said
-            assert "get the newest deployment.toml from the operator" in said
+            assert re.search(naming("127.0.0.1"), said)
+            assert re.search(naming("deployment.toml"), said)
         assert "no answer yet" not in caplog.text  # nothing was tried again
 
 
@@ -104,7 +105,7 @@ def test_a_port_that_is_in_use_is_named(place: Path) -> None:
         port = taken.getsockname()[1]
         (place / "analyzer" / SETTINGS_FILE).write_text(f'metrics_listen = "127.0.0.1:{port}"\n')
         said = " ".join(as_process("up", "--dir", place, expect=3).stderr.split())
-    assert f"analyzer did not start: nothing can listen at 127.0.0.1:{port}" in said
+    assert re.search(naming(f"127.0.0.1:{port}"), said)
     assert "Traceback" not in said
 
 

@@ -153,8 +153,8 @@ def test_a_retired_identity_stays_listed_with_its_date(tmp_path: Path) -> None:
     first, second = map(bytes.fromhex, retired)
     assert [believed[year][first] is None for year in (2026, 2027, 2028)] == [True, False, False]
     assert [believed[year][second] is None for year in (2026, 2027, 2028)] == [True, True, False]
-    assert "retired on 2026-05-01 at 00:00 UTC, before this round was made on 2027-01-01" in str(believed[2027][first])
-    assert "does not say that its round is from before" in str(entry.pinned(None)[second])
+    assert re.search(naming("2026-05-01", "00:00 UTC", "2027-01-01"), str(believed[2027][first]))
+    assert "from before" in str(entry.pinned(None)[second])
     assert all(keys[bytes.fromhex(entry.identity)] is None for keys in believed.values())
     assert deployment.service("analyzer") == before.service("analyzer")
 
@@ -175,7 +175,7 @@ def test_the_last_retired_identity_is_marked_as_compromised(tmp_path: Path) -> N
 
 def test_steps_out_of_order_are_refused_and_broken_ones_repeated(tmp_path: Path) -> None:
     make_deployment(tmp_path, "local", 1)
-    for step, message in ((activate, "has no pending keys"), (mark_compromised, "has no retired identity")):
+    for step, message in ((activate, "no pending keys"), (mark_compromised, "no retired identity")):
         with pytest.raises(ValueError, match=message):
             step(tmp_path, "accountant")
     with pytest.raises(ValueError, match=naming("'nobody'")):
@@ -324,7 +324,7 @@ async def test_a_pod_changes_its_storage_key_by_manifests_alone(
             with monkeypatch.context() as patched:
                 patched.setattr(storage_key, "replace_secret", read_only)
                 said = " ".join(croupier(*step, expect=2).stderr.split())
-            assert "In a pod, --kubernetes prints them as manifests for 'kubectl apply'" in said
+            assert re.search(naming("--kubernetes", "'kubectl apply'"), said)
             printed = [json.loads(croupier(*step, "--kubernetes").stdout) for _ in range(2)]
             secrets = [
                 {item["metadata"]["name"]: item["data"] for item in manifest["items"] if item["kind"] == "Secret"}

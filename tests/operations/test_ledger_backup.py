@@ -138,10 +138,10 @@ def test_a_backup_of_something_else_is_refused(tmp_path: Path) -> None:
     one_round = {"round_id": "r", "batch_digest": "00", "entries": [entry], **flags}
     good = {"deployment": "clinic", "rounds": [one_round]}
     bad: list[tuple[dict[str, object], str]] = [
-        ({"deployment": "other"}, "is a backup of deployment 'other'; it must be of 'clinic'"),
-        ({"rounds": [{"round_id": "r"}]}, "must be a backup of a ledger"),
-        ({"rounds": [one_round | {"entries": [entry | {"epsilon": -1.0}]}]}, "must be a backup of a ledger"),
-        ({"rounds": [one_round | {"batch_digest": "xy"}]}, "must be a backup of a ledger"),
+        ({"deployment": "other"}, "'other'.*'clinic'"),
+        ({"rounds": [{"round_id": "r"}]}, "must be a backup"),
+        ({"rounds": [one_round | {"entries": [entry | {"epsilon": -1.0}]}]}, "must be a backup"),
+        ({"rounds": [one_round | {"batch_digest": "xy"}]}, "must be a backup"),
     ]
     for change, message in bad:
         backup.write_text(json.dumps(good | change))

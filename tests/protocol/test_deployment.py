@@ -41,7 +41,7 @@ def test_keygen_checks_its_arguments(tmp_path: Path, name: str, hops: int, messa
     ("old", "new", "message"),
     [
         ('role = "analyzer"', 'role = "oracle"', "role"),
-        ('role = "accountant"', 'role = "shuffler"', "needed are one accountant"),
+        ('role = "accountant"', 'role = "shuffler"', "one accountant"),
         ('name = "analyzer"', 'name = "accountant"', "they must differ"),
         ('name = "shuffler-1"', 'name = "operator"', "'operator' is taken"),
         ('identity = "', 'identity = "zz', "identity"),
@@ -84,7 +84,7 @@ def test_keys_are_encrypted_and_the_storage_key_may_live_elsewhere(tmp_path: Pat
     (directory / "service.toml").write_text('storage_key = "env:SAFE"')
     assert load_secrets(directory, {"SAFE": storage_key}) == secrets
     for environment, message in [
-        ({}, "the environment has no 'SAFE'"),
+        ({}, "environment.*'SAFE'"),
         ({"SAFE": "12"}, "64 hexadecimal digits"),
         ({"SAFE": "00" * 32}, "does not open with this storage key"),
     ]:
@@ -119,19 +119,19 @@ def test_a_certificate_of_another_key_is_named(tmp_path: Path) -> None:
         ('scheduler = "tcp://scheduler.example:8786"', "scheduler"),
         (
             'scheduler = "tls://scheduler.example:0"',
-            "scheduler: it is 'tls://scheduler.example:0', and must be tls://HOST",
+            "scheduler: .*'tls://scheduler.example:0'.*tls://HOST",
         ),
-        ('scheduler = "tls://scheduler.example:65536"', "with a port in 1..65535$"),
+        ('scheduler = "tls://scheduler.example:65536"', "1..65535$"),
         ("max_concurrent_calls = 1", "max_concurrent_calls"),
         ("workers = ", "not a valid settings file"),
         # Reproductions: the sentences were the library's, of several lines; port 99999 was 34463.
-        ("keepdays = 3", "file: keepdays: there is no such line; did you mean keep_days[?]$"),
+        ("keepdays = 3", "keepdays: .*keep_days[?]$"),
         (
             "keep_days = 0\nx = 1",
-            "keep_days: it is 0; it must be greater than or equal to 1; x: there is no such line$",
+            "keep_days: .* 0; .* 1; x: ",
         ),
         ('workers = "many"', "workers: it must be a valid integer, unable to parse string as an integer$"),
-        ('listen = "0.0.0.0:99999"', "listen: it is '0.0.0.0:99999', and must be HOST:PORT with a port in 1..65535$"),
+        ('listen = "0.0.0.0:99999"', "listen: .*'0.0.0.0:99999'.*1..65535$"),
         ('public_listen = "0.0.0.0:0"', "public_listen: it is '0.0.0.0:0', and must"),
     ],
 )

@@ -218,7 +218,7 @@ async def test_a_store_closes_while_its_server_is_silent(
             await running
         with pytest.raises(asyncio.CancelledError):
             await waiting
-        assert "the connection is given up" in caplog.text
+        assert "given up" in caplog.text
 
 
 @pytest.mark.asyncio
@@ -249,7 +249,7 @@ async def test_who_lost_the_connection_and_then_the_lock_does_not_write_again(
         with pytest.raises(Refusal) as refused:
             await put(store, "late")
         assert refused.value.code is Code.STORE_FAILED
-        assert "lock timeout: another process has the database" in caplog.text
+        assert "lock timeout" in caplog.text
         assert await other.run("look", lambda tx: tx.document(ROUND, KIND, "late")) is None
         other.close()
         await put_in_the_end(store, "late")

@@ -139,7 +139,7 @@ def test_every_ratio_is_between_the_two_values_of_its_cell(seed: int) -> None:
     (low,), (high,) = (x.tolist() for x in at.hosts)
     host = float(rng.choice([rng.uniform(low, high), low, high]))
     x1, gain, place = (np.full((1, 1), x) for x in (at.distance[0], at.log_gain[0], host))
-    cells = split_laws._Cells.of(cut, at.victim, rate, x1, gain, place, tails=tails)
+    cells = split_laws.CutCells.of(cut, at.victim, rate, x1, gain, place, tails=tails)
     values, _ = cells.atoms(np.zeros(1, dtype=np.int64), np.full((1, 1), -cut.moved if tails else cut.moved))
     least, most = np.split(values[0], 2)
     edges = np.sort(np.append(cut.edges(at.distance)[0], host))
@@ -163,7 +163,7 @@ def test_a_largest_ratio_between_the_edges_of_cells_is_not_missed(rate: float) -
     z = np.linspace(0.0, 1.0, 100_001)[:-1]
     ratio = parts(at, cut, z)[0] / density(rate, 1.0, z)
     assert 0.1 < z[ratio.argmin()] < 0.95
-    cells = split_laws._Cells.of(cut, v, rate, *(np.full((1, 1), x) for x in (1.0, gain, 1.0)), tails=False)
+    cells = split_laws.CutCells.of(cut, v, rate, *(np.full((1, 1), x) for x in (1.0, gain, 1.0)), tails=False)
     values, mass = cells.atoms(np.zeros(1, dtype=np.int64), np.full((1, 1), moved))
     assert ratio.min() * 1.5 <= values.min() <= ratio.min() * (1 - 1e-9)
     assert mass.sum() == pytest.approx(1.0)
