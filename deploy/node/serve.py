@@ -119,10 +119,10 @@ class RunningService:
         settings = load_settings(directory / name)
         warn_of_unpinned(entry, secrets)
         with ExitStack() as undo:  # a service that cannot be made leaves neither workers nor a locked store behind
-            self._store = open_store(store_url(settings, directory / name), secrets.storage_key)
-            undo.callback(self._store.close)
-            self._pool = pool or WorkerPool(workers or settings.workers, preload_module=_WORK[entry.role])
-            undo.callback(self._pool.close)
+            self.store = open_store(store_url(settings, directory / name), secrets.storage_key)
+            undo.callback(self.store.close)
+            self.pool = pool or WorkerPool(workers or settings.workers, preload_module=_WORK[entry.role])
+            undo.callback(self.pool.close)
             self._cluster = None
             if settings.scheduler:
                 there = Cluster.of(settings.scheduler, directory / name / CLUSTER_DIRECTORY)
@@ -138,8 +138,8 @@ class RunningService:
                 entry,
                 deployment,
                 secrets,
-                self._store,
-                self._pool,
+                self.store,
+                self.pool,
                 clock,
                 metrics,
                 transport,
@@ -150,7 +150,7 @@ class RunningService:
             )
             self.service = _role(setup)
             metrics.ask(lambda: self.service.num_waiting_submissions, lambda: self.service.engine.num_waiting_rounds)
-            self._readiness = Readiness(self._store, metrics, probe_every_s)
+            self._readiness = Readiness(self.store, metrics, probe_every_s)
             self._tls = ServerTls(deployment, secrets)
             self._server = transport.make_server(settings.max_concurrent_calls, metrics, self._tls)
             stubs.add_RoundControlServicer_to_server(self.service, self._server)
@@ -185,7 +185,7 @@ class RunningService:
         await self._readiness.begin()
         if self._admin:
             await self._admin.start()
-        await self._pool.warm()
+        await self.pool.warm()
         await self._server.start()
         await self.service.start()
         await self._readiness.start()
@@ -218,10 +218,10 @@ class RunningService:
         self.service.close_streams()
         await self._server.stop(_GRACE_S)
         await self.service.stop()
-        self._pool.close()
+        self.pool.close()
         if self._cluster:
             self._cluster.close()
-        await asyncio.to_thread(self._store.close)  # which may wait for a transaction under way
+        await asyncio.to_thread(self.store.close)  # which may wait for a transaction under way
         if self._admin:
             await self._admin.stop(1.0)
         if self._metrics_port:

@@ -107,7 +107,7 @@ async def test_what_services_answer_is_examined(tmp_path: Path, monkeypatch: pyt
         own = [one for one in await wrong(inside, clock=Shifted(good, -400.0)) if one.service == "operator"]
         assert [(one.check, one.says) for one in own] == [("clock", "400.0 s behind the others")]
 
-        inside.running["analyzer"]._store.free_bytes = lambda: 10 * 2**20  # type: ignore[method-assign]
+        inside.running["analyzer"].store.free_bytes = lambda: 10 * 2**20  # type: ignore[method-assign]
         assert alike(await wrong(inside)) == {("clock", "accountant"), ("disk", "analyzer")}
 
         await inside.running["shuffler-2"]._readiness.stop()

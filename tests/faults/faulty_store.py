@@ -142,7 +142,7 @@ class FaultyStore(Store):
         self._met[trap.serial] += 1
         return trap.action if self._met[trap.serial] == trap.nth else None
 
-    def _transact(self, point: str, work: Callable[[Transaction], T]) -> T:
+    def transact(self, point: str, work: Callable[[Transaction], T]) -> T:
         action = self._meet(point)
         kept: list[bytes] = []
 
@@ -161,7 +161,7 @@ class FaultyStore(Store):
                 self._die()
             return result
 
-        result = super()._transact(point, watched)
+        result = super().transact(point, watched)
         for document in kept:
             self._witness(f"kept - {document.hex()}")
         if action == "kill after":

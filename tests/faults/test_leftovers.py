@@ -95,7 +95,7 @@ def test_a_service_that_dies_while_it_stops_closes_its_files_once(tmp_path: Path
         await world.build()
         life = world._lives["analyzer"]
         assert life.running is not None
-        store, life.running._pool = life.running._store, _Telling(closing_now)
+        store, life.running.pool = life.running.store, _Telling(closing_now)
         world.order("analyzer", trap=Trap(1, "look", "kill before", 1))
         unfinished = asyncio.create_task(store.run("look", last_words))
         await asyncio.to_thread(begun.wait)  # what has not begun when the store closes never does

@@ -173,14 +173,14 @@ async def test_a_late_submission_does_not_bring_a_closed_round_back_into_memory(
     admission.stop_round(TERMS.round_id)
     late = submission(1), submission(2, fill=7), submission(4)
     assert await codes(admission, *late) == [ACCEPTED, EXISTS, pb.SUBMISSION_CODE_ROUND_CLOSED]
-    assert admission._admitted == {}
+    assert admission.admitted == {}
 
 
 @pytest.mark.asyncio
 async def test_a_failed_commit_acknowledges_no_client(store: Store, pool: WorkerPool) -> None:
     admission = await opened(store, pool)
     await store.run("look", lambda tx: tx.add_submissions(TERMS.round_id, [(public(2), b"x")]))
-    admission._admitted[TERMS.round_id] = {}  # memory that has fallen behind the store: the primary key must hold
+    admission.admitted[TERMS.round_id] = {}  # memory that has fallen behind the store: the primary key must hold
     with pytest.raises(Exception, match="UNIQUE"):
         await codes(admission, submission(1), submission(2))
     assert await store.run("look", lambda tx: tx.num_submissions(TERMS.round_id)) == 1
@@ -284,8 +284,8 @@ class Forgetful(Store):
 
     losses = 0
 
-    def _transact(self, name: str, work: Callable[[Transaction], T]) -> T:
-        answer = super()._transact(name, work)
+    def transact(self, name: str, work: Callable[[Transaction], T]) -> T:
+        answer = super().transact(name, work)
         if self.losses:
             self.losses -= 1
             raise Refusal(Code.STORE_FAILED)
@@ -324,10 +324,10 @@ async def test_a_caller_that_hangs_up_leaves_the_others_of_its_commit_an_answer(
     holding = threading.Event()
     blocked = asyncio.create_task(store.run("look", lambda _: holding.wait(10)))  # until then no commit goes through
     first = asyncio.create_task(codes(admission, submission(1)))
-    while admission._committer is None or admission._queue:  # noqa: ASYNC110 (nothing says when it has begun)
+    while admission.committer is None or admission.queue:  # noqa: ASYNC110 (nothing says when it has begun)
         await asyncio.sleep(0.01)
     calls = [first, *(asyncio.create_task(codes(admission, submission(client))) for client in (2, 3))]
-    while len(admission._queue) < 2:  # noqa: ASYNC110 (the first is being committed, these are the next group)
+    while len(admission.queue) < 2:  # noqa: ASYNC110 (the first is being committed, these are the next group)
         await asyncio.sleep(0.01)
     calls[0].cancel()
     calls[1].cancel()
@@ -368,15 +368,15 @@ async def test_a_client_revoked_while_its_submission_waits_is_left_out_alone(sto
     await admission.register([], hashes)
     guest = sign_submission(TERMS.hash, bytes(SIZE), private(9), token)
     assert await codes(admission, submission(5)) == [ACCEPTED]
-    assert admission._committer
-    await admission._committer
+    assert admission.committer
+    await admission.committer
     holding = threading.Event()
     blocked = asyncio.create_task(store.run("look", lambda _: holding.wait(10)))  # until then no commit goes through
     first = asyncio.create_task(codes(admission, submission(3)))
-    while admission._committer.done() or admission._queue:  # noqa: ASYNC110 (has no event)
+    while admission.committer.done() or admission.queue:  # noqa: ASYNC110 (has no event)
         await asyncio.sleep(0.001)
     waiting = asyncio.create_task(codes(admission, submission(1), submission(2), guest))
-    while not admission._queue:  # noqa: ASYNC110 (has no event)
+    while not admission.queue:  # noqa: ASYNC110 (has no event)
         await asyncio.sleep(0.001)
     revoking = asyncio.create_task(admission.revoke([public(1)], hashes))
     await asyncio.sleep(0)

@@ -42,7 +42,7 @@ async def test_what_the_background_could_not_open_is_opened_at_the_close(
         hop = deployment.service("shuffler-1")
         assert isinstance(hop, ShufflerService)
         monkeypatch.setattr(
-            hop.opener, "cluster", deployment.inside.running["shuffler-1"]._pool
+            hop.opener, "cluster", deployment.inside.running["shuffler-1"].pool
         )  # what a cluster opens is kept as it came until then
         monkeypatch.setattr(LaneOpener, "open_page", fails)
         await deployment.admit(terms, await deployment.seal(terms, 10))
@@ -72,7 +72,7 @@ async def test_records_come_in_the_order_of_arrival_and_each_once(
         sent: list[bytes] = []
         for has_cluster in (False, True, True, False):
             monkeypatch.setattr(
-                hop.opener, "cluster", deployment.inside.running["shuffler-1"]._pool if has_cluster else None
+                hop.opener, "cluster", deployment.inside.running["shuffler-1"].pool if has_cluster else None
             )
             submissions = await deployment.seal(terms, 2)
             sent += [hashlib.sha256(submission.envelope).digest() for submission in submissions]

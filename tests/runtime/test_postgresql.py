@@ -132,7 +132,7 @@ async def put_in_the_end(store: Store, kind: str) -> None:
 def silence(store: Store, wire: Wire) -> Iterator[None]:
     """No byte arrives, and the store's patience is short; only now, else a slow machine would use it up."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store._database, "_timeouts", Timeouts(transaction_s=0.2, shred_s=0.2))
+        patch.setattr(store.database, "_timeouts", Timeouts(transaction_s=0.2, shred_s=0.2))
         wire.silent = True
         yield
         wire.silent = False

@@ -281,13 +281,13 @@ async def test_others_get_their_turn_between_two_pieces(store: Store, monkeypatc
     monkeypatch.setattr("croupier.runtime.rows.shredding.PAGE_BYTES", 3 * len(BODY))
     await fill(store, "r")
     await store.run("look", lambda tx: tx.shred_round(ROUND))
-    names, transact = list[str](), store._transact
+    names, transact = list[str](), store.transact
 
     def noted(name: str, work: Callable[[Transaction], object]) -> object:
         names.append(name)
         return transact(name, work)
 
-    monkeypatch.setattr(store, "_transact", noted)
+    monkeypatch.setattr(store, "transact", noted)
     erasing = asyncio.create_task(store.shred())
     await asyncio.sleep(0)
     for number in range(5):

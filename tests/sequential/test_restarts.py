@@ -26,8 +26,8 @@ async def kill(inside: InProcess, name: str) -> None:
     await running._server.stop(0)
     await running._readiness.stop()
     await running.service.stop()
-    running._pool.close()
-    running._store.close()
+    running.pool.close()
+    running.store.close()
 
 
 @pytest.mark.parametrize("seed", range(3))
