@@ -189,12 +189,12 @@ def test_services_that_share_a_machine_have_own_ports_and_a_warning(tmp_path: Pa
         "shuffler-1 and accountant share a: its administrator sees what both see"
     ]
     for bad, message in (
-        ((*hosts[:-1], "no host"), "host is 'no host'; it must be a host's name or its IPv4 address"),
-        ((*hosts, "--shuffler", "a,b"), "shuffler-2 has the public host 'b'; clients call hop 1 only"),
-        ((*hosts, "--name", "No"), "name is 'No'; it must be a letter"),
-        ((*hosts, *(("--shuffler", "a") * 32)), "there are 33 shufflers; it must be 1..32"),
+        ((*hosts[:-1], "no host"), "host.*'no host'.*host's.*IPv4"),
+        ((*hosts, "--shuffler", "a,b"), "shuffler-2.*'b'.*1 only"),
+        ((*hosts, "--name", "No"), "name.*'No'"),
+        ((*hosts, *(("--shuffler", "a") * 32)), r"there are 33 shufflers; it must be 1\.\.32"),
     ):
-        assert message in " ".join(croupier("init", "--dir", tmp_path / "e", *bad, expect=2).stderr.split())
+        assert re.search(message, " ".join(croupier("init", "--dir", tmp_path / "e", *bad, expect=2).stderr.split()))
 
 
 def test_a_deployment_that_cannot_be_is_refused() -> None:
