@@ -64,7 +64,7 @@ class OwnFakes(ShufflerService):
     async def with_tickets(self, terms: RoundTerms, values: Sequence[int]) -> list[tuple[bytes, bytes]]:
         sealed = seal_values(terms.payload, values)
         drawn = [(one, random_scalar()) for one in sealed]
-        return list(zip(sealed, await self.honest._tickets(terms, drawn), strict=True))
+        return list(zip(sealed, await self.honest.tickets(terms, drawn), strict=True))
 
 
 class AddsNone(OwnFakes):
@@ -92,7 +92,7 @@ class ReplacesReports(CheatingShuffler):
         assert terms.fake_law is not None
         sealed = seal_values(terms.payload, [1] * terms.fake_law.most)
         drawn = [(one, random_scalar()) for one in sealed]
-        with_tickets = list(zip(sealed, await self.honest._tickets(terms, drawn), strict=True))
+        with_tickets = list(zip(sealed, await self.honest.tickets(terms, drawn), strict=True))
         self.made = wrap_fakes(terms.payload, self.position.hop(terms), with_tickets)
         return []
 

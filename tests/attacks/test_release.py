@@ -128,7 +128,7 @@ async def test_before_the_hand_over_no_budget_is_opened_and_no_report_is_read(
         await deployment.operator.close_round(terms.round_id)
         await delivered.wait()
         accountant, analyzer = deployment.service("accountant"), deployment.service("analyzer")
-        await asyncio.gather(*accountant.opener._opening.values(), *analyzer.opener._opening.values())
+        await asyncio.gather(*accountant.opener.opening.values(), *analyzer.opener.opening.values())
         budgets = await accountant.store.run("look", lambda tx: tx.opened(terms.round_id, pb.LANE_PARAMETER, -1))
         assert (budgets == []) == waits
         held = await held_reports(analyzer, terms)

@@ -110,7 +110,7 @@ async def test_what_services_answer_is_examined(tmp_path: Path, monkeypatch: pyt
         inside.running["analyzer"].store.free_bytes = lambda: 10 * 2**20  # type: ignore[method-assign]
         assert alike(await wrong(inside)) == {("clock", "accountant"), ("disk", "analyzer")}
 
-        await inside.running["shuffler-2"]._readiness.stop()
+        await inside.running["shuffler-2"].readiness.stop()
         unready = {("port", "shuffler-2"), ("reaches", "shuffler-1")}
         assert alike(await wrong(inside)) >= unready
         assert any(one.says.endswith("and is not ready") for one in await wrong(inside))

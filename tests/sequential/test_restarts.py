@@ -24,7 +24,7 @@ async def kill(inside: InProcess, name: str) -> None:
     running.service.engine.cancel()
     running._files.stop()
     await running._server.stop(0)
-    await running._readiness.stop()
+    await running.readiness.stop()
     await running.service.stop()
     running.pool.close()
     running.store.close()
