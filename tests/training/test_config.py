@@ -60,9 +60,8 @@ def test_steps_have_a_default_for_each_unit_and_order(unit: str, order: str, exp
     ],
 )
 def test_a_training_that_cannot_be_is_refused_at_construction(fields: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match="must") as caught:
+    with pytest.raises(ValueError, match=message):
         TrainingConfig(**fields)
-    assert message in str(caught.value)
 
 
 def test_a_checked_configuration_stays_as_it_is() -> None:
