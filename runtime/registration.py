@@ -31,13 +31,9 @@ class Registration:
                 STORE_FAILED.
         """
         self._peers.require_caller(context, [OPERATOR])
-<<<<<<< HEAD
         proposal = proposal_to_register(self._peers.deployment, request)
         self._peers.require_approval(proposal, request.approvals, request.approvals_expire_unix_s)
-=======
-        self._peers.require_approval(proposal_to_register(self._peers.deployment, request), request.approvals)
         keys = list(map(PublicKey, request.client_keys))
->>>>>>> main
         if request.survey_hash or request.valid_until_unix_s:
             if request.token_hashes:
                 raise Refusal(Code.BAD_REQUEST, "a survey's clients have keys, and no tokens")
@@ -54,15 +50,10 @@ class Registration:
                 proposal), BAD_REQUEST (a key or hash of a wrong length), STORE_FAILED.
         """
         self._peers.require_caller(context, [OPERATOR])
-<<<<<<< HEAD
         proposal = proposal_to_revoke(self._peers.deployment, request)
         self._peers.require_approval(proposal, request.approvals, request.approvals_expire_unix_s)
-        number = await self._admission.revoke(request.client_keys, request.token_hashes)
-=======
-        self._peers.require_approval(proposal_to_revoke(self._peers.deployment, request), request.approvals)
         keys = list(map(PublicKey, request.client_keys))
         number = await self._admission.revoke(keys, list(map(Digest, request.token_hashes)))
->>>>>>> main
         return pb.RevokeClientsResponse(revoked=number)
 
     async def count_answered(self, request: pb.CountAnsweredRequest, context: Context) -> pb.CountAnsweredResponse:
