@@ -343,7 +343,5 @@ def _apart(shares: list[Value], ends: list[tuple[float, float]], correlation: fl
     """Returns the interval of a difference from those of the two shares."""
     (a, b), ((low, high), (least, most)) = (share.projected for share in shares), ends
     down, up = (a - low, most - b), (high - a, b - least)
-    lengths = [
-        math.sqrt(max(x * x + y * y - 2 * correlation * x * y, 0.0)) for x, y in (down, up)
-    ]
+    lengths = [math.sqrt(max(x * x + y * y - 2 * correlation * x * y, 0.0)) for x, y in (down, up)]
     return max(a - b - lengths[0], -1.0), min(a - b + lengths[1], 1.0)

@@ -1,4 +1,4 @@
-"""Cross tables from one round: exact covariances, intervals at their level, a test of independence of its stated size."""
+"""Cross tables from one round: exact covariances, intervals at their level, a test of independence of its size."""
 
 from __future__ import annotations
 
@@ -118,9 +118,9 @@ def test_intervals_of_a_table_cover_over_some_rounds(setting: Setting) -> None:
 def test_covariances_are_those_of_many_rounds(setting: Setting) -> None:
     """Of all cells at once, for people that are drawn again: within 12 % of the largest variance."""
     source, rounds = np.random.default_rng(5), 1_500
-    tables = []
-    for _ in range(rounds):
-        tables.append(table_of(setting, source.choice(ROWS * COLUMNS, setting.n, p=setting.cells), source))
+    tables = [
+        table_of(setting, source.choice(ROWS * COLUMNS, setting.n, p=setting.cells), source) for _ in range(rounds)
+    ]
     seen = np.cov(np.array([table.model.shares for table in tables]).T)
     stated = np.mean([table.model.covariances(np.eye(6))[1] for table in tables[:100]], axis=0)
     assert np.abs(seen - stated).max() < 0.12 * np.diag(stated).max()
