@@ -116,7 +116,7 @@ def test_intervals_of_a_table_cover_over_some_rounds(setting: Setting) -> None:
 
 @pytest.mark.parametrize("setting", SETTINGS[:5], ids=lambda setting: setting.name)
 def test_covariances_are_those_of_many_rounds(setting: Setting) -> None:
-    """Of all cells at once, for people that are drawn again: within 12 % of the largest variance."""
+    """All cells at once, for people that are drawn again: within 12 % of the largest variance."""
     source, rounds = np.random.default_rng(5), 1_500
     tables = [
         table_of(setting, source.choice(ROWS * COLUMNS, setting.n, p=setting.cells), source) for _ in range(rounds)
