@@ -314,13 +314,14 @@ class CrossTable:
         return Independence(statistic, degrees, float(chi2.sf(statistic, degrees)))
 
     def _cell(self, row: int, column: int) -> Floats:
-        return np.eye(self.model.shares.size)[row * self.columns + column]
+        return np.asarray(np.eye(self.model.shares.size)[row * self.columns + column])
 
     def _row(self, row: int) -> Floats:
         return np.repeat(np.arange(self.rows) == row, self.columns).astype(np.float64)
 
     def _columns(self) -> Floats:
-        return np.array([np.tile(np.arange(self.columns) == column, self.rows) for column in range(self.columns)]) * 1.0
+        chosen = np.arange(self.columns)
+        return np.array([np.tile(chosen == column, self.rows) for column in chosen], dtype=np.float64)
 
     def _fieller(self, cell: float, base: float, covariance: Floats, possible: float) -> tuple[float, float]:
         z = NormalDist().inv_cdf((1 + self.model.confidence) / 2)

@@ -43,7 +43,7 @@ def share_model(publication: pb.Publication, certificate: pb.Certificate) -> Sha
         )
     if certificate.merged_below:
         raise ValueError(f"round {publication.round_id} has merged tiers; sums and tables need the budgets as they are")
-    tiers = [(tier.local_epsilon, float(tier.count)) for tier in certificate.tiers]
+    tiers = [(tier.local_epsilon, tier.count) for tier in certificate.tiers]
     noised = Noised.of(certificate)
     scaled, _ = tiers_of_reports(tiers, publication.num_reports, noised)
     epsilons, counts = np.array(scaled, dtype=np.float64).T
