@@ -381,7 +381,7 @@ class AsyncClientRound(VerifiedRound):
                     client.shuffler,
                     client.accountant,
                     self.terms,
-                    UnsealedAnswer(user, participant, respondent.alone),
+                    UnsealedAnswer(user, participant, respondent.alone, respondent.person),
                     outbox=outbox,
                     limits=client.limits,
                     enrol=enrol,
