@@ -74,7 +74,7 @@ def compose(certificates: Iterable[Certificate], *, delta: float, fixed_terms: b
     Neighbouring relation: replace-one. Direction of error: epsilon is never below the exact one. With fixed terms:
     privacy loss distributions or basic composition, whichever gives less; of deltas that add up to delta as they are
     written, in decimals, the guarantee is at their sum, rounded up, which may be above delta by its last digit.
-    Source: docs/accounting.md, sections 5 and 5.1.
+    Source: docs/composition.md, sections 5 and 5.1.
 
     Raises:
         ValueError: no certificate, delta outside its range, or more lost with certainty than delta allows.

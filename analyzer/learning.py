@@ -40,7 +40,7 @@ class Learning:
         self._engine = engine
         self._position = position
         self._held = held
-        self._answer_keys: dict[str, frozenset[bytes]] = {}
+        self._answer_keys: dict[RoundId, frozenset[bytes]] = {}
 
     def stop_round(self, round_id: RoundId) -> None:
         """Deletes the keys of a round's answers from memory."""
@@ -76,7 +76,7 @@ class Learning:
             Refusal: NOT_YOUR_CALL (only the predecessor may), UNKNOWN_ROUND, WRONG_STATE (the round is not sequential,
                 or its asking has ended), NOT_READY (the round is not granted yet).
         """
-        terms = await self._engine.terms(request.round_id)
+        terms = await self._engine.terms(RoundId(request.round_id))
         self._peers.require_caller(context, [self._position.predecessor(terms)])
         row, keys = await self._store.run(
             StoreStep.FIND_ROUND_OF_ANSWER, lambda tx: (tx.round(terms.round_id), tx.keys(terms.round_id))

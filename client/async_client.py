@@ -47,6 +47,7 @@ from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, ServiceEnt
 from croupier.protocol.errors import Code, NotIncludedError, Refusal, SignatureError, UnreachableError
 from croupier.protocol.invitations import Invitation
 from croupier.protocol.manifest import RoundTerms, state_name
+from croupier.protocol.names import RoundId
 from croupier.show.promises import Promises, promises_of
 
 __all__ = ["AsyncClient", "AsyncClientRound", "VerifiedRound"]
@@ -138,12 +139,12 @@ class AsyncClient:
         """
         with _typed_errors():
             try:
-                terms, state = await fetch_round(self.shuffler, self.deployment, round_id, self.patience_s)
+                terms, state = await fetch_round(self.shuffler, self.deployment, RoundId(round_id), self.patience_s)
             except (SignatureError, Refusal, grpc.aio.AioRpcError) as error:
                 explained = not isinstance(error, Refusal) or error.code is Code.BAD_MANIFEST
                 if not explained or not await self.follow_versions():
                     raise
-                terms, state = await fetch_round(self.shuffler, self.deployment, round_id, self.patience_s)
+                terms, state = await fetch_round(self.shuffler, self.deployment, RoundId(round_id), self.patience_s)
         return AsyncClientRound(terms, state_name(state), self)
 
     async def follow_versions(self) -> bool:
@@ -196,7 +197,7 @@ class AsyncClient:
         Raises:
             ValueError: nothing was acknowledged here, or it is too long ago.
         """
-        hashes_of = self.outbox.inclusion_hashes(round_id)
+        hashes_of = self.outbox.inclusion_hashes(RoundId(round_id))
         if not hashes_of:
             raise ValueError(f"nothing was acknowledged here in round {round_id!r} in the last {KEPT_DAYS} days")
         return hashes_of
@@ -261,7 +262,7 @@ class VerifiedRound:
         return f"{type(self).__name__}({self.id!r}, {self.question!r}, {self.state})"
 
     @property
-    def id(self) -> str:
+    def id(self) -> RoundId:
         """The round's name."""
         return self.terms.round_id
 

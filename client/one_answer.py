@@ -24,6 +24,7 @@ from croupier.client.verification import certified_chain, missing_at_hop
 from croupier.protocol.deployment import Deployment
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms import ScalarMechanism
+from croupier.protocol.names import RoundId
 from croupier.protocol.onion import decode_budget, onion_of
 from croupier.protocol.questions import Question, choose_budget
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -108,7 +109,7 @@ class Answered:
         sealed_before: it was made by an earlier call, and value and budget of this one were not used.
     """
 
-    round_id: str
+    round_id: RoundId
     code: str
     local_epsilon: float
     local_delta: float
@@ -132,7 +133,7 @@ def read_value(question: Question, value: float | str) -> Any:
     return value
 
 
-def _check_person(outbox: Outbox, round_id: str, user: str) -> None:
+def _check_person(outbox: Outbox, round_id: RoundId, user: str) -> None:
     """Checks that nobody else has answered the round from here: it may be the same person under a new key.
 
     Raises:

@@ -27,7 +27,12 @@ import sqlalchemy as sa
 
 from croupier.client.limits import Limits, SpentHere, in_full
 from croupier.client.submission import Prepared, Sealed
+<<<<<<< HEAD
 from croupier.protocol.errors import LimitError, OtherPersonError
+=======
+from croupier.protocol.errors import OtherPersonError
+from croupier.protocol.names import NO_ROUND, RoundId
+>>>>>>> study
 from croupier.protocol.onion import BUDGET_BYTES, BudgetRecord
 from croupier.protocol.permanent import PermanentSeries
 from croupier.protocol.tickets import BLIND_BYTES
@@ -169,17 +174,17 @@ class Outbox:
         if forgotten:
             self.overwrite_log()
 
-    def pending(self, round_id: str) -> dict[str, bytes]:
+    def pending(self, round_id: RoundId) -> dict[str, bytes]:
         """Returns the submissions that have not been acknowledged, by user."""
         return self._read(
             round_id, ~_submissions.c.acknowledged & (_submissions.c.submission != b""), _submissions.c.submission
         )
 
-    def acknowledged(self, round_id: str) -> dict[str, bytes]:
+    def acknowledged(self, round_id: RoundId) -> dict[str, bytes]:
         """Returns the submissions that hop 1 has acknowledged, by user."""
         return self._read(round_id, _submissions.c.acknowledged, _submissions.c.submission)
 
-    def inclusion_hashes(self, round_id: str) -> dict[str, bytes]:
+    def inclusion_hashes(self, round_id: RoundId) -> dict[str, bytes]:
         """Returns the inclusion hashes of the acknowledged submissions, by user."""
         return self._read(
             round_id,
@@ -187,30 +192,30 @@ class Outbox:
             _submissions.c.inclusion_hashes,
         )
 
-    def answer_keys(self, round_id: str) -> dict[str, bytes]:
+    def answer_keys(self, round_id: RoundId) -> dict[str, bytes]:
         """Returns the keys that sign the answers in a sequential round, by user."""
         return self._read(round_id, sa.true(), _submissions.c.answer_key)
 
-    def submission(self, round_id: str, user: str) -> bytes:
+    def submission(self, round_id: RoundId, user: str) -> bytes:
         """Returns a user's stored submission, empty if it is forgotten; raises KeyError if there was none."""
         stored: bytes = self._read(round_id, _submissions.c.user == user, _submissions.c.submission)[user]
         return stored
 
-    def spent(self, round_id: str, user: str) -> float:
+    def spent(self, round_id: RoundId, user: str) -> float:
         """Returns the local epsilon that a user's stored submission was made with; raises KeyError if there is none."""
         spent: float = self._read(round_id, _submissions.c.user == user, _submissions.c.local_epsilon)[user]
         return spent
 
-    def users(self, round_id: str) -> set[str]:
+    def users(self, round_id: RoundId) -> set[str]:
         """Returns the users with a submission for the round, acknowledged or not, forgotten or not."""
         return set(self._read(round_id, sa.true(), _submissions.c.submission))
 
-    def begun(self, round_id: str) -> set[str]:
+    def begun(self, round_id: RoundId) -> set[str]:
         """Returns the users with a submission or a prepared report for the round."""
         with self._engine.connect() as db:
             return self.users(round_id) | _users_of(db, _prepared, round_id)
 
-    def prepared(self, round_id: str) -> dict[str, Prepared]:
+    def prepared(self, round_id: RoundId) -> dict[str, Prepared]:
         """Returns the prepared reports of users whose submission is not sealed yet, by user."""
         with self._engine.connect() as db:
             rows = db.execute(sa.select(_prepared).where(_prepared.c.round_id == round_id))
@@ -218,7 +223,7 @@ class Outbox:
 
     def _read(
         self,
-        round_id: str,
+        round_id: RoundId,
         where: sa.ColumnElement[bool],
         column: sa.ColumnElement[Stored],
     ) -> dict[str, Stored]:
@@ -226,7 +231,7 @@ class Outbox:
         with self._engine.connect() as db:
             return {row[0]: row[1] for row in db.execute(here.where((_submissions.c.round_id == round_id) & where))}
 
-    def begin(self, round_id: str, local_epsilon: float, local_delta: float, limits: Limits) -> str:
+    def begin(self, round_id: RoundId, local_epsilon: float, local_delta: float, limits: Limits) -> str:
         """Counts an attempt to answer, durably, before anything is randomized; returns its name.
 
         Several attempts at one round, those of other windows too, count as one: with the largest budget among them.
@@ -308,7 +313,7 @@ class Outbox:
         with self._engine.connect() as db:
             return _spent(db)
 
-    def prepare(self, round_id: str, users: Mapping[str, Prepared], *, alone: bool = False) -> dict[str, Prepared]:
+    def prepare(self, round_id: RoundId, users: Mapping[str, Prepared], *, alone: bool = False) -> dict[str, Prepared]:
         """Stores prepared reports durably; to be called before their tickets are asked for.
 
         Args:
@@ -352,14 +357,14 @@ class Outbox:
                 stored |= {row.user: _as_prepared(row) for row in db.execute(sa.select(_prepared).where(here))}
         return {user: stored[user] for user in users if user in stored}
 
-    def discard(self, round_id: str, users: Iterable[str]) -> None:
+    def discard(self, round_id: RoundId, users: Iterable[str]) -> None:
         """Destroys the prepared reports of users who get no tickets."""
         with self._engine.begin() as db:
             _delete_prepared(db, round_id, users)
 
     def keep(
         self,
-        round_id: str,
+        round_id: RoundId,
         submissions: Mapping[str, Sealed],
         *,
         limits: Limits | None = None,
@@ -409,7 +414,7 @@ class Outbox:
             if limits is not None:
                 limits.check_lifetime(_spent(db, without=round_id), _spent(db))
 
-    def acknowledge(self, round_id: str, users: Iterable[str]) -> None:
+    def acknowledge(self, round_id: RoundId, users: Iterable[str]) -> None:
         """Notes that hop 1 has the submissions of these users."""
         named = list(users)
         here = _submissions.c.round_id == round_id
@@ -428,6 +433,7 @@ class Outbox:
         self._engine.dispose()
 
 
+<<<<<<< HEAD
 Wave = tuple[str, PermanentSeries]
 """A round, and the series that it belongs to."""
 
@@ -475,6 +481,9 @@ def _kept_report(
 
 
 def other_person(round_id: str, others: int) -> OtherPersonError:
+=======
+def other_person(round_id: RoundId, others: int) -> OtherPersonError:
+>>>>>>> study
     """Returns what is raised where others have answered a round from here."""
     sealed = "an answer has" if others == 1 else f"{others:,} answers have"
     return OtherPersonError(
@@ -488,11 +497,11 @@ def _parts(users: list[str]) -> Iterator[list[str]]:
         yield users[start : start + _USERS_AT_ONCE]
 
 
-def _users_of(db: sa.Connection, table: sa.Table, round_id: str) -> set[str]:
+def _users_of(db: sa.Connection, table: sa.Table, round_id: RoundId) -> set[str]:
     return set(db.execute(sa.select(table.c.user).where(table.c.round_id == round_id)).scalars())
 
 
-def _delete_prepared(db: sa.Connection, round_id: str, users: Iterable[str]) -> None:
+def _delete_prepared(db: sa.Connection, round_id: RoundId, users: Iterable[str]) -> None:
     for these in _parts(list(users)):
         db.execute(_prepared.delete().where((_prepared.c.round_id == round_id) & _prepared.c.user.in_(these)))
 
@@ -503,11 +512,16 @@ def _as_prepared(row: Any) -> Prepared:
     return Prepared(row.sealed, record, row.key, row.token, row.answer_key, blinds)
 
 
+<<<<<<< HEAD
 def _spent(db: sa.Connection, without: str = "") -> SpentHere:
     """Returns what all rounds, or all but one, have spent. A person answers a round once: of each the most counts.
 
     The waves of a series in which reports are kept spend together what its different answers do.
     """
+=======
+def _spent(db: sa.Connection, without: RoundId = NO_ROUND) -> SpentHere:
+    """Returns what all rounds, or all but one, have spent. A person answers a round once: of each the most counts."""
+>>>>>>> study
     by_round: dict[str, tuple[float, float, bool]] = {}
     for table in (_submissions, _attempts):
         delta = sa.func.coalesce(table.c.local_delta, OLD_MAX_DELTA)

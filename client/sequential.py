@@ -26,7 +26,7 @@ from croupier.protocol.deployment import Deployment
 from croupier.protocol.errors import TRANSIENT, Code, ProtocolError, Refusal
 from croupier.protocol.identity import Kind, Pinned, public_key_of, read_signed, sign_attendance
 from croupier.protocol.manifest import RoundTerms
-from croupier.protocol.names import Digest, PublicKey
+from croupier.protocol.names import Digest, PublicKey, RoundId
 from croupier.protocol.onion import onion_of
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2_grpc as stubs
@@ -235,7 +235,7 @@ class _Taking:
     def _envelope(self, name: str, user: Attendee, parameters: bytes) -> bytes:
         """Returns the user's one answer: the stored one, or a new one that is stored."""
         try:
-            return self._outbox.submission(self._answers, name)
+            return self._outbox.submission(RoundId(self._answers), name)
         except KeyError:
             pass
         key, epsilon = self._answer_keys[name], self._outbox.spent(self._terms.round_id, name)
@@ -248,9 +248,9 @@ class _Taking:
             zero = RANDOMIZERS[mechanism.kind].any_value(mechanism)
             envelope = seal_answer(self._terms, self._onion, zero, epsilon, key)
         try:
-            self._outbox.keep(self._answers, {name: Sealed(envelope, b"")})
+            self._outbox.keep(RoundId(self._answers), {name: Sealed(envelope, b"")})
         except IntegrityError:  # asked on another stream at the same time, which was faster
-            return self._outbox.submission(self._answers, name)
+            return self._outbox.submission(RoundId(self._answers), name)
         return envelope
 
 

@@ -21,7 +21,7 @@ from croupier.net.retrying import retrying
 from croupier.protocol.errors import ProtocolError
 from croupier.protocol.identity import key_pair_of, public_key_of, sign_answer, sign_submission
 from croupier.protocol.manifest import RoundTerms, parse_terms
-from croupier.protocol.names import Digest, PublicKey
+from croupier.protocol.names import Digest, PublicKey, RoundId
 from croupier.protocol.onion import BudgetRecord, Onion, decode_budget, encode_budget, onion_of, report_message
 from croupier.protocol.questions import Question, choose_budget
 from croupier.protocol.randomness import RandomSource, SystemRandom
@@ -235,7 +235,7 @@ def per_call(terms: RoundTerms) -> int:
 
 
 async def send(
-    channel: grpc.aio.Channel, round_id: str, submissions: Mapping[str, bytes], patience_s: float = 60.0
+    channel: grpc.aio.Channel, round_id: RoundId, submissions: Mapping[str, bytes], patience_s: float = 60.0
 ) -> dict[str, pb.SubmissionCode.ValueType]:
     """Sends submissions in one call, retrying the identical bytes, and returns hop 1's code for each user.
 

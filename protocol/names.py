@@ -10,12 +10,14 @@ from typing import NewType, TypeAlias
 
 from croupier.protocol.v1 import messages_pb2 as pb
 
-__all__ = ["Digest", "HostName", "Lane", "PrivateKey", "PublicKey", "RoundId"]
+__all__ = ["NO_ROUND", "Digest", "HostName", "Lane", "PrivateKey", "PublicKey", "RoundId"]
 
 Lane: TypeAlias = pb.Lane.ValueType
 """LANE_JOINT, LANE_REPORT, LANE_PARAMETER or LANE_ANSWER."""
 RoundId = NewType("RoundId", str)
 """The name of a round, 1..128 bytes of UTF-8."""
+NO_ROUND = RoundId("")
+"""No round is named: a call that asks for a round with this gets the newest open one."""
 HostName = NewType("HostName", str)
 """A host's name or IP address, without a port."""
 Digest = NewType("Digest", bytes)

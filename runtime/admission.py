@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import Purpose, has_small_order
 from croupier.protocol.manifest import RoundTerms
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import NO_ROUND, RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.steps import StoreStep
 from croupier.runtime.store import Store
@@ -198,7 +198,7 @@ class Admission:
         self._now = now
         self._purpose: Purpose = purpose
         self._known: _Roster | None = None
-        self._admitted: dict[str, dict[bytes, bytes]] = {}
+        self._admitted: dict[RoundId, dict[bytes, bytes]] = {}
         self._queue: list[_Waiting] = []
         self._pending = 0
         self._committer: asyncio.Task[None] | None = None
@@ -407,7 +407,7 @@ class Admission:
         # What was admitted before the close stays so.
         return [[_after_close(admitted, submission) for submission in call.submissions] for call in calls]
 
-    def _distrust_memory(self, round_id: str = "") -> None:
+    def _distrust_memory(self, round_id: RoundId = NO_ROUND) -> None:
         """Forgets the roster in memory: the store may have kept changes that it could not confirm any more."""
         self._known = None
         self._admitted.pop(round_id, None)

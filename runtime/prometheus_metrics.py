@@ -23,6 +23,7 @@ from prometheus_client import (
 
 from croupier.net.transport import listening_at
 from croupier.protocol.errors import Code
+from croupier.protocol.names import Lane
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.metrics import Metrics
 
@@ -95,7 +96,7 @@ class PrometheusMetrics(Metrics):
     def refusal(self, code: Code) -> None:
         self._refusals.labels(code.name).inc()
 
-    def drops(self, lane: pb.Lane.ValueType, drops: Mapping[str, int]) -> None:
+    def drops(self, lane: Lane, drops: Mapping[str, int]) -> None:
         for reason, count in drops.items():
             self._drops.labels(_lane(lane), reason).inc(count)
 
@@ -161,7 +162,7 @@ def _state(state: pb.RoundState.ValueType) -> str:
     return pb.RoundState.Name(state).removeprefix("ROUND_STATE_")
 
 
-def _lane(lane: pb.Lane.ValueType) -> str:
+def _lane(lane: Lane) -> str:
     return pb.Lane.Name(lane).removeprefix("LANE_").lower()
 
 

@@ -68,9 +68,9 @@ class Attendance:
 
     def __init__(self) -> None:
         self._streams: set[Stream] = set()
-        self._place: dict[tuple[str, bytes], list[Stream]] = {}  # newest last
-        self._questions: dict[str, _Question] = {}
-        self._ended: set[str] = set()
+        self._place: dict[tuple[RoundId, bytes], list[Stream]] = {}  # newest last
+        self._questions: dict[RoundId, _Question] = {}
+        self._ended: set[RoundId] = set()
         self._changed = asyncio.Condition()
 
     def open(self, round_id: RoundId) -> Stream:

@@ -126,7 +126,7 @@ class SequentialHop:
             Refusal: NOT_YOUR_CALL (only the predecessor may), UNKNOWN_ROUND, WRONG_STATE (not a sequential round, or
                 over), NOT_READY (the next service does not answer).
         """
-        terms = await self._engine.terms(request.round_id)
+        terms = await self._engine.terms(RoundId(request.round_id))
         self._peers.require_caller(context, [self._position.predecessor(terms)])
         keys = await self._store.run(StoreStep.READ_KEYS_TO_RELAY, lambda tx: tx.keys(terms.round_id))
         if terms.question.sequential is None or not keys:
@@ -158,7 +158,7 @@ class SequentialHop:
             first = await asyncio.wait_for(anext(requests), _TIME_TO_ENTER_S)
         if first is None or not first.round_id:
             raise Refusal(Code.BAD_REQUEST, "the first message must name the round")
-        terms = await self._engine.terms(first.round_id)
+        terms = await self._engine.terms(RoundId(first.round_id))
         if self._position.hop(terms) != 1:
             raise Refusal(Code.NOT_YOUR_CALL, f"clients attend at {terms.manifest.hops[0].service!r}")
         if terms.question.sequential is None:

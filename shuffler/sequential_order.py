@@ -3,7 +3,7 @@
 The order is that of a keyed hash of the clients' keys, under a key that is stored wrapped and destroyed with the
 round's: what has been drawn once is the same after a restart. An answer is durable before it is passed on, so that a
 crash can repeat its passing on, which changes nothing, but not lose it. Why a sequential epoch has the certificate of a
-batch of the clients that answer: docs/accounting.md, 2.1.
+batch of the clients that answer: docs/bounds.md, 2.1.
 """
 
 from __future__ import annotations

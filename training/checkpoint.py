@@ -15,19 +15,16 @@ from pathlib import Path
 import torch
 
 from croupier.protocol.deployment import Deployment
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import NO_ROUND, RoundId
 from croupier.training.descent import Descent
 from croupier.training.outcome import EpochRecord
 from croupier.training.privacy import Batch
 
-__all__ = ["NO_ROUND", "Checkpoint", "Progress"]
+__all__ = ["Checkpoint", "Progress"]
 
 _KEY_BYTES = 32
 _UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, RuntimeError, EOFError, pickle.UnpicklingError)
 """What torch and json raise for bytes that are something else."""
-
-
-NO_ROUND = RoundId("")
 
 
 @dataclass

@@ -34,12 +34,12 @@ from croupier.protocol.codes import Note
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms import GaussianVector, Hemisphere, SequentialOrder, VectorTask
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import NO_ROUND, RoundId
 from croupier.protocol.questions import Question
 from croupier.protocol.statements import joined, read_messages
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.workers import WorkerPool
-from croupier.training.checkpoint import NO_ROUND, Checkpoint, Progress
+from croupier.training.checkpoint import Checkpoint, Progress
 from croupier.training.config import StepRule
 from croupier.training.datasets import Examples
 from croupier.training.descent import Descent, evaluate

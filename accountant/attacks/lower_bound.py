@@ -70,7 +70,7 @@ def lower_bound(
 
     Returns:
         The bound and a description of its data set and event. Neighbouring relation: replace-one. Direction of error:
-        rounded down, numerical errors included, for the randomizer as declared. Source: docs/accounting.md, section 6.
+        rounded down, numerical errors included, for the randomizer as declared. Source: docs/lower-bounds.md.
 
     Raises:
         ValueError: anything outside these ranges.

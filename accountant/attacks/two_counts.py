@@ -3,7 +3,7 @@
 With the others at a third category x2, whatever else they report is uniform on the remaining categories, so that the
 observer loses nothing by looking only at h0 and h1 (the counts of the victim's categories) and d (all reports but those
 of x2). For equal budgets the attack meets the blanket certificate to six digits. The laws and the best event are
-derived in docs/accounting.md, section 6.1; `event_tests` says how an event becomes a lower bound.
+derived in docs/lower-bounds.md, section 6.1; `event_tests` says how an event becomes a lower bound.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class _Rows:
     """Outcomes (row, h0) with Z Pr0 = B(c, h0) (alpha + beta (2/c) (e^v h0 + h1)), c = h0 + h1, B the fair binomial.
 
     Pr1 has h0 and h1 exchanged, Z = e^v + k - 1. For each row the likelihood ratio grows with h0: {h0 >= a(row)} is the
-    best event (docs/accounting.md, section 6.1). All arrays have shape (R,), counts >= 1; alpha and beta from below and
+    best event (docs/lower-bounds.md, 6.1). All arrays have shape (R,), counts >= 1; alpha and beta from below and
     from above.
     """
 

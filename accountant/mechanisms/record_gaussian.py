@@ -23,7 +23,7 @@ __all__ = ["RecordGaussian"]
 class RecordGaussian(Randomizer):
     """The mean of at least `records` vectors of a client, each clipped, plus N(0, sigma^2 I) for one of the records.
 
-    Never amplified: the length of a report tells its sigma (docs/accounting.md, section 4.1). The local guarantee is
+    Never amplified: the length of a report tells its sigma (docs/bounds.md, section 4.1). The local guarantee is
     that of a Gaussian mechanism of mu = 1/sigma for sensitivity 1, in every dimension.
     """
 

@@ -29,6 +29,7 @@ from croupier.net.transport import TLS, Transport
 from croupier.protocol.deployment import OPERATOR
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms, state_name
+from croupier.protocol.names import RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 
 __all__ = ["CanaryReport", "check_canaries", "send_canaries"]
@@ -47,7 +48,7 @@ def _outbox(directory: Path) -> Outbox:
 
 
 async def send_canaries(
-    directory: Path, round_id: str, count: int, transport: Transport = TLS, over_s: float = 0.0
+    directory: Path, round_id: RoundId, count: int, transport: Transport = TLS, over_s: float = 0.0
 ) -> int:
     """Plays canaries in an open round and returns how many there are now.
 
@@ -128,7 +129,7 @@ def _canary(terms: RoundTerms, token: bytes) -> Participant:
     return Participant(value, terms.budget_grid[0], new_client_key(), token)
 
 
-async def check_canaries(directory: Path, round_id: str, transport: Transport = TLS) -> CanaryReport:
+async def check_canaries(directory: Path, round_id: RoundId, transport: Transport = TLS) -> CanaryReport:
     """Looks for the canaries behind every hop of a certified (or refused) round.
 
     Raises:

@@ -34,6 +34,7 @@ from croupier.net.transport import TLS, Transport
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import public_key_of
 from croupier.protocol.invitations import Invitation, new_secret
+from croupier.protocol.names import NO_ROUND, RoundId
 from croupier.protocol.surveys import Survey, rounds_together
 
 __all__ = [
@@ -350,7 +351,7 @@ async def invite(
     labels: Sequence[str],
     file: Path,
     gateway: str = "",
-    round_id: str = "",
+    round_id: RoundId = NO_ROUND,
     transport: Transport = TLS,
 ) -> int:
     """Enrols a new key for each person, and writes the links into a new file, LABEL,LINK on a line; returns how many.
@@ -380,7 +381,7 @@ async def invite(
 
 
 async def new_invitations(
-    directory: Path, labels: Sequence[str], round_id: str = "", transport: Transport = TLS
+    directory: Path, labels: Sequence[str], round_id: RoundId = NO_ROUND, transport: Transport = TLS
 ) -> list[str]:
     """Enrols a new key for each person, and returns what stands behind the # of their links.
 

@@ -11,6 +11,7 @@ from croupier.deploy.operator.rounds import RoundSettings
 from croupier.protocol.envelope import HOP_ACCOUNTANT, HOP_ANALYZER, HOP_RELEASE, KeyPair, Label, open_many
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms import Laplace
+from croupier.protocol.names import RoundId
 from croupier.protocol.onion import Onion, split_report
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -107,7 +108,7 @@ class GreedyAnalyzer(AnalyzerService):
 
     async def HandOver(self, request: pb.HandOverRequest, context: grpc.aio.ServicerContext) -> pb.HandOverResponse:  # type: ignore[type-arg]  # noqa: N802
         answer = await super().HandOver(request, context)
-        terms = await self.engine.terms(request.round_id)
+        terms = await self.engine.terms(RoundId(request.round_id))
         self.sealed = await lane_in(self, terms, pb.LANE_REPORT)
         own = [pair.private for pair in (await keys_of(self, terms)).values()]
         keys = [*own, self.peers.secrets.storage_key, self.peers.secrets.identity_key]

@@ -25,6 +25,7 @@ from croupier.protocol.batches import ciphertext_hashes
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.names import Lane, RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.runtime.kinds import DocumentKind
@@ -163,12 +164,12 @@ async def test_a_false_claim_that_a_report_did_not_open_is_shown_and_charged(tmp
 async def test_a_duplicated_report_counts_once_and_so_does_a_crowd(tmp_path: Path, at: str) -> None:
     """Half of the batch is thrown away and the other half is passed on twice, so that all counts agree."""
     async with arena(tmp_path, 2, {at: cheaters.Duplicates}) as deployment:
-        few = await deployment.operator.open_round(settings(), "few")
+        few = await deployment.operator.open_round(settings(), RoundId("few"))
         await deployment.admit(few, await deployment.seal(few, 30))
-        await deployment.operator.close_round("few")
+        await deployment.operator.close_round(RoundId("few"))
         assert "the round needs 20" in await deployment.problem(at, few)
         assert await deployment.nothing_is_published(few)
-        many = await deployment.operator.open_round(settings(), "many")
+        many = await deployment.operator.open_round(settings(), RoundId("many"))
         await deployment.admit(many, await deployment.seal(many, 40))
         publication, certificate = await deployment.finish(many)
         assert (publication.num_reports, certificate.num_users) == (20, 20)
@@ -208,7 +209,7 @@ class ShowsAnotherList(cheaters.ReplacesReports):
         await self.store.run("swap", swap)
         return True
 
-    def tamper(self, terms: RoundTerms, lanes: cheaters.Lanes, drops: dict[pb.Lane.ValueType, dict[str, int]]) -> None:
+    def tamper(self, terms: RoundTerms, lanes: cheaters.Lanes, drops: dict[Lane, dict[str, int]]) -> None:
         self.honest_hashes = ciphertext_hashes(lanes[pb.LANE_REPORT])
         super().tamper(terms, lanes, drops)
 

@@ -18,6 +18,7 @@ from croupier.protocol.envelope import generate_key_pair
 from croupier.protocol.errors import Code
 from croupier.protocol.identity import Identity, Kind, sign_submission
 from croupier.protocol.manifest import RoundTerms, canonical
+from croupier.protocol.names import Lane
 from croupier.protocol.tickets import BLINDED_BYTES, TicketIssuer, TicketRequest
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
@@ -70,7 +71,7 @@ async def test_keys_that_a_gateway_has_swapped_are_refused(tmp_path: Path) -> No
         async def own_tickets(raw: bytes, _: PassOn) -> bytes:
             (asked,) = pb.GetTicketsRequest.FromString(raw).requests
             blinded = asked.envelope[:BLINDED_BYTES], asked.envelope[BLINDED_BYTES:]
-            lanes: tuple[pb.Lane.ValueType, ...] = (pb.LANE_REPORT, pb.LANE_PARAMETER)
+            lanes: tuple[Lane, ...] = (pb.LANE_REPORT, pb.LANE_PARAMETER)
             issuers = [TicketIssuer(os.urandom(32), lane) for lane in lanes]
             report, budget = (issuer.evaluate([one]) for issuer, one in zip(issuers, blinded, strict=True))
             return pb.GetTicketsResponse(

@@ -16,6 +16,7 @@ from croupier.deploy.operator.rounds import RoundSettings
 from croupier.protocol.envelope import HOP_ACCOUNTANT, HOP_ANALYZER, HOP_RELEASE, open_many
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms import KaryResponse
+from croupier.protocol.names import Lane, RoundId
 from croupier.protocol.onion import BudgetRecord, Onion, decode_budget, split_report
 from croupier.protocol.questions import Question
 from croupier.protocol.randomness import SystemRandom, uniform_permutation
@@ -75,12 +76,12 @@ class CuriousHop(ShufflerService):
     async def HandOver(  # noqa: N802
         self, request: pb.HandOverRequest, context: grpc.aio.ServicerContext[object, object]
     ) -> pb.HandOverResponse:
-        terms = await self.engine.terms(request.round_id)
+        terms = await self.engine.terms(RoundId(request.round_id))
         self.seen = {lane: await lane_in(self, terms, lane) for lane in self.position.lanes}
         return await super().HandOver(request, context)
 
 
-def one_order_for_both(counts: dict[pb.Lane.ValueType, int]) -> dict[pb.Lane.ValueType, list[int]]:
+def one_order_for_both(counts: dict[Lane, int]) -> dict[Lane, list[int]]:
     return dict.fromkeys(counts, uniform_permutation(CLIENTS, SystemRandom()))
 
 
@@ -111,7 +112,7 @@ async def test_roles_behind_an_honest_first_hop_cannot_pair_the_lanes(
 class RemembersWhoIsWho(cheaters.CheatingShuffler):
     """A first hop that notes in which order it passes on whose report."""
 
-    def tamper(self, terms: RoundTerms, lanes: cheaters.Lanes, drops: dict[pb.Lane.ValueType, dict[str, int]]) -> None:
+    def tamper(self, terms: RoundTerms, lanes: cheaters.Lanes, drops: dict[Lane, dict[str, int]]) -> None:
         self.passed_on = list(lanes[pb.LANE_REPORT])
 
 
@@ -154,7 +155,7 @@ class ReplacesAllOthers(cheaters.CheatingShuffler):
 
     victim: bytes
 
-    def tamper(self, terms: RoundTerms, lanes: cheaters.Lanes, drops: dict[pb.Lane.ValueType, dict[str, int]]) -> None:
+    def tamper(self, terms: RoundTerms, lanes: cheaters.Lanes, drops: dict[Lane, dict[str, int]]) -> None:
         onion, batch = Onion(terms), lanes[pb.LANE_REPORT]
         behind = [layer for layer in onion._report if layer.label.hop > 1]
         self.made = {onion.seal_report(encode_report(0)) for _ in batch[1:]}

@@ -23,6 +23,7 @@ from croupier.client.outbox import Outbox
 from croupier.client.submission import Participant, new_client_key
 from croupier.deploy.local.users import run_fleet
 from croupier.protocol.identity import public_key_of
+from croupier.protocol.names import RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support import Threads, in_process, settings
 from tests.support.rounds import Table, table
@@ -119,7 +120,7 @@ async def once(here: Table, device: Path, round_id: str, value: int, key: bytes)
 def prepared(device: Path, round_id: str) -> set[str]:
     """Returns the users of a device whose reports are prepared and not sealed."""
     outbox = Outbox(device / "outbox.db")
-    users = set(outbox.prepared(round_id))
+    users = set(outbox.prepared(RoundId(round_id)))
     outbox.close()
     return users
 

@@ -92,7 +92,7 @@ async def are_answered(at: Table, questions: Sequence[Question], seed: int) -> N
 async def test_every_service_restarts_between_and_within_rounds(tmp_path: Path) -> None:
     async with table(tmp_path, 2) as at:
         for name in at.deployment.chain:
-            terms = await at.operator.open_round(settings(), f"restart-{name}")
+            terms = await at.operator.open_round(settings(), RoundId(f"restart-{name}"))
             assert (await at.submit(terms, people(BIT, 40, seed=1))).accepted == 40
             await at.inside.stop(name)
             await at.inside.start(name)
@@ -176,7 +176,7 @@ async def test_the_ledger_refuses_the_round_that_would_exceed_the_limit(tmp_path
     async with table(tmp_path, 1, limit) as at:
         granted = []
         for number in range(4):
-            terms = await at.operator.open_round(settings(), f"round-{number}")
+            terms = await at.operator.open_round(settings(), RoundId(f"round-{number}"))
             await at.submit(terms, people(BIT, 150, seed=number))
             _, certificate = await at.finish(terms)
             granted.append(certificate.granted)
@@ -273,12 +273,12 @@ async def test_a_round_that_is_withdrawn_while_it_is_opened_stays_so(
 
         async def with_a_second_operator(name: str, work: Callable[[Transaction], Any]) -> Any:
             if name == StoreStep.OPEN_ROUND:
-                assert (await at.operator.withdraw("twice"))["shuffler-1"] == "DISPOSED"
+                assert (await at.operator.withdraw(RoundId("twice")))["shuffler-1"] == "DISPOSED"
             return await honest(name, work)
 
         monkeypatch.setattr(hop.store, "run", with_a_second_operator)
         with pytest.raises(Refusal, match="round 'twice' has ended here"):
-            await at.operator.open_round(settings(), "twice")
+            await at.operator.open_round(settings(), RoundId("twice"))
         assert (await honest("look", lambda tx: tx.round(RoundId("twice")))).state == pb.ROUND_STATE_DISPOSED
 
 
@@ -423,7 +423,7 @@ async def test_bad_submissions_get_their_own_answer_and_disturb_no_others(tmp_pa
             with pytest.raises(ValueError, match=message):
                 prepare_one(terms, Onion(terms), Participant(value, epsilon))
         with pytest.raises(Refusal, match="no such round") as unknown:
-            await send(at.channel, "another", {"one": truncated.SerializeToString()})
+            await send(at.channel, RoundId("another"), {"one": truncated.SerializeToString()})
         assert unknown.value.code is Code.UNKNOWN_ROUND
         publication, certificate = await at.finish(terms)
         assert (publication.num_reports, certificate.num_users) == (31, 31)
@@ -520,12 +520,12 @@ async def test_strangers_cannot_call_what_is_not_theirs(tmp_path: Path) -> None:
 @pytest.mark.virtual_time
 async def test_one_manifest_a_round_and_only_with_all_signatures(tmp_path: Path) -> None:
     async with table(tmp_path, 2) as at:
-        terms = await at.operator.open_round(settings(), "once")
+        terms = await at.operator.open_round(settings(), RoundId("once"))
         with pytest.raises(Refusal, match="has already been used"):
-            await at.operator.open_round(settings(), "once")
+            await at.operator.open_round(settings(), RoundId("once"))
         assert (await fetch_terms(at.channel, at.deployment)).round_id == "once"
         with pytest.raises(Refusal, match="no such round"):
-            await fetch_terms(at.channel, at.deployment, "never")
+            await fetch_terms(at.channel, at.deployment, RoundId("never"))
         row = await at.inside.running["shuffler-1"].service.store.run("look", lambda tx: tx.round(RoundId("once")))
         document = pb.Signed.FromString(row.manifest)
         del document.signatures[2]

@@ -38,7 +38,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "de
 
 
 README = (ROOT / "README.md").read_text()
-MATHEMATICS = (ROOT / "docs" / "accounting.md").read_text()
+MATHEMATICS = "".join((ROOT / "docs" / page).read_text() for page in ("accounting.md", "bounds.md"))
 
 
 def fenced(page: Path, language: str) -> list[str]:

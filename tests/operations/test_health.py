@@ -24,6 +24,7 @@ from croupier.deploy.operator.rounds import Operator
 from croupier.net.transport import public_channel
 from croupier.protocol.errors import Refusal
 from croupier.protocol.identity import sign_submission
+from croupier.protocol.names import RoundId
 from croupier.protocol.onion import Onion
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
@@ -144,7 +145,7 @@ async def test_every_dropped_or_refused_item_is_counted_with_its_reason(
     await submit(operator, terms.round_id, {"forged": forged})
     async with public_channel(operator.deployment.shufflers[0]) as channel:
         with pytest.raises(Refusal, match="no such round"):
-            await send(channel, "nowhere", {"forged": forged.SerializeToString()})
+            await send(channel, RoundId("nowhere"), {"forged": forged.SerializeToString()})
     await operator.close_round(terms.round_id)
     publication, certificate = await operator.result(terms.round_id, PATIENCE_S)
     assert (publication.num_reports, certificate.num_users, certificate.invalid_budgets) == (31, 31, 1)

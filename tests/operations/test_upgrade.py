@@ -191,13 +191,13 @@ async def test_a_deployment_goes_on_with_old_stores(tmp_path: Path) -> None:
             tiers = {one.tier: one.guarantee for one in spent(place, 3e-4)}
             assert all(tiers[tier] is not None for tier, _, _ in TOLD["spent"])
 
-            terms = await operator.open_round(settings(), "third")
+            terms = await operator.open_round(settings(), RoundId("third"))
             outbox, named = Outbox(tmp_path / "outbox.db"), {str(n): one for n, one in enumerate(people(BIT, 40, 1))}
             async with operator.client_channel() as channel, operator.client_channel("accountant") as tickets:
                 await run_fleet(channel, tickets, terms, named, outbox=outbox, pool=Threads(), enrol=operator.enrol)
             outbox.close()
-            await operator.close_round("third")
-            _, refused = await operator.result("third", 60.0)
+            await operator.close_round(RoundId("third"))
+            _, refused = await operator.result(RoundId("third"), 60.0)
             assert not refused.granted, "two old rounds and this one are above the limit"
             assert codes(refused.refusals)[-1] == RefusalReason.LEDGER_LIMIT
     finally:

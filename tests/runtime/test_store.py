@@ -23,7 +23,7 @@ import sqlalchemy as sa
 from croupier.accountant.service.ledger import Entry, Ledger
 from croupier.protocol.envelope import KeyPair
 from croupier.protocol.errors import Code, Refusal
-from croupier.protocol.names import PrivateKey, PublicKey, RoundId
+from croupier.protocol.names import Digest, PrivateKey, PublicKey, RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.database import Timeouts
 from croupier.runtime.kinds import Direction, DocumentKind, KeyPurpose
@@ -340,7 +340,7 @@ async def test_everything_is_there_after_a_restart(database_url: str) -> None:
     await first.run("look", lambda tx: tx.put_document(ROUND, DocumentKind.CERTIFICATE, bytes(range(256))))
     await first.run("look", lambda tx: tx.put_chunk(ROUND, Direction.IN, 2, 0, 1, BODY))
     await first.run("look", lambda tx: tx.update_round(ROUND, problem="a ≤ b: 'ε'", bytes_sent=1 << 40))
-    await first.run("look", lambda tx: Ledger(tx.connection).enter("r", b"digest", [ENTRY]))
+    await first.run("look", lambda tx: Ledger(tx.connection).enter(RoundId("r"), Digest(b"digest"), [ENTRY]))
     first.close()
     second = Store(database_url, WRAPPING_KEY)
     row = await second.run("look", lambda tx: tx.round(ROUND))
@@ -349,7 +349,7 @@ async def test_everything_is_there_after_a_restart(database_url: str) -> None:
     assert await second.run("look", lambda tx: tx.document(ROUND, DocumentKind.CERTIFICATE)) == bytes(range(256))
     assert await second.run("look", lambda tx: chunks(tx, "r", Direction.IN, 2)) == [BODY]
     # The same entry again is recognised: every number came back to the last bit.
-    await second.run("look", lambda tx: Ledger(tx.connection).enter("r", b"digest", [ENTRY]))
+    await second.run("look", lambda tx: Ledger(tx.connection).enter(RoundId("r"), Digest(b"digest"), [ENTRY]))
     assert (await second.run("look", lambda tx: Ledger(tx.connection).spent(1e-3)))[-1].rounds == 1
     second.close()
 
@@ -357,13 +357,13 @@ async def test_everything_is_there_after_a_restart(database_url: str) -> None:
 @pytest.mark.asyncio
 async def test_the_ledger_is_entered_in_the_stores_transaction_or_not_at_all(store: Store) -> None:
     def half(tx: Transaction) -> None:
-        Ledger(tx.connection).enter("r", b"digest", [ENTRY])
+        Ledger(tx.connection).enter(RoundId("r"), Digest(b"digest"), [ENTRY])
         raise RuntimeError("power cut")
 
     with pytest.raises(RuntimeError, match="power cut"):
         await store.run("add half", half)
     assert (await store.run("look", lambda tx: Ledger(tx.connection).spent(1e-3)))[-1].rounds == 0
-    await store.run("look", lambda tx: Ledger(tx.connection).enter("r", b"digest", [ENTRY]))
+    await store.run("look", lambda tx: Ledger(tx.connection).enter(RoundId("r"), Digest(b"digest"), [ENTRY]))
     assert (await store.run("look", lambda tx: Ledger(tx.connection).spent(1e-3)))[-1].rounds == 1
 
 

@@ -16,6 +16,7 @@ from croupier.protocol.codes import RefusalReason
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import sign_submission
 from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.names import RoundId
 from croupier.protocol.onion import Onion
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.kinds import DocumentKind
@@ -35,7 +36,7 @@ async def test_two_clients_with_the_same_answer_are_one_and_stop_no_round(tmp_pa
         terms = await table.gather(group, settings(task(), needed=6))
         copied = signed_answer(table, terms, "user 0", [0, 0, 1])
         for name in list(group)[:2]:
-            table.outbox.keep(f"answers/{terms.round_id}", {name: Sealed(copied, b"")})
+            table.outbox.keep(RoundId(f"answers/{terms.round_id}"), {name: Sealed(copied, b"")})
         taken = await table.take(terms, group)
         assert (taken.report.num_answers, taken.report.num_skipped) == (7, 1)
         publication, certificate = await table.result(terms)

@@ -179,7 +179,7 @@ async def test_a_report_that_no_honest_client_sends_changes_nothing(tmp_path: Pa
             signed_answer(table, terms, "user 1", [np.nan, 0, 1]),
         ]
         for name, envelope in zip(list(group)[:2], bad, strict=True):
-            table.outbox.keep(f"answers/{terms.round_id}", {name: Sealed(envelope, b"")})
+            table.outbox.keep(RoundId(f"answers/{terms.round_id}"), {name: Sealed(envelope, b"")})
         taken = await table.take(terms, group)
         assert (taken.report.num_answers, taken.report.num_skipped) == (6, 2)
         publication, certificate = await table.result(terms)
@@ -264,7 +264,7 @@ async def test_no_client_answers_about_a_model_not_signed_by_the_analyzer(
         with pytest.raises(SignatureError, match=r"model lacks the signature of analyzer|signed by"):
             await table.take(terms, group)
         assert [person.asked for person in group.values()] == [[]] * 8
-        assert not table.outbox.users(f"answers/{terms.round_id}")
+        assert not table.outbox.users(RoundId(f"answers/{terms.round_id}"))
 
 
 async def test_no_client_answers_without_the_accountants_grant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

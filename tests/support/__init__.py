@@ -30,6 +30,7 @@ from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, read_unche
 from croupier.protocol.envelope import PROTOCOL_VERSION, KeyPair, generate_key_pair
 from croupier.protocol.manifest import RoundTerms, canonical, parse_terms
 from croupier.protocol.mechanisms import RandomizedResponse
+from croupier.protocol.names import Lane
 from croupier.protocol.questions import Question
 from croupier.protocol.tickets import TicketIssuer
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -54,7 +55,7 @@ class RoundKit:
 
     manifest: pb.Manifest
     keys: dict[str, KeyPair] = field(default_factory=dict)
-    issuers: dict[pb.Lane.ValueType, TicketIssuer] = field(default_factory=dict)
+    issuers: dict[Lane, TicketIssuer] = field(default_factory=dict)
 
     @property
     def terms(self) -> RoundTerms:
