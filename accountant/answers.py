@@ -107,7 +107,7 @@ class BoundPolicy:
     fakes: HopFakes | None = None
     """The fake reports that hops add as hop noise; None without hop noise."""
     waves: int = 0
-    """In how many waves clients send the same report, all certified together; 0: every report is drawn anew."""
+    """In how many waves clients send the same report, all certified together; 0: every round has reports of its own."""
 
 
 def answer_of(
@@ -144,8 +144,10 @@ def answer_of(
 def _report_kept(
     group: Group, randomizer: Randomizer, delta: float | None, epsilon: float | None, policy: BoundPolicy
 ) -> Answer:
-    """What a group is certified whose reports are drawn once for several waves: its local budget, and no bound of the
-    shuffle, which needs fresh randomness of everybody in every wave (docs/permanent.md)."""
+    """What a group is certified whose reports are drawn once for several waves: its local budget.
+
+    A bound of the shuffle needs fresh randomness of everybody in every wave (docs/permanent.md).
+    """
     victim = replace(group.victim, local_epsilon=randomizer.effective_epsilon(group.victim.local_epsilon))
     found = _local(victim, delta, epsilon or 0.0, randomizer.spends_local_delta)
     found = replace(found, steps=(state(Step.REPORTS_KEPT, waves=policy.waves),))

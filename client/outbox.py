@@ -27,12 +27,8 @@ import sqlalchemy as sa
 
 from croupier.client.limits import Limits, SpentHere, in_full
 from croupier.client.submission import Prepared, Sealed
-<<<<<<< HEAD
 from croupier.protocol.errors import LimitError, OtherPersonError
-=======
-from croupier.protocol.errors import OtherPersonError
 from croupier.protocol.names import NO_ROUND, RoundId
->>>>>>> study
 from croupier.protocol.onion import BUDGET_BYTES, BudgetRecord
 from croupier.protocol.permanent import PermanentSeries
 from croupier.protocol.tickets import BLIND_BYTES
@@ -94,8 +90,9 @@ _kept_waves = sa.Table(
     sa.Column("series", sa.String, nullable=False),
 )
 _VERSION = 4
-"""The version of files that this croupier writes. Version 3 kept no reports for several waves. Version 2 had no prepared reports. Version 1 noted no delta, and a
-user's attempts at a round in one row of the table "begun"; files of before there was a number have the same tables."""
+"""The version of files that this croupier writes. Version 3 kept no reports for several waves, version 2 had no prepared
+reports. Version 1 noted no delta, and a user's attempts at a round in one row of the table "begun"; files of before
+there was a number have the same tables."""
 _FROM_VERSION_1 = (
     "ALTER TABLE sealed ADD COLUMN local_delta FLOAT",
     "INSERT INTO attempts SELECT 'version 1/' || rowid, round_id, local_epsilon, NULL FROM begun",
@@ -298,7 +295,7 @@ class Outbox:
         mine = (_kept_reports.c.person == person) & (_kept_reports.c.report != b"")
         with self._engine.connect() as db:
             found = sa.select(_kept_reports.c.series, sa.func.count()).where(mine).group_by(_kept_reports.c.series)
-            return {series: number for series, number in db.execute(found)}
+            return {row[0]: row[1] for row in db.execute(found)}
 
     def withdraw(self, attempt: str) -> None:
         """Ends an attempt: what it has stored counts for ever, and otherwise nothing of it has left.
@@ -433,8 +430,7 @@ class Outbox:
         self._engine.dispose()
 
 
-<<<<<<< HEAD
-Wave = tuple[str, PermanentSeries]
+Wave = tuple[RoundId, PermanentSeries]
 """A round, and the series that it belongs to."""
 
 
@@ -471,8 +467,8 @@ def _kept_report(
         return report, epsilon
     if epsilon > wanted.local_epsilon:
         raise LimitError(
-            f"the question was answered with a local ε of {in_full(epsilon)} in earlier waves, and another answer would "
-            f"spend as much again; at most {in_full(wanted.local_epsilon)} is allowed; nothing was sent"
+            f"the question was answered with a local ε of {in_full(epsilon)} in earlier waves, and another answer "
+            f"would spend as much again; at most {in_full(wanted.local_epsilon)} is allowed; nothing was sent"
         )
     report = draw(epsilon)
     row = {"value": wanted.value, "local_epsilon": epsilon, "report": report}
@@ -480,10 +476,7 @@ def _kept_report(
     return report, epsilon
 
 
-def other_person(round_id: str, others: int) -> OtherPersonError:
-=======
 def other_person(round_id: RoundId, others: int) -> OtherPersonError:
->>>>>>> study
     """Returns what is raised where others have answered a round from here."""
     sealed = "an answer has" if others == 1 else f"{others:,} answers have"
     return OtherPersonError(
@@ -512,16 +505,11 @@ def _as_prepared(row: Any) -> Prepared:
     return Prepared(row.sealed, record, row.key, row.token, row.answer_key, blinds)
 
 
-<<<<<<< HEAD
-def _spent(db: sa.Connection, without: str = "") -> SpentHere:
+def _spent(db: sa.Connection, without: RoundId = NO_ROUND) -> SpentHere:
     """Returns what all rounds, or all but one, have spent. A person answers a round once: of each the most counts.
 
     The waves of a series in which reports are kept spend together what its different answers do.
     """
-=======
-def _spent(db: sa.Connection, without: RoundId = NO_ROUND) -> SpentHere:
-    """Returns what all rounds, or all but one, have spent. A person answers a round once: of each the most counts."""
->>>>>>> study
     by_round: dict[str, tuple[float, float, bool]] = {}
     for table in (_submissions, _attempts):
         delta = sa.func.coalesce(table.c.local_delta, OLD_MAX_DELTA)

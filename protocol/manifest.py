@@ -180,7 +180,7 @@ class RoundTerms:
         """The series of waves in which a client sends the same report; None where it draws a report for this round.
 
         All waves of a study's question are one series while neither the question's terms nor the last wave's number
-        change: with other ones the question is a new series, whose reports are drawn anew.
+        change: with other ones the question is a new series with other reports.
         """
         wave = None if self.survey is None else self.survey.wave
         if self.survey is None or wave is None or not wave.study.permanent:

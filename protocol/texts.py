@@ -120,8 +120,8 @@ TEXTS: dict[Code, str] = {
     Assumption.FRESH_NOISE: "every round has fresh randomness, and one client takes part in at most {rounds}",
     Assumption.SAME_REPORT: (
         "the client answers all {waves} waves of the question (series {series:.12}) with one value and one budget, and "
-        "sends the same report each time: this is about all of them together, every further value adds the local epsilon, and that a value "
-        "changed is not protected"
+        "sends the same report each time: this is about all of them together, every further value adds the local "
+        "epsilon, and that a value changed is not protected"
     ),
     Assumption.ANSWERS_UNCHANGED: (
         "in questions whose reports are kept for several waves, a client keeps its value and its budget: every further "
@@ -200,7 +200,8 @@ TEXTS: dict[Code, str] = {
     Step.NO_OTHERS: "no other honest client: the local budget is certified",
     Step.LOCAL_IS_LEAST: "no amplification: no bound gives less than the local budget",
     Step.REPORTS_KEPT: (
-        "no amplification: reports are drawn once for {waves} waves, and who takes part in which wave can single one out"
+        "no amplification: reports are drawn once for {waves} waves, and who takes part in which can single one "
+        "report out"
     ),
     Step.LENGTH_SHOWS_SIGMA: (
         "no amplification: in {dimension} dimensions the length of a report shows its own sigma, and the ratio of the "

@@ -164,9 +164,7 @@ async def run_fleet(
     return report
 
 
-def _with_kept_reports(
-    outbox: Outbox, terms: RoundTerms, users: Mapping[str, Participant]
-) -> dict[str, Participant]:
+def _with_kept_reports(outbox: Outbox, terms: RoundTerms, users: Mapping[str, Participant]) -> dict[str, Participant]:
     """Returns the users with the reports that they keep for all waves of a permanent study."""
     if terms.permanent is None:
         return dict(users)
