@@ -205,8 +205,8 @@ def _check_permanent(randomizer: Randomizer, linkage: Linkage, rounds: int, adap
     """Raises ValueError for a release of which nothing is proved where reports are drawn once for several waves."""
     if randomizer.num_report_values is None or randomizer.spends_local_delta:
         raise ValueError(
-            f"permanent is given for {randomizer.name}; it must be for rr, onebit, krr, levels or a table: a report is "
-            "kept only where it has one of finitely many values"
+            f"permanent is given for {randomizer.name}; it must be for rr, onebit, krr, levels or a table, whose "
+            "reports have one of finitely many values"
         )
     if rounds != 1 or linkage != "separate" or adaptive_order:
         raise ValueError(

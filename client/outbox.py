@@ -90,7 +90,7 @@ _kept_waves = sa.Table(
     sa.Column("series", sa.String, nullable=False),
 )
 _VERSION = 4
-"""The version of files that this croupier writes. Version 3 kept no reports for several waves, version 2 had no prepared
+"""The version of files that this croupier writes. Version 3 kept no reports for several waves, version 2 no prepared
 reports. Version 1 noted no delta, and a user's attempts at a round in one row of the table "begun"; files of before
 there was a number have the same tables."""
 _FROM_VERSION_1 = (
