@@ -18,10 +18,10 @@ from croupier.client.outbox import Outbox, WantedReport
 from croupier.client.submission import draw_report
 from croupier.protocol.errors import LimitError
 from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.mechanisms import RandomizedResponse
 from croupier.protocol.names import RoundId
 from croupier.protocol.permanent import PermanentSeries
 from croupier.protocol.v1 import messages_pb2 as pb
-from tests.support import BIT
 from tests.support.studies import kit_of_wave
 
 PEOPLE, LOCAL_EPSILON, TRIALS = 1000, 1.0, 800
@@ -50,7 +50,7 @@ def right_guesses(terms: RoundTerms) -> float:
         answer = secrets.randbelow(2)
         first = Counter([*others, draw_report(terms, answer, LOCAL_EPSILON)])
         (report,) = (first - second).elements()  # the order of both waves is secret, and does not help
-        right += BIT.mechanism.decode_report(report) == answer
+        right += RandomizedResponse().decode_report(report) == answer
     return float(beta.ppf(0.001, right, TRIALS - right + 1))
 
 
