@@ -210,8 +210,8 @@ def _check_permanent(randomizer: Randomizer, linkage: Linkage, rounds: int, adap
         )
     if rounds != 1 or linkage != "separate" or adaptive_order:
         raise ValueError(
-            f"permanent is given with rounds {rounds}, linkage {linkage!r}, adaptive_order {adaptive_order}; it must be "
-            "with 1, 'separate', false: permanent itself says how many waves there are"
+            f"permanent is given with rounds {rounds}, linkage {linkage!r}, adaptive_order {adaptive_order}; it must "
+            "be with 1, 'separate', false: permanent itself says how many waves there are"
         )
 
 
