@@ -44,7 +44,7 @@ from tests.support.statements import codes, parameters
 
 def truth_of(question: Question, users: Sequence[Participant]) -> list[float]:
     values = [user.value for user in users]
-    if question.mechanism.kind == "krr":
+    if question.mechanism.kind in ("krr", "pgr"):
         return [values.count(letter) / len(values) for letter in range(len(question.mechanism.categories))]
     return [sum(values) / len(values)]
 
