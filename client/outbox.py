@@ -218,6 +218,11 @@ class Outbox:
             rows = db.execute(sa.select(_prepared).where(_prepared.c.round_id == round_id))
             return {row.user: _as_prepared(row) for row in rows}
 
+    def rounds_prepared(self) -> set[RoundId]:
+        """Returns the rounds for which there are prepared reports."""
+        with self._engine.connect() as db:
+            return {RoundId(one) for one in db.execute(sa.select(_prepared.c.round_id)).scalars()}
+
     def _read(
         self,
         round_id: RoundId,

@@ -40,7 +40,7 @@ def certified(terms: RoundTerms, budgets: dict[float, int]) -> tuple[pb.Certific
         terms,
         {pb.LANE_REPORT: [pb.Commitment(num_out=people)]},
         BudgetsFound(Counter(budgets), 0, {}),
-        ReportsFound(people, b"", [], people, {}),
+        ReportsFound(people, Digest(bytes(32)), [], people, {}),
         people,
     )
 

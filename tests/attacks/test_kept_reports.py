@@ -19,7 +19,7 @@ from croupier.client.submission import draw_report
 from croupier.protocol.errors import LimitError
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms import RandomizedResponse
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import Digest, RoundId
 from croupier.protocol.permanent import PermanentSeries
 from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support.studies import kit_of_wave
@@ -32,7 +32,7 @@ def certificate_of(terms: RoundTerms) -> pb.Certificate:
         terms,
         {pb.LANE_REPORT: [pb.Commitment(num_out=PEOPLE)]},
         BudgetsFound(Counter({LOCAL_EPSILON: PEOPLE}), 0, {}),
-        ReportsFound(PEOPLE, b"", [], PEOPLE, {}),
+        ReportsFound(PEOPLE, Digest(bytes(32)), [], PEOPLE, {}),
         PEOPLE,
     )
     return message
