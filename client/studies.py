@@ -95,7 +95,7 @@ class Follower:
         key: an enrolled Ed25519 key, 32 bytes, in place of the client's own and of the invitation.
         accept: asked once for every new version; without it no new version is answered before `join`.
         now: the time, Unix seconds.
-        sleep: waits for so many seconds.
+        sleep: waits for a number of seconds.
     """
 
     answers: Answers
