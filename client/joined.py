@@ -1,4 +1,4 @@
-"""The studies that a person has joined, as the person's device remembers them: a file for each, until the person leaves it.
+"""The studies that a person has joined, as the device remembers them: a file for each, until the person leaves it.
 
 A file holds what the person has consented to (every version of the study, with its hash), what became of every wave,
 and what answers need: the invitation, and answers that were drawn for questions left out. Only its owner reads it.

@@ -70,6 +70,7 @@ def join(
         import asyncio
 
         from croupier.deploy.local.clients import client_of
+        from croupier.protocol.errors import Code, Refusal
 
         link = text_of(invitation_file) if invitation_file else ""
 
@@ -79,10 +80,16 @@ def join(
                 found = []
                 if answers is not None:
                     waves = client.follow(study_id, lambda _: _answers(answers), until_end=follow)
-                    async for record in waves:
-                        found.append(record)
-                        if not as_json:
-                            note(_line(record))
+                    try:
+                        async for record in waves:
+                            found.append(record)
+                            if not as_json:
+                                note(_line(record))
+                    except Refusal as refusal:
+                        if refusal.code is not Code.UNKNOWN_CLIENT:
+                            raise
+                        why = f"give an --invitation-file, or the operator your key to enrol: {client.public_key}"
+                        raise Refusal(refusal.code, why) from refusal
                 (mine,) = [one for one in client.studies() if one.version.study_id == study_id and not one.person]
                 return mine, found
 
@@ -124,7 +131,8 @@ async def _consent(client: AsyncClient, study_id: str, epsilon: float | None, li
         return name
     smallest = float(sum(Decimal(repr(terms.budget_grid[0])) for terms in shown.rounds))
     most = epsilon or (before.wave_epsilon if before else smallest)
-    note(*_told(shown, most, is_new=before is None))
+    for line in _told(shown, most, is_new=before is None):
+        note(line)
     if not yes and not typer.confirm("Do you consent?", default=False):
         raise ValueError(f"study {name!r} was not joined; nothing was sent")
     client.join(shown, most, invitation=link)
