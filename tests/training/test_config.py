@@ -34,7 +34,7 @@ def test_steps_have_a_default_for_each_unit_and_order(unit: str, order: str, exp
         ({"budgets": "0:1"}, "the epsilon of a group is 0; it must be a finite number > 0"),
         ({"budgets": "1:nan"}, "the share of a group is nan; it must be a finite number > 0"),
         ({"budgets": "1:2:3"}, "budgets has the part '1:2:3'; it must be epsilon:share"),
-        ({"budgets": "30:1"}, "the epsilon of a group in budgets is 30; it must be 0 < epsilon <= 20"),
+        ({"budgets": "30:1"}, "an epsilon in budgets is 30; it must be 0 < epsilon <= 20"),
         ({"dataset": "cifar"}, "dataset is 'cifar'; it must be digits or mnist"),
         ({"features": "raw"}, "features is 'raw'; it must be pixels, dct, scattering or pca"),
         ({"model": "forest"}, "model is 'forest'; it must be softmax, relu or a Python file"),
