@@ -32,7 +32,7 @@ Array = NDArray[np.float64]
 
 
 def load_table(
-    path: Path,
+    path: str | Path,
     target: str | None = None,
     columns: Sequence[str] = (),
     features: str = "columns",
@@ -52,6 +52,7 @@ def load_table(
         ValueError: the file, a column, a value or a label cannot be used, with where it is and what it must be.
     """
     check_choice("features", features, TABLE_FEATURES)
+    path = Path(path)
     if path.suffix.lower() == ".npz":
         if columns:
             raise ValueError(f"column is {list(columns)}; it must not be given for {path}: its features have no names")
