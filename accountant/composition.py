@@ -2,7 +2,7 @@
 
 A profile bounds the hockey-stick divergence of one round in both directions. It is made into a dominating pair
 (pessimistic connect-the-dots), and the library composes that. What is cut or rounded on the way is added. Proofs are in
-docs/accounting.md, section 5. Which of two composed guarantees is the smaller is left to `certify`; what a client has
+docs/composition.md, section 5. Which of two composed guarantees is the smaller is left to `certify`; what a client has
 spent over its life is left to the ledger.
 """
 
@@ -236,6 +236,6 @@ def _round_off(length: int, norms: float) -> float:
     """A bound on the 1-norm of the error of a product of laws by Fourier transforms of at most this length.
 
     norms: for every factor the 2-norm of all the others together, or what bounds that factor's part, and the 2-norm of
-    the product. scipy chooses lengths without prime factors above 11 (docs/accounting.md, sections 3.1 and 5).
+    the product. scipy chooses lengths without prime factors above 11 (docs/numerics.md, sections 3.1 and 5).
     """
     return 1.001 * STAGE * math.log2(length + 1) * math.sqrt(length) * norms

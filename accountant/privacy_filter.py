@@ -6,7 +6,7 @@ filter* is needed: a rule, fixed beforehand, that admits a round only while the 
 path. The rule here admits rounds by any of three sums, each with a share of delta of its own: basic composition
 (Rogers et al. 2016), Gaussian variances, and moments at Renyi orders (Feldman, Zrnic 2021; Lecuyer 2021). The last two
 cut the tail off every curve, the further out the more rounds there are (`_Cut`), so that a total has no largest number
-of rounds. The proof is in docs/accounting.md, section 5.1. What one round costs is read from its curve in `round_cost`.
+of rounds. The proof: docs/composition.md, section 5.1. What one round costs is read from its curve in `round_cost`.
 """
 
 from __future__ import annotations

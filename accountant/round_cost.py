@@ -1,7 +1,7 @@
 """What one round costs in a privacy filter: a certified pair, a Gaussian variance, and moments at fixed Renyi orders.
 
 All three are upper bounds that are read from points of a certified privacy profile. How they add up over rounds, and
-what that promises, is in `privacy_filter`. The proofs are in docs/accounting.md, section 5.1.
+what that promises, is in `privacy_filter`. The proofs are in docs/composition.md, section 5.1.
 """
 
 from __future__ import annotations

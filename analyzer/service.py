@@ -28,7 +28,7 @@ from croupier.protocol.envelope import HOP_ANALYZER, KeyPair
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import Kind, read_signed
 from croupier.protocol.manifest import RoundTerms, canonical
-from croupier.protocol.names import PrivateKey, PublicKey, RoundId
+from croupier.protocol.names import Lane, PrivateKey, PublicKey, RoundId
 from croupier.protocol.onion import UNOPENED, onion_of, ticket_item
 from croupier.protocol.statements import messages_of, state
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -183,7 +183,7 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
                 has ended here without a result: no release key is taken then).
             SignatureError: the certificate is not signed by the accountant.
         """
-        terms = await self.engine.terms(request.round_id)
+        terms = await self.engine.terms(RoundId(request.round_id))
         accountant = terms.manifest.accountant
         self.peers.require_caller(context, [accountant.service])
         certificate = self._read_certificate(terms, request.certificate)
@@ -238,7 +238,7 @@ class AnalyzerService(RoundService, stubs.AnalyzerServicer):
         return await self.learning.relay(request, context)
 
 
-def _lane_work(terms: RoundTerms, keys: Mapping[KeyPurpose, KeyPair], lane: pb.Lane.ValueType) -> LaneWork:
+def _lane_work(terms: RoundTerms, keys: Mapping[KeyPurpose, KeyPair], lane: Lane) -> LaneWork:
     """Opens the analyzer's own layer of the report lane; the records have a ticket and a sealed report."""
     layer = onion_of(terms).layer(lane, HOP_ANALYZER)
     work = partial(open_layer, terms.suite, keys[KeyPurpose.ENVELOPE].private, layer.label, layer.plain_size)

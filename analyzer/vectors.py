@@ -80,7 +80,7 @@ def longest_gaussian_report(dimension: int, clipping_norm: float, sigma: float) 
 
     C + σ √(d + 2√(dt) + 2t) with t = 40 ln 2: the noise has length σ√X, X chi-square with d degrees of freedom, and
     Pr[X ≥ d + 2√(dt) + 2t] ≤ e^-t (Laurent and Massart 2000, Lemma 1). Raised by ROUNDING twice, for the length of a
-    clipped mean and for float32 (docs/accounting.md, section 4).
+    clipped mean and for float32 (docs/bounds.md, section 4).
     """
     noise = sigma * math.sqrt(dimension + 2 * math.sqrt(dimension * _TAIL) + 2 * _TAIL)
     return (clipping_norm * (1 + ROUNDING) + noise) * (1 + ROUNDING)

@@ -47,6 +47,7 @@ from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, ServiceEnt
 from croupier.protocol.errors import Code, NotIncludedError, Refusal, SignatureError, UnreachableError
 from croupier.protocol.invitations import Invitation
 from croupier.protocol.manifest import RoundTerms, state_name
+from croupier.protocol.names import PrivateKey, RoundId
 from croupier.show.promises import Promises, promises_of
 
 __all__ = ["AsyncClient", "AsyncClientRound", "VerifiedRound"]
@@ -138,12 +139,12 @@ class AsyncClient:
         """
         with _typed_errors():
             try:
-                terms, state = await fetch_round(self.shuffler, self.deployment, round_id, self.patience_s)
+                terms, state = await fetch_round(self.shuffler, self.deployment, RoundId(round_id), self.patience_s)
             except (SignatureError, Refusal, grpc.aio.AioRpcError) as error:
                 explained = not isinstance(error, Refusal) or error.code is Code.BAD_MANIFEST
                 if not explained or not await self.follow_versions():
                     raise
-                terms, state = await fetch_round(self.shuffler, self.deployment, round_id, self.patience_s)
+                terms, state = await fetch_round(self.shuffler, self.deployment, RoundId(round_id), self.patience_s)
         return AsyncClientRound(terms, state_name(state), self)
 
     async def follow_versions(self) -> bool:
@@ -196,7 +197,7 @@ class AsyncClient:
         Raises:
             ValueError: nothing was acknowledged here, or it is too long ago.
         """
-        hashes_of = self.outbox.inclusion_hashes(round_id)
+        hashes_of = self.outbox.inclusion_hashes(RoundId(round_id))
         if not hashes_of:
             raise ValueError(f"nothing was acknowledged here in round {round_id!r} in the last {KEPT_DAYS} days")
         return hashes_of
@@ -207,7 +208,7 @@ class AsyncClient:
         return Participant(None, 0.0, self.private_key).public_key.hex()
 
     @cached_property
-    def private_key(self) -> bytes:
+    def private_key(self) -> PrivateKey:
         """The key that signs answers without a token; made when it is first needed."""
         return read_or_make_key(self._key_file, made_here=self._key_is_own)
 
@@ -261,7 +262,7 @@ class VerifiedRound:
         return f"{type(self).__name__}({self.id!r}, {self.question!r}, {self.state})"
 
     @property
-    def id(self) -> str:
+    def id(self) -> RoundId:
         """The round's name."""
         return self.terms.round_id
 
@@ -336,13 +337,13 @@ class AsyncClientRound(VerifiedRound):
         """
         if invitation:
             key = self.invited_key(invitation)
-        done = await self.answer(value, max_local_epsilon, Respondent(person, key, token))
+        done = await self.answer(value, max_local_epsilon, Respondent(person, PrivateKey(key), token))
         if done.code not in ("ACCEPTED", ALREADY_ANSWERED):
             raise Refusal(Code[done.code])
         promised = self.promises(done.local_epsilon)
         return Receipt(self.id, person, done.local_epsilon, done.local_delta, done.sealed_before, promised)
 
-    def invited_key(self, link: str) -> bytes:
+    def invited_key(self, link: str) -> PrivateKey:
         """Returns the key that an invitation to the survey of this round gives.
 
         Raises:

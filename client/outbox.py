@@ -26,6 +26,7 @@ import sqlalchemy as sa
 from croupier.client.limits import Limits, SpentHere
 from croupier.client.submission import Prepared, Sealed
 from croupier.protocol.errors import OtherPersonError
+from croupier.protocol.names import NO_ROUND, RoundId
 from croupier.protocol.onion import BUDGET_BYTES, BudgetRecord
 from croupier.protocol.tickets import BLIND_BYTES
 from croupier.runtime.sqlite_log import overwrite_log
@@ -150,17 +151,17 @@ class Outbox:
         if forgotten:
             self.overwrite_log()
 
-    def pending(self, round_id: str) -> dict[str, bytes]:
+    def pending(self, round_id: RoundId) -> dict[str, bytes]:
         """Returns the submissions that have not been acknowledged, by user."""
         return self._read(
             round_id, ~_submissions.c.acknowledged & (_submissions.c.submission != b""), _submissions.c.submission
         )
 
-    def acknowledged(self, round_id: str) -> dict[str, bytes]:
+    def acknowledged(self, round_id: RoundId) -> dict[str, bytes]:
         """Returns the submissions that hop 1 has acknowledged, by user."""
         return self._read(round_id, _submissions.c.acknowledged, _submissions.c.submission)
 
-    def inclusion_hashes(self, round_id: str) -> dict[str, bytes]:
+    def inclusion_hashes(self, round_id: RoundId) -> dict[str, bytes]:
         """Returns the inclusion hashes of the acknowledged submissions, by user."""
         return self._read(
             round_id,
@@ -168,30 +169,30 @@ class Outbox:
             _submissions.c.inclusion_hashes,
         )
 
-    def answer_keys(self, round_id: str) -> dict[str, bytes]:
+    def answer_keys(self, round_id: RoundId) -> dict[str, bytes]:
         """Returns the keys that sign the answers in a sequential round, by user."""
         return self._read(round_id, sa.true(), _submissions.c.answer_key)
 
-    def submission(self, round_id: str, user: str) -> bytes:
+    def submission(self, round_id: RoundId, user: str) -> bytes:
         """Returns a user's stored submission, empty if it is forgotten; raises KeyError if there was none."""
         stored: bytes = self._read(round_id, _submissions.c.user == user, _submissions.c.submission)[user]
         return stored
 
-    def spent(self, round_id: str, user: str) -> float:
+    def spent(self, round_id: RoundId, user: str) -> float:
         """Returns the local epsilon that a user's stored submission was made with; raises KeyError if there is none."""
         spent: float = self._read(round_id, _submissions.c.user == user, _submissions.c.local_epsilon)[user]
         return spent
 
-    def users(self, round_id: str) -> set[str]:
+    def users(self, round_id: RoundId) -> set[str]:
         """Returns the users with a submission for the round, acknowledged or not, forgotten or not."""
         return set(self._read(round_id, sa.true(), _submissions.c.submission))
 
-    def begun(self, round_id: str) -> set[str]:
+    def begun(self, round_id: RoundId) -> set[str]:
         """Returns the users with a submission or a prepared report for the round."""
         with self._engine.connect() as db:
             return self.users(round_id) | _users_of(db, _prepared, round_id)
 
-    def prepared(self, round_id: str) -> dict[str, Prepared]:
+    def prepared(self, round_id: RoundId) -> dict[str, Prepared]:
         """Returns the prepared reports of users whose submission is not sealed yet, by user."""
         with self._engine.connect() as db:
             rows = db.execute(sa.select(_prepared).where(_prepared.c.round_id == round_id))
@@ -199,7 +200,7 @@ class Outbox:
 
     def _read(
         self,
-        round_id: str,
+        round_id: RoundId,
         where: sa.ColumnElement[bool],
         column: sa.ColumnElement[Stored],
     ) -> dict[str, Stored]:
@@ -207,7 +208,7 @@ class Outbox:
         with self._engine.connect() as db:
             return {row[0]: row[1] for row in db.execute(here.where((_submissions.c.round_id == round_id) & where))}
 
-    def begin(self, round_id: str, local_epsilon: float, local_delta: float, limits: Limits) -> str:
+    def begin(self, round_id: RoundId, local_epsilon: float, local_delta: float, limits: Limits) -> str:
         """Counts an attempt to answer, durably, before anything is randomized; returns its name.
 
         Several attempts at one round, those of other windows too, count as one: with the largest budget among them.
@@ -235,13 +236,16 @@ class Outbox:
         with self._engine.connect() as db:
             return _spent(db)
 
-    def prepare(self, round_id: str, users: Mapping[str, Prepared], *, alone: bool = False) -> dict[str, Prepared]:
+    def prepare(
+        self, round_id: RoundId, users: Mapping[str, Prepared], *, alone: bool = False, most: int | None = None
+    ) -> dict[str, Prepared]:
         """Stores prepared reports durably; to be called before their tickets are asked for.
 
         Args:
             round_id: of the round.
             users: what was prepared for each.
             alone: no other user may have a submission or a prepared report for the round.
+            most: how many users may have a submission or a prepared report for the round, these included.
 
         Returns:
             What tickets are to be asked for, by user: the earlier report of a user who has one. A user who has a
@@ -249,6 +253,7 @@ class Outbox:
 
         Raises:
             OtherPersonError: another user has begun; nothing is stored.
+            ValueError: there would be more than `most`; nothing is stored.
         """
         rows = [
             {
@@ -273,25 +278,26 @@ class Outbox:
             others = (answered | _users_of(db, _prepared, round_id)) - users.keys()
             if alone and others:
                 raise other_person(round_id, len(others))
+            if most is not None and len(others | users.keys()) > most:
+                raise ValueError(f"round {round_id!r} has {len(others)} answers from here; there may be {most} at most")
             _delete_prepared(db, round_id, answered & users.keys())
             for these in _parts(list(users.keys() - answered)):
                 here = (_prepared.c.round_id == round_id) & _prepared.c.user.in_(these)
                 stored |= {row.user: _as_prepared(row) for row in db.execute(sa.select(_prepared).where(here))}
         return {user: stored[user] for user in users if user in stored}
 
-    def discard(self, round_id: str, users: Iterable[str]) -> None:
+    def discard(self, round_id: RoundId, users: Iterable[str]) -> None:
         """Destroys the prepared reports of users who get no tickets."""
         with self._engine.begin() as db:
             _delete_prepared(db, round_id, users)
 
     def keep(
         self,
-        round_id: str,
+        round_id: RoundId,
         submissions: Mapping[str, Sealed],
         *,
         limits: Limits | None = None,
         alone: bool = False,
-        most: int | None = None,
     ) -> None:
         """Stores new submissions durably, and destroys the prepared reports that they were made of.
 
@@ -300,13 +306,11 @@ class Outbox:
             submissions: by user.
             limits: the user's own, which have to allow the submission beside all else that was stored or begun here.
             alone: no other user may have a submission for the round.
-            most: for how many users it may hold submissions for the round, these included.
 
         Raises:
             sqlalchemy.exc.IntegrityError: a user has one already; nothing is stored.
             LimitError: it would go beyond the limits; nothing is stored.
             OtherPersonError: another user has one; nothing is stored.
-            ValueError: there would be more than `most`; nothing is stored.
         """
         rows = [
             {
@@ -331,12 +335,10 @@ class Outbox:
             others = db.execute(here).scalar_one() - len(rows)
             if alone and others:
                 raise other_person(round_id, others)
-            if most is not None and others + len(rows) > most:
-                raise ValueError(f"round {round_id!r} has {others} submissions from here; there may be {most} at most")
             if limits is not None:
                 limits.check_lifetime(_spent(db, without=round_id), _spent(db))
 
-    def acknowledge(self, round_id: str, users: Iterable[str]) -> None:
+    def acknowledge(self, round_id: RoundId, users: Iterable[str]) -> None:
         """Notes that hop 1 has the submissions of these users."""
         named = list(users)
         here = _submissions.c.round_id == round_id
@@ -355,7 +357,7 @@ class Outbox:
         self._engine.dispose()
 
 
-def other_person(round_id: str, others: int) -> OtherPersonError:
+def other_person(round_id: RoundId, others: int) -> OtherPersonError:
     """Returns what is raised where others have answered a round from here."""
     sealed = "an answer has" if others == 1 else f"{others:,} answers have"
     return OtherPersonError(
@@ -369,11 +371,11 @@ def _parts(users: list[str]) -> Iterator[list[str]]:
         yield users[start : start + _USERS_AT_ONCE]
 
 
-def _users_of(db: sa.Connection, table: sa.Table, round_id: str) -> set[str]:
+def _users_of(db: sa.Connection, table: sa.Table, round_id: RoundId) -> set[str]:
     return set(db.execute(sa.select(table.c.user).where(table.c.round_id == round_id)).scalars())
 
 
-def _delete_prepared(db: sa.Connection, round_id: str, users: Iterable[str]) -> None:
+def _delete_prepared(db: sa.Connection, round_id: RoundId, users: Iterable[str]) -> None:
     for these in _parts(list(users)):
         db.execute(_prepared.delete().where((_prepared.c.round_id == round_id) & _prepared.c.user.in_(these)))
 
@@ -384,7 +386,7 @@ def _as_prepared(row: Any) -> Prepared:
     return Prepared(row.sealed, record, row.key, row.token, row.answer_key, blinds)
 
 
-def _spent(db: sa.Connection, without: str = "") -> SpentHere:
+def _spent(db: sa.Connection, without: RoundId = NO_ROUND) -> SpentHere:
     """Returns what all rounds, or all but one, have spent. A person answers a round once: of each the most counts."""
     by_round: dict[str, tuple[float, float, bool]] = {}
     for table in (_submissions, _attempts):

@@ -10,6 +10,7 @@ from croupier.accountant.rich_display import folded_list, html_table, paragraph
 from croupier.protocol.certificates import assumptions_of, method_of, refusals_of
 from croupier.protocol.errors import NotCertifiedError, ProtocolError
 from croupier.protocol.histograms import values_of
+from croupier.protocol.names import RoundId
 from croupier.protocol.rounding import round_up
 from croupier.protocol.shown import sanitize_for_display
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -34,7 +35,7 @@ class Receipt:
         promises: how often someone is right at most about the answer if one server is honest, and if none is.
     """
 
-    round_id: str
+    round_id: RoundId
     person: str
     local_epsilon: float
     local_delta: float
@@ -52,7 +53,7 @@ class Inclusion:
         hops: the names of the shufflers, in the order of the chain.
     """
 
-    round_id: str
+    round_id: RoundId
     num_submissions: int
     hops: tuple[str, ...]
 
@@ -100,7 +101,7 @@ class RoundResult:
         document: everything, as `croupier round result --json` prints it; `croupier.explain` reads its "certificate".
     """
 
-    round_id: str
+    round_id: RoundId
     values: tuple[ResultValue, ...]
     confidence_level: float
     num_reports: int
@@ -167,7 +168,7 @@ class RoundResult:
         """
         try:
             if not certificate.granted:
-                raise NotCertifiedError(certificate.round_id, tuple(map(str, refusals_of(certificate))))
+                raise NotCertifiedError(RoundId(certificate.round_id), tuple(map(str, refusals_of(certificate))))
             guarantee = Guarantee(
                 certificate.epsilon,
                 certificate.delta,
@@ -180,7 +181,7 @@ class RoundResult:
                 f"the accountant has signed what is not a certificate: {sanitize_for_display(str(error))}"
             ) from error
         return cls(
-            round_id=publication.round_id,
+            round_id=RoundId(publication.round_id),
             values=tuple(
                 ResultValue(
                     one.label,

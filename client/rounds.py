@@ -16,6 +16,7 @@ from croupier.protocol.deployment import Deployment
 from croupier.protocol.errors import Code, Refusal, SignatureError
 from croupier.protocol.identity import Kind, document_hash, read_signed
 from croupier.protocol.manifest import RoundTerms, parse_terms, verify_manifest
+from croupier.protocol.names import NO_ROUND, RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
@@ -46,13 +47,13 @@ def accept_manifest(document: pb.Signed, deployment: Deployment) -> RoundTerms:
     return terms
 
 
-async def fetch_terms(channel: grpc.aio.Channel, deployment: Deployment, round_id: str = "") -> RoundTerms:
+async def fetch_terms(channel: grpc.aio.Channel, deployment: Deployment, round_id: RoundId = NO_ROUND) -> RoundTerms:
     """Returns the verified terms of a round, the newest open one if no id is given."""
     return (await fetch_round(channel, deployment, round_id))[0]
 
 
 async def fetch_round(
-    channel: grpc.aio.Channel, deployment: Deployment, round_id: str = "", patience_s: float = _PATIENCE_S
+    channel: grpc.aio.Channel, deployment: Deployment, round_id: RoundId = NO_ROUND, patience_s: float = _PATIENCE_S
 ) -> tuple[RoundTerms, pb.RoundState.ValueType]:
     """Returns the verified terms of a round, and the state that hop 1 says it is in; see `fetch_terms`."""
     stub = stubs.ShufflerStub(channel)
@@ -65,7 +66,7 @@ async def fetch_round(
 
 
 def read_publication(
-    document: pb.Signed, deployment: Deployment, round_id: str = ""
+    document: pb.Signed, deployment: Deployment, round_id: RoundId = NO_ROUND
 ) -> tuple[pb.Publication, pb.Certificate]:
     """Returns a published result and its certificate after checking both signatures and that they belong together.
 
@@ -110,7 +111,7 @@ def _time_of(document: pb.Signed, deployment: Deployment) -> int | None:
 
 async def fetch_signed_result(
     channel: grpc.aio.Channel,
-    round_id: str,
+    round_id: RoundId,
     patience_s: float,
     on_wait: Callable[[grpc.aio.AioRpcError], None] = lambda _: None,
 ) -> pb.Signed:
@@ -136,7 +137,7 @@ async def fetch_signed_result(
 async def fetch_publication(
     channel: grpc.aio.Channel,
     deployment: Deployment,
-    round_id: str,
+    round_id: RoundId,
     patience_s: float,
     on_wait: Callable[[grpc.aio.AioRpcError], None] = lambda _: None,
 ) -> tuple[pb.Publication, pb.Certificate]:

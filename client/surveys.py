@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from croupier.client.async_client import AsyncClient, AsyncClientRound
 from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.names import NO_ROUND, RoundId
 from croupier.protocol.surveys import rounds_together
 
 __all__ = ["fetch_survey"]
 
 
-async def fetch_survey(client: AsyncClient, round_id: str = "") -> list[AsyncClientRound]:
+async def fetch_survey(client: AsyncClient, round_id: RoundId = NO_ROUND) -> list[AsyncClientRound]:
     """Returns all rounds of a survey, in the order of its questions.
 
     Args:

@@ -13,16 +13,17 @@ from typing import NamedTuple
 
 import grpc.aio
 
-from croupier.client.submission import Participant, Prepared, Sealed, check_codes, prepare_one, seal_one
+from croupier.client.submission import Prepared, Sealed, check_codes, seal_one
 from croupier.net.retrying import retrying
 from croupier.protocol.identity import sign_submission
 from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.names import PublicKey
 from croupier.protocol.onion import onion_of
 from croupier.protocol.tickets import TicketRequest, collect_tickets
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 
-__all__ = ["SealedUsers", "Tickets", "get_tickets", "seal_prepared", "seal_with_tickets"]
+__all__ = ["SealedUsers", "Tickets", "get_tickets", "seal_prepared"]
 
 _PER_CALL = 1000
 """The most tickets that one call asks for."""
@@ -45,21 +46,6 @@ class SealedUsers(NamedTuple):
 
     sealed: dict[str, Sealed]
     refused: dict[str, pb.SubmissionCode.ValueType]
-
-
-async def seal_with_tickets(
-    channel: grpc.aio.Channel, terms: RoundTerms, users: Mapping[str, Participant], patience_s: float = 60.0
-) -> SealedUsers:
-    """Returns the sealed submissions of a few admitted users; every call spends their budgets once.
-
-    Nothing is stored: a caller that dies meanwhile cannot come again. Arguments and errors as for `get_tickets`.
-
-    Raises:
-        ValueError: a value is outside the question's domain, or a `max_local_epsilon` below every budget.
-    """
-    onion = onion_of(terms)
-    prepared = {name: prepare_one(terms, onion, user) for name, user in users.items()}
-    return await seal_prepared(channel, terms, prepared, patience_s)
 
 
 async def seal_prepared(
@@ -138,6 +124,10 @@ def _unblind_all(
     terms: RoundTerms, requests: list[tuple[TicketRequest, TicketRequest]], answer: pb.GetTicketsResponse
 ) -> list[tuple[bytes, bytes]]:
     keys = terms.manifest.accountant
-    reports = collect_tickets([pair[0] for pair in requests], answer.report_evaluations, keys.report_ticket_key)
-    budgets = collect_tickets([pair[1] for pair in requests], answer.parameter_evaluations, keys.parameter_ticket_key)
+    reports = collect_tickets(
+        [pair[0] for pair in requests], answer.report_evaluations, PublicKey(keys.report_ticket_key)
+    )
+    budgets = collect_tickets(
+        [pair[1] for pair in requests], answer.parameter_evaluations, PublicKey(keys.parameter_ticket_key)
+    )
     return list(zip(reports, budgets, strict=True))

@@ -9,7 +9,7 @@ point z: z comes with a fair sign, so D(z) = D(-z), and the side of z, the sign 
 products, changes with the sign of z without exception. A report y therefore has the probability 2 D(y) times the share
 of its side (D(y) where the sum is zero), and the ratio between two vectors is at most e^v; the flip is that of `rr`,
 rounded towards more privacy. In the shuffle model D is the common blanket of everybody, and z must be secret: it comes
-from the operating system. Proofs: docs/accounting.md, section 2.1.
+from the operating system. Proofs: docs/bounds.md, section 2.1.
 
 Gaussian: OpenDP's noise is exact on the lattice 2^-1074, and what is rounded after it (to float32) is free, being a
 post-processing. What is rounded before it, clipping and averaging, moves the sensitivity, so the mean is taken in

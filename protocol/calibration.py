@@ -110,7 +110,7 @@ def gaussian_local_delta(sigma: float, epsilon: float, steps: int) -> float:
     """Returns the hockey-stick divergence at e^epsilon of two discrete Gaussians `steps` lattice points apart.
 
     The discrete Gaussian of `sigma` lattice steps has masses proportional to exp(-z^2/(2 sigma^2)); smaller distances
-    diverge less (docs/accounting.md, section 2.3). Rounded up by more than the rounding of the sum.
+    diverge less (docs/bounds.md, section 2.3). Rounded up by more than the rounding of the sum.
 
     Raises:
         ValueError: sigma outside (0, 10^6], epsilon not above 0, or steps below 1.

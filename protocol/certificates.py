@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationErr
 from pydantic.json_schema import models_json_schema
 
 from croupier.protocol.codes import Assumption, Method, Note, RefusalReason, Step
+from croupier.protocol.names import RoundId
 from croupier.protocol.statements import (
     SCHEMA,
     Statement,
@@ -213,7 +214,7 @@ def round_certificate_json(message: pb.Certificate) -> RoundCertificateView:
         "schema": SCHEMA,
         "epsilon": message.epsilon if math.isfinite(message.epsilon) else None,
         **_fields(message),
-        "round_id": message.round_id,
+        "round_id": RoundId(message.round_id),
         "manifest_hash": message.manifest_hash.hex(),
         "batch_digest": message.batch_digest.hex(),
         "granted": message.granted,

@@ -26,6 +26,7 @@ from functools import partial
 
 import grpc
 
+from croupier.protocol.names import RoundId
 from croupier.protocol.shown import sanitize_for_display
 
 __all__ = [
@@ -105,7 +106,7 @@ class NotCertifiedError(CroupierError):
         reasons: the accountant's, in its words.
     """
 
-    def __init__(self, round_id: str, reasons: Sequence[str]) -> None:
+    def __init__(self, round_id: RoundId, reasons: Sequence[str]) -> None:
         super().__init__(f"the accountant refused round {round_id!r}: {'; '.join(reasons)}")
         self.reasons = reasons
 

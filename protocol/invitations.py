@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, urlencode
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from croupier.protocol.names import Digest, PrivateKey
+from croupier.protocol.names import Digest, PrivateKey, RoundId
 
 __all__ = ["Invitation", "invitation_key", "new_secret"]
 
@@ -51,7 +51,7 @@ class Invitation:
 
     secret: bytes
     deployment: Digest
-    round_id: str
+    round_id: RoundId
     until: int = 0
 
     def __post_init__(self) -> None:
@@ -74,7 +74,7 @@ class Invitation:
         said = dict(parse_qsl(link.strip().partition("#")[2]))
         try:
             until = int(said.get("until", "0"))
-            return cls(_read(said["invitation"]), Digest(_read(said["deployment"])), said["round"], until)
+            return cls(_read(said["invitation"]), Digest(_read(said["deployment"])), RoundId(said["round"]), until)
         except (KeyError, ValueError) as error:
             raise ValueError("the link is not an invitation to a survey, or is incomplete; copy all of it") from error
 

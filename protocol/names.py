@@ -10,12 +10,25 @@ from typing import NewType, TypeAlias
 
 from croupier.protocol.v1 import messages_pb2 as pb
 
-__all__ = ["Digest", "HostName", "Lane", "PrivateKey", "PublicKey", "RoundId"]
+__all__ = [
+    "NOT_ENCRYPTED",
+    "NO_KEY",
+    "NO_ROUND",
+    "Digest",
+    "HostName",
+    "Lane",
+    "PrivateKey",
+    "PublicKey",
+    "RoundId",
+    "StorageKey",
+]
 
 Lane: TypeAlias = pb.Lane.ValueType
 """LANE_JOINT, LANE_REPORT, LANE_PARAMETER or LANE_ANSWER."""
 RoundId = NewType("RoundId", str)
 """The name of a round, 1..128 bytes of UTF-8."""
+NO_ROUND = RoundId("")
+"""No round is named: a call that asks for a round with this gets the newest open one."""
 HostName = NewType("HostName", str)
 """A host's name or IP address, without a port."""
 Digest = NewType("Digest", bytes)
@@ -24,3 +37,9 @@ PublicKey = NewType("PublicKey", bytes)
 """The public half of a key pair: Ed25519, of an HPKE suite, or of the tickets of a lane."""
 PrivateKey = NewType("PrivateKey", bytes)
 """The secret half of a key pair, or the seed that it is derived from."""
+NO_KEY = PrivateKey(b"")
+"""No key is given: what takes one makes a fresh key, or uses its own."""
+StorageKey = NewType("StorageKey", bytes)
+"""A symmetric key, 32 bytes: what a service encrypts its stored keys with."""
+NOT_ENCRYPTED = StorageKey(b"")
+"""No storage key is given: the stored keys are not encrypted."""

@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import Literal, Protocol, Self
 
 from croupier.protocol.names import Digest, RoundId
+from croupier.protocol.studies import StudyWave, check_wave_of
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.wordings import check_language, check_text
 
@@ -85,6 +86,7 @@ class Survey:
         rounds: in the order of the questions.
         left_out: what a client sends for a question that a person leaves out: nothing ("missing"), or an answer drawn
             uniformly, through the same randomizer ("random").
+        wave: the wave of a study that the survey is; None for a survey by itself.
 
     Raises:
         ValueError: at construction, with what is wrong and what it must be.
@@ -94,6 +96,7 @@ class Survey:
     wordings: tuple[SurveyWording, ...]
     rounds: tuple[SurveyRound, ...]
     left_out: LeftOut = "missing"
+    wave: StudyWave | None = None
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", self.survey_id):
@@ -128,7 +131,8 @@ class Survey:
             raise ValueError("left_out is missing or unknown; it must be MISSING or RANDOM")
         wordings = [SurveyWording(one.language, one.title, one.consent, one.introduction) for one in message.wordings]
         rounds = [SurveyRound(RoundId(one.round_id), Digest(one.terms_hash)) for one in message.rounds]
-        return cls(message.survey_id, tuple(wordings), tuple(rounds), left_out)
+        wave = StudyWave.read(message.wave) if message.HasField("wave") else None
+        return cls(message.survey_id, tuple(wordings), tuple(rounds), left_out, wave)
 
     def message(self) -> pb.Survey:
         """Returns the message of a description."""
@@ -137,6 +141,7 @@ class Survey:
             wordings=[pb.SurveyWording(**asdict(one)) for one in self.wordings],
             rounds=[pb.SurveyRound(**asdict(one)) for one in self.rounds],
             left_out=_LEFT_OUT[self.left_out],
+            wave=None if self.wave is None else self.wave.message(),
         )
 
     @cached_property
@@ -144,7 +149,7 @@ class Survey:
         """The SHA-256 that names this description, 32 bytes; invitations are bound to it."""
         return _hash(b"survey", self.message().SerializeToString(deterministic=True))
 
-    def position_of(self, round_id: str) -> int | None:
+    def position_of(self, round_id: RoundId) -> int | None:
         """Returns the place of a round among the questions, from 0; None for a round that is not of this survey."""
         return next((at for at, one in enumerate(self.rounds) if one.round_id == round_id), None)
 
@@ -183,11 +188,12 @@ def check_survey_of(manifest: pb.Manifest) -> Survey | None:
     if not manifest.HasField("survey"):
         return None
     survey = Survey.read(manifest.survey)
-    at = survey.position_of(manifest.round_id)
+    at = survey.position_of(RoundId(manifest.round_id))
     if at is None:
         raise ValueError(f"survey {survey.survey_id!r} has no round {manifest.round_id!r}")
     if survey.rounds[at].terms_hash != stated_terms_hash(manifest):
         raise ValueError(f"survey {survey.survey_id!r} states other terms for round {manifest.round_id!r}")
+    check_wave_of(manifest, at)
     return survey
 
 

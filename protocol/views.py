@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, NotRequired, TypeAlias, TypedDict, final
 
+from croupier.protocol.names import RoundId
 from croupier.protocol.texts import Value
 
 __all__ = [
@@ -138,7 +139,7 @@ class RoundCertificateView(CertificateFields):
 
     schema: int
     epsilon: float | None
-    round_id: str
+    round_id: RoundId
     manifest_hash: str
     batch_digest: str
     granted: bool

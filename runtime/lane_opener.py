@@ -26,8 +26,7 @@ from croupier.protocol.batches import unpack
 from croupier.protocol.envelope import KeyPair
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
-from croupier.protocol.names import RoundId
-from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.names import Lane, PrivateKey, RoundId
 from croupier.runtime.kinds import KeyPurpose
 from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.steps import StoreStep
@@ -42,14 +41,14 @@ ITEMS_AT_ONCE, ITEMS_ON_A_CLUSTER = 500, 1000
 """How many items one job opens: 20 ms of work in a process here, 40 ms on a cluster, where a job itself costs 2 ms."""
 _PAGES_AT_ONCE, _PAGES_ON_A_CLUSTER = 2, 16
 """How many pages of chunks are opened side by side: the processes have work while the records of one are stored."""
-MakeLaneWork = Callable[[RoundTerms, Mapping[KeyPurpose, KeyPair], pb.Lane.ValueType], LaneWork]
+MakeLaneWork = Callable[[RoundTerms, Mapping[KeyPurpose, KeyPair], Lane], LaneWork]
 """Returns how a role opens a lane, from the terms and the keys of the round."""
 
 
 class _RecordCipher:
     """Encrypts and decrypts the records of a chunk for the store."""
 
-    def __init__(self, private_key: bytes, round_id: RoundId, lane: pb.Lane.ValueType) -> None:
+    def __init__(self, private_key: PrivateKey, round_id: RoundId, lane: Lane) -> None:
         key = HKDF(SHA256(), 32, salt=None, info=b"croupier/v1/opened").derive(private_key)
         self._cipher, self._place = ChaCha20Poly1305(key), f"{round_id}\0{lane}\0"
 
@@ -70,7 +69,7 @@ class LaneOpener:
         early: the lanes of which chunks are opened as they arrive; the others wait until their batch is complete.
     """
 
-    def __init__(self, setup: ServiceSetup, lane_work: MakeLaneWork, early: Collection[pb.Lane.ValueType]) -> None:
+    def __init__(self, setup: ServiceSetup, lane_work: MakeLaneWork, early: Collection[Lane]) -> None:
         self._store = setup.store
         self._metrics = setup.metrics
         self._pool = setup.pool
@@ -79,16 +78,16 @@ class LaneOpener:
         self._early = early
         self._pages_at_once = _PAGES_AT_ONCE if setup.cluster is None else _PAGES_ON_A_CLUSTER
         self._opened_until = 0.0
-        self._opening: dict[tuple[str, pb.Lane.ValueType], asyncio.Task[None]] = {}
+        self._opening: dict[tuple[str, Lane], asyncio.Task[None]] = {}
 
-    def open_soon(self, terms: RoundTerms, lane: pb.Lane.ValueType, in_s: float = 0.0) -> None:
+    def open_soon(self, terms: RoundTerms, lane: Lane, in_s: float = 0.0) -> None:
         """Opens what has arrived in a lane, in the background, now or `in_s` seconds later; not if it must wait."""
         place = terms.round_id, lane
         if lane in self._early and place not in self._opening:
             task = self._opening[place] = asyncio.create_task(self._open_in_background(terms, lane, in_s))
             task.add_done_callback(lambda _: self._opening.pop(place, None))
 
-    async def _open_in_background(self, terms: RoundTerms, lane: pb.Lane.ValueType, in_s: float) -> None:
+    async def _open_in_background(self, terms: RoundTerms, lane: Lane, in_s: float) -> None:
         await asyncio.sleep(in_s)
         try:
             await self._open_behind(terms, lane, None)
@@ -97,7 +96,7 @@ class LaneOpener:
         except Exception:  # noqa: BLE001 (whatever it was, it comes again where it can stop the round)
             _log.exception("what arrives is not opened now", extra={"round_id": terms.round_id})
 
-    async def open_all(self, terms: RoundTerms, lane: pb.Lane.ValueType) -> None:
+    async def open_all(self, terms: RoundTerms, lane: Lane) -> None:
         """Opens what has not been opened yet of a lane that is complete."""
         if task := self._opening.get((terms.round_id, lane)):
             await asyncio.wait([task])
@@ -109,7 +108,7 @@ class LaneOpener:
             task.cancel()
         await asyncio.gather(*self._opening.values(), return_exceptions=True)
 
-    async def _open_behind(self, terms: RoundTerms, lane: pb.Lane.ValueType, after: int | None) -> None:
+    async def _open_behind(self, terms: RoundTerms, lane: Lane, after: int | None) -> None:
         """Opens what has arrived in a lane and is not opened, behind a chunk, or (None) behind the last opened one."""
         under_way: deque[asyncio.Task[None]] = deque()
         try:
@@ -127,14 +126,12 @@ class LaneOpener:
                 task.cancel()
             await asyncio.gather(*under_way, return_exceptions=True)
 
-    async def _next_unopened(
-        self, terms: RoundTerms, lane: pb.Lane.ValueType, after: int | None
-    ) -> list[tuple[int, bytes]]:
+    async def _next_unopened(self, terms: RoundTerms, lane: Lane, after: int | None) -> list[tuple[int, bytes]]:
         return await self._store.run(
             StoreStep.FIND_UNOPENED_CHUNKS, lambda tx: tx.unopened(terms.round_id, lane, after)
         )
 
-    async def _open_page(self, terms: RoundTerms, lane: pb.Lane.ValueType, page: list[tuple[int, bytes]]) -> None:
+    async def _open_page(self, terms: RoundTerms, lane: Lane, page: list[tuple[int, bytes]]) -> None:
         started = time.perf_counter()
         keys = await self._store.run(StoreStep.READ_KEYS_TO_OPEN, lambda tx: tx.keys(terms.round_id))
         if KeyPurpose.ENVELOPE not in keys:  # shredded meanwhile
@@ -159,20 +156,18 @@ class LaneOpener:
         await self._store.run(StoreStep.KEEP_RECORDS, keep)
         self._metrics.stage("open", time.perf_counter() - started)
 
-    def keep_records(
-        self, tx: Transaction, terms: RoundTerms, lane: pb.Lane.ValueType, records: Sequence[bytes]
-    ) -> None:
+    def keep_records(self, tx: Transaction, terms: RoundTerms, lane: Lane, records: Sequence[bytes]) -> None:
         """Adds records behind the others of a lane that grows until it is closed, as if their items had been kept."""
         cipher = _RecordCipher(tx.keys(terms.round_id)[KeyPurpose.ENVELOPE].private, terms.round_id, lane)
         index = tx.next_chunk_index(terms.round_id, lane)
         tx.append_opened(terms.round_id, lane, index, cipher.encrypt(index, b"".join(records)))
 
-    async def records(self, terms: RoundTerms, lane: pb.Lane.ValueType) -> AsyncIterator[list[Record]]:
+    async def records(self, terms: RoundTerms, lane: Lane) -> AsyncIterator[list[Record]]:
         """Yields the records of a lane, in the order in which its items arrived, page by page."""
         async for page in self.pages(terms, lane):
             yield page.records()
 
-    async def pages(self, terms: RoundTerms, lane: pb.Lane.ValueType) -> AsyncIterator[Page]:
+    async def pages(self, terms: RoundTerms, lane: Lane) -> AsyncIterator[Page]:
         """Yields the records of a lane as packed pages."""
         keys = await self._store.run(StoreStep.READ_KEYS_OF_RECORDS, lambda tx: tx.keys(terms.round_id))
         if KeyPurpose.ENVELOPE not in keys:
@@ -184,5 +179,5 @@ class LaneOpener:
             after = page[-1][0]
             yield Page(size, b"".join(cipher.decrypt(index, content) for index, content in page))
 
-    async def _next_opened(self, terms: RoundTerms, lane: pb.Lane.ValueType, after: int) -> list[tuple[int, bytes]]:
+    async def _next_opened(self, terms: RoundTerms, lane: Lane, after: int) -> list[tuple[int, bytes]]:
         return await self._store.run(StoreStep.READ_RECORDS, lambda tx: tx.opened(terms.round_id, lane, after))

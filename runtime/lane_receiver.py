@@ -17,6 +17,7 @@ from croupier.protocol.batches import digest_of_hashes, num_fakes, read_commitme
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import Kind, read_signed
 from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.names import Digest, Lane, RoundId
 from croupier.protocol.onion import onion_of
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.kinds import Direction, DocumentKind
@@ -37,7 +38,7 @@ class Position(Protocol):
     """The position of a role in the chain of a round."""
 
     @property
-    def lanes(self) -> tuple[pb.Lane.ValueType, ...]:
+    def lanes(self) -> tuple[Lane, ...]:
         """The lanes that the predecessor hands over together."""
 
     def hop(self, terms: RoundTerms) -> int:
@@ -57,7 +58,7 @@ class BehindTheChain:
     """
 
     layer: int
-    lanes: tuple[pb.Lane.ValueType, ...]
+    lanes: tuple[Lane, ...]
 
     def hop(self, terms: RoundTerms) -> int:
         """Returns the number of the role's layer."""
@@ -100,7 +101,7 @@ class LaneReceiver:
         engine: RoundEngine,
         opener: LaneOpener,
         position: Position,
-        others: dict[pb.Lane.ValueType, LaneSource] | None = None,
+        others: dict[Lane, LaneSource] | None = None,
     ) -> None:
         self._store = setup.store
         self._peers = peers
@@ -109,7 +110,7 @@ class LaneReceiver:
         self._position = position
         self._others = others or {}
 
-    def _sources(self, terms: RoundTerms) -> dict[pb.Lane.ValueType, LaneSource]:
+    def _sources(self, terms: RoundTerms) -> dict[Lane, LaneSource]:
         handed_over = LaneSource(self._position.predecessor, (pb.ROUND_STATE_OPEN,))
         return dict.fromkeys(self._position.lanes, handed_over) | self._others
 
@@ -121,7 +122,7 @@ class LaneReceiver:
                 BAD_BATCH (size, more items than the round can have), CONFLICT (the chunk was delivered with other
                 content), WRONG_STATE (the round has ended here, or the batch has been handed over).
         """
-        terms = await self._engine.terms(request.round_id)
+        terms = await self._engine.terms(RoundId(request.round_id))
         sources = self._sources(terms)
         source = sources.get(request.lane)
         allowed = [source] if source else sources.values()
@@ -168,7 +169,7 @@ class LaneReceiver:
                 before), WRONG_STATE (the round has ended here).
             SignatureError: a commitment is not signed by its hop.
         """
-        terms = await self._engine.terms(request.round_id)
+        terms = await self._engine.terms(RoundId(request.round_id))
         self._peers.require_caller(context, [self._position.predecessor(terms)])
         document = request.SerializeToString(deterministic=True)
         row = await self._store.run(StoreStep.FIND_ROUND_HANDED_OVER, lambda tx: tx.round(terms.round_id))
@@ -202,7 +203,7 @@ class LaneReceiver:
                     Code.SHORT_BATCH, f"{distinct} distinct items; the round needs {terms.manifest.min_batch_size}"
                 )
 
-    async def _hashes(self, terms: RoundTerms, lane: pb.Lane.ValueType) -> list[bytes]:
+    async def _hashes(self, terms: RoundTerms, lane: Lane) -> list[Digest]:
         """Returns the SHA-256 of every ciphertext of a complete incoming lane, in the order of their arrival.
 
         Raises:
@@ -214,13 +215,13 @@ class LaneReceiver:
         if count is None:
             raise Refusal(Code.BAD_BATCH, f"lane {pb.Lane.Name(lane)} is not complete")
         size = onion_of(terms).arriving_size(lane, self._position.hop(terms))
-        hashes: list[bytes] = []
+        hashes: list[Digest] = []
         for index in range(count):
             chunk = await self._store.run(
                 StoreStep.READ_RECEIVED_CHUNK,
                 lambda tx: tx.chunk(terms.round_id, Direction.IN, lane, index),  # noqa: B023
             )
-            hashes += [hashlib.sha256(ciphertext).digest() for ciphertext in unpack(chunk, size)]
+            hashes += [Digest(hashlib.sha256(ciphertext).digest()) for ciphertext in unpack(chunk, size)]
         return hashes
 
     async def end_sequential(self, request: pb.EndSequentialRequest, context: Context) -> pb.EndSequentialResponse:
@@ -231,7 +232,7 @@ class LaneReceiver:
                 CONFLICT (a different report was taken before), WRONG_STATE (the round is not open yet, or deleted).
             SignatureError: the report is not signed by hop 1.
         """
-        terms = await self._engine.terms(request.round_id)
+        terms = await self._engine.terms(RoundId(request.round_id))
         self._peers.require_caller(context, [self._position.predecessor(terms)])
         first = terms.manifest.hops[0].service
         pinned = {first: self._peers.pinned_at(terms)[first]}  # a further signature is refused

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from croupier.protocol.manifest import RoundTerms
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import Lane, RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.kinds import Direction
@@ -40,7 +40,7 @@ class LaneOutput:
         total: the number of ciphertexts of the whole batch; None if this is the whole batch.
     """
 
-    lane: pb.Lane.ValueType
+    lane: Lane
     ciphertexts: Sequence[bytes]
     start: int = 0
     total: int | None = None
@@ -61,7 +61,7 @@ class LaneSender:
             chunk = b"".join(output.ciphertexts[first : first + per_chunk])
             tx.put_chunk(round_id, Direction.OUT, output.lane, (output.start + first) // per_chunk, count, chunk)
 
-    async def send_lane(self, terms: RoundTerms, receiver: str, lane: pb.Lane.ValueType) -> int:
+    async def send_lane(self, terms: RoundTerms, receiver: str, lane: Lane) -> int:
         """Sends this round's stored output of one lane and returns the bytes on the wire; keeps trying."""
         round_id, sent = terms.round_id, 0
         count = (
@@ -84,7 +84,7 @@ class LaneSender:
             )
         return sent
 
-    async def _chunk(self, round_id: RoundId, lane: pb.Lane.ValueType, index: int) -> bytes:
+    async def _chunk(self, round_id: RoundId, lane: Lane, index: int) -> bytes:
         return await self._store.run(
             StoreStep.READ_CHUNK_TO_SEND, lambda tx: tx.chunk(round_id, Direction.OUT, lane, index)
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from croupier.protocol.errors import Code
+from croupier.protocol.names import Lane
 from croupier.protocol.v1 import messages_pb2 as pb
 
 __all__ = ["Metrics"]
@@ -22,7 +23,7 @@ class Metrics:
     def refusal(self, code: Code) -> None:
         """A call was refused, or failed (INTERNAL)."""
 
-    def drops(self, lane: pb.Lane.ValueType, drops: Mapping[str, int]) -> None:
+    def drops(self, lane: Lane, drops: Mapping[str, int]) -> None:
         """Items of a batch were left out, by reason."""
 
     def invalid_budgets(self, count: int) -> None:

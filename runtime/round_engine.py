@@ -72,12 +72,12 @@ class RoundEngine:
         self._ephemeral_documents = ephemeral_documents
         self._on_end = on_end
         self._terms: OrderedDict[str, RoundTerms] = OrderedDict()  # of the rounds that were asked for last
-        self._drivers: dict[str, asyncio.Task[None]] = {}
-        self._waiting: dict[str, str] = {}  # why a round does not move at the moment
+        self._drivers: dict[RoundId, asyncio.Task[None]] = {}
+        self._waiting: dict[RoundId, str] = {}  # why a round does not move at the moment
 
     # ------------------------------------------------------------- what is known of a round
 
-    async def terms(self, round_id: str) -> RoundTerms:
+    async def terms(self, round_id: RoundId) -> RoundTerms:
         """Returns the terms of a round that is open here, or has been."""
         terms = self._terms.get(round_id)
         if terms is None:

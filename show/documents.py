@@ -15,6 +15,7 @@ from croupier.protocol.codes import Assumption
 from croupier.protocol.deployment import PrivacyLimit
 from croupier.protocol.errors import refusal_of
 from croupier.protocol.manifest import RoundTerms, state_name
+from croupier.protocol.names import RoundId
 from croupier.protocol.statements import state, written_json
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
@@ -81,7 +82,7 @@ def status_json(answer: rpc.StatusResponse) -> ServiceView:
         "revoked": answer.num_revoked,
         "rounds": [
             {
-                "round_id": one.round_id,
+                "round_id": RoundId(one.round_id),
                 "state": state_name(one.state),
                 "num_items": one.num_items,
                 "bytes_sent": one.bytes_sent,
@@ -114,7 +115,7 @@ def _service_json(name: str, answer: rpc.StatusResponse | grpc.aio.AioRpcError) 
 
 
 def round_json(
-    round_id: str,
+    round_id: RoundId,
     seen: Mapping[str, pb.RoundStatus | None],
     terms: RoundTerms | None,
     problem: str = "",

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from croupier.accountant.numerics.decimals import sum_above
 from croupier.protocol.codes import RefusalReason
+from croupier.protocol.names import RoundId
 from croupier.protocol.rounding import round_down, round_up
 from croupier.protocol.statements import read_messages, written_json
 from croupier.protocol.v1 import services_pb2 as rpc
@@ -278,7 +279,7 @@ def forecast_table(forecasts: Sequence[ForecastView]) -> Table:
     return table
 
 
-def closing_lines(forecast: ForecastView, round_id: str) -> list[str]:
+def closing_lines(forecast: ForecastView, round_id: RoundId) -> list[str]:
     """Returns what closing a round now comes to: what stragglers cost, and what its operator can do about a risk."""
     reports, stragglers = forecast["num_reports"], forecast["num_tickets"] - forecast["num_reports"]
     lines = []

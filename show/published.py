@@ -13,6 +13,7 @@ from croupier.protocol.codes import Note
 from croupier.protocol.errors import ProtocolError, Refusal
 from croupier.protocol.histograms import values_of
 from croupier.protocol.manifest import parse_terms
+from croupier.protocol.names import RoundId
 from croupier.protocol.shown import sanitize_for_display
 from croupier.protocol.statements import read_messages, state, written_json
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -52,7 +53,7 @@ def publication_json(publication: pb.Publication, certificate: pb.Certificate) -
         return None if hidden else of if listed else of[0]
 
     document: ResultView = {
-        "round_id": publication.round_id,
+        "round_id": RoundId(publication.round_id),
         "asked": _asked(publication),
         "sealed": sealed,
         "labels": [value.label for value in values] if listed else None,

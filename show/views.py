@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple, NotRequired, TypedDict
 
+from croupier.protocol.names import RoundId
 from croupier.protocol.views import (
     BoundView,
     BudgetPrivacyView,
@@ -142,7 +143,7 @@ class QuestionView(TypedDict):
 class TermsView(QuestionView):
     """The terms of a round. "parameters" are the mechanism's; "state" is that at hop 1; the operator sees "ledger"."""
 
-    round_id: str
+    round_id: RoundId
     deployment: str
     manifest_hash: str
     budgets: list[BudgetView]
@@ -178,7 +179,7 @@ class CostView(TypedDict):
 class ServiceRoundView(TypedDict):
     """A round as one service has it."""
 
-    round_id: str
+    round_id: RoundId
     state: str
     num_items: int
     bytes_sent: int
@@ -234,7 +235,7 @@ class StepView(TypedDict):
 class RoundView(TypedDict):
     """A round as the operator sees it; "steps" and "left" are the console's."""
 
-    round_id: str
+    round_id: RoundId
     stage: str
     num_reports: int | None
     terms: TermsView | None
@@ -536,7 +537,7 @@ class ResultView(TypedDict):
     can be used. "distribution" is beside a mean of numbers on ordered levels.
     """
 
-    round_id: str
+    round_id: RoundId
     asked: QuestionView | None
     sealed: bool
     labels: list[str] | None
@@ -675,7 +676,7 @@ class FleetView(TypedDict):
 class FleetOutcomeView(FleetView):
     """What a fleet did for the rows of a CSV file."""
 
-    round_id: str
+    round_id: RoundId
     rejected: int
     clamped: int
 

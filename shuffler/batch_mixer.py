@@ -14,6 +14,7 @@ from croupier.protocol.batches import ciphertext_hashes, digest_of_hashes, drop_
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import Kind
 from croupier.protocol.manifest import RoundTerms, canonical
+from croupier.protocol.names import Lane
 from croupier.protocol.onion import onion_of
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.clock import Stopwatch
@@ -110,7 +111,7 @@ class BatchMixer:
             self._metrics.drops(lane, surveys[pb.LANE_REPORT if lane == pb.LANE_JOINT else lane].drops)
         self._metrics.stage("mix", watch.read()[0])
 
-    def check_enough(self, terms: RoundTerms, counts: Mapping[pb.Lane.ValueType, int], num_fakes: int = 0) -> None:
+    def check_enough(self, terms: RoundTerms, counts: Mapping[Lane, int], num_fakes: int = 0) -> None:
         """Raises Refusal SHORT_BATCH if fewer items of a lane can be passed on than the round needs.
 
         num_fakes: how many fake reports earlier hops have added to the report lane.
@@ -120,12 +121,10 @@ class BatchMixer:
         if fewest < needed:
             raise Refusal(Code.SHORT_BATCH, f"{fewest} of them open; the round needs {needed}")
 
-    def _opened_lanes(self, terms: RoundTerms) -> tuple[pb.Lane.ValueType, ...]:
+    def _opened_lanes(self, terms: RoundTerms) -> tuple[Lane, ...]:
         return (pb.LANE_JOINT,) if self._position.hop(terms) == 1 else LANES
 
-    async def _survey(
-        self, terms: RoundTerms, held: Mapping[pb.Lane.ValueType, PageCache]
-    ) -> dict[pb.Lane.ValueType, BatchSurvey]:
+    async def _survey(self, terms: RoundTerms, held: Mapping[Lane, PageCache]) -> dict[Lane, BatchSurvey]:
         """Opens the remaining chunks and surveys each lane; at hop 1 both lanes come from the same envelopes."""
         surveys = {}
         for lane, second_look in held.items():
@@ -137,7 +136,7 @@ class BatchMixer:
             await asyncio.to_thread(surveys[lane].close)
         return surveys if pb.LANE_JOINT not in surveys else dict.fromkeys(LANES, surveys[pb.LANE_JOINT])
 
-    async def _once_more(self, terms: RoundTerms, lane: pb.Lane.ValueType, held: PageCache) -> AsyncIterator[Page]:
+    async def _once_more(self, terms: RoundTerms, lane: Lane, held: PageCache) -> AsyncIterator[Page]:
         """Yields the pages of a lane again."""
         if held.pages is None:
             async for page in self._opener.pages(terms, lane):
@@ -149,10 +148,10 @@ class BatchMixer:
     async def _put_lane(
         self,
         terms: RoundTerms,
-        lane: pb.Lane.ValueType,
+        lane: Lane,
         kept: bytearray,
         order: Sequence[int],
-        held: Mapping[pb.Lane.ValueType, PageCache],
+        held: Mapping[Lane, PageCache],
         fakes: Sequence[bytes],
     ) -> list[bytes]:
         """Stores a lane with the hop's fakes in its new order, and returns the sorted hashes of what it consists of."""
@@ -188,9 +187,9 @@ class BatchMixer:
     def _commit(
         self,
         terms: RoundTerms,
-        surveys: Mapping[pb.Lane.ValueType, BatchSurvey],
-        hashes: Mapping[pb.Lane.ValueType, Sequence[bytes]],
-        num_fakes: Mapping[pb.Lane.ValueType, int],
+        surveys: Mapping[Lane, BatchSurvey],
+        hashes: Mapping[Lane, Sequence[bytes]],
+        num_fakes: Mapping[Lane, int],
     ) -> list[pb.Signed]:
         """Returns this hop's signed commitments, report lane first."""
         return [

@@ -14,8 +14,7 @@ import grpc.aio
 from croupier.net.tls import Context
 from croupier.protocol.deployment import OPERATOR
 from croupier.protocol.errors import Code, Refusal, refusal_of
-from croupier.protocol.names import RoundId
-from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.names import Lane, RoundId
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.kinds import DocumentKind
@@ -53,7 +52,7 @@ class InclusionLists:
                 hop), NOT_READY (the batch is not mixed yet, or the hop does not answer), WRONG_STATE (the round is not
                 open yet, or deleted), OVERLOADED.
         """
-        terms = await self._engine.terms(request.round_id)
+        terms = await self._engine.terms(RoundId(request.round_id))
         own = self._position.hop(terms)
         if own != 1:
             self._peers.require_caller(context, [OPERATOR, terms.manifest.hops[0].service])
@@ -82,7 +81,7 @@ class InclusionLists:
                 raise refusal_of(error) or Refusal(Code.NOT_READY, f"{service} does not answer") from error
 
 
-def put_inclusion_list(tx: Transaction, round_id: RoundId, lane: pb.Lane.ValueType, hashes: Sequence[bytes]) -> None:
+def put_inclusion_list(tx: Transaction, round_id: RoundId, lane: Lane, hashes: Sequence[bytes]) -> None:
     """Stores the sorted hashes of what was passed on in one lane."""
     tx.put_document(round_id, DocumentKind.PASSED_ON, struct.pack(">Q", len(hashes)), _part(lane))
     for page, start in enumerate(range(0, len(hashes), _HASHES_PER_PAGE)):
@@ -90,7 +89,7 @@ def put_inclusion_list(tx: Transaction, round_id: RoundId, lane: pb.Lane.ValueTy
         tx.put_document(round_id, DocumentKind.PASSED_ON, content, _part(lane, page))
 
 
-def read_inclusion_page(tx: Transaction, round_id: RoundId, lane: pb.Lane.ValueType, offset: int) -> tuple[bytes, int]:
+def read_inclusion_page(tx: Transaction, round_id: RoundId, lane: Lane, offset: int) -> tuple[bytes, int]:
     """Returns the hashes from an offset to the end of its page, and how many the list has; 0 before it is stored."""
     page, within = divmod(offset, _HASHES_PER_PAGE)
     (total,) = struct.unpack(">Q", tx.document(round_id, DocumentKind.PASSED_ON, _part(lane)) or bytes(8))
@@ -98,5 +97,5 @@ def read_inclusion_page(tx: Transaction, round_id: RoundId, lane: pb.Lane.ValueT
     return hashes[_HASH_BYTES * within :], total
 
 
-def _part(lane: pb.Lane.ValueType, page: int | None = None) -> str:
+def _part(lane: Lane, page: int | None = None) -> str:
     return f"{lane}" if page is None else f"{lane}-{page}"

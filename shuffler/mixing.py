@@ -10,8 +10,8 @@ from array import array
 from collections.abc import Mapping, Sequence
 
 from croupier.protocol.batches import digest_of_hashes
+from croupier.protocol.names import Lane
 from croupier.protocol.randomness import SystemRandom, uniform_permutation
-from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.tasks import HASH_BYTES, OPENED, Page
 
 __all__ = ["BatchSurvey", "OrderWindow", "PageCache", "draw_orders"]
@@ -83,7 +83,7 @@ class PageCache:
                 self.pages = None
 
 
-def draw_orders(counts: Mapping[pb.Lane.ValueType, int]) -> dict[pb.Lane.ValueType, Sequence[int]]:
+def draw_orders(counts: Mapping[Lane, int]) -> dict[Lane, Sequence[int]]:
     """Returns for each lane the place of each of its `counts[lane]` items: an independent uniform permutation."""
     return {lane: array("q", uniform_permutation(count, SystemRandom())) for lane, count in counts.items()}
 

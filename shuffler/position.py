@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.names import Lane
 from croupier.protocol.v1 import messages_pb2 as pb
 
 __all__ = ["LANES", "ChainPosition"]
 
-LANES: tuple[pb.Lane.ValueType, ...] = (pb.LANE_REPORT, pb.LANE_PARAMETER)
+LANES: tuple[Lane, ...] = (pb.LANE_REPORT, pb.LANE_PARAMETER)
 """The two lanes behind hop 1."""
 
 
@@ -35,7 +36,7 @@ class ChainPosition:
             raise Refusal(Code.NOT_YOUR_CALL, "hop 1 takes submissions, not deliveries")
         return terms.manifest.hops[hop - 2].service
 
-    def receivers(self, terms: RoundTerms) -> dict[pb.Lane.ValueType, str]:
+    def receivers(self, terms: RoundTerms) -> dict[Lane, str]:
         """Returns the next service on each lane."""
         hop = self.hop(terms)
         if hop < terms.num_hops:

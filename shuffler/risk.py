@@ -36,7 +36,7 @@ class RiskCheck:
     def __init__(self, peers: Peers, now: Callable[[], float]) -> None:
         self._peers = peers
         self._now = now
-        self._at_risk: dict[str, tuple[int, float]] = {}
+        self._at_risk: dict[RoundId, tuple[int, float]] = {}
 
     def stop_round(self, round_id: RoundId) -> None:
         """Deletes from memory what is kept of a round."""

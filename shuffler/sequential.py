@@ -20,7 +20,7 @@ from croupier.protocol.envelope import open_many
 from croupier.protocol.errors import Code, Refusal, refusal_of
 from croupier.protocol.identity import Kind, attendance_is_authentic, read_signed
 from croupier.protocol.manifest import RoundTerms, canonical
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import PublicKey, RoundId
 from croupier.protocol.onion import onion_of
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
@@ -126,7 +126,7 @@ class SequentialHop:
             Refusal: NOT_YOUR_CALL (only the predecessor may), UNKNOWN_ROUND, WRONG_STATE (not a sequential round, or
                 over), NOT_READY (the next service does not answer).
         """
-        terms = await self._engine.terms(request.round_id)
+        terms = await self._engine.terms(RoundId(request.round_id))
         self._peers.require_caller(context, [self._position.predecessor(terms)])
         keys = await self._store.run(StoreStep.READ_KEYS_TO_RELAY, lambda tx: tx.keys(terms.round_id))
         if terms.question.sequential is None or not keys:
@@ -158,7 +158,7 @@ class SequentialHop:
             first = await asyncio.wait_for(anext(requests), _TIME_TO_ENTER_S)
         if first is None or not first.round_id:
             raise Refusal(Code.BAD_REQUEST, "the first message must name the round")
-        terms = await self._engine.terms(first.round_id)
+        terms = await self._engine.terms(RoundId(first.round_id))
         if self._position.hop(terms) != 1:
             raise Refusal(Code.NOT_YOUR_CALL, f"clients attend at {terms.manifest.hops[0].service!r}")
         if terms.question.sequential is None:
@@ -209,7 +209,7 @@ class SequentialHop:
             codes = await self._admit(stream, request.attendances)
             stream.push(pb.AttendResponse(admitted=pb.Admitted(codes=codes)))
             accepted = zip(request.attendances, codes, strict=True)
-            admitted = [one.client_key for one, code in accepted if code == pb.SUBMISSION_CODE_ACCEPTED]
+            admitted = [PublicKey(one.client_key) for one, code in accepted if code == pb.SUBMISSION_CODE_ACCEPTED]
             if admitted:
                 mark_authenticated()
             await self.attendance.enter(stream, admitted)
@@ -222,7 +222,7 @@ class SequentialHop:
         def check() -> list[bool]:
             return [attendance_is_authentic(terms.hash, stream.challenge, attendance) for attendance in attendances]
 
-        keys = [attendance.client_key for attendance in attendances]
+        keys = [PublicKey(attendance.client_key) for attendance in attendances]
         known = await self._store.run(
             StoreStep.FIND_WHO_MAY_ATTEND, lambda tx: tx.submission_hashes(stream.round_id, keys)
         )

@@ -18,7 +18,7 @@ from croupier.protocol.deployment import OPERATOR
 from croupier.protocol.envelope import KeyPair
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import Lane, RoundId
 from croupier.protocol.onion import onion_of
 from croupier.protocol.randomness import SystemRandom
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -227,7 +227,7 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
                 yet, or deleted), NOT_READY (the accountant does not answer, which knows the risk).
         """
         self.peers.require_caller(context, [OPERATOR])
-        terms = await self.engine.terms(request.round_id)
+        terms = await self.engine.terms(RoundId(request.round_id))
         if self.position.hop(terms) != 1:
             raise Refusal(Code.NOT_YOUR_CALL, f"{terms.manifest.hops[0].service!r} closes this round")
         forecast = None
@@ -246,9 +246,7 @@ class ShufflerService(RoundService, stubs.ShufflerServicer):
         return rpc.CloseResponse(state=state, num_clients=count, forecast=forecast)
 
 
-def _lane_work(
-    position: ChainPosition, terms: RoundTerms, keys: Mapping[KeyPurpose, KeyPair], lane: pb.Lane.ValueType
-) -> LaneWork:
+def _lane_work(position: ChainPosition, terms: RoundTerms, keys: Mapping[KeyPurpose, KeyPair], lane: Lane) -> LaneWork:
     """Opens this hop's layer of a lane."""
     layer = onion_of(terms).layer(lane, position.hop(terms))
     work = partial(open_layer, terms.suite, keys[KeyPurpose.ENVELOPE].private, layer.label, layer.plain_size)

@@ -72,7 +72,7 @@ class Submissions:
         self._lane_work = lane_work
         self._risk = RiskCheck(peers, setup.clock.now)
         self.admission = Admission(setup.store, setup.pool, "submit", self._keep_envelopes)
-        self._admitting: dict[str, _Admitting] = {}
+        self._admitting: dict[RoundId, _Admitting] = {}
 
     def stop_round(self, round_id: RoundId) -> None:
         """Deletes from memory what admission needs of a round."""
@@ -91,7 +91,7 @@ class Submissions:
             raise Refusal(
                 Code.BAD_REQUEST, f"{len(request.submissions)} submissions in one call; there must be 1..{MAX_PER_CALL}"
             )
-        terms = await self._engine.terms(request.round_id)
+        terms = await self._engine.terms(RoundId(request.round_id))
         if self._position.hop(terms) != 1:
             raise Refusal(Code.NOT_YOUR_CALL, f"clients submit to {terms.manifest.hops[0].service!r}")
         deadline = terms.manifest.close_deadline_unix_s

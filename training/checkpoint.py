@@ -17,20 +17,17 @@ from typing import Any
 import torch
 
 from croupier.protocol.deployment import Deployment
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import NO_ROUND, RoundId
 from croupier.training.descent import Descent
 from croupier.training.outcome import EpochRecord
 from croupier.training.privacy import Batch
 from croupier.training.simulation import Simulated
 
-__all__ = ["NO_ROUND", "Checkpoint", "Progress", "SimulationCheckpoint"]
+__all__ = ["Checkpoint", "Progress", "SimulationCheckpoint"]
 
 _KEY_BYTES = 32
 _UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, RuntimeError, EOFError, pickle.UnpicklingError)
 """What torch and json raise for bytes that are something else."""
-
-
-NO_ROUND = RoundId("")
 
 
 @dataclass

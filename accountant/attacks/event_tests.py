@@ -107,7 +107,7 @@ def saddle_points(
     """Approximates Pr0 and Pr1 of {V + X > K'(tilt)}, V a bit with Pr0[V=1] = high and Pr1[V=1] = low, tilt > 0.
 
     The lattice saddle-point approximation (Daniels 1987) from value = K, slope = K' and curvature = K'' at the tilts.
-    It only chooses where to look: no bound rests on it (docs/accounting.md, section 6).
+    It only chooses where to look: no bound rests on it (docs/lower-bounds.md, section 6).
     """
     from scipy.special import erfcx
 

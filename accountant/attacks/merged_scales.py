@@ -2,7 +2,7 @@
 
 A sum of g(ln scale) over the users of a bin is replaced by one over two scales with real counts that have the users'
 first moments, up to the third (Gauss quadrature). For the logarithm of a report's generating function the difference
-is bounded by Cauchy's estimates, as the noise is analytic in its scale: docs/accounting.md, section 6.2.
+is bounded by Cauchy's estimates, as the noise is analytic in its scale: docs/lower-bounds.md, section 6.2.
 """
 
 from __future__ import annotations

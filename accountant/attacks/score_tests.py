@@ -163,7 +163,7 @@ class ScoreTest:
         """The tilted law on low..high, and a bound on its absolute error, that of the scale's probabilities included.
 
         A transform of numbers of 1-norm s has an error of at most STAGE log2(length) s in every entry
-        (docs/accounting.md, section 3.1). None where it would take long.
+        (docs/numerics.md, section 3.1). None where it would take long.
         """
         from scipy.fft import irfft, next_fast_len
 

@@ -1,7 +1,7 @@
 """Randomised response against m uniform messages: delta(m) of bits, and the law of one loss for k values.
 
 delta(m) is the hockey-stick divergence between the victim's message hidden among m uniform ones, for the two values
-of the victim that are hardest to tell apart (docs/accounting.md). The formula is written so that nothing cancels but
+of the victim that are hardest to tell apart (docs/bounds.md). The formula is written so that nothing cancels but
 one pair of tails, and the error of that pair is added. The law of m is left to `count_law`, sums to `loss_sums`.
 """
 

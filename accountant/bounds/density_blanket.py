@@ -3,7 +3,7 @@
 The output space is cut into cells; omega is constant on each, so that every user's weight
 gamma = min over cells of (least density of that user in the cell) / omega is exact arithmetic on cell values, and the
 privacy loss of the victim is known cell by cell. Any omega is sound; `best_blanket` looks for a good one. Mathematics:
-docs/accounting.md, section 2.3; sums of losses are left to `loss_sums`, mechanisms to `additive_noise`.
+docs/bounds.md, section 2.3; sums of losses are left to `loss_sums`, mechanisms to `additive_noise`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from croupier.protocol.statements import Statement, state
 __all__ = ["BlanketProfile", "Cells", "LossPair", "RateBins", "best_blanket"]
 
 MASS_ERROR = 4e-12
-"""A bound on the relative error of the masses and densities in a `LossPair` (docs/accounting.md, section 3.2)."""
+"""A bound on the relative error of the masses and densities in a `LossPair` (docs/numerics.md, section 3.2)."""
 WEIGHT_ERROR = 1e-11
 """By this times 1 + |ln gamma| the logarithm of a weight is lowered: more than its rounding error (section 3.2)."""
 
@@ -58,7 +58,7 @@ class LossPair:
 
     cell: int64 (K,), which cell; width: reference measure of the piece. mass0/1: their integrals; low0/1, high0/1:
     their least and largest density on the piece; all of these to a relative error of MASS_ERROR. tail0: the mass of p0
-    outside all cells, rounded up. extra: what else has to be added to delta, times e^epsilon (docs/accounting.md,
+    outside all cells, rounded up. extra: what else has to be added to delta, times e^epsilon (docs/bounds.md,
     section 2.3, worst pair).
     """
 
@@ -181,7 +181,7 @@ class RateBins:
     """The other users, binned by rate: count[b] from low[b] to high[b], mean[b] on average. float64/int64 (B,).
 
     Users in one bin are counted at the geometric mean of their weights, which is at least the chord of ln gamma at
-    their mean rate; the number of blanket messages is then stochastically smallest (docs/accounting.md, section 3).
+    their mean rate; the number of blanket messages is then stochastically smallest (docs/numerics.md, section 3).
     """
 
     low: Floats

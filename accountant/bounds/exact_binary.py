@@ -2,7 +2,7 @@
 
 For bits the number of ones is all that a shuffled batch shows, and by symmetry only how many users of each budget
 hold a 1 matters. With one or two budgets those splits can be enumerated, so that the largest divergence over them is
-a proof and not a search (docs/accounting.md, section 2.1). When to use this instead of the blanket bound is left to the
+a proof and not a search (docs/bounds.md, section 2.1). When to use this instead of the blanket bound is left to the
 mechanisms.
 """
 

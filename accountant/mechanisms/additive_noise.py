@@ -3,7 +3,7 @@
 Values lie in [0, 1]; a report is the value plus noise with density proportional to exp(-rate * energy(distance)), on
 the real line or on a lattice of step 1/lattice. An exponential family is all that is needed: the log-density is concave
 in the rate, and the densities are symmetric and fall with the distance, so that the two ends of the interval are the
-worst pair of values (docs/accounting.md, section 2.3). The search for a blanket is `density_blanket`'s.
+worst pair of values (docs/bounds.md, section 2.3). The search for a blanket is `density_blanket`'s.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ class GaussianNoise(AdditiveNoise):
     def mass(self, low: Floats, high: Floats, rate: float) -> Floats:
         """A difference of erfc where the density falls by e^2 or more, else quadrature; on a lattice, sums.
 
-        So nothing cancels (docs/accounting.md, section 3.2): 8-point quadrature of e^(-a s - b s^2) on [0, 1] is good
+        So nothing cancels (docs/numerics.md, section 3.2): 8-point quadrature of e^(-a s - b s^2) on [0, 1] is good
         to 1e-15 for a + b <= 2.
         """
         from scipy.special import erfc

@@ -21,7 +21,7 @@ __all__ = ["HemisphereMechanism"]
 class HemisphereMechanism(BitBlanket):
     """A unit vector in R^d in, a uniform point of its half sphere with probability e^v/(1+e^v), else of the other half.
 
-    The blanket bound is that of a bit in any dimension (docs/accounting.md, section 2.1); the exact worst case is not.
+    The blanket bound is that of a bit in any dimension (docs/bounds.md, section 2.1); the exact worst case is not.
     """
 
     kind: ClassVar[str] = "hemisphere"

@@ -23,7 +23,7 @@ __all__ = ["RecordGaussian"]
 class RecordGaussian(Randomizer):
     """The mean of at least `records` vectors of a client, each clipped, plus N(0, sigma^2 I) for one of the records.
 
-    Never amplified: the length of a report tells its sigma (docs/accounting.md, section 4.1). The local guarantee is
+    Never amplified: the length of a report tells its sigma (docs/bounds.md, section 4.1). The local guarantee is
     that of a Gaussian mechanism of mu = 1/sigma for sensitivity 1, in every dimension.
     """
 
@@ -82,7 +82,7 @@ class RecordGaussian(Randomizer):
         deltas = np.minimum.accumulate([unit_delta(sigma, epsilon) for epsilon in grid]).tolist()
         return tuple(zip(grid, deltas, strict=True))
 
-    def profile(self, victim: Victim, others: Others, delta: float | None) -> Curve | NoAmplification:
+    def profile(self, victim: Victim, others: Others, delta: float | None) -> Curve:
         """Never a profile: the reason why the local budget is not amplified."""
         return NoAmplification(state(Step.LENGTH_SHOWS_RECORD_SIGMA, dimension=self.dimension))
 

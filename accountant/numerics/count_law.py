@@ -4,7 +4,7 @@ Every blanket bound is E[delta(M)] with M ~ PB(gamma) and delta non-increasing i
 stochastically smaller, and only that direction is ever used here:
 
 * many different gammas are replaced, group by group, by their geometric mean (Pledger and Proschan 1971; proof in
-  docs/accounting.md: with the product of two success probabilities fixed, Pr[S >= k] is smallest when they are equal);
+  docs/numerics.md: with the product of two success probabilities fixed, Pr[S >= k] is smallest when they are equal);
 * counts are rounded down to a coarser lattice when the law gets long; of very long ones masses are rounded up;
 * the mass of the upper tail is put on the largest count kept; that of the lower tail is `lost`, to be added to delta.
 

@@ -1,6 +1,6 @@
 """What rounding does in a fast Fourier transform: the constant that every bound on such a sum uses.
 
-Statement (docs/accounting.md, section 3.1, with the proof). A transform of length n, n a product of 2, 3, 5, 7 and 11,
+Statement (docs/numerics.md, section 3.1, with the proof). A transform of length n, n a product of 2, 3, 5, 7 and 11,
 of numbers x comes out with an error of at most STAGE log2(n) |Fx|_2 in the 2-norm, and of at most STAGE log2(n) |x|_1
 in every entry. Assumption: sines and cosines from the C library are good to one ulp on [0, pi/4].
 """

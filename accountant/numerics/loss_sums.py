@@ -1,6 +1,6 @@
 """The mean of [L_1 + ... + L_N]_+ for independent privacy-loss terms and a random N: never below, down to 1e-300.
 
-Every blanket bound without a closed form is such a mean (docs/accounting.md, section 3). The law of one term comes as
+Every blanket bound without a closed form is such a mean (docs/numerics.md, section 3). The law of one term comes as
 atoms: cells of which only the range, the mean and the mass are known. They are moved to a lattice so that the mean is
 kept (larger in convex order), tilted exponentially to where the sum is positive, multiplied in the Fourier domain for
 all N at once, and read off. Wrap-around, truncation and rounding are bounded and returned beside the value. Where atoms
@@ -103,7 +103,7 @@ def mean_excess(atoms: LossAtoms, law: CountLaw, points: float = POINTS_PER_DEVI
 
     Returns:
         (value, error), both >= 0: the exact figure for the atoms is at most value + error.
-        Direction: never below. Source: docs/accounting.md, section 3.
+        Direction: never below. Source: docs/numerics.md, section 3.
     """
     if float(atoms.high.max(initial=-math.inf)) <= 0:
         return 0.0, 0.0
@@ -148,7 +148,7 @@ def smoothed_excess(
     """As `mean_excess`, for sums of many terms, which are nearly Gaussian: some 40 frequencies and no lattice.
 
     None where there are too few terms for that, or too large ones: where the variance would grow by more than on a
-    lattice with this many points per standard deviation. Formula, proof and errors: docs/accounting.md, section 3.3.
+    lattice with this many points per standard deviation. Formula, proof and errors: docs/numerics.md, section 3.3.
     """
     sizes, chance = law.counts.astype(np.float64) + 1, law.mass
     if float(sizes[0]) < LEAST_SMOOTHED:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from croupier.protocol.envelope import Label
-from croupier.protocol.names import Digest
+from croupier.protocol.names import Digest, Lane, PrivateKey
 from croupier.protocol.onion import UNOPENED, BudgetRecord, report_message
 from croupier.protocol.tickets import BLINDED_BYTES, TicketIssuer
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -19,11 +19,11 @@ __all__ = ["check_reports", "evaluate_both", "evaluate_fakes", "open_budgets"]
 
 
 @lru_cache(maxsize=8)  # for tickets that are given, few at a time; a worker that checks them forgets the key
-def _issuer(seed: bytes, lane: pb.Lane.ValueType) -> TicketIssuer:
+def _issuer(seed: bytes, lane: Lane) -> TicketIssuer:
     return TicketIssuer(seed, lane)
 
 
-def evaluate_both(seeds: dict[pb.Lane.ValueType, bytes], granted: Sequence[bytes]) -> tuple[bytes, bytes]:
+def evaluate_both(seeds: dict[Lane, bytes], granted: Sequence[bytes]) -> tuple[bytes, bytes]:
     """Returns the evaluations of both lanes' blinded messages, which stand side by side in each request.
 
     Args:
@@ -48,7 +48,7 @@ def evaluate_fakes(seed: bytes, blinded: Sequence[bytes]) -> bytes:
 
 def open_budgets(
     suite: str,
-    private_key: bytes,
+    private_key: PrivateKey,
     label: Label,
     plain_size: int,
     seed: bytes,

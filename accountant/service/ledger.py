@@ -29,6 +29,7 @@ from croupier.accountant.recorded_profile import Profile, RecordedProfile
 from croupier.accountant.results import Grade, Guarantee, TierCertificate
 from croupier.accountant.round_cost import RoundCost
 from croupier.protocol.codes import Assumption, Method, RefusalReason
+from croupier.protocol.names import Digest, RoundId
 from croupier.protocol.rounding import round_up
 from croupier.protocol.statements import Statement, state
 
@@ -120,7 +121,7 @@ class Limit:
 
         Unless terms are fixed the limit is a privacy filter, so that it holds however rounds are chosen by earlier
         results. It is kept as exactly as budgets are: local budgets count as the decimals that people wrote, so that
-        0.1 three times is within 0.3 (docs/accounting.md, section 5).
+        0.1 three times is within 0.3 (docs/composition.md, section 5).
         """
         costs = [_cost(entries) for entries in rounds]
         if not rounds or PrivacyFilter(self.epsilon, self.delta).admits(costs):
@@ -174,8 +175,8 @@ class Ledger:
 
     def enter(
         self,
-        round_id: str,
-        batch_digest: bytes,
+        round_id: RoundId,
+        batch_digest: Digest,
         entries: Sequence[Entry],
         *,
         one_record: bool = False,
@@ -217,7 +218,7 @@ class Ledger:
             ],
         )
 
-    def amend(self, round_id: str, entries: Sequence[Entry]) -> None:
+    def amend(self, round_id: RoundId, entries: Sequence[Entry]) -> None:
         """Replaces what a round that is entered costs, when its end has shown it.
 
         Raises ValueError if the round is not entered.
@@ -229,7 +230,7 @@ class Ledger:
         self.enter(round_id, known[0].batch_digest, entries)
 
     def amendment(
-        self, round_id: str, entries: Sequence[Entry], limit: Limit
+        self, round_id: RoundId, entries: Sequence[Entry], limit: Limit
     ) -> tuple[list[Entry], Statement[RefusalReason] | None]:
         """Returns what a round that is entered is to cost from its end on, and why its end may not be granted, or None.
 
@@ -242,12 +243,12 @@ class Ledger:
             return entered, None
         return list(entries), refusal
 
-    def disclose(self, round_id: str) -> None:
+    def disclose(self, round_id: RoundId) -> None:
         """Notes that a round has a certificate, which tells something about budgets even if it refuses the round."""
         if round_id not in self.disclosed_rounds():
             self._connection.execute(sa.insert(_shown_rounds).values(round_id=round_id))
 
-    def tell_budgets(self, round_id: str, epsilon: float, delta: float) -> None:
+    def tell_budgets(self, round_id: RoundId, epsilon: float, delta: float) -> None:
         """Notes that what a round tells of its budgets is (epsilon, delta)-private in those of one person.
 
         Both are 0 for a round that offers one budget only, and so tells nothing. The same round again changes nothing.
@@ -255,7 +256,7 @@ class Ledger:
         if round_id not in self.budget_privacy():
             self._connection.execute(sa.insert(_budget_privacy).values(round_id=round_id, epsilon=epsilon, delta=delta))
 
-    def budgets_told(self, without: Collection[str] = ()) -> BudgetsTold:
+    def budgets_told(self, without: Collection[RoundId] = ()) -> BudgetsTold:
         """Returns what the certificates of all rounds, or of all but these, tell of one person's budget."""
         known = {round_id: cost for round_id, cost in self.budget_privacy().items() if round_id not in without}
         costs = [cost for cost in known.values() if any(cost)]
@@ -263,37 +264,37 @@ class Ledger:
         exact = len(self.disclosed_rounds() - known.keys() - {*without})
         return BudgetsTold(_float_above(epsilon), _float_above(delta), len(costs), exact)
 
-    def budget_privacy(self) -> dict[str, tuple[float, float]]:
+    def budget_privacy(self) -> dict[RoundId, tuple[float, float]]:
         """Returns the epsilon and delta of `tell_budgets`, of every round that has them."""
         rows = self._connection.execute(sa.select(_budget_privacy)).all()
         return {row.round_id: (row.epsilon, row.delta) for row in rows}
 
-    def disclosed_rounds(self) -> set[str]:
+    def disclosed_rounds(self) -> set[RoundId]:
         """Returns the rounds whose certificates tell something about budgets, granted or refused."""
         refused = self._connection.execute(sa.select(_shown_rounds.c.round_id)).scalars()
         granted = self._connection.execute(sa.select(_entries.c.round_id)).scalars()
         return {*refused, *granted}
 
-    def may_disclose(self, round_id: str, limit: Limit) -> bool:
+    def may_disclose(self, round_id: RoundId, limit: Limit) -> bool:
         """Returns whether one more certificate may show how many clients used each budget."""
         shown = self.disclosed_rounds()
         return not limit.max_rounds or round_id in shown or len(shown) < limit.max_rounds
 
-    def record_rounds(self) -> set[str]:
+    def record_rounds(self) -> set[RoundId]:
         """Returns the rounds whose cost is about one record of a client, and not about a user."""
         return set(self._connection.execute(sa.select(_record_rounds.c.round_id)).scalars())
 
-    def merged_rounds(self) -> set[str]:
+    def merged_rounds(self) -> set[RoundId]:
         """Returns the rounds in whose tiers are clients with smaller budgets."""
         return set(self._connection.execute(sa.select(_merged_rounds.c.round_id)).scalars())
 
-    def unknown_rounds(self) -> set[str]:
+    def unknown_rounds(self) -> set[RoundId]:
         """Returns the rounds in which a client may have had any budget: of some the budget did not arrive."""
         return set(self._connection.execute(sa.select(_unknown_rounds.c.round_id)).scalars())
 
-    def entered(self) -> list[tuple[str, bytes, list[Entry]]]:
+    def entered(self) -> list[tuple[RoundId, Digest, list[Entry]]]:
         """Every round as it was entered: its id, its batch and its costs, in the order in which these became known."""
-        rounds: dict[tuple[str, bytes], list[Entry]] = {}
+        rounds: dict[tuple[RoundId, Digest], list[Entry]] = {}
         for row in self._rows():
             rounds.setdefault((row.round_id, row.batch_digest), []).append(_entry(row))
         return [(round_id, digest, entries) for (round_id, digest), entries in rounds.items()]
@@ -315,12 +316,12 @@ class Ledger:
         exact = [entries for round_id, entries in rounds.items() if round_id not in merged]
         tiers = sorted({(e.local_epsilon, e.local_delta) for entries in exact for e in entries})
 
-        def costs_in(round_id: str, tier: tuple[float, float]) -> list[Entry]:
+        def costs_in(round_id: RoundId, tier: tuple[float, float]) -> list[Entry]:
             entries = rounds[round_id]
             own = [e for e in entries if round_id in merged or (e.local_epsilon, e.local_delta) == tier]
             return own or (entries if round_id in unknown else [])
 
-        def spent(name: str, mine: Mapping[str, list[Entry]]) -> Spent:
+        def spent(name: str, mine: Mapping[RoundId, list[Entry]]) -> Spent:
             records = len(of_records & mine.keys())
             unit = f"; ONE RECORD only, in {records} of {len(mine)} rounds" if records else ""
             costs = list(mine.values())
@@ -335,7 +336,7 @@ class Ledger:
             found.append(spent(name, mine))
         return (*found, spent(ANY_TIER, rounds))
 
-    def spent_in(self, round_ids: Collection[str], delta: float, *, fixed_terms: bool = False) -> Guarantee | None:
+    def spent_in(self, round_ids: Collection[RoundId], delta: float, *, fixed_terms: bool = False) -> Guarantee | None:
         """What a client has lost that was in these rounds and in no others, in each in its worst tier; None: no bound.
 
         fixed_terms: see `spent`.
@@ -348,7 +349,7 @@ class Ledger:
             raise ValueError(f"the ledger has no {', '.join(missing)}; only granted rounds are entered")
         return total_of_rounds([rounds[round_id] for round_id in sorted(set(round_ids))], delta, fixed_terms)
 
-    def refusal(self, round_id: str, entries: Sequence[Entry], limit: Limit) -> Statement[RefusalReason] | None:
+    def refusal(self, round_id: RoundId, entries: Sequence[Entry], limit: Limit) -> Statement[RefusalReason] | None:
         """Why this round may not be granted, or None. A round that is entered already is not counted twice."""
         return refusal_of(list(self._rounds(_entries.c.round_id != round_id).values()), entries, limit)
 
@@ -356,8 +357,8 @@ class Ledger:
         query = sa.select(_entries).order_by(_entries.c.sequence)
         return self._connection.execute(query if where is None else query.where(where)).all()
 
-    def _rounds(self, where: sa.ColumnElement[bool] | None = None) -> dict[str, list[Entry]]:
-        rounds: dict[str, list[Entry]] = {}
+    def _rounds(self, where: sa.ColumnElement[bool] | None = None) -> dict[RoundId, list[Entry]]:
+        rounds: dict[RoundId, list[Entry]] = {}
         for row in self._rows(where):
             rounds.setdefault(row.round_id, []).append(_entry(row))
         return rounds

@@ -63,7 +63,7 @@ class Account:
     budgets: BudgetsTold = field(default_factory=BudgetsTold)
 
     @classmethod
-    def of(cls, ledger: Ledger, without: Collection[str] = ()) -> Account:
+    def of(cls, ledger: Ledger, without: Collection[RoundId] = ()) -> Account:
         """Returns the account of a ledger, without these rounds."""
         rounds = tuple(tuple(entries) for round_id, _, entries in ledger.entered() if round_id not in without)
         shown = len(ledger.disclosed_rounds().difference(without))
@@ -208,7 +208,7 @@ class Outlook:
             if not 1 <= number <= _MOST_REPORTS:
                 raise Refusal(Code.BAD_REQUEST, f"num_reports is {number}; it must be in 1..{_MOST_REPORTS}")
         if request.round_id:
-            terms = await self._engine.terms(request.round_id)
+            terms = await self._engine.terms(RoundId(request.round_id))
             tickets = max(request.num_reports, await self._desk.num_tickets(terms))
         else:
             terms, tickets = parse_terms(request.manifest), request.num_reports
@@ -218,7 +218,7 @@ class Outlook:
         for other, *_ in others:
             other.check_place(self._peers.deployment)
         for one in request.closed_before:
-            closing = await self._engine.terms(one.round_id)
+            closing = await self._engine.terms(RoundId(one.round_id))
             others.append((closing, one.num_reports, await self._desk.num_tickets(closing)))
         limits = self.limits(terms)
         async with self._turn:  # or hop 1 would be told of two rounds at once that each of them fits
@@ -247,7 +247,7 @@ class Outlook:
 
         await self._store.run(StoreStep.KEEP_CLOSING, keep)
 
-    async def _account(self, without: Collection[str] = ()) -> Account:
+    async def _account(self, without: Collection[RoundId] = ()) -> Account:
         def read(tx: Transaction) -> Account:
             return Account.of(Ledger(tx.connection), without)
 

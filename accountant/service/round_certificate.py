@@ -31,6 +31,7 @@ from croupier.protocol.codes import Assumption, RefusalReason
 from croupier.protocol.deployment import PrivacyLimit
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.names import Lane
 from croupier.protocol.statements import SCHEMA, Statement, messages_of, state
 from croupier.protocol.v1 import messages_pb2 as pb
 
@@ -67,7 +68,7 @@ def as_limit(limit: PrivacyLimit) -> Limit:
 
 def certify_round(
     terms: RoundTerms,
-    chain: Mapping[pb.Lane.ValueType, Sequence[pb.Commitment]],
+    chain: Mapping[Lane, Sequence[pb.Commitment]],
     budgets: BudgetsFound,
     reports: ReportsFound,
     num_tickets: int,

@@ -42,7 +42,7 @@ from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import Kind
 from croupier.protocol.manifest import RoundTerms, canonical
 from croupier.protocol.mechanisms import KaryResponse
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import Digest, RoundId
 from croupier.protocol.statements import messages_of, state
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
@@ -223,7 +223,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
             if certificate.granted:
                 Ledger(tx.connection).enter(
                     terms.round_id,
-                    certificate.batch_digest,
+                    Digest(certificate.batch_digest),
                     entries,
                     one_record=randomizer_of(terms.question.mechanism).unit == "record",
                     merged=terms.manifest.merge_small_tiers,
@@ -371,7 +371,7 @@ class AccountantService(RoundService, stubs.AccountantServicer):
                 blinded messages, or more than the limit), WRONG_STATE (the batch has been handed over, or the round is
                 over or not open yet).
         """
-        terms = await self.engine.terms(request.round_id)
+        terms = await self.engine.terms(RoundId(request.round_id))
         hops = [keys.service for keys in terms.manifest.hops]
         return await self.desk.give_fakes(terms, self.peers.require_caller(context, hops), request.blinded)
 

@@ -19,7 +19,7 @@ from croupier.protocol.batches import digest_of_hashes, unpack
 from croupier.protocol.envelope import HOP_ACCOUNTANT, KeyPair, generate_key_pair
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
-from croupier.protocol.names import PrivateKey, RoundId
+from croupier.protocol.names import Digest, Lane, PrivateKey, RoundId
 from croupier.protocol.onion import BUDGET_BYTES, BUDGET_RECORD_BYTES, UNOPENED, decode_budget, onion_of
 from croupier.protocol.randomness import SystemRandom
 from croupier.protocol.tickets import BLINDED_BYTES, MAX_PER_BATCH, TicketIssuer, are_blinded
@@ -90,7 +90,7 @@ class ReportsFound:
     """
 
     number: int
-    digest: bytes
+    digest: Digest
     rejected: list[bytes]
     num_items: int
     dropped: dict[str, int]
@@ -116,7 +116,7 @@ def put_public_keys(public: pb.RoundKeys, keys: Mapping[KeyPurpose, KeyPair]) ->
     public.parameter_ticket_key = keys[TICKET_KEYS[pb.LANE_PARAMETER]].public
 
 
-def ticket_lane_work(terms: RoundTerms, keys: Mapping[KeyPurpose, KeyPair], lane: pb.Lane.ValueType) -> LaneWork:
+def ticket_lane_work(terms: RoundTerms, keys: Mapping[KeyPurpose, KeyPair], lane: Lane) -> LaneWork:
     """Opens the budgets, and checks the tickets of both lanes."""
     if lane == pb.LANE_TICKET:
         check = partial(check_reports, keys[TICKET_KEYS[pb.LANE_REPORT]].private, terms.hash)
@@ -139,7 +139,7 @@ class TicketDesk:
         self._metrics = setup.metrics
         self._engine = engine
         self._admission = admission
-        self._costs: dict[str, tuple[float, float]] = {}  # wall and CPU seconds, stored with the certificate
+        self._costs: dict[RoundId, tuple[float, float]] = {}  # wall and CPU seconds, stored with the certificate
 
     def cost(self, round_id: RoundId) -> tuple[float, float]:
         """Returns the wall and CPU seconds that the tickets of a round have cost."""
@@ -161,7 +161,7 @@ class TicketDesk:
             raise Refusal(
                 Code.BAD_REQUEST, f"{len(request.requests)} requests in one call; there must be 1..{MAX_PER_CALL}"
             )
-        terms = await self._engine.terms(request.round_id)
+        terms = await self._engine.terms(RoundId(request.round_id))
         closed = pb.GetTicketsResponse(codes=[pb.SUBMISSION_CODE_ROUND_CLOSED] * len(request.requests))
         deadline = terms.manifest.close_deadline_unix_s
         if deadline and self._clock.now() >= deadline:

@@ -28,6 +28,7 @@ from croupier.deploy.cli.console import (
 )
 from croupier.deploy.cli.option_groups import with_option_groups
 from croupier.deploy.local.budget_groups import GSPA_BUDGETS
+from croupier.protocol.names import NO_KEY, RoundId
 
 if TYPE_CHECKING:
     from croupier.client.one_answer import Answered
@@ -203,7 +204,7 @@ async def _answer(directory: Path, round_id: str, one: OneUser) -> tuple[Answere
         raise ValueError(NO_TOKENS)
     respondent = Respondent(
         token=token,
-        key=read_private_key(one.key) if one.key else b"",
+        key=read_private_key(one.key) if one.key else NO_KEY,
         new_key=True,
         another_person=one.another_person,
     )
@@ -253,7 +254,7 @@ def _submit_fleet(directory: Path, round_id: str, fleet: FleetFile, as_json: boo
         file.csv.check([column, fleet.epsilon_column, fleet.id_column, rows.column if rows else None])
         read_deployment(directory)
         with progress_bar() as move:
-            sent = asyncio.run(submit_file(directory, round_id, file, progress_of(move, column)))
+            sent = asyncio.run(submit_file(directory, RoundId(round_id), file, progress_of(move, column)))
     note_left_out(sent.rejected)
     if file.csv.assumed:
         note(file.csv.assumed)
@@ -334,7 +335,7 @@ def verify(
 
         async def look() -> tuple[int, dict[str, list[str]]]:
             async with client_of(directory, gateway) as client:
-                return await verify_directory(client, directory, round_id)
+                return await verify_directory(client, directory, RoundId(round_id))
 
         submitted, missing = asyncio.run(look())
     lines = [f"{name}: {len(users):,} of {submitted:,} missing" for name, users in missing.items()]
@@ -360,10 +361,10 @@ def canary(
         from croupier.deploy.operator.canaries import check_canaries, send_canaries
 
         if not check:
-            sent = asyncio.run(send_canaries(directory, round_id, count, over_s=over))
+            sent = asyncio.run(send_canaries(directory, RoundId(round_id), count, over_s=over))
             show(as_json, {"round_id": round_id, "canaries": sent}, f"canaries in round {round_id}: {sent:,}")
             return
-        report = asyncio.run(check_canaries(directory, round_id))
+        report = asyncio.run(check_canaries(directory, RoundId(round_id)))
     lines = [f"{name}: {count:,} of {report.sent:,} canaries missing" for name, count in report.missing.items()]
     show(as_json, {"canaries": report.sent, "missing": report.missing}, "\n".join(lines))
     if any(report.missing.values()):

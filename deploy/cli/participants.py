@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from croupier.deploy.cli.console import HERE, OPERATE, TAKE_PART, Directory, Json, lines_of, plain_errors, show
+from croupier.protocol.names import RoundId
 
 __all__ = ["add_commands"]
 
@@ -208,7 +209,7 @@ def invite_rounds(
             raise ValueError("give --people, a file, or --count, a number of links")
         listed = [cells for _, cells in lines_of(people)] if people else None
         labels = [str(number + 1) for number in range(count)] if listed is None else read_labels(listed)
-        made = asyncio.run(make(directory, labels, file, gateway, round_id))
+        made = asyncio.run(make(directory, labels, file, gateway, RoundId(round_id)))
         show(
             as_json,
             {"invitations": made},

@@ -34,6 +34,7 @@ from croupier.deploy.cli.round_options import (
     WordingOptions,
     settings_of,
 )
+from croupier.protocol.names import RoundId
 
 if TYPE_CHECKING:
     from croupier.deploy.operator.forecasts import Fitted
@@ -258,21 +259,21 @@ def round_close(
         async def close_it() -> rpc.CloseResponse:
             async with Operator(directory) as operator:
                 if forecast:
-                    found = await forecast_now(operator, round_id)
+                    found = await forecast_now(operator, RoundId(round_id))
                     return rpc.CloseResponse(num_clients=found.num_reports, forecast=found)
                 hold = not (at_risk or end_sequential)
-                return await operator.close_round(round_id, end_sequential=end_sequential, hold_at_risk=hold)
+                return await operator.close_round(RoundId(round_id), end_sequential=end_sequential, hold_at_risk=hold)
 
         answer = asyncio.run(close_it())
     state, found = state_name(answer.state), forecast_json(answer.forecast) if answer.HasField("forecast") else None
     document = {"round_id": round_id, "state": state, "num_clients": answer.num_clients, "forecast": found}
     if forecast and found is not None:
         del document["state"]
-        show(as_json, document, forecast_table([found]), *closing_lines(found, round_id))
+        show(as_json, document, forecast_table([found]), *closing_lines(found, RoundId(round_id)))
         return
     held = found is not None and state == "OPEN"
     why = {"OPEN": " (too few clients: held)", "DISPOSED": " (too few clients: deleted)"}.get(state, "")
-    lines = closing_lines(found, round_id) if found is not None else []
+    lines = closing_lines(found, RoundId(round_id)) if found is not None else []
     show(
         as_json,
         document,
@@ -298,7 +299,7 @@ def round_withdraw(
 
         async def withdraw() -> dict[str, str]:
             async with Operator(directory) as operator:
-                return await operator.withdraw(round_id)
+                return await operator.withdraw(RoundId(round_id))
 
         states = asyncio.run(withdraw())
     show(as_json, {"round_id": round_id, "services": states}, "\n".join(f"{name}: {s}" for name, s in states.items()))
@@ -337,10 +338,10 @@ def round_result(
         from croupier.show.tables import certificate_table
 
         if document is not None:
-            publication, certificate = kept_result(directory, round_id, document)
+            publication, certificate = kept_result(directory, RoundId(round_id), document)
         else:
             publication, certificate = asyncio.run(
-                published_result(directory, round_id, wait_s, client_transport(gateway), note)
+                published_result(directory, RoundId(round_id), wait_s, client_transport(gateway), note)
             )
         result, refused = publication_json(publication, certificate), joined(refusals_of(certificate))
     if not certificate.granted:

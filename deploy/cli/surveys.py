@@ -22,6 +22,7 @@ from croupier.deploy.cli.console import (
     plain_errors,
     show,
 )
+from croupier.protocol.names import RoundId
 
 if TYPE_CHECKING:
     from croupier.deploy.operator.survey_file import SurveyFile
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from croupier.protocol.surveys import Survey
     from croupier.show.forecasts import SurveyForecastView
 
-__all__ = ["add_commands"]
+__all__ = ["add_commands", "ask_survey"]
 
 Id = Annotated[str, typer.Argument(help="The survey's name, as its file has it.")]
 
@@ -60,24 +61,7 @@ def survey_new(
         from croupier.deploy.operator.surveys import with_budgets
         from croupier.show.forecasts import survey_forecast_lines, survey_forecast_table
 
-        if file.exists():
-            raise ValueError(f"{file} exists; choose another file, or change it")
-        title = typer.prompt("Title")
-        name = typer.prompt(
-            "A short name, unique in this deployment", re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
-        )
-        values: dict[str, Any] = {
-            "name": name,
-            "language": typer.prompt("Language of your texts", "en"),
-            "title": title,
-        }
-        values["introduction"] = typer.prompt("Who asks, and what for", "", show_default=False)
-        values["consent"] = typer.prompt("What people agree to who answer")
-        values["min_batch_size"] = typer.prompt("How many people must answer at least", 100)
-        values["left_out"] = "random" if typer.confirm("Hide who leaves a question out?") else "missing"
-        questions: list[dict[str, Any]] = []
-        while not questions or typer.confirm("Another question?"):
-            questions.append(_ask_question(len(questions) + 1))
+        values, questions = ask_survey(file)
         file.write_text(written(values, questions), encoding="utf-8")
         try:
             fitting = with_budgets(read_survey_file(file), None).budgets
@@ -102,6 +86,27 @@ def survey_new(
         *survey_forecast_lines(found),
         f"{file} is written; 'croupier survey open {file}' opens it",
     )
+
+
+def ask_survey(file: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Returns the lines of a survey and of its questions that a person at the terminal gives for a new file."""
+    if file.exists():
+        raise ValueError(f"{file} exists; choose another file, or change it")
+    title = typer.prompt("Title")
+    name = typer.prompt("A short name, unique in this deployment", re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-"))
+    values: dict[str, Any] = {
+        "name": name,
+        "language": typer.prompt("Language of your texts", "en"),
+        "title": title,
+    }
+    values["introduction"] = typer.prompt("Who asks, and what for", "", show_default=False)
+    values["consent"] = typer.prompt("What people agree to who answer")
+    values["min_batch_size"] = typer.prompt("How many people must answer at least", 100)
+    values["left_out"] = "random" if typer.confirm("Hide who leaves a question out?") else "missing"
+    questions: list[dict[str, Any]] = []
+    while not questions or typer.confirm("Another question?"):
+        questions.append(_ask_question(len(questions) + 1))
+    return values, questions
 
 
 def _ask_question(number: int) -> dict[str, Any]:
@@ -200,11 +205,12 @@ def survey_show(
         from croupier.client.surveys import fetch_survey
         from croupier.deploy.local.clients import client_of
         from croupier.deploy.operator.surveys import round_of
+        from croupier.protocol.names import NO_ROUND
         from croupier.show.surveys import survey_json, survey_text
 
         async def look() -> dict[str, Any]:
             async with client_of(directory, gateway) as client:
-                rounds = await fetch_survey(client, round_of(survey_id, 1) if survey_id else "")
+                rounds = await fetch_survey(client, round_of(survey_id, 1) if survey_id else NO_ROUND)
                 return survey_json([(one.terms, one.state) for one in rounds])
 
         document = asyncio.run(look())
@@ -301,7 +307,7 @@ def _close(directory: Path, survey: Survey, at_risk: bool, as_json: bool) -> boo
         because = " (at risk: held)" if held else why.get(state, "")
         lines.append(f"{name}: {state}{because}, {counted(answer.num_clients, 'answer')}")
         if held and found is not None:
-            lines += closing_lines(found, name)
+            lines += closing_lines(found, RoundId(name))
     show(as_json, {"survey_id": survey.survey_id, "rounds": document}, *lines)
     return any_held
 

@@ -26,6 +26,7 @@ from croupier.deploy.operator.overview import TermsCache, overview
 from croupier.deploy.operator.rounds import Operator, is_operators
 from croupier.net.transport import TLS, Transport
 from croupier.protocol.deployment import ServiceEntry
+from croupier.protocol.names import NO_ROUND, RoundId
 from croupier.show.published import publication_json
 from croupier.show.views import KeysView, OverviewView, ResultView, RoundView, TermsView
 
@@ -131,14 +132,14 @@ class Source:
             except TimeoutError:
                 continue
 
-    async def round(self, round_id: str) -> RoundView | None:
+    async def round(self, round_id: RoundId) -> RoundView | None:
         """Returns what the operator sees of a round; None for one who is not the operator, or an old round."""
         if self.operator is None:
             return None
         rounds = (await self.look())["rounds"]
         return next((one for one in rounds if one["round_id"] == round_id), None)
 
-    async def terms(self, round_id: str = "") -> TermsView:
+    async def terms(self, round_id: RoundId = NO_ROUND) -> TermsView:
         """Returns the verified terms of a round, the newest open one if none is named, with its state at hop 1.
 
         Raises:
@@ -152,7 +153,7 @@ class Source:
         """Returns the client of the person who uses this directory."""
         return client_of(self.directory, transport=self.transport, patience_s=60.0)
 
-    async def finished(self, round_id: str) -> FinishedRound:
+    async def finished(self, round_id: RoundId) -> FinishedRound:
         """Returns the verified result of a round that is published or refused.
 
         Raises:
@@ -167,7 +168,7 @@ class Source:
             self._finished[round_id] = FinishedRound(signed.SerializeToString(), result)
         return self._finished[round_id]
 
-    async def computed(self, round_id: str, name: str, compute: Callable[[ResultView], Any]) -> Any:
+    async def computed(self, round_id: RoundId, name: str, compute: Callable[[ResultView], Any]) -> Any:
         """Returns what a function makes of a finished round's result, in a thread, and once for all who ask.
 
         Raises:

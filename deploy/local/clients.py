@@ -11,6 +11,7 @@ from croupier.client.rounds import fetch_publication
 from croupier.net.transport import TLS, Transport
 from croupier.protocol.deployment import DEPLOYMENT_FILE
 from croupier.protocol.errors import Refusal
+from croupier.protocol.names import RoundId
 from croupier.show.documents import terms_json
 from croupier.show.published import publication_json
 from croupier.show.views import TermsView
@@ -51,7 +52,7 @@ async def terms_of(asked: AsyncClientRound) -> TermsView:
 
 
 async def verify_directory(
-    client: AsyncClient, directory: Path, round_id: str, wait_s: float = 20.0
+    client: AsyncClient, directory: Path, round_id: RoundId, wait_s: float = 20.0
 ) -> tuple[int, dict[str, list[str]]]:
     """Returns how many submissions from a directory were acknowledged, and by hop the users whose submissions it lacks.
 

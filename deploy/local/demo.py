@@ -37,6 +37,7 @@ from croupier.protocol.certificates import refusals_of
 from croupier.protocol.codes import Note
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms import IntervalMechanism, KaryResponse, OneBit, RandomizedResponse
+from croupier.protocol.names import RoundId
 from croupier.protocol.questions import Question
 from croupier.protocol.statements import joined, written_json
 from croupier.protocol.views import BoundView
@@ -313,9 +314,9 @@ def _together(directory: Path, answers: Sequence[_AnsweredQuestion], delta: floa
     Without groups a person may be in every round. With groups in those of one: of all groups the one counts that costs
     most. In every round each person is taken to be in the tier that costs most there.
     """
-    of_group: dict[Rows | None, list[str]] = {}
+    of_group: dict[Rows | None, list[RoundId]] = {}
     for answer in answers:
-        of_group.setdefault(answer.group, []).append(answer.outcome.publication.round_id)
+        of_group.setdefault(answer.group, []).append(RoundId(answer.outcome.publication.round_id))
     ledger = [round_id for round_ids in of_group.values() for round_id in round_ids]
     mine = len(ledger) // len(of_group)
     fixed = partial(spent_in, directory, fixed_terms=True)  # all questions are asked before the first result

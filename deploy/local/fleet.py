@@ -14,6 +14,7 @@ from croupier.deploy.local.population import PopulationFile, read_population
 from croupier.deploy.local.users import Enrol, FleetReport, Progress, run_fleet
 from croupier.deploy.operator.rounds import Operator
 from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.names import RoundId
 from croupier.runtime.workers import WorkerPool
 from croupier.show.views import FleetOutcomeView, FleetView
 
@@ -78,7 +79,7 @@ class FleetOutcome:
         known_by_id: participants are known by a column, and not by the file and its line.
     """
 
-    round_id: str
+    round_id: RoundId
     report: FleetReport
     rejected: dict[str, str]
     clamped: int = 0
@@ -118,7 +119,7 @@ class FleetOutcome:
 
 async def submit_file(
     directory: Path,
-    round_id: str,
+    round_id: RoundId,
     file: PopulationFile,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> FleetOutcome:

@@ -219,7 +219,7 @@ async def forecast_opening(
 
 
 async def forecast_now(
-    operator: Operator, round_id: str, closed_before: Mapping[str, int] = MappingProxyType({})
+    operator: Operator, round_id: RoundId, closed_before: Mapping[str, int] = MappingProxyType({})
 ) -> rpc.ForecastResponse:
     """Returns what an open round would come to if it were closed now.
 

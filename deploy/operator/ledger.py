@@ -23,6 +23,7 @@ from croupier.accountant.service.round_certificate import as_limit
 from croupier.deploy.directory import read_deployment, store_url
 from croupier.deploy.version_files import give_to_owner
 from croupier.protocol.manifest import parse_terms
+from croupier.protocol.names import Digest, RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.views import JsonObject
 from croupier.runtime.database import DEFAULT_TIMEOUTS, open_database
@@ -53,7 +54,7 @@ _ERASE_PATIENCE_S = 1.0
 
 class _Round(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
-    round_id: str
+    round_id: RoundId
     batch_digest: str
     entries: tuple[JsonObject, ...]
     one_record: bool = False
@@ -175,16 +176,16 @@ def restore_ledger(directory: Path, file: Path) -> int:
             for one, digest, entries in rounds:
                 ledger.enter(
                     one.round_id,
-                    digest,
+                    Digest(digest),
                     entries,
                     one_record=one.one_record,
                     merged=one.merged,
                     unknown=one.unknown,
                 )
             for round_id in backup.shown:
-                ledger.disclose(round_id)
+                ledger.disclose(RoundId(round_id))
             for round_id, cost in backup.budget_privacy.items():
-                ledger.tell_budgets(round_id, cost.epsilon, cost.delta)
+                ledger.tell_budgets(RoundId(round_id), cost.epsilon, cost.delta)
             return len(ledger.entered())
     finally:
         database.close()
@@ -225,7 +226,7 @@ def _has_store(own: Path) -> bool:
 
 
 def spent_in(
-    directory: Path, round_ids: Collection[str], delta: float, *, fixed_terms: bool = False
+    directory: Path, round_ids: Collection[RoundId], delta: float, *, fixed_terms: bool = False
 ) -> Guarantee | None:
     """Returns what a person has lost who was in these rounds and in no others; see `Ledger.spent_in`."""
     with _read(_url(directory)[1]) as connection:

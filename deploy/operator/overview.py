@@ -11,6 +11,7 @@ from croupier.client.rounds import fetch_terms
 from croupier.deploy.operator.rounds import Operator
 from croupier.protocol.errors import Code, Refusal, SignatureError
 from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.names import RoundId
 from croupier.protocol.shown import sanitize_for_display
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
@@ -20,7 +21,7 @@ from croupier.show.views import LedgerView, OverviewView
 
 __all__ = ["TermsCache", "ledger_left", "overview", "watch"]
 
-TermsCache = dict[str, RoundTerms | str]
+TermsCache = dict[RoundId, RoundTerms | str]
 """The terms of rounds that were asked for before, or why they cannot be used. Terms never change."""
 
 
@@ -31,14 +32,14 @@ async def overview(operator: Operator, known: TermsCache) -> OverviewView:
     """
     answers, health = await asyncio.gather(operator.status(), operator.readiness())
     names = operator.deployment.chain
-    seen: dict[str, dict[str, pb.RoundStatus]] = {}
+    seen: dict[RoundId, dict[str, pb.RoundStatus]] = {}
     ledger: LedgerView | None = None
     kept_until: dict[str, int] = {}
     for name, answer in zip(names, answers, strict=True):
         if isinstance(answer, rpc.StatusResponse):
             ledger = ledger_json(answer.ledger) if answer.HasField("ledger") else ledger
             for status in answer.rounds:
-                seen.setdefault(status.round_id, {})[name] = status
+                seen.setdefault(RoundId(status.round_id), {})[name] = status
             for round_id, end in answer.kept_until_unix_s.items():
                 kept_until[round_id] = max(end, kept_until.get(round_id, 0))
     await _learn(operator, seen, known)
@@ -53,7 +54,7 @@ async def overview(operator: Operator, known: TermsCache) -> OverviewView:
             problem = _why_unknown(names[0], states.get(names[0]), is_away=names[0] in out_of_reach)
         found = terms if isinstance(terms, RoundTerms) else None
         here = {name: states.get(name) for name in names if name in states or name in out_of_reach}
-        rounds.append(round_json(round_id, here, found, problem, kept_until.get(round_id)))
+        rounds.append(round_json(RoundId(round_id), here, found, problem, kept_until.get(round_id)))
     seen_by_people: OverviewView = sanitize_for_display(
         {"services": services_json(names, answers, health), "rounds": rounds, "ledger": ledger}
     )
@@ -75,7 +76,7 @@ def _why_unknown(first: str, there: pb.RoundStatus | None, *, is_away: bool) -> 
     return "" if there.state == pb.ROUND_STATE_PREPARED else f"{first} does not answer where clients call it"
 
 
-async def _learn(operator: Operator, seen: dict[str, dict[str, pb.RoundStatus]], known: TermsCache) -> None:
+async def _learn(operator: Operator, seen: dict[RoundId, dict[str, pb.RoundStatus]], known: TermsCache) -> None:
     """Adds the terms of rounds that hop 1 has a signed manifest of."""
     first = operator.deployment.shufflers[0].name
     new = [
@@ -87,7 +88,7 @@ async def _learn(operator: Operator, seen: dict[str, dict[str, pb.RoundStatus]],
         return
     async with operator.client_channel() as channel:
 
-        async def learn(round_id: str) -> None:
+        async def learn(round_id: RoundId) -> None:
             try:
                 known[round_id] = await fetch_terms(channel, operator.deployment, round_id)
             except Refusal as refusal:  # only the name of a deleted round is known

@@ -17,6 +17,7 @@ from croupier.deploy.operator.surveys import round_of
 from croupier.net.transport import Transport
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import parse_terms
+from croupier.protocol.names import RoundId
 from croupier.protocol.surveys import Survey, SurveyWording
 from croupier.show.published import publication_json
 from croupier.show.report import ReportRound
@@ -73,7 +74,7 @@ class _Deployment:
     collector_key: Path | None
     tell: Callable[[str], None]
 
-    async def round(self, round_id: str, group: str) -> tuple[ReportRound, Survey | None]:
+    async def round(self, round_id: RoundId, group: str) -> tuple[ReportRound, Survey | None]:
         """Returns a verified round and the survey that it belongs to."""
         signed, publication, certificate = await signed_result(
             self.directory, round_id, self.patience_s, self.transport, self.tell
@@ -86,7 +87,7 @@ class _Deployment:
     async def rounds(self, name: str, group: str) -> tuple[list[ReportRound], Survey | None]:
         """Returns the round of this name; or if there is none, all rounds of the survey of this name."""
         try:
-            found, _ = await self.round(name, group)
+            found, _ = await self.round(RoundId(name), group)
             return [found], None
         except Refusal as refusal:
             if refusal.code is not Code.UNKNOWN_ROUND:

@@ -47,7 +47,7 @@ from croupier.protocol.envelope import PROTOCOL_VERSION, SuiteName
 from croupier.protocol.errors import Code, EnvelopeError, Refusal, refusal_of
 from croupier.protocol.identity import Kind, read_signed
 from croupier.protocol.manifest import RoundTerms, canonical, parse_terms, state_name
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import NO_ROUND, Digest, PublicKey, RoundId
 from croupier.protocol.questions import Question
 from croupier.protocol.surveys import Survey
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -78,6 +78,10 @@ _PER_CALL = 50_000
 _CLOSES_WITHIN_S = 5.0
 """Hop 1 looks at its clock several times a second, and closes a round that is due; clocks differ by seconds."""
 _ANY_CHAIN = ("shuffler-1", "accountant", "analyzer")
+_NO_COLLECTOR = PublicKey(b"")
+"""The round has no collector: its result is published."""
+_CHECKED = RoundId("checked")
+"""The name of a round that is only checked."""
 _SHORT_BATCH = {"hold": pb.SHORT_BATCH_POLICY_HOLD, "dispose": pb.SHORT_BATCH_POLICY_DISPOSE}
 
 
@@ -125,7 +129,7 @@ class RoundSettings:
     short_batch_policy: Literal["hold", "dispose"] = "hold"
     close_deadline_unix_s: int = 0
     hpke_suite: SuiteName = "x25519-sha256-chacha20poly1305"
-    collector_public_key: bytes = b""
+    collector_public_key: PublicKey = _NO_COLLECTOR
     survey: Survey | None = None
     hop_noise: float | None = None
     hop_noise_delta: float | None = None
@@ -194,7 +198,7 @@ class Operator:
     def _control(self, name: str) -> stubs.RoundControlAsyncStub:
         return stubs.RoundControlStub(self._channels[name])
 
-    async def open_round(self, settings: RoundSettings, round_id: str = "") -> RoundTerms:
+    async def open_round(self, settings: RoundSettings, round_id: RoundId = NO_ROUND) -> RoundTerms:
         """Collects round keys, has every service sign the manifest, opens the round, and returns its terms.
 
         Terms that cannot be are refused before a service hears of them. Where a service refuses or is out of reach, the
@@ -240,10 +244,10 @@ class Operator:
         """
         return await self.open_signed(await self._sign(pb.Manifest.FromString(open_round)))
 
-    async def _open_round(self, settings: RoundSettings, round_id: str) -> RoundTerms:
+    async def _open_round(self, settings: RoundSettings, round_id: RoundId) -> RoundTerms:
         return await self.open_signed(await self.sign_round(settings, round_id))
 
-    async def sign_round(self, settings: RoundSettings, round_id: str) -> pb.Signed:
+    async def sign_round(self, settings: RoundSettings, round_id: RoundId) -> pb.Signed:
         """Collects round keys, and returns the manifest with the signature of every service; nothing is open then.
 
         The same call again, also after a failure, gives the same manifest until the round is open somewhere.
@@ -258,7 +262,7 @@ class Operator:
         approvals = self._approvals.of([proposal_to_open(terms)])[0].signatures
         chain = self.deployment.chain
         # None is under way any more when the failure of one is heard of.
-        preparing = (self._prepare(name, terms.round_id, terms.hpke_suite) for name in chain)
+        preparing = (self._prepare(name, RoundId(terms.round_id), terms.hpke_suite) for name in chain)
         made = dict(zip(chain, await asyncio.gather(*preparing, return_exceptions=True), strict=True))
         for answer in made.values():
             if isinstance(answer, BaseException):
@@ -283,7 +287,7 @@ class Operator:
             await retrying(lambda: control.Open(request, timeout=20.0), give_up_after_s=_PATIENCE_S)  # noqa: B023
         return accept_manifest(document, self.deployment)
 
-    async def _prepare(self, name: str, round_id: str, suite: str) -> pb.RoundKeys:
+    async def _prepare(self, name: str, round_id: RoundId, suite: str) -> pb.RoundKeys:
         request = rpc.PrepareRequest(round_id=round_id, hpke_suite=suite)
         answer = await retrying(lambda: self._control(name).Prepare(request, timeout=20.0), give_up_after_s=_PATIENCE_S)
         return read_signed(Kind.ROUND_KEYS, pb.RoundKeys, answer.round_keys, self.deployment.pinned(), [name])
@@ -294,7 +298,7 @@ class Operator:
         return answer.signature
 
     async def close_round(
-        self, round_id: str, *, end_sequential: bool = False, hold_at_risk: bool = False
+        self, round_id: RoundId, *, end_sequential: bool = False, hold_at_risk: bool = False
     ) -> rpc.CloseResponse:
         """Ends admission at hop 1; the rest of the round runs without the operator.
 
@@ -308,7 +312,7 @@ class Operator:
         request = rpc.CloseRequest(round_id=round_id, end_sequential=end_sequential, hold_at_risk=hold_at_risk)
         return await retrying(lambda: control.Close(request, timeout=30.0), give_up_after_s=_PATIENCE_S)
 
-    async def withdraw(self, round_id: str) -> dict[str, str]:
+    async def withdraw(self, round_id: RoundId) -> dict[str, str]:
         """Has every service delete a round that is not certified; returns what each said, hop 1 first."""
 
         async def ask(name: str) -> str:
@@ -321,7 +325,7 @@ class Operator:
 
         return {name: await ask(name) for name in self.deployment.chain}
 
-    async def enrol(self, client_keys: Sequence[bytes]) -> list[str]:
+    async def enrol(self, client_keys: Sequence[PublicKey]) -> list[str]:
         """Registers clients' public keys with hop 1 and the accountant; returns the organisations that approve of it.
 
         Raises:
@@ -333,7 +337,7 @@ class Operator:
             [pb.RegisterClientsRequest(client_keys=client_keys[start : start + _PER_CALL]) for start in slices]
         )
 
-    async def invite(self, client_keys: Sequence[bytes], survey_hash: bytes, valid_until_unix_s: int) -> None:
+    async def invite(self, client_keys: Sequence[PublicKey], survey_hash: Digest, valid_until_unix_s: int) -> None:
         """Registers clients of one survey with hop 1 and the accountant; see `RegisterClientsRequest`."""
         requests = [
             pb.RegisterClientsRequest(
@@ -345,7 +349,7 @@ class Operator:
         ]
         await self.register(requests)
 
-    async def count_answered(self, round_ids: Sequence[str], client_keys: Sequence[bytes]) -> int:
+    async def count_answered(self, round_ids: Sequence[str], client_keys: Sequence[PublicKey]) -> int:
         """Returns how many of these clients have answered at least one of these rounds, as hop 1 knows it."""
         hop_1 = stubs.ShufflerStub(self._channels[self.deployment.shufflers[0].name])
         answered = 0
@@ -372,7 +376,7 @@ class Operator:
             [pb.RegisterClientsRequest(token_hashes=hashes[start : start + _PER_CALL]) for start in slices]
         )
 
-    async def revoke(self, client_keys: Sequence[bytes], tokens: Sequence[bytes] = ()) -> dict[str, int]:
+    async def revoke(self, client_keys: Sequence[PublicKey], tokens: Sequence[bytes] = ()) -> dict[str, int]:
         """Revokes client keys and tokens for good; returns how many were not revoked before, by service.
 
         Raises:
@@ -419,7 +423,7 @@ class Operator:
             hop_1: stubs.ShufflerStub(self._channels[hop_1]),
         }
 
-    async def status(self, round_id: str = "") -> list[rpc.StatusResponse | grpc.aio.AioRpcError]:
+    async def status(self, round_id: RoundId = NO_ROUND) -> list[rpc.StatusResponse | grpc.aio.AioRpcError]:
         """Returns every service's answer in the order of the chain; an error stands for one that is out of reach."""
 
         async def ask(name: str) -> rpc.StatusResponse | grpc.aio.AioRpcError:
@@ -444,13 +448,13 @@ class Operator:
 
         return list(await asyncio.gather(*(ask(name) for name in self.deployment.chain)))
 
-    async def result(self, round_id: str, patience_s: float) -> tuple[pb.Publication, pb.Certificate]:
+    async def result(self, round_id: RoundId, patience_s: float) -> tuple[pb.Publication, pb.Certificate]:
         """Returns the verified publication and certificate, waiting up to `patience_s` for them."""
         return await fetch_publication(self._analyzer, self.deployment, round_id, patience_s)
 
 
 def check_settings(
-    settings: RoundSettings, deployment: Deployment | None = None, round_id: str = "checked"
+    settings: RoundSettings, deployment: Deployment | None = None, round_id: RoundId = _CHECKED
 ) -> RoundTerms:
     """Returns the terms of a round, with keys of no service, before any makes its own, or before there is a service.
 
@@ -468,7 +472,7 @@ def check_settings(
         raise ValueError(refusal.hint) from refusal
 
 
-def draft_manifest(settings: RoundSettings, deployment: Deployment | None, round_id: str) -> bytes:
+def draft_manifest(settings: RoundSettings, deployment: Deployment | None, round_id: RoundId) -> bytes:
     """Returns the manifest that these settings would give, with keys that no service has made."""
     chain = deployment.chain if deployment else _ANY_CHAIN
     return with_drawn_keys(_terms(settings, round_id, deployment), chain)
@@ -491,7 +495,7 @@ def with_drawn_keys(terms: pb.Manifest, chain: Sequence[str]) -> bytes:
     return _with_keys(terms, keys, chain)
 
 
-def proposal_of(settings: RoundSettings, round_id: str, deployment: Deployment) -> bytes:
+def proposal_of(settings: RoundSettings, round_id: RoundId, deployment: Deployment) -> bytes:
     """Returns the proposal to open a round with these settings; see `protocol.approvals`."""
     return proposal_to_open(_terms(settings, round_id, deployment))
 
@@ -509,7 +513,7 @@ def _with_keys(terms: pb.Manifest, keys: Mapping[str, pb.RoundKeys], chain: Sequ
     return canonical(manifest)
 
 
-def _terms(settings: RoundSettings, round_id: str, deployment: Deployment | None) -> pb.Manifest:
+def _terms(settings: RoundSettings, round_id: RoundId, deployment: Deployment | None) -> pb.Manifest:
     """Returns the manifest of a round without the keys of services."""
     limit = deployment.privacy_limit if deployment else None
     return pb.Manifest(
@@ -593,7 +597,7 @@ def open_published(publication: pb.Publication, key_file: Path) -> pb.Publicatio
         raise ValueError(f"the result of round {publication.round_id!r} is not sealed to {key_file}") from error
 
 
-def kept_result(directory: Path, round_id: str, file: Path) -> tuple[pb.Publication, pb.Certificate]:
+def kept_result(directory: Path, round_id: RoundId, file: Path) -> tuple[pb.Publication, pb.Certificate]:
     """Returns publication and certificate from a signed document that was kept, verified as if it had come just now.
 
     Raises:
@@ -613,7 +617,7 @@ def kept_result(directory: Path, round_id: str, file: Path) -> tuple[pb.Publicat
 
 async def published_result(
     directory: Path,
-    round_id: str,
+    round_id: RoundId,
     patience_s: float,
     transport: Transport = TLS,
     tell: Callable[[str], None] = lambda _: None,
@@ -624,14 +628,14 @@ async def published_result(
 
 
 def _verified(
-    document: pb.Signed, deployment: Deployment, round_id: str
+    document: pb.Signed, deployment: Deployment, round_id: RoundId
 ) -> tuple[bytes, pb.Publication, pb.Certificate]:
     return document.SerializeToString(), *read_publication(document, deployment, round_id)
 
 
 async def signed_result(
     directory: Path,
-    round_id: str,
+    round_id: RoundId,
     patience_s: float,
     transport: Transport = TLS,
     tell: Callable[[str], None] = lambda _: None,
@@ -675,7 +679,7 @@ async def signed_result(
         return _verified(await fetch_signed_result(channel, round_id, patience_s, wait), deployment, round_id)
 
 
-async def _check_closed(first: grpc.aio.Channel, deployment: Deployment, round_id: str, patience_s: float) -> None:
+async def _check_closed(first: grpc.aio.Channel, deployment: Deployment, round_id: RoundId, patience_s: float) -> None:
     """Raises Refusal where a result will not come while the caller waits: hop 1 takes answers still, or has none."""
     try:
         terms, state = await fetch_round(first, deployment, round_id, 0.0)

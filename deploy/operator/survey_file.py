@@ -25,7 +25,7 @@ from croupier.protocol.surveys import MOST_QUESTIONS, LeftOut, SurveyWording
 from croupier.protocol.toml_file import read_toml
 from croupier.protocol.wordings import Wording
 
-__all__ = ["SurveyFile", "read_survey_file"]
+__all__ = ["SurveyFile", "read_survey_file", "written"]
 
 _DIGITS = Context(prec=4, rounding=ROUND_FLOOR)
 """Rounds the part of a budget for one question to few digits: people read it."""
@@ -221,9 +221,18 @@ def _text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def written(values: dict[str, Any], questions: Sequence[dict[str, Any]]) -> str:
-    """Returns the file of a survey with these values and questions."""
-    lines = [f"{name} = {value if isinstance(value, datetime) else _text(value)}" for name, value in values.items()]
+def written(values: dict[str, Any], questions: Sequence[dict[str, Any]], calendar: dict[str, Any] | None = None) -> str:
+    """Returns the file of a survey with these values and questions, or of a study with a calendar."""
+    lines = _lines(values)
+    if calendar is not None:
+        lines += ["", "[calendar]", *_lines(calendar)]
     for question in questions:
-        lines += ["", "[[questions]]", *(f"{name} = {_text(value)}" for name, value in question.items())]
+        lines += ["", "[[questions]]", *_lines(question)]
     return "\n".join([*lines, ""])
+
+
+def _lines(values: dict[str, Any]) -> list[str]:
+    return [
+        f"{name} = {value.isoformat() if isinstance(value, datetime) else _text(value)}"
+        for name, value in values.items()
+    ]

@@ -33,15 +33,17 @@ from croupier.protocol.codes import RefusalReason
 from croupier.protocol.deployment import DEPLOYMENT_FILE, OPERATOR, Deployment
 from croupier.protocol.errors import CroupierError
 from croupier.protocol.manifest import RoundTerms, parse_terms
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import PublicKey, RoundId
 from croupier.protocol.rounding import round_down, round_up
 from croupier.protocol.statements import joined, read_messages
+from croupier.protocol.studies import StudyWave
 from croupier.protocol.surveys import Survey, SurveyRound, rounds_together, stated_terms_hash
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 
 __all__ = [
     "AnsweredQuestion",
+    "OfStudy",
     "SurveyForecast",
     "SurveyResults",
     "close_survey",
@@ -54,11 +56,25 @@ __all__ = [
     "round_of",
     "survey_folder",
     "survey_results",
+    "survey_terms",
     "with_budgets",
     "withdraw_survey",
 ]
 
 Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class OfStudy:
+    """What a survey that is a wave of a study has beside its file.
+
+    Attributes:
+        wave: the wave; its study is in the description of the survey.
+        collector_public_key: to which the results are sealed; empty where they are public.
+    """
+
+    wave: StudyWave
+    collector_public_key: bytes = b""
 
 
 def round_of(survey_id: str, number: int) -> RoundId:
@@ -81,7 +97,7 @@ def with_budgets(file: SurveyFile, deployment: Deployment | None) -> SurveyFile:
         return file.model_copy(update={"budgets": tuple(budgets)})
 
     def is_safe(budgets: Sequence[float]) -> bool:
-        terms = [terms for _, terms in _terms(offering(budgets), deployment).values()]
+        terms = [terms for _, terms in survey_terms(offering(budgets), deployment).values()]
         return all(always_granted(one, file.min_batch_size) for one in terms)
 
     budgets = default_grid(is_safe)
@@ -93,8 +109,13 @@ def with_budgets(file: SurveyFile, deployment: Deployment | None) -> SurveyFile:
     return offering(budgets)
 
 
-def _terms(file: SurveyFile, deployment: Deployment | None) -> dict[RoundId, tuple[RoundSettings, RoundTerms]]:
-    """Returns the settings of a survey's rounds and their terms, without the survey's description."""
+def survey_terms(
+    file: SurveyFile, deployment: Deployment | None, of_study: OfStudy | None = None
+) -> dict[RoundId, tuple[RoundSettings, RoundTerms]]:
+    """Returns the settings of a survey's rounds and their terms, without the survey's description.
+
+    A wave of a study ends at its deadline, also with too few people; any other survey is held then.
+    """
     found = {}
     for number, (question, grid) in enumerate(zip(file.asked(), file.grids(), strict=True), start=1):
         settings = RoundSettings(
@@ -105,11 +126,13 @@ def _terms(file: SurveyFile, deployment: Deployment | None) -> dict[RoundId, tup
             dishonest=file.dishonest,
             min_batch_size=file.min_batch_size,
             max_batch_size=file.max_batch_size,
+            short_batch_policy="dispose" if of_study else "hold",
             close_deadline_unix_s=file.deadline,
             hop_noise=file.hop_noise,
             hop_noise_delta=file.hop_noise_delta,
             budget_privacy=file.budget_privacy,
             budget_privacy_delta=file.budget_privacy_delta,
+            collector_public_key=PublicKey(b"" if of_study is None else of_study.collector_public_key),
         )
         round_id = round_of(file.name, number)
         try:
@@ -119,14 +142,16 @@ def _terms(file: SurveyFile, deployment: Deployment | None) -> dict[RoundId, tup
     return found
 
 
-def plan_survey(file: SurveyFile, deployment: Deployment | None) -> tuple[Survey, dict[RoundId, RoundSettings]]:
+def plan_survey(
+    file: SurveyFile, deployment: Deployment | None, of_study: OfStudy | None = None
+) -> tuple[Survey, dict[RoundId, RoundSettings]]:
     """Returns the description of a survey, and the settings of its rounds by id.
 
     Raises:
         ValueError: the terms of a round cannot be, with the question's name.
     """
     file = with_budgets(file, deployment)
-    planned = _terms(file, deployment)
+    planned = survey_terms(file, deployment, of_study)
     for settings, _ in planned.values():
         name = settings.question.name
         try:
@@ -136,7 +161,8 @@ def plan_survey(file: SurveyFile, deployment: Deployment | None) -> tuple[Survey
         if fitted.left_out:
             raise ValueError(_too_large(file, name, fitted))
     rounds = tuple(SurveyRound(name, stated_terms_hash(terms.manifest)) for name, (_, terms) in planned.items())
-    survey = Survey(file.name, file.wordings(), rounds, file.left_out)
+    wave = None if of_study is None else of_study.wave
+    survey = Survey(file.name, file.wordings(), rounds, file.left_out, wave)
     return survey, {name: replace(settings, survey=survey) for name, (settings, _) in planned.items()}
 
 
@@ -297,7 +323,11 @@ def _keep(file: Path, content: bytes) -> bytes:
 
 
 async def open_survey(
-    directory: Path, file: SurveyFile, transport: Transport = TLS, tell: Tell = lambda _: None
+    directory: Path,
+    file: SurveyFile,
+    transport: Transport = TLS,
+    tell: Tell = lambda _: None,
+    of_study: OfStudy | None = None,
 ) -> Survey:
     """Opens all rounds of a survey, or those that an earlier call has not reached; returns its description.
 
@@ -306,6 +336,7 @@ async def open_survey(
         file: what to ask.
         transport: how the services are reached.
         tell: called before an error is raised, with a sentence on which rounds are open and how to go on.
+        of_study: the wave of a study that the survey is; None for a survey by itself.
 
     Raises:
         ValueError: the terms cannot be, the ledger cannot bear all questions with the minimum of people, or this
@@ -313,7 +344,7 @@ async def open_survey(
         Refusal, grpc.aio.AioRpcError: a service refuses, or is out of reach.
     """
     async with Operator(directory, transport) as operator:
-        survey, settings = plan_survey(file, operator.deployment)
+        survey, settings = plan_survey(file, operator.deployment, of_study)
         folder = survey_folder(directory, survey.survey_id)
         described = survey.message().SerializeToString(deterministic=True)
         if operator.deployment.privacy_limit is not None and not folder.exists():

@@ -38,6 +38,7 @@ from croupier.protocol.deployment import Deployment, ServiceEntry
 from croupier.protocol.errors import Refusal, refusal_of
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms import RandomizedResponse
+from croupier.protocol.names import RoundId
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
@@ -147,7 +148,7 @@ def _addresses(network: int) -> Iterator[str]:
 
 async def simulated_clients(
     deployment: Deployment,
-    round_id: str,
+    round_id: RoundId,
     submissions: Mapping[int, bytes],
     at_once: int,
     bad: int = 0,
@@ -206,7 +207,7 @@ async def simulated_clients(
     return seen
 
 
-def _process(directory: Path, round_id: str, *how: Any) -> LoadSample:
+def _process(directory: Path, round_id: RoundId, *how: Any) -> LoadSample:
     return asyncio.run(simulated_clients(read_deployment(directory), round_id, *how))
 
 

@@ -51,6 +51,50 @@ result is about these answers, too.
 """
 Global___LeftOut: _TypeAlias = LeftOut  # noqa: Y015
 
+class _StudyPeriod:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _StudyPeriodEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StudyPeriod.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    STUDY_PERIOD_UNSPECIFIED: _StudyPeriod.ValueType  # 0
+    STUDY_PERIOD_ONCE: _StudyPeriod.ValueType  # 1
+    STUDY_PERIOD_DAY: _StudyPeriod.ValueType  # 2
+    STUDY_PERIOD_WEEK: _StudyPeriod.ValueType  # 3
+
+class StudyPeriod(_StudyPeriod, metaclass=_StudyPeriodEnumTypeWrapper):
+    """How often a study asks."""
+
+STUDY_PERIOD_UNSPECIFIED: StudyPeriod.ValueType  # 0
+STUDY_PERIOD_ONCE: StudyPeriod.ValueType  # 1
+STUDY_PERIOD_DAY: StudyPeriod.ValueType  # 2
+STUDY_PERIOD_WEEK: StudyPeriod.ValueType  # 3
+Global___StudyPeriod: _TypeAlias = StudyPeriod  # noqa: Y015
+
+class _StudyResults:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _StudyResultsEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StudyResults.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    STUDY_RESULTS_UNSPECIFIED: _StudyResults.ValueType  # 0
+    STUDY_RESULTS_PUBLIC: _StudyResults.ValueType  # 1
+    STUDY_RESULTS_PARTICIPANTS: _StudyResults.ValueType  # 2
+    """Sealed to a key of the operator, who undertakes to give the results to everybody who takes part."""
+    STUDY_RESULTS_OPERATOR: _StudyResults.ValueType  # 3
+    """Sealed to a key of the operator."""
+
+class StudyResults(_StudyResults, metaclass=_StudyResultsEnumTypeWrapper):
+    """Who reads the results of a study. Certificates are public in each case."""
+
+STUDY_RESULTS_UNSPECIFIED: StudyResults.ValueType  # 0
+STUDY_RESULTS_PUBLIC: StudyResults.ValueType  # 1
+STUDY_RESULTS_PARTICIPANTS: StudyResults.ValueType  # 2
+"""Sealed to a key of the operator, who undertakes to give the results to everybody who takes part."""
+STUDY_RESULTS_OPERATOR: StudyResults.ValueType  # 3
+"""Sealed to a key of the operator."""
+Global___StudyResults: _TypeAlias = StudyResults  # noqa: Y015
+
 class _ShortBatchPolicy:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -414,6 +458,41 @@ class KaryResponse(_message.Message):
 Global___KaryResponse: _TypeAlias = KaryResponse  # noqa: Y015
 
 @_typing.final
+class ProjectiveResponse(_message.Message):
+    """One of k categories. Each has a hyperplane in the smallest projective space over the field of q elements that has k
+    points; each point of its hyperplane is reported with e^v times the probability of any other point
+    (docs/another-language.md numbers the points).
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    K_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
+    Q_FIELD_NUMBER: _builtins.int
+    k: _builtins.int
+    """3 .. 2^16."""
+    q: _builtins.int
+    """A prime, 2 .. 61; the space has at most 2^22 vectors."""
+    @_builtins.property
+    def labels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """As in KaryResponse."""
+
+    def __init__(
+        self,
+        *,
+        k: _builtins.int = ...,
+        labels: _abc.Iterable[_builtins.str] | None = ...,
+        q: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["k", b"k", "labels", b"labels", "q", b"q"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ProjectiveResponse: _TypeAlias = ProjectiveResponse  # noqa: Y015
+
+@_typing.final
 class OneBit(_message.Message):
     """A number in [low, high], rounded at random to one of the ends, which is reported as a bit."""
 
@@ -615,7 +694,7 @@ class Wording(_message.Message):
     @_builtins.property
     def choices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """None, or a caption of at most 400 bytes for each answer that can be chosen, in the order of their numbers; all
-        different. rr: of 0, then of 1; krr: of the k categories; none for other mechanisms.
+        different. rr: of 0, then of 1; krr, pgr: of the k categories; none for other mechanisms.
         """
 
     def __init__(
@@ -653,6 +732,7 @@ class Question(_message.Message):
     HEMISPHERE_FIELD_NUMBER: _builtins.int
     GAUSSIAN_VECTOR_FIELD_NUMBER: _builtins.int
     LEVELS_FIELD_NUMBER: _builtins.int
+    PGR_FIELD_NUMBER: _builtins.int
     WORDINGS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """A short name for people; part of the manifest and therefore of every envelope's context."""
@@ -673,8 +753,10 @@ class Question(_message.Message):
     @_builtins.property
     def levels(self) -> Global___Levels: ...
     @_builtins.property
+    def pgr(self) -> Global___ProjectiveResponse: ...
+    @_builtins.property
     def wordings(self) -> _containers.RepeatedCompositeFieldContainer[Global___Wording]:
-        """Numbers 10 to 14 are for mechanisms.
+        """Numbers 11 to 14 are for mechanisms.
         At most 32, of 65536 bytes together. The first is shown to people who read none of the languages.
         """
 
@@ -690,13 +772,14 @@ class Question(_message.Message):
         hemisphere: Global___Hemisphere | None = ...,
         gaussian_vector: Global___GaussianVector | None = ...,
         levels: Global___Levels | None = ...,
+        pgr: Global___ProjectiveResponse | None = ...,
         wordings: _abc.Iterable[Global___Wording] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["gaussian", b"gaussian", "gaussian_vector", b"gaussian_vector", "hemisphere", b"hemisphere", "krr", b"krr", "laplace", b"laplace", "levels", b"levels", "mechanism", b"mechanism", "onebit", b"onebit", "rr", b"rr"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["gaussian", b"gaussian", "gaussian_vector", b"gaussian_vector", "hemisphere", b"hemisphere", "krr", b"krr", "laplace", b"laplace", "levels", b"levels", "mechanism", b"mechanism", "onebit", b"onebit", "pgr", b"pgr", "rr", b"rr"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["gaussian", b"gaussian", "gaussian_vector", b"gaussian_vector", "hemisphere", b"hemisphere", "krr", b"krr", "laplace", b"laplace", "levels", b"levels", "mechanism", b"mechanism", "name", b"name", "onebit", b"onebit", "rr", b"rr", "wordings", b"wordings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["gaussian", b"gaussian", "gaussian_vector", b"gaussian_vector", "hemisphere", b"hemisphere", "krr", b"krr", "laplace", b"laplace", "levels", b"levels", "mechanism", b"mechanism", "name", b"name", "onebit", b"onebit", "pgr", b"pgr", "rr", b"rr", "wordings", b"wordings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_mechanism: _TypeAlias = _typing.Literal["rr", "krr", "onebit", "laplace", "gaussian", "hemisphere", "gaussian_vector", "levels"]  # noqa: Y015
+    _WhichOneofReturnType_mechanism: _TypeAlias = _typing.Literal["rr", "krr", "onebit", "laplace", "gaussian", "hemisphere", "gaussian_vector", "levels", "pgr"]  # noqa: Y015
     _WhichOneofArgType_mechanism: _TypeAlias = _typing.Literal["mechanism", b"mechanism"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_mechanism) -> _WhichOneofReturnType_mechanism | None: ...
 
@@ -797,6 +880,145 @@ class SurveyRound(_message.Message):
 Global___SurveyRound: _TypeAlias = SurveyRound  # noqa: Y015
 
 @_typing.final
+class StudyCalendar(_message.Message):
+    """When the waves of a study open."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FIRST_FIELD_NUMBER: _builtins.int
+    EVERY_FIELD_NUMBER: _builtins.int
+    TIMEZONE_FIELD_NUMBER: _builtins.int
+    OPEN_FOR_S_FIELD_NUMBER: _builtins.int
+    first: _builtins.str
+    """When the first wave of this version opens, in local time: "2026-01-05T08:00"."""
+    every: Global___StudyPeriod.ValueType
+    """Further waves open at the same local time, also after the clocks were changed."""
+    timezone: _builtins.str
+    """A name of the IANA time zone database, such as "Europe/Berlin"."""
+    open_for_s: _builtins.int
+    """How long a wave takes answers, seconds."""
+    def __init__(
+        self,
+        *,
+        first: _builtins.str = ...,
+        every: Global___StudyPeriod.ValueType = ...,
+        timezone: _builtins.str = ...,
+        open_for_s: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["every", b"every", "first", b"first", "open_for_s", b"open_for_s", "timezone", b"timezone"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StudyCalendar: _TypeAlias = StudyCalendar  # noqa: Y015
+
+@_typing.final
+class Study(_message.Message):
+    """One version of a study: a survey that is asked again and again, with one consent. It fixes everything about its waves
+    but their numbers and times. The same in every wave of the version, so that all services have signed it.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STUDY_ID_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    PREVIOUS_HASH_FIELD_NUMBER: _builtins.int
+    CHANGE_FIELD_NUMBER: _builtins.int
+    CALENDAR_FIELD_NUMBER: _builtins.int
+    FIRST_WAVE_FIELD_NUMBER: _builtins.int
+    LAST_WAVE_FIELD_NUMBER: _builtins.int
+    TOTAL_EPSILON_FIELD_NUMBER: _builtins.int
+    TOTAL_DELTA_FIELD_NUMBER: _builtins.int
+    PERMANENT_FIELD_NUMBER: _builtins.int
+    RESULTS_FIELD_NUMBER: _builtins.int
+    TEXTS_HASH_FIELD_NUMBER: _builtins.int
+    QUESTION_HASHES_FIELD_NUMBER: _builtins.int
+    study_id: _builtins.str
+    """Unique in the deployment: 1 .. 40 of A-Z, a-z, 0-9, '-' and '_'. The survey of wave 3 has the name "STUDY-w3"."""
+    version: _builtins.int
+    """From 1."""
+    previous_hash: _builtins.bytes
+    """The hash of the version before this one: SHA-256 of "croupier/v1/study" + 0x00 + its message. Empty in version 1."""
+    change: _builtins.str
+    """What the version changes, for people to read: at most 1000 bytes. Empty in version 1."""
+    first_wave: _builtins.int
+    """The waves of this version, both included, from 1: numbers go on from version to version."""
+    last_wave: _builtins.int
+    total_epsilon: _builtins.float
+    """The most that all waves of all versions together may cost one person. No version raises it."""
+    total_delta: _builtins.float
+    permanent: _builtins.bool
+    """Whether a client randomizes an answer once, and sends the same report again while the answer is the same."""
+    results: Global___StudyResults.ValueType
+    texts_hash: _builtins.bytes
+    """SHA-256 of "croupier/v1/study-texts" + 0x00 + the survey's description with its wordings and left_out alone."""
+    @_builtins.property
+    def calendar(self) -> Global___StudyCalendar: ...
+    @_builtins.property
+    def question_hashes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """For each question, SHA-256 of "croupier/v1/study-question" + 0x00 + the manifest of its round without round_id,
+        close_deadline_unix_s, hops, accountant, analyzer and survey.
+        """
+
+    def __init__(
+        self,
+        *,
+        study_id: _builtins.str = ...,
+        version: _builtins.int = ...,
+        previous_hash: _builtins.bytes = ...,
+        change: _builtins.str = ...,
+        calendar: Global___StudyCalendar | None = ...,
+        first_wave: _builtins.int = ...,
+        last_wave: _builtins.int = ...,
+        total_epsilon: _builtins.float = ...,
+        total_delta: _builtins.float = ...,
+        permanent: _builtins.bool = ...,
+        results: Global___StudyResults.ValueType = ...,
+        texts_hash: _builtins.bytes = ...,
+        question_hashes: _abc.Iterable[_builtins.bytes] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["calendar", b"calendar"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["calendar", b"calendar", "change", b"change", "first_wave", b"first_wave", "last_wave", b"last_wave", "permanent", b"permanent", "previous_hash", b"previous_hash", "question_hashes", b"question_hashes", "results", b"results", "study_id", b"study_id", "texts_hash", b"texts_hash", "total_delta", b"total_delta", "total_epsilon", b"total_epsilon", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Study: _TypeAlias = Study  # noqa: Y015
+
+@_typing.final
+class StudyWave(_message.Message):
+    """The place of a survey in a study."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STUDY_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
+    OPENS_UNIX_S_FIELD_NUMBER: _builtins.int
+    CLOSES_UNIX_S_FIELD_NUMBER: _builtins.int
+    number: _builtins.int
+    opens_unix_s: _builtins.int
+    """By the calendar, Unix seconds. A wave may open later; its rounds have the deadline closes_unix_s."""
+    closes_unix_s: _builtins.int
+    @_builtins.property
+    def study(self) -> Global___Study: ...
+    def __init__(
+        self,
+        *,
+        study: Global___Study | None = ...,
+        number: _builtins.int = ...,
+        opens_unix_s: _builtins.int = ...,
+        closes_unix_s: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["study", b"study"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["closes_unix_s", b"closes_unix_s", "number", b"number", "opens_unix_s", b"opens_unix_s", "study", b"study"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StudyWave: _TypeAlias = StudyWave  # noqa: Y015
+
+@_typing.final
 class Survey(_message.Message):
     """Rounds that are opened and closed together. A person consents once and chooses one budget for all of them: the first
     of each round's grid, or the second of each, and so on. The same in the manifest of every round of the survey, so that
@@ -809,6 +1031,7 @@ class Survey(_message.Message):
     WORDINGS_FIELD_NUMBER: _builtins.int
     ROUNDS_FIELD_NUMBER: _builtins.int
     LEFT_OUT_FIELD_NUMBER: _builtins.int
+    WAVE_FIELD_NUMBER: _builtins.int
     survey_id: _builtins.str
     """Unique within the deployment: 1 .. 64 of A-Z, a-z, 0-9, '-' and '_'."""
     left_out: Global___LeftOut.ValueType
@@ -820,6 +1043,10 @@ class Survey(_message.Message):
     def rounds(self) -> _containers.RepeatedCompositeFieldContainer[Global___SurveyRound]:
         """1 .. 64 different rounds, in the order of the questions. All have the same number of budgets and the same deadline."""
 
+    @_builtins.property
+    def wave(self) -> Global___StudyWave:
+        """The wave of a study that the survey is, where it is one."""
+
     def __init__(
         self,
         *,
@@ -827,10 +1054,11 @@ class Survey(_message.Message):
         wordings: _abc.Iterable[Global___SurveyWording] | None = ...,
         rounds: _abc.Iterable[Global___SurveyRound] | None = ...,
         left_out: Global___LeftOut.ValueType = ...,
+        wave: Global___StudyWave | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["wave", b"wave"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["left_out", b"left_out", "rounds", b"rounds", "survey_id", b"survey_id", "wordings", b"wordings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["left_out", b"left_out", "rounds", b"rounds", "survey_id", b"survey_id", "wave", b"wave", "wordings", b"wordings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1068,7 +1296,7 @@ class Manifest(_message.Message):
 
     @_builtins.property
     def hop_noise(self) -> Global___HopNoise:
-        """Absent: hops add no reports. Only for rr, onebit, krr and levels. Clients refuse local epsilons above 8 by default."""
+        """Absent: hops add no reports. Only for rr, onebit, krr, levels and pgr. Clients refuse local epsilons above 8 by default."""
 
     @_builtins.property
     def budget_privacy(self) -> Global___BudgetPrivacy:

@@ -34,7 +34,7 @@ class ShreddingRows(TableRows):
         if round_id not in self.being_shredded():
             self._db.execute(FORGETTING.insert().values(round_id=round_id))
 
-    def being_shredded(self) -> set[str]:
+    def being_shredded(self) -> set[RoundId]:
         """Returns the rounds whose shredded ciphertexts may still be in the tables."""
         return set(self._db.execute(sa.select(FORGETTING.c.round_id)).scalars())
 

@@ -177,7 +177,7 @@ def test_over_rounds_all_bounds_are_no_worse_than_the_blanket(local_epsilon: flo
 
 @pytest.mark.parametrize("different", [True, False])
 def test_what_transforms_may_lose_is_added_as_proved(different: bool) -> None:
-    """Two factors a lose s (2 |a|_2 + |a * a|_2) times the root of the length (docs/accounting.md, section 5)."""
+    """Two factors a lose s (2 |a|_2 + |a * a|_2) times the root of the length (docs/composition.md, section 5)."""
     round_ = Round(GaussianProfile(0.3), 50.0)
     factor, _ = ComposedProfile([round_], 5e-7, 1e-3).losses
     rounds = [round_, round_] if different else [Round(GaussianProfile(0.3), 50.0, 2)]

@@ -34,6 +34,7 @@ from croupier.accountant.service.ledger import (
 )
 from croupier.protocol.calibration import unit_sigma
 from croupier.protocol.codes import Assumption, Method, RefusalReason
+from croupier.protocol.names import Digest, RoundId
 from croupier.protocol.statements import state
 from tests.support.statements import codes
 
@@ -84,7 +85,7 @@ def test_rounds_add_up_per_tier_and_for_the_worst_tier(engine: sa.Engine) -> Non
     entries = entries_of()
     with engine.begin() as connection:
         for number in range(3):
-            Ledger(connection).enter(f"round-{number}", bytes([number]) * 32, entries)
+            Ledger(connection).enter(RoundId(f"round-{number}"), Digest(bytes([number]) * 32), entries)
     with engine.connect() as connection:
         spent = {tier.tier: tier for tier in Ledger(connection).spent(4 * DELTA)}
         fixed = {tier.tier: tier for tier in Ledger(connection).spent(4 * DELTA, fixed_terms=True)}
@@ -122,7 +123,7 @@ def test_rounds_that_are_alike_are_composed_at_once(engine: sa.Engine, monkeypat
     with engine.begin() as connection:
         ledger = Ledger(connection)
         for number in range(12):
-            ledger.enter(f"round-{number}", bytes([number]), other if number % 3 else entries_of())
+            ledger.enter(RoundId(f"round-{number}"), Digest(bytes([number])), other if number % 3 else entries_of())
         spent = ledger.spent(20 * DELTA, fixed_terms=True)[-1]
     assert spent.rounds == 12
     assert composed == [2, 2, 2, 2]
@@ -135,8 +136,8 @@ def test_without_profiles_the_ledger_adds(engine: sa.Engine) -> None:
     entries = entries_of(profiles=False)
     with engine.begin() as connection:
         ledger = Ledger(connection)
-        ledger.enter("a", b"a", entries)
-        ledger.enter("b", b"b", entries)
+        ledger.enter(RoundId("a"), Digest(b"a"), entries)
+        ledger.enter(RoundId("b"), Digest(b"b"), entries)
         for fixed_terms, share in ((True, 1), (False, 4)):  # of delta a filter sets a quarter aside for what is added
             spent = ledger.spent(2 * share * DELTA, fixed_terms=fixed_terms)[-1].guarantee
             assert spent is not None
@@ -153,9 +154,9 @@ def test_rounds_of_which_only_epsilon_is_known_compose_with_the_others(engine: s
     with engine.begin() as connection:
         ledger = Ledger(connection)
         for number in range(30):
-            ledger.enter(f"known-{number}", bytes([number]), entries_of())
+            ledger.enter(RoundId(f"known-{number}"), Digest(bytes([number])), entries_of())
         before = [ledger.spent(1e-4, fixed_terms=fixed)[-1].guarantee for fixed in (True, False)]
-        ledger.enter("local", b"local", [Entry(0.2, 0.0, 50, 0.2, DELTA)])
+        ledger.enter(RoundId("local"), Digest(b"local"), [Entry(0.2, 0.0, 50, 0.2, DELTA)])
         after = [ledger.spent(1e-4, fixed_terms=fixed)[-1].guarantee for fixed in (True, False)]
     for less, more, most in zip(before, after, (0.2, 0.4), strict=True):  # a filter bounds the round by a Gaussian one
         assert less is not None
@@ -169,7 +170,7 @@ def test_pairs_are_never_below_the_exact_product(engine: sa.Engine, epsilon: flo
     total, each = Fraction(1, 1000), Fraction(DELTA)
     with engine.begin() as connection:
         for number in range(rounds):
-            Ledger(connection).enter(f"round-{number}", b"x", [Entry(3.0, 0.0, 50, epsilon, DELTA)])
+            Ledger(connection).enter(RoundId(f"round-{number}"), Digest(b"x"), [Entry(3.0, 0.0, 50, epsilon, DELTA)])
         found = Ledger(connection).spent(float(total), fixed_terms=True)[-1].guarantee
         filtered = Ledger(connection).spent(float(total))[-1].guarantee
     assert found is not None
@@ -196,30 +197,31 @@ def test_a_person_in_some_rounds_has_lost_what_these_cost(engine: sa.Engine) -> 
     with engine.begin() as connection:
         ledger = Ledger(connection)
         for name, entries in (("a", cheap), ("b", cheap), ("c", dear)):
-            ledger.enter(name, name.encode(), entries)
+            ledger.enter(RoundId(name), Digest(name.encode()), entries)
         worst = max(one.epsilon for one in cheap)
-        for rounds, factor in ((["a"], 1), (["a", "b"], 2), (["b", "c", "c"], 3), ([], 0)):
+        a, b, c, missing = map(RoundId, "abcd")
+        for rounds, factor in (([a], 1), ([a, b], 2), ([b, c, c], 3), ([], 0)):
             spent = ledger.spent_in(rounds, 12 * DELTA)
             assert spent is not None
             assert spent.epsilon == pytest.approx(factor * worst, rel=1e-4)
             fixed = ledger.spent_in(rounds, 3 * DELTA, fixed_terms=True)
             assert fixed is not None
             assert fixed.epsilon == pytest.approx(factor * worst, rel=1e-4)
-        assert ledger.spent_in(["a", "b"], 1.5 * DELTA, fixed_terms=True) is None
-        assert ledger.spent_in(["a", "b"], 6 * DELTA) is None
-        assert ledger.spent_in(["a", "b", "c"], 12 * DELTA) == ledger.spent(12 * DELTA)[-1].guarantee
+        assert ledger.spent_in([a, b], 1.5 * DELTA, fixed_terms=True) is None
+        assert ledger.spent_in([a, b], 6 * DELTA) is None
+        assert ledger.spent_in([a, b, c], 12 * DELTA) == ledger.spent(12 * DELTA)[-1].guarantee
         with pytest.raises(ValueError, match="the ledger has no d; only granted rounds are entered"):
-            ledger.spent_in(["a", "d"], DELTA)
+            ledger.spent_in([a, missing], DELTA)
 
 
 def test_the_ledger_says_at_which_delta_there_is_a_bound(engine: sa.Engine) -> None:
     with engine.begin() as connection:
         ledger = Ledger(connection)
-        ledger.enter("a", b"a", [replace(entry, delta=0.7, profile=()) for entry in entries_of()])
+        ledger.enter(RoundId("a"), Digest(b"a"), [replace(entry, delta=0.7, profile=()) for entry in entries_of()])
         added = ledger.spent(0.5, fixed_terms=True)[-1]
         assert (added.guarantee, added.enough_delta) == (None, 0.7)
         assert ledger.spent(0.5)[-1].guarantee is None
-        ledger.enter("b", b"b", [replace(entry, delta=0.7, profile=()) for entry in entries_of()])
+        ledger.enter(RoundId("b"), Digest(b"b"), [replace(entry, delta=0.7, profile=()) for entry in entries_of()])
         for fixed_terms in (True, False):
             hopeless = ledger.spent(0.5, fixed_terms=fixed_terms)[-1]
             assert (hopeless.guarantee, hopeless.enough_delta) == (None, None)
@@ -241,13 +243,13 @@ def test_the_same_round_twice_changes_nothing_but_another_one_is_refused(each_en
     entries = entries_of(profiles=False)
     with each_engine.begin() as connection:
         ledger = Ledger(connection)
-        ledger.enter("a", b"digest", entries)
-        ledger.enter("a", b"digest", entries)
+        ledger.enter(RoundId("a"), Digest(b"digest"), entries)
+        ledger.enter(RoundId("a"), Digest(b"digest"), entries)
         assert ledger.spent(DELTA)[-1].rounds == 1
         with pytest.raises(ValueError, match="'a' is in the ledger already, with another"):
-            ledger.enter("a", b"other", entries)
+            ledger.enter(RoundId("a"), Digest(b"other"), entries)
         with pytest.raises(ValueError, match="'a' is in the ledger already, with another"):
-            ledger.enter("a", b"digest", entries[:1])
+            ledger.enter(RoundId("a"), Digest(b"digest"), entries[:1])
 
 
 def test_refusals_say_what_was_requested_and_what_remains(each_engine: sa.Engine) -> None:
@@ -257,10 +259,10 @@ def test_refusals_say_what_was_requested_and_what_remains(each_engine: sa.Engine
     with each_engine.begin() as connection:
         ledger = Ledger(connection)
         for name in ("a", "b"):
-            assert ledger.refusal(name, entries, limit) is None
-            ledger.enter(name, name.encode(), entries)
-        assert ledger.refusal("b", entries, limit) is None  # entered already
-        refusal = ledger.refusal("c", entries, limit)
+            assert ledger.refusal(RoundId(name), entries, limit) is None
+            ledger.enter(RoundId(name), Digest(name.encode()), entries)
+        assert ledger.refusal(RoundId("b"), entries, limit) is None  # entered already
+        refusal = ledger.refusal(RoundId("c"), entries, limit)
     assert refusal is not None
     assert refusal.code is RefusalReason.LEDGER_EXCEEDED
     assert (refusal["requested"], refusal["spent"], refusal["rounds"]) == (top, pytest.approx(2 * top), 3)
@@ -297,12 +299,12 @@ def test_the_end_of_a_round_is_not_refused_for_costing_less(each_engine: sa.Engi
     with each_engine.begin() as connection:
         ledger = Ledger(connection)
         for name in ("a", "b"):
-            assert ledger.refusal(name, reserved, limit) is None
-            ledger.enter(name, name.encode(), reserved)
-        assert ledger.refusal("a", dearer, limit) is not None
-        assert ledger.amendment("a", dearer, limit) == (reserved, None)
-        assert ledger.amendment("a", cheaper, limit) == (cheaper, None)
-        entries, refusal = ledger.amendment("a", dearer, Limit(1.5, 1e-6))
+            assert ledger.refusal(RoundId(name), reserved, limit) is None
+            ledger.enter(RoundId(name), Digest(name.encode()), reserved)
+        assert ledger.refusal(RoundId("a"), dearer, limit) is not None
+        assert ledger.amendment(RoundId("a"), dearer, limit) == (reserved, None)
+        assert ledger.amendment(RoundId("a"), cheaper, limit) == (cheaper, None)
+        entries, refusal = ledger.amendment(RoundId("a"), dearer, Limit(1.5, 1e-6))
         assert entries == dearer
         assert refusal is not None
 
@@ -314,7 +316,7 @@ def test_concurrent_writers_do_not_lose_each_other(each_engine: sa.Engine) -> No
 
     def enter(number: int) -> None:
         with each_engine.begin() as connection:
-            Ledger(connection).enter(f"round-{number}", b"x", [entry])
+            Ledger(connection).enter(RoundId(f"round-{number}"), Digest(b"x"), [entry])
 
     threads = [threading.Thread(target=enter, args=(number,)) for number in range(12)]
     for thread in threads:
@@ -333,8 +335,8 @@ def test_a_limit_is_a_filter_unless_terms_are_said_to_be_fixed(engine: sa.Engine
         with engine.begin() as connection:
             ledger = Ledger(connection)
             for number in range(12):
-                ledger.enter(f"{fixed_terms}-{number}", bytes([number]), entries)
-            spent = ledger.spent_in([f"{fixed_terms}-{n}" for n in range(12)], delta, fixed_terms=fixed_terms)
+                ledger.enter(RoundId(f"{fixed_terms}-{number}"), Digest(bytes([number])), entries)
+            spent = ledger.spent_in([RoundId(f"{fixed_terms}-{n}") for n in range(12)], delta, fixed_terms=fixed_terms)
         assert spent is not None
         rounds = [entries] * 12
         assert Limit(spent.epsilon, delta, fixed_terms=fixed_terms).allows(rounds)
@@ -384,7 +386,7 @@ def test_records_lose_what_a_gaussian_mechanism_loses_over_many_rounds(
     entry = Entry(epsilon, delta, 40, epsilon, 1e-5, profile)
     with engine.begin() as connection:
         for number in range(rounds):
-            Ledger(connection).enter(f"round-{number}", bytes([number]) * 32, [entry])
+            Ledger(connection).enter(RoundId(f"round-{number}"), Digest(bytes([number]) * 32), [entry])
     with engine.connect() as connection:
         for tier in Ledger(connection).spent(1e-5, fixed_terms=True):
             assert tier.guarantee is not None
@@ -402,9 +404,9 @@ def test_silos_and_users_share_one_ledger(engine: sa.Engine) -> None:
     silo = RecordGaussian(dimension=60, records=600)
     loud = [Entry(v, 1e-6, 40, v, 1e-5, silo.local_profile(v, 1e-6, PROFILE_POINTS)) for v in (0.5, 2.0)]
     with engine.begin() as connection:
-        Ledger(connection).enter("users", bytes(32), entries_of())
+        Ledger(connection).enter(RoundId("users"), Digest(bytes(32)), entries_of())
         before = Ledger(connection).spent(1e-5, fixed_terms=True)[-1].guarantee
-        Ledger(connection).enter("silos", bytes([1]) * 32, loud)
+        Ledger(connection).enter(RoundId("silos"), Digest(bytes([1]) * 32), loud)
         after = Ledger(connection).spent(1e-5, fixed_terms=True)[-1].guarantee
     assert before is not None
     assert after is not None
@@ -416,10 +418,10 @@ def test_what_is_about_one_record_does_not_read_like_what_is_about_a_user(each_e
     silo = Entry(1.0, 1e-6, 10, 1.0, 1e-6)
     with each_engine.begin() as connection:
         ledger = Ledger(connection)
-        ledger.enter("users", b"u" * 32, entries_of())
-        ledger.enter("records", b"r" * 32, [silo], one_record=True)
-        ledger.enter("records", b"r" * 32, [silo], one_record=True)
-        ledger.amend("records", [silo])
+        ledger.enter(RoundId("users"), Digest(b"u" * 32), entries_of())
+        ledger.enter(RoundId("records"), Digest(b"r" * 32), [silo], one_record=True)
+        ledger.enter(RoundId("records"), Digest(b"r" * 32), [silo], one_record=True)
+        ledger.amend(RoundId("records"), [silo])
         assert ledger.record_rounds() == {"records"}
         names = [tier.tier for tier in ledger.spent(1e-4)]
     assert names[0] == "local ε 0.5"
@@ -433,7 +435,7 @@ def test_what_is_added_up_is_rounded_up(engine: sa.Engine) -> None:
     with engine.begin() as connection:
         ledger = Ledger(connection)
         for number in range(6):
-            ledger.enter(f"round-{number}", bytes([number]), [one])
+            ledger.enter(RoundId(f"round-{number}"), Digest(bytes([number])), [one])
         assert functools.reduce(operator.add, [0.1] * 6) < 6 * Fraction(0.1)  # sum() compensates from Python 3.12 on
         assert sum([1e-14] * 6) < 6 * Fraction(1e-14)
         assert ledger.spent(math.nextafter(6e-14, 0.0), fixed_terms=True)[-1].guarantee is None
@@ -454,11 +456,11 @@ def test_a_limit_is_met_exactly_in_decimals(engine: sa.Engine, cost: str, limit:
     with engine.begin() as connection:
         ledger = Ledger(connection)
         for number in range(rounds):
-            assert ledger.refusal(f"round-{number}", entries, Limit(float(limit), 1e-12)) is None
-            ledger.enter(f"round-{number}", bytes([number]), entries)
+            assert ledger.refusal(RoundId(f"round-{number}"), entries, Limit(float(limit), 1e-12)) is None
+            ledger.enter(RoundId(f"round-{number}"), Digest(bytes([number])), entries)
         spent = ledger.spent(1e-12)[-1].guarantee
-        refusal = ledger.refusal("more", entries, Limit(float(limit), 1e-12))
-        at_more = ledger.refusal("more", entries, Limit(float(limit) * 2, 1e-12))
+        refusal = ledger.refusal(RoundId("more"), entries, Limit(float(limit), 1e-12))
+        at_more = ledger.refusal(RoundId("more"), entries, Limit(float(limit) * 2, 1e-12))
     assert spent is not None
     assert Fraction(spent.epsilon) >= Fraction(budget) * rounds
     assert at_more is None
@@ -477,10 +479,10 @@ def test_deltas_that_were_written_as_decimals_add_up_to_the_limit(
     with engine.begin() as connection:
         ledger = Ledger(connection)
         for number in range(rounds):
-            assert ledger.refusal(f"round-{number}", entries, Limit(0.25 * rounds, 4 * float(total))) is None
-            ledger.enter(f"round-{number}", bytes([number]), entries)
+            assert ledger.refusal(RoundId(f"round-{number}"), entries, Limit(0.25 * rounds, 4 * float(total))) is None
+            ledger.enter(RoundId(f"round-{number}"), Digest(bytes([number])), entries)
         spent = ledger.spent(float(total), fixed_terms=True)[-1].guarantee
-        assert ledger.refusal("more", entries, Limit(2.0, 4 * float(total))) is not None
+        assert ledger.refusal(RoundId("more"), entries, Limit(2.0, 4 * float(total))) is not None
     assert spent is not None
     assert spent.epsilon <= 0.25 * rounds
     assert Fraction(spent.delta) >= added
@@ -493,9 +495,9 @@ def test_what_was_computed_is_added_as_it_is(engine: sa.Engine) -> None:
     with engine.begin() as connection:
         ledger = Ledger(connection)
         for number in range(2):
-            ledger.enter(f"round-{number}", bytes([number]), entries)
-        assert ledger.refusal("c", entries, Limit(0.3, 1e-12)) is not None
-        assert ledger.refusal("c", entries, Limit(0.30000000000000004, 1e-12)) is None
+            ledger.enter(RoundId(f"round-{number}"), Digest(bytes([number])), entries)
+        assert ledger.refusal(RoundId("c"), entries, Limit(0.3, 1e-12)) is not None
+        assert ledger.refusal(RoundId("c"), entries, Limit(0.30000000000000004, 1e-12)) is None
 
 
 def test_a_limit_of_decimals_is_exact(engine: sa.Engine) -> None:
@@ -503,7 +505,7 @@ def test_a_limit_of_decimals_is_exact(engine: sa.Engine) -> None:
     with engine.begin() as connection:
         ledger = Ledger(connection)
         for number in range(30):
-            ledger.enter(f"round-{number}", b"x", [Entry(0.1, 0.0, 20, 0.1, 1e-15)])
+            ledger.enter(RoundId(f"round-{number}"), Digest(b"x"), [Entry(0.1, 0.0, 20, 0.1, 1e-15)])
         for budget, allowed in ((0.7, True), (0.699999999999999, True), (0.700000000000001, False)):
-            refusal = ledger.refusal("more", [Entry(budget, 0.0, 20, budget, 1e-15)], Limit(3.7, 1e-12))
+            refusal = ledger.refusal(RoundId("more"), [Entry(budget, 0.0, 20, budget, 1e-15)], Limit(3.7, 1e-12))
             assert (refusal is None) == allowed

@@ -21,6 +21,7 @@ from croupier.protocol.certificates import refusals_of
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.manifest import canonical, parse_terms
 from croupier.protocol.mechanisms import KaryResponse, Mechanism, OneBit, RandomizedResponse
+from croupier.protocol.names import Digest, RoundId
 from croupier.protocol.questions import Question
 from croupier.protocol.statements import state
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -154,9 +155,9 @@ def test_the_ledger_counts_every_client_in_the_worst_tier() -> None:
     _, usual = certified(RandomizedResponse(), ((0.37, 40),), merge=False)
     with sa.create_engine("sqlite://").begin() as connection:
         ledger = Ledger(connection)
-        ledger.enter("usual", b"", usual)
-        ledger.enter("merged", b"", merged, merged=True)
-        ledger.enter("merged", b"", merged, merged=True)
+        ledger.enter(RoundId("usual"), Digest(b""), usual)
+        ledger.enter(RoundId("merged"), Digest(b""), merged, merged=True)
+        ledger.enter(RoundId("merged"), Digest(b""), merged, merged=True)
         assert ledger.merged_rounds() == {"merged"}
         spent = {tier.tier: (tier.rounds, tier.guarantee) for tier in ledger.spent(1e-3)}
     # A client with the smallest budget was in both rounds, and in the second it stands among those of 1.

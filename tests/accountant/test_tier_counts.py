@@ -27,6 +27,7 @@ from croupier.protocol.certificates import round_certificate_json
 from croupier.protocol.codes import Assumption
 from croupier.protocol.manifest import RoundTerms, canonical, parse_terms
 from croupier.protocol.mechanisms import KaryResponse, Laplace, Mechanism, RandomizedResponse
+from croupier.protocol.names import Digest, RoundId
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.kinds import DocumentKind
@@ -149,7 +150,7 @@ def published(terms: RoundTerms, users: Counts, counts: Counts, monkeypatch: pyt
     exact = BudgetsFound(+Counter(dict(zip(GRID, users, strict=True))), 0, {})
     found = noised(Documents(), terms, exact)  # type: ignore[arg-type]
     chain = {pb.LANE_REPORT: [pb.Commitment(num_out=PEOPLE)]}
-    message, entries = certify_round(terms, chain, found, ReportsFound(PEOPLE, b"", [], PEOPLE, {}), PEOPLE)
+    message, entries = certify_round(terms, chain, found, ReportsFound(PEOPLE, Digest(b""), [], PEOPLE, {}), PEOPLE)
     explained = json.dumps(round_certificate_json(message))
     return message.SerializeToString(deterministic=True), repr(entries).encode(), explained.encode()
 
@@ -276,10 +277,10 @@ def told(costs: Iterable[tuple[float, float]], exact: int = 0) -> BudgetsTold:
         ledger = Ledger(connection)
         for number, cost in enumerate(costs):
             for _ in range(2):  # the same again
-                ledger.disclose(f"r{number}")
-                ledger.tell_budgets(f"r{number}", *cost)
+                ledger.disclose(RoundId(f"r{number}"))
+                ledger.tell_budgets(RoundId(f"r{number}"), *cost)
         for number in range(exact):
-            ledger.disclose(f"e{number}")
+            ledger.disclose(RoundId(f"e{number}"))
         return ledger.budgets_told()
 
 
@@ -302,9 +303,9 @@ def test_what_certificates_tell_of_a_budget_is_in_a_backup(tmp_path: Path) -> No
         with database.begin() as connection:
             bring_up_to_date(connection, url)
             if name == "first":
-                Ledger(connection).disclose("r1")
-                Ledger(connection).tell_budgets("r1", 1.0, 1e-6)
-                Ledger(connection).disclose("r2")
+                Ledger(connection).disclose(RoundId("r1"))
+                Ledger(connection).tell_budgets(RoundId("r1"), 1.0, 1e-6)
+                Ledger(connection).disclose(RoundId("r2"))
         database.close()
     backup_ledger(tmp_path / "first", tmp_path / "backup.json")
     restore_ledger(tmp_path / "second", tmp_path / "backup.json")

@@ -25,6 +25,7 @@ from croupier.protocol.mechanisms import (
     RandomizedResponse,
     VectorTask,
 )
+from croupier.protocol.names import Digest, RoundId
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support import make_kit
@@ -50,7 +51,7 @@ def certified(
     entries = certify_into(message, terms, list(tiers))
     with sa.create_engine("sqlite://").begin() as connection:
         ledger = Ledger(connection)
-        ledger.enter("r", b"", entries)
+        ledger.enter(RoundId("r"), Digest(b""), entries)
         ((_, _, kept),) = ledger.entered()
     assert max(entry.epsilon for entry in kept) == message.epsilon
     return message, len(kept)
@@ -137,9 +138,9 @@ def test_a_client_of_a_tier_that_a_round_lacks_may_have_taken_part() -> None:
     small, large = (Entry(epsilon, 0.0, 10, epsilon / 4, 1e-6) for epsilon in (0.5, 2.0))
     with sa.create_engine("sqlite://").begin() as connection:
         ledger = Ledger(connection)
-        ledger.enter("complete", b"", [large])
-        ledger.enter("both", b"", [small, large], unknown=True)
-        ledger.enter("other", b"", [large], unknown=True)
+        ledger.enter(RoundId("complete"), Digest(b""), [large])
+        ledger.enter(RoundId("both"), Digest(b""), [small, large], unknown=True)
+        ledger.enter(RoundId("other"), Digest(b""), [large], unknown=True)
         assert ledger.unknown_rounds() == {"both", "other"}
         spent = {tier.tier: (tier.rounds, tier.guarantee) for tier in ledger.spent(1e-3)}
     rounds, guarantee = spent["local ε 0.5"]

@@ -28,6 +28,7 @@ from croupier.accountant.ranges import Linkage
 from croupier.accountant.service.ledger import ANY_TIER, Ledger
 from croupier.accountant.service.round_certificate import entries_of
 from croupier.protocol.codes import Method
+from croupier.protocol.names import Digest, RoundId
 from tests.support.statements import parameters
 
 
@@ -63,7 +64,7 @@ def spent_in_one_round(budgets: Budgets, randomizer: Randomizer, rounds: int = 1
     engine = sa.create_engine("sqlite://")
     with engine.begin() as connection:
         for number in range(rounds):
-            Ledger(connection).enter(f"round-{number}", bytes(32), entries)
+            Ledger(connection).enter(RoundId(f"round-{number}"), Digest(bytes(32)), entries)
         (spent,) = (tier for tier in Ledger(connection).spent(delta * rounds) if tier.tier == ANY_TIER)
     engine.dispose()
     assert spent.guarantee is not None

@@ -15,6 +15,7 @@ from decimal import ROUND_CEILING, Decimal, localcontext
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+from croupier.protocol.names import Lane
 from croupier.protocol.v1 import messages_pb2 as pb
 from tests.another_client import hpke, ristretto
 
@@ -75,7 +76,7 @@ def randomize_bit(bit: int, epsilon: float, draw: Draw) -> bytes:
 class Layer:
     """One layer of an envelope."""
 
-    lane: pb.Lane.ValueType
+    lane: Lane
     hop: int
     public_key: bytes
     info: bytes
@@ -97,7 +98,7 @@ class Round:
         self.joint = self._layer(pb.LANE_JOINT, 1, hops[0])
         self.trace: list[tuple[Layer, bytes, bytes]] = []  # every layer that was sealed, its plaintext and ciphertext
 
-    def _layer(self, lane: pb.Lane.ValueType, hop: int, key: bytes) -> Layer:
+    def _layer(self, lane: Lane, hop: int, key: bytes) -> Layer:
         name, key_id = self.manifest.round_id.encode(), hashlib.sha256(key).digest()[:16]
         info = b"croupier" + struct.pack(">HBB", 1, lane, hop)
         return Layer(lane, hop, key, info + b"".join(struct.pack(">H", len(f)) + f for f in (name, self.hash, key_id)))
@@ -162,7 +163,7 @@ class Answer:
 def check_included(
     asked: Round,
     certificate: pb.Certificate,
-    list_of: Callable[[int, pb.Lane.ValueType], bytes],
+    list_of: Callable[[int, Lane], bytes],
     inclusion: Sequence[Sequence[bytes]],
     pinned: Mapping[str, Collection[bytes]],
 ) -> None:
@@ -175,7 +176,7 @@ def check_included(
         inclusion: see `Answer.inclusion`.
         pinned: the keys of all services.
     """
-    lanes: tuple[pb.Lane.ValueType, ...] = (pb.LANE_REPORT, pb.LANE_PARAMETER)
+    lanes: tuple[Lane, ...] = (pb.LANE_REPORT, pb.LANE_PARAMETER)
     before: dict[int, bytes] = {}
     joint: set[tuple[object, ...]] = set()
     for number, document in enumerate(certificate.commitments):

@@ -12,6 +12,7 @@ from typing import Any
 import grpc.aio
 import pytest
 
+from croupier.protocol.names import Lane
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
@@ -73,7 +74,7 @@ async def test_an_answer_of_another_client_is_counted(tmp_path: Path) -> None:
         assert {tier.local_epsilon for tier in certificate.tiers} >= {budget.epsilon}
         assert not publication.drops
         lists = {}
-        lanes: tuple[pb.Lane.ValueType, ...] = (pb.LANE_REPORT, pb.LANE_PARAMETER)
+        lanes: tuple[Lane, ...] = (pb.LANE_REPORT, pb.LANE_PARAMETER)
         for hop in (1, 2):
             for lane in lanes:
                 page = await stubs.ShufflerStub(first).GetInclusion(

@@ -13,12 +13,13 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
+from croupier.protocol.names import Lane
 from croupier.protocol.v1 import messages_pb2 as pb
 from tests.another_client import ristretto
 from tests.another_client.rounds import Answer, Round, blanket_threshold, context, flip_threshold
 
 FILE = Path(__file__).parents[1] / "vectors" / "client.json"
-LANES: dict[str, pb.Lane.ValueType] = {"LANE_REPORT": pb.LANE_REPORT, "LANE_PARAMETER": pb.LANE_PARAMETER}
+LANES: dict[str, Lane] = {"LANE_REPORT": pb.LANE_REPORT, "LANE_PARAMETER": pb.LANE_PARAMETER}
 CASES = (
     ("two-hops", "x25519-sha256-chacha20poly1305", 2, pb.Question(name="bit", rr=pb.RandomizedResponse()), 1, False),
     (

@@ -19,7 +19,7 @@ from croupier.protocol.envelope import HOP_ACCOUNTANT, HOP_ANALYZER, KeyPair, La
 from croupier.protocol.errors import Refusal, refusal_of
 from croupier.protocol.identity import Kind
 from croupier.protocol.manifest import RoundTerms, canonical
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import Lane, RoundId
 from croupier.protocol.onion import Onion, encode_budget
 from croupier.protocol.tickets import TICKET_BYTES
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -35,7 +35,7 @@ from tests.support import encode_report
 from tests.support.lanes import chunks
 
 Context = grpc.aio.ServicerContext[Any, Any]
-Lanes = dict[pb.Lane.ValueType, list[bytes]]
+Lanes = dict[Lane, list[bytes]]
 
 
 async def refused(call: Awaitable[object]) -> Refusal | None:
@@ -80,7 +80,7 @@ class CheatingShuffler(ShufflerService):
     def put_output(self, tx: Transaction, round_id: str, output: LaneOutput) -> None:
         self._honest.put_output(tx, RoundId(round_id), output)
 
-    async def send_lane(self, terms: RoundTerms, receiver: str, lane: pb.Lane.ValueType) -> int:
+    async def send_lane(self, terms: RoundTerms, receiver: str, lane: Lane) -> int:
         return await self._honest.send_lane(terms, receiver, lane)
 
     async def hand_over(self, terms: RoundTerms, receiver: str, commitments: Sequence[pb.Signed]) -> None:
@@ -94,7 +94,7 @@ class CheatingShuffler(ShufflerService):
         """Returns the commitments that this receiver is told."""
         return commitments
 
-    def tamper(self, terms: RoundTerms, lanes: Lanes, drops: dict[pb.Lane.ValueType, dict[str, int]]) -> None:
+    def tamper(self, terms: RoundTerms, lanes: Lanes, drops: dict[Lane, dict[str, int]]) -> None:
         """Changes the output, and what will be said about it, before the commitments are made."""
 
     def claim(self, terms: RoundTerms, commitment: pb.Commitment) -> None:
@@ -108,7 +108,7 @@ class CheatingShuffler(ShufflerService):
             onion, round_id, hop = Onion(terms), terms.round_id, self.position.hop(terms)
             handover = pb.HandOverRequest.FromString(tx.document(round_id, DocumentKind.COMMITMENTS_OUT) or b"")
             lanes: Lanes = {}
-            drops: dict[pb.Lane.ValueType, dict[str, int]] = {}
+            drops: dict[Lane, dict[str, int]] = {}
             own = [pb.Commitment.FromString(signed.payload) for signed in handover.commitments[-2:]]
             for commitment in own:
                 size = onion.layer(commitment.lane, hop + 1).sealed_size if hop < terms.num_hops else 0
@@ -175,7 +175,7 @@ class DuplicatesAfterCommitting(AfterCommitting):
 class DropsWithoutSaying(CheatingShuffler):
     """A victim is missing in both lanes, and no reason is given."""
 
-    def tamper(self, terms: RoundTerms, lanes: Lanes, drops: dict[pb.Lane.ValueType, dict[str, int]]) -> None:
+    def tamper(self, terms: RoundTerms, lanes: Lanes, drops: dict[Lane, dict[str, int]]) -> None:
         for batch in lanes.values():
             batch.pop()
 
@@ -183,7 +183,7 @@ class DropsWithoutSaying(CheatingShuffler):
 class AddsItsOwn(CheatingShuffler):
     """One report and budget of its own more than came in."""
 
-    def tamper(self, terms: RoundTerms, lanes: Lanes, drops: dict[pb.Lane.ValueType, dict[str, int]]) -> None:
+    def tamper(self, terms: RoundTerms, lanes: Lanes, drops: dict[Lane, dict[str, int]]) -> None:
         lanes[pb.LANE_REPORT].append(own_report(terms, self.position.hop(terms)))
         lanes[pb.LANE_PARAMETER].append(own_budget(terms, self.position.hop(terms), 0.5))
 
@@ -191,7 +191,7 @@ class AddsItsOwn(CheatingShuffler):
 class DropsAndSaysItDidNotOpen(CheatingShuffler):
     """A victim is missing in both lanes: allegedly it did not open."""
 
-    def tamper(self, terms: RoundTerms, lanes: Lanes, drops: dict[pb.Lane.ValueType, dict[str, int]]) -> None:
+    def tamper(self, terms: RoundTerms, lanes: Lanes, drops: dict[Lane, dict[str, int]]) -> None:
         for lane, batch in lanes.items():
             batch.pop()
             drops[lane]["does-not-open"] += 1
@@ -200,7 +200,7 @@ class DropsAndSaysItDidNotOpen(CheatingShuffler):
 class DropsReportsAndKeepsTheirBudgets(CheatingShuffler):
     """Leaves the fewest reports at which no check fails; the budgets of the others still count as a crowd."""
 
-    def tamper(self, terms: RoundTerms, lanes: Lanes, drops: dict[pb.Lane.ValueType, dict[str, int]]) -> None:
+    def tamper(self, terms: RoundTerms, lanes: Lanes, drops: dict[Lane, dict[str, int]]) -> None:
         reports = lanes[pb.LANE_REPORT]
         drops[pb.LANE_REPORT]["does-not-open"] += len(reports) - terms.manifest.min_batch_size
         del reports[terms.manifest.min_batch_size :]
@@ -209,7 +209,7 @@ class DropsReportsAndKeepsTheirBudgets(CheatingShuffler):
 class ReplacesReports(CheatingShuffler):
     """All reports but one are the hop's own; commitments and both lanes agree."""
 
-    def tamper(self, terms: RoundTerms, lanes: Lanes, drops: dict[pb.Lane.ValueType, dict[str, int]]) -> None:
+    def tamper(self, terms: RoundTerms, lanes: Lanes, drops: dict[Lane, dict[str, int]]) -> None:
         reports = lanes[pb.LANE_REPORT]
         reports[1:] = [own_report(terms, self.position.hop(terms), 0) for _ in reports[1:]]
 
@@ -217,7 +217,7 @@ class ReplacesReports(CheatingShuffler):
 class SpoilsReports(CheatingShuffler):
     """All reports but one are noise that opens for every hop, and for the analyzer no more."""
 
-    def tamper(self, terms: RoundTerms, lanes: Lanes, drops: dict[pb.Lane.ValueType, dict[str, int]]) -> None:
+    def tamper(self, terms: RoundTerms, lanes: Lanes, drops: dict[Lane, dict[str, int]]) -> None:
         onion = Onion(terms)
         hops = [layer for layer in onion._report if self.position.hop(terms) < layer.label.hop <= terms.num_hops]
         reports = lanes[pb.LANE_REPORT]
@@ -227,7 +227,7 @@ class SpoilsReports(CheatingShuffler):
 class ReplacesBudgets(CheatingShuffler):
     """All budgets are the smallest of the grid, so that the certificate comes out small."""
 
-    def tamper(self, terms: RoundTerms, lanes: Lanes, drops: dict[pb.Lane.ValueType, dict[str, int]]) -> None:
+    def tamper(self, terms: RoundTerms, lanes: Lanes, drops: dict[Lane, dict[str, int]]) -> None:
         budgets = lanes[pb.LANE_PARAMETER]
         budgets[:] = [own_budget(terms, self.position.hop(terms), terms.budget_grid[0]) for _ in budgets]
 
@@ -235,7 +235,7 @@ class ReplacesBudgets(CheatingShuffler):
 class Duplicates(CheatingShuffler):
     """Every second report and budget is replaced by a copy of the one before it; the counts agree."""
 
-    def tamper(self, terms: RoundTerms, lanes: Lanes, drops: dict[pb.Lane.ValueType, dict[str, int]]) -> None:
+    def tamper(self, terms: RoundTerms, lanes: Lanes, drops: dict[Lane, dict[str, int]]) -> None:
         for batch in lanes.values():
             batch[1::2] = batch[: len(batch) - 1 : 2]
 
@@ -330,7 +330,7 @@ class UnboundLabel(Label):
         return b"any round, lane, hop, manifest and key"
 
 
-def no_orders(counts: Mapping[pb.Lane.ValueType, int]) -> dict[pb.Lane.ValueType, list[int]]:
+def no_orders(counts: Mapping[Lane, int]) -> dict[Lane, list[int]]:
     """A hop that leaves everything in the order of its arrival."""
     return {lane: list(range(count)) for lane, count in counts.items()}
 

@@ -20,6 +20,7 @@ from croupier.protocol.approvals import approving_organisations
 from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, read_unchecked
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import Identity, Kind, public_key_of
+from croupier.protocol.names import PrivateKey, RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.runtime.peers import Peers
@@ -74,7 +75,7 @@ async def test_an_operator_opens_enrols_and_revokes_nothing_alone(
     async with in_memory(tmp_path / "d", 2, approvals=2) as inside:
         async with inside.operator() as honest:
             with is_not_approved():
-                await honest.open_round(settings(), "asked")
+                await honest.open_round(settings(), RoundId("asked"))
         (file,) = (inside.directory / "operator" / "proposals").glob("*.json")
         action = bytes.fromhex(read_proposal(file).actions[0])
         one, again = signed_by(inside, "shuffler-1", action), signed_by(inside, "shuffler-1", action)
@@ -87,21 +88,21 @@ async def test_an_operator_opens_enrols_and_revokes_nothing_alone(
         ):
             async with dishonest(inside, *signatures) as operator:
                 with is_not_approved():
-                    await operator.open_round(settings(), "asked")
+                    await operator.open_round(settings(), RoundId("asked"))
         async with dishonest(inside, one, other) as operator:
             for changed in (replace(settings(), epsilon_max=9.0), replace(settings(), min_batch_size=3)):
                 with is_not_approved():  # what was approved has other terms
-                    await operator.open_round(changed, "asked")
+                    await operator.open_round(changed, RoundId("asked"))
             with is_not_approved():
-                await operator.open_round(settings(), "another-round")
+                await operator.open_round(settings(), RoundId("another-round"))
             for call in (operator.enrol([key]), operator.revoke([key]), operator.issue_tokens(1)):
                 with is_not_approved():
                     await call
-            assert (await operator.open_round(settings(), "asked")).round_id == "asked"
+            assert (await operator.open_round(settings(), RoundId("asked"))).round_id == "asked"
         monkeypatch.setattr(Peers, "require_approval", lambda *_: {})  # that check alone stops it
         async with dishonest(inside) as operator:
             await operator.enrol([key])
-            assert (await operator.open_round(settings(), "alone")).round_id == "alone"
+            assert (await operator.open_round(settings(), RoundId("alone"))).round_id == "alone"
 
 
 @pytest.mark.asyncio
@@ -123,17 +124,17 @@ async def test_two_services_of_one_organisation_are_one_approval(tmp_path: Path)
         last = organisation(inside, tmp_path / "last", "accountant")
         async with inside.operator() as operator:
             with is_not_approved():
-                await operator.open_round(settings(), "asked")
+                await operator.open_round(settings(), RoundId("asked"))
             (file,) = (inside.directory / "operator" / "proposals").glob("*.json")
             assert approve(both, [file], deployment).approved_by(deployment) == ["Both"]
             with is_not_approved():
-                await operator.open_round(settings(), "asked")
+                await operator.open_round(settings(), RoundId("asked"))
             assert approve(hop, [file], deployment).approved_by(deployment) == ["Both", "Org shuffler-2"]
             with pytest.raises(Refusal, match="not approved by Org accountant") as refused:
-                await operator.open_round(settings(), "asked")
+                await operator.open_round(settings(), RoundId("asked"))
             assert refused.value.code is Code.BAD_MANIFEST
             approve(last, [file], deployment)
-            assert (await operator.open_round(settings(), "asked")).round_id == "asked"
+            assert (await operator.open_round(settings(), RoundId("asked"))).round_id == "asked"
 
 
 @pytest.mark.asyncio
@@ -181,9 +182,11 @@ async def test_what_was_approved_is_carried_out_and_the_roster_says_by_whom(tmp_
             assert set((await operator.revoke([], tokens)).values()) == {0}  # that has revoked all of them
 
             with is_not_approved():
-                await operator.open_round(settings(), "asked")
+                await operator.open_round(settings(), RoundId("asked"))
             await carry_out(home, approved(proposed({first, second, third})), inside.transport)
-            answers = [answer for answer in await operator.status("asked") if isinstance(answer, rpc.StatusResponse)]
+            answers = [
+                answer for answer in await operator.status(RoundId("asked")) if isinstance(answer, rpc.StatusResponse)
+            ]
             states = [row.state for answer in answers for row in answer.rounds]
             assert set(states) == {pb.ROUND_STATE_OPEN}
 
@@ -207,7 +210,7 @@ def test_no_organisation_counts_twice_under_two_names(tmp_path: Path, names: tup
 def test_a_retired_identity_approves_of_nothing(tmp_path: Path) -> None:
     """Also one without a date, as an older croupier has retired it: it is believed in documents of every round."""
     made = make_deployment(tmp_path, "local", 1)
-    old = Identity("accountant", bytes(range(32)))
+    old = Identity("accountant", PrivateKey(bytes(range(32))))
     entries = [
         entry.model_dump() | ({"retired_identities": [old.public_key.hex()]} if entry.name == old.name else {})
         for entry in made.services

@@ -130,7 +130,7 @@ async def test_the_ledger_stops_averaging_over_rounds(tmp_path: Path) -> None:
         granted[name] = []
         async with arena(tmp_path / name, 1, more=limit) as deployment:
             for number in range(3):
-                terms = await deployment.operator.open_round(settings(), f"round-{number}")
+                terms = await deployment.operator.open_round(settings(), RoundId(f"round-{number}"))
                 await deployment.admit(terms, await deployment.seal(terms, 150))
                 publication, certificate = await deployment.finish(terms)
                 assert bool(publication.values) is certificate.granted

@@ -25,6 +25,7 @@ from croupier.deploy.operator.rounds import RoundSettings
 from croupier.protocol.budget_privacy import BudgetPrivacy
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.manifest import RoundTerms, canonical, parse_terms
+from croupier.protocol.names import Lane
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
@@ -47,7 +48,7 @@ class ChoosesBudgets(cheaters.CheatingShuffler):
         super().__init__(setup)
         self.passed_on: Collection[bytes] | None = None
 
-    def tamper(self, terms: RoundTerms, lanes: cheaters.Lanes, drops: dict[pb.Lane.ValueType, dict[str, int]]) -> None:
+    def tamper(self, terms: RoundTerms, lanes: cheaters.Lanes, drops: dict[Lane, dict[str, int]]) -> None:
         if self.passed_on is not None:
             batch = lanes[pb.LANE_PARAMETER]
             batch[:] = [

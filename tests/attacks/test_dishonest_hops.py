@@ -25,6 +25,7 @@ from croupier.protocol.batches import ciphertext_hashes
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.names import Digest, Lane, PublicKey, RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.runtime.kinds import DocumentKind
@@ -163,12 +164,12 @@ async def test_a_false_claim_that_a_report_did_not_open_is_shown_and_charged(tmp
 async def test_a_duplicated_report_counts_once_and_so_does_a_crowd(tmp_path: Path, at: str) -> None:
     """Half of the batch is thrown away and the other half is passed on twice, so that all counts agree."""
     async with arena(tmp_path, 2, {at: cheaters.Duplicates}) as deployment:
-        few = await deployment.operator.open_round(settings(), "few")
+        few = await deployment.operator.open_round(settings(), RoundId("few"))
         await deployment.admit(few, await deployment.seal(few, 30))
-        await deployment.operator.close_round("few")
+        await deployment.operator.close_round(RoundId("few"))
         assert "the round needs 20" in await deployment.problem(at, few)
         assert await deployment.nothing_is_published(few)
-        many = await deployment.operator.open_round(settings(), "many")
+        many = await deployment.operator.open_round(settings(), RoundId("many"))
         await deployment.admit(many, await deployment.seal(many, 40))
         publication, certificate = await deployment.finish(many)
         assert (publication.num_reports, certificate.num_users) == (20, 20)
@@ -208,7 +209,7 @@ class ShowsAnotherList(cheaters.ReplacesReports):
         await self.store.run("swap", swap)
         return True
 
-    def tamper(self, terms: RoundTerms, lanes: cheaters.Lanes, drops: dict[pb.Lane.ValueType, dict[str, int]]) -> None:
+    def tamper(self, terms: RoundTerms, lanes: cheaters.Lanes, drops: dict[Lane, dict[str, int]]) -> None:
         self.honest_hashes = ciphertext_hashes(lanes[pb.LANE_REPORT])
         super().tamper(terms, lanes, drops)
 
@@ -261,7 +262,7 @@ async def test_canaries_come_like_any_other_client(
             seen.append((asyncio.get_running_loop().time(), len(submissions)))
             return await submit(terms, size, submissions, *how)
 
-        async def seen_register(keys: Sequence[bytes], tokens: Sequence[bytes] = ()) -> int:
+        async def seen_register(keys: Sequence[PublicKey], tokens: Sequence[Digest] = ()) -> int:
             enrolled.append(len(keys) + len(tokens))
             return await register(keys, tokens)
 
@@ -291,7 +292,7 @@ async def test_canaries_of_two_processes_at_once_are_no_more_than_allowed(tmp_pa
         processes = (send_canaries(directory, terms.round_id, count, transport, over_s=60.0) for count in (3, second))
         ended = await asyncio.gather(*processes, return_exceptions=True)
         refused = [str(error) for error in ended if isinstance(error, Exception)]
-        limit = "has 5 submissions from here; there may be 5 at most"
+        limit = "has 5 answers from here; there may be 5 at most"
         assert [limit in error for error in refused] == [True] * (second - 2)
         status = await deployment.operator.status(terms.round_id)
         assert isinstance(status[0], rpc.StatusResponse)
@@ -324,6 +325,36 @@ async def test_canaries_that_did_not_arrive_come_with_the_next_call(
             await call(1, transport)
         with pytest.raises(ValueError, match="count is 0; "):
             await call(0, transport)
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("with_tokens", [False, True])
+@pytest.mark.parametrize("point", [("seal_prepared", True), ("seal_prepared", False), ("send", False)])
+async def test_canaries_of_a_process_that_dies_around_their_tickets_come_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: tuple[str, bool], with_tokens: bool
+) -> None:
+    """Their tickets were lost with the process, and the round's certificate was worse for it."""
+    (name, first), function = point, getattr(canaries, point[0])
+
+    async def die(*arguments: Any) -> None:
+        if not first:
+            await function(*arguments)
+        raise RuntimeError("killed")
+
+    async with arena(tmp_path, 1) as deployment:
+        terms = await deployment.operator.open_round(dataclasses.replace(settings(), dishonest=3))
+        directory, transport = deployment.inside.directory, deployment.inside.transport
+        await deployment.admit(terms, await deployment.seal(terms, 30))
+        if with_tokens:
+            await issue_token_file(directory, 20, tmp_path / "tokens.txt", 3, transport)
+        with monkeypatch.context() as broken:
+            broken.setattr(canaries, name, die)
+            with pytest.raises(RuntimeError, match="killed"):
+                await send_canaries(directory, terms.round_id, 3, transport)
+        assert await send_canaries(directory, terms.round_id, 3, transport) == 3
+        publication, certificate = await deployment.finish(terms)
+    assert certificate.num_tickets == publication.num_reports == 33
 
 
 @pytest.mark.asyncio

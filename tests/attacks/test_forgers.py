@@ -16,6 +16,7 @@ from croupier.protocol.codes import RefusalReason
 from croupier.protocol.errors import TicketError
 from croupier.protocol.identity import key_pair_of, sign_submission
 from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.names import Lane
 from croupier.protocol.onion import BudgetRecord, Onion
 from croupier.protocol.statements import Statement, state
 from croupier.protocol.tickets import TicketIssuer, TicketRequest
@@ -36,7 +37,7 @@ def counts(drops: object) -> dict[str, int]:
 class ForgesBudgets(cheaters.CheatingShuffler):
     """All budgets but a few are the hop's own, the smallest of the grid."""
 
-    def tamper(self, terms: RoundTerms, lanes: cheaters.Lanes, drops: dict[pb.Lane.ValueType, dict[str, int]]) -> None:
+    def tamper(self, terms: RoundTerms, lanes: cheaters.Lanes, drops: dict[Lane, dict[str, int]]) -> None:
         budgets = lanes[pb.LANE_PARAMETER]
         budgets[LEFT:] = [
             cheaters.own_budget(terms, self.position.hop(terms), terms.budget_grid[0]) for _ in budgets[LEFT:]
@@ -46,7 +47,7 @@ class ForgesBudgets(cheaters.CheatingShuffler):
 class ForgesReports(cheaters.CheatingShuffler):
     """Replaces reports by the hop's own."""
 
-    def tamper(self, terms: RoundTerms, lanes: cheaters.Lanes, drops: dict[pb.Lane.ValueType, dict[str, int]]) -> None:
+    def tamper(self, terms: RoundTerms, lanes: cheaters.Lanes, drops: dict[Lane, dict[str, int]]) -> None:
         reports = lanes[pb.LANE_REPORT]
         reports[LEFT:] = [cheaters.own_report(terms, self.position.hop(terms), 0) for _ in reports[LEFT:]]
 

@@ -25,6 +25,7 @@ from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.hop_noise import FakeLaw, HopNoise
 from croupier.protocol.manifest import RoundTerms, parse_terms
 from croupier.protocol.mechanisms import KaryResponse
+from croupier.protocol.names import Digest, Lane, RoundId
 from croupier.protocol.onion import split_report
 from croupier.protocol.questions import Question
 from croupier.protocol.tickets import BLINDED_BYTES, TICKET_BYTES, TicketIssuer, TicketRequest, collect_tickets
@@ -94,7 +95,7 @@ class ReplacesReports(CheatingShuffler):
         self.made = wrap_fakes(terms.payload, self.position.hop(terms), with_tickets)
         return []
 
-    def tamper(self, terms: RoundTerms, lanes: Lanes, drops: dict[pb.Lane.ValueType, dict[str, int]]) -> None:
+    def tamper(self, terms: RoundTerms, lanes: Lanes, drops: dict[Lane, dict[str, int]]) -> None:
         lanes[pb.LANE_REPORT][: len(self.made)] = self.made
 
 
@@ -495,11 +496,11 @@ def released_with(
     asked = RoundSettings(
         Question("q", KaryResponse(3)), (0.5, 1.0, 2.0), epsilon_max=epsilon_max, hop_noise=1.0, budget_privacy=0.0
     )
-    terms = parse_terms(draft_manifest(asked, None, "r"))
+    terms = parse_terms(draft_manifest(asked, None, RoundId("r")))
     honest = pb.Commitment(num_in=hop_1.num_out, num_out=reports, num_fakes=reports - hop_1.num_out)
     chain = {pb.LANE_REPORT: [hop_1, honest], pb.LANE_PARAMETER: []}
     budgets = BudgetsFound(Counter({0.5: 100, 1.0: 100, 2.0: 100}), 0, {})
-    found = ReportsFound(reports, bytes(32), [], reports, {})
+    found = ReportsFound(reports, Digest(bytes(32)), [], reports, {})
     return certify_round(terms, chain, budgets, found, 300, fake_tickets)[0]
 
 

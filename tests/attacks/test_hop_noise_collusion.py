@@ -25,6 +25,7 @@ from croupier.protocol.envelope import HOP_RELEASE, open_many
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.hop_noise import HopNoise
 from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.names import Lane, PublicKey
 from croupier.protocol.onion import BudgetRecord, Onion, encode_budget, onion_of, report_message, split_report
 from croupier.protocol.tickets import BLINDED_BYTES, TICKET_BYTES, TicketIssuer, TicketRequest, collect_tickets
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -59,7 +60,7 @@ class IsolatesOne(CheatingShuffler):
         self.own = [own_report(terms, self.position.hop(terms), 0) for _ in range(terms.fake_law.most)]
         return self.own
 
-    def tamper(self, terms: RoundTerms, lanes: Lanes, drops: dict[pb.Lane.ValueType, dict[str, int]]) -> None:
+    def tamper(self, terms: RoundTerms, lanes: Lanes, drops: dict[Lane, dict[str, int]]) -> None:
         of_clients = [report for report in lanes[pb.LANE_REPORT] if report not in self.own]
         others = [own_report(terms, self.position.hop(terms), 0) for _ in of_clients[1:]]
         lanes[pb.LANE_REPORT][:] = [of_clients[0], *others, *self.own]
@@ -211,7 +212,7 @@ class Tickets(CheatingShuffler):
             lambda to: stubs.AccountantStub(to).GetFakeTickets,
             pb.GetFakeTicketsRequest(round_id=terms.round_id, blinded=b"".join(one.blinded for one in requests)),
         )
-        return collect_tickets(requests, answer.evaluations, terms.manifest.accountant.report_ticket_key)
+        return collect_tickets(requests, answer.evaluations, PublicKey(terms.manifest.accountant.report_ticket_key))
 
     def fakes_with(self, terms: RoundTerms, sealed: Sequence[bytes], tickets: Sequence[bytes]) -> list[bytes]:
         return wrap_fakes(terms.payload, self.position.hop(terms), list(zip(sealed, tickets, strict=True)))
@@ -235,7 +236,7 @@ class SpendsThemOnBudgets(Tickets):
         self.budgets = [ticket + record.budget + record.salt for ticket, record in zip(tickets, records, strict=False)]
         return self.fakes_with(terms, sealed, [*(os.urandom(TICKET_BYTES) for _ in records), *tickets[FORGED:]])
 
-    def tamper(self, terms: RoundTerms, lanes: Lanes, drops: dict[pb.Lane.ValueType, dict[str, int]]) -> None:
+    def tamper(self, terms: RoundTerms, lanes: Lanes, drops: dict[Lane, dict[str, int]]) -> None:
         onion, hop = Onion(terms), self.position.hop(terms)
         layers = [layer for layer in onion._parameter if layer.label.hop > hop]
         lanes[pb.LANE_PARAMETER][:FORGED] = [onion._seal(layers, content)[0] for content in self.budgets]

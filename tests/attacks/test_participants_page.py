@@ -25,7 +25,7 @@ from croupier.protocol.errors import Refusal
 from croupier.protocol.identity import Identity, Kind
 from croupier.protocol.manifest import RoundTerms, canonical
 from croupier.protocol.mechanisms import KaryResponse
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import Lane, PrivateKey, RoundId
 from croupier.protocol.questions import Question
 from croupier.protocol.tickets import BLINDED_BYTES, TicketIssuer
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -70,7 +70,7 @@ def forged(here: Place, change: Callable[[pb.Manifest], None], *, own_keys: bool
         for signature in answer.manifest.signatures:
             secrets = load_secrets(here.at.inside.directory / signature.signer)
             key = os.urandom(32) if own_keys else secrets.identity_key
-            signature.CopyFrom(Identity(signature.signer, key).sign(Kind.MANIFEST, answer.manifest.payload))
+            signature.CopyFrom(Identity(signature.signer, PrivateKey(key)).sign(Kind.MANIFEST, answer.manifest.payload))
         return answer.SerializeToString()
 
     return instead
@@ -108,7 +108,7 @@ async def test_the_page_refuses_tickets_by_which_it_would_be_recognised(here: Pl
     async def own_tickets(raw: bytes, _: PassOn) -> bytes:
         (asked,) = pb.GetTicketsRequest.FromString(raw).requests
         blinded = asked.envelope[:BLINDED_BYTES], asked.envelope[BLINDED_BYTES:]
-        lanes: tuple[pb.Lane.ValueType, ...] = (pb.LANE_REPORT, pb.LANE_PARAMETER)
+        lanes: tuple[Lane, ...] = (pb.LANE_REPORT, pb.LANE_PARAMETER)
         issuers = [TicketIssuer(os.urandom(32), lane) for lane in lanes]
         report, budget = (issuer.evaluate([one]) for issuer, one in zip(issuers, blinded, strict=True))
         return pb.GetTicketsResponse(
@@ -274,8 +274,8 @@ async def test_rounds_of_two_descriptions_are_no_survey_to_anybody(here: Place) 
     opened = []
     for number, (_, rounds) in enumerate(planned, start=1):
         round_id = f"two-{number}"
-        opened.append(await here.at.operator.open_round(rounds[RoundId(round_id)], round_id))
-    opened.append(await here.at.operator.open_round(planned[0][1][RoundId("two-3")], "two-3"))
+        opened.append(await here.at.operator.open_round(rounds[RoundId(round_id)], RoundId(round_id)))
+    opened.append(await here.at.operator.open_round(planned[0][1][RoundId("two-3")], RoundId("two-3")))
     here.gateway.seen.clear()
     async with here.person() as context:
         page = await context.new_page()
@@ -284,6 +284,6 @@ async def test_rounds_of_two_descriptions_are_no_survey_to_anybody(here: Place) 
     assert set(here.called) == {"GetRound"}
     async with here.at.operator.client(here.directory / "client") as client:
         with pytest.raises(Refusal, match="the rounds are not of one survey"):
-            await fetch_survey(client, "two-1")
+            await fetch_survey(client, RoundId("two-1"))
     for one in opened:
         await here.at.operator.withdraw(one.round_id)

@@ -13,7 +13,7 @@ from croupier.protocol.envelope import KeyPair, Label, generate_key_pair, open_s
 from croupier.protocol.errors import Code, Refusal, SignatureError, refusal_of
 from croupier.protocol.identity import Kind
 from croupier.protocol.manifest import RoundTerms, canonical, parse_terms
-from croupier.protocol.names import Digest, RoundId
+from croupier.protocol.names import Digest, Lane, RoundId
 from croupier.protocol.onion import Onion
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
@@ -45,13 +45,13 @@ class TagsAVictim(cheaters.CheatingShuffler):
 
     async def GetRound(self, request: rpc.GetRoundRequest, context: cheaters.Context) -> rpc.GetRoundResponse:  # noqa: N802
         answer = await super().GetRound(request, context)
-        answer.manifest.payload = self.altered(await self.engine.terms(request.round_id))
+        answer.manifest.payload = self.altered(await self.engine.terms(RoundId(request.round_id)))
         kept = [signature for signature in answer.manifest.signatures if signature.signer != self.peers.name]
         del answer.manifest.signatures[:]
         answer.manifest.signatures.extend([self.peers.identity.sign(Kind.MANIFEST, answer.manifest.payload), *kept])
         return answer
 
-    def tamper(self, terms: RoundTerms, lanes: cheaters.Lanes, drops: dict[pb.Lane.ValueType, dict[str, int]]) -> None:
+    def tamper(self, terms: RoundTerms, lanes: cheaters.Lanes, drops: dict[Lane, dict[str, int]]) -> None:
         if self.victim and self.tag:
             onion = Onion(self.victim[0])
             opened = open_sealed(terms.suite, self.tag.private, onion.joint.label, self.victim[1])
@@ -125,10 +125,10 @@ async def test_a_client_asks_for_a_round_and_takes_no_other(tmp_path: Path) -> N
             return await super().GetRound(rpc.GetRoundRequest(round_id="lonely"), context)
 
     async with arena(tmp_path, 1, {"shuffler-1": Misleads}) as deployment:
-        await deployment.operator.open_round(settings(), "lonely")
-        await deployment.operator.open_round(settings(), "everybody")
+        await deployment.operator.open_round(settings(), RoundId("lonely"))
+        await deployment.operator.open_round(settings(), RoundId("everybody"))
         with pytest.raises(Refusal, match="asked for round 'everybody', got 'lonely'"):
-            await fetch_terms(deployment.channel, deployment.deployment, "everybody")
+            await fetch_terms(deployment.channel, deployment.deployment, RoundId("everybody"))
 
 
 def test_an_unbound_label_is_what_the_real_one_is_not() -> None:

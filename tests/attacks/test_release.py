@@ -16,6 +16,7 @@ from croupier.protocol.batches import digest
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import Kind
 from croupier.protocol.manifest import RoundTerms, canonical
+from croupier.protocol.names import RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
@@ -275,11 +276,11 @@ class ShowsAnotherRound(AnalyzerService):
 @pytest.mark.virtual_time
 async def test_one_rounds_result_and_certificate_do_not_pass_for_anothers(tmp_path: Path) -> None:
     async with arena(tmp_path, 1, {"analyzer": ShowsAnotherRound}) as deployment:
-        liked = await deployment.operator.open_round(settings(), "liked")
+        liked = await deployment.operator.open_round(settings(), RoundId("liked"))
         await deployment.admit(liked, await deployment.seal(liked, 60))
         publication, certificate = await deployment.finish(liked)
         assert (publication.round_id, certificate.granted) == ("liked", True)
-        strict = await deployment.operator.open_round(settings(epsilon_max=POLICY_NOBODY_MEETS), "strict")
+        strict = await deployment.operator.open_round(settings(epsilon_max=POLICY_NOBODY_MEETS), RoundId("strict"))
         await deployment.admit(strict, await deployment.seal(strict, 30))
         with pytest.raises(Refusal, match="asked for the result of 'strict', got that of 'liked'") as answer:
             await deployment.finish(strict)

@@ -14,6 +14,7 @@ from croupier.protocol.batches import unpack
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import public_key_of, sign_submission
 from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.names import Lane, RoundId
 from croupier.protocol.onion import Onion
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2_grpc as stubs
@@ -25,7 +26,7 @@ from tests.support import settings
 from tests.support.arena import arena
 from tests.support.lanes import chunks
 
-Drops = dict[pb.Lane.ValueType, dict[str, int]]
+Drops = dict[Lane, dict[str, int]]
 
 
 @pytest.mark.asyncio
@@ -33,8 +34,8 @@ Drops = dict[pb.Lane.ValueType, dict[str, int]]
 async def test_the_same_bytes_again_count_once_and_in_another_round_not_at_all(tmp_path: Path) -> None:
     """The network replays a submission: to the same round, to another one, and there under a name of its own."""
     async with arena(tmp_path, 1) as deployment:
-        first = await deployment.operator.open_round(settings(), "first")
-        second = await deployment.operator.open_round(settings(), "second")
+        first = await deployment.operator.open_round(settings(), RoundId("first"))
+        second = await deployment.operator.open_round(settings(), RoundId("second"))
         submissions = await deployment.seal(first, 30)
         for _ in range(2):
             await deployment.admit(first, submissions)
@@ -53,7 +54,7 @@ async def test_the_same_bytes_again_count_once_and_in_another_round_not_at_all(t
 async def test_what_is_signed_in_another_deployment_uses_up_nothing(tmp_path: Path) -> None:
     """A dishonest one has a round of the same name, and clients that use one key for both."""
     async with arena(tmp_path / "honest", 1) as honest, arena(tmp_path / "dishonest", 1) as dishonest:
-        here, there = [await one.operator.open_round(settings(), "poll") for one in (honest, dishonest)]
+        here, there = [await one.operator.open_round(settings(), RoundId("poll")) for one in (honest, dishonest)]
         theirs = await dishonest.craft(there, 0, 1.0, count=30)
         assert set(await honest.submit(here, theirs)) == {pb.SUBMISSION_CODE_BAD_SIGNATURE}
         key = new_client_key()
@@ -94,7 +95,7 @@ async def test_a_stolen_envelope_in_the_same_round_is_dropped_as_a_repeat(
 class Replays(cheaters.CheatingShuffler):
     """Keeps one client's ciphertexts of the first round and puts them into the place of another's in the second."""
 
-    kept: Mapping[pb.Lane.ValueType, bytes] | None = None
+    kept: Mapping[Lane, bytes] | None = None
 
     def tamper(self, terms: RoundTerms, lanes: cheaters.Lanes, drops: Drops) -> None:
         if self.kept is None:
@@ -115,7 +116,7 @@ async def test_what_was_sealed_for_one_round_opens_in_no_other(
         monkeypatch.setattr("croupier.protocol.onion.Label", cheaters.UnboundLabel)
     async with arena(tmp_path, 2, {"shuffler-1": Replays}) as deployment:
         for number in (1, 2):
-            terms = await deployment.operator.open_round(settings(), f"round-{number}")
+            terms = await deployment.operator.open_round(settings(), RoundId(f"round-{number}"))
             await deployment.admit(terms, await deployment.seal(terms, 30))
             publication, certificate = await deployment.finish(terms)
             if number == 1:

@@ -17,6 +17,7 @@ from croupier.protocol.deployment import CLOCKS_DIFFER_S, Deployment
 from croupier.protocol.errors import Refusal, RetiredIdentityError, SignatureError
 from croupier.protocol.identity import Identity, Kind
 from croupier.protocol.manifest import RoundTerms, canonical
+from croupier.protocol.names import RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
@@ -163,7 +164,7 @@ async def test_a_service_signs_no_time_of_its_keys_but_its_own(tmp_path: Path) -
         """Writes an earlier time beside the keys of one service."""
 
         async def _prepare(self, name: str, round_id: str, suite: str) -> pb.RoundKeys:
-            keys = await super()._prepare(name, round_id, suite)
+            keys = await super()._prepare(name, RoundId(round_id), suite)
             keys.created_unix_s -= 3600 if name == earlier else 0
             return keys
 

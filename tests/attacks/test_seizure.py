@@ -136,7 +136,7 @@ class Tap:
             return await submit(service, request, context)  # type: ignore[arg-type]
 
         async def heard_deliver(service: RoundService, request: pb.DeliverRequest, context: object) -> object:
-            terms = await service.engine.terms(request.round_id)
+            terms = await service.engine.terms(RoundId(request.round_id))
             size = Onion(terms).arriving_size(request.lane, service.position.hop(terms))
             packed = b"" if request.lane == pb.LANE_TICKET else request.ciphertexts
             self.ciphertexts.update(packed[start : start + size] for start in range(0, len(packed), size))

@@ -13,6 +13,7 @@ from croupier.protocol.batches import ciphertext_hashes
 from croupier.protocol.envelope import SUITES
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms import Gaussian, IntervalMechanism, KaryResponse, Laplace, OneBit, RandomizedResponse
+from croupier.protocol.names import Lane, RoundId
 from croupier.protocol.onion import Onion
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -87,7 +88,7 @@ class StopsHalfway(cheaters.CheatingShuffler):
         super().__init__(setup)  # type: ignore[arg-type]
         self.go_on = asyncio.Event()
 
-    async def send_lane(self, terms: RoundTerms, receiver: str, lane: pb.Lane.ValueType) -> int:
+    async def send_lane(self, terms: RoundTerms, receiver: str, lane: Lane) -> int:
         packed = await self.store.run("look", lambda tx: chunks(tx, terms.round_id, Direction.OUT, lane)) or []
         request = pb.DeliverRequest(
             round_id=terms.round_id, lane=lane, chunk_index=0, chunk_count=len(packed), ciphertexts=packed[0]
@@ -152,7 +153,7 @@ class SeesItsInput(Listener):
     """Keeps the hashes of the report lane in the order in which it came."""
 
     async def HandOver(self, request: pb.HandOverRequest, context: cheaters.Context) -> pb.HandOverResponse:  # noqa: N802
-        terms = await self.engine.terms(request.round_id)
+        terms = await self.engine.terms(RoundId(request.round_id))
         lane = await lane_in(self, terms, pb.LANE_REPORT)
         self.seen = [ciphertext_hashes([ciphertext])[0] for ciphertext in lane]
         return await super().HandOver(request, context)

@@ -13,6 +13,7 @@ from croupier.client.submission import Sealed
 from croupier.protocol.errors import LimitError
 from croupier.protocol.manifest import canonical, parse_terms
 from croupier.protocol.mechanisms import Gaussian
+from croupier.protocol.names import RoundId
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support import make_kit
@@ -61,16 +62,18 @@ def test_the_epsilon_max_of_the_budget_to_be_used_is_the_one_that_counts() -> No
 
 def test_the_sum_of_local_epsilons_and_the_number_of_rounds_are_limited(tmp_path: Path) -> None:
     outbox = Outbox(tmp_path / "outbox.db")
-    outbox.begin("first", 0.5, 0.0, Limits(lifetime_epsilon=1.5))
-    outbox.keep("first", {"alice": Sealed(b"sealed", b"", 0.5)})
-    outbox.keep("answers/first", {"alice": Sealed(b"sealed", b"")})  # of a sequential round: counted with its budget
-    outbox.begin("second", 1.0, 0.0, Limits(lifetime_epsilon=1.5, max_rounds=2))
+    outbox.begin(RoundId("first"), 0.5, 0.0, Limits(lifetime_epsilon=1.5))
+    outbox.keep(RoundId("first"), {"alice": Sealed(b"sealed", b"", 0.5)})
+    outbox.keep(
+        RoundId("answers/first"), {"alice": Sealed(b"sealed", b"")}
+    )  # of a sequential round: counted with its budget
+    outbox.begin(RoundId("second"), 1.0, 0.0, Limits(lifetime_epsilon=1.5, max_rounds=2))
     with pytest.raises(
         ValueError, match=r"after 1\.5 in 2 other rounds, the local ε would add up to 2; your own limit"
     ):
-        outbox.begin("third", 0.5, 0.0, Limits(lifetime_epsilon=1.5))
+        outbox.begin(RoundId("third"), 0.5, 0.0, Limits(lifetime_epsilon=1.5))
     with pytest.raises(ValueError, match="rounds answered would be 3; your own limit is at most 2"):
-        outbox.begin("third", 0.5, 0.0, Limits(max_rounds=2))
+        outbox.begin(RoundId("third"), 0.5, 0.0, Limits(max_rounds=2))
     assert outbox.spent_in_all() == SpentHere(1.5, 0.0, 2)
     outbox.close()
 
@@ -78,9 +81,9 @@ def test_the_sum_of_local_epsilons_and_the_number_of_rounds_are_limited(tmp_path
 def test_ten_tenths_are_one(tmp_path: Path) -> None:
     outbox = Outbox(tmp_path / "outbox.db")
     for number in range(10):
-        outbox.begin(f"round {number}", 0.1, 0.0, Limits(lifetime_epsilon=1.0))
+        outbox.begin(RoundId(f"round {number}"), 0.1, 0.0, Limits(lifetime_epsilon=1.0))
     with pytest.raises(ValueError, match=r"after 1 in 10 .* would add up to 1\.000000001; your own"):
-        outbox.begin("one more", 1e-9, 0.0, Limits(lifetime_epsilon=1.0))
+        outbox.begin(RoundId("one more"), 1e-9, 0.0, Limits(lifetime_epsilon=1.0))
     outbox.close()
 
 
@@ -88,7 +91,7 @@ def test_three_tenths_are_no_more_than_they_look(tmp_path: Path) -> None:
     """In binary .1 + .1 + .1 is .30000000000000004, and the third round was refused, with "0.3" on both sides."""
     outbox = Outbox(tmp_path / "outbox.db")
     for number in range(3):
-        outbox.begin(f"round {number}", 0.1, 0.0, Limits(lifetime_epsilon=0.3))
+        outbox.begin(RoundId(f"round {number}"), 0.1, 0.0, Limits(lifetime_epsilon=0.3))
     assert outbox.spent_in_all() == SpentHere(0.3, 0.0, 3)
     outbox.close()
 
@@ -98,11 +101,11 @@ def test_a_round_counts_once_however_often_it_is_begun_and_whatever_dies(tmp_pat
     limits, attempts = Limits(lifetime_epsilon=2.0, max_rounds=1), []
     for epsilon in (1.0, 2.0, 1.0):
         outbox = Outbox(tmp_path / "outbox.db")  # each as if the process before had died
-        attempts.append(outbox.begin("round", epsilon, 0.0, limits))
+        attempts.append(outbox.begin(RoundId("round"), epsilon, 0.0, limits))
         outbox.close()
     outbox = Outbox(tmp_path / "outbox.db")
     assert outbox.spent_in_all() == SpentHere(2.0, 0.0, 1)
-    outbox.keep("round", {"alice": Sealed(b"sealed", b"", 1.0)})
+    outbox.keep(RoundId("round"), {"alice": Sealed(b"sealed", b"", 1.0)})
     outbox.withdraw(attempts[0])
     assert outbox.spent_in_all() == SpentHere(2.0, 0.0, 1)  # another attempt's place is not withdrawn
     for attempt in attempts:
@@ -114,12 +117,12 @@ def test_a_round_counts_once_however_often_it_is_begun_and_whatever_dies(tmp_pat
 def test_what_is_stored_has_its_place_in_the_limits_checked_again(tmp_path: Path) -> None:
     """It was not: an answer whose place was given to another one meanwhile was stored, and sent, beside it."""
     outbox, limits = Outbox(tmp_path / "outbox.db"), Limits(lifetime_epsilon=1.0)
-    outbox.withdraw(outbox.begin("first", 1.0, 0.0, limits))
-    outbox.begin("second", 1.0, 0.0, limits)
+    outbox.withdraw(outbox.begin(RoundId("first"), 1.0, 0.0, limits))
+    outbox.begin(RoundId("second"), 1.0, 0.0, limits)
     with pytest.raises(LimitError, match="after 1 in 1 other rounds, the local ε would add up to 2; your own limit"):
-        outbox.keep("first", {"alice": Sealed(b"sealed", b"", 1.0)}, limits=limits)
-    assert outbox.users("first") == set()
-    outbox.keep("second", {"alice": Sealed(b"sealed", b"", 1.0)}, limits=limits)
+        outbox.keep(RoundId("first"), {"alice": Sealed(b"sealed", b"", 1.0)}, limits=limits)
+    assert outbox.users(RoundId("first")) == set()
+    outbox.keep(RoundId("second"), {"alice": Sealed(b"sealed", b"", 1.0)}, limits=limits)
     outbox.close()
 
 
@@ -127,12 +130,12 @@ def test_the_deltas_of_gaussian_rounds_add_up_and_are_limited(tmp_path: Path) ->
     """They were not: 600 rounds of (1e-8, 0.1) counted as 6e-6, and the mean of the reports showed the value."""
     outbox, limits = Outbox(tmp_path / "outbox.db"), Limits(lifetime_epsilon=0.001)
     for number in range(10):
-        outbox.begin(f"round {number}", 1e-8, 1e-6, limits)
+        outbox.begin(RoundId(f"round {number}"), 1e-8, 1e-6, limits)
     assert outbox.spent_in_all() == SpentHere(1e-7, 1e-5, 10)
     with pytest.raises(LimitError, match=r"after 1e-05 in 10 other rounds, the local δ would add up to 1\.1e-05; your"):
-        outbox.begin("one more", 1e-8, 1e-6, limits)
-    outbox.begin("without a delta", 1e-8, 0.0, limits)
-    outbox.begin("one more", 1e-8, 1e-6, Limits(lifetime_delta=2e-5))
+        outbox.begin(RoundId("one more"), 1e-8, 1e-6, limits)
+    outbox.begin(RoundId("without a delta"), 1e-8, 0.0, limits)
+    outbox.begin(RoundId("one more"), 1e-8, 1e-6, Limits(lifetime_delta=2e-5))
     outbox.close()
 
 
@@ -155,9 +158,9 @@ def test_of_two_limits_the_stricter_holds_but_not_a_default() -> None:
 
 def test_two_processes_do_not_spend_the_same_rest(tmp_path: Path) -> None:
     one, other = Outbox(tmp_path / "outbox.db"), Outbox(tmp_path / "outbox.db")
-    one.begin("first", 1.0, 0.0, Limits(lifetime_epsilon=1.0))
+    one.begin(RoundId("first"), 1.0, 0.0, Limits(lifetime_epsilon=1.0))
     with pytest.raises(ValueError, match="your own limit is at most 1"):
-        other.begin("second", 1.0, 0.0, Limits(lifetime_epsilon=1.0))
+        other.begin(RoundId("second"), 1.0, 0.0, Limits(lifetime_epsilon=1.0))
     one.close()
     other.close()
 

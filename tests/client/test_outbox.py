@@ -20,6 +20,7 @@ from croupier.client.outbox import KEPT_DAYS, Outbox
 from croupier.client.submission import Prepared, Sealed
 from croupier.deploy.cli.console import plain_errors
 from croupier.protocol.errors import LimitError, OtherPersonError
+from croupier.protocol.names import PrivateKey, RoundId
 from croupier.protocol.onion import BudgetRecord, encode_budget
 from tests.support.raw_disk import freed_by_sqlite
 
@@ -34,9 +35,9 @@ ALICE, BOB = (
     Prepared(
         letter * 90,
         BudgetRecord(encode_budget(1.0, 1e-6), letter * 15 + b"r"),
-        letter * 63 + b"k",
+        PrivateKey(letter * 63 + b"k"),
         letter * 31 + b"t",
-        letter * 31 + b"a",
+        PrivateKey(letter * 31 + b"a"),
         (letter * 31 + b"1", letter * 31 + b"2"),
     )
     for letter in (b"A", b"B")
@@ -50,7 +51,7 @@ def test_only_its_owner_reads_an_outbox(tmp_path: Path) -> None:
     path.parent.mkdir()
     path.touch(0o644)
     outbox = Outbox(path)
-    outbox.keep("round", {"alice": Sealed(BYTES, HASHES, 1.0)})
+    outbox.keep(RoundId("round"), {"alice": Sealed(BYTES, HASHES, 1.0)})
     assert len(list(path.parent.iterdir())) > 1  # with the log beside it
     assert {stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()} == {0o600}
     outbox.close()
@@ -63,7 +64,7 @@ def test_an_error_of_the_disk_names_the_file_and_nothing_of_an_answer(tmp_path: 
     with closing(sqlite3.connect(path)) as other:
         other.execute("DROP TABLE sealed")
     with pytest.raises(OSError, match="it cannot be read or written: no such table: sealed") as failed:
-        outbox.keep("round", {"alice": Sealed(BYTES, HASHES, 1.0, b"alice's key")})
+        outbox.keep(RoundId("round"), {"alice": Sealed(BYTES, HASHES, 1.0, PrivateKey(b"alice's key"))})
     assert failed.value.filename == str(path)
     with pytest.raises(typer.Exit), plain_errors():
         raise failed.value
@@ -78,38 +79,41 @@ def test_old_bytes_are_forgotten_and_that_the_user_has_answered_is_not(tmp_path:
     """Reproduction: sealed submissions were kept for ever."""
     path, now = tmp_path / "outbox.db", 1e9
     outbox = Outbox(path, lambda: now)
-    outbox.keep("round", {name: Sealed(BYTES, HASHES, 1.0) for name in ("alice", "bob")})
-    outbox.acknowledge("round", ["alice"])
+    outbox.keep(RoundId("round"), {name: Sealed(BYTES, HASHES, 1.0) for name in ("alice", "bob")})
+    outbox.acknowledge(RoundId("round"), ["alice"])
     now += KEPT_DAYS * 86400
     outbox.close()
     outbox = Outbox(path, lambda: now)
-    assert (set(outbox.inclusion_hashes("round")), set(outbox.pending("round"))) == ({"alice"}, {"bob"})
-    outbox.keep("new", {"alice": Sealed(BYTES[:6], HASHES, 2.0)})
+    assert (set(outbox.inclusion_hashes(RoundId("round"))), set(outbox.pending(RoundId("round")))) == (
+        {"alice"},
+        {"bob"},
+    )
+    outbox.keep(RoundId("new"), {"alice": Sealed(BYTES[:6], HASHES, 2.0)})
     outbox.close()
     now += 1
     outbox = Outbox(path, lambda: now)
     files = b"".join(file.read_bytes() for file in tmp_path.iterdir())
     assert BYTES not in files
-    assert not outbox.inclusion_hashes("round")
-    assert not outbox.pending("round")
-    assert set(outbox.pending("new")) == {"alice"}
-    assert outbox.users("round") == {"alice", "bob"}
-    assert outbox.spent("round", "bob") == 1.0
+    assert not outbox.inclusion_hashes(RoundId("round"))
+    assert not outbox.pending(RoundId("round"))
+    assert set(outbox.pending(RoundId("new"))) == {"alice"}
+    assert outbox.users(RoundId("round")) == {"alice", "bob"}
+    assert outbox.spent(RoundId("round"), "bob") == 1.0
     with pytest.raises(IntegrityError):
-        outbox.keep("round", {"bob": Sealed(BYTES, HASHES, 1.0)})
+        outbox.keep(RoundId("round"), {"bob": Sealed(BYTES, HASHES, 1.0)})
     outbox.close()
 
 
 def test_the_end_of_an_outbox_unlinks_none_of_its_bytes(tmp_path: Path) -> None:
     """With its last connection SQLite unlinks the log; what was in it was still on the disk when it was forgotten."""
     outbox = Outbox(tmp_path / "outbox.db")
-    outbox.keep("round", {"alice": Sealed(BYTES, HASHES, 1.0, b"alice's key")})
+    outbox.keep(RoundId("round"), {"alice": Sealed(BYTES, HASHES, 1.0, PrivateKey(b"alice's key"))})
     with freed_by_sqlite() as freed:
         outbox.close()
     assert freed
     assert not any(BYTES in content or b"alice's key" in content for content in freed)
     outbox = Outbox(tmp_path / "outbox.db")
-    assert outbox.submission("round", "alice") == BYTES
+    assert outbox.submission(RoundId("round"), "alice") == BYTES
     outbox.close()
 
 
@@ -144,16 +148,16 @@ def test_an_outbox_of_an_older_version_is_used(tmp_path: Path, version: int) -> 
         old.commit()
     for _ in range(2):
         outbox = Outbox(path)
-        assert outbox.pending("first") == {"alice": BYTES}
+        assert outbox.pending(RoundId("first")) == {"alice": BYTES}
         assert outbox.spent_in_all() == SpentHere(2.5, 0.3, 3, rounds_of_unknown_delta=3)
         outbox.close()
     outbox = Outbox(path)
-    outbox.begin("third", 0.5, 0.0, Limits(lifetime_epsilon=3.0))
+    outbox.begin(RoundId("third"), 0.5, 0.0, Limits(lifetime_epsilon=3.0))
     with pytest.raises(LimitError, match=r"after 3 in 4 other rounds, the local ε would add up to 3\.5"):
-        outbox.begin("fourth", 0.5, 0.0, Limits(lifetime_epsilon=3.0))
+        outbox.begin(RoundId("fourth"), 0.5, 0.0, Limits(lifetime_epsilon=3.0))
     with pytest.raises(LimitError, match=r"after 0\.3 in 4 other rounds, the local δ would add up to 0\.300001"):
-        outbox.begin("fourth", 0.5, 1e-6, Limits())
-    outbox.keep("third", {"alice": Sealed(BYTES, HASHES, 0.5)})
+        outbox.begin(RoundId("fourth"), 0.5, 1e-6, Limits())
+    outbox.keep(RoundId("third"), {"alice": Sealed(BYTES, HASHES, 0.5)})
     outbox.close()
     with closing(sqlite3.connect(path)) as other:
         assert other.execute("PRAGMA user_version").fetchone() == (3,)
@@ -162,38 +166,38 @@ def test_an_outbox_of_an_older_version_is_used(tmp_path: Path, version: int) -> 
 def test_an_outbox_of_version_2_is_used(tmp_path: Path) -> None:
     path = tmp_path / "outbox.db"
     outbox = Outbox(path)
-    outbox.keep("first", {"alice": Sealed(BYTES, HASHES, 1.0, b"", 1e-6)})
+    outbox.keep(RoundId("first"), {"alice": Sealed(BYTES, HASHES, 1.0, PrivateKey(b""), 1e-6)})
     outbox.close()
     with closing(sqlite3.connect(path)) as old:
         old.execute("DROP TABLE prepared")
         old.execute("PRAGMA user_version = 2")
         old.commit()
     outbox = Outbox(path)
-    assert outbox.pending("first") == {"alice": BYTES}
+    assert outbox.pending(RoundId("first")) == {"alice": BYTES}
     assert outbox.spent_in_all() == SpentHere(1.0, 1e-6, 1)
-    assert outbox.prepare("second", {"alice": ALICE}) == {"alice": ALICE}
+    assert outbox.prepare(RoundId("second"), {"alice": ALICE}) == {"alice": ALICE}
     outbox.close()
 
 
 def test_a_prepared_report_comes_back_as_it_was_and_is_the_only_one(tmp_path: Path) -> None:
     outbox = Outbox(tmp_path / "outbox.db")
-    assert outbox.prepare("round", {"alice": ALICE, "bob": BOB}) == {"alice": ALICE, "bob": BOB}
+    assert outbox.prepare(RoundId("round"), {"alice": ALICE, "bob": BOB}) == {"alice": ALICE, "bob": BOB}
     outbox.close()
     outbox = Outbox(tmp_path / "outbox.db")
-    assert outbox.prepared("round") == {"alice": ALICE, "bob": BOB}
-    assert outbox.prepare("round", {"alice": BOB}) == {"alice": ALICE}
-    assert outbox.prepared("another") == {}
-    assert outbox.users("round") == set()
-    assert outbox.begun("round") == {"alice", "bob"}
+    assert outbox.prepared(RoundId("round")) == {"alice": ALICE, "bob": BOB}
+    assert outbox.prepare(RoundId("round"), {"alice": BOB}) == {"alice": ALICE}
+    assert outbox.prepared(RoundId("another")) == {}
+    assert outbox.users(RoundId("round")) == set()
+    assert outbox.begun(RoundId("round")) == {"alice", "bob"}
     assert outbox.spent_in_all() == SpentHere(0.0, 0.0, 0)  # nothing of it has left
     with pytest.raises(OtherPersonError):
-        outbox.prepare("round", {"carol": BOB}, alone=True)
-    assert "carol" not in outbox.prepared("round")
-    outbox.keep("round", {"alice": Sealed(BYTES, HASHES, 1.0)})
-    assert outbox.prepared("round") == {"bob": BOB}
-    assert outbox.prepare("round", {"alice": BOB}) == {}  # it has answered
-    outbox.discard("round", ["bob"])
-    assert outbox.prepared("round") == {}
+        outbox.prepare(RoundId("round"), {"carol": BOB}, alone=True)
+    assert "carol" not in outbox.prepared(RoundId("round"))
+    outbox.keep(RoundId("round"), {"alice": Sealed(BYTES, HASHES, 1.0)})
+    assert outbox.prepared(RoundId("round")) == {"bob": BOB}
+    assert outbox.prepare(RoundId("round"), {"alice": BOB}) == {}  # it has answered
+    outbox.discard(RoundId("round"), ["bob"])
+    assert outbox.prepared(RoundId("round")) == {}
     outbox.close()
 
 
@@ -202,7 +206,7 @@ def test_a_seized_device_shows_no_report_that_was_prepared(tmp_path: Path, end: 
     """Blind and ciphertext would tell whose the opened report is. They are on the disk until the answer is sealed."""
     path, now = tmp_path / "outbox.db", 1e9
     outbox = Outbox(path, lambda: now)
-    outbox.prepare("round", {"alice": ALICE})
+    outbox.prepare(RoundId("round"), {"alice": ALICE})
     secrets = [ALICE.sealed, ALICE.record.salt, ALICE.key, ALICE.token, ALICE.answer_key, *ALICE.blinds]
 
     def on_disk() -> list[bool]:
@@ -211,10 +215,10 @@ def test_a_seized_device_shows_no_report_that_was_prepared(tmp_path: Path, end: 
 
     assert all(on_disk())
     if end == "sealed":
-        outbox.keep("round", {"alice": Sealed(BYTES, HASHES, 1.0)})
+        outbox.keep(RoundId("round"), {"alice": Sealed(BYTES, HASHES, 1.0)})
         outbox.overwrite_log()
     elif end == "refused":
-        outbox.discard("round", ["alice"])
+        outbox.discard(RoundId("round"), ["alice"])
         outbox.overwrite_log()
     else:
         outbox.close()
@@ -233,7 +237,7 @@ def test_a_file_that_is_damaged_or_no_outbox_is_named_and_stays_as_it_is(tmp_pat
     if damaged:
         path.unlink()
         outbox = Outbox(path)
-        outbox.keep("round", {str(user): Sealed(bytes(2000), HASHES, 1.0) for user in range(50)})
+        outbox.keep(RoundId("round"), {str(user): Sealed(bytes(2000), HASHES, 1.0) for user in range(50)})
         outbox.close()
         path.write_bytes(path.read_bytes()[:40_000])
     before = path.read_bytes()
@@ -251,11 +255,11 @@ def test_a_second_client_of_a_process_takes_no_lock_of_the_first(tmp_path: Path)
     path = tmp_path / "outbox.db"
     first, second = Outbox(path), Outbox(path)
     second.close()
-    first.keep("round", {"alice": Sealed(BYTES, HASHES, 1.0)})
+    first.keep(RoundId("round"), {"alice": Sealed(BYTES, HASHES, 1.0)})
     program = "import sqlite3, sys; db = sqlite3.connect(sys.argv[1]); db.execute('SELECT * FROM sealed'); db.close()"
     subprocess.run([sys.executable, "-c", program, str(path)], check=True)
     assert Path(f"{path}-wal").exists()
-    assert first.users("round") == {"alice"}
+    assert first.users(RoundId("round")) == {"alice"}
     first.close()
 
 
@@ -267,12 +271,12 @@ def test_processes_that_begin_at_once_make_one_outbox(tmp_path: Path) -> None:
         for number in range(5):
             at_once.wait(60)
             outbox = Outbox(tmp_path / f"{number}.db")
-            outbox.keep("round", {str(user): Sealed(BYTES, HASHES, 1.0)})
+            outbox.keep(RoundId("round"), {str(user): Sealed(BYTES, HASHES, 1.0)})
             outbox.close()
 
     with ThreadPoolExecutor(6) as threads:
         list(threads.map(answer, range(6)))
     for number in range(5):
         outbox = Outbox(tmp_path / f"{number}.db")
-        assert len(outbox.users("round")) == 6
+        assert len(outbox.users(RoundId("round"))) == 6
         outbox.close()

@@ -32,6 +32,7 @@ from croupier.deploy.operator.surveys import withdraw_survey
 from croupier.protocol.deployment import DEPLOYMENT_FILE
 from croupier.protocol.errors import Code
 from croupier.protocol.mechanisms import OneBit
+from croupier.protocol.names import RoundId
 from croupier.protocol.questions import Question
 from croupier.show.published import publication_json
 from croupier.show.views import numbers_of
@@ -178,7 +179,7 @@ async def test_the_overview_follows_the_services(place: Place) -> None:
         await is_for_everybody(page)
         await place.at.inside.start("analyzer")
         await expect(page.get_by_text("UNREACHABLE")).to_have_count(0)
-        await place.at.operator.open_round(settings(min_batch_size=7), "newest")
+        await place.at.operator.open_round(settings(min_batch_size=7), RoundId("newest"))
         await expect(page.get_by_text("0 reports, 7 needed")).to_be_visible()
         await place.at.inside.stop("shuffler-1")
         await expect(page.get_by_text("unknown how many reports, 7 needed")).to_be_visible()

@@ -44,7 +44,7 @@ def test_the_names_of_commands_are_an_interface() -> None:
         "doctor",
         "ledger",
     }
-    operator |= {"canary", "round", "survey", "org", "deployment", "proposal"}
+    operator |= {"canary", "round", "survey", "study", "org", "deployment", "proposal"}
     accountant = {"certify", "explain", "curve", "audit", "plan"}
     assert set(command().commands) == operator | accountant | {
         "cluster",
@@ -66,6 +66,7 @@ def test_the_names_of_commands_are_an_interface() -> None:
     assert set(command("round").commands) == rounds
     assert set(command("proposal").commands) == {"show", "approve", "merge", "send"}
     assert set(command("survey").commands) == {"new", "forecast", "open", "show", "close", "results"}
+    assert set(command("study").commands) == {"new", "show"}
     assert set(command("experiment").commands) == {"all", "list", "run"}
     assert set(command("cluster").commands) == {"keys", "scheduler", "worker"}
     measured = ("accountant", "cluster", "hop-noise", "load", "report", "stores", "survey", "training")

@@ -19,6 +19,7 @@ from croupier.deploy.operator.overview import overview
 from croupier.deploy.operator.rounds import Operator, RoundSettings
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms import KaryResponse, Laplace, Mechanism, RandomizedResponse
+from croupier.protocol.names import RoundId
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.prometheus_metrics import PrometheusMetrics
@@ -169,7 +170,7 @@ async def _terms(operator: Operator, round_id: str) -> RoundTerms:
     from croupier.client.rounds import fetch_terms
 
     async with operator.client_channel() as channel:
-        return await fetch_terms(channel, operator.deployment, round_id)
+        return await fetch_terms(channel, operator.deployment, RoundId(round_id))
 
 
 def test_what_is_left_is_a_number_for_prometheus() -> None:
@@ -210,7 +211,8 @@ def test_what_stragglers_cost_is_said_before_a_round_is_closed() -> None:
 
     terms = check_settings(asked(RandomizedResponse(), (0.5, 1.5), min_batch_size=100))
     alone, late = (
-        closing_lines(forecast_json(accountant_says(terms, 100, tickets, Account(), ())), "r") for tickets in (101, 160)
+        closing_lines(forecast_json(accountant_says(terms, 100, tickets, Account(), ())), RoundId("r"))
+        for tickets in (101, 160)
     )
     assert alone[0].startswith("1 person has tickets and has sent no report.")
     assert "the round is granted if no message is lost" in alone[1]

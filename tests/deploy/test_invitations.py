@@ -22,7 +22,7 @@ from croupier.deploy.operator.invitations import (
 )
 from croupier.protocol.identity import public_key_of
 from croupier.protocol.invitations import Invitation
-from croupier.protocol.names import Digest
+from croupier.protocol.names import Digest, RoundId
 from tests.support import in_process
 from tests.support.command_line import answer, croupier
 from tests.support.rounds import table
@@ -77,7 +77,7 @@ def test_links_are_written_for_a_mail_merge_and_for_printing(tmp_path: Path) -> 
 
 
 def test_a_link_that_is_not_an_invitation_is_not_repeated() -> None:
-    whole = Invitation(bytes(16), Digest(bytes(32)), "work-1", 5)
+    whole = Invitation(bytes(16), Digest(bytes(32)), RoundId("work-1"), 5)
     assert Invitation.read(f"https://a.example/participate/#{whole.fragment}") == whole
     for link in ("https://a.example/#key=secret", "https://a.example/#invitation=secret&deployment=&round=a", "secret"):
         with pytest.raises(ValueError, match="not an invitation to a survey, or is incomplete") as refused:

@@ -19,6 +19,7 @@ from croupier.deploy.cli import deployment
 from croupier.deploy.operator.rounds import Operator, open_published
 from croupier.protocol.errors import Code
 from croupier.protocol.hop_noise import HopNoise
+from croupier.protocol.names import PublicKey, RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support import in_process
 from tests.support.clients import seal_all_of
@@ -96,7 +97,7 @@ async def test_a_round_with_a_collector_limits_and_a_revoked_client(
 
         lost = tmp_path / "lost.key"
         public = (await asyncio.to_thread(answer, "keygen", "--client", lost))["client_key"]
-        await operator.enrol([bytes.fromhex(public)])
+        await operator.enrol([PublicKey(bytes.fromhex(public))])
         tokens = tmp_path / "tokens.txt"
         await say("tokens", "2", "--out", tokens)
         new = (await ask("revoke", public, "--token-file", tokens))["revoked"]
@@ -182,10 +183,10 @@ async def test_a_round_with_a_collector_limits_and_a_revoked_client(
 
 
 async def _crowd(operator: Operator, channel: grpc.aio.Channel, round_id: str) -> None:
-    terms = await fetch_terms(channel, operator.deployment, round_id)
+    terms = await fetch_terms(channel, operator.deployment, RoundId(round_id))
     crowd = await seal_all_of(operator, terms, [Participant(1, 1.0)] * 24)
     named = {str(index): one.submission for index, one in enumerate(crowd)}
-    assert set((await send(channel, round_id, named)).values()) == {pb.SUBMISSION_CODE_ACCEPTED}
+    assert set((await send(channel, RoundId(round_id), named)).values()) == {pb.SUBMISSION_CODE_ACCEPTED}
 
 
 def test_what_cannot_be_revoked_or_limited_is_said(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from croupier.deploy.operator.survey_file import read_survey_file
 from croupier.deploy.operator.surveys import close_survey, open_survey
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.mechanisms import KaryResponse, OneBit, RandomizedResponse
+from croupier.protocol.names import RoundId
 from croupier.protocol.questions import Question
 from croupier.protocol.rounding import percent, round_up
 from croupier.protocol.wordings import Wording
@@ -147,7 +148,7 @@ def test_every_number_has_its_sentence_and_the_page_its_parts() -> None:
 def test_no_text_becomes_markup_and_nothing_is_loaded_or_run() -> None:
     result = result_of(SMOKES, SHARE)
     plain = page_of(ReportRound(result_of(SMOKES, SHARE)))
-    result["round_id"] = EVIL
+    result["round_id"] = RoundId(EVIL)
     asked: Any = result["asked"]
     asked["question"] = EVIL
     for key in ("question", "title", "help_text"):

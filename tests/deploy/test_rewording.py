@@ -32,6 +32,7 @@ from croupier.protocol.codes import Note
 from croupier.protocol.errors import Code, Refusal, refusal_of
 from croupier.protocol.manifest import canonical, parse_terms
 from croupier.protocol.mechanisms import Hemisphere, RandomizedResponse, SequentialOrder, VectorTask
+from croupier.protocol.names import Digest, RoundId
 from croupier.protocol.questions import Question
 from croupier.protocol.statements import messages_of, state
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -152,7 +153,7 @@ def test_the_certificates_of_rounds_are_the_same_bytes(monkeypatch: pytest.Monke
                     parse_terms(canonical(terms)),
                     {pb.LANE_REPORT: [pb.Commitment(num_out=60)]},
                     BudgetsFound(Counter(budgets), 0, {}),
-                    ReportsFound(60, b"", [], 60, {}),
+                    ReportsFound(60, Digest(b""), [], 60, {}),
                     60,
                 )
                 found.append(message.SerializeToString())
@@ -189,8 +190,8 @@ def test_ledger_and_composition_are_the_same(monkeypatch: pytest.MonkeyPatch) ->
             limit = Limit(2.5 * entries[-1].epsilon, 4e-13)
             refused = []
             for name in "abc":
-                refused.append(ledger.refusal(name, entries, limit))
-                ledger.enter(name, name.encode(), entries)
+                refused.append(ledger.refusal(RoundId(name), entries, limit))
+                ledger.enter(RoundId(name), Digest(name.encode()), entries)
             spent = [ledger.spent(1e-3, fixed_terms=fixed) for fixed in (False, True)]
         total = [compose([found, found], delta=1e-2, fixed_terms=fixed) for fixed in (False, True)]
         return refused, spent, total
@@ -229,11 +230,11 @@ async def test_commands_end_with_the_same_exit_codes(monkeypatch: pytest.MonkeyP
     documents: dict[str, Path] = {}
     async with table(tmp_path, 1) as at:
         for name, epsilon_max in (("granted", 4.0), ("refused", 0.001)):
-            terms = await at.operator.open_round(round_settings(epsilon_max=epsilon_max), name)
+            terms = await at.operator.open_round(round_settings(epsilon_max=epsilon_max), RoundId(name))
             await at.submit(terms, people(BIT, 40, seed=1))
             await at.finish(terms)
             async with at.operator.client_channel("analyzer") as channel:
-                signed = await fetch_signed_result(channel, name, 60.0)
+                signed = await fetch_signed_result(channel, RoundId(name), 60.0)
             documents[name] = tmp_path / f"{name}.signed"
             documents[name].write_bytes(signed.SerializeToString())
     budgets = tmp_path / "budgets.csv"

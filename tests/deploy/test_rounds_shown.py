@@ -29,6 +29,7 @@ from croupier.protocol.mechanisms import (
     SequentialOrder,
     VectorTask,
 )
+from croupier.protocol.names import PrivateKey, RoundId
 from croupier.protocol.questions import Question
 from croupier.protocol.rounding import percent
 from croupier.protocol.statements import written_json
@@ -196,7 +197,7 @@ def status(**states: str) -> dict[str, pb.RoundStatus | None]:
     ],
 )
 def test_the_stage_of_a_round(states: dict[str, str], stage: str) -> None:
-    one = round_json("r", status(**states), terms_of())
+    one = round_json(RoundId("r"), status(**states), terms_of())
     assert one["stage"] == stage
     said = rounds_text({"services": [], "rounds": [one]}, NOW, most=1, services=False).plain
     assert said.startswith(f"r\n  {stage} · bit: 1 (yes) or 0 (no) (rr)\n")
@@ -216,8 +217,8 @@ def test_ids_can_be_copied_and_lines_are_short() -> None:
     terms.manifest.min_batch_size = 20
     rounds = [
         round_json(terms.round_id, seen, terms),
-        round_json("gone", status(hop="DISPOSED"), None, end=int(NOW)),
-        round_json("other", status(hop="DELIVERED"), None, "the chain is another"),
+        round_json(RoundId("gone"), status(hop="DISPOSED"), None, end=int(NOW)),
+        round_json(RoundId("other"), status(hop="DELIVERED"), None, "the chain is another"),
     ]
     seen_all: OverviewView = {"services": [], "rounds": rounds}
     lines = rounds_text(seen_all, NOW, most=2, services=True).plain.splitlines()
@@ -352,10 +353,10 @@ async def test_terms_are_verified_before_they_are_shown(tmp_path: Path) -> None:
         assert shown == terms_json(terms) | {"state": "OPEN", "granted": None, "refusals": []}
         assert await source.terms(terms.round_id) == shown
         with pytest.raises(Refusal, match="no such round here"):
-            await source.terms("never")
+            await source.terms(RoundId("never"))
 
         known: TermsCache = {}
-        stranger = Identity("analyzer", os.urandom(32))
+        stranger = Identity("analyzer", PrivateKey(os.urandom(32)))
         other = stranger.public_key.hex()
         ours = at.operator.deployment
         entries = [

@@ -39,6 +39,7 @@ from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.hop_noise import HopNoise
 from croupier.protocol.manifest import state_name
 from croupier.protocol.mechanisms import KaryResponse, OneBit, RandomizedResponse
+from croupier.protocol.names import Digest, RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.show.surveys import survey_json, survey_text
@@ -257,7 +258,7 @@ async def test_questions_that_the_ledger_cannot_bear_any_more_are_held(tmp_path:
         closed = await close_survey(where, survey, how)
         assert [state_name(one.state) for one in closed.values()] == ["CLOSED", "OPEN", "OPEN"]
         assert [one.num_clients for one in closed.values()] == [3, 3, 3]
-        publication, _ = await at.operator.result("work-2026-1", 60.0)
+        publication, _ = await at.operator.result(RoundId("work-2026-1"), 60.0)
         assert publication.num_reports == 3
         assert list(await forecast_closing(where, survey, how)) == ["work-2026-2", "work-2026-3"]
 
@@ -287,7 +288,7 @@ async def test_an_opening_that_was_cut_short_goes_on(
     assert "1 of the 3 rounds of 'work-2026' are open (work-2026-1); the same command again goes on" in line
     async with at.operator.client(tmp_path / "client") as client:
         with pytest.raises(Refusal, match="work-2026-2"):
-            await fetch_survey(client, "work-2026-1")
+            await fetch_survey(client, RoundId("work-2026-1"))
         survey = await open_survey(where, file, how, said.append)
         assert await open_survey(where, file, how) == survey == kept_survey(where) == kept_survey(where, "work-2026")
         rounds = await fetch_survey(client)
@@ -340,7 +341,7 @@ async def test_what_all_questions_together_cost_is_the_sum(at: Table, tmp_path: 
     assert Assumption.FIXED_TERMS in {one.code for one in together.assumptions}
     with pytest.raises(ValueError, match="has not opened survey 'other'"):
         kept_survey(where, "other")
-    other = await at.operator.open_round(settings(min_batch_size=3), "plain-1")
+    other = await at.operator.open_round(settings(min_batch_size=3), RoundId("plain-1"))
     await at.submit(other, people(other.question, 5, 2))
     await at.finish(other)
     with pytest.raises(ValueError, match="round 'plain-1' is not of survey 'plain'"):
@@ -396,7 +397,10 @@ async def test_a_survey_from_the_command_line(tmp_path: Path) -> None:
         # The ledger has a round that nobody asked about when the survey was opened.
         store = inside.running["accountant"].service.store
         await store.run(
-            "enter", lambda tx: Ledger(tx.connection).enter("earlier", b"d" * 32, [Entry(1.5, 0.0, 3, 1.5, 0.0)])
+            "enter",
+            lambda tx: Ledger(tx.connection).enter(
+                RoundId("earlier"), Digest(b"d" * 32), [Entry(1.5, 0.0, 3, 1.5, 0.0)]
+            ),
         )
         held = await ask("survey", "close", "how-we-work", "--forecast", expect=3)
         assert [one["always_granted"] for one in held["rounds"].values()] == [True, False]

@@ -24,6 +24,7 @@ from croupier.deploy.local.rounds import RoundOutcome
 from croupier.deploy.local.users import FleetReport
 from croupier.protocol.certificates import round_certificate_json
 from croupier.protocol.codes import Assumption, Method, Note
+from croupier.protocol.names import RoundId
 from croupier.protocol.rounding import round_up
 from croupier.protocol.statements import Statement, joined, messages_of, state, written_json
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -113,7 +114,7 @@ def test_large_numbers_are_grouped_wherever_people_read_them() -> None:
         assert expected in text
     assert (counted(1, "round"), counted(12345, "round")) == ("1 round", "12,345 rounds")
     report = FleetReport(codes=Counter({"SUBMISSION_CODE_ACCEPTED": 10_000}))
-    assert FleetOutcome("r", report, {}, 2000).summary() == (
+    assert FleetOutcome(RoundId("r"), report, {}, 2000).summary() == (
         "round r: of 10,000 rows 10,000 ACCEPTED; 2,000 values clamped to the interval"
     )
 

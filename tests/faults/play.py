@@ -18,6 +18,7 @@ from croupier.net.retrying import retrying
 from croupier.protocol.errors import Refusal
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms import KaryResponse
+from croupier.protocol.names import Lane, RoundId
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
@@ -372,7 +373,7 @@ class Game:
             raise Violation("the published result changed")
         return read_publication(documents[0], self.world.deployment)
 
-    async def passed_on(self, lane: pb.Lane.ValueType) -> list[bytes]:
+    async def passed_on(self, lane: Lane) -> list[bytes]:
         request = rpc.GetInclusionRequest(round_id=self.terms.round_id, lane=lane)
         page = await self.shuffler.GetInclusion(request, timeout=CALL_S)
         return [page.hashes[start : start + 32] for start in range(0, len(page.hashes), 32)]
@@ -404,7 +405,7 @@ async def _open_round(game: Game) -> RoundTerms:
     async with _supervised(world):
         for number in range(5):
             try:
-                return await game.operator.open_round(game.settings(), f"round-{number}")
+                return await game.operator.open_round(game.settings(), RoundId(f"round-{number}"))
             except (grpc.aio.AioRpcError, Refusal):
                 continue
     raise Violation("no round can be opened")

@@ -32,6 +32,7 @@ from croupier.protocol.deployment import OPERATOR
 from croupier.protocol.errors import Code
 from croupier.protocol.identity import Identity, Kind, sign_attendance, sign_submission
 from croupier.protocol.manifest import RoundTerms, canonical
+from croupier.protocol.names import RoundId
 from croupier.protocol.onion import Onion
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
@@ -207,12 +208,12 @@ def seeds_of(at: Table, terms: RoundTerms, manifest: pb.Signed) -> dict[str, lis
 
 
 async def prepare(at: Table, stack: AsyncExitStack) -> Target:
-    done = await at.operator.open_round(settings(), "done")
+    done = await at.operator.open_round(settings(), RoundId("done"))
     await at.submit(done, people(BIT, 30, seed=1))
     await at.finish(done)
-    open_round = await at.operator.open_round(settings(min_batch_size=1000), "open")
+    open_round = await at.operator.open_round(settings(min_batch_size=1000), RoundId("open"))
     await at.submit(open_round, people(BIT, 10, seed=2))
-    turns = await at.operator.open_round(turns_settings(turns_task()), "sequential")
+    turns = await at.operator.open_round(turns_settings(turns_task()), RoundId("sequential"))
     channels = {}
     for entry in at.deployment.services:
         for caller in (OPERATOR, *at.deployment.chain):

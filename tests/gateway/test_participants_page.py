@@ -30,6 +30,7 @@ from croupier.net.http_channel import HttpAnswer
 from croupier.net.transport import TLS
 from croupier.protocol.deployment import DEPLOYMENT_FILE
 from croupier.protocol.identity import Kind, document_hash, public_key_of
+from croupier.protocol.names import PrivateKey, RoundId
 from tests.support import settings
 from tests.support.command_line import answer
 from tests.support.gateways import Tampering, ask
@@ -136,7 +137,7 @@ async def test_invitations_are_enrolled_keys_in_links(tmp_path: Path) -> None:
         where, transport = at.inside.directory, at.inside.transport
         file = tmp_path / "links.csv"
         address = "https://gateway.example/"
-        assert await invite(where, ["Ada", "Max, M."], file, address, "round 1", transport) == 2
+        assert await invite(where, ["Ada", "Max, M."], file, address, RoundId("round 1"), transport) == 2
         assert file.stat().st_mode & 0o077 == 0
         rows = list(csv.DictReader(file.read_text().splitlines()))
         assert [row["label"] for row in rows] == ["Ada", "Max, M."]
@@ -149,16 +150,18 @@ async def test_invitations_are_enrolled_keys_in_links(tmp_path: Path) -> None:
             keys.append(base64.urlsafe_b64decode(given["key"] + "="))
             assert base64.urlsafe_b64decode(given["deployment"] + "=") == at.deployment.fingerprint
         listed = {entry.key: entry.label for entry in enrolled(where)}
-        assert listed == {public_key_of(key).hex(): row["label"] for key, row in zip(keys, rows, strict=True)}
+        assert listed == {
+            public_key_of(PrivateKey(key)).hex(): row["label"] for key, row in zip(keys, rows, strict=True)
+        }
         terms = await at.operator.open_round(settings(min_batch_size=3))
-        await at.submit(terms, [Participant(1, 1.0, keys[0]), *people(QUESTIONS[0], 5, 1)])
+        await at.submit(terms, [Participant(1, 1.0, PrivateKey(keys[0])), *people(QUESTIONS[0], 5, 1)])
         with pytest.raises(ValueError, match="exists; choose another file"):
-            await invite(where, ["Ada"], file, address, "", transport)
+            await invite(where, ["Ada"], file, address, RoundId(""), transport)
         for given_gateway in ("", "http://gateway.example", "https://gateway.example/?a"):
             with pytest.raises(ValueError, match="it must be like https"):
-                await invite(where, ["Ada"], tmp_path / "other.csv", given_gateway, "", transport)
+                await invite(where, ["Ada"], tmp_path / "other.csv", given_gateway, RoundId(""), transport)
         with pytest.raises(ValueError, match="0 people are invited"):
-            await invite(where, [], tmp_path / "other.csv", address, "", transport)
+            await invite(where, [], tmp_path / "other.csv", address, RoundId(""), transport)
     assert read_labels(csv.reader(["label", "Ada", '"Max, M.",x', ""])) == ["Ada", "Max, M."]
 
 

@@ -215,7 +215,7 @@ async def test_rounds_that_fit_only_alone_are_not_all_closed_at_one_deadline(tmp
         plan = replace(settings(epsilon_max=1.0), budget_grid=(0.5,))
         due = int(deployment.inside.clock.now() + 5)
         rounds = [
-            await deployment.operator.open_round(replace(plan, close_deadline_unix_s=due), f"one-{number}")
+            await deployment.operator.open_round(replace(plan, close_deadline_unix_s=due), RoundId(f"one-{number}"))
             for number in range(3)
         ]
         for terms in rounds:
@@ -240,12 +240,12 @@ async def test_a_round_that_is_closing_counts_until_it_is_withdrawn(tmp_path: Pa
     """Two rounds are closed and stuck before hop 2 when the third is due; one is withdrawn, and the third closes."""
     async with arena(tmp_path, 2, more=LIMIT) as deployment:
         plan = replace(settings(epsilon_max=1.0), budget_grid=(0.5,))
-        others = [await deployment.operator.open_round(plan, f"other-{number}") for number in range(2)]
+        others = [await deployment.operator.open_round(plan, RoundId(f"other-{number}")) for number in range(2)]
         refused = await forecast_opening(deployment.operator, plan, 20)
         assert (is_granted(refused), refused.ledger.num_rounds, refused.ledger.num_pending) == (False, 0, 2)
         assert 0 < refused.ledger.committed_epsilon < 0.5
         due = int(deployment.inside.clock.now() + 5)
-        terms = await deployment.operator.open_round(replace(plan, close_deadline_unix_s=due), "third")
+        terms = await deployment.operator.open_round(replace(plan, close_deadline_unix_s=due), RoundId("third"))
         for one in (*others, terms):
             await deployment.admit(one, await deployment.seal(one, 20, max_local_epsilon=0.5))
         assert is_granted(await forecast_now(deployment.operator, terms.round_id))  # nothing closes before it yet

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from croupier.deploy.local.processes import LocalDeployment
+from croupier.protocol.names import RoundId
 from croupier.runtime.service_directory import SETTINGS_FILE
 from tests.support import BIT, settings
 from tests.support.command_line import answer, as_process, croupier
@@ -56,7 +57,7 @@ async def test_every_service_restarts_and_loses_its_connection_within_rounds(
     async with table(tmp_path, 2, settings_of=settings_of) as at:
         first, second, *others = at.deployment.chain
         for names in ((first, second), others):
-            terms = await at.operator.open_round(settings(), f"restart-{names[0]}")
+            terms = await at.operator.open_round(settings(), RoundId(f"restart-{names[0]}"))
             assert (await at.submit(terms, people(BIT, 30, seed=1))).accepted == 30
             await at.inside.stop(*names)
             await at.inside.start(*names)

@@ -19,7 +19,6 @@ from croupier import BinaryRandomizedResponse, Budgets, certify
 from croupier.accountant.service.ledger import ANY_TIER, Ledger
 from croupier.client.rounds import fetch_terms, read_publication
 from croupier.client.submission import Participant, new_client_key, prepare_one, send
-from croupier.client.tickets import seal_with_tickets
 from croupier.client.verification import certified_chain, missing_at_hop
 from croupier.deploy.operator.ledger import spent
 from croupier.protocol.codes import RefusalReason
@@ -27,7 +26,7 @@ from croupier.protocol.deployment import OPERATOR
 from croupier.protocol.errors import Code, Refusal, SignatureError
 from croupier.protocol.identity import sign_submission
 from croupier.protocol.manifest import RoundTerms
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import PublicKey, RoundId
 from croupier.protocol.onion import Onion
 from croupier.protocol.questions import Question
 from croupier.protocol.tickets import BLINDED_BYTES, TicketRequest
@@ -38,14 +37,14 @@ from croupier.runtime.steps import StoreStep
 from croupier.runtime.transaction import Transaction
 from croupier.show.published import publication_json
 from tests.support import BIT, settings
-from tests.support.clients import crafted, seal_prepared, submissions_of, without_tickets
+from tests.support.clients import crafted, seal_participants, seal_prepared, submissions_of, without_tickets
 from tests.support.rounds import QUESTIONS, WAIT_S, Table, people, table
 from tests.support.statements import codes, parameters
 
 
 def truth_of(question: Question, users: Sequence[Participant]) -> list[float]:
     values = [user.value for user in users]
-    if question.mechanism.kind == "krr":
+    if question.mechanism.kind in ("krr", "pgr"):
         return [values.count(letter) / len(values) for letter in range(len(question.mechanism.categories))]
     return [sum(values) / len(values)]
 
@@ -92,7 +91,7 @@ async def are_answered(at: Table, questions: Sequence[Question], seed: int) -> N
 async def test_every_service_restarts_between_and_within_rounds(tmp_path: Path) -> None:
     async with table(tmp_path, 2) as at:
         for name in at.deployment.chain:
-            terms = await at.operator.open_round(settings(), f"restart-{name}")
+            terms = await at.operator.open_round(settings(), RoundId(f"restart-{name}"))
             assert (await at.submit(terms, people(BIT, 40, seed=1))).accepted == 40
             await at.inside.stop(name)
             await at.inside.start(name)
@@ -176,7 +175,7 @@ async def test_the_ledger_refuses_the_round_that_would_exceed_the_limit(tmp_path
     async with table(tmp_path, 1, limit) as at:
         granted = []
         for number in range(4):
-            terms = await at.operator.open_round(settings(), f"round-{number}")
+            terms = await at.operator.open_round(settings(), RoundId(f"round-{number}"))
             await at.submit(terms, people(BIT, 150, seed=number))
             _, certificate = await at.finish(terms)
             granted.append(certificate.granted)
@@ -218,8 +217,8 @@ async def test_too_few_clients_are_held_or_disposed_of_but_never_mixed(tmp_path:
 async def seal_and_send(at: Table, terms: RoundTerms, user: Participant) -> int:
     """Returns what an enrolled client is told, by the accountant or by hop 1."""
     key = user.private_key or new_client_key()
-    await at.operator.enrol([Ed25519PrivateKey.from_private_bytes(key).public_key().public_bytes_raw()])
-    sealed, refused = await seal_with_tickets(at.accountant, terms, {"one": replace(user, private_key=key)})
+    await at.operator.enrol([PublicKey(Ed25519PrivateKey.from_private_bytes(key).public_key().public_bytes_raw())])
+    sealed, refused = await seal_participants(at.accountant, terms, {"one": replace(user, private_key=key)})
     if refused:
         return refused["one"]
     return (await send(at.channel, terms.round_id, {"one": sealed["one"].submission}))["one"]
@@ -273,12 +272,12 @@ async def test_a_round_that_is_withdrawn_while_it_is_opened_stays_so(
 
         async def with_a_second_operator(name: str, work: Callable[[Transaction], Any]) -> Any:
             if name == StoreStep.OPEN_ROUND:
-                assert (await at.operator.withdraw("twice"))["shuffler-1"] == "DISPOSED"
+                assert (await at.operator.withdraw(RoundId("twice")))["shuffler-1"] == "DISPOSED"
             return await honest(name, work)
 
         monkeypatch.setattr(hop.store, "run", with_a_second_operator)
         with pytest.raises(Refusal, match="round 'twice' has ended here"):
-            await at.operator.open_round(settings(), "twice")
+            await at.operator.open_round(settings(), RoundId("twice"))
         assert (await honest("look", lambda tx: tx.round(RoundId("twice")))).state == pb.ROUND_STATE_DISPOSED
 
 
@@ -405,7 +404,7 @@ async def test_bad_submissions_get_their_own_answer_and_disturb_no_others(tmp_pa
         terms = await at.operator.open_round(settings())
         await at.submit(terms, people(BIT, 30, seed=1))
         key = new_client_key()
-        _, refused = await seal_with_tickets(at.accountant, terms, {"one": Participant(1, 1.0)})
+        _, refused = await seal_participants(at.accountant, terms, {"one": Participant(1, 1.0)})
         assert refused == {"one": pb.SUBMISSION_CODE_UNKNOWN_CLIENT}
         stranger = without_tickets(terms, Participant(1, 1.0)).submission
         answer = await send(at.channel, terms.round_id, {"one": stranger})
@@ -423,7 +422,7 @@ async def test_bad_submissions_get_their_own_answer_and_disturb_no_others(tmp_pa
             with pytest.raises(ValueError, match=message):
                 prepare_one(terms, Onion(terms), Participant(value, epsilon))
         with pytest.raises(Refusal, match="no such round") as unknown:
-            await send(at.channel, "another", {"one": truncated.SerializeToString()})
+            await send(at.channel, RoundId("another"), {"one": truncated.SerializeToString()})
         assert unknown.value.code is Code.UNKNOWN_ROUND
         publication, certificate = await at.finish(terms)
         assert (publication.num_reports, certificate.num_users) == (31, 31)
@@ -438,7 +437,7 @@ async def test_garbage_inside_a_good_submission_is_dropped_counted_and_charged(t
         terms = await at.operator.open_round(settings())
         await at.submit(terms, people(BIT, 30, seed=1))
         noise = sign_submission(terms.hash, bytes(Onion(terms).joint.sealed_size), new_client_key())
-        await at.operator.enrol([noise.client_key])
+        await at.operator.enrol([PublicKey(noise.client_key)])
         liars = [crafted(terms, 1, 0.123), crafted(terms, 77, 1.0)]
         liar, wild = submissions_of(await seal_prepared(at.operator, terms, liars))
         bad = {"noise": noise, "liar": liar, "wild": wild}
@@ -520,12 +519,12 @@ async def test_strangers_cannot_call_what_is_not_theirs(tmp_path: Path) -> None:
 @pytest.mark.virtual_time
 async def test_one_manifest_a_round_and_only_with_all_signatures(tmp_path: Path) -> None:
     async with table(tmp_path, 2) as at:
-        terms = await at.operator.open_round(settings(), "once")
+        terms = await at.operator.open_round(settings(), RoundId("once"))
         with pytest.raises(Refusal, match="has already been used"):
-            await at.operator.open_round(settings(), "once")
+            await at.operator.open_round(settings(), RoundId("once"))
         assert (await fetch_terms(at.channel, at.deployment)).round_id == "once"
         with pytest.raises(Refusal, match="no such round"):
-            await fetch_terms(at.channel, at.deployment, "never")
+            await fetch_terms(at.channel, at.deployment, RoundId("never"))
         row = await at.inside.running["shuffler-1"].service.store.run("look", lambda tx: tx.round(RoundId("once")))
         document = pb.Signed.FromString(row.manifest)
         del document.signatures[2]

@@ -18,6 +18,7 @@ from croupier.protocol.calibration import unit_sigma
 from croupier.protocol.codes import Assumption, Method, Note, RefusalReason
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms import GaussianVector, Hemisphere, VectorTask
+from croupier.protocol.names import RoundId
 from croupier.protocol.onion import Onion
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -130,7 +131,7 @@ async def test_the_ledger_composes_rounds_of_silos_as_gaussian_mechanisms(tmp_pa
     async with table(tmp_path, 1, limit) as at:
         granted = []
         for number in range(3):
-            terms = await at.operator.open_round(settings(QUESTION), f"silos-{number}")
+            terms = await at.operator.open_round(settings(QUESTION), RoundId(f"silos-{number}"))
             await at.submit(terms, [Participant(rows, 0.5) for rows in silos(20, seed=number)])
             publication, certificate = await at.finish(terms)
             granted.append(certificate.granted)

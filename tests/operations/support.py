@@ -22,6 +22,7 @@ from croupier.deploy.local.processes import LocalDeployment
 from croupier.deploy.operator.rounds import Operator
 from croupier.net.transport import public_channel
 from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.names import RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.service_directory import ServiceSettings, load_settings
 from tests.support.clients import seal_all_of, submissions_of
@@ -64,7 +65,7 @@ async def seal(operator: Operator, terms: RoundTerms, count: int) -> dict[str, p
 async def submit(operator: Operator, round_id: str, submissions: dict[str, pb.Submission]) -> set[int]:
     raw = {name: one.SerializeToString() for name, one in submissions.items()}
     async with public_channel(operator.deployment.shufflers[0]) as channel:
-        return set((await send(channel, round_id, raw, patience_s=0)).values())
+        return set((await send(channel, RoundId(round_id), raw, patience_s=0)).values())
 
 
 def settings_of(directory: Path, service: str) -> ServiceSettings:
@@ -121,7 +122,7 @@ def full_disk(pid: int, num_bytes: int = 64 * 1024) -> Iterator[None]:
 
 
 async def status_of(operator: Operator, service: str, round_id: str) -> pb.RoundStatus:
-    answers = await operator.status(round_id)
+    answers = await operator.status(RoundId(round_id))
     answer = answers[operator.deployment.chain.index(service)]
     if isinstance(answer, grpc.aio.AioRpcError):
         raise answer

@@ -18,6 +18,7 @@ from croupier.deploy.operator.ledger import backup_ledger, restore_ledger, spent
 from croupier.deploy.operator.rotation import rotate
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.names import RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support import BIT, settings
 from tests.support.rounds import Table, people, table
@@ -27,7 +28,7 @@ LIMIT = "\n[privacy_limit]\ntotal_epsilon = 0.8\ntotal_delta = 3e-4\n"
 
 
 async def play(at: Table, name: str) -> pb.Certificate:
-    terms: RoundTerms = await at.operator.open_round(settings(), name)
+    terms: RoundTerms = await at.operator.open_round(settings(), RoundId(name))
     await at.submit(terms, people(BIT, 150, seed=1))
     return (await at.finish(terms))[1]
 
@@ -175,7 +176,7 @@ def test_a_round_that_is_entered_during_a_backup_is_there_as_it_is_or_not(
     file.write_text(one_round_of_records("first"))
     restore_ledger(directory, file)
 
-    def meanwhile(ledger: Ledger) -> set[str]:
+    def meanwhile(ledger: Ledger) -> set[RoundId]:
         monkeypatch.undo()
         found = ledger.record_rounds()
         file.write_text(one_round_of_records("second"))

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from croupier.protocol.errors import TicketError
-from croupier.protocol.names import Digest
+from croupier.protocol.names import Digest, Lane
 from croupier.protocol.tickets import (
     MAX_PER_BATCH,
     TICKET_BYTES,
@@ -27,7 +27,7 @@ def issuer() -> TicketIssuer:
     return TicketIssuer(os.urandom(32), pb.LANE_REPORT)
 
 
-def message(content: bytes, lane: pb.Lane.ValueType = pb.LANE_REPORT, manifest_hash: Digest = HASH) -> bytes:
+def message(content: bytes, lane: Lane = pb.LANE_REPORT, manifest_hash: Digest = HASH) -> bytes:
     return ticket_message(manifest_hash, lane, content)
 
 

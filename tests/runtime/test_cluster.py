@@ -23,6 +23,7 @@ from croupier.deploy.node.cluster import run_scheduler, run_workers
 from croupier.deploy.node.extras import missing_library
 from croupier.deploy.operator.keys import make_cluster_keys
 from croupier.deploy.operator.rounds import Operator
+from croupier.protocol.names import RoundId
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.runtime.cluster import KEPT_IN_MEMORY, Cluster, Job, Sources
 from tests.support import BIT, settings
@@ -169,5 +170,5 @@ async def test_while_its_cluster_is_away_a_service_admits_and_its_round_waits(
 
 async def problem(operator: Operator, round_id: str) -> str:
     """What hop 1 says of a round."""
-    answers = [one for one in await operator.status(round_id) if isinstance(one, rpc.StatusResponse)]
+    answers = [one for one in await operator.status(RoundId(round_id)) if isinstance(one, rpc.StatusResponse)]
     return next(answer.rounds[0].problem for answer in answers if answer.service == "shuffler-1")

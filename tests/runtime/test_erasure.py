@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from croupier.protocol.names import RoundId
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.steps import StoreStep
@@ -105,7 +106,7 @@ async def test_a_round_that_is_being_forgotten_says_so_and_goes_on_when_started(
         await stopped.wait()
         assert "not erased yet: that is under way" in await problem_of(at, "shuffler-1", terms.round_id)
         assert envelope in files_of(at, "shuffler-1")
-        await at.operator.open_round(settings(), "following")  # the service goes on meanwhile
+        await at.operator.open_round(settings(), RoundId("following"))  # the service goes on meanwhile
         await at.inside.stop("shuffler-1")
         await at.inside.start("shuffler-1")
         await until_erased(at, terms.round_id)

@@ -12,6 +12,7 @@ from croupier.client.submission import new_client_key
 from croupier.net.retrying import retrying
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import sign_submission
+from croupier.protocol.names import RoundId
 from croupier.protocol.onion import Onion
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
@@ -78,7 +79,7 @@ async def test_of_a_finished_round_only_the_result_outlasts_its_days(tmp_path: P
         assert (await shuffler.Submit(request, timeout=20)).codes == [pb.SUBMISSION_CODE_ACCEPTED]
         await at.submit(terms, people(BIT, 30, seed=1))
         before, _ = await at.finish(terms)
-        following = await at.operator.open_round(settings(), "following")
+        following = await at.operator.open_round(settings(), RoundId("following"))
         await pass_days(at, 0.0)  # notices the end
         for status in await at.operator.status(terms.round_id):
             assert isinstance(status, rpc.StatusResponse)
@@ -120,8 +121,8 @@ async def test_keys_of_a_round_that_is_never_opened_go_after_a_day(tmp_path: Pat
     """They stayed for ever: a round without a manifest has no deadline, and no end."""
     async with table(tmp_path, 1) as at:
         for name in at.deployment.chain:
-            await at.operator._prepare(name, "never", SUITE)
-        opened = await at.operator.open_round(settings(), "opened")
+            await at.operator._prepare(name, RoundId("never"), SUITE)
+        opened = await at.operator.open_round(settings(), RoundId("opened"))
         wrapped = [
             bytes(key)
             for name in at.deployment.chain
@@ -145,6 +146,6 @@ async def test_keys_of_a_round_that_is_never_opened_go_after_a_day(tmp_path: Pat
             states = {row.round_id: row.state for row in rounds}
             assert states == {"never": pb.ROUND_STATE_DISPOSED, "opened": pb.ROUND_STATE_OPEN}
         with pytest.raises(Refusal, match="already been used"):
-            await at.operator._prepare("shuffler-1", "never", SUITE)
+            await at.operator._prepare("shuffler-1", RoundId("never"), SUITE)
         await at.submit(opened, people(BIT, 30, seed=1))
         assert (await at.finish(opened))[0].num_reports == 30

@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.names import RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.kinds import DocumentKind
@@ -107,7 +108,7 @@ async def test_a_user_asked_on_two_streams_at_once_answers_once(tmp_path: Path) 
         reports = [taken.report for taken in await asyncio.gather(first, second)]
         assert reports[0] == reports[1]
         assert 1 <= reports[0].num_answers < 8
-        assert len(table.outbox.users(f"answers/{terms.round_id}")) <= reports[0].num_answers + 1
+        assert len(table.outbox.users(RoundId(f"answers/{terms.round_id}"))) <= reports[0].num_answers + 1
 
 
 async def test_streams_that_break_now_and_then_exhaust_no_patience(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from croupier.client.submission import new_client_key
 from croupier.protocol.identity import sign_submission
+from croupier.protocol.names import PublicKey, RoundId
 from croupier.protocol.onion import Onion
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
@@ -51,7 +52,7 @@ async def test_what_is_not_admitted_is_not_written(tmp_path: Path, monkeypatch: 
         forged = pb.Submission(client_key=bytes(32), envelope=envelope, signature=bytes(64))
         wrong = sign_submission(terms.hash, envelope[1:], new_client_key())
         guest = sign_submission(terms.hash, envelope, key := new_client_key())
-        await at.operator.enrol([guest.client_key])
+        await at.operator.enrol([PublicKey(guest.client_key)])
         stub, names = stubs.ShufflerStub(at.channel), written_by(at, monkeypatch)
         request = pb.SubmitRequest(round_id=terms.round_id, submissions=[guest])
         assert (await stub.Submit(request, timeout=20)).codes == [pb.SUBMISSION_CODE_ACCEPTED]
@@ -87,7 +88,7 @@ async def test_keys_of_an_open_round_are_read_once_and_go_with_the_close(
 async def test_asking_for_the_newest_round_reads_one_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with table(tmp_path, 1) as at:
         for number in range(3):
-            await at.operator.open_round(settings(), f"round-{number}")
+            await at.operator.open_round(settings(), RoundId(f"round-{number}"))
         rows, really = list[int](), Transaction._select_rounds
 
         def counted(self: Transaction, *how: Any) -> Any:
@@ -106,7 +107,7 @@ async def test_old_rounds_do_not_stay_in_memory(tmp_path: Path, monkeypatch: pyt
     async with table(tmp_path, 1) as at:
         played = []
         for number in range(4):
-            terms = await at.operator.open_round(settings(), f"round-{number}")
+            terms = await at.operator.open_round(settings(), RoundId(f"round-{number}"))
             named = people(BIT, 20, seed=number)
             await at.submit(terms, named)
             await at.finish(terms)

@@ -18,7 +18,7 @@ from croupier.accountant.service.tickets import TICKET_KEYS
 from croupier.net.http_channel import CONTENT_TYPE, HttpAnswer
 from croupier.net.transport import Transport
 from croupier.protocol.deployment import ServiceEntry
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import Lane, RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.service import RoundService
 
@@ -122,7 +122,7 @@ async def tickets_for_all(accountant: RoundService, raw: bytes) -> bytes:
     """Returns what an accountant answers that gives one client tickets for any number of answers."""
     asked = pb.GetTicketsRequest.FromString(raw)
     keys = await accountant.store.run("take the keys", lambda tx: tx.keys(RoundId(asked.round_id)))
-    seeds: dict[pb.Lane.ValueType, bytes] = {lane: keys[purpose].private for lane, purpose in TICKET_KEYS.items()}
+    seeds: dict[Lane, bytes] = {lane: keys[purpose].private for lane, purpose in TICKET_KEYS.items()}
     reports, budgets = evaluate_both(seeds, [request.envelope for request in asked.requests])
     return pb.GetTicketsResponse(
         codes=[pb.SUBMISSION_CODE_ACCEPTED] * len(asked.requests),

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from croupier.protocol.batches import unpack
 from croupier.protocol.manifest import RoundTerms
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import Lane, RoundId
 from croupier.protocol.onion import Onion
-from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.kinds import Direction
 from croupier.runtime.service import RoundService
 from croupier.runtime.transaction import Transaction
@@ -20,7 +19,7 @@ def chunks(tx: Transaction, round_id: str, direction: Direction, lane: int) -> l
     return None if count is None else [tx.chunk(RoundId(round_id), direction, lane, index) for index in range(count)]
 
 
-async def lane_in(service: RoundService, terms: RoundTerms, lane: pb.Lane.ValueType) -> list[bytes]:
+async def lane_in(service: RoundService, terms: RoundTerms, lane: Lane) -> list[bytes]:
     """Returns the ciphertexts of a complete incoming lane in the order of their arrival."""
     packed = await service.store.run("look", lambda tx: chunks(tx, terms.round_id, Direction.IN, lane))
     size = Onion(terms).arriving_size(lane, service.position.hop(terms))

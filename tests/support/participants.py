@@ -19,6 +19,7 @@ from croupier.deploy.listening import WebAddress
 from croupier.deploy.operator.invitations import invite
 from croupier.deploy.page.participants import PAGE_PATH
 from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.names import NO_ROUND
 from tests.support.gateways import Tampering
 from tests.support.rounds import Table, table
 
@@ -56,7 +57,7 @@ class Place:
         """Returns the link of one person."""
         self.made += 1
         file = self.directory / f"links-{self.made}.csv"
-        round_id = terms.round_id if terms else ""
+        round_id = terms.round_id if terms else NO_ROUND
         transport = self.at.inside.transport
         await invite(self.at.inside.directory, [f"person {self.made}"], file, self.url, round_id, transport)
         return file.read_text().splitlines()[1].partition(",")[2]

@@ -7,6 +7,7 @@ from typing import Any
 
 from croupier import Budgets, certify
 from croupier.protocol.certificates import round_certificate_json
+from croupier.protocol.names import RoundId
 from croupier.protocol.questions import Question
 from croupier.show.question import question_json
 from croupier.show.views import Precision, ResultView
@@ -35,7 +36,7 @@ def result_of(
         return values if labels else values[0]
 
     return {
-        "round_id": round_id,
+        "round_id": RoundId(round_id),
         "asked": question_json(question),
         "sealed": False,
         "labels": labels,

@@ -17,6 +17,7 @@ from croupier.analyzer.vectors import hemisphere_length
 from croupier.client.outbox import Outbox
 from croupier.deploy.operator.rounds import RoundSettings
 from croupier.protocol.codes import Assumption, Method
+from croupier.protocol.names import RoundId
 from croupier.protocol.questions import Question
 from croupier.training.checkpoint import Progress
 from croupier.training.config import StepRule
@@ -124,14 +125,14 @@ async def test_a_run_killed_during_the_asking_goes_on_with_no_second_answer(tmp_
             await asyncio.sleep(0.1)
             if run.resume().round_id:
                 outbox = outbox or Outbox(run.out / "outbox.db")
-                before = outbox.pending(f"answers/{run.resume().round_id}")
+                before = outbox.pending(RoundId(f"answers/{run.resume().round_id}"))
         taking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await taking
         assert outbox is not None
         round_id = run.resume().round_id
         _, reports = await take(run, 1)
-        after = outbox.pending(f"answers/{round_id}")
+        after = outbox.pending(RoundId(f"answers/{round_id}"))
         outbox.close()
     assert reports[0].round_id == round_id
     assert before.items() <= after.items()
