@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from croupier.deploy.cli.console import HERE, OPERATE, Directory, Json, plain_errors, show
+from croupier.deploy.cli.console import (
+    ASK,
+    HERE,
+    Directory,
+    Json,
+    plain_errors,
+    show,
+)
 
 if TYPE_CHECKING:
     from croupier.deploy.operator.studies import StudyVersion
@@ -26,7 +33,7 @@ def add_commands(app: typer.Typer) -> None:
     )
     for name, command in (("new", study_new), ("show", study_show)):
         group.command(name)(command)
-    app.add_typer(group, name="study", rich_help_panel=OPERATE)
+    app.add_typer(group, name="study", rich_help_panel=ASK)
 
 
 def study_new(
