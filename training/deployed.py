@@ -152,7 +152,7 @@ class DeployedRun:
         Raises:
             ValueError: the checkpoint is of another training or deployment.
         """
-        keys = [new_client_key() for _ in range(self.num_clients)]
+        keys: list[bytes] = [new_client_key() for _ in range(self.num_clients)]
         fresh = Progress(self.begin(self.model, self.rule), keys)
         return self._checkpoint().load(fresh)
 
