@@ -496,6 +496,57 @@ class DistributionView(TypedDict):
     hop_influence: float | None
 
 
+class ShareView(TypedDict):
+    """A share, or a difference of two, computed from the shares of a result."""
+
+    estimate: float
+    projected: float
+    standard_error: float
+    confidence_interval: list[float]
+    population_interval: list[float]
+
+
+class SumView(TypedDict):
+    """The share of the people with one of several answers."""
+
+    categories: list[str]
+    share: ShareView
+
+
+class RowDifferenceView(TypedDict):
+    """By how much a share within the first row is larger than within the second."""
+
+    rows: list[str]
+    column: str
+    difference: ShareView
+
+
+class IndependenceView(TypedDict):
+    """A test of whether two questions are independent in the population."""
+
+    statistic: float
+    degrees: int
+    p_value: float
+
+
+class CrossTableView(TypedDict):
+    """A table of two questions that were asked as one; "cells" are the nearest possible shares, and margins their sums.
+
+    "within_rows" are the shares of the answers to the second question among people with each answer to the first;
+    "differences" compare each row with the first one.
+    """
+
+    questions: list[str]
+    rows: list[str]
+    columns: list[str]
+    cells: list[list[float]]
+    row_shares: list[ShareView]
+    column_shares: list[ShareView]
+    within_rows: list[list[ShareView]]
+    differences: list[RowDifferenceView]
+    independence: IndependenceView
+
+
 class MarginsView(TypedDict):
     """Halves of 95 % intervals, in the unit of the question."""
 
@@ -539,7 +590,8 @@ class ResultView(TypedDict):
     """A published result: a number for a share or mean, a list for a histogram, None if sealed or refused.
 
     "asked" and a population interval are None in a result of an earlier version. "precision" says whether the result
-    can be used. "distribution" is beside a mean of numbers on ordered levels.
+    can be used. "distribution" is beside a mean of numbers on ordered levels, "table" and
+    "sums" beside the shares of categories for which they were asked.
     """
 
     round_id: RoundId
@@ -559,6 +611,8 @@ class ResultView(TypedDict):
     merging_bias: float | None
     hop_influence: float | None
     distribution: NotRequired[DistributionView | None]
+    table: NotRequired[CrossTableView]
+    sums: NotRequired[list[SumView]]
     drops: dict[str, int]
     notes: list[StatementView]
     certificate: RoundCertificateView
