@@ -141,9 +141,13 @@ def _write_list(directory: Path, survey_id: str, listed: Sequence[Invited]) -> N
 
 
 def _survey_of(directory: Path, survey_id: str) -> tuple[Survey, int]:
-    """Returns the description of a survey that was opened here, and its deadline."""
+    """Returns the description of a survey that was opened here, and its deadline: of a wave, that of the last wave."""
     rounds = kept_rounds(directory, survey_id)
-    return rounds_together(rounds), rounds[0].manifest.close_deadline_unix_s
+    survey = rounds_together(rounds)
+    if survey.wave is not None:
+        study = survey.wave.study
+        return survey, study.wave(study.last_wave).closes_unix_s
+    return survey, rounds[0].manifest.close_deadline_unix_s
 
 
 async def invite_people(
@@ -174,7 +178,7 @@ async def invite_people(
         Refusal: NOT_APPROVED; the links are written, and good once the proposal is approved and sent.
         Refusal, grpc.aio.AioRpcError: a service refuses, or is out of reach; then there are no links.
     """
-    have = {invited_person.label for invited_person in invited_people(directory, survey_id) if invited_person.is_good}
+    have = {one.label for one in invited_people(directory, survey_id) if one.is_good}
     if twice := [row[0] for row in people.rows if row[0] in have]:
         raise ValueError(f"{twice[0]!r} has an invitation to {survey_id!r}; 'croupier invite reissue' replaces one")
     return await _make(directory, survey_id, people, folder, gateway, until, qr_codes, transport)
@@ -201,11 +205,11 @@ async def _make(
         raise ValueError(f"the invitations would expire at {_utc(until)}, which is past")
     named = deployment.fingerprint
     made = [Invitation(new_secret(), named, survey.rounds[0].round_id, until) for _ in people.rows]
-    keys = [public_key_of(one.key(survey.hash)) for one in made]
+    keys = [public_key_of(one.key(survey.invitation_hash)) for one in made]
     refused = None
     async with Operator(directory, transport) as operator:
         try:
-            await operator.invite(keys, survey.hash, until)
+            await operator.invite(keys, survey.invitation_hash, until)
         except Refusal as refusal:
             if refusal.code is not Code.NOT_APPROVED:
                 raise
@@ -229,11 +233,7 @@ def _named(directory: Path, survey_id: str, labels: Sequence[str]) -> list[Invit
     Raises:
         ValueError: a label has none.
     """
-    valid = {
-        invited_person.label: invited_person
-        for invited_person in invited_people(directory, survey_id)
-        if not invited_person.revoked_at
-    }
+    valid = {one.label: one for one in invited_people(directory, survey_id) if not one.revoked_at}
     if unknown := [label for label in labels if label not in valid]:
         raise ValueError(f"{unknown[0]!r} has no invitation to {survey_id!r} that could be revoked")
     return [valid[label] for label in labels]
@@ -274,13 +274,9 @@ async def _check_unused(directory: Path, survey: Survey, invited: Sequence[Invit
 
 async def _answered(directory: Path, survey: Survey, invited: Sequence[Invited], transport: Transport) -> list[Invited]:
     """Returns those of these people who have answered, one call for each."""
-    round_ids = [round_.round_id for round_ in survey.rounds]
+    round_ids = [one.round_id for one in survey.rounds]
     async with Operator(directory, transport) as operator:
-        return [
-            person
-            for person in invited
-            if await operator.count_answered(round_ids, [PublicKey(bytes.fromhex(person.key))])
-        ]
+        return [one for one in invited if await operator.count_answered(round_ids, [PublicKey(bytes.fromhex(one.key))])]
 
 
 async def revoke_invitations(directory: Path, survey_id: str, labels: Sequence[str], transport: Transport = TLS) -> int:
@@ -296,14 +292,7 @@ async def revoke_invitations(directory: Path, survey_id: str, labels: Sequence[s
     now, keys = _utc(time.time()), {one.key for one in gone}
     with alone(_list(directory, survey_id)):
         listed = invited_people(directory, survey_id)
-        _write_list(
-            directory,
-            survey_id,
-            [
-                replace(listed_person, revoked_at=now) if listed_person.key in keys else listed_person
-                for listed_person in listed
-            ],
-        )
+        _write_list(directory, survey_id, [replace(one, revoked_at=now) if one.key in keys else one for one in listed])
     return len(gone)
 
 
@@ -314,30 +303,28 @@ async def register_again(directory: Path, survey_id: str, transport: Transport =
     """
     survey, listed = _survey_of(directory, survey_id)[0], invited_people(directory, survey_id)
     by_end: dict[str, list[bytes]] = {}
-    for listed_person in listed:
-        if not listed_person.revoked_at:
-            by_end.setdefault(listed_person.expires_at, []).append(bytes.fromhex(listed_person.key))
+    for one in listed:
+        if not one.revoked_at:
+            by_end.setdefault(one.expires_at, []).append(bytes.fromhex(one.key))
     async with Operator(directory, transport) as operator:
-        await operator.revoke(
-            [PublicKey(bytes.fromhex(listed_person.key)) for listed_person in listed if listed_person.revoked_at]
-        )
+        await operator.revoke([PublicKey(bytes.fromhex(one.key)) for one in listed if one.revoked_at])
         for expires_at, keys in by_end.items():
             until = int(datetime.fromisoformat(expires_at).timestamp()) if expires_at else 0
-            await operator.invite(list(map(PublicKey, keys)), survey.hash, until)
-    return sum(listed_person.is_good for listed_person in listed)
+            await operator.invite(list(map(PublicKey, keys)), survey.invitation_hash, until)
+    return sum(one.is_good for one in listed)
 
 
 async def num_answered(directory: Path, survey_id: str, transport: Transport = TLS) -> int:
     """Returns how many people have answered with their invitations, revoked ones among them."""
     survey, _ = _survey_of(directory, survey_id)
-    keys = [bytes.fromhex(invited_person.key) for invited_person in invited_people(directory, survey_id)]
+    keys = [bytes.fromhex(one.key) for one in invited_people(directory, survey_id)]
     async with Operator(directory, transport) as operator:
-        return await operator.count_answered([round_.round_id for round_ in survey.rounds], list(map(PublicKey, keys)))
+        return await operator.count_answered([one.round_id for one in survey.rounds], list(map(PublicKey, keys)))
 
 
 async def who_has_not_answered(directory: Path, survey_id: str, transport: Transport = TLS) -> list[str]:
     """Returns the labels of the invitations that are good and have not been used, for reminders."""
-    good = [invited_person for invited_person in invited_people(directory, survey_id) if invited_person.is_good]
+    good = [one for one in invited_people(directory, survey_id) if one.is_good]
     used = await _answered(directory, _survey_of(directory, survey_id)[0], good, transport)
     return [one.label for one in good if one not in used]
 
