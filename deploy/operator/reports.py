@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from croupier.deploy.directory import read_deployment
-from croupier.deploy.operator.rounds import open_published, signed_result
+from croupier.deploy.operator.results import open_published, signed_result
 from croupier.deploy.operator.surveys import round_of
 from croupier.net.transport import Transport
 from croupier.protocol.errors import Code, Refusal

@@ -20,7 +20,7 @@ from playwright.async_api import async_playwright
 from croupier.accountant.guessing import right_at_most
 from croupier.client.surveys import fetch_survey
 from croupier.deploy.operator.reports import check_report_file, collect
-from croupier.deploy.operator.rounds import kept_result
+from croupier.deploy.operator.results import kept_result
 from croupier.deploy.operator.survey_file import read_survey_file
 from croupier.deploy.operator.surveys import close_survey, open_survey
 from croupier.protocol.errors import Code, Refusal
