@@ -76,7 +76,7 @@ def certify(
             remark, as the last step of the last tier, where the other one of laplace and onebit is much better for a
             mean.
         compare_all: put every published bound beside the certificate, and not only the one that has personal budgets.
-        rounds: how many such releases one client may take part in, each a batch of its own. A `PermanentSeries`: clients
+        rounds: how many such releases one client may take part in, each a batch of its own. A `PermanentSeries`: people
             send the same report in all of its waves. The certificate is then about all of them together, by the local
             budget and by hop noise: no bound of the shuffle holds (docs/permanent.md).
         bounds: "all" (the least of the local budget, the blanket bound, the exchange bound and, where it can be
