@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,7 +28,7 @@ from croupier.protocol.codes import Assumption, Method, Step
 from croupier.protocol.rounding import round_up
 from croupier.protocol.statements import Statement, state
 
-__all__ = ["compose", "privacy_loss_distribution"]
+__all__ = ["compose", "compose_pairs", "privacy_loss_distribution"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,6 +105,33 @@ def compose(certificates: Iterable[Certificate], *, delta: float, fixed_terms: b
     methods = dict.fromkeys(statement for c in certificates for statement in c.method)
     together = sum(certificate.rounds for certificate in certificates)
     return Guarantee(epsilon, at, Grade.CERTIFIED, (*methods, state(way, rounds=together)), tuple(assumptions))
+
+
+def compose_pairs(releases: Mapping[Guarantee, int], delta: float) -> Guarantee | None:
+    """Returns a CERTIFIED (epsilon, delta) for releases of which only (epsilon, delta) is known; None without a bound.
+
+    It is the total of the smallest privacy filter that admits them, as `compose` says it by default.
+
+    Args:
+        releases: how many there are of each.
+        delta: the total delta, 0 < delta < 1.
+
+    Direction of error: epsilon is never below the exact one. Source: docs/accounting.md, section 5.1.
+
+    Raises:
+        ValueError: no release, a count below 1, or delta outside its range.
+    """
+    costs: Counter[RoundCost] = Counter()
+    for release, count in releases.items():
+        costs[RoundCost.of_pair(release.epsilon, release.delta)] += count
+    admitted = smallest_admitting_epsilon(costs, delta)
+    if admitted is None:
+        return None
+    methods = dict.fromkeys(statement for release in releases for statement in release.method)
+    assumed = dict.fromkeys(statement for release in releases for statement in release.assumptions)
+    assumed[state(Assumption.TOTAL_BEFOREHAND)] = None
+    method = (*methods, state(Method.PRIVACY_FILTER, rounds=sum(releases.values())))
+    return Guarantee(admitted, delta, Grade.CERTIFIED, method, tuple(assumed))
 
 
 def _of_fixed_terms(
