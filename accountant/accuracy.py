@@ -22,6 +22,7 @@ from croupier.accountant.mechanisms.binary import BinaryRandomizedResponse, OneB
 from croupier.accountant.mechanisms.kary import KaryRandomizedResponse
 from croupier.accountant.mechanisms.levels import LevelsMean
 from croupier.accountant.mechanisms.noisy_value import NoisyValue
+from croupier.accountant.mechanisms.projective import ProjectiveResponse
 from croupier.accountant.mechanisms.registry import as_randomizer
 from croupier.accountant.numerics.roots import root_between
 from croupier.accountant.planner import LEAST_LOCAL_EPSILON, MOST_LOCAL_EPSILON, MOST_USERS, resized
@@ -119,9 +120,11 @@ def _signal_and_variances(randomizer: Randomizer, budgets: Budgets) -> tuple[flo
     if isinstance(randomizer, LevelsMean):
         widest = (1 - gain) * randomizer.uniform_variance + gain / 4  # of a population at both ends of the range
         return signal, float(variance @ count) + uneven / 4, float(widest @ count)
-    if isinstance(randomizer, BinaryRandomizedResponse | KaryRandomizedResponse):
-        k = randomizer.k if isinstance(randomizer, KaryRandomizedResponse) else 2
-        other = 1 / (np.expm1(epsilon) + k)
+    if isinstance(randomizer, BinaryRandomizedResponse | KaryRandomizedResponse | ProjectiveResponse):
+        if isinstance(randomizer, ProjectiveResponse):
+            other = randomizer.absent(epsilon)
+        else:
+            other = 1 / (np.expm1(epsilon) + (randomizer.k if isinstance(randomizer, KaryRandomizedResponse) else 2))
         held = gain + other
         share = np.linspace(0.0, 1.0, _SHARES)
         own = share * float(held * (1 - held) @ count) + (1 - share) * float(other * (1 - other) @ count)
@@ -133,7 +136,8 @@ def _signal_and_variances(randomizer: Randomizer, budgets: Budgets) -> tuple[flo
         noise = float(variance @ count)
         return signal, noise, noise + float(count.sum()) / 4
     raise ValueError(
-        f"randomizer is {randomizer.name}; it must be rr, krr, onebit, levels, laplace or gaussian, which give margins"
+        f"randomizer is {randomizer.name}; it must be rr, krr, pgr, onebit, levels, laplace or gaussian, which "
+        "give margins"
     )
 
 

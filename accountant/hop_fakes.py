@@ -57,8 +57,8 @@ class HopFakes:
             noise = HopNoise(*noise)
         if randomizer.num_report_values is None:
             raise ValueError(
-                f"hop_noise is given for {randomizer.name}; it must be for rr, onebit, krr, levels or a table: hops "
-                "can add fakes only where a report has one of finitely many values"
+                f"hop_noise is given for {randomizer.name}; it must be for rr, onebit, krr, levels, pgr or a table: "
+                "hops can add fakes only where a report has one of finitely many values"
             )
         if linkage != "separate":
             raise ValueError(f"hop_noise is given with linkage {linkage!r}; it must be 'separate': fakes have no tier")

@@ -6,7 +6,7 @@ is drawn for every level. What the choice is certified is left to `planner` and 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -18,16 +18,17 @@ from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.levels import LevelsMean
 from croupier.protocol.mechanisms import MAX_LEVELS
 
-__all__ = ["LEVELS", "best_levels", "is_open", "with_best_levels"]
+__all__ = ["FIRST_LEVELS", "LEVELS", "best_levels", "is_open", "with_best"]
 
 LEVELS = "levels"
 """The name of the randomizer without its number of levels, which is then chosen."""
-_FIRST = 9
-"""Levels of the first candidate: budgets for it are near to those of any number that is best."""
+FIRST_LEVELS = LevelsMean(9), LevelsMean(2)
+"""The first candidates: budgets for 9 levels are near to those of any number that is best, except 2."""
 _STEPS = 4
-"""Numbers of levels that are tried, at most: each is the best for the budgets of the one before."""
+"""Candidates that are tried from each start, at most: each is the best for the budgets of the one before."""
 
 Answer = TypeVar("Answer")
+Candidate = TypeVar("Candidate", bound=Randomizer)
 
 
 def is_open(randomizer: Randomizer | str) -> bool:
@@ -56,25 +57,26 @@ def best_levels(budgets: Budgets, hop_noise: AnyHopNoise = None, hops: int = 2) 
     return LevelsMean(min((2, *near), key=error))
 
 
-def with_best_levels(
-    answer: Callable[[LevelsMean], Answer],
+def with_best(
+    answer: Callable[[Candidate], Answer],
     budgets_of: Callable[[Answer], Budgets],
     cost: Callable[[Answer], float],
-    best: Callable[[Budgets], LevelsMean],
+    best: Callable[[Budgets], Candidate],
+    starts: Sequence[Candidate],
 ) -> Answer:
-    """Returns the least costly of a few answers, each with the levels that are best for the budgets of the one before.
+    """Returns the least costly of a few answers, each with the randomizer that is best for the budgets of another.
 
     Args:
-        answer: plans with a number of levels.
+        answer: plans with a randomizer.
         budgets_of: an answer.
         cost: what is to be small.
         best: as `best_levels`.
+        starts: the randomizers that the search begins with, again and again.
     """
-    found: dict[int, Answer] = {}
-    levels = LevelsMean(_FIRST)
-    while levels.k not in found and len(found) < _STEPS:
-        found[levels.k] = answer(levels)
-        levels = best(budgets_of(found[levels.k]))
-    if 2 not in found:  # of which hop noise is drawn for one number only
-        found[2] = answer(LevelsMean(2))
+    found: dict[Candidate, Answer] = {}
+    for start in starts:
+        randomizer, steps = start, 0
+        while randomizer not in found and steps < _STEPS:
+            found[randomizer] = answer(randomizer)
+            randomizer, steps = best(budgets_of(found[randomizer])), steps + 1
     return min(found.values(), key=cost)

@@ -18,10 +18,11 @@ import numpy as np
 
 from croupier.accountant.answers import BoundPolicy, answer_of
 from croupier.accountant.budgets import AnyBudgets, Budgets, as_budgets
+from croupier.accountant.category_choice import best_of_categories, categories_in, first_of_categories
 from croupier.accountant.certificate import Certificate
 from croupier.accountant.certification import certify, check_setting
 from croupier.accountant.hop_fakes import AnyHopNoise, HopFakes
-from croupier.accountant.level_choice import best_levels, is_open, with_best_levels
+from croupier.accountant.level_choice import FIRST_LEVELS, best_levels, is_open, with_best
 from croupier.accountant.mechanism_choice import MeanCost, other_for_a_mean, standard_error
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.levels import LevelsMean
@@ -86,6 +87,8 @@ class Plan:
     """The largest local budget that a client accepts."""
     levels: int | None = None
     """How many ordered levels a number is asked on; None for other randomizers."""
+    chosen: str | None = None
+    """The mechanism that was chosen for many categories; None where it was given."""
 
     def __str__(self) -> str:
         """The answer in one line: "number of users: 3,534 users with local ε 0.5 to 2; …"."""
@@ -94,7 +97,7 @@ class Plan:
         error = "unknown" if self.standard_error is None else f"{self.standard_error:.3g} of the range"
         users = f"{self.budgets.num_users:,} users with local ε {spread}"
         capped = f" ({self.most_local:g} is the most that a client accepts)" if self.capped else ""
-        levels = f"{self.levels} levels; " if self.levels else ""
+        levels = f"{self.levels} levels; " if self.levels else f"{self.chosen}; " if self.chosen else ""
         return f"{self.goal}: {levels}{users}{capped}; standard error from the noise {error}"
 
     @property
@@ -130,7 +133,8 @@ def plan(
     * budgets (with or without num_users) and no epsilon: the certificate, and the accuracy to expect.
 
     Args:
-        randomizer: as for `certify`; "levels" without k chooses the levels with the least standard error.
+        randomizer: as for `certify`; "levels" without k chooses the levels with the least standard error, and
+            "categories(k=1024)" one of `krr` and `pgr`, with its field.
         delta: of the target, over all rounds, in (0, 1).
         epsilon: of the target, over all rounds, > 0.
         num_users: how many there are.
@@ -153,7 +157,8 @@ def plan(
         ValueError: nothing is left to answer, or no answer exists (the message names the nearest setting).
     """
     shape = None if budgets is None else as_budgets(budgets)
-    if is_open(randomizer):
+    k = categories_in(randomizer)
+    if k is not None or is_open(randomizer):
         again = partial(
             plan,
             delta=delta,
@@ -169,10 +174,15 @@ def plan(
             hops=hops,
             progress=progress,
         )
-        best = partial(best_levels, hop_noise=hop_noise, hops=hops)
+        best: Callable[[Budgets], Randomizer] = partial(best_levels, hop_noise=hop_noise, hops=hops)
+        starts: tuple[Randomizer, ...] = FIRST_LEVELS
+        if k is not None:
+            best, starts = partial(best_of_categories, k, hop_noise=hop_noise, hops=hops), first_of_categories(k)
         if epsilon is None and shape is not None:
-            return again(best(shape if num_users is None else resized(shape, num_users)))
-        return with_best_levels(again, lambda one: one.budgets, _variance_of_one, best)
+            found = again(best(shape if num_users is None else resized(shape, num_users)))
+        else:
+            found = with_best(again, lambda one: one.budgets, _variance_of_one, best, starts)
+        return found if k is None else replace(found, chosen=found.certificate.randomizer)
     randomizer = as_randomizer(randomizer)
     if num_users is not None:
         check_count(num_users, "num_users", 1)

@@ -30,6 +30,7 @@ from croupier.analyzer.intervals import SumLaw
 from croupier.analyzer.laws import Laws, count_laws, weights_of
 from croupier.analyzer.levels import distribution_of, fakes_in_sum, mean_laws
 from croupier.analyzer.noised_tiers import TierErrors, TierNoise
+from croupier.analyzer.projective import point_laws, point_weights
 from croupier.analyzer.vectors import (
     VectorEstimate,
     decode_gaussian_vector,
@@ -49,6 +50,7 @@ from croupier.protocol.mechanisms import (
     LatticeMechanism,
     Levels,
     OneBit,
+    ProjectiveResponse,
     RandomizedResponse,
     ScalarMechanism,
     VectorMechanism,
@@ -283,6 +285,23 @@ class _Category(_Scalar[KaryResponse]):
         return count_laws(hits, mechanism.k, epsilons, counts, rounded=False)
 
 
+class _Projective(_Scalar[ProjectiveResponse]):
+    def laws(self, mechanism: ProjectiveResponse, reports: Reports, epsilons: Floats, counts: Floats) -> Laws:
+        """How many reports are on the hyperplane of each category."""
+        return point_laws(mechanism.space, mechanism.k, reports, epsilons, counts)
+
+    def with_noised_tiers(
+        self, mechanism: ProjectiveResponse, laws: Laws, epsilons: Floats, counts: Floats, errors: TierErrors
+    ) -> Laws:
+        """A uniform report says as much of every point, of which there are K instead of k."""
+        weights = point_weights(mechanism.space, epsilons)[1]
+        return TierNoise.of(errors, weights, counts, 1 - 1 / mechanism.space.num_points).on(laws)
+
+    def noise_of(self, mechanism: ProjectiveResponse, fakes: Fakes) -> tuple[float, float, float]:
+        space = mechanism.space
+        return fakes_in_sum(fakes, np.arange(space.num_points) < space.block)
+
+
 class _OneBit(_Scalar[OneBit]):
     def domain(self, mechanism: OneBit) -> tuple[float, float]:
         return mechanism.low, mechanism.high
@@ -505,6 +524,7 @@ class _GaussianVector(_Vector[GaussianVector]):
 ESTIMATORS: dict[str, Estimator[Any]] = {
     "rr": _Bit(),
     "krr": _Category(),
+    "pgr": _Projective(),
     "onebit": _OneBit(),
     "levels": _Levels(),
     "laplace": _Laplace(),

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from croupier.analyzer.estimates import Fakes
 from croupier.analyzer.intervals import SumLaw
 
-__all__ = ["Laws", "count_laws", "uneven", "weights_of"]
+__all__ = ["Laws", "count_laws", "hit_laws", "uneven", "weights_of"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -85,6 +85,19 @@ def count_laws(
     """
     each, weights = weights_of(categories, epsilons)
     q = np.multiply.outer(together, each)  # (T,), or (k, T) where every sum is of another number of categories
+    return hit_laws(hits, q, weights, counts, rounded=rounded)
+
+
+def hit_laws(hits: Floats, q: Floats, weights: Floats, counts: Floats, *, rounded: bool) -> Laws:
+    """Returns the laws of how many reports hit each of several sets, as `count_laws` does.
+
+    Args:
+        hits: of each set, (k,).
+        q: how likely a report of each budget hits a set where c is 0; (T,), or (k, T).
+        weights: how much likelier it does where c is 1; (T,).
+        counts: reports of each budget, (T,).
+        rounded: whether c may be anything in between 0 and 1.
+    """
     hit, total = q + weights, float(np.dot(weights, counts))
     bits = float(np.dot(weights**2, counts))  # π(1 − π) exceeds the line between its ends by w²c(1 − c)
     dealt = total**2 * uneven(weights, counts)

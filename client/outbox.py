@@ -236,13 +236,16 @@ class Outbox:
         with self._engine.connect() as db:
             return _spent(db)
 
-    def prepare(self, round_id: RoundId, users: Mapping[str, Prepared], *, alone: bool = False) -> dict[str, Prepared]:
+    def prepare(
+        self, round_id: RoundId, users: Mapping[str, Prepared], *, alone: bool = False, most: int | None = None
+    ) -> dict[str, Prepared]:
         """Stores prepared reports durably; to be called before their tickets are asked for.
 
         Args:
             round_id: of the round.
             users: what was prepared for each.
             alone: no other user may have a submission or a prepared report for the round.
+            most: how many users may have a submission or a prepared report for the round, these included.
 
         Returns:
             What tickets are to be asked for, by user: the earlier report of a user who has one. A user who has a
@@ -250,6 +253,7 @@ class Outbox:
 
         Raises:
             OtherPersonError: another user has begun; nothing is stored.
+            ValueError: there would be more than `most`; nothing is stored.
         """
         rows = [
             {
@@ -274,6 +278,8 @@ class Outbox:
             others = (answered | _users_of(db, _prepared, round_id)) - users.keys()
             if alone and others:
                 raise other_person(round_id, len(others))
+            if most is not None and len(others | users.keys()) > most:
+                raise ValueError(f"round {round_id!r} has {len(others)} answers from here; there may be {most} at most")
             _delete_prepared(db, round_id, answered & users.keys())
             for these in _parts(list(users.keys() - answered)):
                 here = (_prepared.c.round_id == round_id) & _prepared.c.user.in_(these)
@@ -292,7 +298,6 @@ class Outbox:
         *,
         limits: Limits | None = None,
         alone: bool = False,
-        most: int | None = None,
     ) -> None:
         """Stores new submissions durably, and destroys the prepared reports that they were made of.
 
@@ -301,13 +306,11 @@ class Outbox:
             submissions: by user.
             limits: the user's own, which have to allow the submission beside all else that was stored or begun here.
             alone: no other user may have a submission for the round.
-            most: for how many users it may hold submissions for the round, these included.
 
         Raises:
             sqlalchemy.exc.IntegrityError: a user has one already; nothing is stored.
             LimitError: it would go beyond the limits; nothing is stored.
             OtherPersonError: another user has one; nothing is stored.
-            ValueError: there would be more than `most`; nothing is stored.
         """
         rows = [
             {
@@ -332,8 +335,6 @@ class Outbox:
             others = db.execute(here).scalar_one() - len(rows)
             if alone and others:
                 raise other_person(round_id, others)
-            if most is not None and others + len(rows) > most:
-                raise ValueError(f"round {round_id!r} has {others} submissions from here; there may be {most} at most")
             if limits is not None:
                 limits.check_lifetime(_spent(db, without=round_id), _spent(db))
 

@@ -3,8 +3,9 @@
 Probabilities are exact up to one part in 2^64, always rounded towards more privacy: a threshold (`client.thresholds`)
 is compared with a 64-bit draw of the operating system's generator. Laplace noise is OpenDP's exact discrete sampler on
 an integer lattice (no floating-point noise: Mironov 2012). Proofs of the guarantees: Warner 1965 for `rr`, Kairouz,
-Bonawitz, Ramage 2016 for `krr`, Ghosh, Roughgarden, Sundararajan 2012 for the discrete Laplace. `RANDOMIZERS` has one
-for each kind of mechanism. Those for vectors import `client.vectors`, which needs numpy, where a round asks for one.
+Bonawitz, Ramage 2016 for `krr`, Feldman, Nelson, Nguyen, Talwar 2022 for `pgr`, Ghosh, Roughgarden, Sundararajan 2012
+for the discrete Laplace. `RANDOMIZERS` has one for each kind of mechanism. Those for vectors import `client.vectors`,
+which needs numpy, where a round asks for one.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from croupier.protocol.mechanisms import (
     LatticeMechanism,
     Levels,
     OneBit,
+    ProjectiveResponse,
     RandomizedResponse,
     ScalarMechanism,
     VectorMechanism,
@@ -105,6 +107,17 @@ class _Category(_Scalar[KaryResponse]):
         return _randomize_category(int(value), mechanism.k, epsilon, source)
 
     def any_value(self, mechanism: KaryResponse) -> int:
+        return secrets.randbelow(mechanism.k)
+
+
+class _Projective(_Scalar[ProjectiveResponse]):
+    def report(self, mechanism: ProjectiveResponse, value: float, epsilon: float, source: RandomSource) -> int:
+        space = mechanism.space
+        if source.bits64() < blanket_threshold(epsilon, space.num_points, space.block):
+            return source.below(space.num_points)
+        return space.on_hyperplane(int(value), 1 + source.below(space.q ** (space.t - 1) - 1))
+
+    def any_value(self, mechanism: ProjectiveResponse) -> int:
         return secrets.randbelow(mechanism.k)
 
 
@@ -188,6 +201,7 @@ def _zero(mechanism: VectorMechanism) -> Any:
 RANDOMIZERS: dict[str, LocalRandomizer[Any]] = {
     "rr": _Bit(),
     "krr": _Category(),
+    "pgr": _Projective(),
     "onebit": _OneBit(),
     "levels": _Levels(),
     "laplace": _Laplace(),
@@ -209,8 +223,8 @@ def randomize(question: Question, value: Any, epsilon: float, source: RandomSour
         source: draws for everything but Laplace and Gaussian noise, which OpenDP takes from the operating system.
 
     Returns:
-        What `Mechanism.encode_report` encodes: an integer (rr, onebit: a bit; krr: a category; levels: a level;
-        laplace, gaussian: a lattice position, which may lie outside 0 .. lattice), or float32 (d,).
+        What `Mechanism.encode_report` encodes: an integer (rr, onebit: a bit; krr: a category; pgr: a point;
+        levels: a level; laplace, gaussian: a lattice position, which may lie outside 0 .. lattice), or float32 (d,).
 
     Raises:
         ValueError: value or epsilon out of range.

@@ -22,20 +22,24 @@ def check_local_epsilon(epsilon: float) -> None:
 
 
 @lru_cache(maxsize=8192)
-def blanket_threshold(epsilon: float, k: int) -> int:
-    """Returns ceil(γ·2^64) for γ = k/(e^ε + k − 1), the probability with which a report is uniform on the k categories.
+def blanket_threshold(epsilon: float, k: int, kept: int = 1) -> int:
+    """Returns ceil(γ·2^64) for γ = k/(s e^ε + k − s), the probability with which a report is uniform on its k values.
+
+    Otherwise it is uniform on s of them, which are e^ε times as likely: the `kept` ones.
 
     Rounding up makes the report depend less on the value: the realised local epsilon is at most `epsilon`.
 
     Raises:
-        ValueError: epsilon outside (0, 20], or k below 2.
+        ValueError: epsilon outside (0, 20], k below 2, or `kept` outside 1 .. k - 1.
     """
     check_local_epsilon(epsilon)
     if k < 2:
         raise ValueError(f"k is {k}; it must be at least 2")
+    if not 1 <= kept < k:
+        raise ValueError(f"kept is {kept}; it must be in 1..{k - 1}")
     with localcontext() as context:
         context.prec = _DIGITS
-        gamma = k / (Decimal(epsilon).exp() + (k - 1))
+        gamma = k / (kept * Decimal(epsilon).exp() + (k - kept))
         return int((gamma * 2**64).to_integral_value(ROUND_CEILING))
 
 

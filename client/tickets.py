@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import grpc.aio
 
-from croupier.client.submission import Participant, Prepared, Sealed, check_codes, prepare_one, seal_one
+from croupier.client.submission import Prepared, Sealed, check_codes, seal_one
 from croupier.net.retrying import retrying
 from croupier.protocol.identity import sign_submission
 from croupier.protocol.manifest import RoundTerms
@@ -22,7 +22,7 @@ from croupier.protocol.tickets import TicketRequest, collect_tickets
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 
-__all__ = ["SealedUsers", "Tickets", "get_tickets", "seal_prepared", "seal_with_tickets"]
+__all__ = ["SealedUsers", "Tickets", "get_tickets", "seal_prepared"]
 
 _PER_CALL = 1000
 """The most tickets that one call asks for."""
@@ -45,21 +45,6 @@ class SealedUsers(NamedTuple):
 
     sealed: dict[str, Sealed]
     refused: dict[str, pb.SubmissionCode.ValueType]
-
-
-async def seal_with_tickets(
-    channel: grpc.aio.Channel, terms: RoundTerms, users: Mapping[str, Participant], patience_s: float = 60.0
-) -> SealedUsers:
-    """Returns the sealed submissions of a few admitted users; every call spends their budgets once.
-
-    Nothing is stored: a caller that dies meanwhile cannot come again. Arguments and errors as for `get_tickets`.
-
-    Raises:
-        ValueError: a value is outside the question's domain, or a `max_local_epsilon` below every budget.
-    """
-    onion = onion_of(terms)
-    prepared = {name: prepare_one(terms, onion, user) for name, user in users.items()}
-    return await seal_prepared(channel, terms, prepared, patience_s)
 
 
 async def seal_prepared(

@@ -7,7 +7,7 @@
     render       units, compose files, manifests and the dashboard, from one description
     directory    where a deployment's files lie
 
-Beside them lie the files that deploy it: systemd, compose, kubernetes, prometheus, grafana; and example data.
+Beside them lie the files that deploy it: systemd, compose, helm, prometheus, grafana; and example data.
 """
 
 import os

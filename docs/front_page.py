@@ -2,8 +2,8 @@
 
 They are written for the root, so links that lead into docs/ are shortened, and links to each other point to the pages
 here. Anything else that they link to is not on the site, and the build, which allows no warning, says so. The JSON
-schema of certificates is on the site, too. The tables of their codes are made from the program, and the table of the
-attacks' tests from the list that the tests themselves are compared with.
+schema of certificates is on the site, too. The tables of their codes and of the metrics are made from the program, and
+the table of the attacks' tests from the list that the tests themselves are compared with.
 """
 
 import re
@@ -17,6 +17,7 @@ from mkdocs.structure.pages import Page
 
 from croupier.protocol import codes
 from croupier.protocol.texts import TEXTS
+from croupier.runtime.prometheus_metrics import PrometheusMetrics
 
 ROOT_PAGES = {
     "README.md": "index.md",
@@ -45,6 +46,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         attacks = tomllib.loads((Path(config.config_file_path).parent / ATTACKS).read_text(encoding="utf-8"))
         markdown = markdown.replace("<!-- tests without a defence -->", without_a_defence(attacks.pop("without")))
         markdown = markdown.replace("<!-- attack tests -->", attack_tests(attacks))
+    if "<!-- metrics -->" in markdown:
+        markdown = markdown.replace("<!-- metrics -->", metrics_table())
     markdown = markdown.replace(f"](../{SCHEMA})", f"]({Path(SCHEMA).name})")
     return re.sub(r"<!-- codes: (\w+) -->", lambda found: _table(getattr(codes, found[1])), markdown)
 
@@ -59,6 +62,17 @@ def without_a_defence(without: Mapping[str, list[str]]) -> str:
     """Returns the table of what a test needs to pass."""
     rows = [f"| `{test}` | {'; '.join(defences)} |" for test, defences in without.items()]
     return "\n".join(["| test | fails without |", "|---|---|", *rows])
+
+
+def metrics_table() -> str:
+    """Returns the table of what a service shows to Prometheus; the process's own numbers are left out."""
+    rows = ["| metric | labels | what it says |", "|---|---|---|"]
+    for family in PrometheusMetrics().registry.collect():
+        if family.name.startswith("croupier_"):
+            name = family.name + ("_total" if family.type == "counter" else "")
+            labels = sorted({label for sample in family.samples for label in sample.labels} - {"le"})
+            rows.append(f"| `{name}` | {', '.join(labels)} | {family.documentation} |")
+    return "\n".join(rows)
 
 
 def _table(family: Iterable[codes.Code]) -> str:

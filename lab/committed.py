@@ -7,7 +7,6 @@ from pathlib import Path
 from croupier.deploy.render.compose import COMPOSE_FILE, compose_file, containerfile
 from croupier.deploy.render.gateway import GATEWAY_UNIT_FILE, gateway_container, gateway_unit
 from croupier.deploy.render.grafana import dashboard
-from croupier.deploy.render.kubernetes import manifests
 from croupier.deploy.render.layout import Layout
 from croupier.deploy.render.systemd import UNIT_FILE, unit
 
@@ -28,7 +27,6 @@ def committed_files() -> dict[Path, str]:
         ),
         Path("grafana") / "croupier.json": dashboard(),
     }
-    found |= {Path("kubernetes") / name: text for name, text in manifests(EXAMPLE).items()}
     return {Path("deploy") / path: text for path, text in found.items()}
 
 

@@ -167,9 +167,11 @@ class FakeLaw:
 
 def num_report_values(mechanism: Any) -> int | None:
     """Returns how many different reports a mechanism has if hops can add fakes to them; None for noise and vectors."""
-    k = getattr(mechanism, "k", 0)
-    values: dict[str, int] = {"rr": 2, "onebit": 2, "krr": k, "levels": k}
-    return values.get(mechanism.kind)
+    if mechanism.kind in ("rr", "onebit"):
+        return 2
+    if mechanism.kind in ("krr", "levels", "pgr"):
+        return int(mechanism.report_range[1]) + 1
+    return None
 
 
 def noise_of_counts(epsilon: float, delta: float) -> FakeLaw:

@@ -261,8 +261,8 @@ def _check_hop_noise(manifest: pb.Manifest, question: Question) -> None:
     num_values = num_report_values(question.mechanism)
     if num_values is None:
         raise ValueError(
-            f"hop_noise is set for {question.mechanism.kind}; it must be for rr, onebit, krr or levels: hops can add "
-            "fake reports only where a report has one of finitely many values"
+            f"hop_noise is set for {question.mechanism.kind}; it must be for rr, onebit, krr, levels or pgr: hops can "
+            "add fake reports only where a report has one of finitely many values"
         )
     if noise.delta > manifest.delta:
         raise ValueError(f"hop_noise.delta is {noise.delta:g}; it must be at most the round's, {manifest.delta:g}")

@@ -32,6 +32,10 @@ TEXTS: dict[Code, str] = {
     ),
     Assumption.RUNS_RR: "every honest client runs binary randomised response with its own local epsilon",
     Assumption.RUNS_KRR: "every honest client runs {k}-ary randomised response with its own local epsilon",
+    Assumption.RUNS_PGR: (
+        "every honest client runs projective geometry response about {k} categories over the field of {q} elements "
+        "with its own local epsilon"
+    ),
     Assumption.RUNS_ONEBIT: (
         "every honest client clips its value, rounds it at random to one bit and runs binary randomised response with "
         "its own local epsilon"
@@ -385,6 +389,7 @@ _VECTORS = "which of two vectors a person gave, however far apart they are"
 SECRETS: dict[Assumption, str] = {
     Assumption.RUNS_RR: "whether a person answered yes or no",
     Assumption.RUNS_KRR: _ANSWERS,
+    Assumption.RUNS_PGR: _ANSWERS,
     Assumption.RUNS_ONEBIT: _NUMBERS,
     Assumption.RUNS_LEVELS: _NUMBERS,
     Assumption.RUNS_LAPLACE: _NUMBERS,
@@ -407,6 +412,10 @@ DEVICE_STEPS: dict[Assumption, str] = {
     Assumption.RUNS_KRR: (
         "sends {whose} true answer with a probability that follows from {whose} budget, and otherwise one of the "
         "others, all equally likely"
+    ),
+    Assumption.RUNS_PGR: (
+        "sends one of very many numbers: with a probability that follows from {whose} budget one that fits {whose} "
+        "answer, and otherwise any of them, all equally likely"
     ),
     Assumption.RUNS_ONEBIT: (
         "rounds {whose} number at random to one end of the range, and sends that end with a probability that follows "

@@ -46,23 +46,29 @@ class PrometheusMetrics(Metrics):
         def gauge(name: str, text: str, *labels: str) -> Gauge:
             return Gauge(name, text, labels, registry=self.registry)
 
-        self._submissions = counter("croupier_submissions", "Submissions answered, by code.", "code")
-        self._refusals = counter("croupier_refusals", "Calls refused or failed, by code.", "code")
+        self._submissions = counter("croupier_submissions", "Answers to single submissions, by code.", "code")
+        self._refusals = counter(
+            "croupier_refusals", "Calls refused or failed, by the code of `protocol/errors.py`.", "code"
+        )
         self._drops = counter("croupier_drops", "Items left out of a batch, by reason.", "lane", "reason")
-        self._invalid_budgets = counter("croupier_invalid_budgets", "Budgets that are not on the grid.")
-        self._certificates = counter("croupier_certificates", "Granted, or refused by policy or ledger.", "outcome")
+        self._invalid_budgets = counter("croupier_invalid_budgets", "Budgets off the grid in granted rounds.")
+        self._certificates = counter("croupier_certificates", "Certificates, granted or refused.", "outcome")
         self._limit = gauge(
             "croupier_ledger_limit_epsilon", "The most that a person may lose over all rounds; 0: no limit."
         )
         self._remaining = gauge("croupier_ledger_remaining_epsilon", "What the ledger has left of its limit.")
         self._stopped = counter("croupier_rounds_stopped", "Rounds that met a problem and cannot go on.")
         self._stages = Histogram(
-            "croupier_stage_seconds", "What a stage took.", ["stage"], buckets=_SECONDS, registry=self.registry
+            "croupier_stage_seconds",
+            "How long a stage took, in seconds.",
+            ["stage"],
+            buckets=_SECONDS,
+            registry=self.registry,
         )
         self._sent = counter("croupier_sent_bytes", "Bytes that the next services have taken.")
         self._store_failures = counter("croupier_store_failures", "Transactions that the store failed.")
         self._rounds = gauge("croupier_rounds", "Rounds in the store, by state.", "state")
-        self._stuck = gauge("croupier_rounds_stuck", "Waiting: tried again and again. Stopped: a problem.", "cause")
+        self._stuck = gauge("croupier_rounds_stuck", "Waiting: tried again and again. Stopped: final.", "cause")
         self._ready = gauge("croupier_ready", "1 while the service serves and its store can be written.")
         self._waiting = gauge("croupier_submissions_waiting", "Submissions that are not answered yet.")
         self._expiry = gauge("croupier_certificate_expiry_timestamp_seconds", "When the TLS certificate expires.")

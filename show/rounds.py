@@ -129,6 +129,7 @@ _NUMBER = "a number from {low:g} to {high:g}"
 _VALUES = {
     "rr": "1 ({yes}) or 0 ({no})",
     "krr": "one of {labels}",
+    "pgr": "one of {labels}",
     "onebit": _NUMBER,
     "levels": _NUMBER,
     "laplace": _NUMBER,

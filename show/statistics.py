@@ -37,7 +37,7 @@ __all__ = [
     "statistic",
 ]
 
-_SHARES = ("rr", "krr")
+_SHARES = ("rr", "krr", "pgr")
 _MOST_DIGITS = 6
 _PEOPLE, _SAME_MIX = "To halve the error: ask", "with the same mix of budgets"
 

@@ -20,11 +20,13 @@ from croupier.accountant.attacks.binary import BinaryAttacks
 from croupier.accountant.attacks.event_tests import NO_WITNESS, Attacks, Population, Target, Witness
 from croupier.accountant.attacks.interval_probabilities import GaussianIntervals, LaplaceIntervals
 from croupier.accountant.attacks.kary import KaryAttacks
+from croupier.accountant.attacks.projective import ProjectiveAttacks
 from croupier.accountant.budgets import AnyBudgets, Budgets, as_budgets
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.gaussian import GaussianMechanism
 from croupier.accountant.mechanisms.kary import KaryRandomizedResponse
 from croupier.accountant.mechanisms.laplace import LaplaceMechanism
+from croupier.accountant.mechanisms.projective import ProjectiveResponse
 from croupier.accountant.mechanisms.registry import as_randomizer
 from croupier.accountant.numerics.binomial import UNIT
 from croupier.accountant.ranges import Linkage, check_count, check_linkage, outside
@@ -154,6 +156,10 @@ def _categories(population: Population, randomizer: KaryRandomizedResponse, targ
     return BinaryAttacks(population, "categories") if randomizer.k == 2 else KaryAttacks(population, randomizer.k)
 
 
+def _points(population: Population, randomizer: ProjectiveResponse, target: Target) -> Attacks:
+    return ProjectiveAttacks(population, randomizer.space)
+
+
 def _laplace(population: Population, randomizer: LaplaceMechanism, target: Target) -> Attacks:
     own, scales = 1 / population.local_epsilon, 1 / population.others_epsilon
     return AdditiveNoiseAttacks(population, LaplaceIntervals(randomizer.lattice), own, scales, target)
@@ -178,6 +184,7 @@ class NoAttack:
 ATTACKS: dict[str, Callable[[Population, Any, Target], Attacks] | NoAttack] = {
     "rr": _bits,
     "krr": _categories,
+    "pgr": _points,
     "onebit": _rounded,
     "levels": _categories,
     "laplace": _laplace,

@@ -80,7 +80,7 @@ class _Rows:
     """
 
     local_epsilon: float
-    k: int
+    k: float
     counts: Ints
     alpha_least: Floats
     alpha_most: Floats
@@ -132,13 +132,14 @@ class TwoCountTest:
     """k-RR, k >= 3, the victim at one of two categories, all others at a third.
 
     pair: the law of how many of the others' reports are in one of the two: bits of 2/(e^eps_i + k - 1).
-    away: the law of how many are not in the third: bits of (k-1)/(e^eps_i + k - 1).
+    away: the law of how many are not in the third: bits of (k-1)/(e^eps_i + k - 1); None: it is not used.
+    k: may be any number above 2 without `away`: the victim is in neither of the two with (k-2)/(e^v + k - 1).
     """
 
     pair: PoissonBinomial
-    away: PoissonBinomial
+    away: PoissonBinomial | None
     local_epsilon: float
-    k: int
+    k: float
 
     def best(self, target: Target) -> Witness:
         """The best event that was found: by c alone, tilted to the counts that matter most, or by (d, c)."""
@@ -147,8 +148,8 @@ class TwoCountTest:
         if centre > 0 and abs(centre - mean) > 1.5 * math.sqrt(variance):
             again, _ = self._by_pair(self._tilt(centre), target)
             witness = max(witness, again, key=lambda one: one.score)
-        if self.k > 3:
-            witness = max(witness, self._by_both(target), key=lambda one: one.score)
+        if self.k > 3 and self.away is not None:
+            witness = max(witness, self._by_both(self.away, target), key=lambda one: one.score)
         return witness
 
     def _by_pair(self, tilt: float, target: Target) -> tuple[Witness, float]:
@@ -161,12 +162,12 @@ class TwoCountTest:
         rows = _Rows(self.local_epsilon, k, c, (k - 2) * at_least, (k - 2) * at_most, before_least, before_most, 0.0)
         return _witness(rows, target, "counts of the victim's two categories")
 
-    def _by_both(self, target: Target) -> Witness:
+    def _by_both(self, away: PoissonBinomial, target: Target) -> Witness:
         """The event by (d, c): given d, c ~ Bin(d, 2/(k-1)), and the other d - c reports may be the victim's, too."""
-        _, _, variance = (float(x[0]) for x in self.away.cumulants(np.zeros(1)))
+        _, _, variance = (float(x[0]) for x in away.cumulants(np.zeros(1)))
         if 20 * math.sqrt(variance) > MAX_CELLS**0.5 * 4:
             return NO_WITNESS
-        law = _Law.of(self.away, 0.0)
+        law = _Law.of(away, 0.0)
         if law is None:
             return NO_WITNESS
         d, before_least, before_most, at_least, at_most = law.pairs()

@@ -15,6 +15,7 @@ from croupier.accountant.mechanisms.hemisphere import HemisphereMechanism
 from croupier.accountant.mechanisms.kary import KaryRandomizedResponse
 from croupier.accountant.mechanisms.laplace import LaplaceMechanism
 from croupier.accountant.mechanisms.levels import LevelsMean
+from croupier.accountant.mechanisms.projective import ProjectiveResponse
 from croupier.accountant.mechanisms.record_gaussian import RecordGaussian
 from croupier.accountant.ranges import outside
 from croupier.protocol.codes import RUNS, Assumption
@@ -26,6 +27,7 @@ __all__ = ["RANDOMIZERS", "as_randomizer", "randomizer_from_name", "randomizer_o
 RANDOMIZERS: dict[str, type[Randomizer]] = {
     "rr": BinaryRandomizedResponse,
     "krr": KaryRandomizedResponse,
+    "pgr": ProjectiveResponse,
     "onebit": OneBitMean,
     "levels": LevelsMean,
     "laplace": LaplaceMechanism,

@@ -282,20 +282,19 @@ def plan(
 
     With --error and one of --epsilon, --users and --budgets: the people or the budgets for that error. Local budgets
     are looked for up to 20, the most that a client accepts; with hop noise up to 8. Of --randomizer levels without a
-    number the levels with the least error of the mean.
+    number the levels with the least error of the mean; of "categories(k=1024)" the one of krr and pgr with the least.
     """
     with plain_errors():
         from croupier import accountant
         from croupier.accountant.hop_fakes import HopFakes
-        from croupier.accountant.level_choice import LEVELS
-        from croupier.accountant.mechanisms.levels import LevelsMean
+        from croupier.accountant.mechanisms.binary import BinaryRandomizedResponse
         from croupier.show.documents import plan_json
         from croupier.show.statistics import halving_line
         from croupier.show.tables import certificate_table
 
         accuracy.check()
-        open_levels = accuracy.error is None and randomizer.is_open
-        family = LevelsMean(2) if open_levels else accuracy.randomizer(randomizer)
+        is_open = accuracy.error is None and randomizer.is_open
+        family = BinaryRandomizedResponse() if is_open else accuracy.randomizer(randomizer)  # all candidates are pure
         if accuracy.error is not None:
             shape = None if budgets is None else _read_budgets(budgets, family)
             answer, lines = planned_for_error(
@@ -316,7 +315,7 @@ def plan(
         shape = None if budgets is None else _read_budgets(budgets, family)
         with progress_bar(transient=True) as move:
             found = accountant.plan(
-                LEVELS if open_levels else family,
+                randomizer.randomizer if is_open else family,
                 delta=delta,
                 epsilon=epsilon,
                 num_users=users,
@@ -332,7 +331,8 @@ def plan(
         certified = found.certificate
         beware = [said] if (said := delta_too_large(certified.delta, certified.num_users)) else []
         both = [f"for a mean with these budgets: {'; '.join(map(str, found.for_a_mean))}"] if found.for_a_mean else []
-        law, chosen = noise.build(delta, setting.rounds), family if found.levels is None else LevelsMean(found.levels)
+        law = noise.build(delta, setting.rounds)
+        chosen = accountant.randomizer_from_name(certified.randomizer) if is_open else family
         fakes = HopFakes.of(law, noise.hops, chosen, "separate", adaptive_order=False)
         both += [line] if (line := halving_line(found.budgets, chosen, fakes)) else []
         show(as_json, document, str(found), certificate_table(document["certificate"]), *both, *beware)

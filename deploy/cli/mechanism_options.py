@@ -30,12 +30,12 @@ class RandomizerOptions:
     randomizer: Annotated[
         str,
         typer.Option(
-            help="rr, krr(k=5), onebit, levels(k=5), laplace, gaussian, hemisphere or gaussian_vector(d=10, "
-            "records=10)."
+            help="rr, krr(k=5), pgr(k=1024, q=3), onebit, levels(k=5), laplace, gaussian, hemisphere or "
+            "gaussian_vector(d=10, records=10)."
         ),
     ] = "rr"
     k: Annotated[
-        int | None, typer.Option("--k", help="krr, levels: the number of categories or levels, instead of krr(k=5).")
+        int | None, typer.Option("--k", help="krr, pgr, levels: how many categories or levels, instead of krr(k=5).")
     ] = None
     lattice: Annotated[
         int | None, typer.Option(help="laplace, gaussian: steps between the ends; none: the real line.")
@@ -57,10 +57,11 @@ class PlannedRandomizerOptions(RandomizerOptions):
 
     @property
     def is_open(self) -> bool:
-        """Whether the number of levels is to be chosen."""
+        """Whether the number of levels, or the mechanism for many categories, is to be chosen."""
+        from croupier.accountant.category_choice import categories_in
         from croupier.accountant.level_choice import is_open
 
-        return is_open(self.randomizer) and self.k is None
+        return (is_open(self.randomizer) and self.k is None) or categories_in(self.randomizer) is not None
 
     def build(self) -> Randomizer:
         """Returns the randomizer; raises ValueError as `randomizer_of` does."""
@@ -97,7 +98,7 @@ class HopNoiseOptions:
         float | None,
         typer.Option(
             help="Every hop adds fake reports: the epsilon that one honest hop then guarantees, 0.001 to 20 "
-            "(rr, onebit, krr and levels); none: no fakes."
+            "(rr, onebit, krr, levels and pgr); none: no fakes."
         ),
     ] = None
     hop_noise_delta: Annotated[

@@ -43,8 +43,8 @@ class WordingOptions:
     choices: Annotated[
         str,
         typer.Option(
-            help="The answers as people read them, separated by semicolons: the categories of krr, which is then the "
-            "default; with --randomizer rr the captions of 0 and 1.",
+            help="The answers as people read them, separated by semicolons: the categories of krr or pgr; krr is "
+            "then the default; with --randomizer rr the captions of 0 and 1.",
             rich_help_panel=_WORDING,
         ),
     ] = ""
@@ -79,14 +79,20 @@ class QuestionOptions:
 
     randomizer: Annotated[
         str,
-        typer.Option(help="rr, krr(k=5), onebit, levels(k=5), laplace or gaussian. Default: rr; with choices krr."),
+        typer.Option(
+            help="rr, krr(k=5), pgr(k=1024, q=3), onebit, levels(k=5), laplace or gaussian. Default: rr; with choices "
+            "krr."
+        ),
     ] = ""
     k: Annotated[
-        int | None, typer.Option(help="krr: the number of categories, instead of krr(k=5); levels: that of levels.")
+        int | None, typer.Option(help="krr, pgr: how many categories, instead of krr(k=5); levels: how many levels.")
     ] = None
-    labels: Annotated[str | None, typer.Option(help="krr: the categories, separated by commas.")] = None
+    q: Annotated[
+        int | None, typer.Option("--q", help="pgr: the size of its field, a prime near 1 + e^ε; default: 3.")
+    ] = None
+    labels: Annotated[str | None, typer.Option(help="krr, pgr: the categories, separated by commas.")] = None
     categories: Annotated[
-        Path | None, typer.Option(help="krr: a text file with a category on each line, up to 65,536.")
+        Path | None, typer.Option(help="krr, pgr: a text file with a category on each line, up to 65,536.")
     ] = None
     low: Annotated[float | None, typer.Option(help="onebit, levels, laplace, gaussian: the smallest value.")] = None
     high: Annotated[float | None, typer.Option(help="onebit, levels, laplace, gaussian: the largest value.")] = None
@@ -121,7 +127,7 @@ class QuestionOptions:
             )
         given = asdict(self)
         del given["randomizer"], given["categories"]
-        given["labels"] = written or (captions if kind == "krr" else ()) or None
+        given["labels"] = written or (captions if kind in ("krr", "pgr") else ()) or None
         given["k"] = self.k or (given["labels"] and len(given["labels"]))
         if kind != randomizer:
             given |= _written_in(randomizer_of(randomizer, self.k, self.lattice))
@@ -243,8 +249,8 @@ class HopNoiseOptions:
         float | None,
         typer.Option(
             help="Every hop adds fake reports: the epsilon that one honest hop then guarantees, 0.001 to 20 "
-            "(rr, onebit, krr and levels; clients refuse local epsilons above 8 unless their own limit allows it); "
-            "none: no fakes."
+            "(rr, onebit, krr, levels and pgr; clients refuse local epsilons above 8 unless their own limit allows it)"
+            "; none: no fakes."
         ),
     ] = None
     hop_noise_delta: Annotated[

@@ -21,7 +21,7 @@ from croupier.show.views import ResultView, TermsView, numbers_of
 
 __all__ = ["bars", "curve", "histogram", "strips"]
 
-_SHARES = ("rr", "krr")
+_SHARES = ("rr", "krr", "pgr")
 _WIDTH, _HEIGHT, _LEFT, _BELOW = 600, 400, 84, 64
 """The size of a drawing and the room for labels at its left and below it, in pixels."""
 _TICKS = 5

@@ -7,21 +7,27 @@ that is enrolled when it comes. What hop 1 can still see is the address that it 
 
 Its value is random and its budget the smallest of the grid. An observer that knows the canaries' reports can leave them
 out, so canaries add no cover: the round's certificate must allow for them among its dishonest clients.
+
+What a canary has prepared lies in the outbox before it asks for tickets, as with any client: the same command goes on
+after a process that was killed, and no ticket is lost.
 """
 
 from __future__ import annotations
 
 import asyncio
 import secrets
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from random import SystemRandom
 
+from sqlalchemy.exc import IntegrityError
+
 from croupier.client.outbox import Outbox
 from croupier.client.randomizers import RANDOMIZERS
 from croupier.client.rounds import fetch_round, fetch_terms
-from croupier.client.submission import Participant, new_client_key, send
-from croupier.client.tickets import seal_with_tickets
+from croupier.client.submission import Participant, Prepared, new_client_key, prepare_one, send
+from croupier.client.tickets import seal_prepared
 from croupier.client.verification import certified_chain, missing_at_hop
 from croupier.deploy.operator.rounds import Operator
 from croupier.deploy.operator.tokens import take_tokens
@@ -30,6 +36,7 @@ from croupier.protocol.deployment import OPERATOR
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms, state_name
 from croupier.protocol.names import RoundId
+from croupier.protocol.onion import onion_of
 from croupier.protocol.v1 import messages_pb2 as pb
 
 __all__ = ["CanaryReport", "check_canaries", "send_canaries"]
@@ -55,7 +62,7 @@ async def send_canaries(
     Args:
         directory: of the deployment.
         round_id: the round; "" for the newest open one.
-        count: how many more, at least 1; those that were sealed before and have not arrived come first, and count.
+        count: how many more, at least 1; those that were prepared before and have not arrived come first, and count.
         transport: how services are reached.
         over_s: within which they come, each at a random time of its own.
 
@@ -74,8 +81,8 @@ async def send_canaries(
                 terms, state = await fetch_round(channel, operator.deployment, round_id)
             if state != pb.ROUND_STATE_OPEN:
                 raise Refusal(Code.ROUND_CLOSED, f"{terms.round_id!r} is {state_name(state)}")
-            earlier = dict.fromkeys(outbox.pending(terms.round_id))
-            known = len(outbox.users(terms.round_id))
+            earlier = {**outbox.prepared(terms.round_id), **dict.fromkeys(outbox.pending(terms.round_id))}
+            known = len(outbox.begun(terms.round_id))
             most = terms.manifest.dishonest - known + len(earlier)
             if not 1 <= count <= most:
                 must = f"it must be in 1..{most}" if most > 0 else "there can be no more"
@@ -103,23 +110,34 @@ async def send_canaries(
 
 
 async def _come(
-    operator: Operator, outbox: Outbox, terms: RoundTerms, name: str, canary: Participant | None, over_s: float
+    operator: Operator,
+    outbox: Outbox,
+    terms: RoundTerms,
+    name: str,
+    canary: Participant | Prepared | None,
+    over_s: float,
 ) -> pb.SubmissionCode.ValueType:
-    """Takes part as one client, and returns what the services say; without a participant, sends what was sealed."""
+    """Takes part as one client, and returns what the services say; None as the canary: it was sealed before."""
     await asyncio.sleep(SystemRandom().uniform(0.0, over_s))
+    round_id = terms.round_id
     async with operator.client_channel() as channel:
-        await fetch_terms(channel, operator.deployment, terms.round_id)  # every client asks first
+        await fetch_terms(channel, operator.deployment, round_id)  # every client asks first
+        if isinstance(canary, Participant):  # another process may play canaries of this round, too
+            fresh = {name: prepare_one(terms, onion_of(terms), canary)}
+            canary = (await asyncio.to_thread(outbox.prepare, round_id, fresh, most=terms.manifest.dishonest))[name]
         if canary is not None:
             if not canary.token:
-                await operator.enrol([canary.public_key])
+                await operator.enrol([canary.client_key])
             async with operator.client_channel(operator.deployment.accountant.name) as accountant:
-                sealed, refused = await seal_with_tickets(accountant, terms, {name: canary})
+                sealed, refused = await seal_prepared(accountant, terms, {name: canary})
             if name in refused:
+                await asyncio.to_thread(outbox.discard, round_id, [name])
                 return refused[name]
-            outbox.keep(terms.round_id, sealed, most=terms.manifest.dishonest)  # another process may play some, too
-        code = (await send(channel, terms.round_id, {name: outbox.submission(terms.round_id, name)}))[name]
+            with suppress(IntegrityError):  # another process has sealed the same canary meanwhile
+                await asyncio.to_thread(outbox.keep, round_id, sealed)
+        code = (await send(channel, round_id, {name: outbox.submission(round_id, name)}))[name]
         if code == pb.SUBMISSION_CODE_ACCEPTED:
-            outbox.acknowledge(terms.round_id, [name])
+            await asyncio.to_thread(outbox.acknowledge, round_id, [name])
     return code
 
 

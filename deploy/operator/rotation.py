@@ -127,7 +127,7 @@ def manifests_of(directory: Path, name: str, deployment: Deployment) -> JsonObje
             if not pending.exists():
                 raise ValueError(f"{pending} is missing: it was on the service's volume; rotate makes new pending keys")
             keys[file] = pending.read_bytes()
-    return rotated(name, deployment_text(deployment), keys, signed=not deployment.not_signed_by())
+    return rotated(name, deployment_text(deployment), keys)
 
 
 def _moved(entry: ServiceEntry, host: str) -> ServiceEntry:

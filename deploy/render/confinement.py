@@ -1,11 +1,13 @@
-"""What a service of ours may not do, whatever it runs: the lines that its unit, container, pod and policy share.
+"""What a service of ours may not do, whatever it runs: the lines that its units and containers share.
+
+Pods have theirs in the Helm chart.
 
 Each is a part of a template of the file, indented as in the file.
 """
 
 from __future__ import annotations
 
-__all__ = ["CONTAINER", "CONTAINER_OF_POD", "POD", "POLICY", "UNIT"]
+__all__ = ["CONTAINER", "UNIT"]
 
 UNIT = """\
 NoNewPrivileges=yes
@@ -45,34 +47,3 @@ CONTAINER = """\
       core: 0
       nofile: $open_files
 """
-POD = """\
-      automountServiceAccountToken: false
-      enableServiceLinks: false
-      terminationGracePeriodSeconds: $stop_s
-      securityContext:
-        runAsNonRoot: true
-        runAsUser: $user
-        runAsGroup: $user
-        fsGroup: $user
-${group_of_store}        seccompProfile: {type: RuntimeDefault}
-      containers:
-        - name: croupier
-          image: $image
-"""
-CONTAINER_OF_POD = """\
-          securityContext:
-            allowPrivilegeEscalation: false
-            readOnlyRootFilesystem: true
-            capabilities: {drop: [ALL]}
-"""
-POLICY = """\
-apiVersion: networking.k8s.io/v1
-kind: NetworkPolicy
-metadata:
-  name: $name
-spec:
-  podSelector: {matchLabels: {app.kubernetes.io/name: croupier, app.kubernetes.io/component: $name}}
-  policyTypes: [Ingress, Egress]
-  ingress:
-"""
-"""It allows nothing until rules for both directions follow."""

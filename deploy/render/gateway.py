@@ -1,25 +1,23 @@
-"""The gateway, an optional service: its systemd unit, its container, and its Kubernetes manifest.
+"""The gateway, an optional service: its systemd unit and its container.
 
 It has no key and no store. Under systemd and compose it listens on loopback, behind a reverse proxy on the same
-machine that has a certificate for the name that clients know; in Kubernetes it has that certificate itself.
+machine that has a certificate for the name that clients know. In Kubernetes it has that certificate itself
+(deploy/helm).
 """
 
 from __future__ import annotations
 
 from string import Template
 
-from croupier.deploy.render.confinement import CONTAINER, CONTAINER_OF_POD, POD, POLICY, UNIT
-from croupier.deploy.render.layout import FIRST_PORT, HOME, Layout, Resources
+from croupier.deploy.render.confinement import CONTAINER, UNIT
+from croupier.deploy.render.layout import HOME, Layout, Resources
 
-__all__ = ["GATEWAY", "GATEWAY_FILE", "GATEWAY_UNIT_FILE", "gateway_container", "gateway_manifest", "gateway_unit"]
+__all__ = ["GATEWAY", "GATEWAY_UNIT_FILE", "gateway_container", "gateway_unit"]
 
 GATEWAY = "gateway"
 """Its name, and that of the folder with its deployment.toml."""
 GATEWAY_UNIT_FILE = "croupier-gateway.service"
-GATEWAY_FILE = "gateway.yaml"
 _LISTEN = "127.0.0.1:8790"
-_TLS_PORT = 8443
-"""The gateway's port inside its container."""
 _UNIT = Template("""\
 # The gateway, for clients that cannot speak gRPC (docs/gateway.md): systemctl enable --now croupier-gateway
 #
@@ -66,81 +64,6 @@ ${profiles}    command: [croupier, gateway, --dir, $home, --listen, "$listen"]
       - {type: bind, source: ./$name, target: $home, read_only: true}
 """
 )
-_MANIFEST = Template(
-    """\
-# The gateway, for clients that cannot speak gRPC (docs/gateway.md). Optional: kustomization.yaml leaves it out.
-# gateway-tls is a secret of the type kubernetes.io/tls, with a certificate that clients trust by themselves.
-apiVersion: v1
-kind: Service
-metadata:
-  name: $name
-  labels: {app.kubernetes.io/name: croupier, app.kubernetes.io/component: $name}
-spec:
-  type: LoadBalancer # passes TLS through
-  externalTrafficPolicy: Local # callers keep their addresses, for each of which there is a limit
-  selector: {app.kubernetes.io/name: croupier, app.kubernetes.io/component: $name}
-  ports:
-    - {name: https, port: $outside, targetPort: https}
----
-apiVersion: apps/v1
-kind: Deployment
-metadata:
-  name: $name
-  labels: {app.kubernetes.io/name: croupier, app.kubernetes.io/component: $name}
-spec:
-  replicas: 1 # or more: it keeps nothing
-  selector:
-    matchLabels: {app.kubernetes.io/name: croupier, app.kubernetes.io/component: $name}
-  template:
-    metadata:
-      labels: {app.kubernetes.io/name: croupier, app.kubernetes.io/component: $name}
-    spec:
-"""
-    + POD
-    + """\
-          command:
-            - croupier
-            - gateway
-            - --dir=$home
-            - --listen=0.0.0.0:$port
-            - --tls-certificate=/run/secrets/tls/tls.crt
-            - --tls-key=/run/secrets/tls/tls.key
-          ports:
-            - {name: https, containerPort: $port}
-          # It is alive while it listens; it is ready while it reaches hop 1.
-          livenessProbe:
-            tcpSocket: {port: $port}
-            periodSeconds: 10
-          readinessProbe:
-            httpGet: {path: /health, port: $port, scheme: HTTPS}
-            periodSeconds: 10
-            timeoutSeconds: 8
-"""
-    + CONTAINER_OF_POD
-    + """\
-          resources:
-            requests: {cpu: 100m, memory: 256Mi}
-            limits: {memory: ${memory_mib}Mi}
-          volumeMounts:
-            - {name: deployment, mountPath: $home/deployment.toml, subPath: deployment.toml, readOnly: true}
-            - {name: tls, mountPath: /run/secrets/tls, readOnly: true}
-            - {name: tmp, mountPath: /tmp}
-      volumes:
-        - {name: deployment, configMap: {name: croupier-deployment}}
-        - {name: tls, secret: {secretName: $name-tls, defaultMode: 0440}}
-        - {name: tmp, emptyDir: {medium: Memory, sizeLimit: ${tmp_mib}Mi}}
----
-# Clients come from anywhere; it calls what clients call, wherever deployment.toml says that is.
-"""
-    + POLICY
-    + """\
-    - ports:
-        - {port: $port, protocol: TCP}
-  egress:
-    - ports:
-        - {port: $public, protocol: TCP}
-"""
-)
 
 
 def gateway_unit(limits: Resources) -> str:
@@ -161,19 +84,4 @@ def gateway_container(layout: Layout, *, optional: bool = False) -> str:
         user=layout.limits.user_id,
         listen=_LISTEN,
         why_no_swap="",
-    )
-
-
-def gateway_manifest(layout: Layout) -> str:
-    """Returns the Kubernetes manifest."""
-    return _MANIFEST.substitute(
-        layout.limits.model_dump(),
-        name=GATEWAY,
-        image=layout.image,
-        home=HOME,
-        user=layout.limits.user_id,
-        port=_TLS_PORT,
-        outside=443,
-        public=FIRST_PORT + 1,
-        group_of_store="",
     )

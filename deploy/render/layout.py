@@ -1,6 +1,6 @@
 """One description of a deployment: which service runs on which host, at which ports, within which limits.
 
-Units, compose files and manifests are rendered from it, for a given deployment (`croupier init`) and for the examples
+Units and compose files are rendered from it, for a given deployment (`croupier init`) and for the examples
 that are committed (`lab.committed`), so that they cannot contradict each other.
 """
 
@@ -23,7 +23,7 @@ FIRST_PORT = 7100
 """The first port of the first service of a machine, unless the layout gives another."""
 _PORTS_EACH = 10
 """The number of ports set aside for each service of a machine."""
-Manager = Literal["systemd", "compose", "kubernetes"]
+Manager = Literal["systemd", "compose"]
 """What starts a service and watches it."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from croupier.deploy.render.layout import FIRST_PORT, Manager, Place, Resources
 
-__all__ = ["MOUNTED_STORAGE_KEY", "container_settings", "settings_of"]
+__all__ = ["MOUNTED_STORAGE_KEY", "settings_of"]
 
 MOUNTED_STORAGE_KEY = "/run/secrets/croupier/storage.key"
 """Where a container finds the storage key."""
@@ -13,7 +13,7 @@ MOUNTED_STORAGE_KEY = "/run/secrets/croupier/storage.key"
 def settings_of(place: Place, manager: Manager, limits: Resources) -> str:
     """Returns the settings of a service."""
     if manager != "systemd":
-        return container_settings(manager, limits)
+        return _container_settings(limits)
     public = [f'public_listen = "0.0.0.0:{place.first_port + 1}"'] if place.takes_clients else []
     lines = [
         f'storage_key = "file:/run/credentials/croupier@{place.service}.service/storage-key"',
@@ -25,17 +25,13 @@ def settings_of(place: Place, manager: Manager, limits: Resources) -> str:
     return "\n".join(lines) + "\n"
 
 
-def container_settings(manager: Manager, limits: Resources) -> str:
-    """Returns the settings of a service in a container, which has all ports for itself.
-
-    Health is asked for inside the container by compose, and from outside by Kubernetes.
-    """
-    admin = "127.0.0.1" if manager == "compose" else "0.0.0.0"  # noqa: S104 (the network policy says who may come)
+def _container_settings(limits: Resources) -> str:
+    """Returns the settings of a service in a container, which has all ports for itself."""
     lines = [
         f'storage_key = "file:{MOUNTED_STORAGE_KEY}"',
         f'listen = "0.0.0.0:{FIRST_PORT}"',
         f'public_listen = "0.0.0.0:{FIRST_PORT + 1}"',
-        f'admin_listen = "{admin}:{FIRST_PORT + 2}"',
+        f'admin_listen = "127.0.0.1:{FIRST_PORT + 2}"',
         f'metrics_listen = "0.0.0.0:{FIRST_PORT + 3}"',
         "insecure_admin_anywhere = true",
         f"workers = {limits.workers}",

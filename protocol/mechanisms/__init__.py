@@ -22,6 +22,7 @@ from croupier.protocol.mechanisms.kary_response import KaryResponse
 from croupier.protocol.mechanisms.laplace import Laplace
 from croupier.protocol.mechanisms.levels import MAX_LEVELS, Levels
 from croupier.protocol.mechanisms.onebit import OneBit
+from croupier.protocol.mechanisms.projective_response import ProjectiveResponse
 from croupier.protocol.mechanisms.randomized_response import RandomizedResponse
 from croupier.protocol.mechanisms.vector import VectorMechanism
 from croupier.protocol.mechanisms.vector_task import MAX_DIMENSION, SequentialOrder, VectorTask
@@ -42,6 +43,7 @@ __all__ = [
     "Levels",
     "Mechanism",
     "OneBit",
+    "ProjectiveResponse",
     "RandomizedResponse",
     "ScalarMechanism",
     "SequentialOrder",
@@ -52,7 +54,17 @@ __all__ = [
 
 MECHANISMS: dict[str, type[Mechanism]] = {
     mechanism.kind: mechanism
-    for mechanism in (RandomizedResponse, KaryResponse, OneBit, Levels, Laplace, Gaussian, Hemisphere, GaussianVector)
+    for mechanism in (
+        RandomizedResponse,
+        KaryResponse,
+        ProjectiveResponse,
+        OneBit,
+        Levels,
+        Laplace,
+        Gaussian,
+        Hemisphere,
+        GaussianVector,
+    )
 }
 """Every kind, by its name."""
 

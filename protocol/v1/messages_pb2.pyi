@@ -458,6 +458,41 @@ class KaryResponse(_message.Message):
 Global___KaryResponse: _TypeAlias = KaryResponse  # noqa: Y015
 
 @_typing.final
+class ProjectiveResponse(_message.Message):
+    """One of k categories. Each has a hyperplane in the smallest projective space over the field of q elements that has k
+    points; each point of its hyperplane is reported with e^v times the probability of any other point
+    (docs/another-language.md numbers the points).
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    K_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
+    Q_FIELD_NUMBER: _builtins.int
+    k: _builtins.int
+    """3 .. 2^16."""
+    q: _builtins.int
+    """A prime, 2 .. 61; the space has at most 2^22 vectors."""
+    @_builtins.property
+    def labels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """As in KaryResponse."""
+
+    def __init__(
+        self,
+        *,
+        k: _builtins.int = ...,
+        labels: _abc.Iterable[_builtins.str] | None = ...,
+        q: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["k", b"k", "labels", b"labels", "q", b"q"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ProjectiveResponse: _TypeAlias = ProjectiveResponse  # noqa: Y015
+
+@_typing.final
 class OneBit(_message.Message):
     """A number in [low, high], rounded at random to one of the ends, which is reported as a bit."""
 
@@ -659,7 +694,7 @@ class Wording(_message.Message):
     @_builtins.property
     def choices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """None, or a caption of at most 400 bytes for each answer that can be chosen, in the order of their numbers; all
-        different. rr: of 0, then of 1; krr: of the k categories; none for other mechanisms.
+        different. rr: of 0, then of 1; krr, pgr: of the k categories; none for other mechanisms.
         """
 
     def __init__(
@@ -697,6 +732,7 @@ class Question(_message.Message):
     HEMISPHERE_FIELD_NUMBER: _builtins.int
     GAUSSIAN_VECTOR_FIELD_NUMBER: _builtins.int
     LEVELS_FIELD_NUMBER: _builtins.int
+    PGR_FIELD_NUMBER: _builtins.int
     WORDINGS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """A short name for people; part of the manifest and therefore of every envelope's context."""
@@ -717,8 +753,10 @@ class Question(_message.Message):
     @_builtins.property
     def levels(self) -> Global___Levels: ...
     @_builtins.property
+    def pgr(self) -> Global___ProjectiveResponse: ...
+    @_builtins.property
     def wordings(self) -> _containers.RepeatedCompositeFieldContainer[Global___Wording]:
-        """Numbers 10 to 14 are for mechanisms.
+        """Numbers 11 to 14 are for mechanisms.
         At most 32, of 65536 bytes together. The first is shown to people who read none of the languages.
         """
 
@@ -734,13 +772,14 @@ class Question(_message.Message):
         hemisphere: Global___Hemisphere | None = ...,
         gaussian_vector: Global___GaussianVector | None = ...,
         levels: Global___Levels | None = ...,
+        pgr: Global___ProjectiveResponse | None = ...,
         wordings: _abc.Iterable[Global___Wording] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["gaussian", b"gaussian", "gaussian_vector", b"gaussian_vector", "hemisphere", b"hemisphere", "krr", b"krr", "laplace", b"laplace", "levels", b"levels", "mechanism", b"mechanism", "onebit", b"onebit", "rr", b"rr"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["gaussian", b"gaussian", "gaussian_vector", b"gaussian_vector", "hemisphere", b"hemisphere", "krr", b"krr", "laplace", b"laplace", "levels", b"levels", "mechanism", b"mechanism", "onebit", b"onebit", "pgr", b"pgr", "rr", b"rr"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["gaussian", b"gaussian", "gaussian_vector", b"gaussian_vector", "hemisphere", b"hemisphere", "krr", b"krr", "laplace", b"laplace", "levels", b"levels", "mechanism", b"mechanism", "name", b"name", "onebit", b"onebit", "rr", b"rr", "wordings", b"wordings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["gaussian", b"gaussian", "gaussian_vector", b"gaussian_vector", "hemisphere", b"hemisphere", "krr", b"krr", "laplace", b"laplace", "levels", b"levels", "mechanism", b"mechanism", "name", b"name", "onebit", b"onebit", "pgr", b"pgr", "rr", b"rr", "wordings", b"wordings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_mechanism: _TypeAlias = _typing.Literal["rr", "krr", "onebit", "laplace", "gaussian", "hemisphere", "gaussian_vector", "levels"]  # noqa: Y015
+    _WhichOneofReturnType_mechanism: _TypeAlias = _typing.Literal["rr", "krr", "onebit", "laplace", "gaussian", "hemisphere", "gaussian_vector", "levels", "pgr"]  # noqa: Y015
     _WhichOneofArgType_mechanism: _TypeAlias = _typing.Literal["mechanism", b"mechanism"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_mechanism) -> _WhichOneofReturnType_mechanism | None: ...
 
@@ -1257,7 +1296,7 @@ class Manifest(_message.Message):
 
     @_builtins.property
     def hop_noise(self) -> Global___HopNoise:
-        """Absent: hops add no reports. Only for rr, onebit, krr and levels. Clients refuse local epsilons above 8 by default."""
+        """Absent: hops add no reports. Only for rr, onebit, krr, levels and pgr. Clients refuse local epsilons above 8 by default."""
 
     @_builtins.property
     def budget_privacy(self) -> Global___BudgetPrivacy:

@@ -292,7 +292,7 @@ async def test_canaries_of_two_processes_at_once_are_no_more_than_allowed(tmp_pa
         processes = (send_canaries(directory, terms.round_id, count, transport, over_s=60.0) for count in (3, second))
         ended = await asyncio.gather(*processes, return_exceptions=True)
         refused = [str(error) for error in ended if isinstance(error, Exception)]
-        limit = "has 5 submissions from here; there may be 5 at most"
+        limit = "has 5 answers from here; there may be 5 at most"
         assert [limit in error for error in refused] == [True] * (second - 2)
         status = await deployment.operator.status(terms.round_id)
         assert isinstance(status[0], rpc.StatusResponse)
@@ -325,6 +325,36 @@ async def test_canaries_that_did_not_arrive_come_with_the_next_call(
             await call(1, transport)
         with pytest.raises(ValueError, match="count is 0; "):
             await call(0, transport)
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("with_tokens", [False, True])
+@pytest.mark.parametrize("point", [("seal_prepared", True), ("seal_prepared", False), ("send", False)])
+async def test_canaries_of_a_process_that_dies_around_their_tickets_come_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: tuple[str, bool], with_tokens: bool
+) -> None:
+    """Their tickets were lost with the process, and the round's certificate was worse for it."""
+    (name, first), function = point, getattr(canaries, point[0])
+
+    async def die(*arguments: Any) -> None:
+        if not first:
+            await function(*arguments)
+        raise RuntimeError("killed")
+
+    async with arena(tmp_path, 1) as deployment:
+        terms = await deployment.operator.open_round(dataclasses.replace(settings(), dishonest=3))
+        directory, transport = deployment.inside.directory, deployment.inside.transport
+        await deployment.admit(terms, await deployment.seal(terms, 30))
+        if with_tokens:
+            await issue_token_file(directory, 20, tmp_path / "tokens.txt", 3, transport)
+        with monkeypatch.context() as broken:
+            broken.setattr(canaries, name, die)
+            with pytest.raises(RuntimeError, match="killed"):
+                await send_canaries(directory, terms.round_id, 3, transport)
+        assert await send_canaries(directory, terms.round_id, 3, transport) == 3
+        publication, certificate = await deployment.finish(terms)
+    assert certificate.num_tickets == publication.num_reports == 33
 
 
 @pytest.mark.asyncio

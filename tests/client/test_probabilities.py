@@ -14,26 +14,24 @@ from scipy.stats import chi2
 import croupier.client.randomizers
 from croupier.client.randomizers import randomize
 from croupier.client.thresholds import blanket_threshold, flip_threshold
-from croupier.protocol.mechanisms import KaryResponse, Laplace, Levels, OneBit, RandomizedResponse, mechanism_from
+from croupier.protocol.mechanisms import (
+    KaryResponse,
+    Laplace,
+    Levels,
+    OneBit,
+    ProjectiveResponse,
+    RandomizedResponse,
+    mechanism_from,
+)
 from croupier.protocol.questions import Question, choose_budget
 from croupier.protocol.randomness import SeededRandomForTests, SystemRandom, uniform_permutation
+from tests.support.scripted import Scripted
 
 BIT = Question("bit", RandomizedResponse())
 LETTER = Question("letter", KaryResponse(k=5))
 MEAN = Question("mean", OneBit(low=-1.0, high=3.0))
 ERROR_RATE = 1e-6
 TOP = 2**64 - 1
-
-
-class Scripted(SystemRandom):
-    """Plays a list of 64-bit draws; what asks for more has a bug."""
-
-    def __init__(self, *draws: int) -> None:
-        super().__init__()
-        self.draws = list(draws)
-
-    def bits64(self) -> int:
-        return self.draws.pop(0)
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 7.3, 20.0])
@@ -52,6 +50,21 @@ def test_exactly_the_draws_below_the_threshold_are_blanket(epsilon: float) -> No
         assert [randomize(LETTER, letter, epsilon, Scripted(threshold - 1, j)) for j in range(5)] == [0, 1, 2, 3, 4]
         assert randomize(LETTER, letter, epsilon, Scripted(threshold)) == letter
         assert randomize(LETTER, letter, epsilon, Scripted(TOP)) == letter
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 20.0])
+def test_exactly_the_draws_below_the_threshold_are_any_point(epsilon: float) -> None:
+    """K = 13 points, 4 on a hyperplane: the realised ratio of two points is at most e^ε, and next to it."""
+    question, points, block = Question("word", ProjectiveResponse(k=9, q=3)), 13, 4
+    threshold = blanket_threshold(epsilon, points, block)
+    for category in range(9):
+        anywhere = [randomize(question, category, epsilon, Scripted(threshold - 1, j)) for j in range(points)]
+        assert anywhere == list(range(points))
+        kept = Counter(randomize(question, category, epsilon, Scripted(threshold, j)) for j in range(8))
+        assert sorted(kept.values()) == [2] * block
+    uniform = Fraction(threshold, 2**64)
+    ratio = 1 + (1 - uniform) / block / (uniform / points)
+    assert 0 <= 1 - float(ratio) / math.exp(epsilon) < 1e-9
 
 
 @pytest.mark.parametrize(("value", "share"), [(-1.0, 0), (0.0, Fraction(1, 4)), (2.5, Fraction(7, 8)), (3.0, 1)])

@@ -25,7 +25,6 @@ from croupier.client.results import RoundResult
 from croupier.client.rounds import fetch_round, read_publication
 from croupier.client.sequential import Attendee, answer_sequentially
 from croupier.client.submission import Participant, Sealed, new_client_key, send
-from croupier.client.tickets import seal_with_tickets
 from croupier.client.verification import missing_at_hop
 from croupier.deploy.operator.keys import make_deployment
 from croupier.net.http_channel import HttpAnswer, failure_of
@@ -42,6 +41,7 @@ from croupier.runtime.service_directory import load_secrets
 from croupier.show.published import publication_json
 from tests.fuzz.hostile import Vocabulary, drawn, effort, hostile, noted
 from tests.support import BIT, make_kit
+from tests.support.clients import seal_participants
 from tests.support.sequential import task
 
 CODES = [pb.SUBMISSION_CODE_ACCEPTED, pb.SUBMISSION_CODE_TICKETS_GIVEN, 0, 99, -1]
@@ -164,7 +164,7 @@ def test_tickets(world: World, seed: int, codes: list[Any]) -> None:
     good = pb.GetTicketsResponse(codes=codes, report_evaluations=bytes(96), parameter_evaluations=bytes(96))
     raw = world.hostile(seed, pb.GetTicketsResponse.DESCRIPTOR, good)
     user = {"user": Participant(1, 1.0)}
-    found = outcome(seal_with_tickets(Says(raw), world.terms, user, 0))  # type: ignore[arg-type]
+    found = outcome(seal_participants(Says(raw), world.terms, user, 0))  # type: ignore[arg-type]
     if found is not None:
         assert not found.sealed  # nobody here has the keys that tickets are made with
         assert pb.SubmissionCode.Name(found.refused["user"])

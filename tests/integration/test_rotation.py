@@ -260,11 +260,8 @@ def test_a_pod_rotates_by_manifests_alone(tmp_path: Path) -> None:
             for file in (home / name).glob("pending-*"):
                 shutil.copy(file, cluster / name)  # the volume stays
         kinds = {item["kind"]: item for item in manifest["items"]}
-        assert (kinds["ConfigMap"]["metadata"]["name"], len(kinds)) == (
-            "croupier-deployment",
-            1 + bool("act" in option),
-        )
-        (cluster / DEPLOYMENT_FILE).write_text(kinds["ConfigMap"]["data"][DEPLOYMENT_FILE])
+        assert (kinds["ConfigMap"]["metadata"]["name"], len(kinds)) == ("croupier-proposal", 1 + bool("act" in option))
+        (cluster / DEPLOYMENT_FILE).write_text(kinds["ConfigMap"]["data"]["proposal.toml"])
         if "Secret" in kinds:
             assert kinds["Secret"]["metadata"]["name"] == f"{name}-keys"
         for file, content in kinds.get("Secret", {"data": {}})["data"].items():

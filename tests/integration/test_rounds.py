@@ -19,7 +19,6 @@ from croupier import BinaryRandomizedResponse, Budgets, certify
 from croupier.accountant.service.ledger import ANY_TIER, Ledger
 from croupier.client.rounds import fetch_terms, read_publication
 from croupier.client.submission import Participant, new_client_key, prepare_one, send
-from croupier.client.tickets import seal_with_tickets
 from croupier.client.verification import certified_chain, missing_at_hop
 from croupier.deploy.operator.ledger import spent
 from croupier.protocol.codes import RefusalReason
@@ -38,14 +37,14 @@ from croupier.runtime.steps import StoreStep
 from croupier.runtime.transaction import Transaction
 from croupier.show.published import publication_json
 from tests.support import BIT, settings
-from tests.support.clients import crafted, seal_prepared, submissions_of, without_tickets
+from tests.support.clients import crafted, seal_participants, seal_prepared, submissions_of, without_tickets
 from tests.support.rounds import QUESTIONS, WAIT_S, Table, people, table
 from tests.support.statements import codes, parameters
 
 
 def truth_of(question: Question, users: Sequence[Participant]) -> list[float]:
     values = [user.value for user in users]
-    if question.mechanism.kind == "krr":
+    if question.mechanism.kind in ("krr", "pgr"):
         return [values.count(letter) / len(values) for letter in range(len(question.mechanism.categories))]
     return [sum(values) / len(values)]
 
@@ -219,7 +218,7 @@ async def seal_and_send(at: Table, terms: RoundTerms, user: Participant) -> int:
     """Returns what an enrolled client is told, by the accountant or by hop 1."""
     key = user.private_key or new_client_key()
     await at.operator.enrol([Ed25519PrivateKey.from_private_bytes(key).public_key().public_bytes_raw()])
-    sealed, refused = await seal_with_tickets(at.accountant, terms, {"one": replace(user, private_key=key)})
+    sealed, refused = await seal_participants(at.accountant, terms, {"one": replace(user, private_key=key)})
     if refused:
         return refused["one"]
     return (await send(at.channel, terms.round_id, {"one": sealed["one"].submission}))["one"]
@@ -405,7 +404,7 @@ async def test_bad_submissions_get_their_own_answer_and_disturb_no_others(tmp_pa
         terms = await at.operator.open_round(settings())
         await at.submit(terms, people(BIT, 30, seed=1))
         key = new_client_key()
-        _, refused = await seal_with_tickets(at.accountant, terms, {"one": Participant(1, 1.0)})
+        _, refused = await seal_participants(at.accountant, terms, {"one": Participant(1, 1.0)})
         assert refused == {"one": pb.SUBMISSION_CODE_UNKNOWN_CLIENT}
         stranger = without_tickets(terms, Participant(1, 1.0)).submission
         answer = await send(at.channel, terms.round_id, {"one": stranger})

@@ -1,5 +1,5 @@
-"""The examples under deploy/ are right: Kubernetes against its schemas, systemd by its own checker, alerts and the
-dashboard against what the services really show. What they say about croupier itself is read with the real loaders."""
+"""The examples under deploy/ are right: systemd by its own checker, alerts and the dashboard against what the services
+really show. What they say about croupier itself is read with the real loaders."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -18,185 +17,15 @@ import yaml
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
-from kubernetes_validate import utils as kubernetes_schemas
 
 from croupier.deploy.render.grafana import ROWS
 from croupier.runtime.prometheus_metrics import PrometheusMetrics
-from croupier.runtime.service_directory import ServiceSettings
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
-KUBERNETES = DEPLOY / "kubernetes"
 UNIT = DEPLOY / "systemd" / "croupier@.service"
 GATEWAY_UNIT = DEPLOY / "systemd" / "croupier-gateway.service"
 DOCS = DEPLOY.parent / "docs"
 RUNBOOK = DOCS / "runbook.md"
-CHAIN = ("shuffler-1", "shuffler-2", "accountant", "analyzer")
-PEERS, PUBLIC, ADMIN, METRICS = 7100, 7101, 7102, 7103
-# Which services call which in a deployment of two hops: each lane's next place, tickets and grant, and hop 1 for the
-# certificate of a sequential round.
-CALLS = {
-    ("shuffler-1", "shuffler-2"),
-    ("shuffler-2", "accountant"),
-    ("shuffler-2", "analyzer"),
-    ("accountant", "analyzer"),
-    ("analyzer", "accountant"),
-    ("shuffler-1", "accountant"),
-}
-
-
-# ------------------------------------------------------------- Kubernetes
-
-
-def documents(file: Path) -> list[dict[str, Any]]:
-    return list(yaml.safe_load_all(file.read_text()))
-
-
-def resources() -> list[dict[str, Any]]:
-    names = documents(KUBERNETES / "kustomization.yaml")[0]["resources"]
-    return [document for name in names for document in documents(KUBERNETES / name)]
-
-
-def of_kind(kind: str) -> dict[str, dict[str, Any]]:
-    return {resource["metadata"]["name"]: resource for resource in resources() if resource["kind"] == kind}
-
-
-def test_the_kustomization_names_every_manifest() -> None:
-    names = documents(KUBERNETES / "kustomization.yaml")[0]["resources"]
-    assert {*names, "kustomization.yaml", "gateway.yaml"} == {file.name for file in KUBERNETES.glob("*.yaml")}
-    assert "  # - gateway.yaml" in (KUBERNETES / "kustomization.yaml").read_text()  # only where it is asked for
-
-
-@pytest.mark.parametrize("version", kubernetes_schemas.all_versions()[-4:])
-def test_every_manifest_meets_the_schema_of_kubernetes(version: str) -> None:
-    for document in (*resources(), *documents(KUBERNETES / "gateway.yaml")):
-        kubernetes_schemas.validate(document, version, strict=True)
-
-
-def test_the_schema_check_can_fail() -> None:
-    (broken,) = documents(KUBERNETES / "settings.yaml")
-    broken["dta"] = broken.pop("data")
-    with pytest.raises(kubernetes_schemas.ValidationError):
-        kubernetes_schemas.validate(broken, kubernetes_schemas.latest_version(), strict=True)
-
-
-def test_the_kustomization_can_be_built() -> None:
-    """By kustomize itself, where it is installed."""
-    (kustomization,) = documents(KUBERNETES / "kustomization.yaml")
-    assert set(kustomization) == {"apiVersion", "kind", "namespace", "resources"}
-    names = [(resource["kind"], resource["metadata"]["name"]) for resource in resources()]
-    assert len(names) == len(set(names))
-    if shutil.which("kubectl"):
-        done = subprocess.run(["kubectl", "kustomize", str(KUBERNETES)], capture_output=True, text=True, check=True)
-        built = list(yaml.safe_load_all(done.stdout))
-        assert sorted((one["kind"], one["metadata"]["name"]) for one in built) == sorted(names)
-        assert {one["metadata"].get("namespace", "croupier") for one in built} == {"croupier"}
-
-
-def test_all_stateful_sets_are_alike_but_for_the_name_and_the_public_port() -> None:
-    sets = of_kind("StatefulSet")
-    assert set(sets) == set(CHAIN)
-    alike = set()
-    for name, one in sets.items():
-        (container,) = one["spec"]["template"]["spec"]["containers"]
-        public = [port for port in container["ports"] if port["name"] == "public"]
-        assert bool(public) == (name in ("shuffler-1", "accountant", "analyzer"))
-        container["ports"] = [port for port in container["ports"] if port["name"] != "public"]
-        alike.add(yaml.safe_dump(one).replace(name, "NAME"))
-    assert len(alike) == 1
-
-
-def test_pods_are_hardened_and_probed_on_the_health_port() -> None:
-    for name, one in of_kind("StatefulSet").items():
-        assert one["spec"]["replicas"] == 1
-        pod = one["spec"]["template"]["spec"]
-        (container,) = pod["containers"]
-        assert container["command"] == ["croupier", "serve", name, "--dir", "/var/lib/croupier"]
-        assert pod["securityContext"]["runAsNonRoot"] is True
-        assert pod["automountServiceAccountToken"] is False
-        assert container["securityContext"]["readOnlyRootFilesystem"] is True
-        assert container["securityContext"]["allowPrivilegeEscalation"] is False
-        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
-        assert container["readinessProbe"]["grpc"] == {"port": ADMIN}
-        assert container["livenessProbe"]["grpc"] == {"port": ADMIN, "service": "live"}
-        mounted = {mount["mountPath"] for mount in container["volumeMounts"]}
-        own = {f"/var/lib/croupier/{name}/{file}" for file in ("service.toml", "identity.key", "tls.key", "tls.crt")}
-        assert own | {f"/var/lib/croupier/{name}", "/var/lib/croupier/deployment.toml"} <= mounted
-        secrets = {volume["secret"]["secretName"] for volume in pod["volumes"] if "secret" in volume}
-        assert secrets == {f"{name}-keys", f"{name}-storage-key"}
-
-
-def test_the_gateway_has_no_key_and_is_ready_while_it_reaches_hop_1() -> None:
-    service, gateway, policy = documents(KUBERNETES / "gateway.yaml")
-    pod = gateway["spec"]["template"]["spec"]
-    (container,) = pod["containers"]
-    ((listens, secured, key),) = ([one for one in container["command"] if "=" in one][1:],)
-    assert listens == "--listen=0.0.0.0:8443"
-    mounted = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
-    assert all(mounted[Path(one.partition("=")[2]).parent.as_posix()] == "tls" for one in (secured, key))
-    assert [volume["secret"]["secretName"] for volume in pod["volumes"] if "secret" in volume] == ["gateway-tls"]
-    assert container["command"][:3] == ["croupier", "gateway", "--dir=/var/lib/croupier"]
-    assert "/var/lib/croupier/deployment.toml" in mounted
-    assert container["readinessProbe"]["httpGet"] == {"path": "/health", "port": 8443, "scheme": "HTTPS"}
-    assert "httpGet" not in container["livenessProbe"]  # it does not restart because hop 1 is down
-    assert container["securityContext"]["readOnlyRootFilesystem"] is True
-    assert pod["securityContext"]["runAsNonRoot"] is True
-    assert service["spec"]["externalTrafficPolicy"] == "Local"
-    assert policy["spec"]["egress"] == [{"ports": [{"port": PUBLIC, "protocol": "TCP"}]}]
-
-
-def test_clients_keep_their_addresses_on_their_way_to_a_service() -> None:
-    """All of them had their node's address, and so one share of everything."""
-    public = {
-        name: one["spec"] for name, one in of_kind("Service").items() if one["spec"].get("type") == "LoadBalancer"
-    }
-    assert sorted(public) == ["accountant-public", "analyzer-public", "shuffler-1-public"]
-    assert {one["externalTrafficPolicy"] for one in public.values()} == {"Local"}
-
-
-def test_the_settings_of_the_pods_are_settings() -> None:
-    (config,) = of_kind("ConfigMap").values()
-    settings = ServiceSettings.model_validate(tomllib.loads(config["data"]["service.toml"]))
-    ports = {PEERS: settings.listen, PUBLIC: settings.public_listen}
-    ports |= {ADMIN: settings.admin_listen, METRICS: settings.metrics_listen}
-    assert all(address == f"0.0.0.0:{port}" for port, address in ports.items())
-    (volume,) = [
-        mount
-        for mount in of_kind("StatefulSet")["analyzer"]["spec"]["template"]["spec"]["containers"][0]["volumeMounts"]
-        if mount["name"] == "storage-key"
-    ]
-    assert settings.storage_key == f"file:{volume['mountPath']}/storage.key"
-
-
-def allowed(direction: str, peer: str) -> set[tuple[str, str, int]]:
-    """Returns (caller, callee, port) for everything that the policies of one direction let pass between components."""
-    found = set()
-    for policy in of_kind("NetworkPolicy").values():
-        here = policy["spec"]["podSelector"].get("matchLabels", {}).get("app.kubernetes.io/component", "any")
-        for rule in policy["spec"].get(direction) or []:
-            sources = rule.get(peer) or [{"everybody": True}]
-            for source in sources:
-                labels = source.get("podSelector", {}).get("matchLabels", {})
-                there = labels.get("app.kubernetes.io/component", "any" if labels else "outside")
-                for port in rule["ports"]:
-                    pair = (there, here) if direction == "ingress" else (here, there)
-                    found.add((*pair, port["port"]))
-    return found
-
-
-def test_the_network_lets_only_the_predecessor_reach_a_hop() -> None:
-    expected = {(caller, callee, PEERS) for caller, callee in CALLS}
-    operator = {("operator", callee, PEERS) for callee in CHAIN}
-    clients = {("outside", callee, PUBLIC) for callee in ("shuffler-1", "accountant", "analyzer")}
-    assert allowed("ingress", "from") == expected | operator | clients | {("outside", "any", METRICS)}
-    names = {("any", "outside", 53)}
-    assert allowed("egress", "to") == expected | names | {("operator", "any", PEERS), ("operator", "any", PUBLIC)}
-    deny = of_kind("NetworkPolicy")["deny-everything"]["spec"]
-    assert deny == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
-    for policy in of_kind("NetworkPolicy").values():
-        for rule in policy["spec"].get("ingress", []):
-            if rule["ports"] == [{"port": METRICS, "protocol": "TCP"}]:
-                (source,) = rule["from"]
-                assert source == {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
 
 
 # ------------------------------------------------------------- systemd
@@ -296,7 +125,7 @@ def test_systemd_finds_nothing_wrong_with_the_unit_of_the_gateway(tmp_path: Path
 
 
 def rules() -> list[dict[str, Any]]:
-    (group,) = documents(DEPLOY / "prometheus" / "alerts.yml")[0]["groups"]
+    (group,) = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yml").read_text())["groups"]
     found: list[dict[str, Any]] = group["rules"]
     return found
 

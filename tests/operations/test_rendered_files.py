@@ -37,7 +37,7 @@ def test_the_committed_files_are_what_is_rendered(tmp_path: Path) -> None:
     rendered = set(committed_files())
     there = {
         file.relative_to(ROOT)
-        for room in ("compose", "grafana", "kubernetes", "systemd")
+        for room in ("compose", "grafana", "systemd")
         for file in (ROOT / "deploy" / room).iterdir()
         if file.suffix not in (".md", ".txt")
     }

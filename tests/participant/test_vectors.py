@@ -15,16 +15,18 @@ from typing import Any
 
 import pytest
 
+from croupier.client.randomizers import randomize
 from croupier.client.thresholds import blanket_threshold, flip_threshold
 from croupier.deploy.page.participants import participant_page
 from croupier.protocol.errors import Refusal
 from croupier.protocol.identity import Identity, Kind
 from croupier.protocol.manifest import canonical, parse_terms
-from croupier.protocol.mechanisms import KaryResponse, Laplace, Levels, OneBit, RandomizedResponse
+from croupier.protocol.mechanisms import KaryResponse, Laplace, Levels, OneBit, ProjectiveResponse, RandomizedResponse
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.wordings import Wording
 from tests.support import make_kit
+from tests.support.scripted import Scripted
 
 WEB = Path(__file__).parents[2] / "web"
 PAGE = Path(__file__).parents[2] / "deploy" / "page" / "participate.html"
@@ -68,6 +70,7 @@ GOOD: dict[str, tuple[Question, str]] = {
     "categories with names": (Question("mood", MOOD), ""),
     "categories with captions": (Question("mood", MOOD, (ASKED, Wording("de-CH", "Wie?"))), ""),
     "a number": (Question("hours", OneBit(-0.5, 24.0), (Wording("en", "How long?", unit="h", low="never"),)), ""),
+    "many categories": (Question("word", ProjectiveResponse(1024, (), 3)), ""),
     "a number on levels": (Question("hours", Levels(0.0, 24.0, 13)), ""),
     "what needs a sampler": (Question("hours", Laplace(0.0, 1.0)), "NeedsProgram"),
 }
@@ -165,6 +168,18 @@ def manifests() -> list[dict[str, Any]]:
     return [one | {"manifest": one["manifest"].SerializeToString().hex(), "deployment": deployment()} for one in found]
 
 
+def points(source: random.Random) -> list[dict[str, Any]]:
+    """Reports of many categories, made by Python's client from draws that are given."""
+    found = []
+    for k, q, epsilon in ((7, 2, 1.0), (1024, 3, 0.5), (300, 19, 3.0), (5000, 5, 2.0)):
+        question = Question("word", ProjectiveResponse(k, (), q))
+        for _ in range(20):
+            category, drawn = source.randrange(k), [source.randrange(2**64) for _ in range(2)]
+            report = randomize(question, category, epsilon, Scripted(*drawn))
+            found.append({"k": k, "q": q, "category": category, "epsilon": epsilon, "drawn": drawn, "report": report})
+    return [one | {"drawn": [str(draw) for draw in one["drawn"]]} for one in found]
+
+
 def test_the_page_computes_what_python_computes(tmp_path: Path) -> None:
     """Thresholds bit by bit, layers, tickets, signatures, inclusion; and it refuses what Python refuses."""
     node = shutil.which("node")
@@ -186,6 +201,7 @@ def test_the_page_computes_what_python_computes(tmp_path: Path) -> None:
             {"value": x, "low": low, "high": high, "numerator": str(one.numerator), "denominator": str(one.denominator)}
             for (x, low, high), one in zip(positions, exact, strict=True)
         ],
+        "points": points(source),
         "manifests": manifests(),
     }
     (file := tmp_path / "vectors.json").write_text(json.dumps(vectors))

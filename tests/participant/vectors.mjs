@@ -5,7 +5,7 @@ import {readFileSync} from "node:fs";
 const [page, file] = process.argv.slice(2);
 const [, script] = /<script type="module">([^]*?)<\/script>/.exec(readFileSync(page, "utf8"));
 const client = await import(`data:text/javascript;base64,${Buffer.from(script).toString("base64")}`);
-const {answering, bytes, deployments, manifests, messages, outboxes, randomizers, results, rounds, versions} = client;
+const {answering, bytes, deployments, manifests, messages, outboxes, projective, randomizers, results, rounds, versions} = client;
 const {fromHex, hex, concat} = bytes;
 const vectors = JSON.parse(readFileSync(file, "utf8"));
 const versionOf = (fields) => deployments.readStatement(JSON.stringify(fields));
@@ -44,6 +44,14 @@ assert.ok(Math.abs(chances.reduce((sum, one) => sum + one) - 1) < 1e-12 && chanc
 for (const [asked, value] of [[levels, 8.1], [bit, 2], [mood, 3], [mood, 0.5], [range, 0.4], [range, NaN]]) {
   assert.throws(() => randomizers.randomize(asked, value, 1), {name: "Distrust"});
 }
+for (const {k, q, category, epsilon, drawn, report} of vectors.points) {
+  const pgr = {kind: "pgr", choices: k, labels: [], space: projective.spaceFor(k, q)};
+  assert.equal(randomizers.randomize(pgr, category, epsilon, draws(...drawn)), report);
+  const [{points, block}, chances] = [pgr.space, randomizers.probabilities(pgr, category, epsilon)];
+  const total = chances[category] + (points - 1) * chances[(category + 1) % k]; // every report fits as many of all answers
+  assert.ok(Math.abs(total - block) < 1e-9 * block);
+}
+assert.throws(() => projective.spaceFor(3, 4), {name: "Distrust"});
 const many = Array.from({length: 20000}, () => randomizers.randomize(mood, 0, 1));
 const share = many.filter((one) => one === 0).length / many.length;
 assert.ok(Math.abs(share - randomizers.probabilities(mood, 0, 1)[0]) < 0.02, `the share of the truth is ${share}`);

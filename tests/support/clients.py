@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+import grpc.aio
+
+from croupier.client import tickets as client_tickets
 from croupier.client.submission import Participant, Prepared, Sealed, new_client_key, prepare_one, seal_one
-from croupier.client.tickets import get_tickets
+from croupier.client.tickets import SealedUsers, get_tickets
 from croupier.deploy.operator.rounds import Operator
 from croupier.protocol.identity import key_pair_of
 from croupier.protocol.manifest import RoundTerms
@@ -20,6 +23,7 @@ __all__ = [
     "crafted",
     "forged_tickets",
     "seal_all_of",
+    "seal_participants",
     "seal_prepared",
     "stranger",
     "submissions_of",
@@ -70,6 +74,15 @@ async def seal_all_of(operator: Operator, terms: RoundTerms, users: Sequence[Par
     """Seals the submissions of honest clients."""
     onion = Onion(terms)
     return await seal_prepared(operator, terms, [prepare_one(terms, onion, user) for user in users])
+
+
+async def seal_participants(
+    channel: grpc.aio.Channel, terms: RoundTerms, users: Mapping[str, Participant], patience_s: float = 60.0
+) -> SealedUsers:
+    """Returns the sealed submissions of admitted users, with nothing stored; every call spends their budgets once."""
+    onion = Onion(terms)
+    prepared = {name: prepare_one(terms, onion, user) for name, user in users.items()}
+    return await client_tickets.seal_prepared(channel, terms, prepared, patience_s)
 
 
 def submissions_of(sealed: Sequence[Sealed]) -> list[pb.Submission]:

@@ -209,10 +209,11 @@ export function previewOf({terms, wording, texts}: Asked, choices: string[], val
     const label = h("span", {class: "what"}, texts.say("each other", {count: texts.number(others)}));
     rows.push(h("li", {}, label, h("span", {class: "chance"}, texts.percent(each)), bar(each)));
   }
-  const told = number ? "what is sent number" : "what is sent help";
+  const fitting = asked.kind === "pgr";
+  const told = number ? "what is sent number" : fitting ? "what is sent fits" : "what is sent help";
   return [
     h("p", {class: "quiet"}, texts.say(told)),
     h("ul", {class: "chances"}, ...rows),
-    ...(number ? [] : [h("p", {}, texts.say("truth chance", {chance: texts.percent(chances[value]!)}))]),
+    ...(number ? [] : [h("p", {}, texts.say(fitting ? "fits chance" : "truth chance", {chance: texts.percent(chances[value]!)}))]),
   ];
 }

@@ -6,6 +6,7 @@ export * as deployments from "./deployment.js";
 export * as documents from "./documents.js";
 export * as manifests from "./manifest.js";
 export * as outboxes from "./outbox.js";
+export * as projective from "./projective.js";
 export * as randomizers from "./randomize.js";
 export * as results from "./results.js";
 export * as rounds from "./round.js";

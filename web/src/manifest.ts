@@ -12,6 +12,7 @@ import {
   ShortBatchPolicy,
   type Signed,
 } from "./gen/protocol/v1/messages_pb.js";
+import {type Space, spaceFor} from "./projective.js";
 import {check, NeedsProgram} from "./refusals.js";
 import {checkShown, checkWordings} from "./shown.js";
 import {checkSurveyOf} from "./survey.js";
@@ -24,6 +25,7 @@ const KEY_BYTES = 32;
 export type Answerable =
   | {kind: "rr"; choices: 2}
   | {kind: "krr"; choices: number; labels: string[]}
+  | {kind: "pgr"; choices: number; labels: string[]; space: Space}
   | {kind: "onebit"; choices: 0; low: number; high: number}
   | {kind: "levels"; choices: 0; low: number; high: number; k: number};
 
@@ -113,13 +115,15 @@ function readQuestion(question: Question): Answerable {
 
 function answerableOf(mechanism: Question["mechanism"]): Answerable {
   if (mechanism.case === "rr") return {kind: "rr", choices: 2};
-  if (mechanism.case === "krr") {
+  if (mechanism.case === "krr" || mechanism.case === "pgr") {
     const {k, labels} = mechanism.value;
-    check(k >= 2 && k <= 65536, "the number of categories is out of range");
+    check(k >= (mechanism.case === "pgr" ? 3 : 2) && k <= 65536, "the number of categories is out of range");
     check(labels.length === 0 || (labels.length === k && new Set(labels).size === k), "the categories' names are wrong");
     check(byteLength(labels.join("")) <= 2 ** 20, "the categories' names are too long");
     for (const label of labels) checkShown("a category", label);
-    return {kind: "krr", choices: k, labels: labels.length ? labels : Array.from({length: k}, (_, at) => String(at))};
+    const names = labels.length ? labels : Array.from({length: k}, (_, at) => String(at));
+    if (mechanism.case === "pgr") return {kind: "pgr", choices: k, labels: names, space: spaceFor(k, mechanism.value.q)};
+    return {kind: "krr", choices: k, labels: names};
   }
   if (mechanism.case === "onebit" || mechanism.case === "levels") {
     const {low, high} = mechanism.value;

@@ -1,6 +1,7 @@
 // The local randomizers, with exact integer thresholds: probabilities are never on the side of less privacy.
 import {asBigInt, type Bytes, randomBytes} from "./bytes.js";
 import {type Answerable, isNumber} from "./manifest.js";
+import {onHyperplane} from "./projective.js";
 import {check} from "./refusals.js";
 
 const WHOLE = 2n ** 64n;
@@ -10,8 +11,9 @@ type Draw = () => bigint;
 /** Returns 64 random bits of the operating system. */
 const systemDraw: Draw = () => asBigInt(randomBytes(8));
 
-/** Returns ceil(2^64 k / (e^epsilon + k - 1)). The series is cut off below e^epsilon, which makes it larger at most. */
-export function blanketThreshold(epsilon: number, k: number): bigint {
+/** Returns ceil(2^64 k / (s e^epsilon + k - s)), s the `kept` values that are likelier than the other ones. The series is
+ * cut off below e^epsilon, which makes it larger at most. */
+export function blanketThreshold(epsilon: number, k: number, kept = 1): bigint {
   check(epsilon > 1e-9 && epsilon <= 20, "the budget is out of range");
   const x = BigInt(epsilon * 2 ** 82) << (BITS - 82n); // exact for a double of at least 1e-9
   let [term, sum] = [1n << BITS, 0n];
@@ -19,7 +21,7 @@ export function blanketThreshold(epsilon: number, k: number): bigint {
     sum += term;
     term = (term * x) / (n << BITS);
   }
-  const below = sum + (BigInt(k - 1) << BITS);
+  const below = BigInt(kept) * sum + (BigInt(k - kept) << BITS);
   return ((BigInt(k) << (64n + BITS)) + below - 1n) / below;
 }
 
@@ -105,6 +107,11 @@ export function randomize(asked: Answerable, value: number, epsilon: number, dra
   checkValue(asked, value);
   if (asked.kind === "rr") return randomizeBit(value, epsilon, draw);
   if (asked.kind === "krr") return draw() < blanketThreshold(epsilon, asked.choices) ? below(asked.choices, draw) : value;
+  if (asked.kind === "pgr") {
+    const {q, t, points, block} = asked.space;
+    if (draw() < blanketThreshold(epsilon, points, block)) return below(points, draw);
+    return onHyperplane(asked.space, value, 1 + below(q ** (t - 1) - 1, draw));
+  }
   const {level, rest, under} = placeOf(asked, value);
   const rounded = level + (draw() * under < rest * WHOLE ? 1 : 0);
   if (asked.kind === "onebit") return randomizeBit(rounded, epsilon, draw);
@@ -118,13 +125,20 @@ export function encodeReport(report: number): Bytes {
   return bytes;
 }
 
-/** Returns the probability of each report for an answer; for a number, of each level: of onebit the low and the high end. */
+/** Returns the probability of each report for an answer, and where a report fits several answers, of one that fits each. For
+ * a number it is the probability of each level: of onebit the low and the high end. */
 export function probabilities(asked: Answerable, value: number, epsilon: number): number[] {
   const share = (threshold: bigint) => Number(threshold) / Number(WHOLE);
   if (asked.kind === "krr") {
     const blanket = share(blanketThreshold(epsilon, asked.choices));
     const each = blanket / asked.choices;
     return Array.from({length: asked.choices}, (_, at) => each + (at === value ? 1 - blanket : 0));
+  }
+  if (asked.kind === "pgr") {
+    const {points, block} = asked.space;
+    const blanket = share(blanketThreshold(epsilon, points, block));
+    const other = (blanket * block) / points + ((1 - blanket) * (block - 1)) / (points - 1);
+    return Array.from({length: asked.choices}, (_, at) => (at === value ? (blanket * block) / points + 1 - blanket : other));
   }
   if (asked.kind === "levels") {
     const blanket = share(blanketThreshold(epsilon, asked.k));

@@ -1,0 +1,140 @@
+"""Projective geometry response of one of k categories: a point on the category's hyperplane, or any other one.
+
+With K points in the space, s on a hyperplane and l on two, Z = s e^v + K - s: a point of the category's hyperplane is
+reported with probability e^v/Z, any other one with 1/Z. So a report is uniform with probability K/Z, and otherwise
+uniform on the hyperplane. Any two categories are told apart equally well (docs/accounting.md, 2.1).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from croupier.accountant.mechanisms.closed_form import ClosedFormRandomizer, lowered
+from croupier.accountant.numerics.binomial import UNIT, Floats
+from croupier.accountant.numerics.count_law import CountLaw
+from croupier.accountant.numerics.loss_sums import LossAtoms, mean_excess
+from croupier.accountant.ranges import check_count
+from croupier.protocol.codes import Assumption
+from croupier.protocol.projective import FIELDS, ProjectiveSpace, space_for
+from croupier.protocol.statements import Statement, state
+
+__all__ = ["ProjectiveResponse"]
+
+POINTS = 100.0
+"""Lattice points per standard deviation of a loss: epsilon grows by less than 10^-4, and time with them."""
+
+
+@dataclass(frozen=True)
+class ProjectiveResponse(ClosedFormRandomizer):
+    """One of k categories; a point of its hyperplane is e^v times as likely as any other point.
+
+    Attributes:
+        k: the number of categories, at least 3.
+        q: the size of the field, one of `protocol.projective.FIELDS`.
+    """
+
+    kind: ClassVar[str] = "pgr"
+    k: int
+    q: int = 3
+
+    def __post_init__(self) -> None:
+        check_count(self.k, "k", 3)
+        check_count(self.q, "q", FIELDS[0])
+        space_for(self.k, self.q)
+
+    @property
+    def space(self) -> ProjectiveSpace:
+        """The smallest space with a hyperplane for each category."""
+        return space_for(self.k, self.q)
+
+    @property
+    def name(self) -> str:
+        """See `Randomizer.name`; with k and q."""
+        return f"pgr(k={self.k}, q={self.q})"
+
+    @property
+    def statement(self) -> Statement[Assumption]:
+        """See `Randomizer.statement`; with k and q."""
+        return state(Assumption.RUNS_PGR, k=self.k, q=self.q)
+
+    @property
+    def num_report_values(self) -> int:
+        """The points."""
+        return self.space.num_points
+
+    @property
+    def fakes_weight(self) -> float:
+        """The variance of the fakes on a hyperplane, whose total is known: s (1 - s/K)."""
+        return self.space.block * (1 - self.space.block / self.space.num_points)
+
+    def total_variation(self, local_epsilon: float) -> float:
+        """(s-l)(e^v-1)/Z."""
+        space, decay = self.space, math.exp(-local_epsilon)
+        whole = space.block + (space.num_points - space.block) * decay
+        return min(1.0, -math.expm1(-local_epsilon) * space.apart / whole * (1 + 16 * UNIT))
+
+    def signal(self, local_epsilon: Floats, local_delta: Floats) -> tuple[Floats, Floats]:
+        """The weight w = (s-l)(e^v-1)/Z, and the variance of the hits of a category that no user holds."""
+        gain = self._gain(local_epsilon)
+        absent = self.absent(local_epsilon)
+        return gain, absent * (1 - absent)
+
+    def absent(self, local_epsilon: Floats) -> Floats:
+        """The probability that a report is on the hyperplane of a category that is not the user's: (s-w)/K."""
+        return (self.space.block - self._gain(local_epsilon)) / self.space.num_points
+
+    def _gain(self, local_epsilon: Floats) -> Floats:
+        decay = np.exp(-local_epsilon)
+        whole = self.space.block + (self.space.num_points - self.space.block) * decay
+        return np.asarray(-np.expm1(-local_epsilon) * self.space.apart / whole)
+
+    def gamma(self, local_epsilon: Floats) -> Floats:
+        """K/Z."""
+        decay = np.exp(-local_epsilon)
+        points, block = self.space.num_points, self.space.block
+        return lowered(points * decay / (block + (points - block) * decay))
+
+    def averaged(self, local_epsilon: float, law: CountLaw, tail: float) -> Callable[[float], tuple[float, float]]:
+        """See `mean_excess`."""
+
+        def mean(epsilon: float) -> tuple[float, float]:
+            if epsilon >= local_epsilon:
+                return 0.0, 0.0
+            return mean_excess(self._losses(local_epsilon, epsilon), law, POINTS)
+
+        return mean
+
+    def _losses(self, local_epsilon: float, epsilon: float) -> LossAtoms:
+        """Returns the law of (p0 - e^epsilon p1)/omega under the uniform omega on all points, rounded up: four values.
+
+        They belong to the points of both hyperplanes, of the first alone, of the second alone, and of neither.
+        """
+        space, decay = self.space, math.exp(-local_epsilon)
+        points, apart = space.num_points, space.apart
+        scale = points / (space.block + (points - space.block) * decay)
+        values = np.array(
+            [
+                -math.expm1(epsilon) * scale,
+                -math.expm1(epsilon - local_epsilon) * scale,
+                (math.expm1(-local_epsilon) - math.expm1(epsilon)) * scale,
+                -math.expm1(epsilon) * decay * scale,
+            ]
+        )
+        values += 16 * UNIT * np.abs(values)
+        mass = np.array([space.common, apart, apart, points - 2 * space.block + space.common]) / points
+        return LossAtoms(values, values, values, mass)
+
+    def divergence(self, local_epsilon: float) -> float:
+        """2 (s-l) K (e^v-1)^2 / Z^2."""
+        space, decay = self.space, math.exp(-local_epsilon)
+        whole = space.block + (space.num_points - space.block) * decay
+        return 2 * space.apart * space.num_points * ((1 - decay) / whole) ** 2
+
+    def buckets(self, mean: float) -> int:
+        """As many as for `krr`."""
+        return int(np.clip(20_000 / max(mean, 1.0) ** 0.5, 32, 1024))
