@@ -198,9 +198,9 @@ class StudyPlanView(TypedDict):
 
 
 _TRUST = {
-    "shuffle": "one hop keeps its order secret, accountant honest",
-    "one_honest": "one hop is honest",
-    "alone": "no server is honest",
+    "shuffle": "one secret order",
+    "one_honest": "one honest hop",
+    "alone": "none honest",
 }
 
 
@@ -224,8 +224,9 @@ def plan_tables(plan: StudyPlanView) -> list[Table]:
         *(f"ε of {_period(one)}" for one in plan["tiers"][0]["totals"]),
         "grade",
         title=f"What waves cost one person, at δ = {round_up(plan['delta_total'])}",
-        caption="Composed by a privacy filter: it holds however later waves are chosen, because the limit of the study "
-        "is fixed before the first one.",
+        caption="One secret order: one hop keeps its order secret, and the accountant is honest. One honest hop: "
+        "whatever everybody else does. None honest: the person's own noise. Composed by a privacy filter, which holds "
+        "however later waves are chosen: the limit of the study is fixed before the first one.",
     )
     for tier in plan["tiers"]:
         budget = f"{tier['budget']:g}"

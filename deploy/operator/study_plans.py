@@ -251,10 +251,11 @@ class _Planner:
             return None
 
     def _pairs(self, guarantees: Sequence[Guarantee | None], waves: int) -> Guarantee | None:
-        known = [one for one in guarantees if one is not None]
-        return (
-            compose_pairs(Counter(dict.fromkeys(known, waves)), self._delta) if len(known) == len(guarantees) else None
-        )
+        """Returns what a number of waves costs, each question of which has one of these guarantees."""
+        known = Counter(one for one in guarantees if one is not None)
+        if known.total() < len(guarantees):
+            return None
+        return compose_pairs({one: count * waves for one, count in known.items()}, self._delta)
 
     def tier(self, budget: float, waves: int) -> PlannedTier:
         questions = self.questions(budget)
