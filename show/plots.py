@@ -317,14 +317,14 @@ def plot_study(
             mine = [row for row in rows if row["question"] == question]
             _draw_trend(mine, place, truth or {}, question)
             place.set_title("\n".join(textwrap.wrap(titles.get(question, question), 40)), fontsize="medium")
-            place.set_xlabel("wave")
+            place.set_xlabel("wave (bars: 95 % intervals for the people who took part)", fontsize="small")
             place.set_xlim(waves[0] - 0.5, waves[-1] + 0.5)
             place.xaxis.get_major_locator().set_params(integer=True)
             empty = sorted({row["wave"] for row in mine if row["estimate"] is None and row["outcome"] != "to come"})
             for number, wave in enumerate(empty):
                 place.axvspan(wave - 0.4, wave + 0.4, color=COMPARED, alpha=0.25, label="" if number else "no result")
             if place.get_legend_handles_labels()[0]:
-                place.legend()
+                place.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=4)
         for place in flat[len(questions) :]:
             place.set_axis_off()
 
@@ -346,23 +346,11 @@ def _draw_trend(
             [max(0.0, estimate - (row["low"] or 0.0)) for row, estimate in zip(mine, estimates, strict=True)],
             [max(0.0, (row["high"] or 0.0) - estimate) for row, estimate in zip(mine, estimates, strict=True)],
         ]
-        name = value or "estimate"
         places = [row["wave"] + aside for row in mine]
-        axes.errorbar(places, estimates, ends, fmt="o-", color=color, capsize=3, lw=1.2, label=f"{name}, 95 % interval")
+        axes.errorbar(places, estimates, ends, fmt="o-", color=color, capsize=3, lw=1.2, label=value or "estimate")
         if known := truth.get((question, value)):
-            told = "truth" if number == len(values) - 1 else ""
-            axes.plot(
-                [wave + aside for wave in known],
-                [*known.values()],
-                "x--",
-                color=color if len(values) > 1 else COMPARED,
-                mew=1.8,
-                ms=6,
-                lw=0.8,
-                alpha=0.8,
-                zorder=3,
-                label=told,
-            )
+            places, told = [wave + aside for wave in known], "" if number else "truth"
+            axes.plot(places, [*known.values()], "x", color="black", mew=1.6, ms=6, zorder=4, label=told)
 
 
 def plot_throughput(rows: Sequence[ThroughputRowView], path: Path) -> None:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self
 
-from croupier.accountant.service.forecast import highest_cost
-from croupier.accountant.service.ledger import Entry, Limit
-from croupier.deploy.operator.study_results import PlayedWave, StudyState, study_state
-from croupier.protocol.manifest import parse_terms
+from croupier.accountant.service.ledger import Limit
+from croupier.deploy.operator.study_results import StudyState, study_state
+from croupier.deploy.operator.surveys import round_of
 
 __all__ = ["StudyMetrics", "waves_borne"]
 
@@ -21,10 +19,18 @@ _MOST_WAVES = 1000
 def waves_borne(state: StudyState) -> int | None:
     """Returns how many more waves the limit of a study bears, each as costly as the costliest one so far.
 
-    A wave costs what the accountant enters at most for as many people (`highest_cost`), so that the ledger bears at
-    least as many. None before the first result; at most 1,000.
+    A wave costs what the accountant enters at most for as many people, so that the ledger bears at least as many waves.
+    None before the first result; at most 1,000.
     """
-    played = [costs for wave in state.waves if (costs := _costs(wave))]
+    of_waves = [
+        [
+            state.costs[id_]
+            for place in range(1, len(wave.results) + 1)
+            if (id_ := round_of(wave.wave.survey_id, place)) in state.costs
+        ]
+        for wave in state.waves
+    ]
+    played = [costs for costs in of_waves if costs]
     if not played:
         return None
     study = state.versions[-1].study
@@ -43,21 +49,6 @@ def waves_borne(state: StudyState) -> int | None:
         middle = (low + high) // 2
         low, high = (middle, high) if bears(middle) else (low, middle)
     return low
-
-
-def _costs(wave: PlayedWave) -> list[tuple[Entry, ...]]:
-    """Returns what the granted questions of a wave cost at most."""
-    found = [one for one in wave.results.values() if one is not None]
-    return [
-        _cost(publication.manifest.payload, certificate.num_reports, certificate.num_tickets)
-        for publication, certificate in found
-        if certificate.granted
-    ]
-
-
-@lru_cache(maxsize=4096)
-def _cost(manifest: bytes, num_reports: int, num_tickets: int) -> tuple[Entry, ...]:
-    return highest_cost(parse_terms(manifest), num_reports, num_tickets)
 
 
 class StudyMetrics:

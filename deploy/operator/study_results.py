@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from croupier.accountant.certificate import Certificate
-from croupier.accountant.composed_certificates import compose
 from croupier.accountant.results import Guarantee
+from croupier.accountant.service.forecast import highest_cost
+from croupier.accountant.service.ledger import Entry, total_of_rounds
 from croupier.client.rounds import read_publication
 from croupier.deploy.directory import read_deployment
+from croupier.deploy.operator.keys import replace_secret
 from croupier.deploy.operator.rounds import open_published
 from croupier.deploy.operator.studies import (
     StudyVersion,
@@ -22,7 +26,10 @@ from croupier.deploy.operator.studies import (
 from croupier.deploy.operator.study_journal import WaveRecord, read_journal, wave_records
 from croupier.deploy.operator.study_runs import result_file
 from croupier.deploy.operator.surveys import round_of
-from croupier.protocol.statements import joined
+from croupier.protocol.codes import Assumption
+from croupier.protocol.manifest import parse_terms
+from croupier.protocol.names import RoundId
+from croupier.protocol.statements import Statement, joined
 from croupier.protocol.studies import StudyWave
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.views import JsonObject
@@ -73,6 +80,7 @@ class StudyState:
     Attributes:
         versions: oldest first.
         waves: all, those to come included.
+        costs: what the accountant enters at most for each granted round (`highest_cost`), by its id.
         together: what all results so far reveal about one person who took part in every wave with the largest budget:
             a guarantee because the limit of the study was fixed before the first wave. None before the first result,
             and of a permanent study, whose waves share their randomness.
@@ -80,6 +88,7 @@ class StudyState:
 
     versions: tuple[StudyVersion, ...]
     waves: tuple[PlayedWave, ...]
+    costs: Mapping[RoundId, tuple[Entry, ...]]
     together: Guarantee | None
 
 
@@ -93,7 +102,9 @@ def study_state(directory: Path, study_id: str) -> StudyState:
     versions = kept_versions(directory, study_id)
     records = wave_records(read_journal(journal_file(directory, study_id)))
     deployment = read_deployment(directory)
-    waves, granted = [], []
+    waves = []
+    costs: dict[RoundId, tuple[Entry, ...]] = {}
+    assumed: dict[Statement[Assumption], None] = {}
     for number in range(1, versions[-1].study.last_wave + 1):
         version = version_of_wave(versions, number)
         wave = version.study.wave(number)
@@ -108,11 +119,28 @@ def study_state(directory: Path, study_id: str) -> StudyState:
                     publication = open_published(publication, collector_key_file(directory, study_id))
                 found[question.name] = publication, certificate
                 if certificate.granted:
-                    granted.append(Certificate.from_message(certificate))
+                    costs[round_id] = _kept_cost(kept.with_suffix(".cost"), publication, certificate)
+                    assumed |= dict.fromkeys(Certificate.from_message(certificate).assumptions)
         waves.append(PlayedWave(wave, version, records.get(number), found))
-    last = versions[-1].study
-    together = compose(granted, delta=last.total_delta) if granted and not last.permanent else None
-    return StudyState(tuple(versions), tuple(waves), together)
+    last, together = versions[-1].study, None
+    if costs and not last.permanent:
+        together = total_of_rounds([*costs.values()], last.total_delta, False)
+    if together is not None:
+        together = replace(together, assumptions=(*assumed, *together.assumptions))
+    return StudyState(tuple(versions), tuple(waves), costs, together)
+
+
+def _kept_cost(file: Path, publication: pb.Publication, certificate: pb.Certificate) -> tuple[Entry, ...]:
+    """Returns what the accountant enters at most for a round of that size, from a file once it has been computed."""
+    if not file.exists():
+        terms = parse_terms(publication.manifest.payload)
+        entries = highest_cost(terms, certificate.num_reports, certificate.num_tickets)
+        kept = [[one.local_epsilon, one.local_delta, one.count, one.epsilon, one.delta, one.profile] for one in entries]
+        replace_secret(file, json.dumps(kept))
+    return tuple(
+        Entry(epsilon, delta, count, central, lost, tuple((float(e), float(d)) for e, d in profile))
+        for epsilon, delta, count, central, lost, profile in json.loads(file.read_text(encoding="utf-8"))
+    )
 
 
 def study_view(state: StudyState, against: Literal["previous", "first"] = "previous") -> StudyResultsView:
