@@ -187,8 +187,8 @@ def _shuffled(
                 continue
             aim = per_round or (None if about is None else _target(about))
             curve = make(_target(found.delta) if aim is None and kind is BoundKind.EXCHANGE else aim)
-            if isinstance(curve, NoAmplification):
-                tried.append(curve.reason)
+            if curve.no_bound is not None:
+                tried.append(curve.no_bound)
                 continue
             if kind is BoundKind.EXCHANGE and policy.composed_only and rounds > 1:
                 curves.append(curve)
@@ -215,7 +215,7 @@ def _shuffled(
     )
 
 
-Make = Callable[[float | None], Curve | NoAmplification]
+Make = Callable[[float | None], Curve]
 """From a target delta, or None, to a curve made for it."""
 
 
@@ -246,7 +246,7 @@ def composed_curve(group: Group, randomizer: Randomizer, delta: float, policy: B
     """Returns the curve of a round at about this delta, to compose and to record, or None."""
     if group.others.honest == 0:
         return None
-    curves = [made for _, make in _bounds(group, randomizer, policy) if isinstance(made := make(delta), Curve)]
+    curves = [curve for _, make in _bounds(group, randomizer, policy) if (curve := make(delta)).no_bound is None]
     return _least_to_compose(curves, group, delta)
 
 

@@ -89,7 +89,7 @@ def compose(certificates: Iterable[Certificate], *, delta: float, fixed_terms: b
     costs: Counter[RoundCost] = Counter()
     least = last_cut(sum(part.count for _, part in rounds), delta)
     for certificate, part in rounds:
-        costs[_cost(certificate, part, least)] += part.count
+        costs[_cost(certificate, least)] += part.count
     admitted = smallest_admitting_epsilon(costs, delta)
     found = [] if admitted is None else [(admitted, Method.PRIVACY_FILTER, delta)]
     assumptions = dict.fromkeys(line for c in certificates for line in c.assumptions)
@@ -209,14 +209,19 @@ def _round(certificate: Certificate) -> Round:
 
     The latter have budgets that did not arrive; of them only the certificate itself says something.
     """
-    tiers, alone = certificate.tiers, certificate.everyone_else_colludes
-    whole = Round(_pair(certificate.epsilon, certificate.delta, alone), alone.epsilon)
+    alone = certificate.everyone_else_colludes
+    if not _is_known_by_tier(certificate):
+        return Round(_pair(certificate.epsilon, certificate.delta, alone), alone.epsilon)
+    curves = [tier.privacy_profile or _pair(tier.epsilon, tier.delta, alone) for tier in certificate.tiers]
+    return Round(_WorstProfile(curves), alone.epsilon, certificate.rounds)
+
+
+def _is_known_by_tier(certificate: Certificate) -> bool:
+    """Returns whether the tiers say what one release costs everybody; else only the certificate itself does."""
+    tiers = certificate.tiers
     if certificate.epsilon > max(t.epsilon for t in tiers) or certificate.delta > max(t.delta for t in tiers):
-        return whole
-    curves = [tier.privacy_profile or _pair(tier.epsilon, tier.delta, alone) for tier in tiers]
-    if certificate.rounds == 1 or all(tier.privacy_profile is not None for tier in tiers):
-        return Round(_WorstProfile(curves), alone.epsilon, certificate.rounds)
-    return whole
+        return False
+    return certificate.rounds == 1 or all(tier.privacy_profile is not None for tier in tiers)
 
 
 def _pair(epsilon: float, delta: float, alone: Guarantee) -> PairProfile:
@@ -226,14 +231,15 @@ def _pair(epsilon: float, delta: float, alone: Guarantee) -> PairProfile:
     return PairProfile(epsilon, delta)
 
 
-def _cost(certificate: Certificate, part: Round, least: float) -> RoundCost:
+def _cost(certificate: Certificate, least: float) -> RoundCost:
     """Returns what a filter has to know of one of a certificate's rounds, or of all if they are known together only.
 
     least: the delta to which curves are followed.
     """
-    if isinstance(part.profile, PairProfile):
-        return RoundCost.of_pair(part.profile.epsilon, part.profile.lost)
     alone = certificate.everyone_else_colludes
+    if not _is_known_by_tier(certificate):
+        whole = _pair(certificate.epsilon, certificate.delta, alone)
+        return RoundCost.of_pair(whole.epsilon, whole.lost)
     largest = max(tier.local_epsilon for tier in certificate.tiers)
     # A table may show a little more than the budget that it is declared for.
     excess = TABLE_ROUNDING if alone.epsilon > largest * certificate.rounds else 0.0

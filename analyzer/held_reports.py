@@ -13,6 +13,7 @@ from croupier.protocol.batches import digest_of_hashes
 from croupier.protocol.envelope import HOP_RELEASE, open_many
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.names import Digest
 from croupier.protocol.onion import onion_of, split_report
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.kinds import DocumentKind, KeyPurpose
@@ -89,5 +90,5 @@ class HeldReports:
         return reports, drops, cpu_s
 
 
-def _digest(hashes: Sequence[bytes]) -> bytes:
+def _digest(hashes: Sequence[bytes]) -> Digest:
     return digest_of_hashes(sorted(hashes))

@@ -14,7 +14,7 @@ from croupier.protocol.envelope import HOP_ANALYZER, HOP_RELEASE, KeyPair, open_
 from croupier.protocol.errors import Code, Refusal, SignatureError
 from croupier.protocol.identity import Kind, read_answer
 from croupier.protocol.manifest import RoundTerms, canonical
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import PublicKey, RoundId
 from croupier.protocol.onion import onion_of
 from croupier.protocol.questions import ANSWER_KEY_BYTES
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -40,7 +40,7 @@ class Learning:
         self._engine = engine
         self._position = position
         self._held = held
-        self._answer_keys: dict[RoundId, frozenset[bytes]] = {}
+        self._answer_keys: dict[RoundId, frozenset[PublicKey]] = {}
 
     def stop_round(self, round_id: RoundId) -> None:
         """Deletes the keys of a round's answers from memory."""
@@ -58,14 +58,14 @@ class Learning:
 
         await self._store.run(StoreStep.BEGIN_SEQUENTIAL_PART, begin)
 
-    async def _may_answer(self, terms: RoundTerms, key: bytes) -> bool:
+    async def _may_answer(self, terms: RoundTerms, key: PublicKey) -> bool:
         """Returns whether an answer may be signed with this key: it was submitted with a ticket."""
         if terms.round_id not in self._answer_keys:
             kept = await self._store.run(
                 StoreStep.READ_ANSWER_KEYS, lambda tx: tx.document(terms.round_id, DocumentKind.ANSWER_KEYS) or b""
             )
             self._answer_keys[terms.round_id] = frozenset(
-                kept[start : start + ANSWER_KEY_BYTES] for start in range(0, len(kept), ANSWER_KEY_BYTES)
+                PublicKey(kept[start : start + ANSWER_KEY_BYTES]) for start in range(0, len(kept), ANSWER_KEY_BYTES)
             )
         return key in self._answer_keys[terms.round_id]
 
@@ -86,7 +86,7 @@ class Learning:
         if row.state != pb.ROUND_STATE_SEQUENTIAL:
             raise Refusal(Code.NOT_READY, "the round is not granted yet")
         key, report = _open_answer(terms, keys, request.ciphertext)
-        may_answer = await self._may_answer(terms, key)
+        may_answer = await self._may_answer(terms, PublicKey(key))
         part, content = f"answer-{key.hex()}", hashlib.sha256(report).digest()
 
         def learn(tx: Transaction) -> tuple[pb.Model, bool]:

@@ -47,7 +47,7 @@ from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, ServiceEnt
 from croupier.protocol.errors import Code, NotIncludedError, Refusal, SignatureError, UnreachableError
 from croupier.protocol.invitations import Invitation
 from croupier.protocol.manifest import RoundTerms, state_name
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import PrivateKey, RoundId
 from croupier.show.promises import Promises, promises_of
 
 __all__ = ["AsyncClient", "AsyncClientRound", "VerifiedRound"]
@@ -208,7 +208,7 @@ class AsyncClient:
         return Participant(None, 0.0, self.private_key).public_key.hex()
 
     @cached_property
-    def private_key(self) -> bytes:
+    def private_key(self) -> PrivateKey:
         """The key that signs answers without a token; made when it is first needed."""
         return read_or_make_key(self._key_file, made_here=self._key_is_own)
 
@@ -337,13 +337,13 @@ class AsyncClientRound(VerifiedRound):
         """
         if invitation:
             key = self.invited_key(invitation)
-        done = await self.answer(value, max_local_epsilon, Respondent(person, key, token))
+        done = await self.answer(value, max_local_epsilon, Respondent(person, PrivateKey(key), token))
         if done.code not in ("ACCEPTED", ALREADY_ANSWERED):
             raise Refusal(Code[done.code])
         promised = self.promises(done.local_epsilon)
         return Receipt(self.id, person, done.local_epsilon, done.local_delta, done.sealed_before, promised)
 
-    def invited_key(self, link: str) -> bytes:
+    def invited_key(self, link: str) -> PrivateKey:
         """Returns the key that an invitation to the survey of this round gives.
 
         Raises:

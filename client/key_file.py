@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from croupier.protocol.names import NO_KEY, PrivateKey
+
 __all__ = ["PRIVATE", "PUBLIC", "key_text", "read_private_key"]
 
 PRIVATE = "croupier client private key v1"
@@ -20,7 +22,7 @@ def key_text(header: str, key: bytes) -> str:
     return f"{header}\n{key.hex()}\n"
 
 
-def read_private_key(file: Path, *, made_here: bool = False) -> bytes:
+def read_private_key(file: Path, *, made_here: bool = False) -> PrivateKey:
     """Returns a client's private key, 32 bytes.
 
     Args:
@@ -46,7 +48,7 @@ def read_private_key(file: Path, *, made_here: bool = False) -> bytes:
             f"private half of a key: if an older 'croupier keygen --client' has made this file, put the line "
             f"{PRIVATE!r} before them"
         )
-    key = bare if made_here and not digits else _key(digits) if header == PRIVATE and not any(more) else b""
+    key = bare if made_here and not digits else _key(digits) if header == PRIVATE and not any(more) else NO_KEY
     if not key:
         raise ValueError(
             f"{file} is not the file of a client's private key; it must have the line {PRIVATE!r} and then "
@@ -55,10 +57,10 @@ def read_private_key(file: Path, *, made_here: bool = False) -> bytes:
     return key
 
 
-def _key(digits: str) -> bytes:
-    """Returns the key with these digits, b"" if they are not one."""
+def _key(digits: str) -> PrivateKey:
+    """Returns the key with these digits, NO_KEY if they are not one."""
     try:
-        key = bytes.fromhex(digits)
+        key = PrivateKey(bytes.fromhex(digits))
     except ValueError:
-        return b""
-    return key if len(key) == _KEY_BYTES else b""
+        return NO_KEY
+    return key if len(key) == _KEY_BYTES else NO_KEY

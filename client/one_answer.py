@@ -24,7 +24,7 @@ from croupier.client.verification import certified_chain, missing_at_hop
 from croupier.protocol.deployment import Deployment
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms import ScalarMechanism
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import NO_KEY, PrivateKey, PublicKey, RoundId
 from croupier.protocol.onion import decode_budget, onion_of
 from croupier.protocol.questions import Question, choose_budget
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -42,7 +42,7 @@ __all__ = [
 
 _TOKEN_BYTES = 32
 """The length of an enrolment token."""
-Enrol = Callable[[bytes], Awaitable[None]]
+Enrol = Callable[[PublicKey], Awaitable[None]]
 """Registers a client's public key with the services; only an operator can."""
 
 ALREADY_ANSWERED = "ALREADY_ANSWERED"
@@ -64,7 +64,7 @@ class Respondent:
     """
 
     person: str = ""
-    key: bytes = field(default=b"", repr=False)
+    key: PrivateKey = field(default=NO_KEY, repr=False)
     token: bytes = field(default=b"", repr=False)
     new_key: bool = False
     another_person: bool = False
@@ -81,7 +81,7 @@ class Respondent:
         """Whether nobody else may have answered the round from here."""
         return not (self.person or self.another_person)
 
-    def user(self, public_key: bytes, known: Collection[str]) -> str:
+    def user(self, public_key: PublicKey, known: Collection[str]) -> str:
         """Returns the outbox's name for the person.
 
         Args:
@@ -232,7 +232,7 @@ async def answer_once(
         if not kept:
             raise ValueError(f"the answer was sealed more than {KEPT_DAYS} days ago, and is forgotten; it was not sent")
         if enrol and sealed_before:
-            await enrol(pb.Submission.FromString(kept).client_key)
+            await enrol(PublicKey(pb.Submission.FromString(kept).client_key))
         sent = (await send(shuffler, round_id, {user: kept}, patience_s))[user]
         if sent == pb.SUBMISSION_CODE_ACCEPTED:
             await asyncio.to_thread(outbox.acknowledge, round_id, [user])

@@ -11,6 +11,7 @@ from tempfile import NamedTemporaryFile
 
 from croupier.client.key_file import PRIVATE, key_text, read_private_key
 from croupier.client.submission import new_client_key
+from croupier.protocol.names import PrivateKey
 
 __all__ = ["read_or_make_key"]
 
@@ -18,7 +19,7 @@ _NO_HARD_LINKS = (errno.EPERM, errno.EACCES, errno.ENOSYS, errno.ENOTSUP, errno.
 """Where a file system has none (FAT, many network shares), or a system allows none (Android)."""
 
 
-def read_or_make_key(file: Path, *, made_here: bool) -> bytes:
+def read_or_make_key(file: Path, *, made_here: bool) -> PrivateKey:
     """Returns the private key in a file, which is made with a new key if it does not exist; see `read_private_key`."""
     file.parent.mkdir(parents=True, exist_ok=True)
     if not file.exists():

@@ -26,7 +26,7 @@ from croupier.protocol.deployment import Deployment
 from croupier.protocol.errors import TRANSIENT, Code, ProtocolError, Refusal
 from croupier.protocol.identity import Kind, Pinned, public_key_of, read_signed, sign_attendance
 from croupier.protocol.manifest import RoundTerms
-from croupier.protocol.names import Digest, PublicKey, RoundId
+from croupier.protocol.names import Digest, PrivateKey, PublicKey, RoundId
 from croupier.protocol.onion import onion_of
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2_grpc as stubs
@@ -52,7 +52,7 @@ class Attendee:
             silent would tell of the data.
     """
 
-    private_key: bytes
+    private_key: PrivateKey
     gradient: Callable[[bytes], Any]
 
     def __repr__(self) -> str:
@@ -241,12 +241,12 @@ class _Taking:
         key, epsilon = self._answer_keys[name], self._outbox.spent(self._terms.round_id, name)
         try:
             vector = user.gradient(parameters)
-            envelope = seal_answer(self._terms, self._onion, vector, epsilon, key)
+            envelope = seal_answer(self._terms, self._onion, vector, epsilon, PrivateKey(key))
         except Exception as error:  # noqa: BLE001 (whatever one user's model does, the others go on)
             self.taken.without_gradient[name] = str(error)
             mechanism = self._terms.question.mechanism
             zero = RANDOMIZERS[mechanism.kind].any_value(mechanism)
-            envelope = seal_answer(self._terms, self._onion, zero, epsilon, key)
+            envelope = seal_answer(self._terms, self._onion, zero, epsilon, PrivateKey(key))
         try:
             self._outbox.keep(RoundId(self._answers), {name: Sealed(envelope, b"")})
         except IntegrityError:  # asked on another stream at the same time, which was faster
@@ -268,5 +268,5 @@ def _broken(what: str) -> grpc.aio.AioRpcError:
     return grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, grpc.aio.Metadata(), grpc.aio.Metadata(), what)
 
 
-def _sign_all(manifest_hash: Digest, challenge: bytes, keys: Sequence[bytes]) -> list[pb.Attendance]:
+def _sign_all(manifest_hash: Digest, challenge: bytes, keys: Sequence[PrivateKey]) -> list[pb.Attendance]:
     return [sign_attendance(manifest_hash, challenge, key) for key in keys]

@@ -21,7 +21,7 @@ from croupier.net.retrying import retrying
 from croupier.protocol.errors import ProtocolError
 from croupier.protocol.identity import key_pair_of, public_key_of, sign_answer, sign_submission
 from croupier.protocol.manifest import RoundTerms, parse_terms
-from croupier.protocol.names import Digest, PublicKey, RoundId
+from croupier.protocol.names import NO_KEY, Digest, PrivateKey, PublicKey, RoundId
 from croupier.protocol.onion import BudgetRecord, Onion, decode_budget, encode_budget, onion_of, report_message
 from croupier.protocol.questions import Question, choose_budget
 from croupier.protocol.randomness import RandomSource, SystemRandom
@@ -66,11 +66,11 @@ class Participant:
 
     value: Any
     max_local_epsilon: float
-    private_key: bytes = b""
+    private_key: PrivateKey = NO_KEY
     token: bytes = b""
 
     @property
-    def public_key(self) -> bytes:
+    def public_key(self) -> PublicKey:
         """The public half of `private_key`, where there is one."""
         return public_key_of(self.private_key)
 
@@ -78,9 +78,9 @@ class Participant:
         return f"Participant(max_local_epsilon={self.max_local_epsilon})"
 
 
-def new_client_key() -> bytes:
+def new_client_key() -> PrivateKey:
     """Returns a fresh Ed25519 private key."""
-    return os.urandom(32)  # any 32 bytes are one (RFC 8032)
+    return PrivateKey(os.urandom(32))  # any 32 bytes are one (RFC 8032)
 
 
 class Prepared(NamedTuple):
@@ -97,9 +97,9 @@ class Prepared(NamedTuple):
 
     sealed: bytes
     record: BudgetRecord
-    key: bytes
+    key: PrivateKey
     token: bytes
-    answer_key: bytes
+    answer_key: PrivateKey
     blinds: tuple[bytes, bytes]
 
     @property
@@ -129,7 +129,7 @@ class Sealed(NamedTuple):
     submission: bytes
     inclusion_hashes: bytes
     local_epsilon: float = 0.0
-    answer_key: bytes = b""
+    answer_key: PrivateKey = NO_KEY
     local_delta: float = 0.0
 
 
@@ -148,7 +148,7 @@ def prepare_one(
         ValueError: the value is outside the question's domain, or `max_local_epsilon` is below every budget.
     """
     epsilon = choose_budget(participant.max_local_epsilon, terms.budget_grid)
-    answer_key = new_client_key() if terms.question.sequential else b""
+    answer_key = new_client_key() if terms.question.sequential else NO_KEY
     source = source or SystemRandom()
     report = public_key_of(answer_key) if answer_key else _report(terms.question, participant.value, epsilon, source)
     record = BudgetRecord(encode_budget(epsilon, terms.question.mechanism.budget_delta), source.block(16))
@@ -165,7 +165,7 @@ def seal_one(terms: RoundTerms, onion: Onion, prepared: Prepared, tickets: tuple
     return Sealed(submission.SerializeToString(), hashes, epsilon, prepared.answer_key, delta)
 
 
-def seal_answer(terms: RoundTerms, onion: Onion, value: Any, epsilon: float, answer_key: bytes) -> bytes:
+def seal_answer(terms: RoundTerms, onion: Onion, value: Any, epsilon: float, answer_key: PrivateKey) -> bytes:
     """Returns the envelope around one user's randomized vector, for when hop 1 asks it.
 
     Spends the budget that was submitted, which is already counted; `answer_key` is that submission's.

@@ -17,6 +17,7 @@ from croupier.client.submission import Prepared, Sealed, check_codes, seal_one
 from croupier.net.retrying import retrying
 from croupier.protocol.identity import sign_submission
 from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.names import PublicKey
 from croupier.protocol.onion import onion_of
 from croupier.protocol.tickets import TicketRequest, collect_tickets
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -123,6 +124,10 @@ def _unblind_all(
     terms: RoundTerms, requests: list[tuple[TicketRequest, TicketRequest]], answer: pb.GetTicketsResponse
 ) -> list[tuple[bytes, bytes]]:
     keys = terms.manifest.accountant
-    reports = collect_tickets([pair[0] for pair in requests], answer.report_evaluations, keys.report_ticket_key)
-    budgets = collect_tickets([pair[1] for pair in requests], answer.parameter_evaluations, keys.parameter_ticket_key)
+    reports = collect_tickets(
+        [pair[0] for pair in requests], answer.report_evaluations, PublicKey(keys.report_ticket_key)
+    )
+    budgets = collect_tickets(
+        [pair[1] for pair in requests], answer.parameter_evaluations, PublicKey(keys.parameter_ticket_key)
+    )
     return list(zip(reports, budgets, strict=True))

@@ -212,7 +212,7 @@ def seal(suite: str, public_key: PublicKey, label: Label, plaintext: bytes) -> b
     return _suite(suite).hpke.encrypt(plaintext, _public_key(suite, public_key), info=label.info())
 
 
-def open_sealed(suite: str, private_key: bytes, label: Label, ciphertext: bytes) -> bytes:
+def open_sealed(suite: str, private_key: PrivateKey, label: Label, ciphertext: bytes) -> bytes:
     """Returns the plaintext of one envelope.
 
     Raises:
@@ -224,7 +224,7 @@ def open_sealed(suite: str, private_key: bytes, label: Label, ciphertext: bytes)
     return plaintext
 
 
-def open_many(suite: str, private_key: bytes, label: Label, ciphertexts: Iterable[bytes]) -> list[bytes | None]:
+def open_many(suite: str, private_key: PrivateKey, label: Label, ciphertexts: Iterable[bytes]) -> list[bytes | None]:
     """Returns the plaintexts in order, None where one does not open."""
     chosen = _suite(suite)
     key, info = chosen.kem.load_private(private_key), label.info()

@@ -24,7 +24,7 @@ from nacl.exceptions import CryptoError
 from nacl.signing import SigningKey, VerifyKey
 
 from croupier.protocol.errors import RetiredIdentityError, SignatureError
-from croupier.protocol.names import Digest, PublicKey
+from croupier.protocol.names import Digest, PrivateKey, PublicKey
 from croupier.protocol.v1.messages_pb2 import Attendance, Signature, Signed, Submission
 
 __all__ = [
@@ -82,21 +82,21 @@ def document_hash(kind: Kind, payload: bytes) -> Digest:
     return Digest(hashlib.sha256(_context(kind) + payload).digest())
 
 
-def public_key_of(private_key: bytes) -> PublicKey:
+def public_key_of(private_key: PrivateKey) -> PublicKey:
     """Returns the public half of an Ed25519 private key; 32 bytes each."""
     return PublicKey(bytes(SigningKey(private_key).verify_key))
 
 
-def key_pair_of(private_key: bytes) -> bytes:
+def key_pair_of(private_key: PrivateKey) -> PrivateKey:
     """Returns an Ed25519 private key and its public half, 64 bytes; to derive the latter costs as much as to sign."""
     _, pair = crypto_sign_seed_keypair(private_key)
-    return pair
+    return PrivateKey(pair)
 
 
 class Identity:
     """A service's long-lived signing key, with the name by which the deployment file pins it."""
 
-    def __init__(self, name: str, private_key: bytes) -> None:
+    def __init__(self, name: str, private_key: PrivateKey) -> None:
         self.name = name
         self._key = SigningKey(private_key)
 
@@ -133,7 +133,7 @@ def verify_signature(kind: Kind, payload: bytes, signature: Signature, pinned: P
     raise SignatureError(f"the signature of {signature.signer!r} on the {kind} is wrong")
 
 
-def has_small_order(public_key: bytes) -> bool:
+def has_small_order(public_key: PublicKey) -> bool:
     """Returns whether an Ed25519 public key is a point of order 1, 2, 4 or 8: then one signature fits many messages.
 
     Points of order 1 and 2 have y = 1 and -1, those of order 4 have y = 0, and those of order 8 double to y = 0. That
@@ -185,7 +185,7 @@ def _submission_bytes(purpose: Purpose, manifest_hash: Digest, envelope: bytes, 
 
 
 def sign_submission(
-    manifest_hash: Digest, envelope: bytes, private_key: bytes, token: bytes = b"", purpose: Purpose = "submit"
+    manifest_hash: Digest, envelope: bytes, private_key: PrivateKey, token: bytes = b"", purpose: Purpose = "submit"
 ) -> Submission:
     """Returns the submission of one client: signed over purpose and hashes of manifest, envelope and token.
 
@@ -204,7 +204,7 @@ def submission_is_authentic(manifest_hash: Digest, submission: Submission, purpo
     return _is_by(submission.client_key, submission.signature, message)
 
 
-def sign_attendance(manifest_hash: Digest, challenge: bytes, private_key: bytes) -> Attendance:
+def sign_attendance(manifest_hash: Digest, challenge: bytes, private_key: PrivateKey) -> Attendance:
     """Returns a client's signed attendance on the stream that the challenge was made for."""
     key = SigningKey(private_key)
     signature = key.sign(_context("attend") + manifest_hash + challenge).signature
@@ -216,7 +216,7 @@ def attendance_is_authentic(manifest_hash: Digest, challenge: bytes, attendance:
     return _is_by(attendance.client_key, attendance.signature, _context("attend") + manifest_hash + challenge)
 
 
-def sign_answer(manifest_hash: Digest, report: bytes, answer_key: bytes) -> bytes:
+def sign_answer(manifest_hash: Digest, report: bytes, answer_key: PrivateKey) -> bytes:
     """Returns the answer of one client in a sequential round: its public answer key, its signature, its report."""
     key = SigningKey(answer_key)
     return bytes(key.verify_key) + key.sign(_context("answer") + manifest_hash + report).signature + report

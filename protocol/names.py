@@ -10,7 +10,18 @@ from typing import NewType, TypeAlias
 
 from croupier.protocol.v1 import messages_pb2 as pb
 
-__all__ = ["NO_ROUND", "Digest", "HostName", "Lane", "PrivateKey", "PublicKey", "RoundId"]
+__all__ = [
+    "NOT_ENCRYPTED",
+    "NO_KEY",
+    "NO_ROUND",
+    "Digest",
+    "HostName",
+    "Lane",
+    "PrivateKey",
+    "PublicKey",
+    "RoundId",
+    "StorageKey",
+]
 
 Lane: TypeAlias = pb.Lane.ValueType
 """LANE_JOINT, LANE_REPORT, LANE_PARAMETER or LANE_ANSWER."""
@@ -26,3 +37,9 @@ PublicKey = NewType("PublicKey", bytes)
 """The public half of a key pair: Ed25519, of an HPKE suite, or of the tickets of a lane."""
 PrivateKey = NewType("PrivateKey", bytes)
 """The secret half of a key pair, or the seed that it is derived from."""
+NO_KEY = PrivateKey(b"")
+"""No key is given: what takes one makes a fresh key, or uses its own."""
+StorageKey = NewType("StorageKey", bytes)
+"""A symmetric key, 32 bytes: what a service encrypts its stored keys with."""
+NOT_ENCRYPTED = StorageKey(b"")
+"""No storage key is given: the stored keys are not encrypted."""

@@ -110,7 +110,7 @@ class TicketRequest:
         self.blinded = voprf.blind(message, self.blind)
 
 
-def collect_tickets(requests: Sequence[TicketRequest], evaluated: bytes, public_key: bytes) -> list[bytes]:
+def collect_tickets(requests: Sequence[TicketRequest], evaluated: bytes, public_key: PublicKey) -> list[bytes]:
     """Returns the tickets of requests that were evaluated in one batch, in their order, 64 bytes each.
 
     Args:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import Purpose, has_small_order
 from croupier.protocol.manifest import RoundTerms
-from croupier.protocol.names import NO_ROUND, RoundId
+from croupier.protocol.names import NO_ROUND, Digest, PublicKey, RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.steps import StoreStep
 from croupier.runtime.store import Store
@@ -30,25 +30,25 @@ _MAX_PENDING = 200_000
 MAX_PER_CALL = 2000
 
 
-def _hash(content: bytes) -> bytes:
-    return hashlib.sha256(content).digest()
+def _hash(content: bytes) -> Digest:
+    return Digest(hashlib.sha256(content).digest())
 
 
-def _check_lengths(client_keys: Sequence[bytes], token_hashes: Sequence[bytes]) -> None:
+def _check_lengths(client_keys: Sequence[PublicKey], token_hashes: Sequence[Digest]) -> None:
     for kind, values in (("an Ed25519 public key", client_keys), ("a token's SHA-256 hash", token_hashes)):
         for value in values:
             if len(value) != 32:
                 raise Refusal(Code.BAD_REQUEST, f"{len(value)} bytes; {kind} has 32")
 
 
-def _check_orders(client_keys: Sequence[bytes]) -> None:
+def _check_orders(client_keys: Sequence[PublicKey]) -> None:
     for number, key in enumerate(client_keys, start=1):
         if has_small_order(key):
             raise Refusal(Code.BAD_REQUEST, f"key {number} is a point of small order, for which anyone can sign")
 
 
-def _after_close(admitted: dict[bytes, bytes], submission: pb.Submission) -> pb.SubmissionCode.ValueType:
-    known = admitted.get(submission.client_key)
+def _after_close(admitted: dict[PublicKey, Digest], submission: pb.Submission) -> pb.SubmissionCode.ValueType:
+    known = admitted.get(PublicKey(submission.client_key))
     if known is None:
         return pb.SUBMISSION_CODE_ROUND_CLOSED
     same = known == _hash(submission.envelope)
@@ -75,12 +75,12 @@ class _Roster:
     Revoked keys and tokens are also in `revoked`; they are then as unknown as those that were never registered.
     """
 
-    keys: set[bytes]
-    invited: dict[bytes, tuple[bytes, int]]
-    tokens: dict[bytes, tuple[bytes, RoundId] | None]
+    keys: set[PublicKey]
+    invited: dict[PublicKey, tuple[Digest, int]]
+    tokens: dict[Digest, tuple[PublicKey, RoundId] | None]
     revoked: set[bytes]
 
-    def admits_key(self, client_key: bytes, terms: RoundTerms) -> bool:
+    def admits_key(self, client_key: PublicKey, terms: RoundTerms) -> bool:
         """Returns whether a key by itself admits to a round."""
         if client_key in self.revoked:
             return False
@@ -89,14 +89,14 @@ class _Roster:
         survey_hash, _ = self.invited.get(client_key, (b"", 0))
         return terms.survey is not None and survey_hash == terms.survey.hash
 
-    def has_expired(self, client_key: bytes, now: float) -> bool:
+    def has_expired(self, client_key: PublicKey, now: float) -> bool:
         """Returns whether a key is an invitation that gets no tickets any more."""
         _, until = self.invited.get(client_key, (b"", 0))
         return client_key not in self.keys and 0 < until <= now
 
     def refusal(self, submission: pb.Submission, terms: RoundTerms) -> pb.SubmissionCode.ValueType:
         """Returns why this client may not submit, or UNSPECIFIED."""
-        if self.admits_key(submission.client_key, terms):
+        if self.admits_key(PublicKey(submission.client_key), terms):
             return pb.SUBMISSION_CODE_UNSPECIFIED
         if not submission.token:
             return pb.SUBMISSION_CODE_UNKNOWN_CLIENT
@@ -116,13 +116,13 @@ class _Group:
     """The submissions that one commit decides, in order: what is new, what is refused, whose token is spent."""
 
     def __init__(
-        self, roster: _Roster, admitted: dict[bytes, bytes], terms: RoundTerms, keep: Keep | None, now: float
+        self, roster: _Roster, admitted: dict[PublicKey, Digest], terms: RoundTerms, keep: Keep | None, now: float
     ) -> None:
         self._roster, self._admitted, self._terms, self._keep, self._now = roster, admitted, terms, keep, now
-        self.rows: dict[bytes, bytes] = {}
+        self.rows: dict[PublicKey, Digest] = {}
         self.envelopes: list[bytes] = []
         self.records: list[bytes] = []
-        self.spent: dict[bytes, tuple[bytes, RoundId]] = {}
+        self.spent: dict[Digest, tuple[PublicKey, RoundId]] = {}
 
     def decide_all(self, call: _Waiting) -> list[pb.SubmissionCode.ValueType]:
         """Returns the codes that the submissions of a call get once the group is durable."""
@@ -134,7 +134,7 @@ class _Group:
         refusal = self._roster.refusal(submission, self._terms)  # a client may have been revoked meanwhile
         if refusal != pb.SUBMISSION_CODE_UNSPECIFIED:
             return refusal
-        client, envelope_hash = submission.client_key, _hash(submission.envelope)
+        client, envelope_hash = PublicKey(submission.client_key), _hash(submission.envelope)
         known = self._admitted.get(client) or self.rows.get(client)
         if known is not None:
             return pb.SUBMISSION_CODE_ACCEPTED if known == envelope_hash else pb.SUBMISSION_CODE_ALREADY_EXISTS
@@ -198,7 +198,7 @@ class Admission:
         self._now = now
         self._purpose: Purpose = purpose
         self._known: _Roster | None = None
-        self._admitted: dict[RoundId, dict[bytes, bytes]] = {}
+        self._admitted: dict[RoundId, dict[PublicKey, Digest]] = {}
         self._queue: list[_Waiting] = []
         self._pending = 0
         self._committer: asyncio.Task[None] | None = None
@@ -209,7 +209,7 @@ class Admission:
         """How many submissions are being checked or wait for their commit."""
         return self._pending
 
-    async def register(self, client_keys: Sequence[bytes], token_hashes: Sequence[bytes] = ()) -> int:
+    async def register(self, client_keys: Sequence[PublicKey], token_hashes: Sequence[Digest] = ()) -> int:
         """Adds clients and tokens to the roster and returns how many were new; what was revoked is not added again.
 
         Raises:
@@ -236,7 +236,7 @@ class Admission:
             roster.tokens.update(dict.fromkeys(tokens))
             return len(keys) + len(tokens)
 
-    async def invite(self, client_keys: Sequence[bytes], survey_hash: bytes, valid_until_unix_s: int) -> int:
+    async def invite(self, client_keys: Sequence[PublicKey], survey_hash: Digest, valid_until_unix_s: int) -> int:
         """Adds clients of one survey to the roster, and returns how many were new; known ones stay as they are.
 
         Raises:
@@ -262,7 +262,7 @@ class Admission:
             roster.invited.update(dict.fromkeys(fresh, (survey_hash, valid_until_unix_s)))
             return len(fresh)
 
-    async def num_answered(self, round_ids: Sequence[RoundId], client_keys: Sequence[bytes]) -> int:
+    async def num_answered(self, round_ids: Sequence[RoundId], client_keys: Sequence[PublicKey]) -> int:
         """Returns how many of these clients have submitted in at least one of these rounds.
 
         Raises:
@@ -271,7 +271,7 @@ class Admission:
         _check_lengths(client_keys, ())
         return await self._store.run(StoreStep.COUNT_ANSWERED, lambda tx: tx.num_answered(round_ids, client_keys))
 
-    async def revoke(self, client_keys: Sequence[bytes], token_hashes: Sequence[bytes] = ()) -> int:
+    async def revoke(self, client_keys: Sequence[PublicKey], token_hashes: Sequence[Digest] = ()) -> int:
         """Revokes clients and tokens for good, and returns how many were not revoked before.
 
         What they have submitted stays: it has been acknowledged, and to take it out would let an operator choose, after
@@ -386,9 +386,9 @@ class Admission:
         terms, roster = calls[0].terms, await self._roster()
         round_id = terms.round_id
         if round_id not in self._admitted:
-            keys = [submission.client_key for call in calls for submission in call.submissions]
+            keys = [PublicKey(submission.client_key) for call in calls for submission in call.submissions]
 
-            def read(tx: Transaction) -> tuple[bool, dict[bytes, bytes]]:
+            def read(tx: Transaction) -> tuple[bool, dict[PublicKey, Digest]]:
                 is_open = tx.round(round_id).state == pb.ROUND_STATE_OPEN
                 return is_open, tx.submission_hashes(round_id, None if is_open else keys)
 

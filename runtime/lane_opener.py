@@ -26,7 +26,7 @@ from croupier.protocol.batches import unpack
 from croupier.protocol.envelope import KeyPair
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
-from croupier.protocol.names import Lane, RoundId
+from croupier.protocol.names import Lane, PrivateKey, RoundId
 from croupier.runtime.kinds import KeyPurpose
 from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.steps import StoreStep
@@ -48,7 +48,7 @@ MakeLaneWork = Callable[[RoundTerms, Mapping[KeyPurpose, KeyPair], Lane], LaneWo
 class _RecordCipher:
     """Encrypts and decrypts the records of a chunk for the store."""
 
-    def __init__(self, private_key: bytes, round_id: RoundId, lane: Lane) -> None:
+    def __init__(self, private_key: PrivateKey, round_id: RoundId, lane: Lane) -> None:
         key = HKDF(SHA256(), 32, salt=None, info=b"croupier/v1/opened").derive(private_key)
         self._cipher, self._place = ChaCha20Poly1305(key), f"{round_id}\0{lane}\0"
 

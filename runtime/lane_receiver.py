@@ -17,7 +17,7 @@ from croupier.protocol.batches import digest_of_hashes, num_fakes, read_commitme
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import Kind, read_signed
 from croupier.protocol.manifest import RoundTerms
-from croupier.protocol.names import Lane, RoundId
+from croupier.protocol.names import Digest, Lane, RoundId
 from croupier.protocol.onion import onion_of
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.kinds import Direction, DocumentKind
@@ -203,7 +203,7 @@ class LaneReceiver:
                     Code.SHORT_BATCH, f"{distinct} distinct items; the round needs {terms.manifest.min_batch_size}"
                 )
 
-    async def _hashes(self, terms: RoundTerms, lane: Lane) -> list[bytes]:
+    async def _hashes(self, terms: RoundTerms, lane: Lane) -> list[Digest]:
         """Returns the SHA-256 of every ciphertext of a complete incoming lane, in the order of their arrival.
 
         Raises:
@@ -215,13 +215,13 @@ class LaneReceiver:
         if count is None:
             raise Refusal(Code.BAD_BATCH, f"lane {pb.Lane.Name(lane)} is not complete")
         size = onion_of(terms).arriving_size(lane, self._position.hop(terms))
-        hashes: list[bytes] = []
+        hashes: list[Digest] = []
         for index in range(count):
             chunk = await self._store.run(
                 StoreStep.READ_RECEIVED_CHUNK,
                 lambda tx: tx.chunk(terms.round_id, Direction.IN, lane, index),  # noqa: B023
             )
-            hashes += [hashlib.sha256(ciphertext).digest() for ciphertext in unpack(chunk, size)]
+            hashes += [Digest(hashlib.sha256(ciphertext).digest()) for ciphertext in unpack(chunk, size)]
         return hashes
 
     async def end_sequential(self, request: pb.EndSequentialRequest, context: Context) -> pb.EndSequentialResponse:

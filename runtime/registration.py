@@ -6,7 +6,7 @@ from croupier.net.tls import Context
 from croupier.protocol.approvals import proposal_to_register, proposal_to_revoke
 from croupier.protocol.deployment import OPERATOR
 from croupier.protocol.errors import Code, Refusal
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import Digest, PublicKey, RoundId
 from croupier.protocol.surveys import MOST_QUESTIONS
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.admission import Admission
@@ -32,12 +32,13 @@ class Registration:
         """
         self._peers.require_caller(context, [OPERATOR])
         self._peers.require_approval(proposal_to_register(self._peers.deployment, request), request.approvals)
+        keys = list(map(PublicKey, request.client_keys))
         if request.survey_hash or request.valid_until_unix_s:
             if request.token_hashes:
                 raise Refusal(Code.BAD_REQUEST, "a survey's clients have keys, and no tokens")
-            scope = request.survey_hash, request.valid_until_unix_s
-            return pb.RegisterClientsResponse(registered=await self._admission.invite(request.client_keys, *scope))
-        number = await self._admission.register(request.client_keys, request.token_hashes)
+            scope = Digest(request.survey_hash), request.valid_until_unix_s
+            return pb.RegisterClientsResponse(registered=await self._admission.invite(keys, *scope))
+        number = await self._admission.register(keys, list(map(Digest, request.token_hashes)))
         return pb.RegisterClientsResponse(registered=number)
 
     async def revoke(self, request: pb.RevokeClientsRequest, context: Context) -> pb.RevokeClientsResponse:
@@ -49,7 +50,8 @@ class Registration:
         """
         self._peers.require_caller(context, [OPERATOR])
         self._peers.require_approval(proposal_to_revoke(self._peers.deployment, request), request.approvals)
-        number = await self._admission.revoke(request.client_keys, request.token_hashes)
+        keys = list(map(PublicKey, request.client_keys))
+        number = await self._admission.revoke(keys, list(map(Digest, request.token_hashes)))
         return pb.RevokeClientsResponse(revoked=number)
 
     async def count_answered(self, request: pb.CountAnsweredRequest, context: Context) -> pb.CountAnsweredResponse:
@@ -62,5 +64,5 @@ class Registration:
         if len(request.round_ids) > MOST_QUESTIONS:
             raise Refusal(Code.BAD_REQUEST, f"{len(request.round_ids)} rounds; a survey has at most {MOST_QUESTIONS}")
         round_ids = [RoundId(round_id) for round_id in request.round_ids]
-        number = await self._admission.num_answered(round_ids, request.client_keys)
+        number = await self._admission.num_answered(round_ids, list(map(PublicKey, request.client_keys)))
         return pb.CountAnsweredResponse(answered=number)

@@ -25,6 +25,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from croupier.protocol.deployment import ServiceEntry
+from croupier.protocol.names import NOT_ENCRYPTED, PrivateKey, StorageKey
 from croupier.protocol.toml_file import Address, TlsAddress, read_toml
 from croupier.runtime.rules import Rules
 
@@ -126,9 +127,9 @@ class Secrets(BaseModel):
     """What only one service (or the operator) has. Never printed, never sent."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-    identity_key: bytes
-    storage_key: bytes
-    tls_key: bytes
+    identity_key: PrivateKey
+    storage_key: StorageKey
+    tls_key: PrivateKey
     tls_certificate: bytes
 
     def __repr__(self) -> str:
@@ -150,13 +151,13 @@ def load_settings(directory: Path) -> ServiceSettings:
         return ServiceSettings()
 
 
-def seal_key(key: Ed25519PrivateKey | EllipticCurvePrivateKey, storage_key: bytes) -> bytes:
+def seal_key(key: Ed25519PrivateKey | EllipticCurvePrivateKey, storage_key: StorageKey) -> bytes:
     """Returns a private key as PEM, encrypted under the storage key."""
     encryption = serialization.BestAvailableEncryption(storage_key.hex().encode())
     return key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption)
 
 
-def _storage_key(directory: Path, source: str, environment: Mapping[str, str]) -> bytes:
+def _storage_key(directory: Path, source: str, environment: Mapping[str, str]) -> StorageKey:
     kind, _, where = source.partition(":")
     if kind == "env":
         if where not in environment:
@@ -167,15 +168,15 @@ def _storage_key(directory: Path, source: str, environment: Mapping[str, str]) -
     else:
         text = (directory / where).read_text(encoding="ascii", errors="replace")
     try:
-        key = bytes.fromhex(text.strip())
+        key = StorageKey(bytes.fromhex(text.strip()))
     except ValueError:
-        key = b""
+        key = NOT_ENCRYPTED
     if len(key) != 32:
         raise ValueError(f"the storage key in {source!r} is not what it must be: 64 hexadecimal digits")
     return key
 
 
-def storage_key_of(directory: Path, environment: Mapping[str, str] = os.environ) -> bytes:
+def storage_key_of(directory: Path, environment: Mapping[str, str] = os.environ) -> StorageKey:
     """Returns the storage key of a service.
 
     Raises:
@@ -215,7 +216,7 @@ def load_secrets(directory: Path, environment: Mapping[str, str] = os.environ) -
     )
 
 
-def identity_keys(directory: Path, storage_key: bytes = b"") -> list[bytes]:
+def identity_keys(directory: Path, storage_key: StorageKey = NOT_ENCRYPTED) -> list[PrivateKey]:
     """Returns the identity keys of a service that are in its directory: the one in use and the pending one.
 
     Args:
@@ -228,7 +229,7 @@ def identity_keys(directory: Path, storage_key: bytes = b"") -> list[bytes]:
     opening = storage_key or storage_key_of(directory)
     files = (directory / f"{prefix}identity.key" for prefix in ("", PENDING))
     keys = [_open_key(file, opening) for file in files if file.exists()]
-    return [key.private_bytes_raw() for key in keys if isinstance(key, Ed25519PrivateKey)]
+    return [PrivateKey(key.private_bytes_raw()) for key in keys if isinstance(key, Ed25519PrivateKey)]
 
 
 def _check_certificate(file: Path, certificate: bytes, key: EllipticCurvePrivateKey) -> None:
@@ -251,7 +252,7 @@ def not_pinned(entry: ServiceEntry, secrets: Secrets) -> str | None:
     return None if identity in (entry.identity, entry.pending_identity) else "identity.key"
 
 
-def _open_key(file: Path, storage_key: bytes) -> object:
+def _open_key(file: Path, storage_key: StorageKey) -> object:
     try:
         return serialization.load_pem_private_key(file.read_bytes(), storage_key.hex().encode())
     except (ValueError, TypeError) as error:

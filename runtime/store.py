@@ -17,6 +17,7 @@ import sqlalchemy as sa
 
 from croupier.net.log_rate import LogRateLimiter
 from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.names import StorageKey
 from croupier.runtime.database import DEFAULT_TIMEOUTS, NotShreddedError, Timeouts, is_outage, open_database, why_failed
 from croupier.runtime.schema import bring_up_to_date
 from croupier.runtime.steps import StoreStep
@@ -32,7 +33,7 @@ _CLOSE_S = 5.0
 class Store:
     """One service's database, reached from the event loop."""
 
-    def __init__(self, url: str, wrapping_key: bytes, timeouts: Timeouts = DEFAULT_TIMEOUTS) -> None:
+    def __init__(self, url: str, wrapping_key: StorageKey, timeouts: Timeouts = DEFAULT_TIMEOUTS) -> None:
         """Opens the database and brings its tables up to date; blocks.
 
         Raises:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from croupier.protocol.batches import unpack
 from croupier.protocol.envelope import Label, open_many
 from croupier.protocol.identity import Purpose, submission_is_authentic
-from croupier.protocol.names import Digest
+from croupier.protocol.names import Digest, PrivateKey
 from croupier.protocol.tickets import are_blinded
 from croupier.protocol.v1 import messages_pb2 as pb
 
@@ -113,7 +113,7 @@ class Page(NamedTuple):
 
 
 def open_layer(
-    suite: str, private_key: bytes, label: Label, plain_size: int, items: list[bytes]
+    suite: str, private_key: PrivateKey, label: Label, plain_size: int, items: list[bytes]
 ) -> list[tuple[int, bytes]]:
     """Opens one layer of every item; see `LaneWork.work`."""
     plaintexts = open_many(suite, private_key, label, items)

@@ -77,7 +77,7 @@ class StudyDifferenceView(TypedDict):
 
     "p_value" is of the test that the number is the same for the people who took part, whose errors are the noise of
     both waves; "population_p_value" that it is the same in the population, whose errors are noise and sampling as if
-    each wave had drawn its people anew: with the same people in both waves the true one is at most about as large.
+    each wave had drawn other people: with the same people in both waves the true one is at most about as large.
     """
 
     question: str
@@ -303,7 +303,7 @@ def differences_table(differences: Sequence[StudyDifferenceView]) -> Table:
         "p (noise and sampling)",
         title="Differences between waves",
         caption="p (noise): that the people who took part have not changed. p (noise and sampling): that the "
-        "population has not, as if every wave had drawn its people anew.",
+        "population has not, as if every wave had drawn other people.",
     )
     for one in differences:
         table.add_row(

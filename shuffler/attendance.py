@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from croupier.protocol.errors import Code, Refusal
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import PublicKey, RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 
 __all__ = ["MAX_ATTENDANCES", "Attendance", "Stream"]
@@ -32,7 +32,7 @@ class Stream:
     outgoing: asyncio.Queue[pb.AttendResponse | Refusal | None] = field(
         default_factory=lambda: asyncio.Queue(_WAITING_RESPONSES)
     )
-    clients: set[bytes] = field(default_factory=set)
+    clients: set[PublicKey] = field(default_factory=set)
     has_certificate: bool = False
 
     def push(self, *responses: pb.AttendResponse) -> None:
@@ -57,7 +57,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class _Question:
-    client: bytes
+    client: PublicKey
     ask: pb.AttendResponse
     certificate: pb.AttendResponse
     answer: asyncio.Future[bytes]
@@ -68,7 +68,7 @@ class Attendance:
 
     def __init__(self) -> None:
         self._streams: set[Stream] = set()
-        self._place: dict[tuple[RoundId, bytes], list[Stream]] = {}  # newest last
+        self._place: dict[tuple[RoundId, PublicKey], list[Stream]] = {}  # newest last
         self._questions: dict[RoundId, _Question] = {}
         self._ended: set[RoundId] = set()
         self._changed = asyncio.Condition()
@@ -88,7 +88,7 @@ class Attendance:
             if not streams:
                 del self._place[stream.round_id, client]
 
-    async def enter(self, stream: Stream, clients: Sequence[bytes]) -> None:
+    async def enter(self, stream: Stream, clients: Sequence[PublicKey]) -> None:
         """Takes in clients that have proved their keys; one that is being asked hears so at once."""
         question = self._questions.get(stream.round_id)
         for client in clients:
@@ -106,7 +106,7 @@ class Attendance:
         async with self._changed:
             self._changed.notify_all()
 
-    async def gathered(self, round_id: RoundId, clients: Sequence[bytes], count: int) -> None:
+    async def gathered(self, round_id: RoundId, clients: Sequence[PublicKey], count: int) -> None:
         """Returns once this many of these clients of a round attend, or its asking has ended."""
 
         def enough() -> bool:
@@ -126,7 +126,7 @@ class Attendance:
         return round_id in self._ended
 
     async def ask(
-        self, round_id: RoundId, client: bytes, model: pb.Signed | None, certificate: pb.Signed, seconds: float
+        self, round_id: RoundId, client: PublicKey, model: pb.Signed | None, certificate: pb.Signed, seconds: float
     ) -> bytes | None:
         """Returns the client's answer, or None if none comes in that many seconds. One client at a time in a round."""
         question = _Question(

@@ -23,7 +23,7 @@ from croupier.protocol.envelope import HOP_RELEASE
 from croupier.protocol.errors import Code, Refusal, TicketError
 from croupier.protocol.hop_noise import FakeLaw
 from croupier.protocol.manifest import RoundTerms, parse_terms
-from croupier.protocol.names import Digest, RoundId
+from croupier.protocol.names import Digest, PrivateKey, RoundId
 from croupier.protocol.onion import onion_of, report_message
 from croupier.protocol.tickets import BLIND_BYTES, MAX_PER_BATCH, TicketRequest, collect_tickets
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -159,5 +159,5 @@ def _terms(manifest: bytes) -> RoundTerms:
     return parse_terms(manifest)
 
 
-def _cipher(private_key: bytes) -> ChaCha20Poly1305:
+def _cipher(private_key: PrivateKey) -> ChaCha20Poly1305:
     return ChaCha20Poly1305(HKDF(SHA256(), 32, salt=None, info=b"croupier/v1/fakes").derive(private_key))

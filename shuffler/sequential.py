@@ -20,7 +20,7 @@ from croupier.protocol.envelope import open_many
 from croupier.protocol.errors import Code, Refusal, refusal_of
 from croupier.protocol.identity import Kind, attendance_is_authentic, read_signed
 from croupier.protocol.manifest import RoundTerms, canonical
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import PublicKey, RoundId
 from croupier.protocol.onion import onion_of
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
@@ -209,7 +209,7 @@ class SequentialHop:
             codes = await self._admit(stream, request.attendances)
             stream.push(pb.AttendResponse(admitted=pb.Admitted(codes=codes)))
             accepted = zip(request.attendances, codes, strict=True)
-            admitted = [one.client_key for one, code in accepted if code == pb.SUBMISSION_CODE_ACCEPTED]
+            admitted = [PublicKey(one.client_key) for one, code in accepted if code == pb.SUBMISSION_CODE_ACCEPTED]
             if admitted:
                 mark_authenticated()
             await self.attendance.enter(stream, admitted)
@@ -222,7 +222,7 @@ class SequentialHop:
         def check() -> list[bool]:
             return [attendance_is_authentic(terms.hash, stream.challenge, attendance) for attendance in attendances]
 
-        keys = [attendance.client_key for attendance in attendances]
+        keys = [PublicKey(attendance.client_key) for attendance in attendances]
         known = await self._store.run(
             StoreStep.FIND_WHO_MAY_ATTEND, lambda tx: tx.submission_hashes(stream.round_id, keys)
         )

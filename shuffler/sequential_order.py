@@ -36,7 +36,7 @@ def new_order_key(source: RandomSource) -> KeyPair:
     return KeyPair(PublicKey(b""), PrivateKey(source.block(32)))
 
 
-def secret_order(clients: Iterable[bytes], key: bytes) -> list[bytes]:
+def secret_order(clients: Iterable[PublicKey], key: PrivateKey) -> list[PublicKey]:
     """Returns the clients in an order that is uniformly random to every party without the key (HMAC-SHA256)."""
     return sorted(clients, key=lambda client: hmac.digest(key, client, "sha256"))
 
@@ -60,7 +60,7 @@ async def ask_in_order(
     if sequential is None:
         raise ValueError(f"round {round_id!r} is not sequential")
 
-    def read(tx: Transaction) -> tuple[dict[KeyPurpose, KeyPair], list[bytes], pb.SequentialProgress, bool]:
+    def read(tx: Transaction) -> tuple[dict[KeyPurpose, KeyPair], list[PublicKey], pb.SequentialProgress, bool]:
         progress = pb.SequentialProgress.FromString(tx.document(round_id, DocumentKind.SEQUENTIAL_PROGRESS) or b"")
         ended = tx.document(round_id, DocumentKind.SEQUENTIAL_ENDED) is not None
         return tx.keys(round_id), list(tx.submission_hashes(round_id)), progress, ended
@@ -69,7 +69,7 @@ async def ask_in_order(
     order = secret_order(clients, keys[KeyPurpose.ORDER].private)
     layer = onion_of(terms).layer(pb.LANE_ANSWER, 1)
 
-    async def turn_of(client: bytes) -> bytes:
+    async def turn_of(client: PublicKey) -> bytes:
         """Returns the client's answer, opened, when its time is over; nothing if there is none that opens."""
         over = asyncio.get_running_loop().time() + sequential.period_ms / 1000
         model = progress.model if progress.HasField("model") else None

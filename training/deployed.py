@@ -34,7 +34,7 @@ from croupier.protocol.codes import Note
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms import GaussianVector, Hemisphere, SequentialOrder, VectorTask
-from croupier.protocol.names import NO_ROUND, RoundId
+from croupier.protocol.names import NO_ROUND, PrivateKey, PublicKey, RoundId
 from croupier.protocol.questions import Question
 from croupier.protocol.statements import joined, read_messages
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -176,7 +176,7 @@ class DeployedRun:
         try:
             async with Operator(self.directory, self.transport) as operator:
 
-                async def enrol(client_keys: Sequence[bytes]) -> None:
+                async def enrol(client_keys: Sequence[PublicKey]) -> None:
                     # Once in every run: the deployment may not know them any more, and to register again is harmless.
                     unknown = set(client_keys) - enrolled
                     if unknown:
@@ -282,7 +282,7 @@ class DeployedRun:
         terms: RoundTerms,
         progress: Progress,
         outbox: Outbox,
-        enrol: Callable[[Sequence[bytes]], Any],
+        enrol: Callable[[Sequence[PublicKey]], Any],
     ) -> FleetReport:
         chosen = self.batch(self.rounds_taken(progress))
         values = self._values(progress.descent, chosen)
@@ -357,7 +357,7 @@ class SequentialRun(DeployedRun):
 
     async def _attend(self, operator: Operator, terms: RoundTerms, progress: Progress, outbox: Outbox) -> None:
         attendees = {
-            str(index): Attendee(progress.keys[index], partial(self._gradient, index))
+            str(index): Attendee(PrivateKey(progress.keys[index]), partial(self._gradient, index))
             for index in range(self.num_clients)
         }
         with contextlib.suppress(ValueError):  # the first gradient takes longer: not within a client's period

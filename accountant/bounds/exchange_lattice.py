@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 
 from croupier.accountant.bounds.exchange import TUNING_DELTA, UNHEARD
-from croupier.accountant.bounds.profile import Bounded, BoundKind, Curve, Inverse, NoAmplification, Others
+from croupier.accountant.bounds.profile import Bounded, BoundKind, Curve, Inverse, Others
 from croupier.accountant.numerics.binomial import UNIT
 from croupier.accountant.privacy_curve import Proof
 from croupier.accountant.ranges import check_epsilon
@@ -96,12 +96,12 @@ class ExchangeLatticeProfile(Curve):
 
 
 def on_lattice(
-    make: Callable[[Others], Curve | NoAmplification],
+    make: Callable[[Others], Curve],
     victim: float,
     others: Others,
     steps: int,
     delta: float | None,
-) -> ExchangeLatticeProfile | NoAmplification:
+) -> Curve:
     """The bound for noise on multiples of 1/steps.
 
     Args:
@@ -113,10 +113,10 @@ def on_lattice(
     """
     most, chance = _most_unhidden(others, steps, UNHEARD * (TUNING_DELTA if delta is None else delta))
     fewer = replace(others, dishonest=others.dishonest + most)
-    found = make(fewer)
-    if isinstance(found, NoAmplification):
-        return found
-    return ExchangeLatticeProfile(found, victim, steps, most, chance)
+    continuous = make(fewer)
+    if continuous.no_bound is not None:
+        return continuous
+    return ExchangeLatticeProfile(continuous, victim, steps, most, chance)
 
 
 def _most_unhidden(others: Others, steps: int, target: float) -> tuple[int, float]:

@@ -7,7 +7,6 @@ Nothing certified rests on either choice.
 
 from __future__ import annotations
 
-import math
 from typing import ClassVar
 
 import numpy as np
@@ -16,7 +15,7 @@ from croupier.accountant.bounds.best_split import HostGroup, best_split
 from croupier.accountant.bounds.exchange import TUNING_DELTA
 from croupier.accountant.bounds.exchange_laplace import MAX_LOCAL_EPSILON, MAX_TIERS, ExchangeLaplaceProfile
 from croupier.accountant.bounds.least import PointwiseMinimum
-from croupier.accountant.bounds.profile import BoundKind, Others, Victim
+from croupier.accountant.bounds.profile import BoundKind, Curve, Others, Victim
 from croupier.accountant.bounds.split_laws import Distances
 from croupier.accountant.bounds.two_groups import TwoGroupProfile
 from croupier.accountant.numerics.binomial import Floats
@@ -36,9 +35,7 @@ class LeastExchangeProfile(PointwiseMinimum):
     kind: ClassVar[BoundKind] = BoundKind.EXCHANGE
 
 
-def two_group_profile(
-    own: ExchangeLaplaceProfile | None, victim: Victim, others: Others, delta: float | None
-) -> TwoGroupProfile | None:
+def two_group_profile(own: Curve, victim: Victim, others: Others, delta: float | None) -> TwoGroupProfile | None:
     """The bound of section 6; None where it cannot decide a certificate.
 
     That is where nobody has a larger budget than the victim, where the victim's epsilon by `own`, the bound of section
@@ -55,7 +52,7 @@ def two_group_profile(
         return None
     # The split is chosen for the epsilon of the victims of the largest budget, because a smaller one decides nothing.
     target = TUNING_DELTA if delta is None else delta
-    alone = min(v, math.inf if own is None else own.guess(target))
+    alone = min(v, own.guess(target))
     largest = ExchangeLaplaceProfile.among(float(rates[-1]), rates, np.ones_like(rates), count, target).guess(target)
     if alone <= largest:
         return None

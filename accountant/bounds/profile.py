@@ -28,6 +28,7 @@ __all__ = [
     "Curve",
     "Inverse",
     "Invertible",
+    "NoAmplification",
     "Others",
     "PrivacyProfile",
     "Victim",
@@ -60,17 +61,6 @@ class Victim:
         check_delta(self.local_delta, "local_delta")
         if self.span is not None and any(e > self.local_epsilon or d > self.local_delta for e, d in self.span):
             raise ValueError(f"span is {self.span!r}; its members must be within the largest epsilon and delta")
-
-
-@dataclass(frozen=True)
-class NoAmplification:
-    """Replaces a curve where shuffling adds nothing to the local budget, and says why."""
-
-    reason: Statement[Step]
-
-    def explain(self) -> tuple[Statement[Step], ...]:
-        """The reason."""
-        return (self.reason,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,6 +102,16 @@ class Curve(ABC):
     kind: ClassVar[BoundKind] = BoundKind.BLANKET
 
     @property
+    def no_bound(self) -> Statement[Step] | None:
+        """Why the curve bounds nothing; None where it is a bound."""
+        return None
+
+    @property
+    def closed_divergence(self) -> float | None:
+        """The integral of (p0 - p1)^2 / omega, by which a closed form behaves for many users; None for other curves."""
+        return None
+
+    @property
     def tolerance(self) -> float:
         """Relative width at which the search for epsilon stops: as narrow as the bound is sharp, or as time allows."""
         return 1e-6
@@ -145,6 +145,43 @@ class Curve(ABC):
         return self
 
 
+@dataclass(frozen=True)
+class NoAmplification(Curve):
+    """The curve where shuffling adds nothing to the local budget: it bounds delta by 1 and says why."""
+
+    reason: Statement[Step]
+
+    @property
+    def no_bound(self) -> Statement[Step]:
+        """See `Curve`."""
+        return self.reason
+
+    @property
+    def method(self) -> Proof:
+        """See `PrivacyProfile`."""
+        return (state(Method.LOCAL_BUDGET),)
+
+    def delta(self, epsilon: float) -> Bounded:
+        """1. Raises ValueError for a negative or non-finite epsilon."""
+        check_epsilon(epsilon)
+        return Bounded(1.0, 0.0)
+
+    def guess(self, delta: float) -> float:
+        """Infinity: no epsilon is enough."""
+        return math.inf
+
+    def explain(self) -> tuple[Statement[Step], ...]:
+        """The reason."""
+        return (self.reason,)
+
+    def smallest_epsilon(self, delta: float, ceiling: float, *, floor: float = 0.0) -> Inverse:
+        """Nothing below the ceiling."""
+        return Inverse(ceiling, None, 0)
+
+    def to_compose(self, delta: float, ceiling: float) -> None:
+        """None: there is nothing to compose."""
+
+
 @dataclass(frozen=True, eq=False)
 class CountProfile(Curve):
     """E[delta(M)] under `law`, as epsilon varies, plus everything that was cut or rounded.
@@ -159,6 +196,11 @@ class CountProfile(Curve):
     description: Statement[Step]
     local_epsilon: float
     """From there on delta is 0: the randomizers with a closed form are pure."""
+
+    @property
+    def closed_divergence(self) -> float:
+        """See `Curve`."""
+        return self.divergence
 
     @property
     def method(self) -> Proof:

@@ -109,7 +109,7 @@ class Randomizer(ABC):
         return local_epsilon
 
     @abstractmethod
-    def profile(self, victim: Victim, others: Others, delta: float | None) -> Curve | NoAmplification:
+    def profile(self, victim: Victim, others: Others, delta: float | None) -> Curve:
         """The blanket bound of the victim among the others, or the reason why nothing is amplified.
 
         delta is the target, if there is one: it only decides how finely to compute. It holds where an answer may depend
@@ -120,7 +120,7 @@ class Randomizer(ABC):
         """The exact divergence over all data of the others, where it is quickly computed; not in an adaptive order."""
         return None
 
-    def exchange_profile(self, victim: Victim, others: Others, delta: float | None) -> Curve | NoAmplification:
+    def exchange_profile(self, victim: Victim, others: Others, delta: float | None) -> Curve:
         """The exchange bound of the victim among the others, or the reason why there is none.
 
         As `profile`, and slower. It does not hold where an answer may depend on earlier answers.

@@ -59,7 +59,7 @@ class BitBlanket(ClosedFormRandomizer):
         """Enough for a relative error of epsilon below 1e-4 at any size."""
         return 2048
 
-    def exchange_profile(self, victim: Victim, others: Others, delta: float | None) -> Curve | NoAmplification:
+    def exchange_profile(self, victim: Victim, others: Others, delta: float | None) -> Curve:
         """See `Randomizer.exchange_profile`; proved for bits and for half spheres."""
         if self.count_law(others, delta).mean < LEAST_BLANKET:
             return NoAmplification(state(Step.EXCHANGE_NEEDS_BLANKET, least=LEAST_BLANKET))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from croupier.accountant.bounds.profile import CountProfile, Curve, NoAmplification, Others, Victim
+from croupier.accountant.bounds.profile import CountProfile, Curve, Others, Victim
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.numerics.binomial import UNIT, Floats
 from croupier.accountant.numerics.count_law import CountLaw, blanket_count, without_largest
@@ -51,7 +51,7 @@ class ClosedFormRandomizer(Randomizer):
     def buckets(self, mean: float) -> int:
         """Into how many buckets the blanket count may be put when its mean is `mean`."""
 
-    def profile(self, victim: Victim, others: Others, delta: float | None) -> Curve | NoAmplification:
+    def profile(self, victim: Victim, others: Others, delta: float | None) -> Curve:
         """See `Randomizer.profile`."""
         law = self.count_law(others, delta)
         tail = DEFAULT_TAIL if delta is None else max(1e-250, delta * 1e-7)

@@ -65,7 +65,7 @@ class GaussianMechanism(NoisyValue):
         sigmas = [gaussian_sigma_steps(epsilon, delta, self.lattice) / self.lattice for epsilon, delta in budgets]
         return 1 / (2 * np.array(sigmas) ** 2)
 
-    def profile(self, victim: Victim, others: Others, delta: float | None) -> Curve | NoAmplification:
+    def profile(self, victim: Victim, others: Others, delta: float | None) -> Curve:
         """See `NoisyValue.profile`; in more than one dimension a report is never amplified."""
         if self.dimension > 1:
             return NoAmplification(state(Step.LENGTH_SHOWS_SIGMA, dimension=self.dimension))

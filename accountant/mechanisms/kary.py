@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from croupier.accountant.bounds.closed_forms import kary_losses
-from croupier.accountant.bounds.profile import Curve, NoAmplification, Others, Victim
+from croupier.accountant.bounds.profile import Curve, Others, Victim
 from croupier.accountant.mechanisms.binary import BinaryRandomizedResponse
 from croupier.accountant.mechanisms.closed_form import ClosedFormRandomizer, lowered
 from croupier.accountant.numerics.binomial import UNIT, Floats
@@ -83,7 +83,7 @@ class KaryRandomizedResponse(ClosedFormRandomizer):
 
         return mean
 
-    def exchange_profile(self, victim: Victim, others: Others, delta: float | None) -> Curve | NoAmplification:
+    def exchange_profile(self, victim: Victim, others: Others, delta: float | None) -> Curve:
         """See `Randomizer.exchange_profile`; two values are bits, with more the blanket loses next to nothing."""
         if self.k == 2:
             return BinaryRandomizedResponse().exchange_profile(victim, others, delta)

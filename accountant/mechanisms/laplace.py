@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from croupier.accountant.bounds.exchange_laplace import ExchangeLaplaceProfile, exchange_laplace_profile
+from croupier.accountant.bounds.exchange_laplace import exchange_laplace_profile
 from croupier.accountant.bounds.exchange_lattice import on_lattice
 from croupier.accountant.bounds.group_choice import LeastExchangeProfile, two_group_profile
 from croupier.accountant.bounds.profile import Curve, NoAmplification, Others, Victim
@@ -51,7 +51,7 @@ class LaplaceMechanism(NoisyValue):
         """The local epsilon itself."""
         return local_epsilon
 
-    def exchange_profile(self, victim: Victim, others: Others, delta: float | None) -> Curve | NoAmplification:
+    def exchange_profile(self, victim: Victim, others: Others, delta: float | None) -> Curve:
         """See `Randomizer.exchange_profile`."""
         if float(np.exp(-others.local_epsilon / 2) @ others.count) - others.dishonest < LEAST_BLANKET:
             return NoAmplification(state(Step.EXCHANGE_NEEDS_BLANKET, least=LEAST_BLANKET))
@@ -72,13 +72,10 @@ class LaplaceMechanism(NoisyValue):
         return least * (1 - 16 * UNIT)
 
 
-def _exchange(victim: Victim, others: Others, delta: float | None) -> Curve | NoAmplification:
+def _exchange(victim: Victim, others: Others, delta: float | None) -> Curve:
     """The least of the exchange bounds for continuous noise: sections 5 and 6."""
-    found = exchange_laplace_profile(victim, others, delta)
-    own = found if isinstance(found, ExchangeLaplaceProfile) else None
-    if own is None and not isinstance(found, NoAmplification):
-        return found
+    own = exchange_laplace_profile(victim, others, delta)
     in_groups = two_group_profile(own, victim, others, delta)
-    if own is None or in_groups is None:
-        return in_groups or found
-    return LeastExchangeProfile((in_groups, own))
+    if in_groups is None:
+        return own
+    return in_groups if own.no_bound is not None else LeastExchangeProfile((in_groups, own))

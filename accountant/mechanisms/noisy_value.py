@@ -65,7 +65,7 @@ class NoisyValue(Randomizer):
     def rates(self, local_epsilon: Floats, local_delta: Floats) -> Floats:
         """The natural parameter of the noise for each local budget. Shape (T,). Raises ValueError naming the budget."""
 
-    def profile(self, victim: Victim, others: Others, delta: float | None) -> Curve | NoAmplification:
+    def profile(self, victim: Victim, others: Others, delta: float | None) -> Curve:
         """See `Randomizer.profile`."""
         ends = np.array(victim.span or [(victim.local_epsilon, victim.local_delta)])
         rates = self.rates(ends[:, 0], ends[:, 1])

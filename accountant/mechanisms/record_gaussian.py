@@ -82,7 +82,7 @@ class RecordGaussian(Randomizer):
         deltas = np.minimum.accumulate([unit_delta(sigma, epsilon) for epsilon in grid]).tolist()
         return tuple(zip(grid, deltas, strict=True))
 
-    def profile(self, victim: Victim, others: Others, delta: float | None) -> Curve | NoAmplification:
+    def profile(self, victim: Victim, others: Others, delta: float | None) -> Curve:
         """Never a profile: the reason why the local budget is not amplified."""
         return NoAmplification(state(Step.LENGTH_SHOWS_RECORD_SIGMA, dimension=self.dimension))
 

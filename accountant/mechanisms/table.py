@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from croupier.accountant.bounds.density_blanket import MAX_RATES, Cells, LossPair, RateBins, best_blanket
-from croupier.accountant.bounds.profile import Curve, NoAmplification, Others, Victim
+from croupier.accountant.bounds.profile import Curve, Others, Victim
 from croupier.accountant.budgets import Tier
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.noisy_value import DEFAULT_DELTA
@@ -91,7 +91,7 @@ class TableMechanism(Randomizer):
         """See `Randomizer.statement`; with the label."""
         return state(Assumption.RUNS_TABLE, label=self.label)
 
-    def profile(self, victim: Victim, others: Others, delta: float | None) -> Curve | NoAmplification:
+    def profile(self, victim: Victim, others: Others, delta: float | None) -> Curve:
         """See `Randomizer.profile`; the worst of all pairs of inputs."""
         missing = sorted({victim.local_epsilon, *others.local_epsilon.tolist()} - set(self.tables))
         if missing:

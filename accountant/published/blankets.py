@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from croupier.accountant.bounds.profile import CountProfile, Others, Victim
+from croupier.accountant.bounds.profile import Curve, Others, Victim
 from croupier.accountant.budgets import Budgets
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.published.equal_budgets import least_mass
@@ -20,16 +20,16 @@ from croupier.accountant.published.validity import OutOfRangeError, common_budge
 __all__ = ["optimal_decomposition", "shuffle_index", "shuffle_index_limit"]
 
 
-def _blanket(budgets: Budgets, randomizer: Randomizer, delta: float | None) -> tuple[CountProfile, float, int]:
-    """(the blanket's profile, the budget, n). Raises OutOfRangeError outside the range of both bounds."""
+def _blanket(budgets: Budgets, randomizer: Randomizer, delta: float | None) -> tuple[Curve, float, float, int]:
+    """(the blanket's curve, its divergence, the budget, n). Raises OutOfRangeError outside the range of both bounds."""
     local, n = common_budget(budgets)
     need_users(budgets)
     need(not randomizer.spends_local_delta, f"randomizer {randomizer.name}", "a pure randomizer")
     others = Others(np.array([local]), np.zeros(1), np.array([n - 1], dtype=np.int64), 0)
     profile = randomizer.profile(Victim(local), others, delta)
-    if not isinstance(profile, CountProfile):
+    if profile.closed_divergence is None:
         raise OutOfRangeError(f"randomizer {randomizer.name}; valid: one whose least density has a closed form")
-    return profile, local, n
+    return profile, profile.closed_divergence, local, n
 
 
 def optimal_decomposition(budgets: Budgets, randomizer: Randomizer, delta: float) -> float:
@@ -41,7 +41,7 @@ def optimal_decomposition(budgets: Budgets, randomizer: Randomizer, delta: float
     with a least density of closed form.
     """
     need_delta(delta)
-    profile, local, _ = _blanket(budgets, randomizer, delta)
+    profile, _, local, _ = _blanket(budgets, randomizer, delta)
     return profile.smallest_epsilon(delta, local).epsilon
 
 
@@ -50,8 +50,8 @@ def shuffle_index(budgets: Budgets, randomizer: Randomizer) -> float:
 
     The larger it is, the more shuffling hides. Raises OutOfRangeError as `optimal_decomposition`.
     """
-    profile, local, _ = _blanket(budgets, randomizer, None)
-    return math.sqrt(least_mass(randomizer, local) / profile.divergence)
+    _, divergence, local, _ = _blanket(budgets, randomizer, None)
+    return math.sqrt(least_mass(randomizer, local) / divergence)
 
 
 def shuffle_index_limit(budgets: Budgets, randomizer: Randomizer, delta: float) -> float:

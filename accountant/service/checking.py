@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from croupier.protocol.envelope import Label
-from croupier.protocol.names import Digest, Lane
+from croupier.protocol.names import Digest, Lane, PrivateKey
 from croupier.protocol.onion import UNOPENED, BudgetRecord, report_message
 from croupier.protocol.tickets import BLINDED_BYTES, TicketIssuer
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -48,7 +48,7 @@ def evaluate_fakes(seed: bytes, blinded: Sequence[bytes]) -> bytes:
 
 def open_budgets(
     suite: str,
-    private_key: bytes,
+    private_key: PrivateKey,
     label: Label,
     plain_size: int,
     seed: bytes,

@@ -19,7 +19,7 @@ from croupier.protocol.batches import digest_of_hashes, unpack
 from croupier.protocol.envelope import HOP_ACCOUNTANT, KeyPair, generate_key_pair
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
-from croupier.protocol.names import Lane, PrivateKey, RoundId
+from croupier.protocol.names import Digest, Lane, PrivateKey, RoundId
 from croupier.protocol.onion import BUDGET_BYTES, BUDGET_RECORD_BYTES, UNOPENED, decode_budget, onion_of
 from croupier.protocol.randomness import SystemRandom
 from croupier.protocol.tickets import BLINDED_BYTES, MAX_PER_BATCH, TicketIssuer, are_blinded
@@ -90,7 +90,7 @@ class ReportsFound:
     """
 
     number: int
-    digest: bytes
+    digest: Digest
     rejected: list[bytes]
     num_items: int
     dropped: dict[str, int]

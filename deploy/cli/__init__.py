@@ -34,6 +34,7 @@ from croupier.deploy.cli import (
     training,
     web,
 )
+from croupier.deploy.cli.help_pages import add_examples_and_groups
 
 __all__ = ["app", "main"]
 
@@ -58,9 +59,9 @@ def _options(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Statistics from private data, certified, through a shuffle.
+    """Ask people what they would not tell you; learn the answer about all, with a proof of what it reveals about one.
 
-    Begin with 'croupier demo'; --help after any command lists its options.
+    Begin with 'croupier demo'; --help after any command shows its options and an example.
 
     Exit codes: 0 done; 1 'doctor' found something wrong, or an unforeseen error;
     2 bad input; 3 refused; 4 not now, try again later; 5 not certified; 6 not all
@@ -87,6 +88,7 @@ for room in (
     checkout,
 ):
     room.add_commands(app)
+add_examples_and_groups(app)
 
 
 def main() -> None:

@@ -28,7 +28,7 @@ from croupier.deploy.cli.console import (
 )
 from croupier.deploy.cli.option_groups import with_option_groups
 from croupier.deploy.local.budget_groups import GSPA_BUDGETS
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import NO_KEY, RoundId
 
 if TYPE_CHECKING:
     from croupier.client.one_answer import Answered
@@ -204,7 +204,7 @@ async def _answer(directory: Path, round_id: str, one: OneUser) -> tuple[Answere
         raise ValueError(NO_TOKENS)
     respondent = Respondent(
         token=token,
-        key=read_private_key(one.key) if one.key else b"",
+        key=read_private_key(one.key) if one.key else NO_KEY,
         new_key=True,
         another_person=one.another_person,
     )

@@ -7,7 +7,12 @@ from typing import Annotated
 
 import typer
 
-from croupier.deploy.cli.console import OPERATE, Json, plain_errors, show
+from croupier.deploy.cli.console import (
+    SET_UP,
+    Json,
+    plain_errors,
+    show,
+)
 
 __all__ = ["add_commands"]
 
@@ -22,7 +27,7 @@ def add_commands(app: typer.Typer) -> None:
     group.command("keys")(keys)
     group.command("scheduler")(scheduler)
     group.command("worker")(worker)
-    app.add_typer(group, name="cluster", rich_help_panel=OPERATE)
+    app.add_typer(group, name="cluster", rich_help_panel=SET_UP)
 
 
 def keys(

@@ -44,7 +44,9 @@ BAD_INPUT, REFUSED, NOT_NOW, NOT_CERTIFIED, NOT_ACCEPTED = 2, 3, 4, 5, 6
 
 DEMONSTRATE = "Try it"
 MATHEMATICS = "Only the mathematics: no deployment needed"
+ASK = "Ask people"
 OPERATE = "Run a deployment"
+SET_UP = "Set up: keys, people, organisations"
 TAKE_PART = "Take part"
 MEASURE = "Measure and repeat"
 """Headings of `croupier --help`."""

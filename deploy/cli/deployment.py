@@ -16,6 +16,7 @@ from croupier.deploy.cli.console import (
     HERE,
     NOT_NOW,
     OPERATE,
+    SET_UP,
     Directory,
     Hops,
     Json,
@@ -43,8 +44,10 @@ _WATCHED = ("service", "health", "problem")
 
 def add_commands(app: typer.Typer) -> None:
     """Adds the commands of this module to the command line."""
-    for command in (keygen, rotate, enrol, tokens, revoke, serve, up, down, status, ledger):
-        app.command(rich_help_panel=OPERATE)(command)
+    for operates in (serve, up, down, status, ledger):
+        app.command(rich_help_panel=OPERATE)(operates)
+    for sets_up in (keygen, rotate, enrol, tokens, revoke):
+        app.command(rich_help_panel=SET_UP)(sets_up)
 
 
 def keygen(

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from croupier.deploy.cli.console import HERE, OPERATE, Directory, Json, note, plain_errors, show
+from croupier.deploy.cli.console import (
+    HERE,
+    OPERATE,
+    SET_UP,
+    Directory,
+    Json,
+    note,
+    plain_errors,
+    show,
+)
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -32,7 +41,7 @@ class RunWith(StrEnum):
 
 def add_commands(app: typer.Typer) -> None:
     """Adds the commands of this module to the command line."""
-    app.command(rich_help_panel=OPERATE)(init)
+    app.command(rich_help_panel=SET_UP)(init)
     app.command(rich_help_panel=OPERATE)(doctor)
 
 

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
-from croupier.deploy.cli.console import HERE, NOT_NOW, OPERATE, Directory, Json, note, plain_errors, show
+from croupier.deploy.cli.console import (
+    HERE,
+    NOT_NOW,
+    SET_UP,
+    Directory,
+    Json,
+    note,
+    plain_errors,
+    show,
+)
 
 if TYPE_CHECKING:
     from croupier.deploy.operator.versions import Signing
@@ -39,11 +48,11 @@ def add_commands(app: typer.Typer) -> None:
     org = typer.Typer(no_args_is_help=True, help="Make the keys of one organisation, on its own machine.")
     org.command("new")(new)
     org.command("show")(show_file)
-    app.add_typer(org, name="org", rich_help_panel=OPERATE)
+    app.add_typer(org, name="org", rich_help_panel=SET_UP)
     deployment = typer.Typer(no_args_is_help=True, help="Make, check, sign and compare versions of a deployment.")
     for command in (assemble, sign, diff, log, fingerprint):
         deployment.command(command.__name__)(command)
-    app.add_typer(deployment, name="deployment", rich_help_panel=OPERATE)
+    app.add_typer(deployment, name="deployment", rich_help_panel=SET_UP)
 
 
 def new(

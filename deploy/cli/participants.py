@@ -9,7 +9,16 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from croupier.deploy.cli.console import HERE, OPERATE, TAKE_PART, Directory, Json, lines_of, plain_errors, show
+from croupier.deploy.cli.console import (
+    ASK,
+    HERE,
+    TAKE_PART,
+    Directory,
+    Json,
+    lines_of,
+    plain_errors,
+    show,
+)
 from croupier.protocol.names import RoundId
 
 __all__ = ["add_commands"]
@@ -43,7 +52,7 @@ def add_commands(app: typer.Typer) -> None:
         ("rounds", invite_rounds),
     ):
         group.command(name)(command)
-    app.add_typer(group, name="invite", rich_help_panel=OPERATE)
+    app.add_typer(group, name="invite", rich_help_panel=ASK)
     app.command("participant-page", rich_help_panel=TAKE_PART)(participant_page)
 
 

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from croupier.deploy.cli.console import HERE, NOT_NOW, OPERATE, Directory, Json, fail, note, plain_errors, show
+from croupier.deploy.cli.console import (
+    HERE,
+    NOT_NOW,
+    SET_UP,
+    Directory,
+    Json,
+    fail,
+    note,
+    plain_errors,
+    show,
+)
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -33,7 +43,7 @@ def add_commands(app: typer.Typer) -> None:
         ("send", proposal_send),
     ):
         group.command(name)(command)
-    app.add_typer(group, name="proposal", rich_help_panel=OPERATE)
+    app.add_typer(group, name="proposal", rich_help_panel=SET_UP)
 
 
 def proposal_show(file: File, directory: Directory = HERE, as_json: Json = False) -> None:

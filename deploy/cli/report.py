@@ -8,7 +8,16 @@ from typing import Annotated
 
 import typer
 
-from croupier.deploy.cli.console import HERE, OPERATE, Directory, Gateway, Json, note, plain_errors, show
+from croupier.deploy.cli.console import (
+    ASK,
+    HERE,
+    Directory,
+    Gateway,
+    Json,
+    note,
+    plain_errors,
+    show,
+)
 from croupier.deploy.cli.option_groups import with_option_groups
 
 __all__ = ["add_commands"]
@@ -16,7 +25,7 @@ __all__ = ["add_commands"]
 
 def add_commands(app: typer.Typer) -> None:
     """Adds the command of this module to the command line."""
-    app.command(rich_help_panel=OPERATE)(report)
+    app.command(rich_help_panel=ASK)(report)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import typer
 
 from croupier.accountant.ranges import DEFAULT_DELTA
 from croupier.deploy.cli.mechanism_options import randomizer_of
+from croupier.protocol.names import PublicKey
 from croupier.protocol.views import JsonObject
 
 if TYPE_CHECKING:
@@ -300,7 +301,7 @@ def settings_of(
         small_tiers=_one_of("small_tiers", batch.small_tiers, ("refuse", "merge")),
         short_batch_policy=_one_of("short_batch", batch.short_batch, ("hold", "dispose")),
         hpke_suite=_one_of("suite", encryption.suite, SUITES),
-        collector_public_key=encryption.collector_key(),
+        collector_public_key=PublicKey(encryption.collector_key()),
         close_deadline_unix_s=math.ceil(time.time() + close_after_s) if close_after_s else 0,
         hop_noise=noise.hop_noise,
         hop_noise_delta=noise.hop_noise_delta,

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from croupier.deploy.cli.console import (
+    ASK,
     HERE,
     NOT_CERTIFIED,
     NOT_NOW,
-    OPERATE,
     REFUSED,
     Directory,
     Gateway,
@@ -59,7 +59,7 @@ def add_commands(app: typer.Typer) -> None:
         ("result", round_result),
     ):
         group.command(name)(command)
-    app.add_typer(group, name="round", rich_help_panel=OPERATE)
+    app.add_typer(group, name="round", rich_help_panel=ASK)
 
 
 @with_option_groups

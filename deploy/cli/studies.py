@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from croupier.deploy.cli.console import HERE, OPERATE, Directory, Json, note, plain_errors, show
+from croupier.deploy.cli.console import ASK, HERE, Directory, Json, note, plain_errors, show
 
 if TYPE_CHECKING:
     from croupier.accountant.results import Guarantee
@@ -36,7 +36,7 @@ def add_commands(app: typer.Typer) -> None:
         ("results", study_results),
     ):
         group.command(name)(command)
-    app.add_typer(group, name="study", rich_help_panel=OPERATE)
+    app.add_typer(group, name="study", rich_help_panel=ASK)
 
 
 def study_new(

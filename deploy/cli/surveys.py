@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from croupier.deploy.cli.console import (
+    ASK,
     HERE,
     NOT_CERTIFIED,
-    OPERATE,
     REFUSED,
     Directory,
     Gateway,
@@ -47,7 +47,7 @@ def add_commands(app: typer.Typer) -> None:
         ("results", survey_results),
     ):
         group.command(name)(command)
-    app.add_typer(group, name="survey", rich_help_panel=OPERATE)
+    app.add_typer(group, name="survey", rich_help_panel=ASK)
 
 
 def survey_new(

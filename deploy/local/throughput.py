@@ -31,6 +31,7 @@ from croupier.deploy.operator.rounds import Operator, RoundSettings
 from croupier.protocol.envelope import overhead
 from croupier.protocol.identity import public_key_of
 from croupier.protocol.mechanisms import RandomizedResponse
+from croupier.protocol.names import PrivateKey, PublicKey
 from croupier.protocol.onion import BUDGET_RECORD_BYTES
 from croupier.protocol.questions import Question
 from croupier.protocol.tickets import TICKET_BYTES, TicketIssuer, TicketRequest, collect_tickets
@@ -134,7 +135,7 @@ async def _registered(operator: Operator, pool: WorkerPool, users: int) -> list[
     parts = [min(_REGISTERED_AT_ONCE, users - start) for start in range(0, users, _REGISTERED_AT_ONCE)]
     pairs, _ = await pool.map_chunks(_key_pairs, parts, chunk=1)
     for part in pairs:
-        await operator.enrol([public for _, public in part])
+        await operator.enrol([PublicKey(public) for _, public in part])
     return [private for part in pairs for private, _ in part]
 
 
@@ -323,7 +324,10 @@ async def _measure(
             values = random.choices((0, 1), k=users)  # noqa: S311 (a synthetic population)
             budgets = random.choices(_GRID, _SHARES, k=users)  # noqa: S311
             keys = await _registered(operator, pool, users)
-            drawn = {str(i): Participant(*one) for i, one in enumerate(zip(values, budgets, keys, strict=True))}
+            drawn = {
+                str(i): Participant(*one)
+                for i, one in enumerate(zip(values, budgets, map(PrivateKey, keys), strict=True))
+            }
             floor_s, floor_cpu = await _floor(pool, users, hops)
             settings = RoundSettings(Question("bench", RandomizedResponse()), _GRID, epsilon_max=2.0, min_batch_size=2)
             before = await _used(directory, operator)

@@ -20,12 +20,13 @@ from croupier.client.outbox import Outbox
 from croupier.client.submission import Participant, Sealed, per_call, prepare_all, seal_all, send
 from croupier.client.tickets import get_tickets
 from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.names import PublicKey
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.workers import WorkerPool
 
 __all__ = ["Enrol", "FleetReport", "Progress", "run_fleet"]
 
-Enrol = Callable[[Sequence[bytes]], Awaitable[object]]
+Enrol = Callable[[Sequence[PublicKey]], Awaitable[object]]
 Progress = Callable[[int], None]
 _CHUNK, _FEWEST = 500, 100
 """The most and the fewest users in a task of a worker process: large tasks cost memory, small ones are slow to hand
@@ -118,7 +119,7 @@ async def run_fleet(
     async def seal_everyone() -> None:
         known, pending = outbox.users(terms.round_id), outbox.pending(terms.round_id)
         for part in _parts({user: raw for user, raw in pending.items() if user in users}, pool.processes, chunk):
-            await enrol([pb.Submission.FromString(raw).client_key for raw in part.values()])
+            await enrol([PublicKey(pb.Submission.FromString(raw).client_key) for raw in part.values()])
             await sealed.put(part)
         fresh = {user: participant for user, participant in users.items() if user not in known}
         jobs = deque(asyncio.create_task(seal_part(part)) for part in _parts(fresh, pool.processes, chunk))

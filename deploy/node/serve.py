@@ -28,6 +28,7 @@ from croupier.net.tls import ServerTls
 from croupier.net.transport import TLS, Transport
 from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, ServiceEntry, load_deployment
 from croupier.protocol.errors import Refusal
+from croupier.protocol.names import StorageKey
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.clock import Clock, SystemClock
@@ -94,7 +95,7 @@ class RunningService:
         workers: int | None = None,
         clock: Clock | None = None,
         pool: WorkerPool | None = None,
-        open_store: Callable[[str, bytes], Store] = Store,
+        open_store: Callable[[str, StorageKey], Store] = Store,
         transport: Transport = TLS,
         probe_every_s: float = PROBE_EVERY_S,
     ) -> None:

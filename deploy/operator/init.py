@@ -28,6 +28,7 @@ from croupier.deploy.version_files import write_deployment
 from croupier.protocol.deployment import DEPLOYMENT_FILE, OPERATOR, Deployment
 from croupier.protocol.envelope import MAX_HOPS
 from croupier.protocol.identity import Identity
+from croupier.protocol.names import StorageKey
 from croupier.runtime.service_directory import SETTINGS_FILE, identity_keys
 
 __all__ = ["MACHINES", "NEXT_FILE", "initialise"]
@@ -69,7 +70,7 @@ def initialise(directory: Path, layout: Layout, run_with: Literal["systemd", "co
                 "tls_certificate": certificate,
             }
         )
-    storage_key = os.urandom(32)
+    storage_key = StorageKey(os.urandom(32))
     write_secret(directory / OPERATOR / "storage.key", storage_key.hex() + "\n")
     _, operator_certificate = write_keys(directory / OPERATOR, OPERATOR, storage_key)
     unsigned = Deployment.model_validate(
@@ -113,7 +114,7 @@ def _starting(
 def _make_keys(directory: Path, place: Place) -> tuple[str, str, Identity]:
     """Writes the keys of a service; returns its public identity, its TLS certificate and the signer."""
     machine = directory / MACHINES / place.host
-    storage_key = os.urandom(32)
+    storage_key = StorageKey(os.urandom(32))
     write_secret(machine / _STORAGE_KEYS / f"{place.service}.storage-key", storage_key.hex() + "\n")
     own = machine / place.service / place.service
     identity, certificate = write_keys(own, place.service, storage_key, hosts=place.hosts)

@@ -34,7 +34,7 @@ from croupier.net.transport import TLS, Transport
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import public_key_of
 from croupier.protocol.invitations import Invitation, new_secret
-from croupier.protocol.names import NO_ROUND, RoundId
+from croupier.protocol.names import NO_ROUND, PublicKey, RoundId
 from croupier.protocol.surveys import Survey, rounds_together
 
 __all__ = [
@@ -272,7 +272,7 @@ async def _answered(directory: Path, survey: Survey, invited: Sequence[Invited],
     """Returns those of these people who have answered, one call for each."""
     round_ids = [one.round_id for one in survey.rounds]
     async with Operator(directory, transport) as operator:
-        return [one for one in invited if await operator.count_answered(round_ids, [bytes.fromhex(one.key)])]
+        return [one for one in invited if await operator.count_answered(round_ids, [PublicKey(bytes.fromhex(one.key))])]
 
 
 async def revoke_invitations(directory: Path, survey_id: str, labels: Sequence[str], transport: Transport = TLS) -> int:
@@ -284,7 +284,7 @@ async def revoke_invitations(directory: Path, survey_id: str, labels: Sequence[s
     """
     gone = _named(directory, survey_id, labels)
     async with Operator(directory, transport) as operator:
-        await operator.revoke([bytes.fromhex(one.key) for one in gone])
+        await operator.revoke([PublicKey(bytes.fromhex(one.key)) for one in gone])
     now, keys = _utc(time.time()), {one.key for one in gone}
     with alone(_list(directory, survey_id)):
         listed = invited_people(directory, survey_id)
@@ -303,10 +303,10 @@ async def register_again(directory: Path, survey_id: str, transport: Transport =
         if not one.revoked_at:
             by_end.setdefault(one.expires_at, []).append(bytes.fromhex(one.key))
     async with Operator(directory, transport) as operator:
-        await operator.revoke([bytes.fromhex(one.key) for one in listed if one.revoked_at])
+        await operator.revoke([PublicKey(bytes.fromhex(one.key)) for one in listed if one.revoked_at])
         for expires_at, keys in by_end.items():
             until = int(datetime.fromisoformat(expires_at).timestamp()) if expires_at else 0
-            await operator.invite(keys, survey.hash, until)
+            await operator.invite(list(map(PublicKey, keys)), survey.hash, until)
     return sum(one.is_good for one in listed)
 
 
@@ -315,7 +315,7 @@ async def num_answered(directory: Path, survey_id: str, transport: Transport = T
     survey, _ = _survey_of(directory, survey_id)
     keys = [bytes.fromhex(one.key) for one in invited_people(directory, survey_id)]
     async with Operator(directory, transport) as operator:
-        return await operator.count_answered([one.round_id for one in survey.rounds], keys)
+        return await operator.count_answered([one.round_id for one in survey.rounds], list(map(PublicKey, keys)))
 
 
 async def who_has_not_answered(directory: Path, survey_id: str, transport: Transport = TLS) -> list[str]:

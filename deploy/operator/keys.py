@@ -30,7 +30,7 @@ from croupier.protocol.collector import collector_key_lines
 from croupier.protocol.deployment import DEPLOYMENT_FILE, OPERATOR, Deployment, FileSignature
 from croupier.protocol.envelope import MAX_HOPS
 from croupier.protocol.identity import Identity
-from croupier.protocol.names import HostName
+from croupier.protocol.names import HostName, StorageKey
 from croupier.runtime.cluster import AUTHORITY_FILE, certificate_files
 from croupier.runtime.service_directory import identity_keys, seal_key
 
@@ -279,13 +279,13 @@ def alone(path: Path) -> Iterator[None]:
 
 def _make_secrets(directory: Path, owner: str) -> tuple[str, str]:
     """Writes all secrets of a service or the operator; returns its public identity and its TLS certificate."""
-    storage_key = os.urandom(32)
+    storage_key = StorageKey(os.urandom(32))
     write_secret(directory / "storage.key", storage_key.hex() + "\n")
     return write_keys(directory, owner, storage_key)
 
 
 def write_keys(
-    directory: Path, owner: str, storage_key: bytes, prefix: str = "", hosts: Sequence[HostName] = ()
+    directory: Path, owner: str, storage_key: StorageKey, prefix: str = "", hosts: Sequence[HostName] = ()
 ) -> tuple[str, str]:
     """Writes new identity and TLS keys; returns the public identity and the TLS certificate.
 

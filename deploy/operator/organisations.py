@@ -16,6 +16,7 @@ from croupier.deploy.render.layout import Place, Resources, together
 from croupier.deploy.render.settings import settings_of
 from croupier.deploy.version_files import newest
 from croupier.protocol.deployment import OPERATOR, Deployment, RetiredIdentity, ServiceEntry, read_unchecked
+from croupier.protocol.names import StorageKey
 from croupier.protocol.versions import differences
 from croupier.runtime.service_directory import SETTINGS_FILE
 
@@ -79,7 +80,7 @@ def new_service(
     )
     own = directory / name
     storage_key = _new_storage_key(own, storage_key_file)
-    identity, certificate = write_keys(own, name, storage_key, hosts=place.hosts)
+    identity, certificate = write_keys(own, name, StorageKey(storage_key), hosts=place.hosts)
     where = storage_key_file.resolve() if storage_key_file else "storage.key"
     settings = settings_of(place, "systemd", Resources()).splitlines()[1:]
     (own / SETTINGS_FILE).write_text("\n".join([f'storage_key = "file:{where}"', *settings]) + "\n", encoding="utf-8")
@@ -103,14 +104,14 @@ def new_operator(directory: Path) -> PublicFile:
         ValueError: there are keys already.
     """
     own = directory / OPERATOR
-    _, certificate = write_keys(own, OPERATOR, _new_storage_key(own, None))
+    _, certificate = write_keys(own, OPERATOR, StorageKey(_new_storage_key(own, None)))
     return write_public_file(directory, PublicFile(operator_tls_certificate=certificate))
 
 
 def _new_storage_key(own: Path, file: Path | None) -> bytes:
     if (own / "identity.key").exists():
         raise ValueError(f"{own} has keys already; 'croupier rotate' changes them")
-    storage_key = os.urandom(32)
+    storage_key = StorageKey(os.urandom(32))
     write_secret(file or own / "storage.key", storage_key.hex() + "\n")
     return storage_key
 

@@ -22,6 +22,7 @@ from croupier.net.transport import TLS, Transport
 from croupier.protocol.deployment import OPERATOR
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import has_small_order
+from croupier.protocol.names import PublicKey
 from croupier.protocol.shown import check_shown
 
 __all__ = ["Enrolled", "check_label", "enrol", "enrolled", "enrolling", "note_enrolled", "note_revoked", "read_keys"]
@@ -89,7 +90,7 @@ def read_keys(lines: Sequence[tuple[int, Sequence[str]]], name: str) -> list[Enr
                 f"line {number} of {name} is not a public key of 64 hexadecimal digits with a label behind a comma, "
                 "such as 9f…,Ada"
             ) from error
-        if has_small_order(raw):
+        if has_small_order(PublicKey(raw)):
             raise ValueError(f"line {number} of {name} is not a key that can sign; the client needs a new one")
         check_label(f"the label in line {number} of {name}", label)
         one = Enrolled(raw.hex(), label, revoked_at=revoked_at)
@@ -134,7 +135,7 @@ async def enrol(directory: Path, keys: Sequence[Enrolled], transport: Transport 
             )
     async with Operator(directory, transport) as operator:
         try:
-            approved_by = await operator.enrol([bytes.fromhex(one.key) for one in keys])
+            approved_by = await operator.enrol([PublicKey(bytes.fromhex(one.key)) for one in keys])
         except Refusal as refusal:
             if refusal.code is Code.NOT_APPROVED:
                 _note_labels(directory, keys)
@@ -142,7 +143,7 @@ async def enrol(directory: Path, keys: Sequence[Enrolled], transport: Transport 
     return note_enrolled(directory, keys, approved_by)
 
 
-def enrolling(directory: Path, transport: Transport = TLS) -> Callable[[bytes], Awaitable[None]]:
+def enrolling(directory: Path, transport: Transport = TLS) -> Callable[[PublicKey], Awaitable[None]]:
     """Returns a function that registers one client's public key and adds it to the list, for `AsyncClientRound.answer`.
 
     Raises:
@@ -150,7 +151,7 @@ def enrolling(directory: Path, transport: Transport = TLS) -> Callable[[bytes], 
     """
     its_operator = Operator(directory, transport)
 
-    async def enrol_key(public_key: bytes) -> None:
+    async def enrol_key(public_key: PublicKey) -> None:
         async with its_operator as operator:
             approved_by = await operator.enrol([public_key])
         await asyncio.to_thread(note_enrolled, directory, [Enrolled(public_key.hex())], approved_by)

@@ -47,7 +47,7 @@ from croupier.protocol.envelope import PROTOCOL_VERSION, SuiteName
 from croupier.protocol.errors import Code, EnvelopeError, Refusal, refusal_of
 from croupier.protocol.identity import Kind, read_signed
 from croupier.protocol.manifest import RoundTerms, canonical, parse_terms, state_name
-from croupier.protocol.names import NO_ROUND, RoundId
+from croupier.protocol.names import NO_ROUND, Digest, PublicKey, RoundId
 from croupier.protocol.questions import Question
 from croupier.protocol.surveys import Survey
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -78,6 +78,8 @@ _PER_CALL = 50_000
 _CLOSES_WITHIN_S = 5.0
 """Hop 1 looks at its clock several times a second, and closes a round that is due; clocks differ by seconds."""
 _ANY_CHAIN = ("shuffler-1", "accountant", "analyzer")
+_NO_COLLECTOR = PublicKey(b"")
+"""The round has no collector: its result is published."""
 _CHECKED = RoundId("checked")
 """The name of a round that is only checked."""
 _SHORT_BATCH = {"hold": pb.SHORT_BATCH_POLICY_HOLD, "dispose": pb.SHORT_BATCH_POLICY_DISPOSE}
@@ -127,7 +129,7 @@ class RoundSettings:
     short_batch_policy: Literal["hold", "dispose"] = "hold"
     close_deadline_unix_s: int = 0
     hpke_suite: SuiteName = "x25519-sha256-chacha20poly1305"
-    collector_public_key: bytes = b""
+    collector_public_key: PublicKey = _NO_COLLECTOR
     survey: Survey | None = None
     hop_noise: float | None = None
     hop_noise_delta: float | None = None
@@ -323,7 +325,7 @@ class Operator:
 
         return {name: await ask(name) for name in self.deployment.chain}
 
-    async def enrol(self, client_keys: Sequence[bytes]) -> list[str]:
+    async def enrol(self, client_keys: Sequence[PublicKey]) -> list[str]:
         """Registers clients' public keys with hop 1 and the accountant; returns the organisations that approve of it.
 
         Raises:
@@ -335,7 +337,7 @@ class Operator:
             [pb.RegisterClientsRequest(client_keys=client_keys[start : start + _PER_CALL]) for start in slices]
         )
 
-    async def invite(self, client_keys: Sequence[bytes], survey_hash: bytes, valid_until_unix_s: int) -> None:
+    async def invite(self, client_keys: Sequence[PublicKey], survey_hash: Digest, valid_until_unix_s: int) -> None:
         """Registers clients of one survey with hop 1 and the accountant; see `RegisterClientsRequest`."""
         requests = [
             pb.RegisterClientsRequest(
@@ -347,7 +349,7 @@ class Operator:
         ]
         await self.register(requests)
 
-    async def count_answered(self, round_ids: Sequence[str], client_keys: Sequence[bytes]) -> int:
+    async def count_answered(self, round_ids: Sequence[str], client_keys: Sequence[PublicKey]) -> int:
         """Returns how many of these clients have answered at least one of these rounds, as hop 1 knows it."""
         hop_1 = stubs.ShufflerStub(self._channels[self.deployment.shufflers[0].name])
         answered = 0
@@ -374,7 +376,7 @@ class Operator:
             [pb.RegisterClientsRequest(token_hashes=hashes[start : start + _PER_CALL]) for start in slices]
         )
 
-    async def revoke(self, client_keys: Sequence[bytes], tokens: Sequence[bytes] = ()) -> dict[str, int]:
+    async def revoke(self, client_keys: Sequence[PublicKey], tokens: Sequence[bytes] = ()) -> dict[str, int]:
         """Revokes client keys and tokens for good; returns how many were not revoked before, by service.
 
         Raises:

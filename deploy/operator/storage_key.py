@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from croupier.deploy.directory import read_deployment, store_url
 from croupier.deploy.operator.keys import replace_secret, write_secret
 from croupier.deploy.render.kubernetes import secret
+from croupier.protocol.names import StorageKey
 from croupier.protocol.views import JsonObject
 from croupier.runtime.database import DEFAULT_TIMEOUTS, open_database
 from croupier.runtime.rows.keys import KeyRows
@@ -110,7 +111,7 @@ def _change(directory: Path, name: str, replaced: Sequence[str]) -> tuple[bytes,
                     replace_secret(file, content.decode())
         with database.begin() as connection:
             bring_up_to_date(connection, sa.make_url(url).render_as_string())
-            KeyRows(connection, old).wrap_again(new)
+            KeyRows(connection, old).wrap_again(StorageKey(new))
         database.shred()
     except OSError as error:
         raise ValueError(
@@ -131,6 +132,6 @@ def _sealed_again(file: Path, old: bytes, new: bytes) -> bytes:
         except ValueError:
             continue
         if opening == old and isinstance(key, Ed25519PrivateKey | EllipticCurvePrivateKey):
-            return seal_key(key, new)
+            return seal_key(key, StorageKey(new))
         return text
     raise ValueError(f"{file} does not open with this storage key")

@@ -33,7 +33,7 @@ from croupier.protocol.codes import RefusalReason
 from croupier.protocol.deployment import DEPLOYMENT_FILE, OPERATOR, Deployment
 from croupier.protocol.errors import CroupierError
 from croupier.protocol.manifest import RoundTerms, parse_terms
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import PublicKey, RoundId
 from croupier.protocol.rounding import round_down, round_up
 from croupier.protocol.statements import joined, read_messages
 from croupier.protocol.studies import StudyWave
@@ -137,7 +137,7 @@ def survey_terms(
             hop_noise_delta=file.hop_noise_delta,
             budget_privacy=file.budget_privacy,
             budget_privacy_delta=file.budget_privacy_delta,
-            collector_public_key=b"" if of_study is None else of_study.collector_public_key,
+            collector_public_key=PublicKey(b"" if of_study is None else of_study.collector_public_key),
         )
         round_id = round_of(file.name, number)
         try:

@@ -17,6 +17,7 @@ from croupier.deploy.operator.rounds import Operator
 from croupier.net.transport import TLS, Transport
 from croupier.protocol.deployment import OPERATOR
 from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.names import PublicKey
 
 __all__ = ["issue_token_file", "revoke", "take_tokens"]
 
@@ -86,7 +87,7 @@ async def revoke(
     raw_keys = [_unhex("key", number, text) for number, text in enumerate(client_keys, start=1)]
     raw_tokens = [_unhex("token", number, text) for number, text in enumerate(tokens, start=1)]
     async with Operator(directory, transport) as operator:
-        revoked = await operator.revoke(raw_keys, raw_tokens)
+        revoked = await operator.revoke(list(map(PublicKey, raw_keys)), raw_tokens)
     note_revoked(directory, [key.hex() for key in raw_keys])
     return revoked
 

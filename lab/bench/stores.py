@@ -22,7 +22,7 @@ import sqlalchemy as sa
 from croupier.deploy.local.throughput import SUITE, plain_sizes
 from croupier.protocol.envelope import overhead
 from croupier.protocol.errors import Code, Refusal
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import RoundId, StorageKey
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.store import Store
 from croupier.runtime.transaction import Transaction
@@ -128,7 +128,7 @@ def measure_stores(
                 with contextlib.closing(sqlite3.connect(file)) as fresh:
                     fresh.execute(f"PRAGMA page_size={kind.page_bytes}")
                     fresh.execute("VACUUM")
-            store = Store(kind.url or f"sqlite:///{file}", os.urandom(32))
+            store = Store(kind.url or f"sqlite:///{file}", StorageKey(os.urandom(32)))
             try:
                 rows.append(asyncio.run(_measure(kind, store, None if kind.url else file, bodies)))
             finally:

@@ -10,7 +10,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from croupier.protocol.envelope import KeyPair
-from croupier.protocol.names import PrivateKey, PublicKey, RoundId
+from croupier.protocol.names import PrivateKey, PublicKey, RoundId, StorageKey
 from croupier.runtime.database import mark_for_shredding
 from croupier.runtime.kinds import KeyPurpose
 from croupier.runtime.rows.base import TableRows
@@ -22,7 +22,7 @@ __all__ = ["KeyRows"]
 class KeyRows(TableRows):
     """The key pairs of rounds, by purpose."""
 
-    def __init__(self, connection: sa.Connection, wrapping_key: bytes) -> None:
+    def __init__(self, connection: sa.Connection, wrapping_key: StorageKey) -> None:
         super().__init__(connection)
         self._cipher = ChaCha20Poly1305(wrapping_key)
 
@@ -43,7 +43,7 @@ class KeyRows(TableRows):
             pairs[KeyPurpose(row.purpose)] = KeyPair(PublicKey(row.public), PrivateKey(private))
         return pairs
 
-    def wrap_again(self, wrapping_key: bytes) -> None:
+    def wrap_again(self, wrapping_key: StorageKey) -> None:
         """Wraps all private halves with another storage key; those that are already stay as they are.
 
         Raises:

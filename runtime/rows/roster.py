@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import sqlalchemy as sa
 
 from croupier.protocol.errors import Code, Refusal
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import Digest, PublicKey, RoundId
 from croupier.runtime.rows.base import TableRows
 from croupier.runtime.tables import CLIENTS, INVITED, REVOKED, SUBMISSIONS, TOKENS
 
@@ -20,24 +20,24 @@ _KEYS_AT_ONCE = 1000
 class RosterRows(TableRows):
     """Clients, tokens and submissions."""
 
-    def add_clients(self, client_keys: Iterable[bytes]) -> None:
+    def add_clients(self, client_keys: Iterable[PublicKey]) -> None:
         """Registers clients; those that are registered already stay."""
         rows = [{"client_key": key} for key in client_keys]
         if rows:
             self._db.execute(CLIENTS.insert(), rows)
 
-    def client_keys(self) -> set[bytes]:
+    def client_keys(self) -> set[PublicKey]:
         """Returns the public keys of all registered clients, revoked ones among them."""
         return set(self._db.execute(sa.select(CLIENTS.c.client_key)).scalars())
 
-    def add_invited(self, client_keys: Iterable[bytes], survey_hash: bytes, valid_until_unix_s: int) -> None:
+    def add_invited(self, client_keys: Iterable[PublicKey], survey_hash: Digest, valid_until_unix_s: int) -> None:
         """Registers clients for the rounds of one survey; 0: for good. None of them may be registered so already."""
         scope = {"survey_hash": survey_hash, "valid_until_unix_s": valid_until_unix_s}
         rows = [{"client_key": key, **scope} for key in client_keys]
         if rows:
             self._db.execute(INVITED.insert(), rows)
 
-    def invited(self) -> dict[bytes, tuple[bytes, int]]:
+    def invited(self) -> dict[PublicKey, tuple[Digest, int]]:
         """Returns the clients of surveys by public key: the survey's hash, and when they expire (Unix s; 0: never)."""
         rows = self._db.execute(sa.select(INVITED))
         return {row.client_key: (row.survey_hash, row.valid_until_unix_s) for row in rows}
@@ -56,13 +56,13 @@ class RosterRows(TableRows):
         """Returns how many client keys and hashes of tokens have been revoked."""
         return self._db.execute(sa.select(sa.func.count()).select_from(REVOKED)).scalar_one()
 
-    def add_tokens(self, token_hashes: Iterable[bytes]) -> None:
+    def add_tokens(self, token_hashes: Iterable[Digest]) -> None:
         """Adds hashes of one-use tokens; tokens that are known already stay as they are."""
         rows = [{"token_hash": token_hash} for token_hash in token_hashes]
         if rows:
             self._db.execute(TOKENS.insert(), rows)
 
-    def tokens(self) -> dict[bytes, tuple[bytes, RoundId] | None]:
+    def tokens(self) -> dict[Digest, tuple[PublicKey, RoundId] | None]:
         """Returns every token's hash with the (client_key, round_id) that it has admitted, None while unused.
 
         Where the round has been deleted, both are empty.
@@ -70,7 +70,7 @@ class RosterRows(TableRows):
         rows = self._db.execute(sa.select(TOKENS))
         return {row.token_hash: None if row.client_key is None else (row.client_key, row.round_id) for row in rows}
 
-    def spend_token(self, token_hash: bytes, client_key: bytes, round_id: RoundId) -> None:
+    def spend_token(self, token_hash: Digest, client_key: PublicKey, round_id: RoundId) -> None:
         """Notes what a token has admitted; raises Refusal TOKEN_USED if it was not free."""
         free = (TOKENS.c.token_hash == token_hash) & TOKENS.c.client_key.is_(None)
         changed = self._db.execute(TOKENS.update().where(free).values(client_key=client_key, round_id=round_id))
@@ -84,23 +84,25 @@ class RosterRows(TableRows):
             [{"round_id": round_id, "client_key": key, "envelope_hash": name} for key, name in rows],
         )
 
-    def submission_hashes(self, round_id: RoundId, client_keys: Sequence[bytes] | None = None) -> dict[bytes, bytes]:
+    def submission_hashes(
+        self, round_id: RoundId, client_keys: Sequence[PublicKey] | None = None
+    ) -> dict[PublicKey, Digest]:
         """Returns the envelope hash by client, of all clients who have submitted, or of the given ones."""
         here = sa.select(SUBMISSIONS.c.client_key, SUBMISSIONS.c.envelope_hash)
         here = here.where(SUBMISSIONS.c.round_id == round_id)
         if client_keys is None:
             return {row.client_key: row.envelope_hash for row in self._db.execute(here)}
-        found: dict[bytes, bytes] = {}
+        hashes: dict[PublicKey, Digest] = {}
         for start in range(0, len(client_keys), _KEYS_AT_ONCE):
             rows = self._db.execute(
                 here.where(SUBMISSIONS.c.client_key.in_(client_keys[start : start + _KEYS_AT_ONCE]))
             )
-            found |= {row.client_key: row.envelope_hash for row in rows}
-        return found
+            hashes |= {row.client_key: row.envelope_hash for row in rows}
+        return hashes
 
-    def num_answered(self, round_ids: Sequence[RoundId], client_keys: Sequence[bytes]) -> int:
+    def num_answered(self, round_ids: Sequence[RoundId], client_keys: Sequence[PublicKey]) -> int:
         """Returns how many of these clients have submitted in at least one of these rounds."""
-        answered: set[bytes] = set()
+        answered: set[PublicKey] = set()
         here = sa.select(SUBMISSIONS.c.client_key).where(SUBMISSIONS.c.round_id.in_(round_ids))
         for start in range(0, len(client_keys), _KEYS_AT_ONCE):
             keys = client_keys[start : start + _KEYS_AT_ONCE]

@@ -17,6 +17,7 @@ from croupier.protocol.certificates import refusals_of, round_certificate_json
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.manifest import canonical, parse_terms
 from croupier.protocol.mechanisms import Gaussian, KaryResponse, Laplace, Mechanism, RandomizedResponse
+from croupier.protocol.names import Digest
 from croupier.protocol.questions import Question
 from croupier.protocol.statements import state
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -43,7 +44,7 @@ def refused(
         parse_terms(canonical(manifest)),
         chain,
         BudgetsFound(Counter(budgets), off_grid, {}),
-        ReportsFound(reports, b"", [], reports, {}),
+        ReportsFound(reports, Digest(b""), [], reports, {}),
         tickets,
     )
     assert not message.granted

@@ -27,7 +27,7 @@ from croupier.protocol.certificates import round_certificate_json
 from croupier.protocol.codes import Assumption
 from croupier.protocol.manifest import RoundTerms, canonical, parse_terms
 from croupier.protocol.mechanisms import KaryResponse, Laplace, Mechanism, RandomizedResponse
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import Digest, RoundId
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.kinds import DocumentKind
@@ -150,7 +150,7 @@ def published(terms: RoundTerms, users: Counts, counts: Counts, monkeypatch: pyt
     exact = BudgetsFound(+Counter(dict(zip(GRID, users, strict=True))), 0, {})
     found = noised(Documents(), terms, exact)  # type: ignore[arg-type]
     chain = {pb.LANE_REPORT: [pb.Commitment(num_out=PEOPLE)]}
-    message, entries = certify_round(terms, chain, found, ReportsFound(PEOPLE, b"", [], PEOPLE, {}), PEOPLE)
+    message, entries = certify_round(terms, chain, found, ReportsFound(PEOPLE, Digest(b""), [], PEOPLE, {}), PEOPLE)
     explained = json.dumps(round_certificate_json(message))
     return message.SerializeToString(deterministic=True), repr(entries).encode(), explained.encode()
 

@@ -20,7 +20,7 @@ from croupier.client.submission import Participant, new_client_key
 from croupier.deploy.gateway.server import make_gateway
 from croupier.deploy.listening import WebAddress
 from croupier.net.transport import TLS
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import PrivateKey, RoundId
 from tests.another_client.vectors import FILE
 from tests.support import settings
 from tests.support.gateways import PassOn, Tampering, tickets_for_all
@@ -131,7 +131,7 @@ async def start_twice_at_once(directory: Path) -> None:
     async with table(directory, 1, LIMIT, over_tls=True) as here:
         terms = await here.operator.open_round(settings())
         (key_file := directory / "client.key").write_text(new_client_key().hex())
-        await here.operator.enrol([Participant(None, 0.0, bytes.fromhex(key_file.read_text())).public_key])
+        await here.operator.enrol([Participant(None, 0.0, PrivateKey(bytes.fromhex(key_file.read_text()))).public_key])
         both = asyncio.Barrier(2)
         gateway = Tampering(TLS)
 

@@ -20,6 +20,7 @@ from croupier.protocol.envelope import open_sealed
 from croupier.protocol.errors import SignatureError
 from croupier.protocol.identity import Kind, Pinned, read_signed, submission_is_authentic, verify_signed
 from croupier.protocol.manifest import RoundTerms, parse_terms
+from croupier.protocol.names import PrivateKey, PublicKey
 from croupier.protocol.onion import BudgetRecord, Onion, decode_budget, report_message, split_report
 from croupier.protocol.tickets import TicketIssuer, TicketRequest, collect_tickets
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -129,7 +130,7 @@ def test_every_layer_opens_and_the_innermost_is_the_report(case: dict[str, Any])
         layer = onion.layer(pb.Lane.Value(one["lane"]), one["hop"])
         assert layer.label.info().hex() == one["info"]
         key = raw(case["random"][f"key of {names[one['hop']]}"])
-        assert open_sealed(terms.suite, key, layer.label, raw(one["sealed"])).hex() == one["plaintext"]
+        assert open_sealed(terms.suite, PrivateKey(key), layer.label, raw(one["sealed"])).hex() == one["plaintext"]
         assert (layer.sealed_size, layer.plain_size) == (len(one["sealed"]) // 2, len(one["plaintext"]) // 2)
     assert onion.joint.sealed_size == 264 + 96 * terms.num_hops
     assert case["layers"][0]["plaintext"] == case["report"]
@@ -162,7 +163,7 @@ def test_a_batch_of_the_second_issuer_is_one_for_our_client() -> None:
     secret, key = ristretto.issuer_key(bytes(32), b"batch")
     requests = [TicketRequest(bytes([number])) for number in range(3)]
     answer = ristretto.evaluate(secret, [request.blinded for request in requests], 12345)
-    assert len(set(collect_tickets(requests, answer, key))) == 3
+    assert len(set(collect_tickets(requests, answer, PublicKey(key)))) == 3
 
 
 @pytest.mark.parametrize("case", RFC_9497["cases"], ids=["A.1.2.1", "A.1.2.2", "A.1.2.3"])

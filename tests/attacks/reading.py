@@ -11,7 +11,7 @@ from croupier.deploy.operator.rounds import RoundSettings
 from croupier.protocol.envelope import HOP_ACCOUNTANT, HOP_ANALYZER, HOP_RELEASE, KeyPair, Label, open_many
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms import Laplace
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import PrivateKey, RoundId
 from croupier.protocol.onion import Onion, split_report
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -60,7 +60,12 @@ def open_all(terms: RoundTerms, ciphertexts: Iterable[bytes], keys: Iterable[byt
     fresh = set(ciphertexts)
     tries = [(key, label) for key in set(keys) for label in _labels(terms)]
     while fresh:
-        opened = {out for key, label in tries for out in open_many(terms.suite, key, label, fresh) if out is not None}
+        opened = {
+            out
+            for key, label in tries
+            for out in open_many(terms.suite, PrivateKey(key), label, fresh)
+            if out is not None
+        }
         joint = {plain for plain in opened if len(plain) == onion.joint.plain_size}
         held = {plain for plain in opened if len(plain) == onion.layer(pb.LANE_REPORT, HOP_ANALYZER).plain_size}
         fresh = opened | {lane for plain in joint for lane in onion.split(plain)}

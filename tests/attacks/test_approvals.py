@@ -20,7 +20,7 @@ from croupier.protocol.approvals import approving_organisations
 from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, read_unchecked
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import Identity, Kind, public_key_of
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import PrivateKey, RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.runtime.peers import Peers
@@ -210,7 +210,7 @@ def test_no_organisation_counts_twice_under_two_names(tmp_path: Path, names: tup
 def test_a_retired_identity_approves_of_nothing(tmp_path: Path) -> None:
     """Also one without a date, as an older croupier has retired it: it is believed in documents of every round."""
     made = make_deployment(tmp_path, "local", 1)
-    old = Identity("accountant", bytes(range(32)))
+    old = Identity("accountant", PrivateKey(bytes(range(32))))
     entries = [
         entry.model_dump() | ({"retired_identities": [old.public_key.hex()]} if entry.name == old.name else {})
         for entry in made.services

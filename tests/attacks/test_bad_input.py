@@ -12,6 +12,7 @@ import grpc.aio
 import pytest
 
 from croupier.net.sizes import MESSAGE_BYTES
+from croupier.protocol.names import PublicKey
 from croupier.protocol.onion import Onion
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2_grpc as stubs
@@ -66,7 +67,7 @@ async def test_without_its_key_nothing_is_learned_of_a_client(tmp_path: Path, mo
         monkeypatch.setattr(pool, "run", counted)
         registered, unknown, taken = (stranger(terms) for _ in range(3))
         await deployment.admit(terms, [taken])
-        await deployment.operator.enrol([registered.client_key])
+        await deployment.operator.enrol([PublicKey(registered.client_key)])
         checked.clear()
         for forged in (registered, unknown, taken):
             forged.signature = bytes(64)

@@ -25,7 +25,7 @@ from croupier.protocol.batches import ciphertext_hashes
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
-from croupier.protocol.names import Lane, RoundId
+from croupier.protocol.names import Digest, Lane, PublicKey, RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.runtime.kinds import DocumentKind
@@ -262,7 +262,7 @@ async def test_canaries_come_like_any_other_client(
             seen.append((asyncio.get_running_loop().time(), len(submissions)))
             return await submit(terms, size, submissions, *how)
 
-        async def seen_register(keys: Sequence[bytes], tokens: Sequence[bytes] = ()) -> int:
+        async def seen_register(keys: Sequence[PublicKey], tokens: Sequence[Digest] = ()) -> int:
             enrolled.append(len(keys) + len(tokens))
             return await register(keys, tokens)
 

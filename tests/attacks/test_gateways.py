@@ -18,7 +18,7 @@ from croupier.protocol.envelope import generate_key_pair
 from croupier.protocol.errors import Code
 from croupier.protocol.identity import Identity, Kind, sign_submission
 from croupier.protocol.manifest import RoundTerms, canonical
-from croupier.protocol.names import Lane
+from croupier.protocol.names import Lane, PrivateKey, PublicKey
 from croupier.protocol.tickets import BLINDED_BYTES, TicketIssuer, TicketRequest
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
@@ -43,7 +43,7 @@ async def behind(
             client = croupier.AsyncClient(
                 at.inside.directory, directory=tmp_path / name, gateway=url, patience_s=1, transport=at.inside.transport
             )
-            await at.operator.enrol([bytes.fromhex(client.public_key)])
+            await at.operator.enrol([PublicKey(bytes.fromhex(client.public_key))])
             made.append(client)
             return client
 
@@ -64,7 +64,7 @@ async def test_keys_that_a_gateway_has_swapped_are_refused(tmp_path: Path) -> No
             manifest.hops[0].public_key = generate_key_pair(terms.suite).public
             answer.manifest.payload = canonical(manifest)
             for signature in answer.manifest.signatures:
-                forger = Identity(signature.signer, os.urandom(32))
+                forger = Identity(signature.signer, PrivateKey(os.urandom(32)))
                 signature.CopyFrom(forger.sign(Kind.MANIFEST, answer.manifest.payload))
             return answer.SerializeToString()
 

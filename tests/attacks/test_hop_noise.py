@@ -25,7 +25,7 @@ from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.hop_noise import FakeLaw, HopNoise
 from croupier.protocol.manifest import RoundTerms, parse_terms
 from croupier.protocol.mechanisms import KaryResponse
-from croupier.protocol.names import Lane, RoundId
+from croupier.protocol.names import Digest, Lane, RoundId
 from croupier.protocol.onion import split_report
 from croupier.protocol.questions import Question
 from croupier.protocol.tickets import BLINDED_BYTES, TICKET_BYTES, TicketIssuer, TicketRequest, collect_tickets
@@ -500,7 +500,7 @@ def released_with(
     honest = pb.Commitment(num_in=hop_1.num_out, num_out=reports, num_fakes=reports - hop_1.num_out)
     chain = {pb.LANE_REPORT: [hop_1, honest], pb.LANE_PARAMETER: []}
     budgets = BudgetsFound(Counter({0.5: 100, 1.0: 100, 2.0: 100}), 0, {})
-    found = ReportsFound(reports, bytes(32), [], reports, {})
+    found = ReportsFound(reports, Digest(bytes(32)), [], reports, {})
     return certify_round(terms, chain, budgets, found, 300, fake_tickets)[0]
 
 

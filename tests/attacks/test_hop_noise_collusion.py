@@ -25,7 +25,7 @@ from croupier.protocol.envelope import HOP_RELEASE, open_many
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.hop_noise import HopNoise
 from croupier.protocol.manifest import RoundTerms
-from croupier.protocol.names import Lane
+from croupier.protocol.names import Lane, PublicKey
 from croupier.protocol.onion import BudgetRecord, Onion, encode_budget, onion_of, report_message, split_report
 from croupier.protocol.tickets import BLINDED_BYTES, TICKET_BYTES, TicketIssuer, TicketRequest, collect_tickets
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -212,7 +212,7 @@ class Tickets(CheatingShuffler):
             lambda to: stubs.AccountantStub(to).GetFakeTickets,
             pb.GetFakeTicketsRequest(round_id=terms.round_id, blinded=b"".join(one.blinded for one in requests)),
         )
-        return collect_tickets(requests, answer.evaluations, terms.manifest.accountant.report_ticket_key)
+        return collect_tickets(requests, answer.evaluations, PublicKey(terms.manifest.accountant.report_ticket_key))
 
     def fakes_with(self, terms: RoundTerms, sealed: Sequence[bytes], tickets: Sequence[bytes]) -> list[bytes]:
         return wrap_fakes(terms.payload, self.position.hop(terms), list(zip(sealed, tickets, strict=True)))

@@ -18,6 +18,7 @@ from croupier.protocol.errors import Code, Refusal, refusal_of
 from croupier.protocol.identity import Kind
 from croupier.protocol.manifest import RoundTerms, canonical
 from croupier.protocol.mechanisms import Gaussian
+from croupier.protocol.names import PublicKey
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
@@ -63,7 +64,7 @@ async def interleave(
     second: croupier.AsyncClient,
 ) -> None:
     terms = [await at.operator.open_round(settings()) for _ in range(2)]
-    await at.operator.enrol([bytes.fromhex(first.public_key)])
+    await at.operator.enrol([PublicKey(bytes.fromhex(first.public_key))])
     gateway.seen.clear()
 
     async def lie_about_tickets(raw: bytes, pass_on: PassOn) -> bytes:
@@ -134,7 +135,7 @@ async def test_a_client_keeps_to_its_limits_of_delta(tmp_path: Path) -> None:
         async with croupier.AsyncClient(
             at.inside.directory, directory=tmp_path / "person", transport=at.inside.transport
         ) as client:
-            await at.operator.enrol([bytes.fromhex(client.public_key)])
+            await at.operator.enrol([PublicKey(bytes.fromhex(client.public_key))])
 
             async def answer(delta: float) -> croupier.Receipt:
                 question = Question("income", Gaussian(low=0.0, high=1.0, local_delta=delta))

@@ -16,7 +16,7 @@ from croupier.deploy.operator.rounds import RoundSettings
 from croupier.protocol.envelope import HOP_ACCOUNTANT, HOP_ANALYZER, HOP_RELEASE, open_many
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms import KaryResponse
-from croupier.protocol.names import Lane, RoundId
+from croupier.protocol.names import Lane, PrivateKey, RoundId
 from croupier.protocol.onion import BudgetRecord, Onion, decode_budget, split_report
 from croupier.protocol.questions import Question
 from croupier.protocol.randomness import SystemRandom, uniform_permutation
@@ -54,7 +54,7 @@ def letters_of(terms: RoundTerms, reports: Sequence[bytes], keys: Keys, from_hop
     opened = list(reports)
     for name, purpose, hop in places:
         label = Onion(terms).layer(pb.LANE_REPORT, hop).label
-        opened = [plain or b"" for plain in open_many(terms.suite, keys[name, purpose], label, opened)]
+        opened = [plain or b"" for plain in open_many(terms.suite, PrivateKey(keys[name, purpose]), label, opened)]
         if hop == HOP_ANALYZER:
             opened = [split_report(plain)[1] for plain in opened]
     decode = decoder(terms.question, terms.budget_grid[0])
@@ -66,7 +66,9 @@ def budgets_of(terms: RoundTerms, parameters: Sequence[bytes], keys: Keys, from_
     opened = list(parameters)
     for name, hop in [*places, ("accountant", HOP_ACCOUNTANT)]:
         label = Onion(terms).layer(pb.LANE_PARAMETER, hop).label
-        opened = [plain or b"" for plain in open_many(terms.suite, keys[name, KeyPurpose.ENVELOPE], label, opened)]
+        opened = [
+            plain or b"" for plain in open_many(terms.suite, PrivateKey(keys[name, KeyPurpose.ENVELOPE]), label, opened)
+        ]
     return [decode_budget(BudgetRecord.split(plain)[1].budget)[0] for plain in opened]
 
 
@@ -187,11 +189,11 @@ async def test_a_hop_1_that_replaces_all_others_knows_the_victims_report(tmp_pat
         left = await deployment.service("accountant").store.run("look", lambda tx: tx.keys(terms.round_id))
     assert (certificate.granted, certificate.num_reports, len(publication.values), left) == (False, 1, 0, {})
     label = Onion(terms).layer(pb.LANE_REPORT, HOP_ANALYZER).label
-    opened = open_many(terms.suite, keys["analyzer", KeyPurpose.ENVELOPE], label, analyzer.seen)
+    opened = open_many(terms.suite, PrivateKey(keys["analyzer", KeyPurpose.ENVELOPE]), label, analyzer.seen)
     (theirs,) = {split_report(plain or b"")[1] for plain in opened} - hop.made
     assert theirs == people[0].sealed
     label = Onion(terms).layer(pb.LANE_REPORT, HOP_RELEASE).label
-    (report,) = open_many(terms.suite, keys["accountant", KeyPurpose.RELEASE], label, [theirs])
+    (report,) = open_many(terms.suite, PrivateKey(keys["accountant", KeyPurpose.RELEASE]), label, [theirs])
     assert decoder(terms.question, terms.budget_grid[0])(report or b"") == 2
 
 

@@ -25,7 +25,7 @@ from croupier.protocol.errors import Refusal
 from croupier.protocol.identity import Identity, Kind
 from croupier.protocol.manifest import RoundTerms, canonical
 from croupier.protocol.mechanisms import KaryResponse
-from croupier.protocol.names import Lane, RoundId
+from croupier.protocol.names import Lane, PrivateKey, RoundId
 from croupier.protocol.questions import Question
 from croupier.protocol.tickets import BLINDED_BYTES, TicketIssuer
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -70,7 +70,7 @@ def forged(here: Place, change: Callable[[pb.Manifest], None], *, own_keys: bool
         for signature in answer.manifest.signatures:
             secrets = load_secrets(here.at.inside.directory / signature.signer)
             key = os.urandom(32) if own_keys else secrets.identity_key
-            signature.CopyFrom(Identity(signature.signer, key).sign(Kind.MANIFEST, answer.manifest.payload))
+            signature.CopyFrom(Identity(signature.signer, PrivateKey(key)).sign(Kind.MANIFEST, answer.manifest.payload))
         return answer.SerializeToString()
 
     return instead

@@ -161,7 +161,7 @@ async def test_no_disk_and_no_reader_but_the_collector_sees_the_result(tmp_path:
     _, other = read_collector_key(collector_key_lines(SUITE)[0])
     async with arena(tmp_path, 1) as deployment:
         found = []
-        for collector in (key.public, b""):
+        for collector in (key.public, PublicKey(b"")):
             terms = await deployment.operator.open_round(replace(settings(), collector_public_key=collector))
             await deployment.admit(terms, await deployment.seal(terms, 31))
             publication, certificate = await deployment.finish(terms)
@@ -222,7 +222,7 @@ async def test_revocation_leaves_acknowledged_clients_in_their_round(tmp_path: P
         terms = await deployment.operator.open_round(settings())
         crowd = await deployment.seal(terms, 25)
         await deployment.admit(terms, crowd)
-        await deployment.operator.revoke([one.client_key for one in crowd[1:]])
+        await deployment.operator.revoke([PublicKey(one.client_key) for one in crowd[1:]])
         publication, certificate = await deployment.finish(terms)
         assert (publication.num_reports, certificate.num_users, certificate.dishonest) == (25, 25, 0)
 

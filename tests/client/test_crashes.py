@@ -23,7 +23,7 @@ from croupier.client.outbox import Outbox
 from croupier.client.submission import Participant, new_client_key
 from croupier.deploy.local.users import run_fleet
 from croupier.protocol.identity import public_key_of
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import PrivateKey, PublicKey, RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support import Threads, in_process, settings
 from tests.support.rounds import Table, table
@@ -110,11 +110,11 @@ async def once(here: Table, device: Path, round_id: str, value: int, key: bytes)
     """Answers as a process of its own would: with a client of its own on the files of a device."""
 
     async def enrol(public_key: bytes) -> None:
-        await here.operator.enrol([public_key])
+        await here.operator.enrol([PublicKey(public_key)])
 
     async with AsyncClient(here.inside.directory, directory=device, transport=here.inside.transport) as client:
         asked = await client.round(round_id)
-        return await asked.answer(value, 1.0, Respondent(key=key, new_key=not key), enrol)
+        return await asked.answer(value, 1.0, Respondent(key=PrivateKey(key), new_key=not key), enrol)
 
 
 def prepared(device: Path, round_id: str) -> set[str]:
@@ -172,7 +172,7 @@ def answer_and_die(directory: Path, device: Path, round_id: str, person: tuple[s
                 timer.daemon = True
                 timer.start()
             started = time.monotonic()
-            code = (await asked.answer(1, 1.0, Respondent(person=person[0], key=person[1]))).code
+            code = (await asked.answer(1, 1.0, Respondent(person=person[0], key=PrivateKey(person[1])))).code
             (device / "seconds").write_text(str(time.monotonic() - started))
             return code
 

@@ -20,7 +20,7 @@ from croupier.client.outbox import KEPT_DAYS, Outbox
 from croupier.client.submission import Prepared, Sealed
 from croupier.deploy.cli.console import plain_errors
 from croupier.protocol.errors import LimitError, OtherPersonError
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import PrivateKey, RoundId
 from croupier.protocol.onion import BudgetRecord, encode_budget
 from tests.support.raw_disk import freed_by_sqlite
 
@@ -35,9 +35,9 @@ ALICE, BOB = (
     Prepared(
         letter * 90,
         BudgetRecord(encode_budget(1.0, 1e-6), letter * 15 + b"r"),
-        letter * 63 + b"k",
+        PrivateKey(letter * 63 + b"k"),
         letter * 31 + b"t",
-        letter * 31 + b"a",
+        PrivateKey(letter * 31 + b"a"),
         (letter * 31 + b"1", letter * 31 + b"2"),
     )
     for letter in (b"A", b"B")
@@ -64,7 +64,7 @@ def test_an_error_of_the_disk_names_the_file_and_nothing_of_an_answer(tmp_path: 
     with closing(sqlite3.connect(path)) as other:
         other.execute("DROP TABLE sealed")
     with pytest.raises(OSError, match="it cannot be read or written: no such table: sealed") as failed:
-        outbox.keep(RoundId("round"), {"alice": Sealed(BYTES, HASHES, 1.0, b"alice's key")})
+        outbox.keep(RoundId("round"), {"alice": Sealed(BYTES, HASHES, 1.0, PrivateKey(b"alice's key"))})
     assert failed.value.filename == str(path)
     with pytest.raises(typer.Exit), plain_errors():
         raise failed.value
@@ -107,7 +107,7 @@ def test_old_bytes_are_forgotten_and_that_the_user_has_answered_is_not(tmp_path:
 def test_the_end_of_an_outbox_unlinks_none_of_its_bytes(tmp_path: Path) -> None:
     """With its last connection SQLite unlinks the log; what was in it was still on the disk when it was forgotten."""
     outbox = Outbox(tmp_path / "outbox.db")
-    outbox.keep(RoundId("round"), {"alice": Sealed(BYTES, HASHES, 1.0, b"alice's key")})
+    outbox.keep(RoundId("round"), {"alice": Sealed(BYTES, HASHES, 1.0, PrivateKey(b"alice's key"))})
     with freed_by_sqlite() as freed:
         outbox.close()
     assert freed
@@ -166,7 +166,7 @@ def test_an_outbox_of_an_older_version_is_used(tmp_path: Path, version: int) -> 
 def test_an_outbox_of_version_2_is_used(tmp_path: Path) -> None:
     path = tmp_path / "outbox.db"
     outbox = Outbox(path)
-    outbox.keep(RoundId("first"), {"alice": Sealed(BYTES, HASHES, 1.0, b"", 1e-6)})
+    outbox.keep(RoundId("first"), {"alice": Sealed(BYTES, HASHES, 1.0, PrivateKey(b""), 1e-6)})
     outbox.close()
     with closing(sqlite3.connect(path)) as old:
         old.execute("DROP TABLE prepared")

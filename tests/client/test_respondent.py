@@ -7,6 +7,7 @@ from hashlib import sha256
 import pytest
 
 from croupier.client.one_answer import Respondent
+from croupier.protocol.names import PrivateKey, PublicKey
 
 KEY, TOKEN, PUBLIC = b"\1" * 32, b"\2" * 32, b"\3" * 32
 OF_KEY, OF_TOKEN = PUBLIC.hex(), f"token {sha256(TOKEN).hexdigest()}"
@@ -17,26 +18,26 @@ OF_KEY, OF_TOKEN = PUBLIC.hex(), f"token {sha256(TOKEN).hexdigest()}"
     [
         (Respondent(), (), OF_KEY),
         (Respondent(), ("earlier",), OF_KEY),
-        (Respondent(key=KEY), (), OF_KEY),
+        (Respondent(key=PrivateKey(KEY)), (), OF_KEY),
         (Respondent(token=TOKEN), ("earlier",), OF_TOKEN),
-        (Respondent(key=KEY, token=TOKEN), (), OF_KEY),
+        (Respondent(key=PrivateKey(KEY), token=TOKEN), (), OF_KEY),
         (Respondent("ada", token=TOKEN), ("earlier",), "person ada"),
         (Respondent(new_key=True), (), OF_KEY),
         (Respondent(new_key=True), ("earlier",), "earlier"),
         (Respondent(new_key=True), ("earlier", "later"), OF_KEY),
-        (Respondent(new_key=True, key=KEY), ("earlier",), OF_KEY),
+        (Respondent(new_key=True, key=PrivateKey(KEY)), ("earlier",), OF_KEY),
         (Respondent(new_key=True, token=TOKEN), ("earlier",), OF_TOKEN),
         (Respondent(new_key=True, another_person=True), ("earlier",), OF_KEY),
     ],
 )
 def test_a_person_keeps_one_name(respondent: Respondent, known: tuple[str, ...], user: str) -> None:
-    assert respondent.user(PUBLIC, known) == user
+    assert respondent.user(PublicKey(PUBLIC), known) == user
 
 
 def test_several_people_may_answer_only_where_it_is_said() -> None:
     assert Respondent().alone
-    assert Respondent(key=KEY, token=TOKEN, new_key=True).alone
-    assert not Respondent("ada", key=KEY).alone
+    assert Respondent(key=PrivateKey(KEY), token=TOKEN, new_key=True).alone
+    assert not Respondent("ada", key=PrivateKey(KEY)).alone
     assert not Respondent(another_person=True).alone
 
 
@@ -45,4 +46,7 @@ def test_a_respondent_that_cannot_be_is_refused_and_secrets_are_not_shown() -> N
         Respondent(token=TOKEN[1:])
     with pytest.raises(ValueError, match="a person with a name needs one of them"):
         Respondent("ada")
-    assert repr(Respondent(key=KEY, token=TOKEN)) == "Respondent(person='', new_key=False, another_person=False)"
+    assert (
+        repr(Respondent(key=PrivateKey(KEY), token=TOKEN))
+        == "Respondent(person='', new_key=False, another_person=False)"
+    )

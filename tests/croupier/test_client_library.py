@@ -17,7 +17,7 @@ from croupier.client.limits import write_limits
 from croupier.client.submission import Sealed, new_client_key
 from croupier.protocol.errors import Code
 from croupier.protocol.mechanisms import KaryResponse
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import PublicKey, RoundId
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support import settings
@@ -47,7 +47,7 @@ async def laid(tmp_path: Path, hops: int = 1) -> AsyncIterator[tuple[Table, Make
 
 
 async def enrolled(here: Table, client: croupier.AsyncClient) -> croupier.AsyncClient:
-    await here.operator.enrol([bytes.fromhex(client.public_key)])
+    await here.operator.enrol([PublicKey(bytes.fromhex(client.public_key))])
     return client
 
 

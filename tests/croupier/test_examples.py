@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 import croupier
+from croupier.protocol.names import PublicKey
 from examples import batch_job, offline_device, web_backend
 from tests.support import settings
 from tests.support.rounds import QUESTIONS, Table, people, table
@@ -107,7 +108,7 @@ async def test_a_backend_a_batch_job_and_a_device_in_one_round(tmp_path: Path) -
             return croupier.connect(deployment, directory=tmp_path / "device", patience_s=0.2)
 
         with make() as client:
-            await here.operator.enrol([bytes.fromhex(client.public_key)])
+            await here.operator.enrol([PublicKey(bytes.fromhex(client.public_key))])
         await be_offline_then_online(here, make, terms.round_id, tmp_path / "said.json")
         await here.finish(terms)
         with make() as client:
@@ -126,7 +127,7 @@ async def test_the_first_program_of_the_documentation(tmp_path: Path) -> None:
         terms = await here.operator.open_round(settings())
         place = here.inside.directory
         with croupier.connect(place) as client:
-            await here.operator.enrol([bytes.fromhex(client.public_key)])
+            await here.operator.enrol([PublicKey(bytes.fromhex(client.public_key))])
         page = await asyncio.to_thread((ROOT / "docs" / "client-library.md").read_text, encoding="utf-8")
         (program, *_) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
         assert await asyncio.to_thread(run, "-c", program, place=place) == "counted, local ε 1, local δ 0\n"

@@ -19,6 +19,7 @@ from croupier.deploy.operator.doctor import CheckResult, check_version, examine
 from croupier.deploy.operator.keys import make_deployment, write_keys
 from croupier.deploy.page.participants import page_hash
 from croupier.deploy.version_files import write_deployment
+from croupier.protocol.names import StorageKey
 from croupier.runtime.clock import Clock, SystemClock
 from tests.support import InProcess, in_memory, in_process, settings, sign_again
 from tests.support.command_line import answer, croupier
@@ -225,7 +226,7 @@ async def test_the_command_says_what_is_wrong_and_ends_with_1(tmp_path: Path) ->
         assert said.stdout.rstrip().endswith("checks passed")
         assert max(map(len, said.stdout.splitlines())) <= 80
         shutil.copytree(place, other)
-        _, certificate = write_keys(tmp_path / "new", "analyzer", bytes(32))
+        _, certificate = write_keys(tmp_path / "new", "analyzer", StorageKey(bytes(32)))
         change(other, place, "analyzer", tls_certificate=certificate)
         found = await asyncio.to_thread(partial(answer, "doctor", "--dir", other, expect=1))
         assert found["ok"] is False

@@ -18,12 +18,13 @@ from croupier.deploy.operator.keys import make_client_key, make_deployment
 from croupier.deploy.operator.roster import Enrolled, enrol, enrolled, read_keys
 from croupier.deploy.operator.tokens import revoke
 from croupier.protocol.identity import public_key_of
+from croupier.protocol.names import PrivateKey
 from croupier.protocol.v1 import services_pb2 as rpc
 from tests.support import settings
 from tests.support.rounds import table
 from tests.support.sheets import write_book
 
-ADA, BOB, EVE = (public_key_of(bytes([number]) * 32).hex() for number in (1, 2, 3))
+ADA, BOB, EVE = (public_key_of(PrivateKey(bytes([number]) * 32)).hex() for number in (1, 2, 3))
 
 
 def croupier(*arguments: object, expect: int = 0, typed: str = "") -> str:
@@ -92,7 +93,7 @@ async def test_enrolled_keys_are_admitted_and_listed_until_revoked(tmp_path: Pat
         terms = await at.operator.open_round(settings(min_batch_size=2))
         people = {
             "me": Participant(1, 1.0, key),
-            "bob": Participant(1, 1.0, bytes([2]) * 32),
+            "bob": Participant(1, 1.0, PrivateKey(bytes([2]) * 32)),
             "eve": Participant(1, 1.0),
         }
         await run_fleet(

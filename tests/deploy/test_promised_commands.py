@@ -19,7 +19,7 @@ from croupier.deploy.cli import deployment
 from croupier.deploy.operator.rounds import Operator, open_published
 from croupier.protocol.errors import Code
 from croupier.protocol.hop_noise import HopNoise
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import PublicKey, RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support import in_process
 from tests.support.clients import seal_all_of
@@ -97,7 +97,7 @@ async def test_a_round_with_a_collector_limits_and_a_revoked_client(
 
         lost = tmp_path / "lost.key"
         public = (await asyncio.to_thread(answer, "keygen", "--client", lost))["client_key"]
-        await operator.enrol([bytes.fromhex(public)])
+        await operator.enrol([PublicKey(bytes.fromhex(public))])
         tokens = tmp_path / "tokens.txt"
         await say("tokens", "2", "--out", tokens)
         new = (await ask("revoke", public, "--token-file", tokens))["revoked"]

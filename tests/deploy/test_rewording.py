@@ -153,7 +153,7 @@ def test_the_certificates_of_rounds_are_the_same_bytes(monkeypatch: pytest.Monke
                     parse_terms(canonical(terms)),
                     {pb.LANE_REPORT: [pb.Commitment(num_out=60)]},
                     BudgetsFound(Counter(budgets), 0, {}),
-                    ReportsFound(60, b"", [], 60, {}),
+                    ReportsFound(60, Digest(b""), [], 60, {}),
                     60,
                 )
                 found.append(message.SerializeToString())

@@ -29,7 +29,7 @@ from croupier.protocol.mechanisms import (
     SequentialOrder,
     VectorTask,
 )
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import PrivateKey, RoundId
 from croupier.protocol.questions import Question
 from croupier.protocol.rounding import percent
 from croupier.protocol.statements import written_json
@@ -356,7 +356,7 @@ async def test_terms_are_verified_before_they_are_shown(tmp_path: Path) -> None:
             await source.terms(RoundId("never"))
 
         known: TermsCache = {}
-        stranger = Identity("analyzer", os.urandom(32))
+        stranger = Identity("analyzer", PrivateKey(os.urandom(32)))
         other = stranger.public_key.hex()
         ours = at.operator.deployment
         entries = [

@@ -20,6 +20,7 @@ from typing import Any, Literal, NoReturn, TypeVar, get_args
 import sqlalchemy as sa
 
 from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.names import StorageKey
 from croupier.runtime.clock import Clock, SystemClock
 from croupier.runtime.steps import StoreStep
 from croupier.runtime.store import Store
@@ -103,7 +104,7 @@ class FaultyStore(Store):
         die: Callable[[], NoReturn],
         witness: Callable[[str], None],
     ) -> None:
-        super().__init__(url, wrapping_key)
+        super().__init__(url, StorageKey(wrapping_key))
         self._orders, self._die, self._witness = orders, die, witness
         self._met: Counter[int] = Counter()
         self._known: set[bytes] = set()

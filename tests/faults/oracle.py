@@ -16,6 +16,7 @@ import numpy as np
 from croupier.client.submission import Prepared, seal_one
 from croupier.protocol.identity import sign_submission
 from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.names import PublicKey
 from croupier.protocol.onion import Onion
 from croupier.protocol.tickets import TicketRequest, collect_tickets
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -60,8 +61,10 @@ class Attempt:
         if self._requests is None:
             raise Violation(f"not asked for: {self}")
         keys = terms.manifest.accountant
-        (report,) = collect_tickets(self._requests[:1], answer.report_evaluations, keys.report_ticket_key)
-        (budget,) = collect_tickets(self._requests[1:], answer.parameter_evaluations, keys.parameter_ticket_key)
+        (report,) = collect_tickets(self._requests[:1], answer.report_evaluations, PublicKey(keys.report_ticket_key))
+        (budget,) = collect_tickets(
+            self._requests[1:], answer.parameter_evaluations, PublicKey(keys.parameter_ticket_key)
+        )
         return report, budget
 
     def seal(self, terms: RoundTerms, tickets: tuple[bytes, bytes]) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from unittest import mock
 
 from croupier.deploy.operator.keys import make_deployment
+from croupier.protocol.names import StorageKey
 from croupier.runtime import lane_sender
 from croupier.runtime.rows import shredding
 from croupier.runtime.store import Store
@@ -49,7 +50,7 @@ def deployed(hosts: tuple[str, ...]) -> Path:
     addresses = [f"{host}:{_FIRST_PORT + 50 * len(hosts) + number}" for number, host in enumerate(places)]
     chain = make_deployment(directory, "local", len(hosts), addresses).chain
     for name in chain:  # the tables, made once: half of what a service's start costs
-        Store(f"sqlite:///{directory / name / 'rounds.db'}", bytes(32)).close()
+        Store(f"sqlite:///{directory / name / 'rounds.db'}", StorageKey(bytes(32))).close()
     return directory
 
 

@@ -25,7 +25,7 @@ from croupier.deploy.local.users import run_fleet
 from croupier.deploy.operator.rounds import RoundSettings
 from croupier.protocol.errors import Refusal, SignatureError
 from croupier.protocol.identity import sign_answer
-from croupier.protocol.names import Digest
+from croupier.protocol.names import Digest, PrivateKey
 from croupier.protocol.v1 import messages_pb2 as pb
 from tests.faults.oracle import Violation
 from tests.faults.play import Game
@@ -66,7 +66,7 @@ class SequentialGame(Game):
         self.connections.callback(outbox.close)
         self.connections.callback(pool.close)
         self.connections.enter_context(mock.patch.object(submission, "sign_answer", self.sign))
-        users = {name: Participant(None, _LOCAL_EPSILON, one.key) for name, one in self.people.items()}
+        users = {name: Participant(None, _LOCAL_EPSILON, PrivateKey(one.key)) for name, one in self.people.items()}
         fleet = await run_fleet(
             self.clients,
             self.accountant,
@@ -85,7 +85,7 @@ class SequentialGame(Game):
         """Signs an answer as clients do, and keeps it."""
         if self.made.setdefault(answer_key, report) != report:
             raise Violation("a client has made a second report")
-        return sign_answer(manifest_hash, report, answer_key)
+        return sign_answer(manifest_hash, report, PrivateKey(answer_key))
 
     async def take(self, outbox: Outbox) -> SequentialAnswers:
         """Attends for all people, and again wherever that ends without a report."""

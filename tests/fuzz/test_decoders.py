@@ -33,7 +33,7 @@ from croupier.protocol.errors import Code, Refusal, SignatureError
 from croupier.protocol.identity import Identity, Kind, Pinned, submission_is_authentic, verify_signed
 from croupier.protocol.manifest import canonical, parse_terms
 from croupier.protocol.mechanisms import Gaussian, GaussianVector, KaryResponse, Laplace, OneBit, VectorTask
-from croupier.protocol.names import Digest, RoundId
+from croupier.protocol.names import Digest, PrivateKey, RoundId
 from croupier.protocol.onion import BUDGET_BYTES, Onion, decode_budget
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -56,7 +56,7 @@ KITS = [make_kit(question=question) for question in (*QUESTIONS, SILOS)] + [
 ]
 MANIFESTS = [canonical(kit.manifest) for kit in KITS]
 TERMS = KITS[0].terms
-IDENTITIES = {name: Identity(name, bytes([index]) * 32) for index, name in enumerate(TERMS.services)}
+IDENTITIES = {name: Identity(name, PrivateKey(bytes([index]) * 32)) for index, name in enumerate(TERMS.services)}
 PINNED: Pinned = {
     name: {Ed25519PrivateKey.from_private_bytes(bytes([index]) * 32).public_key().public_bytes_raw(): None}
     for index, name in enumerate(TERMS.services)

@@ -31,6 +31,7 @@ from croupier.net.http_channel import HTTP_STATUS, HttpChannel
 from croupier.net.limits import BUDGET_BYTES
 from croupier.net.sizes import MESSAGE_BYTES
 from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.names import PublicKey
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.cluster import AUTHORITY_FILE, certificate_files
@@ -64,7 +65,7 @@ async def test_an_answer_goes_through_the_gateway_is_counted_and_found_again(tmp
         terms = await here.operator.open_round(settings())
         await here.submit(terms, people(QUESTIONS[0], 25, seed=6))
         client = croupier.AsyncClient(here.inside.directory, directory=tmp_path / "device", gateway=url)
-        await here.operator.enrol([bytes.fromhex(client.public_key)])
+        await here.operator.enrol([PublicKey(bytes.fromhex(client.public_key))])
         asked = await client.round()
         receipt = await asked.submit(1, max_local_epsilon=1.0)
         assert receipt == croupier.Receipt(
@@ -108,7 +109,7 @@ async def test_a_participant_at_the_command_line_goes_through_the_gateway(tmp_pa
         answer = ("submit", "--value", "1", "--epsilon", "1")
         refused = await run(*answer, "--key", tmp_path / "me.key", expect=6)
         assert "send the operator FILE.pub" in " ".join(refused.stderr.split())
-        await here.operator.enrol([bytes.fromhex(json.loads(key.stdout)["client_key"])])
+        await here.operator.enrol([PublicKey(bytes.fromhex(json.loads(key.stdout)["client_key"]))])
         said = await run(*answer, "--key", tmp_path / "me.key")
         assert said.stdout.startswith(f"ACCEPTED in round {terms.round_id}, local ε 1")
         said = await run(*answer, "--token", "00" * 32, expect=2)

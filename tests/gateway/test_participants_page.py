@@ -30,7 +30,7 @@ from croupier.net.http_channel import HttpAnswer
 from croupier.net.transport import TLS
 from croupier.protocol.deployment import DEPLOYMENT_FILE
 from croupier.protocol.identity import Kind, document_hash, public_key_of
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import PrivateKey, RoundId
 from tests.support import settings
 from tests.support.command_line import answer
 from tests.support.gateways import Tampering, ask
@@ -150,9 +150,11 @@ async def test_invitations_are_enrolled_keys_in_links(tmp_path: Path) -> None:
             keys.append(base64.urlsafe_b64decode(given["key"] + "="))
             assert base64.urlsafe_b64decode(given["deployment"] + "=") == at.deployment.fingerprint
         listed = {entry.key: entry.label for entry in enrolled(where)}
-        assert listed == {public_key_of(key).hex(): row["label"] for key, row in zip(keys, rows, strict=True)}
+        assert listed == {
+            public_key_of(PrivateKey(key)).hex(): row["label"] for key, row in zip(keys, rows, strict=True)
+        }
         terms = await at.operator.open_round(settings(min_batch_size=3))
-        await at.submit(terms, [Participant(1, 1.0, keys[0]), *people(QUESTIONS[0], 5, 1)])
+        await at.submit(terms, [Participant(1, 1.0, PrivateKey(keys[0])), *people(QUESTIONS[0], 5, 1)])
         with pytest.raises(ValueError, match="exists; choose another file"):
             await invite(where, ["Ada"], file, address, RoundId(""), transport)
         for given_gateway in ("", "http://gateway.example", "https://gateway.example/?a"):

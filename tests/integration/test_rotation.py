@@ -31,6 +31,7 @@ from croupier.net.transport import public_channel
 from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, load_deployment, read_unchecked
 from croupier.protocol.errors import Code, Refusal, SignatureError, refusal_of
 from croupier.protocol.identity import Identity, public_key_of
+from croupier.protocol.names import PrivateKey
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.service_directory import identity_keys, load_secrets, not_pinned
@@ -386,6 +387,6 @@ async def test_another_operator_takes_over_and_the_former_one_is_shut_out(tmp_pa
             answers = await operator.status()
             assert not [answer for answer in answers if isinstance(answer, rpc.StatusResponse)]
         async with Operator(following) as operator:
-            await operator.enrol([public_key_of(bytes([1]) * 32)])
+            await operator.enrol([public_key_of(PrivateKey(bytes([1]) * 32))])
             terms = await operator.open_round(settings())
             assert terms.manifest.deployment == deployment.name

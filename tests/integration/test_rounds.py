@@ -26,7 +26,7 @@ from croupier.protocol.deployment import OPERATOR
 from croupier.protocol.errors import Code, Refusal, SignatureError
 from croupier.protocol.identity import sign_submission
 from croupier.protocol.manifest import RoundTerms
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import PublicKey, RoundId
 from croupier.protocol.onion import Onion
 from croupier.protocol.questions import Question
 from croupier.protocol.tickets import BLINDED_BYTES, TicketRequest
@@ -217,7 +217,7 @@ async def test_too_few_clients_are_held_or_disposed_of_but_never_mixed(tmp_path:
 async def seal_and_send(at: Table, terms: RoundTerms, user: Participant) -> int:
     """Returns what an enrolled client is told, by the accountant or by hop 1."""
     key = user.private_key or new_client_key()
-    await at.operator.enrol([Ed25519PrivateKey.from_private_bytes(key).public_key().public_bytes_raw()])
+    await at.operator.enrol([PublicKey(Ed25519PrivateKey.from_private_bytes(key).public_key().public_bytes_raw())])
     sealed, refused = await seal_participants(at.accountant, terms, {"one": replace(user, private_key=key)})
     if refused:
         return refused["one"]
@@ -437,7 +437,7 @@ async def test_garbage_inside_a_good_submission_is_dropped_counted_and_charged(t
         terms = await at.operator.open_round(settings())
         await at.submit(terms, people(BIT, 30, seed=1))
         noise = sign_submission(terms.hash, bytes(Onion(terms).joint.sealed_size), new_client_key())
-        await at.operator.enrol([noise.client_key])
+        await at.operator.enrol([PublicKey(noise.client_key)])
         liars = [crafted(terms, 1, 0.123), crafted(terms, 77, 1.0)]
         liar, wild = submissions_of(await seal_prepared(at.operator, terms, liars))
         bad = {"noise": noise, "liar": liar, "wild": wild}

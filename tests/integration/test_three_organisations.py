@@ -18,6 +18,7 @@ from croupier.deploy.version_files import write_deployment
 from croupier.protocol.deployment import Deployment
 from croupier.protocol.identity import public_key_of
 from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.names import PrivateKey
 from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support import Threads
 from tests.support.command_line import croupier as command
@@ -81,7 +82,7 @@ class Study:
             found = await client.round()
             for number in range(2):
                 key = bytes([number + 1]) * 32
-                await operator.enrol([public_key_of(key)])
+                await operator.enrol([public_key_of(PrivateKey(key))])
                 await found.submit(1, 1.0, person=str(number), key=key)
             await operator.close_round(found.id)
             publication, _ = await operator.result(found.id, WAIT_S)

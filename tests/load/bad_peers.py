@@ -22,6 +22,7 @@ from croupier.net.transport import public_channel
 from croupier.protocol.deployment import ServiceEntry
 from croupier.protocol.identity import sign_submission
 from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.names import PrivateKey
 from croupier.protocol.onion import Onion
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2_grpc as stubs
@@ -108,11 +109,11 @@ def bad_peers(entry: ServiceEntry, terms: RoundTerms) -> dict[str, BadPeer]:
         await sends(b"\x12\x00" * (MAX_FIELDS * 4))
 
     async def many_strangers_at_once() -> None:
-        stranger = sign_submission(terms.hash, bytes(Onion(terms).joint.sealed_size), os.urandom(32))
+        stranger = sign_submission(terms.hash, bytes(Onion(terms).joint.sealed_size), PrivateKey(os.urandom(32)))
         await sends(pb.SubmitRequest(round_id=terms.round_id, submissions=[stranger] * 1000).SerializeToString())
 
     async def hangs_up() -> None:
-        stranger = sign_submission(terms.hash, bytes(Onion(terms).joint.sealed_size), os.urandom(32))
+        stranger = sign_submission(terms.hash, bytes(Onion(terms).joint.sealed_size), PrivateKey(os.urandom(32)))
         request = pb.SubmitRequest(round_id=terms.round_id, submissions=[stranger])
         async with public_channel(entry) as channel:
             for _ in range(20):

@@ -34,6 +34,7 @@ from croupier.protocol.errors import Refusal
 from croupier.protocol.identity import sign_submission
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms import MAX_DIMENSION, Hemisphere, RandomizedResponse, VectorTask
+from croupier.protocol.names import PrivateKey
 from croupier.protocol.onion import Onion
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -216,7 +217,7 @@ async def unfinished_messages(hop: Hop1) -> str:
 
 
 def forged(hop: Hop1, number: int) -> pb.SubmitRequest:
-    one = sign_submission(hop.terms.hash, bytes(Onion(hop.terms).joint.sealed_size), os.urandom(32))
+    one = sign_submission(hop.terms.hash, bytes(Onion(hop.terms).joint.sealed_size), PrivateKey(os.urandom(32)))
     one.signature = bytes(len(one.signature))
     return pb.SubmitRequest(round_id=hop.terms.round_id, submissions=[one] * number)
 

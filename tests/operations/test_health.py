@@ -24,7 +24,7 @@ from croupier.deploy.operator.rounds import Operator
 from croupier.net.transport import public_channel
 from croupier.protocol.errors import Refusal
 from croupier.protocol.identity import sign_submission
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import PrivateKey, PublicKey, RoundId, StorageKey
 from croupier.protocol.onion import Onion
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
@@ -91,7 +91,7 @@ async def test_readiness_follows_the_store_and_the_round_survives_a_full_disk(
     assert publication.num_reports == 150
     log = (local.directory / "shuffler-1" / "service.log").read_bytes()
     assert b"STORE_FAILED" in log
-    assert leaks(log, [person.client_key for person in people.values()]) == []
+    assert leaks(log, [PublicKey(person.client_key) for person in people.values()]) == []
     assert leaks(log, [person.envelope for person in people.values()]) == []
 
 
@@ -99,7 +99,7 @@ async def test_readiness_follows_the_store_and_the_round_survives_a_full_disk(
 async def test_readiness_follows_a_database_that_goes_away_and_comes_back(postgresql: Server) -> None:
     url = postgresql.new_database()
     database = sa.make_url(url).database
-    store, (address,) = Store(url, bytes(32)), free_addresses(1)
+    store, (address,) = Store(url, StorageKey(bytes(32))), free_addresses(1)
     readiness = Readiness(store, PrometheusMetrics(), every_s=0.1)
     admin = make_admin_server(readiness, address, [])
     async with grpc.aio.insecure_channel(address) as channel:
@@ -132,11 +132,11 @@ async def test_every_dropped_or_refused_item_is_counted_with_its_reason(
     before = scrape_all(operator, local.directory)
     terms = await operator.open_round(settings(min_batch_size=20))
     people = await seal(operator, terms, 30)
-    people["noise"] = sign_submission(terms.hash, bytes(Onion(terms).joint.sealed_size), bytes(32))
+    people["noise"] = sign_submission(terms.hash, bytes(Onion(terms).joint.sealed_size), PrivateKey(bytes(32)))
     bad = await seal_prepared(operator, terms, [crafted(terms, 1, 0.123), crafted(terms, 77, 1.0)])
     people["liar"], people["wild"] = submissions_of(bad)
     people["forger"] = stranger(terms)  # whose tickets are made up
-    await operator.enrol([people["noise"].client_key, people["forger"].client_key])
+    await operator.enrol([PublicKey(people["noise"].client_key), PublicKey(people["forger"].client_key)])
     somebody = stranger(terms)
     short = pb.Submission(client_key=somebody.client_key, envelope=b"short")
     forged = pb.Submission.FromString(people["0"].SerializeToString())
@@ -226,8 +226,10 @@ async def test_a_round_that_cannot_go_on_is_counted_as_stopped(local: LocalDeplo
     terms = await operator.open_round(settings(min_batch_size=20))
     people, size = await seal(operator, terms, 5), Onion(terms).joint.sealed_size
     for number in range(20):
-        people[f"noise-{number}"] = sign_submission(terms.hash, bytes([number]) * size, bytes([number + 1]) * 32)
-    await operator.enrol([person.client_key for person in people.values()])
+        people[f"noise-{number}"] = sign_submission(
+            terms.hash, bytes([number]) * size, PrivateKey(bytes([number + 1]) * 32)
+        )
+    await operator.enrol([PublicKey(person.client_key) for person in people.values()])
     assert await submit(operator, terms.round_id, people) == {pb.SUBMISSION_CODE_ACCEPTED}
     await operator.close_round(terms.round_id)
 

@@ -25,7 +25,7 @@ from croupier.deploy.operator.keys import make_deployment
 from croupier.deploy.operator.rounds import Operator
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import sign_submission
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import PrivateKey, PublicKey, RoundId, StorageKey
 from croupier.protocol.onion import Onion
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.kinds import DocumentKind
@@ -58,8 +58,8 @@ async def test_no_log_of_a_full_round_holds_a_client_a_hash_or_a_ciphertext(
     """With refused submissions, a full disk, a peer that is away, a killed worker and a refused call on the way."""
     terms = await operator.open_round(settings(min_batch_size=20))
     people = await seal(operator, terms, 150)
-    people["noise"] = sign_submission(terms.hash, os.urandom(Onion(terms).joint.sealed_size), bytes(32))
-    await operator.enrol([people["noise"].client_key])
+    people["noise"] = sign_submission(terms.hash, os.urandom(Onion(terms).joint.sealed_size), PrivateKey(bytes(32)))
+    await operator.enrol([PublicKey(people["noise"].client_key)])
     tokens = await operator.issue_tokens(2)
     bearer = Participant(1, 1.0, token=tokens[0])
     people["token"], *_ = submissions_of(await seal_all_of(operator, terms, [bearer]))
@@ -78,7 +78,7 @@ async def test_no_log_of_a_full_round_holds_a_client_a_hash_or_a_ciphertext(
     users = [bearer, Participant(1, 1.0, token=bytes(32))]
     reused, unknown = submissions_of([without_tickets(terms, user) for user in users])
     await submit(operator, terms.round_id, {"forged": forged, "stranger": stranger, "1": reused, "2": unknown})
-    second = sign_submission(terms.hash, stranger.envelope, bytes(32))
+    second = sign_submission(terms.hash, stranger.envelope, PrivateKey(bytes(32)))
     assert await submit(operator, terms.round_id, {"second": second}) == {pb.SUBMISSION_CODE_ALREADY_EXISTS}
     await asyncio.to_thread(local.down, ["shuffler-2"])
     await operator.close_round(terms.round_id)
@@ -233,7 +233,7 @@ async def test_a_full_disk_does_not_write_submissions_into_the_log(
 
     (With SQLite they print as memory addresses, with PostgreSQL as bytes.)
     """
-    store = Store(f"sqlite:///{tmp_path / 'rounds.db'}", bytes(32))
+    store = Store(f"sqlite:///{tmp_path / 'rounds.db'}", StorageKey(bytes(32)))
     rows = [(os.urandom(32), os.urandom(32)) for _ in range(3000)]
     try:
         await store.run("look", lambda tx: tx.connection.exec_driver_sql("PRAGMA max_page_count=40").close())
@@ -251,7 +251,7 @@ async def test_an_outage_of_the_store_is_a_few_short_lines_with_their_cause(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Each call that anybody made meanwhile wrote a traceback of 7 KB, and its cause stood in the last lines of it."""
-    store = Store(f"sqlite:///{tmp_path / 'rounds.db'}", bytes(32))
+    store = Store(f"sqlite:///{tmp_path / 'rounds.db'}", StorageKey(bytes(32)))
     try:
         await store.run("look", lambda tx: tx.connection.exec_driver_sql("PRAGMA max_page_count=40").close())
         for _ in range(100):

@@ -22,7 +22,7 @@ from croupier.deploy.node.serve import RunningService
 from croupier.deploy.operator.keys import make_deployment
 from croupier.deploy.operator.ledger import backup_ledger, restore_ledger, spent
 from croupier.protocol.codes import Assumption, RefusalReason
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import RoundId, StorageKey
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.runtime.kinds import DocumentKind
@@ -74,9 +74,9 @@ def test_an_old_store_gets_the_tables_of_a_new_one(name: str, tmp_path: Path) ->
     write_old(old, name)
     assert "envelope" in tables(url_of(old))["submissions"]
     assert "store_version" not in tables(url_of(old))
-    Store(url_of(new), KEY).close()
+    Store(url_of(new), StorageKey(KEY)).close()
     for _ in range(2):
-        Store(url_of(old), KEY).close()
+        Store(url_of(old), StorageKey(KEY)).close()
         now = tables(url_of(old))
         assert {table: now[table] for table in tables(url_of(new))} == tables(url_of(new))
         with closing(sqlite3.connect(old)) as db:
@@ -87,7 +87,7 @@ def test_a_step_that_was_interrupted_is_taken_again(tmp_path: Path) -> None:
     file = tmp_path / "old.db"
     write_old(file, "shuffler-1")
     change(url_of(file), "CREATE TABLE store_version (number INTEGER NOT NULL PRIMARY KEY)")
-    Store(url_of(file), KEY).close()
+    Store(url_of(file), StorageKey(KEY)).close()
     assert "envelope" not in tables(url_of(file))["submissions"]
 
 
@@ -98,29 +98,29 @@ def test_a_round_that_only_the_older_version_can_finish_is_left_to_it(tmp_path: 
     change(url_of(file), "UPDATE submissions SET envelope = X'00' WHERE round_id = 'second'")
     before = file.read_bytes()
     with pytest.raises(ValueError, match="holds submissions of round 'second' as an older croupier"):
-        Store(url_of(file), KEY)
+        Store(url_of(file), StorageKey(KEY))
     assert len(tables(url_of(file))["submissions"]) == 4
     assert before.count(b"second") == file.read_bytes().count(b"second")
     change(url_of(file), "UPDATE submissions SET envelope = NULL")  # as its end did
-    Store(url_of(file), KEY).close()
+    Store(url_of(file), StorageKey(KEY)).close()
 
 
 def test_a_newer_store_is_refused_and_left_alone(database_url: str) -> None:
-    Store(database_url, KEY).close()
+    Store(database_url, StorageKey(KEY)).close()
     change(database_url, "UPDATE store_version SET number = 99")
     before = tables(database_url)
     for _ in range(2):
         with pytest.raises(ValueError, match=f"version 99, and this croupier knows versions up to {STORE_VERSION}"):
-            Store(database_url, KEY)
+            Store(database_url, StorageKey(KEY))
     assert tables(database_url) == before
     change(database_url, f"UPDATE store_version SET number = {STORE_VERSION}")
-    Store(database_url, KEY).close()
+    Store(database_url, StorageKey(KEY)).close()
 
 
 def test_tables_of_an_older_postgresql_store_get_parts(postgresql: Server) -> None:
     """As it was made before parts: one table each, with what a round and a document had left in them."""
     url = postgresql.new_database()
-    store = Store(url, KEY)
+    store = Store(url, StorageKey(KEY))
     asyncio.run(store.run("leave a document", lambda tx: tx.put_document(RoundId("round"), KIND, b"1", "kept")))
     store.close()
     for table in ("submissions", "chunks", "opened", "documents"):
@@ -129,7 +129,7 @@ def test_tables_of_an_older_postgresql_store_get_parts(postgresql: Server) -> No
         change(url, f"ALTER TABLE {table}_whole RENAME TO {table}")
     change(url, "UPDATE store_version SET number = 1")
     for _ in range(2):
-        store = Store(url, KEY)
+        store = Store(url, StorageKey(KEY))
         assert asyncio.run(store.run("look", lambda tx: tx.document(RoundId("round"), KIND, "kept"))) == b"1"
         asyncio.run(store.run("forget", lambda tx: tx.shred_round(RoundId("another round"))))
         asyncio.run(store.shred())
@@ -141,7 +141,7 @@ def test_tables_of_an_older_postgresql_store_get_parts(postgresql: Server) -> No
 def test_neither_a_service_nor_a_restore_takes_a_newer_store(tmp_path: Path) -> None:
     make_deployment(tmp_path, "local", 1)
     url = url_of(tmp_path / "accountant" / "rounds.db")
-    Store(url, KEY).close()
+    Store(url, StorageKey(KEY)).close()
     change(url, "UPDATE store_version SET number = 99")
     with pytest.raises(ValueError, match="install that one again"):
         RunningService("accountant", tmp_path, pool=Threads(), transport=Network().transport)

@@ -22,6 +22,7 @@ from croupier.protocol.errors import Refusal
 from croupier.protocol.identity import Identity, Kind
 from croupier.protocol.manifest import canonical, parse_terms
 from croupier.protocol.mechanisms import KaryResponse, Laplace, Levels, OneBit, ProjectiveResponse, RandomizedResponse
+from croupier.protocol.names import PrivateKey
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.wordings import Wording
@@ -31,7 +32,7 @@ from tests.support.scripted import Scripted
 WEB = Path(__file__).parents[2] / "web"
 PAGE = Path(__file__).parents[2] / "deploy" / "page" / "participate.html"
 NAMES = ("shuffler-1", "shuffler-2", "accountant", "analyzer")
-SIGNERS = {name: Identity(name, hashlib.sha256(name.encode()).digest()) for name in NAMES}
+SIGNERS = {name: Identity(name, PrivateKey(hashlib.sha256(name.encode()).digest())) for name in NAMES}
 MOOD = KaryResponse(3, ("a", "b", "c"))
 ASKED = Wording("en", "How?", "Title", "Help: x < 3", ("good", "so-so", "bad"))
 Change = Callable[[pb.Manifest], Any]

@@ -10,10 +10,11 @@ from croupier.protocol.batches import digest, read_commitments, unpack
 from croupier.protocol.errors import Code, Refusal, SignatureError
 from croupier.protocol.identity import Identity, Kind, Pinned
 from croupier.protocol.manifest import RoundTerms, canonical
+from croupier.protocol.names import PrivateKey
 from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support import make_kit
 
-HOPS = {f"shuffler-{hop}": Identity(f"shuffler-{hop}", bytes([hop]) * 32) for hop in (1, 2)}
+HOPS = {f"shuffler-{hop}": Identity(f"shuffler-{hop}", PrivateKey(bytes([hop]) * 32)) for hop in (1, 2)}
 PINNED: Pinned = {name: {identity.public_key: None} for name, identity in HOPS.items()}
 TERMS = make_kit().terms
 

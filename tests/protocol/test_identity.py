@@ -17,10 +17,10 @@ from croupier.protocol.identity import (
     verify_signature,
     verify_signed,
 )
-from croupier.protocol.names import Digest
+from croupier.protocol.names import Digest, PrivateKey, PublicKey
 from croupier.protocol.v1.messages_pb2 import Signature, Submission
 
-ALICE, BOB = Identity("alice", b"\x01" * 32), Identity("bob", b"\x02" * 32)
+ALICE, BOB = Identity("alice", PrivateKey(b"\x01" * 32)), Identity("bob", PrivateKey(b"\x02" * 32))
 ROUND = Digest(bytes(range(32)))
 """The hash of a manifest."""
 PINNED: Pinned = {"alice": {ALICE.public_key: None}, "bob": {BOB.public_key: None}}
@@ -32,7 +32,7 @@ def test_signatures_are_golden() -> None:
         "8b69e92ac651d155cbc4b3e13ec2a07ad40afee60cc58a05e3ce6aead8fb5520"
         "90204087bdd946291c5075c5d7e0c1fa5939d6d892c08338ea2f7549f778b806"
     )
-    assert sign_submission(ROUND, b"envelope", b"\x03" * 32).signature.hex() == (
+    assert sign_submission(ROUND, b"envelope", PrivateKey(b"\x03" * 32)).signature.hex() == (
         "60be459a648dd187aa93085c6c2e9c63bfb7dfa86fcaabc27fad453e81fc2f08"
         "0fe512d527768030734c6d38e30ec61a0beb754cce9c6d9de61f6b8529167700"
     )
@@ -61,13 +61,13 @@ def test_another_kind_payload_or_signer_does_not_verify() -> None:
 
 def test_a_stranger_among_the_signers_spoils_the_document() -> None:
     document = ALICE.signed(Kind.MANIFEST, b"terms")
-    document.signatures.append(Identity("mallory", b"\x09" * 32).sign(Kind.MANIFEST, b"terms"))
+    document.signatures.append(Identity("mallory", PrivateKey(b"\x09" * 32)).sign(Kind.MANIFEST, b"terms"))
     with pytest.raises(SignatureError, match="mallory"):
         verify_signed(Kind.MANIFEST, document, PINNED, ["alice"])
 
 
 def test_submissions_are_bound_to_client_round_and_envelope() -> None:
-    submission = sign_submission(ROUND, b"envelope", b"\x03" * 32)
+    submission = sign_submission(ROUND, b"envelope", PrivateKey(b"\x03" * 32))
     assert submission_is_authentic(ROUND, submission)
     assert not submission_is_authentic(Digest(bytes(32)), submission)
     for change in (
@@ -103,9 +103,9 @@ SMALL_ORDER = [
 def test_a_key_of_small_order_signs_nothing() -> None:
     for key in SMALL_ORDER:
         other_sign = key[:-1] + bytes([key[-1] | 0x80])
-        assert has_small_order(key)
-        assert has_small_order(other_sign)
-    assert not any(has_small_order(Identity("x", bytes([seed]) * 32).public_key) for seed in range(50))
+        assert has_small_order(PublicKey(key))
+        assert has_small_order(PublicKey(other_sign))
+    assert not any(has_small_order(Identity("x", PrivateKey(bytes([seed]) * 32)).public_key) for seed in range(50))
     identity = SMALL_ORDER[1]
     for_all = identity + bytes(32)  # R = the neutral element, S = 0
     Ed25519PublicKey.from_public_bytes(identity).verify(for_all, b"any message")
@@ -121,7 +121,7 @@ def test_hashes_tell_kinds_apart() -> None:
 
 
 def test_any_pinned_key_of_the_signer_will_do_and_no_other() -> None:
-    successor = Identity("alice", b"\x07" * 32)
+    successor = Identity("alice", PrivateKey(b"\x07" * 32))
     document = successor.signed(Kind.MANIFEST, b"terms")
     pinned: Pinned = {"alice": {ALICE.public_key: None, successor.public_key: None}, "bob": {BOB.public_key: None}}
     assert verify_signed(Kind.MANIFEST, document, pinned, ["alice"]) == b"terms"

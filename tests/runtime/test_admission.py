@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import sign_submission
 from croupier.protocol.manifest import RoundTerms, canonical, parse_terms
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import Digest, PrivateKey, PublicKey, RoundId, StorageKey
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime import admission as room
 from croupier.runtime.admission import Admission
@@ -41,7 +41,7 @@ def public(client: int) -> bytes:
 
 
 def submission(client: int, fill: int = 0, size: int = SIZE, terms: RoundTerms = TERMS) -> pb.Submission:
-    return sign_submission(terms.hash, bytes([fill]) * size, private(client))
+    return sign_submission(terms.hash, bytes([fill]) * size, PrivateKey(private(client)))
 
 
 def keep(tx: Transaction, terms: RoundTerms, envelopes: Sequence[bytes], _records: Sequence[bytes]) -> None:
@@ -57,7 +57,7 @@ def pool() -> Iterator[WorkerPool]:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    opened = Store(f"sqlite:///{tmp_path / 'rounds.db'}", b"k" * 32)
+    opened = Store(f"sqlite:///{tmp_path / 'rounds.db'}", StorageKey(b"k" * 32))
     yield opened
     opened.close()
 
@@ -66,7 +66,7 @@ async def opened(store: Store, pool: WorkerPool) -> Admission:
     await store.run("look", lambda tx: tx.add_round(TERMS.round_id, TERMS.suite, {}))
     await store.run("look", lambda tx: tx.update_round(TERMS.round_id, state=pb.ROUND_STATE_OPEN))
     admission = Admission(store, pool, "submit")
-    await admission.register([public(client) for client in range(1, 6)])
+    await admission.register([PublicKey(public(client)) for client in range(1, 6)])
     return admission
 
 
@@ -129,7 +129,7 @@ async def test_what_is_opened_with_its_signature_is_of_those_who_may_submit(stor
 async def test_a_key_of_small_order_is_not_registered(store: Store, pool: WorkerPool) -> None:
     admission = await opened(store, pool)
     with pytest.raises(Refusal, match="key 2 is a point of small order") as refused:
-        await admission.register([public(6), bytes(32)])
+        await admission.register([PublicKey(public(6)), PublicKey(bytes(32))])
     assert refused.value.code is Code.BAD_REQUEST
     assert public(6) not in await store.run("look", lambda tx: tx.client_keys())
 
@@ -198,14 +198,14 @@ async def test_too_much_at_once_is_refused(store: Store, pool: WorkerPool, monke
 @pytest.mark.asyncio
 async def test_keys_are_registered_once_and_checked(store: Store, pool: WorkerPool) -> None:
     admission = await opened(store, pool)
-    assert await admission.register([public(1), public(6), public(6)]) == 1
+    assert await admission.register([PublicKey(public(1)), PublicKey(public(6)), PublicKey(public(6))]) == 1
     with pytest.raises(Refusal, match="3 bytes; an Ed25519 public key has 32"):
-        await admission.register([public(7), b"abc"])
+        await admission.register([PublicKey(public(7)), PublicKey(b"abc")])
     assert await codes(admission, submission(7)) == [pb.SUBMISSION_CODE_UNKNOWN_CLIENT]
 
 
 def with_token(client: int, token: bytes, fill: int = 0, terms: RoundTerms = TERMS) -> pb.Submission:
-    return sign_submission(terms.hash, bytes([fill]) * SIZE, private(client), token)
+    return sign_submission(terms.hash, bytes([fill]) * SIZE, PrivateKey(private(client)), token)
 
 
 TOKEN, OTHER = b"t" * 32, b"u" * 32
@@ -215,7 +215,7 @@ USED, UNKNOWN = pb.SUBMISSION_CODE_TOKEN_USED, pb.SUBMISSION_CODE_UNKNOWN_TOKEN
 @pytest.mark.asyncio
 async def test_a_token_admits_one_key_to_one_round(store: Store, pool: WorkerPool) -> None:
     admission = await opened(store, pool)
-    assert await admission.register([], [hashlib.sha256(TOKEN).digest()] * 2) == 1
+    assert await admission.register([], [Digest(hashlib.sha256(TOKEN).digest())] * 2) == 1
     assert await codes(admission, with_token(8, TOKEN), with_token(9, TOKEN), with_token(9, OTHER)) == [
         ACCEPTED,
         USED,
@@ -234,7 +234,7 @@ async def test_a_token_admits_one_key_to_one_round(store: Store, pool: WorkerPoo
 @pytest.mark.asyncio
 async def test_a_stolen_token_is_useless_in_another_clients_submission(store: Store, pool: WorkerPool) -> None:
     admission = await opened(store, pool)
-    await admission.register([], [hashlib.sha256(token).digest() for token in (TOKEN, OTHER)])
+    await admission.register([], [Digest(hashlib.sha256(token).digest()) for token in (TOKEN, OTHER)])
     swapped = with_token(8, TOKEN)
     swapped.token = OTHER
     assert await codes(admission, swapped, with_token(8, TOKEN)) == [pb.SUBMISSION_CODE_BAD_SIGNATURE, ACCEPTED]
@@ -244,14 +244,14 @@ async def test_a_stolen_token_is_useless_in_another_clients_submission(store: St
 @pytest.mark.asyncio
 async def test_registered_clients_spend_no_token(store: Store, pool: WorkerPool) -> None:
     admission = await opened(store, pool)
-    await admission.register([], [hashlib.sha256(TOKEN).digest()])
+    await admission.register([], [Digest(hashlib.sha256(TOKEN).digest())])
     assert await codes(admission, with_token(1, TOKEN), with_token(8, TOKEN)) == [ACCEPTED, ACCEPTED]
 
 
 @pytest.mark.asyncio
 async def test_a_token_lost_with_its_commit_is_free_again(store: Store, pool: WorkerPool) -> None:
     admission = await opened(store, pool)
-    await admission.register([], [hashlib.sha256(TOKEN).digest()])
+    await admission.register([], [Digest(hashlib.sha256(TOKEN).digest())])
     await store.run("look", lambda tx: tx.update_round(TERMS.round_id, state=pb.ROUND_STATE_CLOSED))
     assert await codes(admission, with_token(8, TOKEN)) == [pb.SUBMISSION_CODE_ROUND_CLOSED]
     await store.run("look", lambda tx: tx.update_round(TERMS.round_id, state=pb.ROUND_STATE_OPEN))
@@ -294,7 +294,7 @@ class Forgetful(Store):
 @pytest.mark.asyncio
 async def test_a_commit_of_unknown_outcome_can_be_repeated(tmp_path: Path, pool: WorkerPool) -> None:
     """Once every repetition failed on the primary key, for ever: memory did not know what the store had."""
-    with closing(Forgetful(f"sqlite:///{tmp_path / 'rounds.db'}", b"k" * 32)) as store:
+    with closing(Forgetful(f"sqlite:///{tmp_path / 'rounds.db'}", StorageKey(b"k" * 32))) as store:
         admission = await opened(store, pool)
         store.losses = 1
         with pytest.raises(Refusal, match="cannot store anything"):
@@ -302,8 +302,8 @@ async def test_a_commit_of_unknown_outcome_can_be_repeated(tmp_path: Path, pool:
         assert await codes(admission, submission(1), submission(2)) == [ACCEPTED, ACCEPTED]
         store.losses = 1
         with pytest.raises(Refusal, match="cannot store anything"):
-            await admission.register([public(6)])
-        await admission.register([public(6), public(7)])
+            await admission.register([PublicKey(public(6))])
+        await admission.register([PublicKey(public(6)), PublicKey(public(7))])
         assert await codes(admission, submission(6), submission(7)) == [ACCEPTED, ACCEPTED]
         assert await store.run("look", lambda tx: tx.num_submissions(TERMS.round_id)) == 4
 
@@ -311,7 +311,9 @@ async def test_a_commit_of_unknown_outcome_can_be_repeated(tmp_path: Path, pool:
 @pytest.mark.asyncio
 async def test_the_same_key_registered_by_two_calls_at_once_is_registered_once(store: Store, pool: WorkerPool) -> None:
     admission = await opened(store, pool)
-    new = await asyncio.gather(*(admission.register([public(6), public(7 + number)]) for number in range(3)))
+    new = await asyncio.gather(
+        *(admission.register([PublicKey(public(6)), PublicKey(public(7 + number))]) for number in range(3))
+    )
     assert sorted(new) == [1, 1, 2]
     assert await codes(admission, submission(6)) == [ACCEPTED]
 
@@ -341,22 +343,27 @@ async def test_what_is_revoked_is_as_unknown_as_what_was_never_registered(store:
     admission, stranger = await opened(store, pool), pb.SUBMISSION_CODE_UNKNOWN_CLIENT
     token = b"t" * 32
     hashes = [hashlib.sha256(token).digest()]
-    await admission.register([], hashes)
-    guest = sign_submission(TERMS.hash, bytes(SIZE), private(9), token)
+    await admission.register([], list(map(Digest, hashes)))
+    guest = sign_submission(TERMS.hash, bytes(SIZE), PrivateKey(private(9)), token)
     assert await codes(admission, submission(1)) == [ACCEPTED]
-    assert await admission.revoke([public(1), public(2), public(8)], hashes) == 4
-    assert await admission.revoke([public(1), public(2)], hashes) == 0
+    assert (
+        await admission.revoke(
+            [PublicKey(public(1)), PublicKey(public(2)), PublicKey(public(8))], list(map(Digest, hashes))
+        )
+        == 4
+    )
+    assert await admission.revoke([PublicKey(public(1)), PublicKey(public(2))], list(map(Digest, hashes))) == 0
     for known in (
         admission,
         Admission(store, pool, "submit"),
     ):  # also after a restart, and for a key that was never registered
-        assert await known.register([public(2), public(8)], hashes) == 0
+        assert await known.register([PublicKey(public(2)), PublicKey(public(8))], list(map(Digest, hashes))) == 0
         answers = await codes(known, submission(1), submission(2), submission(8), submission(3), guest)
         assert answers == [stranger, stranger, stranger, ACCEPTED, pb.SUBMISSION_CODE_UNKNOWN_TOKEN]
     # What was acknowledged before stays in the round.
     assert set(await store.run("look", lambda tx: tx.submission_hashes(TERMS.round_id))) == {public(1), public(3)}
     with pytest.raises(Refusal, match="31 bytes"):
-        await admission.revoke([public(4), bytes(31)])
+        await admission.revoke([PublicKey(public(4)), PublicKey(bytes(31))])
     assert await store.run("look", lambda tx: tx.num_revoked()) == 4
 
 
@@ -364,8 +371,8 @@ async def test_what_is_revoked_is_as_unknown_as_what_was_never_registered(store:
 async def test_a_client_revoked_while_its_submission_waits_is_left_out_alone(store: Store, pool: WorkerPool) -> None:
     admission, token = await opened(store, pool), b"t" * 32
     hashes = [hashlib.sha256(token).digest()]
-    await admission.register([], hashes)
-    guest = sign_submission(TERMS.hash, bytes(SIZE), private(9), token)
+    await admission.register([], list(map(Digest, hashes)))
+    guest = sign_submission(TERMS.hash, bytes(SIZE), PrivateKey(private(9)), token)
     assert await codes(admission, submission(5)) == [ACCEPTED]
     assert admission._committer
     await admission._committer
@@ -377,7 +384,7 @@ async def test_a_client_revoked_while_its_submission_waits_is_left_out_alone(sto
     waiting = asyncio.create_task(codes(admission, submission(1), submission(2), guest))
     while not admission._queue:  # noqa: ASYNC110 (has no event)
         await asyncio.sleep(0.001)
-    revoking = asyncio.create_task(admission.revoke([public(1)], hashes))
+    revoking = asyncio.create_task(admission.revoke([PublicKey(public(1))], list(map(Digest, hashes))))
     await asyncio.sleep(0)
     holding.set()
     assert await first == [ACCEPTED]

@@ -20,7 +20,7 @@ import sqlalchemy as sa
 
 from croupier.protocol.envelope import KeyPair
 from croupier.protocol.errors import Code, Refusal
-from croupier.protocol.names import PrivateKey, PublicKey, RoundId
+from croupier.protocol.names import PrivateKey, PublicKey, RoundId, StorageKey
 from croupier.runtime.database import Timeouts
 from croupier.runtime.kinds import Direction, DocumentKind, KeyPurpose
 from croupier.runtime.store import Store
@@ -111,7 +111,10 @@ class Wire:
 
 @contextmanager
 def relayed(server: Server, timeouts: Timeouts) -> Iterator[tuple[Store, Wire]]:
-    with closing(Wire(server.new_database())) as wire, closing(Store(wire.url, WRAPPING_KEY, timeouts)) as store:
+    with (
+        closing(Wire(server.new_database())) as wire,
+        closing(Store(wire.url, StorageKey(WRAPPING_KEY), timeouts)) as store,
+    ):
         yield store, wire
 
 
@@ -140,20 +143,20 @@ def silence(store: Store, wire: Wire) -> Iterator[None]:
 @pytest.mark.asyncio
 async def test_a_connection_that_the_server_ended_is_replaced_unnoticed(postgresql: Server) -> None:
     url = postgresql.new_database()
-    store = Store(url, WRAPPING_KEY)
+    store = Store(url, StorageKey(WRAPPING_KEY))
     await put(store, "before")
     assert postgresql.disconnect(url) == 1
     await put(store, "after")
     assert await store.run("look", lambda tx: tx.document(ROUND, KIND, "before")) == b"1"
     with pytest.raises(ValueError, match="in use by another process"):  # the new connection holds the lock again
-        Store(url, WRAPPING_KEY, Timeouts(lock_s=0.2))
+        Store(url, StorageKey(WRAPPING_KEY), Timeouts(lock_s=0.2))
     store.close()
 
 
 @pytest.mark.asyncio
 async def test_a_connection_lost_in_a_step_is_a_refusal_and_undoes_the_step(postgresql: Server) -> None:
     url = postgresql.new_database()
-    store = Store(url, WRAPPING_KEY)
+    store = Store(url, StorageKey(WRAPPING_KEY))
 
     def step(tx: Transaction) -> None:
         tx.put_document(ROUND, KIND, b"1", "lost")
@@ -223,7 +226,7 @@ async def test_a_store_closes_while_its_server_is_silent(
 @pytest.mark.asyncio
 async def test_a_statement_or_a_lock_that_takes_too_long_is_given_up(postgresql: Server) -> None:
     url = postgresql.new_database()
-    store = Store(url, WRAPPING_KEY, Timeouts(statement_s=0.2, lock_s=0.1))
+    store = Store(url, StorageKey(WRAPPING_KEY), Timeouts(statement_s=0.2, lock_s=0.1))
     with pytest.raises(Refusal) as refused:
         await store.run("look", lambda tx: tx.connection.execute(sa.text("SELECT pg_sleep(60)")))
     assert refused.value.code is Code.STORE_FAILED
@@ -244,7 +247,7 @@ async def test_who_lost_the_connection_and_then_the_lock_does_not_write_again(
 ) -> None:
     with relayed(postgresql, Timeouts(connect_s=2, lock_s=0.2)) as (store, wire):
         wire.cut()
-        other = Store(wire._server.render_as_string(hide_password=False), WRAPPING_KEY)
+        other = Store(wire._server.render_as_string(hide_password=False), StorageKey(WRAPPING_KEY))
         with pytest.raises(Refusal) as refused:
             await put(store, "late")
         assert refused.value.code is Code.STORE_FAILED
@@ -267,7 +270,7 @@ def test_a_database_that_cannot_be_used_is_named_without_its_password(postgresql
         (stranger, "password authentication failed"),
     ):
         with pytest.raises(ValueError, match=problem) as refused:
-            Store(url, WRAPPING_KEY)
+            Store(url, StorageKey(WRAPPING_KEY))
         assert str(password) not in str(refused.value)
         assert "hunter2" not in str(refused.value)
 
@@ -282,10 +285,10 @@ async def test_what_the_role_may_not_do_is_said_and_is_an_outage(
     as_guest = sa.make_url(url).set(username=role, password="guest").render_as_string(hide_password=False)
     server = Server(url)
     with pytest.raises(ValueError, match="cannot be used: permission denied for schema public") as refused:
-        Store(as_guest, WRAPPING_KEY)
+        Store(as_guest, StorageKey(WRAPPING_KEY))
     assert "guest" not in str(refused.value)
     server.execute(f"GRANT ALL ON SCHEMA public TO {role}")
-    store = Store(as_guest, WRAPPING_KEY)
+    store = Store(as_guest, StorageKey(WRAPPING_KEY))
     server.execute(f"REVOKE ALL ON documents FROM {role}")
     with pytest.raises(Refusal) as failed:
         await put(store, "kept")
@@ -305,9 +308,9 @@ async def test_what_the_role_may_not_do_is_said_and_is_an_outage(
 async def test_a_server_that_takes_no_writes_is_named(postgresql: Server, caplog: pytest.LogCaptureFixture) -> None:
     url = postgresql.new_database()
     database = sa.make_url(url).database
-    Store(url, WRAPPING_KEY).close()
+    Store(url, StorageKey(WRAPPING_KEY)).close()
     postgresql.execute(f'ALTER DATABASE "{database}" SET default_transaction_read_only = on')
-    store = Store(url, WRAPPING_KEY)  # a standby, say; there may be rounds to read
+    store = Store(url, StorageKey(WRAPPING_KEY))  # a standby, say; there may be rounds to read
     with pytest.raises(Refusal, match="cannot store anything now"):
         await put(store, "kept")
     assert "the store failed: look: cannot execute INSERT in a read-only transaction" in caplog.text
@@ -320,7 +323,7 @@ async def test_a_session_is_not_ended_for_being_idle(postgresql: Server) -> None
     url = postgresql.new_database()
     for name in ("idle_session_timeout", "idle_in_transaction_session_timeout"):
         postgresql.execute(f'ALTER DATABASE "{sa.make_url(url).database}" SET {name} = 1000')
-    store = Store(url, WRAPPING_KEY)
+    store = Store(url, StorageKey(WRAPPING_KEY))
     for name in ("idle_session_timeout", "idle_in_transaction_session_timeout"):
         question = sa.text(f"SHOW {name}")
         assert await store.run("look", lambda tx: tx.connection.execute(question).scalar_one()) == "0"  # noqa: B023
@@ -334,7 +337,7 @@ async def test_a_server_that_may_lose_what_it_has_written_is_warned_of_once(
     if postgresql.execute("SHOW fsync") == [("on",)]:
         pytest.skip("the server that CROUPIER_TEST_POSTGRESQL names has fsync = on, as it should")
     url = postgresql.new_database()
-    store = Store(url, WRAPPING_KEY)
+    store = Store(url, StorageKey(WRAPPING_KEY))
     postgresql.disconnect(url)
     await put(store, "kept")
     (said,) = [record.getMessage() for record in caplog.records if "fsync" in record.getMessage()]
@@ -346,7 +349,7 @@ async def test_a_server_that_may_lose_what_it_has_written_is_warned_of_once(
 async def test_what_is_forgotten_is_gone_from_the_tables_of_the_server(postgresql: Server) -> None:
     """Only the write-ahead log's files, which are the operator's, may keep it."""
     url = postgresql.new_database()
-    store = Store(url, WRAPPING_KEY)
+    store = Store(url, StorageKey(WRAPPING_KEY))
     pair = KeyPair(PublicKey(b"public"), PrivateKey(b"private"))
     await store.run("look", lambda tx: tx.add_round(ROUND, "suite", {KeyPurpose.ENVELOPE: pair}))
     await store.run("look", lambda tx: tx.add_round(RoundId("stays"), "suite", {KeyPurpose.ENVELOPE: pair}))
@@ -388,7 +391,7 @@ async def test_what_is_forgotten_is_gone_from_the_tables_of_the_server(postgresq
 @pytest.mark.asyncio
 async def test_what_stays_of_other_rounds_is_not_written_anew(postgresql: Server) -> None:
     """Once the service stood still for as long as the bodies of all rounds took to be written."""
-    store, taken, stays = Store(postgresql.new_database(), WRAPPING_KEY), "round-1", "round-2"
+    store, taken, stays = Store(postgresql.new_database(), StorageKey(WRAPPING_KEY)), "round-1", "round-2"
     await store.shred()  # the first time, all
 
     async def files() -> dict[str, int]:
@@ -427,7 +430,7 @@ async def test_what_stays_of_other_rounds_is_not_written_anew(postgresql: Server
 @pytest.mark.asyncio
 async def test_a_lock_that_keeps_the_tables_from_being_written_anew_is_reported(postgresql: Server) -> None:
     url = postgresql.new_database()
-    store = Store(url, WRAPPING_KEY, Timeouts(lock_s=0.1))
+    store = Store(url, StorageKey(WRAPPING_KEY), Timeouts(lock_s=0.1))
     await put(store, "kept")
     backup = sa.create_engine(url)
     with backup.begin() as connection:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from croupier.protocol.names import StorageKey
 from croupier.runtime import sqlite_log
 from croupier.runtime.sqlite_log import overwrite_log
 from croupier.runtime.store import Store
@@ -145,7 +146,7 @@ def test_another_writer_delays_it_and_loses_nothing(database: Path, connection: 
 def test_the_end_of_a_store_unlinks_no_key(tmp_path: Path) -> None:
     """With its last connection SQLite unlinks the log, keys of open rounds in it, which are destroyed later."""
     read: Callable[[], bytes] = lambda: b"".join(file.read_bytes() for file in tmp_path.iterdir())  # noqa: E731
-    store = Store(f"sqlite:///{tmp_path / 'rounds.db'}", bytes(32))
+    store = Store(f"sqlite:///{tmp_path / 'rounds.db'}", StorageKey(bytes(32)))
     with store._database.begin() as connection:
         connection.exec_driver_sql("INSERT INTO documents VALUES ('r', 'kind', ?)", (SECRET,))
     assert SECRET in read()

@@ -23,7 +23,7 @@ import sqlalchemy as sa
 from croupier.accountant.service.ledger import Entry, Ledger
 from croupier.protocol.envelope import KeyPair
 from croupier.protocol.errors import Code, Refusal
-from croupier.protocol.names import Digest, PrivateKey, PublicKey, RoundId
+from croupier.protocol.names import Digest, PrivateKey, PublicKey, RoundId, StorageKey
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.database import Timeouts
 from croupier.runtime.kinds import Direction, DocumentKind, KeyPurpose
@@ -43,7 +43,7 @@ ENTRY = Entry(1.0, 0.0, 10, 0.1, 1e-6, ((0.1, 1e-3), (0.30000000000000004, 1e-30
 
 @pytest.fixture
 def store(database_url: str) -> Iterator[Store]:
-    opened = Store(database_url, WRAPPING_KEY)
+    opened = Store(database_url, StorageKey(WRAPPING_KEY))
     yield opened
     opened.close()
 
@@ -303,17 +303,17 @@ async def test_what_was_cut_short_is_forgotten_after_the_restart(
 ) -> None:
     monkeypatch.setattr("croupier.runtime.rows.shredding.PAGE_BYTES", 3 * len(BODY))
     pieces = 0
-    with closing(Store(database_url, WRAPPING_KEY)) as store:
+    with closing(Store(database_url, StorageKey(WRAPPING_KEY))) as store:
         await fill(store, "r")
         await store.run("look", lambda tx: tx.shred_round(ROUND))
     while True:
-        with closing(Store(database_url, WRAPPING_KEY)) as store:
+        with closing(Store(database_url, StorageKey(WRAPPING_KEY))) as store:
             pieces += 1
             if await store.run("forget", lambda tx: tx.shred_page()) is None:
                 break
             assert await store.run("look", lambda tx: tx.being_shredded()) == {"r"}
     assert pieces > 20
-    with closing(Store(database_url, WRAPPING_KEY)) as store:
+    with closing(Store(database_url, StorageKey(WRAPPING_KEY))) as store:
         assert await store.run("look", bytes_left) == 0
         assert await store.run("look", lambda tx: tx.keys(ROUND)) == {}
 
@@ -335,14 +335,14 @@ async def test_steps_that_run_at_once_do_not_lose_each_other(store: Store) -> No
 
 @pytest.mark.asyncio
 async def test_everything_is_there_after_a_restart(database_url: str) -> None:
-    first = Store(database_url, WRAPPING_KEY)
+    first = Store(database_url, StorageKey(WRAPPING_KEY))
     await first.run("add", add)
     await first.run("look", lambda tx: tx.put_document(ROUND, DocumentKind.CERTIFICATE, bytes(range(256))))
     await first.run("look", lambda tx: tx.put_chunk(ROUND, Direction.IN, 2, 0, 1, BODY))
     await first.run("look", lambda tx: tx.update_round(ROUND, problem="a ≤ b: 'ε'", bytes_sent=1 << 40))
     await first.run("look", lambda tx: Ledger(tx.connection).enter(RoundId("r"), Digest(b"digest"), [ENTRY]))
     first.close()
-    second = Store(database_url, WRAPPING_KEY)
+    second = Store(database_url, StorageKey(WRAPPING_KEY))
     row = await second.run("look", lambda tx: tx.round(ROUND))
     assert (row.problem, row.bytes_sent) == ("a ≤ b: 'ε'", 1 << 40)
     assert await second.run("look", lambda tx: tx.keys(ROUND)) == {KeyPurpose.ENVELOPE: PAIR}
@@ -376,11 +376,11 @@ async def test_a_name_that_no_database_can_hold_is_a_bad_request_or_unknown(stor
 
 
 def test_a_second_writer_is_refused_until_the_first_has_gone(database_url: str) -> None:
-    first = Store(database_url, WRAPPING_KEY)
+    first = Store(database_url, StorageKey(WRAPPING_KEY))
     with pytest.raises(ValueError, match="in use by another process; one service is one process"):
-        Store(database_url, WRAPPING_KEY, Timeouts(lock_s=0.2))
+        Store(database_url, StorageKey(WRAPPING_KEY), Timeouts(lock_s=0.2))
     first.close()
-    Store(database_url, WRAPPING_KEY).close()
+    Store(database_url, StorageKey(WRAPPING_KEY)).close()
 
 
 _WRITER = """
@@ -404,13 +404,13 @@ def test_kill_minus_nine_keeps_what_was_committed_and_frees_the_lock(database_ur
         assert process.stdout is not None
         assert process.stdout.readline().strip() == "in the middle"
         with pytest.raises(ValueError, match="in use by another process"):
-            Store(database_url, WRAPPING_KEY, Timeouts(lock_s=0.2))
+            Store(database_url, StorageKey(WRAPPING_KEY), Timeouts(lock_s=0.2))
         os.kill(process.pid, signal.SIGKILL)
 
     async def read(store: Store) -> list[bytes | None]:
         return [await store.run("look", lambda tx: tx.document(ROUND, KIND, kind)) for kind in ("kept", "lost")]  # noqa: B023
 
-    store = Store(database_url, WRAPPING_KEY)
+    store = Store(database_url, StorageKey(WRAPPING_KEY))
     assert asyncio.run(read(store)) == [b"1", None]
     store.close()
 
@@ -468,7 +468,7 @@ async def test_a_store_whose_file_is_gone_acknowledges_nothing(
     tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """SQLite went on with a file that was deleted, for as long as the service ran; a second one could have begun."""
-    store = Store(f"sqlite:///{tmp_path / 'rounds.db'}", WRAPPING_KEY)
+    store = Store(f"sqlite:///{tmp_path / 'rounds.db'}", StorageKey(WRAPPING_KEY))
     await store.run("put", lambda tx: tx.put_document(ROUND, KIND, b"1", "before"))
     file = tmp_path / name
     file.rename(tmp_path / "away")

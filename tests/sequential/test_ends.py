@@ -16,7 +16,7 @@ from croupier.protocol.codes import RefusalReason
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import sign_submission
 from croupier.protocol.manifest import RoundTerms
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import PrivateKey, RoundId
 from croupier.protocol.onion import Onion
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.kinds import DocumentKind
@@ -50,11 +50,11 @@ async def test_an_answer_without_a_budget_adds_no_cover(tmp_path: Path) -> None:
         group = people(14)
         terms = await table.operator.open_round(settings(task(), needed=8))
         junk = {name: os.urandom(Onion(terms).joint.sealed_size) for name in list(group)[:2]}
-        signed = {name: sign_submission(terms.hash, one, group[name].key) for name, one in junk.items()}
+        signed = {name: sign_submission(terms.hash, one, PrivateKey(group[name].key)) for name, one in junk.items()}
         for name, one in signed.items():
             sealed = Sealed(one.SerializeToString(), b"", group[name].max_local_epsilon, new_client_key())
             table.outbox.keep(terms.round_id, {name: sealed})
-        users = {name: Participant(None, one.max_local_epsilon, one.key) for name, one in group.items()}
+        users = {name: Participant(None, one.max_local_epsilon, PrivateKey(one.key)) for name, one in group.items()}
         assert (await table.submit(terms, users)).accepted == 14
         await table.operator.close_round(terms.round_id)
         taken = await table.take(terms, dict(list(group.items())[:12]))
@@ -179,7 +179,7 @@ async def test_who_attends_a_round_that_never_begins_hears_of_it(tmp_path: Path)
     async with laid(tmp_path) as table:
         group = people(3)
         terms = await table.operator.open_round(replace(settings(task()), short_batch_policy="dispose"))
-        users = {name: Participant(None, one.max_local_epsilon, one.key) for name, one in group.items()}
+        users = {name: Participant(None, one.max_local_epsilon, PrivateKey(one.key)) for name, one in group.items()}
         await table.submit(terms, users)
         taking = asyncio.create_task(table.take(terms, group))
         first = table.inside.running["shuffler-1"].service
@@ -196,7 +196,7 @@ async def test_turns_that_are_ended_before_they_begin_do_not_begin(tmp_path: Pat
     async with laid(tmp_path) as table:
         group = people(8)
         terms = await table.operator.open_round(settings(task()))
-        users = {name: Participant(None, one.max_local_epsilon, one.key) for name, one in group.items()}
+        users = {name: Participant(None, one.max_local_epsilon, PrivateKey(one.key)) for name, one in group.items()}
         await table.submit(terms, users)
         await table.inside.stop("shuffler-2")  # so that hop 1 cannot deliver
         closed = await table.operator.close_round(terms.round_id, end_sequential=True)

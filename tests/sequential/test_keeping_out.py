@@ -24,7 +24,7 @@ from croupier.protocol.errors import Code, Refusal, SignatureError, refusal_of
 from croupier.protocol.identity import Identity, Kind, sign_answer, sign_attendance
 from croupier.protocol.manifest import RoundTerms, canonical
 from croupier.protocol.mechanisms import GaussianVector, Hemisphere
-from croupier.protocol.names import Digest, RoundId
+from croupier.protocol.names import Digest, PrivateKey, PublicKey, RoundId
 from croupier.protocol.onion import Onion
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -71,11 +71,11 @@ async def test_only_submitters_that_hold_their_key_are_let_in(tmp_path: Path) ->
             await table.take(terms, {"stranger": stranger})
         victim = group["user 0"]
         async with attending(table, terms.round_id) as (call, challenge):
-            good = sign_attendance(terms.hash, challenge, victim.key)
+            good = sign_attendance(terms.hash, challenge, PrivateKey(victim.key))
             theirs = sign_attendance(terms.hash, challenge, new_client_key())
             forged = pb.Attendance(client_key=good.client_key, signature=theirs.signature)
-            stale = sign_attendance(terms.hash, os.urandom(32), victim.key)
-            elsewhere = sign_attendance(Digest(bytes(32)), challenge, victim.key)
+            stale = sign_attendance(terms.hash, os.urandom(32), PrivateKey(victim.key))
+            elsewhere = sign_attendance(Digest(bytes(32)), challenge, PrivateKey(victim.key))
             await call.write(pb.AttendRequest(attendances=[forged, stale, elsewhere, theirs, good]))
             codes = (await call.read()).admitted.codes
         bad, accepted = pb.SUBMISSION_CODE_BAD_SIGNATURE, pb.SUBMISSION_CODE_ACCEPTED
@@ -101,7 +101,7 @@ async def test_strangers_and_many_streams_of_one_client_keep_no_other_out(tmp_pa
             await streams.enter_async_context(attending(table, terms.round_id))
         for _ in range(60):
             call, challenge = await streams.enter_async_context(attending(table, terms.round_id))
-            mine = sign_attendance(terms.hash, challenge, group["user 0"].key)
+            mine = sign_attendance(terms.hash, challenge, PrivateKey(group["user 0"].key))
             await call.write(pb.AttendRequest(attendances=[mine]))
             assert (await call.read()).admitted.codes == [pb.SUBMISSION_CODE_ACCEPTED]
         taken = await table.take(terms, group)
@@ -113,7 +113,7 @@ async def test_the_traffic_shows_who_is_asked_and_the_certificate_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An observer sees how much goes to which client when, encrypted or not: what is large is a question."""
-    seen, computed, really = list[tuple[int, set[bytes]]](), list[bytes](), Stream.push
+    seen, computed, really = list[tuple[int, set[PublicKey]]](), list[bytes](), Stream.push
 
     def watched(self: Stream, *responses: pb.AttendResponse) -> None:
         seen.extend((response.ByteSize(), self.clients) for response in responses)
@@ -148,10 +148,10 @@ async def test_no_client_answers_for_another(tmp_path: Path) -> None:
         terms = await table.gather(group, settings(task(), needed=7))
         attacker, *others = list(group)
         junk = signed_answer(table, terms, attacker, [0, 0, -1])
-        keys = [sign_attendance(Digest(b""), b"", group[name].key).client_key for name in others]
+        keys = [sign_attendance(Digest(b""), b"", PrivateKey(group[name].key)).client_key for name in others]
         async with attending(table, terms.round_id) as (call, challenge):
             await call.write(
-                pb.AttendRequest(attendances=[sign_attendance(terms.hash, challenge, group[attacker].key)])
+                pb.AttendRequest(attendances=[sign_attendance(terms.hash, challenge, PrivateKey(group[attacker].key))])
             )
 
             async def flood() -> None:
@@ -258,7 +258,9 @@ async def test_no_client_answers_about_a_model_not_signed_by_the_analyzer(
 
         async def lie(self: Attendance, round_id: str, client: bytes, model: Any, *more: Any) -> bytes | None:
             forged = pb.Model(round_id=round_id, manifest_hash=terms.hash, parameters=b"\0" * 12)
-            return await original(self, RoundId(round_id), client, hop_1.signed(Kind.MODEL, canonical(forged)), *more)
+            return await original(
+                self, RoundId(round_id), PublicKey(client), hop_1.signed(Kind.MODEL, canonical(forged)), *more
+            )
 
         monkeypatch.setattr(Attendance, "ask", lie)
         with pytest.raises(SignatureError, match=r"model lacks the signature of analyzer|signed by"):
@@ -297,8 +299,10 @@ async def test_who_is_asked_twice_says_the_same(tmp_path: Path, monkeypatch: pyt
         async def lie(
             self: Attendance, round_id: str, client: bytes, model: Any, certificate: Any, seconds: float
         ) -> bytes | None:
-            first = await original(self, RoundId(round_id), client, model, certificate, seconds / 2)
-            answers.extend((first, await original(self, RoundId(round_id), client, None, certificate, seconds / 2)))
+            first = await original(self, RoundId(round_id), PublicKey(client), model, certificate, seconds / 2)
+            answers.extend(
+                (first, await original(self, RoundId(round_id), PublicKey(client), None, certificate, seconds / 2))
+            )
             return first
 
         monkeypatch.setattr(Attendance, "ask", lie)

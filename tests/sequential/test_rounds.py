@@ -14,6 +14,7 @@ from croupier.accountant.mechanisms.hemisphere import HemisphereMechanism
 from croupier.accountant.service.ledger import Ledger
 from croupier.client.randomizers import randomize
 from croupier.protocol.codes import Assumption, RefusalReason
+from croupier.protocol.names import PrivateKey, PublicKey
 from croupier.protocol.questions import Question
 from croupier.protocol.randomness import RandomSource
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -217,9 +218,14 @@ async def test_the_operator_may_end_the_asking(tmp_path: Path) -> None:
 
 async def test_the_order_is_that_of_a_secret_key_and_uniform() -> None:
     clients = [bytes([index]) * 32 for index in range(4)]
-    orders = {tuple(secret_order(clients, bytes([key % 256, key // 256]) * 16)) for key in range(400)}
+    orders = {
+        tuple(secret_order(list(map(PublicKey, clients)), PrivateKey(bytes([key % 256, key // 256]) * 16)))
+        for key in range(400)
+    }
     assert len(orders) == 24
-    assert secret_order(clients, bytes(32)) == secret_order(clients[::-1], bytes(32))
+    assert secret_order(list(map(PublicKey, clients)), PrivateKey(bytes(32))) == secret_order(
+        list(map(PublicKey, clients[::-1])), PrivateKey(bytes(32))
+    )
 
 
 async def test_a_gateway_attends_for_more_users_than_fit_a_message(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from croupier.client.submission import new_client_key
 from croupier.protocol.identity import sign_submission
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import PublicKey, RoundId
 from croupier.protocol.onion import Onion
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
@@ -52,7 +52,7 @@ async def test_what_is_not_admitted_is_not_written(tmp_path: Path, monkeypatch: 
         forged = pb.Submission(client_key=bytes(32), envelope=envelope, signature=bytes(64))
         wrong = sign_submission(terms.hash, envelope[1:], new_client_key())
         guest = sign_submission(terms.hash, envelope, key := new_client_key())
-        await at.operator.enrol([guest.client_key])
+        await at.operator.enrol([PublicKey(guest.client_key)])
         stub, names = stubs.ShufflerStub(at.channel), written_by(at, monkeypatch)
         request = pb.SubmitRequest(round_id=terms.round_id, submissions=[guest])
         assert (await stub.Submit(request, timeout=20)).codes == [pb.SUBMISSION_CODE_ACCEPTED]

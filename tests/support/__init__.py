@@ -30,7 +30,7 @@ from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, read_unche
 from croupier.protocol.envelope import PROTOCOL_VERSION, KeyPair, generate_key_pair
 from croupier.protocol.manifest import RoundTerms, canonical, parse_terms
 from croupier.protocol.mechanisms import RandomizedResponse
-from croupier.protocol.names import Lane
+from croupier.protocol.names import Lane, StorageKey
 from croupier.protocol.questions import Question
 from croupier.protocol.tickets import TicketIssuer
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -109,13 +109,13 @@ def _empty_database() -> bytes:
     """A new store's file: made once, where making its tables again and again would take a tenth of some tests."""
     with TemporaryDirectory() as directory:
         file = Path(directory) / "rounds.db"
-        Store(f"sqlite:///{file}", bytes(32)).close()
+        Store(f"sqlite:///{file}", StorageKey(bytes(32))).close()
         return file.read_bytes()
 
 
 def ephemeral_store(url: str, wrapping_key: bytes) -> Store:
     """Returns a store that does not wait for the disk: what it has committed outlives its service, not the machine."""
-    return opened_fast(url, lambda: Store(url, wrapping_key))
+    return opened_fast(url, lambda: Store(url, StorageKey(wrapping_key)))
 
 
 class _CompiledOnce(dict[Any, Any]):

@@ -22,6 +22,7 @@ from croupier.deploy.operator.rounds import Operator
 from croupier.protocol.deployment import Deployment
 from croupier.protocol.errors import refusal_of
 from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.names import PublicKey
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
@@ -71,7 +72,7 @@ class Arena:
     ) -> list[pb.SubmissionCode.ValueType]:
         """Sends submissions and returns hop 1's codes, in order."""
         if enrol:
-            await self.operator.enrol([submission.client_key for submission in submissions])
+            await self.operator.enrol([PublicKey(submission.client_key) for submission in submissions])
         named = {str(index): one.SerializeToString() for index, one in enumerate(submissions)}
         return list((await send(self.channel, terms.round_id, named)).values())
 

@@ -13,6 +13,7 @@ from croupier.client.tickets import SealedUsers, get_tickets
 from croupier.deploy.operator.rounds import Operator
 from croupier.protocol.identity import key_pair_of
 from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.names import PrivateKey
 from croupier.protocol.onion import BudgetRecord, Onion, encode_budget
 from croupier.protocol.tickets import TICKET_BYTES
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -44,14 +45,21 @@ def without_tickets(terms: RoundTerms, user: Participant) -> Sealed:
 
 def stranger(terms: RoundTerms, key: bytes = b"") -> pb.Submission:
     """Returns such a submission, of a client that nothing is known about."""
-    return pb.Submission.FromString(without_tickets(terms, Participant(1, 2.0, key)).submission)
+    return pb.Submission.FromString(without_tickets(terms, Participant(1, 2.0, PrivateKey(key))).submission)
 
 
 def crafted(terms: RoundTerms, report: int | bytes, epsilon: float, delta: float = 0.0, key: bytes = b"") -> Prepared:
     """Returns what a dishonest client may ask tickets for: any report beside any budget, well sealed."""
     sealed = Onion(terms).seal_report(report if isinstance(report, bytes) else encode_report(report))
     record = BudgetRecord(encode_budget(epsilon, delta), os.urandom(16))
-    return Prepared(sealed, record, key_pair_of(key or new_client_key()), b"", b"", (random_scalar(), random_scalar()))
+    return Prepared(
+        sealed,
+        record,
+        key_pair_of(PrivateKey(key or new_client_key())),
+        b"",
+        PrivateKey(b""),
+        (random_scalar(), random_scalar()),
+    )
 
 
 async def tickets_of(operator: Operator, terms: RoundTerms, prepared: Sequence[Prepared]) -> list[tuple[bytes, bytes]]:

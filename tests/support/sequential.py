@@ -20,6 +20,7 @@ from croupier.deploy.operator.rounds import Operator, RoundSettings
 from croupier.protocol.identity import sign_answer
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms import Hemisphere, SequentialOrder, VectorTask
+from croupier.protocol.names import PrivateKey
 from croupier.protocol.onion import Onion
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -42,7 +43,7 @@ class Person:
 
     @property
     def attendee(self) -> Attendee:
-        return Attendee(self.key, self._gradient)
+        return Attendee(PrivateKey(self.key), self._gradient)
 
     def _gradient(self, parameters: bytes) -> NDArray[np.float64]:
         self.asked.append(parameters)
@@ -84,7 +85,7 @@ class Table:
     async def gather(self, group: dict[str, Person], chosen: RoundSettings) -> RoundTerms:
         """Opens a round, has everyone submit a budget, and closes admission."""
         terms = await self.operator.open_round(chosen)
-        users = {name: Participant(None, one.max_local_epsilon, one.key) for name, one in group.items()}
+        users = {name: Participant(None, one.max_local_epsilon, PrivateKey(one.key)) for name, one in group.items()}
         assert (await self.submit(terms, users)).accepted == len(group)
         await self.operator.close_round(terms.round_id)
         return terms
@@ -107,7 +108,9 @@ class Table:
 def signed_answer(table: Table, terms: RoundTerms, name: str, report: Sequence[float]) -> bytes:
     """Returns the answer that a user may give who does not follow the protocol: any report, signed."""
     content = np.array(report, dtype="<f4").tobytes()
-    return Onion(terms).wrap_answer(sign_answer(terms.hash, content, table.outbox.answer_keys(terms.round_id)[name]))
+    return Onion(terms).wrap_answer(
+        sign_answer(terms.hash, content, PrivateKey(table.outbox.answer_keys(terms.round_id)[name]))
+    )
 
 
 @asynccontextmanager

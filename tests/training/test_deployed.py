@@ -17,7 +17,7 @@ import torch
 from croupier.deploy.operator.rounds import Operator, RoundSettings
 from croupier.protocol.codes import Assumption
 from croupier.protocol.errors import Code, Refusal
-from croupier.protocol.names import RoundId
+from croupier.protocol.names import Digest, PublicKey, RoundId
 from croupier.protocol.questions import Question
 from croupier.runtime.transaction import Transaction
 from croupier.training.checkpoint import Progress
@@ -88,7 +88,7 @@ async def test_a_run_that_is_killed_between_submitting_and_closing_goes_on(
                 await take(run, 2)
         first = inside.running["shuffler-1"].service
 
-        def admitted(tx: Transaction) -> tuple[str, dict[bytes, bytes]]:
+        def admitted(tx: Transaction) -> tuple[RoundId, dict[PublicKey, Digest]]:
             newest = tx.rounds()[0].round_id
             return newest, tx.submission_hashes(newest)
 

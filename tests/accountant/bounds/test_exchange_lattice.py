@@ -33,7 +33,7 @@ def others_of(tiers: Tiers, dishonest: int = 0) -> Others:
 
 
 def curve_of(tiers: Tiers, victim: Victim, steps: int, delta: float, dishonest: int = 0) -> ExchangeLatticeProfile:
-    def make(others: Others) -> Curve | NoAmplification:
+    def make(others: Others) -> Curve:
         return exchange_laplace_profile(victim, others, delta)
 
     curve = on_lattice(make, victim.local_epsilon, others_of(tiers, dishonest), steps, delta)
@@ -202,7 +202,7 @@ def test_a_span_is_answered_in_parts() -> None:
 
 
 def test_where_all_may_be_shown_there_is_none() -> None:
-    def make(others: Others) -> Curve | NoAmplification:
+    def make(others: Others) -> Curve:
         return exchange_laplace_profile(Victim(8.0), others, 1e-6)
 
     assert isinstance(on_lattice(make, 8.0, others_of([(8.0, 40)]), 1, 1e-6), NoAmplification)

@@ -48,7 +48,7 @@ def others_of(tiers: Tiers, victim: float, dishonest: int = 0) -> Others:
 def curve_among(tiers: Tiers, victim: float, delta: float | None, dishonest: int = 0) -> TwoGroupProfile | None:
     others = others_of(tiers, victim, dishonest)
     own = exchange_laplace_profile(Victim(victim), others, delta)
-    return two_group_profile(own if isinstance(own, ExchangeLaplaceProfile) else None, Victim(victim), others, delta)
+    return two_group_profile(own, Victim(victim), others, delta)
 
 
 def rational(rng: np.random.Generator, least: int = 1) -> list[Fraction]:
@@ -468,8 +468,8 @@ def test_where_it_is_used() -> None:
     silent = curve_among([(0.3, 3), (0.5, 9_000)], 0.3, 1e-6)  # clocks may stay silent: it is of no use
     assert silent is not None
     assert silent.delta(0.2).value > 1e-3
-    span = Victim(0.3, 0.0, ((0.29, 0.0), (0.3, 0.0)))
-    assert two_group_profile(None, span, others_of([(0.3, 1_000), (0.5, 9_000)], 0.3), 1e-6) is None
+    span, many = Victim(0.3, 0.0, ((0.29, 0.0), (0.3, 0.0))), others_of([(0.3, 1_000), (0.5, 9_000)], 0.3)
+    assert two_group_profile(exchange_laplace_profile(span, many, 1e-6), span, many, 1e-6) is None
 
 
 def test_what_it_claims_where_it_is_of_no_use() -> None:
