@@ -121,6 +121,7 @@ class StudyResultsView(TypedDict):
 
     study_id: str
     title: str
+    questions: dict[str, str]
     waves: list[WaveView]
     rows: list[StudyRowView]
     differences: list[StudyDifferenceView]

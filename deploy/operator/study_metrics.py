@@ -11,9 +11,16 @@ from croupier.accountant.service.ledger import Limit
 from croupier.deploy.operator.study_results import StudyState, study_state
 from croupier.deploy.operator.surveys import round_of
 
-__all__ = ["StudyMetrics", "waves_borne"]
+__all__ = ["GAUGES", "StudyMetrics", "waves_borne"]
 
 _MOST_WAVES = 1000
+GAUGES = (
+    ("waves", "Waves of the study by what has become of them.", ("study", "state")),
+    ("waves_to_come", "Waves of the study that have not ended.", ("study",)),
+    ("waves_borne", "How many more waves the limit of the study bears, at least.", ("study",)),
+    ("last_step_timestamp_seconds", "When the process last did what was due.", ("study",)),
+)
+"""Name behind croupier_study_, help and labels of every gauge."""
 
 
 def waves_borne(state: StudyState) -> int | None:
@@ -80,12 +87,7 @@ class StudyMetrics:
             from prometheus_client import CollectorRegistry, Gauge, start_http_server
 
             registry = CollectorRegistry()
-            for name, text, labels in (
-                ("waves", "Waves of the study by what has become of them.", ["study", "state"]),
-                ("waves_to_come", "Waves of the study that have not ended.", ["study"]),
-                ("waves_borne", "How many more waves the limit of the study bears, at least.", ["study"]),
-                ("last_step_timestamp_seconds", "When the process last did what was due.", ["study"]),
-            ):
+            for name, text, labels in GAUGES:
                 self._gauges[name] = Gauge(f"croupier_study_{name}", text, labels, registry=registry)
             host, port = self._where
             self._server, self._thread = start_http_server(port, host, registry)

@@ -159,6 +159,7 @@ def study_view(state: StudyState, against: Literal["previous", "first"] = "previ
     return {
         "study_id": last.study.study_id,
         "title": last.file.title,
+        "questions": {one.name: one.question for one in last.file.questions},
         "waves": [_wave_view(one) for one in state.waves],
         "rows": rows,
         "differences": [] if last.study.permanent else differences_between(rows, against),

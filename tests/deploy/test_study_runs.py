@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+import urllib.request
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import polars
 import pytest
 
+from croupier.accountant.results import Grade
 from croupier.client.submission import Participant
-from croupier.deploy.operator import rounds as operator_rounds
-from croupier.deploy.operator.studies import change_study, journal_file, kept_versions, start_study
+from croupier.deploy.operator.keys import free_addresses
+from croupier.deploy.operator.studies import change_study, describe_study, journal_file, kept_versions, start_study
 from croupier.deploy.operator.study_journal import StudyJournal, read_journal, wave_records
+from croupier.deploy.operator.study_metrics import GAUGES, StudyMetrics, waves_borne
+from croupier.deploy.operator.study_results import study_state, study_view
 from croupier.deploy.operator.study_runs import StudyRun, StudyStoppedError
-from croupier.deploy.operator.surveys import kept_rounds
+from croupier.deploy.operator.surveys import kept_rounds, plan_survey
+from croupier.net.retrying import retrying
+from croupier.protocol.codes import RefusalReason
+from croupier.protocol.deployment import OPERATOR
 from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.statements import read_messages
+from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.protocol.v1 import services_pb2_grpc as stubs
+from tests.support.command_line import croupier
 from tests.support.rounds import Table, table
 from tests.support.studies import Played, study_file
 
@@ -41,6 +54,12 @@ def begun(at: Table, count: int = 4, **changes: Any) -> Played:
 
 def steps(played: Played) -> dict[int, list[str]]:
     return {number: [entry.step for entry in record.entries] for number, record in played.records().items()}
+
+
+def read(url: str) -> str:
+    with urllib.request.urlopen(url) as page:
+        text: str = page.read().decode()
+    return text
 
 
 WHOLE = ["open", "opened", "close", "closed", "published"]
@@ -146,7 +165,7 @@ class KilledError(BaseException):
     """Ends a process where it is, as far as that can be had in memory."""
 
 
-def dying(monkeypatch: pytest.MonkeyPatch) -> Callable[[int | None], None]:
+def dying(monkeypatch: pytest.MonkeyPatch, journal: Path) -> Callable[[int | None], None]:
     """Returns what has the process die at a moment from now on: before, within or after a line, or around a call."""
     left: list[int | None] = [None]
     inside: list[bool] = [False]  # the operator enrols people in this process, too
@@ -157,7 +176,7 @@ def dying(monkeypatch: pytest.MonkeyPatch) -> Callable[[int | None], None]:
         left[0] -= 1
         return left[0] < 0
 
-    honest_write, honest_call, honest_step = StudyJournal.write, operator_rounds.retrying, StudyRun.step
+    honest_write, honest_call, honest_step = StudyJournal.write, retrying, StudyRun.step
 
     async def step(self: StudyRun) -> float | None:
         inside[0] = True
@@ -170,7 +189,7 @@ def dying(monkeypatch: pytest.MonkeyPatch) -> Callable[[int | None], None]:
         if moment():
             raise KilledError
         if moment():
-            with self._file.open("ab") as file:
+            with journal.open("ab") as file:
                 file.write(b'{"at": 1.0, "st')
             raise KilledError
         honest_write(self, at, step, wave, **about)
@@ -187,7 +206,7 @@ def dying(monkeypatch: pytest.MonkeyPatch) -> Callable[[int | None], None]:
 
     monkeypatch.setattr(StudyRun, "step", step)
     monkeypatch.setattr(StudyJournal, "write", write)
-    monkeypatch.setattr(operator_rounds, "retrying", call)
+    monkeypatch.setattr("croupier.deploy.operator.rounds.retrying", call)
 
     def die_after(moments: int | None) -> None:
         left[0] = moments
@@ -203,7 +222,8 @@ async def test_a_process_that_is_killed_opens_no_wave_twice_and_misses_none(
     """Ten times at drawn moments; `test_study_killed` kills real processes fifty times."""
     source = random.SystemRandom()
     async with table(tmp_path, 1) as at:
-        played, die_after = begun(at), dying(monkeypatch)
+        played = begun(at)
+        die_after = dying(monkeypatch, journal_file(played.directory, "wellbeing"))
         for _ in range(10):
             die_after(source.randrange(40))
             try:
@@ -228,3 +248,63 @@ def check_waves(played: Played, waves: int) -> None:
         assert opened == 1
         assert [one["outcome"] for one in ends[0].about["outcomes"]] == ["granted"]
         assert {one["num_reports"] for one in ends[0].about["outcomes"]} == {4}
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_the_accountant_refuses_a_wave_beyond_the_limit_whatever_the_operator_does(tmp_path: Path) -> None:
+    """An operator opens the waves without asking for a forecast; the second one is certified, and not granted."""
+    async with table(tmp_path, 1) as at:
+        version = describe_study(study_file(calendar=FIRST, epsilon_total=1.5, **LIGHT), at.deployment)
+        granted = []
+        for number in (1, 2):
+            of_study = version.of_study(number)
+            _, settings = plan_survey(version.file.survey(of_study.wave), at.deployment, of_study)
+            ((round_id, one),) = settings.items()
+            terms = await at.operator.open_round(one, round_id)
+            await at.submit(terms, [Participant(0, 1.0)] * 4)
+            await at.operator.close_round(round_id)
+            async with at.peer_channel("shuffler-1", OPERATOR) as channel:  # also where it was held
+                await stubs.RoundControlStub(channel).Close(rpc.CloseRequest(round_id=round_id))
+            _, certificate = await at.operator.result(round_id, 60.0)
+            granted.append(certificate.granted)
+        assert granted == [True, False]
+        refusals = read_messages(RefusalReason, certificate.refusals)
+        (limit,) = [one for one in refusals if one.code is RefusalReason.STUDY_LIMIT]
+        assert (limit["epsilon"], limit["delta"]) == (1.5, 1e-3)
+        assert certificate.epsilon == 0
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_what_a_study_came_to_is_a_table_and_metrics(tmp_path: Path) -> None:
+    async with table(tmp_path, 1) as at:
+        played = begun(at, results="operator", calendar={"waves": 2})
+        first, second = kept_versions(played.directory, "wellbeing")[0].study.waves()
+        await played.play(until=first.closes_unix_s + 3600)
+        state = study_state(played.directory, "wellbeing")
+        assert [wave.state for wave in state.waves] == ["published", "to come"]
+        borne = waves_borne(state)
+        assert borne is not None
+        assert borne >= 10
+        played.leap(second.closes_unix_s + 1)
+        await played.play()
+        state = study_state(played.directory, "wellbeing")
+        rows = study_view(state)["rows"]
+        assert [(row["wave"], row["outcome"], row["n"]) for row in rows] == [(1, "granted", 4), (2, "missed", 0)]
+        assert rows[0]["estimate"] is not None  # it was sealed, and the study's key opens it
+        assert state.together is not None
+        assert state.together.grade is Grade.CERTIFIED
+        port = free_addresses(1)[0]
+        with StudyMetrics(played.directory, "wellbeing", port):
+            text = await asyncio.to_thread(read, f"http://{port}/metrics")
+        assert 'croupier_study_waves{state="missed",study="wellbeing"} 1.0' in text
+        assert 'croupier_study_waves_to_come{study="wellbeing"} 0.0' in text
+        shown = {line.partition("{")[0].removeprefix("croupier_study_") for line in text.splitlines() if line[0] != "#"}
+        assert shown == {name for name, _, _ in GAUGES}
+        for ending in ("csv", "json", "parquet"):
+            file = tmp_path / f"rows.{ending}"
+            croupier("study", "results", "wellbeing", "--dir", str(played.directory), "--out", str(file))
+            assert file.stat().st_size > 0
+        assert polars.read_parquet(tmp_path / "rows.parquet")["wave"].to_list() == [1, 2]
+        assert (tmp_path / "rows.csv").read_text().splitlines()[2].startswith("2,")
