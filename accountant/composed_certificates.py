@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,7 +28,7 @@ from croupier.protocol.codes import Assumption, Method, Step
 from croupier.protocol.rounding import round_up
 from croupier.protocol.statements import Statement, state
 
-__all__ = ["compose", "compose_pairs", "privacy_loss_distribution"]
+__all__ = ["Release", "compose", "compose_releases", "privacy_loss_distribution"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,31 +107,58 @@ def compose(certificates: Iterable[Certificate], *, delta: float, fixed_terms: b
     return Guarantee(epsilon, at, Grade.CERTIFIED, (*methods, state(way, rounds=together)), tuple(assumptions))
 
 
-def compose_pairs(releases: Mapping[Guarantee, int], delta: float) -> Guarantee | None:
-    """Returns a CERTIFIED (epsilon, delta) for releases of which only (epsilon, delta) is known; None without a bound.
+@dataclass(frozen=True, eq=False)
+class Release:
+    """A release that is composed with others: what it guarantees, what is known of its curve, and how often it is made.
+
+    Attributes:
+        guarantee: of one release.
+        profile: its privacy profile; None: any (epsilon, delta)-private release.
+        local_epsilon: the ceiling of the profile, at which nothing is lost.
+        count: how many there are.
+    """
+
+    guarantee: Guarantee
+    profile: PrivacyProfile | None = None
+    local_epsilon: float = 0.0
+    count: int = 1
+
+
+def compose_releases(releases: Sequence[Release], *, delta: float) -> Guarantee | None:
+    """Returns a CERTIFIED (epsilon, delta) for a client in all of these releases; None without a bound.
 
     It is the total of the smallest privacy filter that admits them, as `compose` says it by default.
 
     Args:
-        releases: how many there are of each.
+        releases: at least one.
         delta: the total delta, 0 < delta < 1.
 
-    Direction of error: epsilon is never below the exact one. Source: docs/accounting.md, section 5.1.
+    Direction of error: epsilon is never below the exact one. Source: docs/composition.md.
 
     Raises:
         ValueError: no release, a count below 1, or delta outside its range.
     """
+    check_target_delta(delta)
+    if not releases:
+        raise ValueError("releases is empty; it must hold at least one")
+    total = sum(release.count for release in releases)
     costs: Counter[RoundCost] = Counter()
-    for release, count in releases.items():
-        costs[RoundCost.of_pair(release.epsilon, release.delta)] += count
+    for release in releases:
+        epsilon, lost = release.guarantee.epsilon, release.guarantee.delta
+        profile, ceiling = release.profile, (release.local_epsilon, 0.0)
+        if profile is None:
+            profile, ceiling = PairProfile(epsilon, lost), (epsilon, lost)
+        points = curve_points(profile, ceiling, last_cut(total, delta))
+        costs[RoundCost(epsilon, lost, (points,), frozenset({ceiling[0]}))] += release.count
     admitted = smallest_admitting_epsilon(costs, delta)
     if admitted is None:
         return None
-    methods = dict.fromkeys(statement for release in releases for statement in release.method)
-    assumed = dict.fromkeys(statement for release in releases for statement in release.assumptions)
+    methods = dict.fromkeys(statement for release in releases for statement in release.guarantee.method)
+    assumed = dict.fromkeys(statement for release in releases for statement in release.guarantee.assumptions)
     assumed[state(Assumption.TOTAL_BEFOREHAND)] = None
-    method = (*methods, state(Method.PRIVACY_FILTER, rounds=sum(releases.values())))
-    return Guarantee(admitted, delta, Grade.CERTIFIED, method, tuple(assumed))
+    return Guarantee(
+        admitted, delta, Grade.CERTIFIED, (*methods, state(Method.PRIVACY_FILTER, rounds=total)), tuple(assumed)
+    )
 
 
 def _of_fixed_terms(

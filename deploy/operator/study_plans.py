@@ -8,7 +8,6 @@ later waves are. In a permanent study the certificate of a question is about all
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,7 +17,7 @@ from croupier.accountant.accuracy import Margins, margins
 from croupier.accountant.budgets import Budgets
 from croupier.accountant.certificate import Certificate
 from croupier.accountant.certification import certify
-from croupier.accountant.composed_certificates import compose, compose_pairs
+from croupier.accountant.composed_certificates import Release, compose, compose_releases
 from croupier.accountant.hop_fakes import HopFakes
 from croupier.accountant.mechanisms.registry import randomizer_of
 from croupier.accountant.results import Guarantee
@@ -250,12 +249,22 @@ class _Planner:
         except ValueError:
             return None
 
-    def _pairs(self, guarantees: Sequence[Guarantee | None], waves: int) -> Guarantee | None:
-        """Returns what a number of waves costs, each question of which has one of these guarantees."""
-        known = Counter(one for one in guarantees if one is not None)
-        if known.total() < len(guarantees):
-            return None
-        return compose_pairs({one: count * waves for one, count in known.items()}, self._delta)
+    def _one_honest(self, questions: Sequence[PlannedQuestion], waves: int) -> Guarantee | None:
+        """Returns what a number of waves costs by hop noise alone; None where a question has none."""
+        releases = []
+        for terms, one in zip(self._terms, questions, strict=True):
+            randomizer = randomizer_of(terms.question.mechanism)
+            fakes = HopFakes.of(terms.hop_noise, terms.num_hops, randomizer, "separate", adaptive_order=False)
+            if fakes is None or one.certificate.one_honest_hop is None:
+                return None
+            curve = fakes.curve(one.local_epsilon)
+            releases.append(Release(one.certificate.one_honest_hop, curve, one.local_epsilon, waves))
+        return compose_releases(releases, delta=self._delta)
+
+    def _alone(self, questions: Sequence[PlannedQuestion], waves: int) -> Guarantee | None:
+        """Returns what a number of waves costs if no server is honest."""
+        releases = [Release(one.certificate.everyone_else_colludes, count=waves) for one in questions]
+        return compose_releases(releases, delta=self._delta)
 
     def tier(self, budget: float, waves: int) -> PlannedTier:
         questions = self.questions(budget)
@@ -266,8 +275,8 @@ class _Planner:
                 period,
                 number,
                 self.total(questions, number),
-                self._pairs([one.certificate.one_honest_hop for one in questions], number),
-                self._pairs([one.certificate.everyone_else_colludes for one in questions], number),
+                self._one_honest(questions, number),
+                self._alone(questions, number),
             )
             for period, number in (("wave", 1), ("year", year), ("study", waves))
         )

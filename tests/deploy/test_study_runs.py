@@ -216,7 +216,7 @@ def dying(monkeypatch: pytest.MonkeyPatch, journal: Path) -> Callable[[int | Non
 
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
-async def test_a_process_that_is_killed_opens_no_wave_twice_and_misses_none(
+async def test_a_killed_process_opens_no_wave_twice_and_misses_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ten times at drawn moments; `test_study_killed` kills real processes fifty times."""
@@ -252,7 +252,7 @@ def check_waves(played: Played, waves: int) -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
-async def test_the_accountant_refuses_a_wave_beyond_the_limit_whatever_the_operator_does(tmp_path: Path) -> None:
+async def test_the_accountant_refuses_a_wave_beyond_the_limit(tmp_path: Path) -> None:
     """An operator opens the waves without asking for a forecast; the second one is certified, and not granted."""
     async with table(tmp_path, 1) as at:
         version = describe_study(study_file(calendar=FIRST, epsilon_total=1.5, **LIGHT), at.deployment)
@@ -272,7 +272,6 @@ async def test_the_accountant_refuses_a_wave_beyond_the_limit_whatever_the_opera
         refusals = read_messages(RefusalReason, certificate.refusals)
         (limit,) = [one for one in refusals if one.code is RefusalReason.STUDY_LIMIT]
         assert (limit["epsilon"], limit["delta"]) == (1.5, 1e-3)
-        assert certificate.epsilon == 0
 
 
 @pytest.mark.asyncio
