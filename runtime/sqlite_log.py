@@ -63,8 +63,11 @@ def _overwrite(connection: sqlite3.Connection, log: Path) -> bool:
     connection.execute(f"PRAGMA user_version={_pragma(connection, 'user_version')}").close()
     connection.commit()
     connection.execute("BEGIN IMMEDIATE").close()
-    if _salts(log) == before:  # a reader has come since the checkpoint
+    begun = _salts(log)
+    if begun == before:  # a reader has come since the checkpoint
         return False
+    if not begun:  # another process has overwritten and cut the log since the commit
+        return True
     frame = _FRAME_HEADER + _pragma(connection, "page_size")
     with log.open("r+b", buffering=0) as file:
         _overwrite_old_frames(file.fileno(), frame)

@@ -27,6 +27,7 @@ from croupier.runtime.peers import Peers
 from croupier.runtime.service_directory import identity_keys
 from tests.support import InProcess, in_memory, settings, sign_again
 from tests.support.command_line import croupier
+from tests.support.messages import naming
 
 
 @contextmanager
@@ -61,8 +62,8 @@ class SignsFor(Approvals):
 
 def dishonest(inside: InProcess, *signatures: pb.Signature) -> Operator:
     operator = inside.operator()
-    operator._approvals = SignsFor(inside.directory, operator.deployment)
-    operator._approvals.signatures = signatures
+    operator.approvals = SignsFor(inside.directory, operator.deployment)
+    operator.approvals.signatures = signatures
     return operator
 
 
@@ -130,7 +131,7 @@ async def test_two_services_of_one_organisation_are_one_approval(tmp_path: Path)
             with is_not_approved():
                 await operator.open_round(settings(), RoundId("asked"))
             assert approve(hop, [file], deployment).approved_by(deployment) == ["Both", "Org shuffler-2"]
-            with pytest.raises(Refusal, match="not approved by Org accountant") as refused:
+            with pytest.raises(Refusal, match=naming(Code.BAD_MANIFEST.message, "Org accountant")) as refused:
                 await operator.open_round(settings(), RoundId("asked"))
             assert refused.value.code is Code.BAD_MANIFEST
             approve(last, [file], deployment)

@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -143,11 +144,35 @@ def test_another_writer_delays_it_and_loses_nothing(database: Path, connection: 
     assert rows(connection) == [*KEPT, (200, b"\0")]
 
 
+class Overtaken:
+    """A connection whose process is overtaken by another one after its next commit."""
+
+    def __init__(self, connection: sqlite3.Connection, by: Callable[[], object]) -> None:
+        self._connection, self._by = connection, by
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    def commit(self) -> None:
+        self._connection.commit()
+        self._by()
+
+
+def test_a_log_that_another_process_has_cut_meanwhile_is_done(database: Path, connection: sqlite3.Connection) -> None:
+    """Reproduction: behind the end of the empty log there were old frames for ever, and the client never ended."""
+    with closing(opened(database)) as other:
+        overtaken = Overtaken(connection, lambda: overwrite_log(other, database, 1.0))
+        assert overwrite_log(overtaken, database, 1.0)
+        assert Path(f"{database}-wal").stat().st_size == 0
+        assert not connection.in_transaction
+        assert rows(other) == rows(connection) == KEPT
+
+
 def test_the_end_of_a_store_unlinks_no_key(tmp_path: Path) -> None:
     """With its last connection SQLite unlinks the log, keys of open rounds in it, which are destroyed later."""
     read: Callable[[], bytes] = lambda: b"".join(file.read_bytes() for file in tmp_path.iterdir())  # noqa: E731
     store = Store(f"sqlite:///{tmp_path / 'rounds.db'}", StorageKey(bytes(32)))
-    with store._database.begin() as connection:
+    with store.database.begin() as connection:
         connection.exec_driver_sql("INSERT INTO documents VALUES ('r', 'kind', ?)", (SECRET,))
     assert SECRET in read()
     with freed_by_sqlite() as freed:
