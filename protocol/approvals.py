@@ -1,13 +1,15 @@
 """Approvals: what the operator may only do once services of several organisations have signed that it may.
 
 A deployment file can demand it (`approvals`). What is signed is a `Proposal`, which each service makes again from the
-call that carries the signatures: they allow exactly what was approved. A proposal can be carried
-out once only (a round's name is used once; who is revoked stays revoked), so signatures need no date.
+call that carries the signatures: they allow exactly what was approved, until the proposal expires. It can be carried
+out once only (a round's name is used once; who is revoked stays revoked). Without an expiry an approval that was never
+used would be good years later, when its organisation has long decided otherwise.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
 
 from croupier.protocol.deployment import Deployment, ServiceEntry
 from croupier.protocol.errors import SignatureError
@@ -15,12 +17,18 @@ from croupier.protocol.identity import Kind, verify_signature
 from croupier.protocol.v1 import messages_pb2 as pb
 
 __all__ = [
+    "MOST_VALID_S",
     "approving_organisations",
+    "expiry_objection",
     "organisation_of",
     "proposal_to_open",
     "proposal_to_register",
     "proposal_to_revoke",
+    "with_expiry",
 ]
+
+MOST_VALID_S = 30 * 24 * 3600
+"""The longest time in seconds, from when it is carried out, for which a proposal may be valid."""
 
 
 def proposal_to_open(manifest: pb.Manifest) -> bytes:
@@ -37,6 +45,7 @@ def proposal_to_register(deployment: Deployment, request: pb.RegisterClientsRequ
     """Returns the proposal to register these clients, whatever approvals the request has."""
     proposal = pb.Proposal(deployment=deployment.name, register=request)
     proposal.register.ClearField("approvals")
+    proposal.register.ClearField("approvals_expire_unix_s")
     return _serialized(proposal)
 
 
@@ -44,7 +53,28 @@ def proposal_to_revoke(deployment: Deployment, request: pb.RevokeClientsRequest)
     """Returns the proposal to revoke these clients, whatever approvals the request has."""
     proposal = pb.Proposal(deployment=deployment.name, revoke=request)
     proposal.revoke.ClearField("approvals")
+    proposal.revoke.ClearField("approvals_expire_unix_s")
     return _serialized(proposal)
+
+
+def with_expiry(proposal: bytes, expires_unix_s: int) -> bytes:
+    """Returns a proposal that is valid until then, Unix seconds; with 0 only what it would do, for comparisons."""
+    changed = pb.Proposal.FromString(proposal)
+    changed.expires_unix_s = expires_unix_s
+    return _serialized(changed)
+
+
+def expiry_objection(expires_unix_s: int, now_s: float) -> str | None:
+    """Returns why a proposal is not valid now, Unix seconds; None if it is."""
+    if expires_unix_s <= now_s:
+        at = f"{datetime.fromtimestamp(expires_unix_s, UTC):%Y-%m-%d %H:%M} UTC" if expires_unix_s else "from the start"
+        return f"its approvals expired {at}: propose it again, and have the organisations sign the new proposal"
+    if expires_unix_s > now_s + MOST_VALID_S:
+        return (
+            f"its approvals expire in {(expires_unix_s - now_s) / 86400:.0f} days; they must within "
+            f"{MOST_VALID_S // 86400}: propose it again"
+        )
+    return None
 
 
 def organisation_of(entry: ServiceEntry) -> str:

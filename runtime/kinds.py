@@ -41,6 +41,7 @@ class DocumentKind(StrEnum):
     Attributes:
         CREATED: when the round's keys were made, in Unix seconds.
         SIGNED_MANIFEST: the hash of the one manifest that this service has signed.
+        APPROVALS: the approvals of a round, as this service has checked them before it signed the manifest.
         COMMITMENTS_IN: the commitments that were handed over to this service.
         COMMITMENTS_OUT: the commitments that this service hands over.
         PASSED_ON: an inclusion list; its parts are lanes and pages.
@@ -61,6 +62,7 @@ class DocumentKind(StrEnum):
 
     CREATED = "created"
     SIGNED_MANIFEST = "signed-manifest"
+    APPROVALS = "approvals"
     COMMITMENTS_IN = "commitments-in"
     COMMITMENTS_OUT = "commitments-out"
     PASSED_ON = "passed-on"

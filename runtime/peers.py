@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import grpc.aio
 
 from croupier.net.tls import Context, caller_name
-from croupier.protocol.approvals import approving_organisations
+from croupier.protocol.approvals import approving_organisations, expiry_objection, with_expiry
 from croupier.protocol.deployment import Deployment
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import Identity, Pinned
@@ -35,6 +35,7 @@ class Peers:
         self.identity = Identity(self.name, setup.secrets.identity_key)
         self.secrets = setup.secrets
         self._transport = setup.transport
+        self._clock = setup.clock
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._old_channels: list[grpc.aio.Channel] = []
 
@@ -45,19 +46,25 @@ class Peers:
             raise Refusal(Code.NOT_YOUR_CALL, f"{name or 'a client'} called")
         return name
 
-    def require_approval(self, proposal: bytes, approvals: Iterable[pb.Signature]) -> dict[str, str]:
-        """Returns the organisations that approve of a proposal, each with the service that has signed it.
+    def require_approval(
+        self, proposal: bytes, approvals: Sequence[pb.Signature], expires_unix_s: int
+    ) -> pb.ProposalApproved:
+        """Returns the approvals of a proposal, which the organisations have signed with this expiry.
 
         Raises:
-            Refusal: NOT_APPROVED where they are fewer than the deployment file demands.
+            Refusal: NOT_APPROVED where the organisations are fewer than the deployment file demands, or where the
+                approvals have expired, or expire too late.
         """
+        proposal = with_expiry(proposal, expires_unix_s)
         needed, approving = self.deployment.approvals, approving_organisations(self.deployment, proposal, approvals)
+        if approving and (objection := expiry_objection(expires_unix_s, self._clock.now())):
+            raise Refusal(Code.NOT_APPROVED, objection)
         if len(approving) < needed:
             raise Refusal(
                 Code.NOT_APPROVED,
                 f"{len(approving)} have ({', '.join(sorted(approving)) or 'none'}), and this deployment needs {needed}",
             )
-        return approving
+        return pb.ProposalApproved(proposal=proposal, signatures=approvals, organisations=sorted(approving))
 
     def pinned_at(self, terms: RoundTerms) -> Pinned:
         """Returns the identity keys that count for a round: keys change between rounds."""

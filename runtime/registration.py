@@ -31,7 +31,8 @@ class Registration:
                 STORE_FAILED.
         """
         self._peers.require_caller(context, [OPERATOR])
-        self._peers.require_approval(proposal_to_register(self._peers.deployment, request), request.approvals)
+        proposal = proposal_to_register(self._peers.deployment, request)
+        self._peers.require_approval(proposal, request.approvals, request.approvals_expire_unix_s)
         keys = list(map(PublicKey, request.client_keys))
         if request.survey_hash or request.valid_until_unix_s:
             if request.token_hashes:
@@ -49,7 +50,8 @@ class Registration:
                 proposal), BAD_REQUEST (a key or hash of a wrong length), STORE_FAILED.
         """
         self._peers.require_caller(context, [OPERATOR])
-        self._peers.require_approval(proposal_to_revoke(self._peers.deployment, request), request.approvals)
+        proposal = proposal_to_revoke(self._peers.deployment, request)
+        self._peers.require_approval(proposal, request.approvals, request.approvals_expire_unix_s)
         keys = list(map(PublicKey, request.client_keys))
         number = await self._admission.revoke(keys, list(map(Digest, request.token_hashes)))
         return pb.RevokeClientsResponse(revoked=number)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 
 from croupier.net.tls import Context
@@ -166,7 +166,9 @@ class RoundControl:
         """
         self._peers.require_caller(context, [OPERATOR])
         terms = await self._check_terms(request.manifest)
-        approved_by = self._peers.require_approval(proposal_to_open(terms.manifest), request.approvals)
+        approved = self._peers.require_approval(
+            proposal_to_open(terms.manifest), request.approvals, request.approvals_expire_unix_s
+        )
         ahead_s = (terms.created_unix_s or 0) - self._clock.now()
         if ahead_s > CLOCKS_DIFFER_S:  # nobody would believe a retired identity in this round
             raise Refusal(
@@ -174,11 +176,13 @@ class RoundControl:
                 f"a service's keys are from {ahead_s:.0f} s after the time at {self._peers.name!r}; clocks may differ "
                 f"by {CLOCKS_DIFFER_S} s: 'croupier doctor' says which is wrong",
             )
-        if objection := self._rules.objection(terms, self._clock.now(), approved_by):
+        if objection := self._rules.objection(terms, self._clock.now(), approved.organisations):
             raise Refusal(Code.BAD_MANIFEST, f"the rules of {self._peers.name!r} do not allow this round: {objection}")
 
         def keep(tx: Transaction) -> None:
             tx.put_document(terms.round_id, DocumentKind.SIGNED_MANIFEST, terms.hash)
+            if approved.organisations and tx.document(terms.round_id, DocumentKind.APPROVALS) is None:
+                tx.put_document(terms.round_id, DocumentKind.APPROVALS, approved.SerializeToString())
             self._before_signing(tx, terms)
 
         await self._store.run(StoreStep.KEEP_SIGNED_MANIFEST, keep)
@@ -277,6 +281,7 @@ class RoundControl:
                         costs=tx.costs(row.round_id),
                         bytes_sent=row.bytes_sent,
                         problem="; ".join(filter(None, problems(row, shredding))),
+                        approved_by=_approved_by(tx, row.round_id),
                     )
                     for row in rows
                 ],
@@ -299,3 +304,8 @@ class RoundControl:
             free_bytes=self._store.free_bytes(),
             noise_spent=noise_spent,
         )
+
+
+def _approved_by(tx: Transaction, round_id: RoundId) -> Sequence[str]:
+    """Returns the organisations that had approved of a round when this service signed its manifest."""
+    return pb.ProposalApproved.FromString(tx.document(round_id, DocumentKind.APPROVALS) or b"").organisations

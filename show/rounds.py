@@ -5,7 +5,7 @@ Each text is made from the JSON document that the same command prints with `--js
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from rich.text import Text
@@ -278,6 +278,14 @@ def _budgets_section(terms: TermsView) -> SectionView:
     )
 
 
+def _approvals(by_service: Mapping[str, Sequence[str]]) -> dict[tuple[str, ...], list[str]]:
+    """Returns the services that have the same organisations on record, by these."""
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for service, organisations in by_service.items():
+        alike.setdefault(tuple(organisations), []).append(service)
+    return alike
+
+
 def _conditions(terms: TermsView, now: float) -> list[str]:
     """Returns until when people can answer, and the conditions for reading anything."""
     least, limits = terms["min_batch_size"], sorted({budget["epsilon_max"] for budget in terms["budgets"]})
@@ -321,6 +329,10 @@ def _conditions(terms: TermsView, now: float) -> list[str]:
             f"ε = {round_up(limit['total_epsilon'])} at δ = {round_up(limit['total_delta'])}; the accountant keeps the "
             "account, and refuses what is more."
             + (" This assumes that all rounds were planned before the first result." if limit["fixed_terms"] else "")
+        )
+    for names, services in _approvals(terms.get("approved_by", {})).items():
+        points.append(
+            f"Approved by {_and(names)}, as {_and(services)} {'has' if len(services) < 2 else 'have'} on record."
         )
     if ledger := terms.get("ledger"):
         points += filter(None, [ledger_line(ledger), budgets_line(ledger["budgets"])])

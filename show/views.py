@@ -141,7 +141,11 @@ class QuestionView(TypedDict):
 
 
 class TermsView(QuestionView):
-    """The terms of a round. "parameters" are the mechanism's; "state" is that at hop 1; the operator sees "ledger"."""
+    """The terms of a round. "parameters" are the mechanism's; "state" is that at hop 1.
+
+    With the keys of a service or the operator's one sees "ledger", and "approved_by": organisations by the service that
+    has them on record.
+    """
 
     round_id: RoundId
     deployment: str
@@ -167,6 +171,7 @@ class TermsView(QuestionView):
     granted: NotRequired[bool | None]
     refusals: NotRequired[list[StatementView]]
     ledger: NotRequired[LedgerView | None]
+    approved_by: NotRequired[dict[str, list[str]]]
 
 
 class CostView(TypedDict):

@@ -87,6 +87,8 @@ def plain_errors(extra: str = "") -> Iterator[None]:
     """
     try:
         yield
+    except (typer.Exit, typer.Abort):  # these are RuntimeErrors, and have been said already
+        raise
     except ValueError as error:
         raise fail(BAD_INPUT, str(error)) from error
     except FileNotFoundError as error:

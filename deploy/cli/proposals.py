@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -104,9 +105,12 @@ def proposal_send(file: File, directory: Directory = HERE, as_json: Json = False
         from croupier.deploy.directory import read_deployment
         from croupier.deploy.operator.carry_out import carry_out
         from croupier.deploy.operator.proposals import read_proposal
+        from croupier.protocol.approvals import expiry_objection
 
         deployment, proposal = read_deployment(directory), read_proposal(file)
         approved_by = proposal.approved_by(deployment)
+        if objection := expiry_objection(proposal.expires_unix_s, time.time()):
+            raise ValueError(f"{file} cannot be carried out: {objection}")
         if len(approved_by) < deployment.approvals:
             have = ", ".join(approved_by) or "none"
             raise fail(
@@ -122,8 +126,14 @@ def _show(proposal: ProposalFile, deployment: Deployment, as_json: bool) -> None
     approved_by = proposal.approved_by(deployment)
     actions = described_actions(proposal, deployment)
     have = ", ".join(approved_by) or "none"
-    state = f"approved by {len(approved_by)} of {deployment.approvals} organisations: {have}"
-    document = {"actions": [action.document for action in actions], "approved_by": approved_by}
+    expires = proposal.expires_unix_s
+    until = f"{datetime.fromtimestamp(expires, UTC):%Y-%m-%d %H:%M} UTC"
+    state = f"approved by {len(approved_by)} of {deployment.approvals} organisations: {have}; expires {until}"
+    document = {
+        "actions": [action.document for action in actions],
+        "approved_by": approved_by,
+        "expires_unix_s": expires,
+    }
     texts: list[str | Text] = []
     for action in actions:
         texts.append(action.line)

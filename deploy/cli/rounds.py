@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -127,7 +128,7 @@ def round_propose(
     """Write a proposal to open a round, for organisations to approve of; 'croupier proposal send' then opens it."""
     with plain_errors():
         from croupier.deploy.directory import read_deployment
-        from croupier.deploy.operator.proposals import Approvals
+        from croupier.deploy.operator.proposals import Approvals, read_proposal
         from croupier.deploy.operator.rounds import check_settings, new_round_id, proposal_of
 
         settings = options.settings(name)
@@ -136,8 +137,16 @@ def round_propose(
         round_id = new_round_id(settings)
         check_settings(settings, deployment, round_id)
         file = Approvals(directory, deployment).write([proposal_of(settings, round_id, deployment)], out)
-    document = {"round_id": round_id, "file": str(file), "approvals": deployment.approvals}
-    show(as_json, document, f"{file} proposes round {round_id}; {deployment.approvals} organisations have to sign it")
+        expires = read_proposal(file).expires_unix_s
+    document = {
+        "round_id": round_id,
+        "file": str(file),
+        "approvals": deployment.approvals,
+        "expires_unix_s": expires,
+    }
+    until = f"{datetime.fromtimestamp(expires, UTC):%Y-%m-%d %H:%M} UTC"
+    said = f"{file} proposes round {round_id}; {deployment.approvals} organisations have to sign it before {until}"
+    show(as_json, document, said)
 
 
 @with_option_groups
@@ -210,17 +219,19 @@ def round_show(
         import asyncio
 
         from croupier.deploy.local.clients import client_of, terms_of
-        from croupier.deploy.operator.overview import ledger_left
-        from croupier.deploy.operator.rounds import Operator, is_operators
+        from croupier.deploy.operator.overview import approvals_of, ledger_left
+        from croupier.deploy.operator.rounds import Operator, sees_rounds
         from croupier.protocol.errors import Refusal
         from croupier.show.rounds import terms_text
 
         async def look() -> TermsView:
             async with client_of(directory, gateway) as client:
                 terms = await terms_of(await client.round(round_id))
-            if terms["privacy_limit"] is not None and is_operators(directory):
-                async with Operator(directory) as operator:
-                    terms["ledger"] = await ledger_left(operator)
+            if sees_rounds(directory):
+                async with Operator(directory, only_reads=True) as operator:
+                    if terms["privacy_limit"] is not None:
+                        terms["ledger"] = await ledger_left(operator)
+                    terms["approved_by"] = await approvals_of(operator, RoundId(terms["round_id"]))
             return terms
 
         try:

@@ -19,7 +19,7 @@ from croupier.show.documents import round_json, services_json
 from croupier.show.forecasts import ledger_json
 from croupier.show.views import LedgerView, OverviewView
 
-__all__ = ["TermsCache", "ledger_left", "overview", "watch"]
+__all__ = ["TermsCache", "approvals_of", "ledger_left", "overview", "watch"]
 
 TermsCache = dict[RoundId, RoundTerms | str]
 """The terms of rounds that were asked for before, or why they cannot be used. Terms never change."""
@@ -65,6 +65,14 @@ async def ledger_left(operator: Operator) -> LedgerView | None:
     """Returns what the ledger has left of the deployment's limit; None without one, or if the accountant is away."""
     answers = [answer for answer in await operator.status() if isinstance(answer, rpc.StatusResponse)]
     return next((ledger_json(answer.ledger) for answer in answers if answer.HasField("ledger")), None)
+
+
+async def approvals_of(operator: Operator, round_id: RoundId) -> dict[str, list[str]]:
+    """Returns the organisations that had approved of a round when a service signed its manifest, by service."""
+    answers = [answer for answer in await operator.status(round_id) if isinstance(answer, rpc.StatusResponse)]
+    named = {answer.service: list(status.approved_by) for answer in answers for status in answer.rounds}
+    shown: dict[str, list[str]] = sanitize_for_display({service: names for service, names in named.items() if names})
+    return shown
 
 
 def why_terms_unknown(first: str, there: pb.RoundStatus | None, *, is_away: bool) -> str:

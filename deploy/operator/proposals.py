@@ -8,7 +8,8 @@ Where a deployment does not ask for approvals (`Deployment.approvals` is 0), the
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,14 +17,17 @@ from google.protobuf.message import DecodeError
 from pydantic import ValidationError
 
 from croupier.deploy.operator.keys import replace_secret
-from croupier.protocol.approvals import approving_organisations
+from croupier.protocol.approvals import approving_organisations, expiry_objection, with_expiry
 from croupier.protocol.deployment import OPERATOR, Deployment, FileSignature, Strict
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import Identity, Kind, public_key_of
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.service_directory import identity_keys
 
-__all__ = ["Approvals", "ProposalFile", "approve", "read_proposal"]
+__all__ = ["VALID_S", "Approvals", "Approved", "ProposalFile", "approve", "read_proposal"]
+
+VALID_S = 7 * 24 * 3600
+"""How many seconds a proposal is valid: a week, in which people of every organisation have read and signed it."""
 
 
 class Approval(Strict):
@@ -56,6 +60,11 @@ class ProposalFile(Strict):
         except (ValueError, DecodeError) as error:
             raise ValueError("an action of the proposal cannot be read; ask the operator for the file again") from error
 
+    @property
+    def expires_unix_s(self) -> int:
+        """When the first of the actions expires."""
+        return min((proposal.expires_unix_s for proposal in self.proposals()), default=0)
+
     def signatures(self, action: int) -> list[pb.Signature]:
         """Returns the signatures on one action, whether they are valid or not."""
         of_action = [approval.by for approval in self.approvals if approval.action == action]
@@ -76,10 +85,11 @@ class ProposalFile(Strict):
 
 @dataclass(frozen=True)
 class Approved:
-    """What the organisations have signed about one action."""
+    """What the organisations have signed about one action, and until when it is valid."""
 
     signatures: list[pb.Signature]
     organisations: list[str]
+    expires_unix_s: int = 0
 
 
 def read_proposal(file: Path) -> ProposalFile:
@@ -96,7 +106,14 @@ def read_proposal(file: Path) -> ProposalFile:
     return proposal
 
 
-def approve(directory: Path, files: Sequence[Path], deployment: Deployment, *, sign: bool = True) -> ProposalFile:
+def approve(
+    directory: Path,
+    files: Sequence[Path],
+    deployment: Deployment,
+    *,
+    sign: bool = True,
+    now: Callable[[], float] = time.time,
+) -> ProposalFile:
     """Writes the signatures of all copies into the first file, with those of the services whose keys are here.
 
     Args:
@@ -104,9 +121,11 @@ def approve(directory: Path, files: Sequence[Path], deployment: Deployment, *, s
         files: copies of one proposal, each with some signatures.
         deployment: the deployment.
         sign: whether to sign; else the copies are only brought together.
+        now: returns the time, Unix seconds.
 
     Raises:
-        ValueError: the copies are of different proposals, the proposal is for another deployment, or no keys are here.
+        ValueError: the copies are of different proposals, the proposal is for another deployment or has expired, or no
+            keys are here.
     """
     first, *copies = [read_proposal(file) for file in files]
     for file, copy in zip(files[1:], copies, strict=True):
@@ -116,6 +135,8 @@ def approve(directory: Path, files: Sequence[Path], deployment: Deployment, *, s
     for proposal in first.proposals():
         if proposal.deployment != deployment.name:
             raise ValueError(f"{files[0]} is for deployment {proposal.deployment!r}; this one is {deployment.name!r}")
+    if objection := expiry_objection(first.expires_unix_s, now()):
+        raise ValueError(f"{files[0]} cannot be used: {objection}")
     if sign:
         signers = _signers(directory, deployment)
         if not signers:
@@ -150,9 +171,10 @@ def _text(proposal: ProposalFile) -> str:
 class Approvals:
     """The proposals in the operator's directory."""
 
-    def __init__(self, directory: Path, deployment: Deployment) -> None:
+    def __init__(self, directory: Path, deployment: Deployment, now: Callable[[], float] = time.time) -> None:
         self._folder = directory / OPERATOR / "proposals"
         self._deployment = deployment
+        self._now = now
         self._elsewhere: list[ProposalFile] = []
 
     def add(self, proposal: ProposalFile) -> None:
@@ -160,7 +182,7 @@ class Approvals:
         self._elsewhere.append(proposal)
 
     def of(self, actions: Sequence[bytes]) -> list[Approved]:
-        """Returns the signatures on each action; writes a proposal where some are missing.
+        """Returns the valid signatures on each action, given without expiry; writes a proposal where some are missing.
 
         Raises:
             Refusal: NOT_APPROVED, with the name of the file that the organisations have to sign.
@@ -168,11 +190,11 @@ class Approvals:
         if not self._deployment.approvals:
             return [Approved([], []) for _ in actions]
         known = self._known()
-        approved = []
-        for action in actions:
-            signatures = known.get(action, [])
-            organisations = approving_organisations(self._deployment, action, signatures)
-            approved.append(Approved(signatures, sorted(organisations)))
+        nothing = Approved([], [])
+        approved = [
+            max(known.get(action, [nothing]), key=lambda each: (len(each.organisations), each.expires_unix_s))
+            for action in actions
+        ]
         if min(len(each.organisations) for each in approved) >= self._deployment.approvals:
             return approved
         file = self.write(actions)
@@ -184,15 +206,22 @@ class Approvals:
             f"COPY...', then: croupier proposal send {file}",
         )
 
-    def _known(self) -> Mapping[bytes, list[pb.Signature]]:
-        known: dict[bytes, list[pb.Signature]] = {}
+    def _known(self) -> Mapping[bytes, list[Approved]]:
+        """Returns what was signed and is still valid, by action without its expiry."""
+        signatures: dict[bytes, list[pb.Signature]] = {}
         for proposal in [*map(read_proposal, sorted(self._folder.glob("*.json"))), *self._elsewhere]:
             for number, action in enumerate(proposal.actions):
-                known.setdefault(bytes.fromhex(action), []).extend(proposal.signatures(number))
+                signatures.setdefault(bytes.fromhex(action), []).extend(proposal.signatures(number))
+        known: dict[bytes, list[Approved]] = {}
+        for signed, those in signatures.items():
+            expires = pb.Proposal.FromString(signed).expires_unix_s
+            if expiry_objection(expires, self._now()) is None:
+                organisations = sorted(approving_organisations(self._deployment, signed, those))
+                known.setdefault(with_expiry(signed, 0), []).append(Approved(those, organisations, expires))
         return known
 
     def write(self, actions: Sequence[bytes], file: Path | None = None) -> Path:
-        """Writes a proposal of these actions, and returns its file: the one that is there, if it is there already.
+        """Writes a proposal of these actions, given without expiry; returns its file, which may be there already.
 
         Raises:
             ValueError: the given file exists.
@@ -200,7 +229,8 @@ class Approvals:
         if file is not None and file.exists():
             raise ValueError(f"{file} exists; choose another file")
         file = file or self._folder / f"{hashlib.sha256(b''.join(actions)).hexdigest()[:12]}.json"
-        if not file.exists():
+        if not file.exists() or expiry_objection(read_proposal(file).expires_unix_s, self._now()):
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            replace_secret(file, _text(ProposalFile(actions=tuple(action.hex() for action in actions))))
+            expires = int(self._now()) + VALID_S
+            replace_secret(file, _text(ProposalFile(actions=tuple(with_expiry(one, expires).hex() for one in actions))))
         return file

@@ -30,7 +30,7 @@ from croupier.client.rounds import (
     read_publication,
 )
 from croupier.deploy.directory import read_deployment
-from croupier.deploy.operator.proposals import Approvals, ProposalFile
+from croupier.deploy.operator.proposals import Approvals, Approved, ProposalFile
 from croupier.net.retrying import retrying
 from croupier.net.transport import TLS, Transport
 from croupier.protocol.approvals import proposal_to_open, proposal_to_register, proposal_to_revoke
@@ -142,6 +142,16 @@ def is_operators(directory: Path) -> bool:
     return (directory / OPERATOR / "identity.key").exists()
 
 
+def sees_rounds(directory: Path) -> bool:
+    """Whether a deployment's directory has the operator's keys or those of a service, which may see every round."""
+    return is_operators(directory) or _keys_of_service(directory, read_deployment(directory)) is not None
+
+
+def _keys_of_service(directory: Path, deployment: Deployment) -> Path | None:
+    services = (directory / name for name in deployment.chain)
+    return next((home for home in services if (home / "identity.key").exists()), None)
+
+
 class Operator:
     """Calls all services with the operator's certificate. Use as an async context manager."""
 
@@ -161,8 +171,7 @@ class Operator:
         self._transport = transport
         own = directory / OPERATOR
         if not is_operators(directory):
-            services = (directory / name for name in self.deployment.chain)
-            here = next((home for home in services if only_reads and (home / "identity.key").exists()), None)
+            here = _keys_of_service(directory, self.deployment) if only_reads else None
             if here is None:
                 needed = "the operator's or those of a service" if only_reads else "the operator's"
                 raise ValueError(f"{own} has no keys; this needs {needed}, and can only be done where they are")
@@ -259,7 +268,7 @@ class Operator:
 
     async def _sign(self, terms: pb.Manifest) -> pb.Signed:
         """Returns the manifest of a round, given without keys, with keys and signatures; see `sign_round`."""
-        approvals = self.approvals.of([proposal_to_open(terms)])[0].signatures
+        (approved,) = self.approvals.of([proposal_to_open(terms)])
         chain = self.deployment.chain
         # None is under way any more when the failure of one is heard of.
         preparing = (self.prepare(name, RoundId(terms.round_id), terms.hpke_suite) for name in chain)
@@ -270,7 +279,7 @@ class Operator:
         keys = {name: answer for name, answer in made.items() if isinstance(answer, pb.RoundKeys)}
         payload = _with_keys(terms, keys, chain)
         parse_terms(payload)
-        signing = (self._have_signed(name, payload, approvals) for name in chain)
+        signing = (self._have_signed(name, payload, approved) for name in chain)
         signatures = await asyncio.gather(*signing)
         return pb.Signed(payload=payload, signatures=signatures)
 
@@ -293,8 +302,10 @@ class Operator:
         answer = await retrying(lambda: self._control(name).Prepare(request, timeout=20.0), give_up_after_s=_PATIENCE_S)
         return read_signed(Kind.ROUND_KEYS, pb.RoundKeys, answer.round_keys, self.deployment.pinned(), [name])
 
-    async def _have_signed(self, name: str, payload: bytes, approvals: Sequence[pb.Signature]) -> pb.Signature:
-        request = rpc.SignRequest(manifest=payload, approvals=approvals)
+    async def _have_signed(self, name: str, payload: bytes, approved: Approved) -> pb.Signature:
+        request = rpc.SignRequest(
+            manifest=payload, approvals=approved.signatures, approvals_expire_unix_s=approved.expires_unix_s
+        )
         answer = await retrying(lambda: self._control(name).Sign(request, timeout=20.0), give_up_after_s=_PATIENCE_S)
         return answer.signature
 
@@ -395,6 +406,7 @@ class Operator:
         actions = [proposal_to_revoke(self.deployment, request) for request in requests]
         for request, approved in zip(requests, self.approvals.of(actions), strict=True):
             request.approvals.extend(approved.signatures)
+            request.approvals_expire_unix_s = approved.expires_unix_s
         revoked: dict[str, int] = {}
         # Hop 1 last: a client that has tickets may still use them until then.
         for name, admitting in self._admitting().items():
@@ -411,6 +423,7 @@ class Operator:
         approved = self.approvals.of([proposal_to_register(self.deployment, request) for request in requests])
         for request, approval in zip(requests, approved, strict=True):
             request.approvals.extend(approval.signatures)
+            request.approvals_expire_unix_s = approval.expires_unix_s
             # Hop 1 last: a client that it knows can get tickets.
             for admitting in self._admitting().values():
                 await retrying(partial(admitting.RegisterClients, request, timeout=60.0), give_up_after_s=_PATIENCE_S)

@@ -1534,6 +1534,7 @@ class RegisterClientsRequest(_message.Message):
     SURVEY_HASH_FIELD_NUMBER: _builtins.int
     VALID_UNTIL_UNIX_S_FIELD_NUMBER: _builtins.int
     APPROVALS_FIELD_NUMBER: _builtins.int
+    APPROVALS_EXPIRE_UNIX_S_FIELD_NUMBER: _builtins.int
     survey_hash: _builtins.bytes
     """Empty: the keys admit to every round. 32 bytes: only to rounds of the survey with this hash; there are no tokens
     then.
@@ -1542,6 +1543,8 @@ class RegisterClientsRequest(_message.Message):
     """With survey_hash: Unix seconds after which the accountant gives these keys no tickets that they did not have before.
     0: never.
     """
+    approvals_expire_unix_s: _builtins.int
+    """expires_unix_s of that Proposal."""
     @_builtins.property
     def client_keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """Ed25519 public keys, 32 bytes each."""
@@ -1562,10 +1565,11 @@ class RegisterClientsRequest(_message.Message):
         survey_hash: _builtins.bytes = ...,
         valid_until_unix_s: _builtins.int = ...,
         approvals: _abc.Iterable[Global___Signature] | None = ...,
+        approvals_expire_unix_s: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["approvals", b"approvals", "client_keys", b"client_keys", "survey_hash", b"survey_hash", "token_hashes", b"token_hashes", "valid_until_unix_s", b"valid_until_unix_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approvals", b"approvals", "approvals_expire_unix_s", b"approvals_expire_unix_s", "client_keys", b"client_keys", "survey_hash", b"survey_hash", "token_hashes", b"token_hashes", "valid_until_unix_s", b"valid_until_unix_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1600,6 +1604,9 @@ class RevokeClientsRequest(_message.Message):
     CLIENT_KEYS_FIELD_NUMBER: _builtins.int
     TOKEN_HASHES_FIELD_NUMBER: _builtins.int
     APPROVALS_FIELD_NUMBER: _builtins.int
+    APPROVALS_EXPIRE_UNIX_S_FIELD_NUMBER: _builtins.int
+    approvals_expire_unix_s: _builtins.int
+    """As in RegisterClientsRequest."""
     @_builtins.property
     def client_keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """Ed25519 public keys, 32 bytes each."""
@@ -1618,10 +1625,11 @@ class RevokeClientsRequest(_message.Message):
         client_keys: _abc.Iterable[_builtins.bytes] | None = ...,
         token_hashes: _abc.Iterable[_builtins.bytes] | None = ...,
         approvals: _abc.Iterable[Global___Signature] | None = ...,
+        approvals_expire_unix_s: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["approvals", b"approvals", "client_keys", b"client_keys", "token_hashes", b"token_hashes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approvals", b"approvals", "approvals_expire_unix_s", b"approvals_expire_unix_s", "client_keys", b"client_keys", "token_hashes", b"token_hashes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1659,10 +1667,13 @@ class Proposal(_message.Message):
     OPEN_ROUND_FIELD_NUMBER: _builtins.int
     REGISTER_FIELD_NUMBER: _builtins.int
     REVOKE_FIELD_NUMBER: _builtins.int
+    EXPIRES_UNIX_S_FIELD_NUMBER: _builtins.int
     deployment: _builtins.str
     """Name of the deployment."""
     open_round: _builtins.bytes
     """Open a round: its canonical Manifest, without the keys of the services."""
+    expires_unix_s: _builtins.int
+    """Unix seconds from which services refuse the proposal; they also refuse one that says more than 30 days ahead."""
     @_builtins.property
     def register(self) -> Global___RegisterClientsRequest:
         """Without approvals."""
@@ -1678,16 +1689,51 @@ class Proposal(_message.Message):
         open_round: _builtins.bytes = ...,
         register: Global___RegisterClientsRequest | None = ...,
         revoke: Global___RevokeClientsRequest | None = ...,
+        expires_unix_s: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "open_round", b"open_round", "register", b"register", "revoke", b"revoke"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "deployment", b"deployment", "open_round", b"open_round", "register", b"register", "revoke", b"revoke"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "deployment", b"deployment", "expires_unix_s", b"expires_unix_s", "open_round", b"open_round", "register", b"register", "revoke", b"revoke"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_action: _TypeAlias = _typing.Literal["open_round", "register", "revoke"]  # noqa: Y015
     _WhichOneofArgType_action: _TypeAlias = _typing.Literal["action", b"action"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_action) -> _WhichOneofReturnType_action | None: ...
 
 Global___Proposal: _TypeAlias = Proposal  # noqa: Y015
+
+@_typing.final
+class ProposalApproved(_message.Message):
+    """What a service keeps of the approvals of a round whose manifest it has signed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROPOSAL_FIELD_NUMBER: _builtins.int
+    SIGNATURES_FIELD_NUMBER: _builtins.int
+    ORGANISATIONS_FIELD_NUMBER: _builtins.int
+    proposal: _builtins.bytes
+    """The Proposal, as it was signed."""
+    @_builtins.property
+    def signatures(self) -> _containers.RepeatedCompositeFieldContainer[Global___Signature]:
+        """Those that the service has checked."""
+
+    @_builtins.property
+    def organisations(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The organisations that they approve for, by the deployment file of that time."""
+
+    def __init__(
+        self,
+        *,
+        proposal: _builtins.bytes = ...,
+        signatures: _abc.Iterable[Global___Signature] | None = ...,
+        organisations: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["organisations", b"organisations", "proposal", b"proposal", "signatures", b"signatures"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ProposalApproved: _TypeAlias = ProposalApproved  # noqa: Y015
 
 @_typing.final
 class CountAnsweredRequest(_message.Message):
@@ -3099,6 +3145,7 @@ class RoundStatus(_message.Message):
     COSTS_FIELD_NUMBER: _builtins.int
     BYTES_SENT_FIELD_NUMBER: _builtins.int
     PROBLEM_FIELD_NUMBER: _builtins.int
+    APPROVED_BY_FIELD_NUMBER: _builtins.int
     round_id: _builtins.str
     state: Global___RoundState.ValueType
     num_items: _builtins.int
@@ -3111,6 +3158,10 @@ class RoundStatus(_message.Message):
     """Empty, or what stopped the round here."""
     @_builtins.property
     def costs(self) -> _containers.RepeatedCompositeFieldContainer[Global___StageCost]: ...
+    @_builtins.property
+    def approved_by(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The organisations that had approved of the round when this service signed its manifest."""
+
     def __init__(
         self,
         *,
@@ -3120,10 +3171,11 @@ class RoundStatus(_message.Message):
         costs: _abc.Iterable[Global___StageCost] | None = ...,
         bytes_sent: _builtins.int = ...,
         problem: _builtins.str = ...,
+        approved_by: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_sent", b"bytes_sent", "costs", b"costs", "num_items", b"num_items", "problem", b"problem", "round_id", b"round_id", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approved_by", b"approved_by", "bytes_sent", b"bytes_sent", "costs", b"costs", "num_items", b"num_items", "problem", b"problem", "round_id", b"round_id", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

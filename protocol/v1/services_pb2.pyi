@@ -74,8 +74,11 @@ class SignRequest(_message.Message):
 
     MANIFEST_FIELD_NUMBER: _builtins.int
     APPROVALS_FIELD_NUMBER: _builtins.int
+    APPROVALS_EXPIRE_UNIX_S_FIELD_NUMBER: _builtins.int
     manifest: _builtins.bytes
     """Canonical Manifest."""
+    approvals_expire_unix_s: _builtins.int
+    """expires_unix_s of that Proposal."""
     @_builtins.property
     def approvals(self) -> _containers.RepeatedCompositeFieldContainer[_messages_pb2.Signature]:
         """Of the Proposal to open this round, by services of as many organisations as the deployment demands."""
@@ -85,10 +88,11 @@ class SignRequest(_message.Message):
         *,
         manifest: _builtins.bytes = ...,
         approvals: _abc.Iterable[_messages_pb2.Signature] | None = ...,
+        approvals_expire_unix_s: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["approvals", b"approvals", "manifest", b"manifest"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approvals", b"approvals", "approvals_expire_unix_s", b"approvals_expire_unix_s", "manifest", b"manifest"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

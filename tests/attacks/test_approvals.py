@@ -12,19 +12,29 @@ import pytest
 from croupier.client.submission import new_client_key
 from croupier.deploy.operator.carry_out import carry_out, described_actions
 from croupier.deploy.operator.keys import make_deployment
-from croupier.deploy.operator.proposals import Approvals, Approved, ProposalFile, approve, read_proposal
+from croupier.deploy.operator.overview import approvals_of
+from croupier.deploy.operator.proposals import VALID_S, Approvals, Approved, ProposalFile, approve, read_proposal
 from croupier.deploy.operator.roster import Enrolled, enrol, enrolled
 from croupier.deploy.operator.rounds import Operator
 from croupier.deploy.operator.tokens import issue_token_file
-from croupier.protocol.approvals import approving_organisations
+from croupier.protocol.approvals import (
+    MOST_VALID_S,
+    approving_organisations,
+    proposal_to_register,
+    proposal_to_revoke,
+    with_expiry,
+)
 from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, read_unchecked
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.identity import Identity, Kind, public_key_of
 from croupier.protocol.names import PrivateKey, RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.runtime.clock import SystemClock
+from croupier.runtime.kinds import DocumentKind
 from croupier.runtime.peers import Peers
 from croupier.runtime.service_directory import identity_keys
+from croupier.runtime.steps import StoreStep
 from tests.support import InProcess, in_memory, settings, sign_again
 from tests.support.command_line import croupier
 from tests.support.messages import naming
@@ -54,16 +64,17 @@ class SignsFor(Approvals):
     """A dishonest operator's list: the signatures are there for whatever it asks."""
 
     signatures: tuple[pb.Signature, ...] = ()
+    expires_unix_s = 0
 
     def of(self, actions: object) -> list[Approved]:
         assert isinstance(actions, list)
-        return [Approved(list(self.signatures), []) for _ in actions]
+        return [Approved(list(self.signatures), [], self.expires_unix_s) for _ in actions]
 
 
-def dishonest(inside: InProcess, *signatures: pb.Signature) -> Operator:
+def dishonest(inside: InProcess, *signatures: pb.Signature, expires_unix_s: int = 0) -> Operator:
     operator = inside.operator()
     operator.approvals = SignsFor(inside.directory, operator.deployment)
-    operator.approvals.signatures = signatures
+    operator.approvals.signatures, operator.approvals.expires_unix_s = signatures, expires_unix_s
     return operator
 
 
@@ -73,12 +84,12 @@ async def test_an_operator_opens_enrols_and_revokes_nothing_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key = public_key_of(new_client_key())
-    async with in_memory(tmp_path / "d", 2, approvals=2) as inside:
+    async with in_memory(tmp_path / "d", 2, approvals=2, clock=SystemClock()) as inside:
         async with inside.operator() as honest:
             with is_not_approved():
                 await honest.open_round(settings(), RoundId("asked"))
         (file,) = (inside.directory / "operator" / "proposals").glob("*.json")
-        action = bytes.fromhex(read_proposal(file).actions[0])
+        action, expires = bytes.fromhex(read_proposal(file).actions[0]), read_proposal(file).expires_unix_s
         one, again = signed_by(inside, "shuffler-1", action), signed_by(inside, "shuffler-1", action)
         other = signed_by(inside, "accountant", action)
         for signatures in (
@@ -87,10 +98,10 @@ async def test_an_operator_opens_enrols_and_revokes_nothing_alone(
             (one, again),
             (one, pb.Signature(signer="accountant", signature=other.signature[::-1])),
         ):
-            async with dishonest(inside, *signatures) as operator:
+            async with dishonest(inside, *signatures, expires_unix_s=expires) as operator:
                 with is_not_approved():
                     await operator.open_round(settings(), RoundId("asked"))
-        async with dishonest(inside, one, other) as operator:
+        async with dishonest(inside, one, other, expires_unix_s=expires) as operator:
             for changed in (replace(settings(), epsilon_max=9.0), replace(settings(), min_batch_size=3)):
                 with is_not_approved():  # what was approved has other terms
                     await operator.open_round(changed, RoundId("asked"))
@@ -100,7 +111,8 @@ async def test_an_operator_opens_enrols_and_revokes_nothing_alone(
                 with is_not_approved():
                     await call
             assert (await operator.open_round(settings(), RoundId("asked"))).round_id == "asked"
-        monkeypatch.setattr(Peers, "require_approval", lambda *_: {})  # that check alone stops it
+        approved = pb.ProposalApproved()
+        monkeypatch.setattr(Peers, "require_approval", lambda *_: approved)  # that check alone stops it
         async with dishonest(inside) as operator:
             await operator.enrol([key])
             assert (await operator.open_round(settings(), RoundId("alone"))).round_id == "alone"
@@ -108,10 +120,70 @@ async def test_an_operator_opens_enrols_and_revokes_nothing_alone(
 
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
+async def test_approvals_expire(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An approval that was never used was good for ever, also when its organisation had decided otherwise."""
+    async with in_memory(tmp_path / "d", 1, approvals=2, clock=SystemClock()) as inside:
+        async with inside.operator() as honest:
+            with is_not_approved():
+                await honest.open_round(settings(), RoundId("asked"))
+        (file,) = (inside.directory / "operator" / "proposals").glob("*.json")
+        content, now = with_expiry(bytes.fromhex(read_proposal(file).actions[0]), 0), inside.clock.now()
+        for expires, signed, reason in (
+            (int(now) - 60, 0, "its approvals expired 20.* UTC: propose it again"),
+            (0, 0, "its approvals expired from the start"),
+            (int(now + MOST_VALID_S) + 86400, 0, "its approvals expire in 31 days; they must within 30"),
+            (int(now) + 3600, int(now) - 60, "0 have .none., and this deployment needs 2"),  # what says more was signed
+        ):
+            action = with_expiry(content, signed or expires)
+            signatures = [signed_by(inside, name, action) for name in ("shuffler-1", "accountant")]
+            async with dishonest(inside, *signatures, expires_unix_s=expires) as operator:
+                with pytest.raises(Refusal, match=reason) as refused:
+                    await operator.open_round(settings(), RoundId("asked"))
+                assert refused.value.code is Code.NOT_APPROVED
+                if not signed:
+                    with pytest.raises(Refusal, match="expire"):
+                        await signed_revocation(operator, inside, expires)
+
+
+async def signed_revocation(operator: Operator, inside: InProcess, expires_unix_s: int) -> None:
+    """Revokes a key with the approval of two organisations."""
+    request = pb.RevokeClientsRequest(client_keys=[public_key_of(new_client_key())])
+    action = with_expiry(proposal_to_revoke(operator.deployment, request), expires_unix_s)
+    approvals = operator.approvals
+    assert isinstance(approvals, SignsFor)
+    approvals.signatures = tuple(signed_by(inside, name, action) for name in ("shuffler-1", "accountant"))
+    await operator.carry_out_revocation([request])
+
+
+def test_a_proposal_that_has_expired_is_written_again(tmp_path: Path) -> None:
+    deployment = make_deployment(tmp_path, "local", 1)
+    request = pb.RegisterClientsRequest(client_keys=[public_key_of(new_client_key())])
+    content, now = proposal_to_register(deployment, request), 1e9
+    first = Approvals(tmp_path, deployment, lambda: now).write([content])
+    assert read_proposal(first).expires_unix_s == now + VALID_S
+    assert Approvals(tmp_path, deployment, lambda: now + 60).write([content]) == first  # the same, as it was
+    before = approve(tmp_path, [first], deployment, now=lambda: now + VALID_S - 1)
+    assert before.approved_by(deployment)
+    with pytest.raises(ValueError, match=r"cannot be used: its approvals expired 2001-09-16 01:46 UTC"):
+        approve(tmp_path, [first], deployment, now=lambda: now + VALID_S)
+    assert "expired" in croupier("proposal", "send", first, "--dir", tmp_path, expect=2).stderr
+    assert Approvals(tmp_path, deployment, lambda: now + VALID_S).write([content]) == first
+    assert read_proposal(first).expires_unix_s == now + 2 * VALID_S
+    assert not read_proposal(first).approvals
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
 async def test_two_services_of_one_organisation_are_one_approval(tmp_path: Path) -> None:
     """Also where it has them in one file, and the rule of another organisation asks for its own signature."""
     rule = '[rules]\napproved_by = ["Org accountant"]\n'
-    here = in_memory(tmp_path / "d", 2, approvals=2, settings_of=lambda name: rule if name == "accountant" else "")
+    here = in_memory(
+        tmp_path / "d",
+        2,
+        approvals=2,
+        clock=SystemClock(),
+        settings_of=lambda name: rule if name == "accountant" else "",
+    )
     async with here as inside:
         await inside.stop(*inside.running)
         text = (inside.directory / DEPLOYMENT_FILE).read_text(encoding="utf-8")
@@ -141,7 +213,7 @@ async def test_two_services_of_one_organisation_are_one_approval(tmp_path: Path)
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_what_was_approved_is_carried_out_and_the_roster_says_by_whom(tmp_path: Path) -> None:
-    async with in_memory(tmp_path / "d", 2, approvals=2) as inside:
+    async with in_memory(tmp_path / "d", 2, approvals=2, clock=SystemClock()) as inside:
         home, deployment = inside.directory, read_unchecked(inside.directory / DEPLOYMENT_FILE)
         folders = [organisation(inside, tmp_path / name, name) for name in ("shuffler-1", "accountant")]
 
@@ -166,6 +238,8 @@ async def test_what_was_approved_is_carried_out_and_the_roster_says_by_whom(tmp_
         first = proposed(set())
         with is_not_approved():
             await carry_out(home, first, inside.transport)
+        said = croupier("proposal", "send", first, "--dir", home, expect=4).stderr
+        assert said == f"croupier: 0 of 2 organisations have approved of {first} (none)\n"
         assert await carry_out(home, approved(first), inside.transport) == ["done: register 1 keys"]
         assert [(row.label, row.enrolled_by) for row in enrolled(home)] == [("Ada", "Org accountant, Org shuffler-1")]
         assert await enrol(home, [known], inside.transport) == 0  # the same command again, now approved
@@ -190,6 +264,15 @@ async def test_what_was_approved_is_carried_out_and_the_roster_says_by_whom(tmp_
             ]
             states = [row.state for answer in answers for row in answer.rounds]
             assert set(states) == {pb.ROUND_STATE_OPEN}
+            both = ["Org accountant", "Org shuffler-1"]
+            assert await approvals_of(operator, RoundId("asked")) == dict.fromkeys(deployment.chain, both)
+        (folders[0] / DEPLOYMENT_FILE).symlink_to(home / DEPLOYMENT_FILE)
+        async with Operator(folders[0], inside.transport, only_reads=True) as on_call:  # with a service's key
+            assert list(await approvals_of(on_call, RoundId("asked"))) == list(deployment.chain)
+        store = inside.running["analyzer"].service.store
+        kept = await store.run(StoreStep.READ_STATUS, lambda tx: tx.document(RoundId("asked"), DocumentKind.APPROVALS))
+        record = pb.ProposalApproved.FromString(kept or b"")
+        assert sorted(approving_organisations(deployment, record.proposal, record.signatures)) == both
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,11 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
+from croupier.deploy.operator.keys import make_deployment
 from croupier.deploy.operator.study_metrics import GAUGES
 from croupier.deploy.render.grafana import ROWS
 from croupier.runtime.prometheus_metrics import PrometheusMetrics
+from tests.support.command_line import croupier
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 UNIT = DEPLOY / "systemd" / "croupier@.service"
@@ -200,6 +202,31 @@ def test_the_runbook_of_every_alert_is_a_heading_of_its_page() -> None:
     for rule in rules():
         page, _, anchor = rule["annotations"]["runbook_url"].partition("#")
         assert anchor in anchors(DEPLOY.parent / page)
+
+
+ON_CALL = {
+    *("doctor", "ledger", "plan", "round list", "round result", "round show", "rotate", "status", "verify"),
+}
+"""Commands that need a service's own key at most; `tests/integration/test_three_organisations.py` runs them so."""
+
+
+def test_the_runbook_marks_what_needs_the_operators_key(tmp_path: Path) -> None:
+    """The person on call at another organisation has the key of one service."""
+    make_deployment(tmp_path, "local", 1)
+    shutil.rmtree(tmp_path / "operator")
+    text = RUNBOOK.read_text()
+    arguments = {"canary": ["r", "--check"], "revoke": ["00" * 32], "round close": ["r"], "round withdraw": ["r"]}
+    pattern = r"`croupier ((?:round )?[a-z]+)[^`]*`"
+    assert {found[1] for found in re.finditer(pattern, text)} <= {*ON_CALL, *arguments}
+    for command, more in arguments.items():
+        said = croupier(*command.split(), *more, "--dir", tmp_path, expect=2).stderr
+        assert "this needs the operator's, and can only be done where they are" in said
+        steps = [line for line in text.splitlines() if f"`croupier {command}" in line]
+        assert steps
+        assert all("(operator)" in line for line in steps), steps
+    for rule in rules():
+        named = re.findall(r"'croupier ((?:round )?[a-z]+)", rule["annotations"]["description"])
+        assert set(named) <= ON_CALL
 
 
 # ------------------------------------------------------------- Grafana
