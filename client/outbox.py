@@ -14,9 +14,10 @@ import errno
 import os
 import secrets
 import sqlite3
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, TypeVar
@@ -104,6 +105,7 @@ class Outbox:
         path.chmod(0o600)  # SQLite gives the files that it makes beside it the same mode
         self._path = path
         self._now = now
+        self._turn = threading.Lock()
         # Parameters would show what an answer has spent, and the key that signs it, with every error.
         self._engine = sa.create_engine(f"sqlite:///{path}", hide_parameters=True)
         sa.event.listen(self._engine, "connect", _configure)
@@ -138,10 +140,16 @@ class Outbox:
             if found < _VERSION:
                 db.exec_driver_sql(f"PRAGMA user_version = {_VERSION}").close()
 
+    @contextmanager
+    def _writing(self) -> Iterator[sa.Connection]:
+        """Yields a transaction. Threads of this process take turns: SQLite lets one of several that wait starve."""
+        with self._turn, self._engine.begin() as db:
+            yield db
+
     def _delete_old(self) -> None:
         old = _submissions.c.kept_at_unix_s < self._now() - KEPT_DAYS * 86400
         old &= (_submissions.c.submission != b"") | (_submissions.c.inclusion_hashes != b"")
-        with self._engine.begin() as db:
+        with self._writing() as db:
             forgotten = db.execute(
                 _submissions.update().where(old).values(submission=b"", inclusion_hashes=b"", answer_key=b"")
             ).rowcount
@@ -217,7 +225,7 @@ class Outbox:
             LimitError: it would go beyond the limits; it is not counted then.
         """
         attempt = secrets.token_hex(16)
-        with self._engine.begin() as db:  # the write first: it locks out another process that begins at the same time
+        with self._writing() as db:  # the write first: it locks out another process that begins at the same time
             counted = {"local_epsilon": local_epsilon, "local_delta": local_delta}
             db.execute(_attempts.insert().values(attempt=attempt, round_id=round_id, **counted))
             limits.check_lifetime(_spent(db, without=round_id), _spent(db))
@@ -228,7 +236,7 @@ class Outbox:
 
         An attempt whose process died is never withdrawn. It counts for ever.
         """
-        with self._engine.begin() as db:
+        with self._writing() as db:
             db.execute(_attempts.delete().where(_attempts.c.attempt == attempt))
 
     def spent_in_all(self) -> SpentHere:
@@ -272,15 +280,19 @@ class Outbox:
         if not rows:
             return {}
         stored: dict[str, Prepared] = {}
-        with self._engine.begin() as db:  # the write first, as in `begin`
+        with self._writing() as db:  # the write first, as in `begin`
             db.execute(_prepared.insert().prefix_with("OR IGNORE"), rows)
-            answered = _users_of(db, _submissions, round_id)
-            others = (answered | _users_of(db, _prepared, round_id)) - users.keys()
-            if alone and others:
-                raise other_person(round_id, len(others))
-            if most is not None and len(others | users.keys()) > most:
-                raise ValueError(f"round {round_id!r} has {len(others)} answers from here; there may be {most} at most")
-            _delete_prepared(db, round_id, answered & users.keys())
+            if alone or most is not None:
+                others = _num_users(db, round_id) - len(users)
+                if alone and others:
+                    raise other_person(round_id, others)
+                if most is not None and others + len(users) > most:
+                    raise ValueError(f"round {round_id!r} has {others} answers from here; there may be {most} at most")
+            answered: set[str] = set()
+            for these in _parts(list(users)):
+                here = (_submissions.c.round_id == round_id) & _submissions.c.user.in_(these)
+                answered.update(db.execute(sa.select(_submissions.c.user).where(here)).scalars())
+            _delete_prepared(db, round_id, answered)
             for these in _parts(list(users.keys() - answered)):
                 here = (_prepared.c.round_id == round_id) & _prepared.c.user.in_(these)
                 stored |= {row.user: _as_prepared(row) for row in db.execute(sa.select(_prepared).where(here))}
@@ -288,7 +300,7 @@ class Outbox:
 
     def discard(self, round_id: RoundId, users: Iterable[str]) -> None:
         """Destroys the prepared reports of users who get no tickets."""
-        with self._engine.begin() as db:
+        with self._writing() as db:
             _delete_prepared(db, round_id, users)
 
     def keep(
@@ -328,13 +340,13 @@ class Outbox:
         ]
         if not rows:
             return
-        with self._engine.begin() as db:  # the write first, as in `begin`
+        with self._writing() as db:  # the write first, as in `begin`
             db.execute(_submissions.insert(), rows)
             _delete_prepared(db, round_id, submissions)
-            here = sa.select(sa.func.count()).where(_submissions.c.round_id == round_id)
-            others = db.execute(here).scalar_one() - len(rows)
-            if alone and others:
-                raise other_person(round_id, others)
+            if alone:
+                here = sa.select(sa.func.count()).where(_submissions.c.round_id == round_id)
+                if others := db.execute(here).scalar_one() - len(rows):
+                    raise other_person(round_id, others)
             if limits is not None:
                 limits.check_lifetime(_spent(db, without=round_id), _spent(db))
 
@@ -342,13 +354,14 @@ class Outbox:
         """Notes that hop 1 has the submissions of these users."""
         named = list(users)
         here = _submissions.c.round_id == round_id
-        with self._engine.begin() as db:
+        with self._writing() as db:
             for these in _parts(named):
                 db.execute(_submissions.update().where(here, _submissions.c.user.in_(these)).values(acknowledged=True))
 
     def overwrite_log(self) -> None:
         """Overwrites what the log holds of deleted bytes; another process that uses the file does it when it ends."""
-        with suppress(sqlite3.Error, sa.exc.DBAPIError, OSError), closing(self._engine.raw_connection()) as connection:
+        ignored = suppress(sqlite3.Error, sa.exc.DBAPIError, OSError)
+        with ignored, self._turn, closing(self._engine.raw_connection()) as connection:
             overwrite_log(connection.driver_connection, self._path, _ERASE_PATIENCE_S)
 
     def close(self) -> None:
@@ -369,6 +382,13 @@ def other_person(round_id: RoundId, others: int) -> OtherPersonError:
 def _parts(users: list[str]) -> Iterator[list[str]]:
     for start in range(0, len(users), _USERS_AT_ONCE):
         yield users[start : start + _USERS_AT_ONCE]
+
+
+def _num_users(db: sa.Connection, round_id: RoundId) -> int:
+    """Returns how many users have a submission or a prepared report for a round."""
+    tables = (sa.select(table.c.user).where(table.c.round_id == round_id) for table in (_submissions, _prepared))
+    counted: int = db.execute(sa.select(sa.func.count()).select_from(sa.union(*tables).subquery())).scalar_one()
+    return counted
 
 
 def _users_of(db: sa.Connection, table: sa.Table, round_id: RoundId) -> set[str]:

@@ -35,8 +35,8 @@ ACCEPTED_LOCAL_EPSILON = 8.0
 
 The local budget is all that protects a report if no hop is honest: at 8, a report is another value once in 3,000 times.
 """
-MAX_MEAN_FAKES = 250_000
-"""Fakes of one hop in a round, on average: they take about 200 CPU seconds, and 100 MB (docs/benchmarks.md)."""
+MAX_MEAN_FAKES = 1_000_000
+"""Fakes of one hop in a round, on average: they take about 800 CPU seconds, and 400 MB (docs/benchmarks.md)."""
 
 _DIGITS = 60
 _EXACT = Context(prec=_DIGITS, Emin=-999_999, Emax=999_999)

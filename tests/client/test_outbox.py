@@ -6,12 +6,14 @@ import sqlite3
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from threading import Barrier
 
 import pytest
+import sqlalchemy
 import typer
 from sqlalchemy.exc import IntegrityError
 
@@ -279,3 +281,44 @@ def test_processes_that_begin_at_once_make_one_outbox(tmp_path: Path) -> None:
         outbox = Outbox(tmp_path / f"{number}.db")
         assert len(outbox.users(RoundId("round"))) == 6
         outbox.close()
+
+
+@pytest.fixture
+def steps() -> Iterator[list[int]]:
+    """Yields a list with one number: thousands of steps of SQLite's machine so far. No writer waits for another."""
+    counted = [0]
+
+    def configure(connection: sqlite3.Connection, _record: object) -> None:
+        def count() -> None:
+            counted[0] += 1
+
+        connection.set_progress_handler(count, 1000)
+        connection.execute("PRAGMA busy_timeout=0").close()
+
+    sqlalchemy.event.listen(sqlalchemy.Engine, "connect", configure)
+    yield counted
+    sqlalchemy.event.remove(sqlalchemy.Engine, "connect", configure)
+
+
+def test_threads_of_a_client_take_turns(tmp_path: Path, steps: list[int]) -> None:
+    """Reproduction: of a fleet's many writers one waited in vain for five seconds, and the fleet ended."""
+    outbox = Outbox(tmp_path / "outbox.db")
+    users = [f"user {number}" for number in range(40)]
+    with ThreadPoolExecutor(20) as threads:
+        list(threads.map(lambda user: outbox.prepare(RoundId("round"), {user: ALICE}), users))
+        list(threads.map(lambda user: outbox.keep(RoundId("round"), {user: Sealed(BYTES, HASHES, 1.0)}), users))
+        list(threads.map(lambda user: outbox.acknowledge(RoundId("round"), [user]), users))
+    assert outbox.acknowledged(RoundId("round")).keys() == set(users)
+    outbox.close()
+
+
+def test_a_chunk_costs_the_same_however_many_users_there_are(tmp_path: Path, steps: list[int]) -> None:
+    """Reproduction: every chunk of a fleet read the names of all users before it."""
+    outbox, costs = Outbox(tmp_path / "outbox.db"), []
+    for chunk in range(24):
+        before, users = steps[0], [f"user {chunk} {number}" for number in range(200)]
+        outbox.prepare(RoundId("round"), dict.fromkeys(users, ALICE))
+        outbox.keep(RoundId("round"), dict.fromkeys(users, Sealed(BYTES, HASHES, 1.0)))
+        costs.append(steps[0] - before)
+    assert sum(costs[-6:]) <= 1.5 * sum(costs[:6])
+    outbox.close()

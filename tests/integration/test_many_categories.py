@@ -28,8 +28,8 @@ async def test_a_round_about_as_many_categories_as_there_may_be_is_published(tmp
         terms = await at.operator.open_round(RoundSettings(question, (20.0,), min_batch_size=2, epsilon_max=20.0))
         await at.submit(terms, [Participant(value, 20.0) for value in (5, 5, MOST - 1)])
         publication, certificate = await at.finish(terms)
-        noisy = RoundSettings(question, (8.0,), min_batch_size=2, epsilon_max=8.0, hop_noise=2.0)
-        with pytest.raises((Refusal, ValueError), match=naming("917,504", "250,000")):
+        noisy = RoundSettings(question, (8.0,), min_batch_size=2, epsilon_max=8.0, hop_noise=1.5)
+        with pytest.raises((Refusal, ValueError), match=naming("1,179,648", "1,000,000")):
             await at.operator.open_round(noisy)
     assert not publication.values
     assert publication.ByteSize() < MESSAGE_BYTES
