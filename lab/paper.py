@@ -103,7 +103,7 @@ def write_tables(rows: list[PaperRow], source: Path) -> None:
         lines = [
             "",
             "| randomizer | users × local ε | δ | attack | certified | ratio | blanket |",
-            f"|:{'-' * 14}|:{'-' * 38}|{'-' * 9}:|{'-' * 12}:|{'-' * 12}:|{'-' * 9}:|{'-' * 12}:|",
+            f"|:{'-' * 20}|:{'-' * 38}|{'-' * 9}:|{'-' * 12}:|{'-' * 12}:|{'-' * 9}:|{'-' * 12}:|",
         ]
         for row in rows:
             if row.part == part:
