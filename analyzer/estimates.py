@@ -11,6 +11,7 @@ from croupier.protocol.budget_privacy import BudgetPrivacy, privacy_of
 from croupier.protocol.codes import Note
 from croupier.protocol.histograms import MOST_SINGLE, columns_of
 from croupier.protocol.hop_noise import FakeLaw
+from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.statements import Statement, messages_of
 from croupier.protocol.v1 import messages_pb2 as pb
 
@@ -147,6 +148,16 @@ class Fakes:
     hops: int
     total: int
     tickets: int
+
+    @classmethod
+    def of(cls, terms: RoundTerms, certificate: pb.Certificate) -> Self | None:
+        """Returns the fakes of a round, as the commitments in its certificate state them; None without hop noise."""
+        law = terms.fake_law
+        if law is None:
+            return None
+        stated = [pb.Commitment.FromString(signed.payload) for signed in certificate.commitments]
+        total = sum(commitment.num_fakes for commitment in stated if commitment.lane == pb.LANE_REPORT)
+        return cls(law, terms.num_hops, total, max(certificate.fake_tickets, default=law.most))
 
     @property
     def mean(self) -> float:

@@ -256,7 +256,7 @@ def _answer(
     publication: pb.Publication, terms: RoundTerms, reports: Sequence[Any], certificate: pb.Certificate
 ) -> None:
     """Writes the estimate into the publication; there is none from fewer reports than may be mixed."""
-    needed, fakes = terms.manifest.min_batch_size, _fakes(terms, certificate)
+    needed, fakes = terms.manifest.min_batch_size, Fakes.of(terms, certificate)
     num_reports = len(reports) - (0 if fakes is None else fakes.total)
     publication.num_reports = max(0, num_reports)
     if num_reports < needed:
@@ -275,13 +275,3 @@ def _answer(
         noised=Noised.of(certificate),
     )
     found.publish(publication)
-
-
-def _fakes(terms: RoundTerms, certificate: pb.Certificate) -> Fakes | None:
-    """Returns the fake reports among those of a round, as the commitments in its certificate state them."""
-    law = terms.fake_law
-    if law is None:
-        return None
-    stated = [pb.Commitment.FromString(one.payload) for one in certificate.commitments]
-    total = sum(commitment.num_fakes for commitment in stated if commitment.lane == pb.LANE_REPORT)
-    return Fakes(law, terms.num_hops, total, max(certificate.fake_tickets, default=law.most))

@@ -150,9 +150,7 @@ TEXTS: dict[Code, str] = {
     ),
     Assumption.NO_ONE_ELSE_TRUSTED: "nothing is assumed of the shufflers or of the other clients",
     Assumption.FEATURES_WITHOUT_USERS: "the features ({features}) look at no private data",
-    Assumption.FEATURES_FROM_USERS: (
-        "NOT MET: the features look at no private data; principal components are fitted to it"
-    ),
+    Assumption.FEATURES_FROM_USERS: "NOT MET: the features look at no private data; they are fitted to it",
     Assumption.CHOSEN_WITHOUT_USERS: (
         "the step size and other settings were chosen without looking at the users' examples"
     ),
@@ -162,7 +160,7 @@ TEXTS: dict[Code, str] = {
     Assumption.MEASURED_ON_OTHERS: (
         "the examples on which accuracy is measured belong to no user: they are not protected"
     ),
-    Assumption.MODEL_FILE_BLIND: ("the code of the model file looks at no private data, and mixes no two examples"),
+    Assumption.MODEL_FILE_BLIND: ("the code of the model looks at no private data, and mixes no two examples"),
     Assumption.SIMULATED: (
         "simulated: this run protected no user; epsilon and grade are what a deployed run of the same numbers would "
         "have"

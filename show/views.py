@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any, NamedTuple, NotRequired, Required, TypedDict
+from typing import Any, NamedTuple, NotRequired, TypedDict
 
 from croupier.protocol.names import RoundId
 from croupier.protocol.views import (
@@ -343,21 +343,28 @@ class TrainingCertificateView(TypedDict):
     comparison: list[TrainingBoundView]
 
 
-class TrainingSettingView(TypedDict, total=False):
-    """What is trained; a checkpoint goes on only with the same setting."""
+class TrainingSubjectView(TypedDict):
+    """The model and the data of a training."""
 
-    mode: Required[str]
-    unit: Required[str]
-    delta: Required[float]
-    dimension: Required[int]
-    features: Required[str]
-    model: Required[str]
     dataset: str
     examples_sha256: str
+    features: str
+    model: str
     model_sha256: str | None
+    watched: str
+
+
+class TrainingSettingView(TrainingSubjectView):
+    """What is trained; a checkpoint goes on only with the same setting."""
+
+    mode: str
+    unit: str
+    delta: float
+    dimension: int
     users: int
     budgets: str | None
     clipping_norm: float
+    optimizer: str | None
     learning_rate: float
     momentum: float
     averaging: float
@@ -365,7 +372,19 @@ class TrainingSettingView(TypedDict, total=False):
     period_s: float | None
     batch_size: int
     seed: int
-    watched: str
+
+
+class TrainingNoiseView(TypedDict):
+    """The length of a training's gradients beside the noise of their mean, and what would make both equally long."""
+
+    signal: float
+    noise: float
+    measured: bool
+    epochs: int
+    epsilon: float | None
+    parameters: int
+    clipping_norm: float
+    users: int
 
 
 class TrainingView(TypedDict):
@@ -376,6 +395,7 @@ class TrainingView(TypedDict):
     stopped: str
     history: list[EpochView]
     noise_free_accuracy: list[float]
+    noise: TrainingNoiseView | None
     certificate: TrainingCertificateView | None
 
 
@@ -476,6 +496,57 @@ class DistributionView(TypedDict):
     hop_influence: float | None
 
 
+class ShareView(TypedDict):
+    """A share, or a difference of two, computed from the shares of a result."""
+
+    estimate: float
+    projected: float
+    standard_error: float
+    confidence_interval: list[float]
+    population_interval: list[float]
+
+
+class SumView(TypedDict):
+    """The share of the people with one of several answers."""
+
+    categories: list[str]
+    share: ShareView
+
+
+class RowDifferenceView(TypedDict):
+    """By how much a share within the first row is larger than within the second."""
+
+    rows: list[str]
+    column: str
+    difference: ShareView
+
+
+class IndependenceView(TypedDict):
+    """A test of whether two questions are independent in the population."""
+
+    statistic: float
+    degrees: int
+    p_value: float
+
+
+class CrossTableView(TypedDict):
+    """A table of two questions that were asked as one; "cells" are the nearest possible shares, and margins their sums.
+
+    "within_rows" are the shares of the answers to the second question among people with each answer to the first;
+    "differences" compare each row with the first one.
+    """
+
+    questions: list[str]
+    rows: list[str]
+    columns: list[str]
+    cells: list[list[float]]
+    row_shares: list[ShareView]
+    column_shares: list[ShareView]
+    within_rows: list[list[ShareView]]
+    differences: list[RowDifferenceView]
+    independence: IndependenceView
+
+
 class MarginsView(TypedDict):
     """Halves of 95 % intervals, in the unit of the question."""
 
@@ -519,7 +590,8 @@ class ResultView(TypedDict):
     """A published result: a number for a share or mean, a list for a histogram, None if sealed or refused.
 
     "asked" and a population interval are None in a result of an earlier version. "precision" says whether the result
-    can be used. "distribution" is beside a mean of numbers on ordered levels.
+    can be used. "distribution" is beside a mean of numbers on ordered levels, "table" and
+    "sums" beside the shares of categories for which they were asked.
     """
 
     round_id: RoundId
@@ -539,6 +611,8 @@ class ResultView(TypedDict):
     merging_bias: float | None
     hop_influence: float | None
     distribution: NotRequired[DistributionView | None]
+    table: NotRequired[CrossTableView]
+    sums: NotRequired[list[SumView]]
     drops: dict[str, int]
     notes: list[StatementView]
     certificate: RoundCertificateView

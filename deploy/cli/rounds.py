@@ -39,10 +39,13 @@ from croupier.deploy.cli.round_options import (
 from croupier.protocol.names import RoundId
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from croupier.deploy.operator.forecasts import Fitted
     from croupier.deploy.operator.rounds import RoundSettings
+    from croupier.protocol.v1 import messages_pb2 as pb
     from croupier.show.forecasts import ForecastView
-    from croupier.show.views import OverviewView, TermsView
+    from croupier.show.views import OverviewView, ResultView, TermsView
 
 __all__ = ["add_commands", "round_open"]
 
@@ -337,6 +340,15 @@ def round_result(
     quantile: Annotated[
         list[float] | None, typer.Option(help="levels: a further quantile, such as 0.99; may be repeated.")
     ] = None,
+    table: Annotated[
+        bool, typer.Option("--table", help="Of a question that asks two as one: the cross table, with a test.")
+    ] = False,
+    sums: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--sum", help="The share of people with any of these answers, separated by semicolons; repeatable."
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Print a published result with its certificate, both verified; exit code 4 while there is none yet."""
@@ -368,8 +380,36 @@ def round_result(
         if collector_key is not None:
             publication = open_published(publication, collector_key)
         result = with_quantiles(publication_json(publication, certificate), quantile or [])
+        further, said = _of_categories(result, publication, certificate, sums or [], table=table)
     lines = [*result_remarks(result), *halving_lines(result)]
     if result["sealed"]:
         lines.append("the result is sealed to its collector; --collector-key opens it")
     tables = [] if result["sealed"] else [estimates_table(result), *distribution_tables(result)]
-    show(as_json, result, *tables, certificate_table(result["certificate"]), *lines)
+    show(as_json, result, *tables, *further, *said, certificate_table(result["certificate"]), *lines)
+
+
+def _of_categories(
+    result: ResultView, publication: pb.Publication, certificate: pb.Certificate, sums: list[str], *, table: bool
+) -> tuple[list[Table], list[str]]:
+    """Adds the sums and the cross table that are asked for to a result; returns the tables and sentences about them."""
+    from croupier.show.cross_tables import (
+        cross_table,
+        cross_table_lines,
+        cross_tables,
+        share_model,
+        sum_of,
+        sums_table,
+    )
+
+    tables: list[Table] = []
+    if not sums and not table:
+        return tables, []
+    model = share_model(publication, certificate)
+    if sums:
+        result["sums"] = [sum_of(model, text.split(";")) for text in sums]
+        tables.append(sums_table(result["sums"]))
+    if not table:
+        return tables, []
+    asked = result["asked"]
+    result["table"] = cross_table(model, asked["question"] if asked else "")
+    return [*tables, *cross_tables(result["table"])], cross_table_lines(result["table"])

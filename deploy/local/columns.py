@@ -12,6 +12,8 @@ from contextlib import AbstractContextManager
 from functools import cached_property
 from itertools import islice
 
+from croupier.protocol.crossed import crossed
+
 __all__ = ["Columns", "Rows"]
 
 Rows = tuple[list[str], Iterator[tuple[int, list[str]]]]
@@ -86,8 +88,22 @@ class Columns(ABC):
         """
         name = name.strip()
         if name not in self._columns:
-            self._columns[name] = self._read(name)
+            pair = self.pair(name)
+            self._columns[name] = self._read(name) if pair is None else self._read_pairs(*pair)
         return self._columns[name]
+
+    def pair(self, name: str) -> tuple[str, str] | None:
+        """Returns the two columns that "ROWS*COLUMNS" names; None for a column."""
+        first, star, second = name.partition("*")
+        if not star or name.strip() in self.names:
+            return None
+        return first.strip(), second.strip()
+
+    def _read_pairs(self, rows: str, columns: str) -> list[tuple[str, str]]:
+        """Returns the pairs of two columns, as a question that asks both names them; "" where either has no value."""
+        read = zip(self.column(rows), self.column(columns), strict=True)
+        texts = ((line, first.strip(), second.strip()) for (line, first), (_, second) in read)
+        return [(line, crossed([a], [b])[0] if a and b else "") for line, a, b in texts]
 
     def clear(self) -> None:
         """Frees the memory of the columns that were read."""
@@ -97,7 +113,8 @@ class Columns(ABC):
         """Raises ValueError for a table that cannot be read, or lacks a column; None is for one that is not needed."""
         for name in wanted:
             if name is not None:
-                self._check(name.strip(), self.names)
+                for column in self.pair(name) or (name.strip(),):
+                    self._check(column, self.names)
 
     def _read(self, name: str) -> list[tuple[str, str]]:
         found = []

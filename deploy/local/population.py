@@ -17,6 +17,7 @@ from croupier.client.submission import Participant
 from croupier.deploy.local.budget_groups import BudgetGroup
 from croupier.deploy.local.columns import Columns
 from croupier.deploy.local.scales import in_order
+from croupier.protocol.crossed import crossed, crossed_name
 from croupier.protocol.mechanisms import IntervalMechanism, KaryResponse, Levels, Mechanism, OneBit, RandomizedResponse
 from croupier.protocol.questions import Question, choose_budget
 
@@ -183,7 +184,7 @@ def guess_question(
 ) -> Question:
     """Returns a question that fits a column: rr for bits, onebit if an interval is given, else krr over its categories.
 
-    With a number of `levels` and an interval it is asked on ordered levels.
+    With a number of `levels` and an interval it is asked on ordered levels. "ROWS*COLUMNS" asks two columns as one.
 
     The categories are read from the data, which is fine for a demonstration; a real deployment states them beforehand.
     An empty cell is not a category. Categories are in the order of the first of `orders` that has them all, of
@@ -196,6 +197,12 @@ def guess_question(
     name = "".join(character if character.isalnum() else "_" for character in column)
     if (low is None) != (high is None):
         raise ValueError("only one of low and high is given; a mean needs both")
+    if (pair := file.pair(column)) is not None:
+        if low is not None:
+            raise ValueError(f"the column is {column!r} with low and high; a table is of categories")
+        rows, columns = (guess_question(file, part, None, None, orders) for part in pair)
+        labels = crossed(*(each.mechanism.categories or ("0", "1") for each in (rows, columns)))
+        return Question(crossed_name(rows.name, columns.name), KaryResponse(len(labels), labels))
     if low is not None and high is not None:
         return Question(name, OneBit(low, high) if levels is None else Levels(low, high, levels))
     values = {text.strip() for _, text in file.column(column)} - {""}

@@ -2,7 +2,7 @@
 
 Texts stand in one language, with translations by language. A question with `choices` is a histogram, one with `low` and
 `high` a mean (with `levels` its distribution, too), any other one a share of those who say yes: what the participants'
-page can ask.
+page can ask. A question with `cross` asks two others as one, which then have no round of their own.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Fiel
 
 from croupier.accountant.ranges import DEFAULT_DELTA
 from croupier.deploy.operator.wordings import read_categories
+from croupier.protocol.crossed import crossed
 from croupier.protocol.mechanisms import KaryResponse, Levels, Mechanism, OneBit, RandomizedResponse
 from croupier.protocol.questions import Question
 from croupier.protocol.surveys import MOST_QUESTIONS, LeftOut, SurveyWording
@@ -69,6 +70,7 @@ class _Question(_QuestionTexts):
     high: float | None = None
     levels: int | None = None
     categories: Annotated[tuple[str, ...], BeforeValidator(_read_if_file)] = ()
+    cross: tuple[str, str] | None = None
     share: _Positive = 1.0
     budgets: tuple[_Positive, ...] = ()
 
@@ -136,13 +138,14 @@ class SurveyFile(_Strict):
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"two questions have the name {name!r}; each needs its own")
-        own = [one.name for one in self.questions if one.budgets]
+        sent = [one.name for one in self.sent]
+        own = [one.name for one in self.sent if one.budgets]
         if self.budgets and own:
             raise ValueError(f"the survey has budgets, and question {own[0]!r}, too; give one of them")
-        if not self.budgets and own and len(own) < len(names):
-            missing = next(name for name in names if name not in own)
+        if not self.budgets and own and len(own) < len(sent):
+            missing = next(name for name in sent if name not in own)
             raise ValueError(f"budgets is missing: give those of the whole survey, or question {missing!r} its own")
-        if len({len(one.budgets) for one in self.questions}) > 1:
+        if len({len(one.budgets) for one in self.sent}) > 1:
             raise ValueError("the questions have different numbers of budgets; a person chooses one place in all lists")
         for language, translation in self.translations.items():
             if other := sorted(set(names) ^ set(translation.questions)):
@@ -150,6 +153,8 @@ class SurveyFile(_Strict):
                     f"translations.{language} must have the questions {', '.join(names)}; check {', '.join(other)}"
                 )
         self.wordings()
+        for one in self.questions:
+            self._crossed(one)
         self.asked()
         if not self.needs_budgets:
             self.grids()
@@ -158,7 +163,7 @@ class SurveyFile(_Strict):
     @property
     def needs_budgets(self) -> bool:
         """Whether neither the survey nor its questions have budgets."""
-        return not self.budgets and not any(one.budgets for one in self.questions)
+        return not self.budgets and not any(one.budgets for one in self.sent)
 
     def wordings(self) -> tuple[SurveyWording, ...]:
         """Returns the texts of the survey, one for each language."""
@@ -166,30 +171,56 @@ class SurveyFile(_Strict):
         others = self.translations.items()
         return (here, *(SurveyWording(tag, one.title, one.consent, one.introduction) for tag, one in others))
 
+    @property
+    def sent(self) -> tuple[_Question, ...]:
+        """The questions that have a round: not those that another question asks together."""
+        parts = {name for one in self.questions for name in one.cross or ()}
+        return tuple(one for one in self.questions if one.name not in parts)
+
+    def _crossed(self, one: _Question) -> _Question:
+        """Returns a question whose answers are the pairs of two others, in every language, with those answers."""
+        if one.cross is None:
+            return one
+        parts = {each.name: each for each in self.questions if each.cross is None and each.choices}
+        if len(set(one.cross)) < 2 or not set(one.cross) <= set(parts):
+            raise ValueError(f"cross is {list(one.cross)}; it must be two different questions with choices")
+        labels = crossed(*(parts[name].choices for name in one.cross))
+        if one.choices or one.categories or one.low is not None:
+            raise ValueError("cross is given beside choices, categories or low; its answers are those of two questions")
+        return one.model_copy(update={"choices": labels})
+
     def asked(self) -> tuple[Question, ...]:
-        """Returns the questions, with their wordings."""
+        """Returns the questions that have a round, with their wordings."""
         found = []
-        for one in self.questions:
-            others = [each.questions[one.name].wording(tag) for tag, each in self.translations.items()]
+        for each in self.sent:
             try:
+                one = self._crossed(each)
+                others = [self._translated(one, tag) for tag in self.translations]
                 found.append(Question(one.name, one.mechanism(), (one.wording(self.language), *others)))
             except ValueError as error:
-                raise ValueError(f"question {one.name!r}: {error}") from error
+                raise ValueError(f"question {each.name!r}: {error}") from error
         return tuple(found)
+
+    def _translated(self, one: _Question, language: str) -> Wording:
+        texts = self.translations[language].questions
+        own = texts[one.name]
+        if one.cross is not None and all(texts[name].choices for name in one.cross):
+            own = own.model_copy(update={"choices": crossed(*(texts[name].choices for name in one.cross))})
+        return own.wording(language)
 
     def grids(self) -> tuple[tuple[float, ...], ...]:
         """Returns the local budgets of each question; those of the same place add up to one of `budgets`."""
-        for budgets in (self.budgets, *(one.budgets for one in self.questions)):
+        for budgets in (self.budgets, *(one.budgets for one in self.sent)):
             if any(a >= b for a, b in itertools.pairwise(budgets)):
                 raise ValueError(f"budgets is {list(budgets)}; it must be ascending, each once")
         if not self.budgets:
-            return tuple(one.budgets for one in self.questions)
-        shares = [Decimal(str(one.share)) for one in self.questions]
+            return tuple(one.budgets for one in self.sent)
+        shares = [Decimal(str(one.share)) for one in self.sent]
         return tuple(zip(*(_split(Decimal(str(total)), shares) for total in self.budgets), strict=True))
 
     def whole_budget(self, name: str, part: float) -> float | None:
         """Returns the budget of the survey of which a question gets this part; None where it has budgets of its own."""
-        shares = {one.name: one.share for one in self.questions}
+        shares = {one.name: one.share for one in self.sent}
         return part * sum(shares.values()) / shares[name] if self.budgets else None
 
     @property

@@ -12,8 +12,10 @@ from croupier.protocol.mechanisms.base import ScalarMechanism
 from croupier.protocol.mechanisms.checks import check_count, parse_number
 from croupier.protocol.shown import check_shown
 
-__all__ = ["KaryResponse"]
+__all__ = ["OTHERS", "KaryResponse"]
 
+OTHERS = "others"
+"""The name of a category that takes every text that is not the name of another one."""
 _MAX_CATEGORIES = 1 << 16  # a result holds all of them, and a message at most 4 MiB (protocol.histograms)
 _MAX_LABEL_BYTES = 1 << 20
 
@@ -60,11 +62,12 @@ class KaryResponse(ScalarMechanism):
             raise ValueError(f"value is {value}; it must be 0..{self.k - 1}")
 
     def parse_value(self, text: str) -> int:
-        """Returns the number of the category; see `Mechanism.parse_value`."""
+        """Returns the number of the category; one named `OTHERS` takes all other texts. See `Mechanism.parse_value`."""
         written = text.strip()
         names, numbers = self._places
         number = parse_number(written)  # "3.0" in a file is the category "3"
         category = names.get(written, None if math.isnan(number) else numbers.get(number))
+        category = self._places[0].get(OTHERS) if category is None else category
         if category is None:
             raise ValueError(f"value is {written!r}; it must be one of the categories {_shorten(self.categories)}")
         return category

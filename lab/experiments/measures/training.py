@@ -22,12 +22,12 @@ def measure_training(point: Point) -> Row:
     """
     import torch
 
-    from croupier.training.config import TrainingConfig
+    from croupier.training.config import DEFAULT_BUDGETS, TrainingConfig
     from croupier.training.runner import run_training
 
     name, clients = point["distribution"], point["clients"]
     private = name != "no noise"
-    budgets = TrainingConfig.budgets
+    budgets = DEFAULT_BUDGETS
     if private:
         source = np.random.default_rng(point["seed"])
         drawn = source.choice(DISTRIBUTIONS[name](source), clients, replace=False)

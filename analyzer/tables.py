@@ -1,0 +1,348 @@
+"""Sums of categories, cross tables, conditional shares and tests, from the published shares of one round.
+
+Every number is a weighted sum of the shares of categories, Σ a_j c_j. Its estimate is the same sum of the estimates,
+and its error follows from the law of Σ_j a_j 1{report hits j}, for these people and for a population, with the noise of
+hops and of tier counts. So nothing but the published result is needed (docs/estimators.md, Tables).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from statistics import NormalDist
+
+import numpy as np
+import numpy.typing as npt
+
+from croupier.analyzer.estimates import Fakes, Value
+from croupier.analyzer.intervals import SumLaw
+from croupier.analyzer.laws import uneven, weights_of
+from croupier.analyzer.noised_tiers import TierErrors, TierNoise
+from croupier.analyzer.projective import on_hyperplanes, point_weights
+from croupier.protocol.mechanisms import KaryResponse, ProjectiveResponse
+
+__all__ = ["CrossTable", "Independence", "ShareModel"]
+
+Floats = npt.NDArray[np.float64]
+
+_RATIOS = np.linspace(0.0, 1.0, 10_001)
+"""Conditional shares that are tested: intervals end at one of them, rounded outwards by one step."""
+
+
+@dataclass(frozen=True, eq=False)
+class ShareModel:
+    """The shares of a round's categories, and how exact weighted sums of them are.
+
+    Attributes:
+        mechanism: krr or pgr.
+        shares: unbiased estimates, (k,).
+        possible: the nearest point of the simplex, (k,).
+        epsilons, counts: the tiers, (T,); the counts add up to the clients' reports.
+        confidence: of every interval.
+        fakes: among the reports; None without hop noise.
+        errors: of the counts; None where they are exact.
+    """
+
+    mechanism: KaryResponse
+    shares: Floats
+    possible: Floats
+    epsilons: Floats
+    counts: Floats
+    confidence: float
+    fakes: Fakes | None = None
+    errors: TierErrors | None = None
+
+    @cached_property
+    def hit(self) -> tuple[Floats, Floats]:
+        """How likely a report hits a category that is not the person's, and how much likelier the own one. (T,)."""
+        if isinstance(self.mechanism, ProjectiveResponse):
+            return point_weights(self.mechanism.space, self.epsilons)
+        return weights_of(self.mechanism.k, self.epsilons)
+
+    @property
+    def weight(self) -> float:
+        """By how much the sum of a category's hits grows with its share."""
+        return float(self.hit[1] @ self.counts)
+
+    def _squares(self, a: Floats, b: Floats) -> tuple[Floats, Floats]:
+        """Returns the mean of the product of two sums over a uniform report, and over reports that show category j.
+
+        a, b: weights of the categories, (k,). The second has shape (k,).
+        """
+        if not isinstance(self.mechanism, ProjectiveResponse):
+            return np.asarray(a @ b / a.size), a * b
+        space = self.mechanism.space
+        product = self._on_points(a) * self._on_points(b)
+        return np.asarray(product.mean()), on_hyperplanes(space, product, a.size) / space.block
+
+    def _on_points(self, a: Floats) -> Floats:
+        """Returns the sum of the weights of the categories whose hyperplane a point is on, (K,)."""
+        if not isinstance(self.mechanism, ProjectiveResponse):
+            return a
+        space = self.mechanism.space
+        placed = np.zeros(space.num_points)
+        placed[: a.size] = a
+        return on_hyperplanes(space, placed, space.num_points)
+
+    def _kept(self) -> Floats:
+        """Returns how often a report of each tier shows the person's category and is not uniform. (T,)."""
+        weights = self.hit[1]
+        if not isinstance(self.mechanism, ProjectiveResponse):
+            return weights
+        space = self.mechanism.space
+        return np.asarray(weights * (space.num_points - 1) / (space.num_points - space.block))
+
+    def given(self, a: Floats, b: Floats) -> Floats:
+        """Returns the covariance of two sums over all reports if everybody had category j, for every j. Shape (k,)."""
+        anywhere, own = self._squares(a, b)
+        other, weights = self.hit
+        found = np.zeros(a.size)
+        for q, w, kept, count in zip(other, weights, self._kept(), self.counts, strict=True):
+            means = (q * a.sum() + w * a) * (q * b.sum() + w * b)
+            found += count * ((1 - kept) * anywhere + kept * own - means)
+        return found
+
+    def covariances(self, rows: Floats) -> tuple[Floats, Floats]:
+        """Returns the covariances of the estimates of weighted sums of shares: for these people, for a population.
+
+        rows: the weights of each sum, (r, k). Shapes (r, r).
+        """
+        own, whole = np.zeros((len(rows), len(rows))), np.zeros((len(rows), len(rows)))
+        c, weights = self.possible, self.hit[1]
+        means = rows @ c
+        between = (rows * c) @ rows.T - np.outer(means, means)
+        squared = float(weights**2 @ self.counts)
+        for i, a in enumerate(rows):
+            for j, b in enumerate(rows[: i + 1]):
+                own[i, j] = own[j, i] = float(self.given(a, b) @ c)
+        own, whole = own / self.weight**2, (own + squared * between) / self.weight**2
+        own = own + between * uneven(weights, self.counts)
+        added = self._added(rows)
+        return own + added, whole + added
+
+    def _added(self, rows: Floats) -> Floats:
+        """Returns the covariances that hops and noised tier counts add, (r, r)."""
+        added = np.zeros((len(rows), len(rows)))
+        if self.fakes is not None:
+            points = np.array([self._on_points(row) for row in rows])
+            if self.fakes.law.is_paired:
+                apart = points[:, 1] - points[:, 0]
+                added += self.fakes.hops * self.fakes.law.variance * np.outer(apart, apart)
+            else:
+                apart = points - points.mean(axis=1, keepdims=True)
+                added += self.fakes.hops * self.fakes.law.variance * apart @ apart.T
+        added /= self.weight**2
+        if (noise := self._noise) is not None:
+            width = rows.max(axis=1) - rows.min(axis=1)
+            added += np.outer(width, width) * (noise.variance / self.weight**2 + noise.other_variance + noise.bias**2)
+        return added
+
+    @cached_property
+    def _noise(self) -> TierNoise | None:
+        return None if self.errors is None else TierNoise.of(self.errors, self.hit[1], self.counts, 1.0)
+
+    def total(self, chosen: Sequence[int]) -> Value:
+        """Returns the share of the people with one of these categories, each named once, by an inverted score test.
+
+        Raises:
+            ValueError: no category, a category that there is not, or one that is named twice.
+        """
+        k = self.shares.size
+        if not chosen or len(set(chosen)) < len(chosen) or not all(0 <= place < k for place in chosen):
+            raise ValueError(f"categories are {list(chosen)}; they must be different numbers from 0 to {k - 1}")
+        a = np.zeros(k)
+        a[list(chosen)] = 1.0
+        estimate, c = float(a @ self.shares), self.possible
+        possible = float(a @ c)
+        given = self.given(a, a)
+        inside, outside = (_mean(given, c * part) for part in (a, 1 - a))
+        weights = self.hit[1]
+        points = self._on_points(a)
+        law = SumLaw(
+            offset=0.0,
+            weight=self.weight,
+            variance_at_0=outside,
+            variance_at_1=inside,
+            spread=self.weight**2 * uneven(weights, self.counts),
+            step=float(points.max() - points.min()),
+        )
+        whole = replace(law, spread=float(weights**2 @ self.counts))
+        if self.fakes is not None:
+            variance = float(self._added(a[None])[0, 0]) if self.errors is None else self._of_fakes(a)
+            noise = variance * self.weight**2, self._fourth(a)
+            law, whole = law.with_noise(0.0, *noise), whole.with_noise(0.0, *noise)
+        if (errors := self._noise) is not None:
+            noise = errors.variance, errors.fourth_cumulant
+            law, whole = (
+                one.with_noise(0.0, *noise).widened(errors.bias, errors.other_variance) for one in (law, whole)
+            )
+        seen = np.array([estimate * self.weight])
+        ends = [_reaching(*one.interval(seen, self.confidence), possible) for one in (law, whole)]
+        error = float(law.standard_error(np.array([possible]))[0])
+        return Value(estimate, possible, error, ends[0], _sampling(possible, self.counts), ends[1])
+
+    def _of_fakes(self, a: Floats) -> float:
+        return float(replace(self, errors=None)._added(a[None])[0, 0])
+
+    def _fourth(self, a: Floats) -> float:
+        """Returns the fourth cumulant of what the fakes add to a sum of hits."""
+        if self.fakes is None:
+            return 0.0
+        points = self._on_points(a)
+        apart = np.array([points[1] - points[0]]) if self.fakes.law.is_paired else points - points.mean()
+        return self.fakes.hops * self.fakes.law.fourth_cumulant * float((apart**4).sum())
+
+
+def _mean(values: Floats, weights: Floats) -> float:
+    """Returns the weighted mean; the largest value where no weight is above 0."""
+    total = float(weights.sum())
+    return float(values @ weights) / total if total > 0 else float(values.max())
+
+
+def _sampling(share: float, counts: Floats) -> float:
+    return math.sqrt(max(share * (1 - share), 0.0) / float(counts.sum()))
+
+
+def _reaching(low: Floats, high: Floats, possible: float) -> tuple[float, float]:
+    return min(float(low[0]), possible), max(float(high[0]), possible)
+
+
+@dataclass(frozen=True)
+class Independence:
+    """A test of whether the two questions of a table are independent in the population.
+
+    Attributes:
+        statistic: the quadratic form of the differences between the cells and the products of their margins.
+        degrees: of freedom of its law.
+        p_value: how likely a statistic as large is if they are.
+    """
+
+    statistic: float
+    degrees: int
+    p_value: float
+
+
+@dataclass(frozen=True, eq=False)
+class CrossTable:
+    """A table of two questions that were asked as one: its categories are the pairs, row by row.
+
+    Attributes:
+        model: of the pairs.
+        rows, columns: how many answers the first and the second question have.
+    """
+
+    model: ShareModel
+    rows: int
+    columns: int
+
+    def __post_init__(self) -> None:
+        if self.rows < 2 or self.columns < 2 or self.rows * self.columns != self.model.shares.size:
+            raise ValueError(
+                f"{self.model.shares.size} categories are not a table of {self.rows} rows and {self.columns} columns"
+            )
+
+    def row(self, row: int) -> Value:
+        """Returns the share of the people with an answer to the first question."""
+        return self.model.total([row * self.columns + column for column in range(self.columns)])
+
+    def column(self, column: int) -> Value:
+        """Returns the share of the people with an answer to the second question."""
+        return self.model.total([row * self.columns + column for row in range(self.rows)])
+
+    def within(self, row: int, column: int) -> Value:
+        """Returns the share with an answer to the second question among the people with one to the first.
+
+        The interval holds every share r for which the cell less r times its row cannot be told from 0 (Fieller 1954):
+        it is the whole range where the row cannot be told from an empty one.
+        """
+        sums = np.array([self._cell(row, column), self._row(row)])
+        own, whole = self.model.covariances(sums)
+        (cell, base), (likely, among) = sums @ self.model.shares, sums @ self.model.possible
+        possible = float(likely / among) if among > 0 else 0.5
+        estimate = float(cell / base) if base > 0 else possible
+        gradient = np.array([1.0, -possible]) / max(float(among), 1e-300)
+        error = math.sqrt(max(float(gradient @ own @ gradient), 0.0))
+        intervals = [self._fieller(float(cell), float(base), of, possible) for of in (own, whole)]
+        drawn = _sampling(possible, self.model.counts * max(float(among), 1e-12))
+        return Value(estimate, possible, error, intervals[0], drawn, intervals[1])
+
+    def difference(self, column: int, first: int, second: int) -> Value:
+        """Returns by how much the share within the first row is larger than within the second row.
+
+        The interval adds the distances to the ends of the two intervals as squares, less their correlation (Zou and
+        Donner 2008).
+        """
+        shares = [self.within(row, column) for row in (first, second)]
+        sums = np.array([self._cell(first, column), self._row(first), self._cell(second, column), self._row(second)])
+        gradients = np.zeros((2, 4))
+        for place, share in enumerate(shares):
+            among = max(float(sums[2 * place + 1] @ self.model.possible), 1e-300)
+            gradients[place, 2 * place : 2 * place + 2] = np.array([1.0, -share.projected]) / among
+        found = [gradients @ of @ gradients.T for of in self.model.covariances(sums)]
+        possible = shares[0].projected - shares[1].projected
+        error = math.sqrt(max(float(found[0][0, 0] + found[0][1, 1] - 2 * found[0][0, 1]), 0.0))
+        own = _apart(shares, [share.confidence_interval for share in shares], _correlation(found[0]))
+        whole = _apart(shares, [share.population_interval for share in shares], _correlation(found[1]))
+        sampling = math.hypot(*(share.sampling_standard_error for share in shares))
+        return Value(shares[0].estimate - shares[1].estimate, possible, error, own, sampling, whole)
+
+    def independence(self) -> Independence:
+        """Returns a test of independence in the population, with the noise at the independent table that fits best."""
+        from scipy.stats import chi2
+
+        model, shape = self.model, (self.rows, self.columns)
+        cells = np.eye(model.shares.size)
+        row_sums, column_sums = (np.array([self._row(row) for row in range(self.rows)]), self._columns())
+        rows, columns = row_sums @ model.possible, column_sums @ model.possible
+        independent = np.outer(rows, columns)
+        _, covariance = replace(model, possible=independent.ravel()).covariances(cells)
+        apart = (model.shares.reshape(shape) - np.outer(row_sums @ model.shares, column_sums @ model.shares)).ravel()
+        # The last row and column follow from the others: all of these differences add up to 0.
+        jacobian = cells - np.array(
+            [
+                columns[column] * row_sums[row] + rows[row] * column_sums[column]
+                for row in range(self.rows)
+                for column in range(self.columns)
+            ]
+        )
+        kept = np.arange(model.shares.size).reshape(shape)[:-1, :-1].ravel()
+        spread = (jacobian @ covariance @ jacobian.T)[np.ix_(kept, kept)]
+        statistic = float(apart[kept] @ np.linalg.lstsq(spread, apart[kept], rcond=1e-10)[0])
+        degrees = kept.size
+        return Independence(statistic, degrees, float(chi2.sf(statistic, degrees)))
+
+    def _cell(self, row: int, column: int) -> Floats:
+        return np.asarray(np.eye(self.model.shares.size)[row * self.columns + column])
+
+    def _row(self, row: int) -> Floats:
+        return np.repeat(np.arange(self.rows) == row, self.columns).astype(np.float64)
+
+    def _columns(self) -> Floats:
+        chosen = np.arange(self.columns)
+        return np.array([np.tile(chosen == column, self.rows) for column in chosen], dtype=np.float64)
+
+    def _fieller(self, cell: float, base: float, covariance: Floats, possible: float) -> tuple[float, float]:
+        z = NormalDist().inv_cdf((1 + self.model.confidence) / 2)
+        margin = (0.5 + max(0.0, z * z - 1) / 6) / self.model.weight
+        variance = covariance[0, 0] - 2 * _RATIOS * covariance[0, 1] + _RATIOS**2 * covariance[1, 1]
+        kept = np.abs(cell - _RATIOS * base) <= margin + z * np.sqrt(np.maximum(variance, 0.0))
+        if not kept.any():
+            return possible, possible
+        step, ends = float(_RATIOS[1]), _RATIOS[kept]
+        low, high = max(float(ends[0]) - step, 0.0), min(float(ends[-1]) + step, 1.0)
+        return min(low, possible), max(high, possible)
+
+
+def _correlation(covariance: Floats) -> float:
+    scale = math.sqrt(float(covariance[0, 0] * covariance[1, 1]))
+    return float(np.clip(covariance[0, 1] / scale, -1.0, 1.0)) if scale > 0 else 0.0
+
+
+def _apart(shares: list[Value], ends: list[tuple[float, float]], correlation: float) -> tuple[float, float]:
+    """Returns the interval of a difference from those of the two shares."""
+    (a, b), ((low, high), (least, most)) = (share.projected for share in shares), ends
+    down, up = (a - low, most - b), (high - a, b - least)
+    lengths = [math.sqrt(max(x * x + y * y - 2 * correlation * x * y, 0.0)) for x, y in (down, up)]
+    return max(a - b - lengths[0], -1.0), min(a - b + lengths[1], 1.0)

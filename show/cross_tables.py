@@ -1,0 +1,171 @@
+"""Cross tables and sums of categories as JSON documents, in the terminal and in words, from a published result.
+
+The numbers are computed by `analyzer.tables` from the shares, the budgets and the noise that the result states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from rich.table import Table
+
+from croupier.analyzer.estimates import Fakes, Noised, Value
+from croupier.analyzer.estimators import tiers_of_reports
+from croupier.analyzer.noised_tiers import TierErrors
+from croupier.analyzer.tables import CrossTable, ShareModel
+from croupier.protocol.crossed import factor_names, factors
+from croupier.protocol.histograms import values_of
+from croupier.protocol.manifest import parse_terms
+from croupier.protocol.mechanisms import KaryResponse
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.show.views import CrossTableView, ShareView, SumView
+
+__all__ = ["cross_table", "cross_table_lines", "cross_tables", "share_model", "sum_of", "sums_table"]
+
+_MOST_CELLS = 400
+"""More cells take minutes: every pair of them has a covariance."""
+
+
+def share_model(publication: pb.Publication, certificate: pb.Certificate) -> ShareModel:
+    """Returns the shares of a published result with what their errors follow from.
+
+    Raises:
+        ValueError: the result is not one of categories (krr or pgr), is sealed, or has merged tiers.
+    """
+    if publication.sealed_result:
+        raise ValueError(f"the result of {publication.round_id} is sealed to its collector; give --collector-key")
+    terms = parse_terms(publication.manifest.payload)
+    mechanism, values = terms.question.mechanism, values_of(publication)
+    if not isinstance(mechanism, KaryResponse) or not values:
+        raise ValueError(
+            f"round {publication.round_id} asks with {mechanism.kind}; sums and tables are of categories, krr or pgr"
+        )
+    if certificate.merged_below:
+        raise ValueError(f"round {publication.round_id} has merged tiers; sums and tables need the budgets as they are")
+    tiers = [(tier.local_epsilon, tier.count) for tier in certificate.tiers]
+    noised = Noised.of(certificate)
+    scaled, _ = tiers_of_reports(tiers, publication.num_reports, noised)
+    epsilons, counts = np.array(scaled, dtype=np.float64).T
+    return ShareModel(
+        mechanism,
+        np.array([value.estimate for value in values]),
+        np.array([value.projected for value in values]),
+        epsilons,
+        counts,
+        publication.confidence_level,
+        Fakes.of(terms, certificate),
+        TierErrors.of(noised, tiers, publication.num_reports),
+    )
+
+
+def _share(value: Value) -> ShareView:
+    return {
+        "estimate": value.estimate,
+        "projected": value.projected,
+        "standard_error": value.standard_error,
+        "confidence_interval": list(value.confidence_interval),
+        "population_interval": list(value.population_interval),
+    }
+
+
+def sum_of(model: ShareModel, categories: Sequence[str]) -> SumView:
+    """Returns the share of the people with one of several answers.
+
+    Raises:
+        ValueError: an answer that the question does not have, or one that is named twice.
+    """
+    places = [model.mechanism.parse_value(category) for category in categories]
+    names = [model.mechanism.categories[place] for place in places]
+    return {"categories": names, "share": _share(model.total(places))}
+
+
+def cross_table(model: ShareModel, name: str) -> CrossTableView:
+    """Returns the table of a question that asks two as one: margins, shares within rows, differences and a test.
+
+    Raises:
+        ValueError: the question does not ask two as one, or has too many cells.
+    """
+    found = factors(model.mechanism.categories)
+    if found is None:
+        raise ValueError(f"the answers to {name} are not pairs such as 'yes × good'; a table is of two questions")
+    rows, columns = found
+    if len(rows) * len(columns) > _MOST_CELLS:
+        raise ValueError(f"the table has {len(rows) * len(columns)} cells; it must have at most {_MOST_CELLS}")
+    table = CrossTable(model, len(rows), len(columns))
+    test = table.independence()
+    return {
+        "questions": list(factor_names(name)),
+        "rows": list(rows),
+        "columns": list(columns),
+        "cells": [[float(model.possible[i * len(columns) + j]) for j in range(len(columns))] for i in range(len(rows))],
+        "row_shares": [_share(table.row(place)) for place in range(len(rows))],
+        "column_shares": [_share(table.column(place)) for place in range(len(columns))],
+        "within_rows": [[_share(table.within(i, j)) for j in range(len(columns))] for i in range(len(rows))],
+        "differences": [
+            {"rows": [rows[i], rows[0]], "column": columns[j], "difference": _share(table.difference(j, i, 0))}
+            for i in range(1, len(rows))
+            for j in range(len(columns))
+        ],
+        "independence": {"statistic": test.statistic, "degrees": test.degrees, "p_value": test.p_value},
+    }
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f}"
+
+
+def _ends(interval: Sequence[float]) -> str:
+    return f"[{', '.join(_percent(end) for end in interval)}]"
+
+
+def cross_tables(table: CrossTableView) -> list[Table]:
+    """Returns the table of the pairs with its margins, and the shares within each row, all in per cent."""
+    first, second = table["questions"]
+    pairs = Table(first, *table["columns"], "all", title=f"{first} × {second}: people in %, nearest possible table")
+    for row, cells, margin in zip(table["rows"], table["cells"], table["row_shares"], strict=True):
+        pairs.add_row(row, *map(_percent, cells), _percent(margin["projected"]))
+    pairs.add_row("all", *(_percent(margin["projected"]) for margin in table["column_shares"]), "100.0")
+    within = Table(
+        first, *table["columns"], title=f"{second} within each answer to {first}, in %, intervals: population"
+    )
+    for row, shares in zip(table["rows"], table["within_rows"], strict=True):
+        within.add_row(row, *(f"{_percent(one['projected'])} {_ends(one['population_interval'])}" for one in shares))
+    return [pairs, within]
+
+
+def cross_table_lines(table: CrossTableView) -> list[str]:
+    """Returns in sentences which differences between rows the noise leaves to be seen, and the test of independence."""
+    first, second = table["questions"]
+    lines = []
+    for each in table["differences"]:
+        low, high = each["difference"]["population_interval"]
+        if low > 0 or high < 0:
+            more = "more" if low > 0 else "less"
+            row, other = each["rows"]
+            lines.append(
+                f"{second} “{each['column']}” is {more} common with {first} “{row}” than with “{other}”: by "
+                f"{_percent(abs(each['difference']['projected']))} points, {_ends([low, high])} in the population"
+            )
+    test = table["independence"]
+    told = "depend on each other" if test["p_value"] < 0.05 else "may be independent"
+    lines.append(
+        f"{first} and {second} {told}: χ² = {test['statistic']:.2f} with {test['degrees']} degrees of freedom, "
+        f"p = {test['p_value']:.3g}; the noise is allowed for"
+    )
+    return lines
+
+
+def sums_table(sums: Sequence[SumView]) -> Table:
+    """Returns the shares of the people with one of several answers."""
+    table = Table("any of", "share in %", "± standard error", "interval: these people", "interval: population")
+    for each in sums:
+        share = each["share"]
+        table.add_row(
+            ", ".join(each["categories"]),
+            _percent(share["estimate"]),
+            f"{100 * share['standard_error']:.2g}",
+            _ends(share["confidence_interval"]),
+            _ends(share["population_interval"]),
+        )
+    return table

@@ -1,0 +1,162 @@
+"""Cross tables from one round: exact covariances, intervals at their level, a test of independence of its size."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from scipy.stats import binom
+
+from croupier.analyzer.estimates import Estimate, Fakes, Value
+from croupier.analyzer.estimators import estimate
+from croupier.analyzer.tables import CrossTable, ShareModel
+from croupier.protocol.hop_noise import HopNoise
+from croupier.protocol.mechanisms import KaryResponse, ProjectiveResponse
+from croupier.protocol.questions import Question
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+LEVEL = 0.95
+ROWS, COLUMNS = 2, 3
+
+
+@dataclass(frozen=True)
+class Setting:
+    """People's answers to two questions, what they send them with, and the hop noise."""
+
+    name: str
+    mechanism: KaryResponse
+    tiers: tuple[tuple[float, int], ...]
+    cells: tuple[float, ...]
+    noise: float | None = None
+
+    @property
+    def n(self) -> int:
+        return sum(count for _, count in self.tiers)
+
+
+KRR = KaryResponse(ROWS * COLUMNS)
+PGR = ProjectiveResponse(ROWS * COLUMNS, (), 2)
+DEPENDENT = (0.3, 0.15, 0.05, 0.1, 0.15, 0.25)
+INDEPENDENT = tuple(np.outer([0.3, 0.7], [0.5, 0.3, 0.2]).ravel().tolist())
+SETTINGS = [
+    Setting("one budget", KRR, ((2.0, 600),), DEPENDENT),
+    Setting("three budgets", KRR, ((1.0, 200), (2.0, 300), (4.0, 300)), DEPENDENT),
+    Setting("points", PGR, ((1.0, 300), (2.0, 500)), DEPENDENT),
+    Setting("hop noise", KRR, ((4.0, 600),), DEPENDENT, noise=1.0),
+    Setting("points and hop noise", PGR, ((3.0, 800),), DEPENDENT, noise=1.0),
+    Setting("a rare row", KRR, ((3.0, 900),), (0.03, 0.01, 0.02, 0.34, 0.3, 0.3)),
+]
+
+
+def table_of(setting: Setting, values: Ints, source: np.random.Generator) -> CrossTable:
+    """One round: reports, fakes, the published estimate, and the table that is read off it."""
+    mechanism, n = setting.mechanism, setting.n
+    budgets = source.permutation(np.repeat(*np.array(setting.tiers).T.tolist()))
+    if isinstance(mechanism, ProjectiveResponse):
+        space = mechanism.space
+        vectors = np.array([space.vector(point) for point in range(space.num_points)])
+        members = np.array([np.flatnonzero(row) for row in vectors @ vectors.T % space.q == 0])
+        own, size, block = members[values, source.integers(0, space.block, n)], space.num_points, space.block
+    else:
+        own, size, block = values, mechanism.k, 1
+    blank = source.random(n) < size / (block * np.exp(budgets) + size - block)
+    reports, fakes = np.where(blank, source.integers(0, size, n), own), None
+    if setting.noise is not None:
+        law = HopNoise(setting.noise, 1e-6).law(size)
+        noise = np.arange(-law.radius, law.radius + 1)
+        weights = np.exp(-np.abs(noise) / law.scale)
+        added = (source.choice(noise, size=(2, size), p=weights / weights.sum()) + law.radius).sum(axis=0)
+        reports = np.concatenate([reports, np.repeat(np.arange(size), added)])
+        fakes = Fakes(law, 2, int(added.sum()), law.most)
+    found: Estimate = estimate(Question("both", mechanism), reports, setting.tiers, LEVEL, fakes=fakes)
+    epsilons, counts = np.array(setting.tiers, dtype=np.float64).T
+    shares, possible = np.array(found.values), np.array(found.projected)
+    return CrossTable(ShareModel(mechanism, shares, possible, epsilons, counts, LEVEL, fakes), ROWS, COLUMNS)
+
+
+def numbers(table: CrossTable) -> list[Value]:
+    """A margin of each question, two conditional shares, and a difference of two."""
+    return [table.row(0), table.column(2), table.within(0, 1), table.within(1, 2), table.difference(0, 0, 1)]
+
+
+def truths(cells: Floats) -> list[float]:
+    table = cells.reshape(ROWS, COLUMNS)
+    within = table / table.sum(axis=1, keepdims=True)
+    return [table[0].sum(), table[:, 2].sum(), within[0, 1], within[1, 2], within[0, 0] - within[1, 0]]
+
+
+def coverage(setting: Setting, rounds: int, *, population: bool) -> Floats:
+    source = np.random.default_rng(91)
+    fixed = np.repeat(np.arange(ROWS * COLUMNS), np.rint(np.array(setting.cells) * setting.n).astype(int))
+    shares = np.array(setting.cells) if population else np.bincount(fixed, minlength=ROWS * COLUMNS) / setting.n
+    true, covered = truths(shares), np.zeros(5)
+    for _ in range(rounds):
+        values = source.choice(ROWS * COLUMNS, setting.n, p=setting.cells) if population else fixed
+        found = numbers(table_of(setting, values, source))
+        ends = [each.population_interval if population else each.confidence_interval for each in found]
+        covered += [low <= truth <= high for (low, high), truth in zip(ends, true, strict=True)]
+    return covered / rounds
+
+
+@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
+@pytest.mark.parametrize("population", [False, True])
+def test_intervals_of_a_table_cover_over_ten_thousand_rounds(setting: Setting, population: bool) -> None:
+    least = float(binom(10_000, LEVEL).ppf(1e-6)) / 10_000
+    assert coverage(setting, 10_000, population=population).min() >= least
+
+
+@pytest.mark.parametrize("setting", SETTINGS[2:4], ids=lambda setting: setting.name)
+def test_intervals_of_a_table_cover_over_some_rounds(setting: Setting) -> None:
+    assert coverage(setting, 150, population=True).min() >= float(binom(150, LEVEL).ppf(1e-6)) / 150
+
+
+@pytest.mark.parametrize("setting", SETTINGS[:5], ids=lambda setting: setting.name)
+def test_covariances_are_those_of_many_rounds(setting: Setting) -> None:
+    """All cells at once, for people that are drawn again: within 12 % of the largest variance."""
+    source, rounds = np.random.default_rng(5), 1_500
+    tables = [
+        table_of(setting, source.choice(ROWS * COLUMNS, setting.n, p=setting.cells), source) for _ in range(rounds)
+    ]
+    seen = np.cov(np.array([table.model.shares for table in tables]).T)
+    stated = np.mean([table.model.covariances(np.eye(6))[1] for table in tables[:100]], axis=0)
+    assert np.abs(seen - stated).max() < 0.12 * np.diag(stated).max()
+
+
+@pytest.mark.parametrize("setting", SETTINGS[:5], ids=lambda setting: setting.name)
+def test_the_error_of_one_category_is_the_published_one(setting: Setting) -> None:
+    source = np.random.default_rng(6)
+    table = table_of(setting, source.choice(6, setting.n, p=setting.cells), source)
+    own, _ = table.model.covariances(np.eye(6))
+    for place in range(6):
+        total = table.model.total([place])
+        assert total.standard_error == pytest.approx(math.sqrt(own[place, place]), rel=0.02)
+    assert table.model.total(range(6)).confidence_interval[1] == pytest.approx(1.0)
+    for chosen in ([], [6], [1, 1]):
+        with pytest.raises(ValueError, match="categories are"):
+            table.model.total(chosen)
+
+
+def rejections(setting: Setting, rounds: int) -> float:
+    source = np.random.default_rng(17)
+    found = 0
+    for _ in range(rounds):
+        table = table_of(setting, source.choice(6, setting.n, p=setting.cells), source)
+        found += table.independence().p_value < 0.05
+    return found / rounds
+
+
+@pytest.mark.parametrize("setting", SETTINGS[:5], ids=lambda setting: setting.name)
+def test_independence_is_rejected_as_often_as_the_test_says(setting: Setting) -> None:
+    """Size 5 %: of 4,000 independent tables between 3.5 and 6.5 % are rejected, and dependent ones far more often."""
+    independent = Setting(setting.name, setting.mechanism, setting.tiers, INDEPENDENT, setting.noise)
+    assert 0.035 <= rejections(independent, 4_000) <= 0.065
+    assert rejections(setting, 200) > 0.3
+
+
+def test_independence_is_not_rejected_too_often() -> None:
+    independent = Setting("dose", KRR, ((2.0, 600),), INDEPENDENT)
+    assert rejections(independent, 300) <= 0.11

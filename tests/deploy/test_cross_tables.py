@@ -1,0 +1,136 @@
+"""Cross tables from a CSV file and from a survey's file, through a round, as JSON, in the terminal and in sentences."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from croupier.client.submission import Participant
+from croupier.deploy.local.csv_columns import CsvFile
+from croupier.deploy.local.demo import questions_on
+from croupier.deploy.operator.rounds import RoundSettings
+from croupier.deploy.operator.survey_file import read_survey_file
+from croupier.protocol.crossed import crossed
+from croupier.protocol.mechanisms import KaryResponse
+from croupier.protocol.questions import Question
+from croupier.show.cross_tables import cross_table, cross_table_lines, cross_tables, share_model, sum_of, sums_table
+from tests.support import settings
+from tests.support.rounds import table
+
+ROWS, COLUMNS = ("yes", "no"), ("good", "so-so", "bad")
+PAIRS = Question("smokes_x_mood", KaryResponse(6, crossed(ROWS, COLUMNS)))
+SURVEY = """
+name = "health"
+title = "Health"
+consent = "I agree."
+budgets = [1.0, 2.0]
+
+[[questions]]
+name = "smokes"
+question = "Do you smoke?"
+choices = ["yes", "no"]
+
+[[questions]]
+name = "mood"
+question = "How are you?"
+choices = ["good", "so-so", "bad"]
+
+[[questions]]
+name = "smokes_x_mood"
+question = "Do you smoke, and how are you?"
+cross = {cross}
+
+[translations.de]
+title = "Gesundheit"
+consent = "Ja."
+[translations.de.questions]
+smokes = {{question = "Rauchen Sie?", choices = ["ja", "nein"]}}
+mood = {{question = "Wie geht es?", choices = ["gut", "geht so", "schlecht"]}}
+smokes_x_mood = {{question = "Rauchen Sie, und wie geht es?"}}
+"""
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_a_table_is_read_off_a_round(tmp_path: Path) -> None:
+    """300 people: of smokers two thirds are in a bad mood, of the others a sixth."""
+    values = [0] * 20 + [1] * 20 + [2] * 80 + [3] * 100 + [4] * 50 + [5] * 30
+    async with table(tmp_path, 2) as at:
+        terms = await at.operator.open_round(
+            RoundSettings(PAIRS, (4.0,), min_batch_size=20, epsilon_max=4.0, delta=1e-4)
+        )
+        assert (await at.submit(terms, [Participant(value, 4.0) for value in values])).accepted == 300
+        publication, certificate = await at.finish(terms)
+    model = share_model(publication, certificate)
+    found = cross_table(model, PAIRS.name)
+    assert found["questions"] == ["smokes", "mood"]
+    for row, (cells, margin) in enumerate(zip(found["cells"], found["row_shares"], strict=True)):
+        assert sum(cells) == pytest.approx(margin["projected"])
+        assert abs(margin["estimate"] - (0.4, 0.6)[row]) < 6 * margin["standard_error"]
+    for column, margin in enumerate(found["column_shares"]):
+        assert sum(row[column] for row in found["cells"]) == pytest.approx(margin["projected"])
+    bad = found["within_rows"][0][2]
+    assert abs(bad["projected"] - 2 / 3) < 6 * bad["standard_error"]
+    assert found["independence"]["degrees"] == 2
+    assert found["independence"]["p_value"] < 1e-3
+    lines = cross_table_lines(found)
+    assert any(line.startswith("mood “bad” is less common with smokes “no” than with “yes”") for line in lines)
+    assert "depend on each other" in lines[-1]
+    total = sum_of(model, ["yes × bad", "no × bad"])
+    assert total["share"] == found["column_shares"][2]
+    console = Console(record=True, width=120)
+    for shown in (*cross_tables(found), sums_table([total])):
+        console.print(shown)
+    assert "100.0" in console.export_text()
+    with pytest.raises(ValueError, match="it must be one of the categories"):
+        sum_of(model, ["yes × perfect"])
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
+    async with table(tmp_path, 1) as at:
+        for question, why in (
+            (Question("letter", KaryResponse(4)), "not pairs"),
+            (Question("bit", PAIRS.mechanism), ""),
+        ):
+            terms = await at.operator.open_round(settings(question))
+            await at.submit(terms, [Participant(place % 4, 2.0) for place in range(120)])
+            publication, certificate = await at.finish(terms)
+            if why:
+                with pytest.raises(ValueError, match=why):
+                    cross_table(share_model(publication, certificate), question.name)
+            else:
+                assert cross_table(share_model(publication, certificate), question.name)["questions"][0] == "rows"
+
+
+def test_two_columns_are_asked_as_one(tmp_path: Path) -> None:
+    (path := tmp_path / "people.csv").write_text("smokes,mood\n1,good\n0,bad\n0,good\n1,so-so\n,good\n")
+    file = CsvFile(path)
+    ((asked),) = questions_on(file, ["smokes*mood"], None, None, ["good;so-so;bad"][:0])
+    labels = asked.question.mechanism.categories
+    assert asked.question.name == "smokes_x_mood"
+    assert labels == crossed(("0", "1"), ("bad", "good", "so-so"))
+    assert [text for _, text in file.column("smokes*mood")] == [labels[4], labels[0], labels[1], labels[5], ""]
+    with pytest.raises(ValueError, match="has no column 'age'"):
+        questions_on(file, ["smokes*age"], None, None, [])
+    with pytest.raises(ValueError, match="a table is of categories"):
+        questions_on(file, ["smokes*mood"], 0.0, 1.0, [])
+
+
+def test_a_survey_asks_two_questions_as_one(tmp_path: Path) -> None:
+    (path := tmp_path / "survey.toml").write_text(SURVEY.format(cross='["smokes", "mood"]'))
+    survey = read_survey_file(path)
+    (question,) = survey.asked()
+    assert question.mechanism == PAIRS.mechanism
+    assert [wording.choices[:2] for wording in question.wordings] == [
+        ("yes × good", "yes × so-so"),
+        ("ja × gut", "ja × geht so"),
+    ]
+    assert survey.grids() == ((1.0, 2.0),)
+    for wrong in ('["smokes", "smokes"]', '["smokes", "age"]', '["smokes", "smokes_x_mood"]'):
+        path.write_text(SURVEY.format(cross=wrong))
+        with pytest.raises(ValueError, match="two different questions with choices"):
+            read_survey_file(path)
