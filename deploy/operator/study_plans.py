@@ -192,7 +192,7 @@ class _Planner:
         largest = [terms.budget_grid[-1] for terms in self._terms]
         return [part / sum(largest) for part in largest]
 
-    def _certified(self, question: int, local_epsilon: float, quick: bool) -> Certificate:
+    def _certified(self, question: int, local_epsilon: float, quick: bool, waves: int) -> Certificate:
         terms = self._terms[question]
         privacy, counted = terms.budget_privacy, self._people
         if privacy is not None:
@@ -206,12 +206,17 @@ class _Planner:
             attack=False,
             hop_noise=terms.hop_noise,
             hops=terms.num_hops,
+            permanent=waves if self._file.permanent else None,
             counted_by=privacy,
             seconds=5.0,
         )
 
-    def questions(self, budget: float, *, quick: bool = False) -> list[PlannedQuestion]:
-        """Returns every question if everybody uses a budget; quick: by the blanket bound, which is never smaller."""
+    def questions(self, budget: float, *, quick: bool = False, waves: int = 0) -> list[PlannedQuestion]:
+        """Returns every question if everybody uses a budget.
+
+        quick: by the blanket bound, which is never smaller. waves: of a permanent study, which its certificates are
+        about; 0: those of the file.
+        """
         found = []
         for place, (terms, part) in enumerate(zip(self._terms, self._parts, strict=True)):
             local_epsilon = self._local(budget, place, part)
@@ -219,7 +224,7 @@ class _Planner:
                 PlannedQuestion(
                     terms.question.name,
                     local_epsilon,
-                    self._certify(place, local_epsilon, quick),
+                    self._certify(place, local_epsilon, quick, waves or self._file.calendar.waves),
                     self._margins(terms, local_epsilon),
                 )
             )
@@ -243,7 +248,7 @@ class _Planner:
 
     def total(self, questions: Sequence[PlannedQuestion], waves: int) -> Guarantee | None:
         """Returns what a number of waves costs by the shuffle, composed by a filter; None without a bound."""
-        certificates = [one.certificate for one in questions for _ in range(waves)]
+        certificates = [one.certificate for one in questions for _ in range(1 if self._file.permanent else waves)]
         try:
             return compose(certificates, delta=self._delta)
         except ValueError:
@@ -257,17 +262,21 @@ class _Planner:
             fakes = HopFakes.of(terms.hop_noise, terms.num_hops, randomizer, "separate", adaptive_order=False)
             if fakes is None or one.certificate.one_honest_hop is None:
                 return None
-            curve = fakes.curve(one.local_epsilon)
-            releases.append(Release(one.certificate.one_honest_hop, curve, one.local_epsilon, waves))
+            if self._file.permanent:
+                releases.append(Release(one.certificate.one_honest_hop))
+            else:
+                curve = fakes.curve(one.local_epsilon)
+                releases.append(Release(one.certificate.one_honest_hop, curve, one.local_epsilon, waves))
         return compose_releases(releases, delta=self._delta)
 
     def _alone(self, questions: Sequence[PlannedQuestion], waves: int) -> Guarantee | None:
         """Returns what a number of waves costs if no server is honest."""
-        releases = [Release(one.certificate.everyone_else_colludes, count=waves) for one in questions]
+        count = 1 if self._file.permanent else waves
+        releases = [Release(one.certificate.everyone_else_colludes, count=count) for one in questions]
         return compose_releases(releases, delta=self._delta)
 
     def tier(self, budget: float, waves: int) -> PlannedTier:
-        questions = self.questions(budget)
+        questions = self.questions(budget, waves=waves)
         days = _DAYS[self._file.calendar.every]
         year = min(waves, 365 // days) if days else 1
         totals = tuple(

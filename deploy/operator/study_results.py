@@ -82,8 +82,7 @@ class StudyState:
         waves: all, those to come included.
         costs: what the accountant enters at most for each granted round (`highest_cost`), by its id.
         together: what all results so far reveal about one person who took part in every wave with the largest budget:
-            a guarantee because the limit of the study was fixed before the first wave. None before the first result,
-            and of a permanent study, whose waves share their randomness.
+            a guarantee because the limit of the study was fixed before the first wave. None before the first result.
     """
 
     versions: tuple[StudyVersion, ...]
@@ -123,7 +122,7 @@ def study_state(directory: Path, study_id: str) -> StudyState:
                     assumed |= dict.fromkeys(Certificate.from_message(certificate).assumptions)
         waves.append(PlayedWave(wave, version, records.get(number), found))
     last, together = versions[-1].study, None
-    if costs and not last.permanent:
+    if costs:
         together = total_of_rounds([*costs.values()], last.total_delta, False)
     if together is not None:
         together = replace(together, assumptions=(*assumed, *together.assumptions))
@@ -135,11 +134,14 @@ def _kept_cost(file: Path, publication: pb.Publication, certificate: pb.Certific
     if not file.exists():
         terms = parse_terms(publication.manifest.payload)
         entries = highest_cost(terms, certificate.num_reports, certificate.num_tickets)
-        kept = [[one.local_epsilon, one.local_delta, one.count, one.epsilon, one.delta, one.profile] for one in entries]
+        kept = [
+            [one.local_epsilon, one.local_delta, one.count, one.epsilon, one.delta, one.profile, one.series]
+            for one in entries
+        ]
         replace_secret(file, json.dumps(kept))
     return tuple(
-        Entry(epsilon, delta, count, central, lost, tuple((float(e), float(d)) for e, d in profile))
-        for epsilon, delta, count, central, lost, profile in json.loads(file.read_text(encoding="utf-8"))
+        Entry(epsilon, delta, count, central, lost, tuple((float(e), float(d)) for e, d in profile), series)
+        for epsilon, delta, count, central, lost, profile, series in json.loads(file.read_text(encoding="utf-8"))
     )
 
 

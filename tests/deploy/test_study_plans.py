@@ -60,6 +60,16 @@ def test_hop_noise_has_a_total_that_rests_on_one_hop() -> None:
     assert plan.tiers[0].questions[0].margins.participants > exact.participants
 
 
+def test_a_permanent_study_costs_its_local_budgets_once() -> None:
+    plan = plan_study(file(permanent=True), None, 1000)
+    (wave, _, study) = plan.tiers[1].totals
+    assert wave.shuffle is not None
+    assert study.shuffle is not None
+    assert study.alone is not None
+    assert wave.shuffle.epsilon == study.shuffle.epsilon == pytest.approx(2.0, rel=1e-6)
+    assert study.alone.epsilon == pytest.approx(2.0, rel=1e-6)
+
+
 @pytest.mark.parametrize("given", [{"error": 0.1}, {"epsilon_total": 0.5}, {"error": 0.1, "epsilon_total": 0.5}])
 def test_what_is_found_has_what_was_asked_for(given: dict[str, Any]) -> None:
     plan = plan_study(file(), None, 1000, **given)
