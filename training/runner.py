@@ -32,7 +32,7 @@ from croupier.protocol.questions import Question
 from croupier.protocol.rounding import round_up
 from croupier.runtime.workers import WorkerPool
 from croupier.show.tables import counted
-from croupier.show.views import TrainingSettingView
+from croupier.show.views.training import TrainingSettingView
 from croupier.training.checkpoint import Progress, SimulationCheckpoint
 from croupier.training.config import TrainingConfig, TrainingSettings
 from croupier.training.datasets import Examples

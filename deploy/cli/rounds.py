@@ -45,7 +45,9 @@ if TYPE_CHECKING:
     from croupier.deploy.operator.round_settings import RoundSettings
     from croupier.protocol.v1 import messages_pb2 as pb
     from croupier.show.forecasts import ForecastView
-    from croupier.show.views import OverviewView, ResultView, TermsView
+    from croupier.show.views.questions import TermsView
+    from croupier.show.views.results import ResultView
+    from croupier.show.views.rounds import OverviewView
 
 __all__ = ["add_commands", "round_open"]
 

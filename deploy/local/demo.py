@@ -44,7 +44,8 @@ from croupier.protocol.statements import joined, written_json
 from croupier.protocol.views import BoundView
 from croupier.runtime.workers import WorkerPool
 from croupier.show.published import publication_json
-from croupier.show.views import DemoView, ResultView, TogetherView
+from croupier.show.views.demonstration import DemoView, TogetherView
+from croupier.show.views.results import ResultView
 
 __all__ = [
     "SURVEY",

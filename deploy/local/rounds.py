@@ -22,7 +22,7 @@ from croupier.protocol.manifest import RoundTerms, state_name
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.workers import WorkerPool
 from croupier.show.documents import status_json
-from croupier.show.views import ServiceView
+from croupier.show.views.rounds import ServiceView
 
 __all__ = ["Play", "RoundOutcome", "play_round", "players"]
 

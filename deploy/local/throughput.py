@@ -38,7 +38,7 @@ from croupier.protocol.questions import Question
 from croupier.protocol.tickets import TICKET_BYTES, TicketIssuer, TicketRequest, collect_tickets
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.workers import WorkerPool, peak_memory_bytes
-from croupier.show.views import ConditionsView, ThroughputRowView, ThroughputView
+from croupier.show.views.throughput import ConditionsView, ThroughputRowView, ThroughputView
 
 __all__ = ["SUITE", "conditions", "kept_rows", "measure_throughput", "plain_sizes", "processor_s", "seconds_left"]
 

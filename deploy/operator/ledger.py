@@ -34,7 +34,7 @@ from croupier.runtime.sqlite_log import overwrite_log
 from croupier.show.documents import noise_json
 from croupier.show.forecasts import ledger_json
 from croupier.show.ledger import MOST_FORECAST, RoundsLeftView
-from croupier.show.views import NoiseSpentView
+from croupier.show.views.rounds import NoiseSpentView
 from croupier.shuffler.noise_ledger import kept_noise
 
 __all__ = [

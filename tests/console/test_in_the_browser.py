@@ -35,7 +35,7 @@ from croupier.protocol.mechanisms import OneBit
 from croupier.protocol.names import RoundId
 from croupier.protocol.questions import Question
 from croupier.show.published import publication_json
-from croupier.show.views import numbers_of
+from croupier.show.views.results import numbers_of
 from tests.support import BIT, settings
 from tests.support.console import served
 from tests.support.rounds import Table, people, table

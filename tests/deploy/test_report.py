@@ -32,7 +32,7 @@ from croupier.protocol.wordings import Wording
 from croupier.show.explanation import explain
 from croupier.show.promises import certificate_lines
 from croupier.show.report import ReportRound, report_of
-from croupier.show.views import Precision
+from croupier.show.views.results import Precision
 from tests.support import in_process
 from tests.support.command_line import answer, croupier, refused
 from tests.support.messages import naming

@@ -33,7 +33,7 @@ from croupier.show.explanation import explain
 from croupier.show.ledger import noise_line
 from croupier.show.published import publication_json
 from croupier.show.report import ReportRound, report_of
-from croupier.show.views import numbers_of
+from croupier.show.views.results import numbers_of
 from tests.support import BIT
 from tests.support.command_line import answer
 from tests.support.messages import naming
