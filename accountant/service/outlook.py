@@ -15,7 +15,7 @@ from typing import Any
 from croupier.accountant.numerics.decimals import difference
 from croupier.accountant.service.forecast import AskLedger, Forecast, forecast, highest_cost
 from croupier.accountant.service.ledger import BudgetsTold, Entry, Ledger, Limit, refusal_of, total_of_rounds
-from croupier.accountant.service.round_certificate import as_limit, limit_of, study_limit_of
+from croupier.accountant.service.round_entries import as_limit, limit_of, study_limit_of
 from croupier.accountant.service.tickets import TicketDesk
 from croupier.net.tls import Context
 from croupier.protocol.codes import RefusalReason
