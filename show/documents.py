@@ -29,7 +29,7 @@ from croupier.show.views.rounds import NoiseSpentView, RoundView, ServiceView
 
 if TYPE_CHECKING:
     from croupier.accountant import Plan
-    from croupier.accountant.service.ledger import BudgetsTold, Spent
+    from croupier.accountant.spending import BudgetsTold, Spent
 
 __all__ = [
     "noise_json",

@@ -6,7 +6,7 @@ from croupier.accountant.budgets import Budgets
 from croupier.accountant.certificate import Certificate
 from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.recorded_profile import PROFILE_POINTS, Profile, profile_of
-from croupier.accountant.service.ledger import Entry, Limit
+from croupier.accountant.spending import Entry, Limit
 from croupier.protocol.deployment import PrivacyLimit
 from croupier.protocol.manifest import RoundTerms
 

@@ -11,7 +11,7 @@ from typing import Literal
 from croupier.accountant.certificate import Certificate
 from croupier.accountant.results import Guarantee
 from croupier.accountant.service.forecast import highest_cost
-from croupier.accountant.service.ledger import Entry, total_of_rounds
+from croupier.accountant.spending import Entry, total_of_rounds
 from croupier.client.rounds import read_publication
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.operator.keys import replace_secret
