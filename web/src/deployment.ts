@@ -119,7 +119,7 @@ export function readStatement(written: string): Deployment {
     check(false, "the deployment's document cannot be read");
   }
   const known = ["name", "version", "previous", "operator_tls_certificate", "services", "privacy_limit", "gateway"];
-  const more = ["approvals", "minimum_version", "participant_pages"];
+  const more = ["approvals", "minimum_version", "operator", "participant_pages"];
   const fields = fieldsOf("the deployment's document", read, [...known, ...more]);
   const services = listOf("the deployment's document", fields.services).map(readService);
   const count = (role: string) => services.filter((one) => one.role === role).length;
