@@ -190,7 +190,7 @@ def plan(
 
     fakes = HopFakes.of(hop_noise, hops, randomizer, linkage, adaptive_order=adaptive_order)
     tell = progress or (lambda tried, about: None)
-    asked = _Asked(randomizer, delta, dishonest, linkage, rounds, bounds, adaptive_order, fakes, tell)
+    asked = Asked(randomizer, delta, dishonest, linkage, rounds, bounds, adaptive_order, fakes, tell)
     if epsilon is None:
         if shape is None:
             raise ValueError("neither epsilon nor budgets is given; give a target, or budgets whose accuracy to tell")
@@ -215,7 +215,7 @@ def _variance_of_one(found: Plan) -> float:
 
 
 @dataclass
-class _Asked:
+class Asked:
     """What is asked of every candidate, and how many have been tried."""
 
     randomizer: Randomizer
@@ -327,7 +327,7 @@ def _worst_tier(certificate: Certificate, delta: float) -> int:
     return max(range(len(tiers)), key=lambda place: (tiers[place].delta > delta, tiers[place].epsilon))
 
 
-def _found(goal: Goal, asked: _Asked, among: _Factors | _Users, epsilon: float) -> Plan:
+def _found(goal: Goal, asked: Asked, among: _Factors | _Users, epsilon: float) -> Plan:
     """The largest candidate that is certified the target.
 
     First roughly; then by what `certify` says of the one tier that decides; and at last by `certify`. If that says that
@@ -371,7 +371,7 @@ def _found(goal: Goal, asked: _Asked, among: _Factors | _Users, epsilon: float) 
         known[start.point, worst] = certificate.epsilon if certificate.delta <= asked.delta else math.inf
 
 
-def _answer(goal: Goal, budgets: Budgets, asked: _Asked, certificate: Certificate, target: float | None) -> Plan:
+def _answer(goal: Goal, budgets: Budgets, asked: Asked, certificate: Certificate, target: float | None) -> Plan:
     try:
         error = standard_error(budgets, asked.randomizer, 0.0 if asked.fakes is None else asked.fakes.variance)
     except ValueError:
@@ -380,7 +380,7 @@ def _answer(goal: Goal, budgets: Budgets, asked: _Asked, certificate: Certificat
     return Plan(goal, budgets, certificate, error, target, most_local=asked.most_local, levels=levels)
 
 
-def _with_costs_of_a_mean(found: Plan, asked: _Asked) -> Plan:
+def _with_costs_of_a_mean(found: Plan, asked: Asked) -> Plan:
     """Returns the plan with the costs of laplace and onebit, if it uses one of them: not for the sequential order."""
     other = other_for_a_mean(asked.randomizer)
     if other is None or asked.adaptive_order or asked.fakes is not None:

@@ -66,7 +66,7 @@ CONNECTIONS = 1000
 _KEPT = CONNECTIONS * 3 // 4
 
 
-class _Http(H11Protocol):
+class GuardedHttp(H11Protocol):
     """HTTP that ends a connection where a request does not come in time, and where what is sent is not read.
 
     The application finds `close_connection` in the state of a request.
@@ -151,7 +151,7 @@ class HttpServer(uvicorn.Server):
                 log_level="error",
                 server_header=False,
                 ws="none",
-                http=_Http,
+                http=GuardedHttp,
                 limit_concurrency=CONNECTIONS,
                 log_config=None,
                 timeout_graceful_shutdown=2,

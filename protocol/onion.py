@@ -149,15 +149,16 @@ class Onion:
         question, release = terms.question, (HOP_RELEASE, PublicKey(manifest.accountant.release_public_key))
         self._release = self._layers(pb.LANE_REPORT, [release], question.submitted_bytes)
         held = TICKET_BYTES + self._release[0].sealed_size
-        self._report = self._layers(pb.LANE_REPORT, [*hops[1:], analyzer], held)
+        self.report_layers = self._layers(pb.LANE_REPORT, [*hops[1:], analyzer], held)
         self._answer = (
             self._layers(pb.LANE_ANSWER, [*hops, analyzer, release], question.answer_bytes)
             if question.sequential
             else []
         )
         accountant = (HOP_ACCOUNTANT, PublicKey(manifest.accountant.public_key))
-        self._parameter = self._layers(pb.LANE_PARAMETER, [*hops[1:], accountant], TICKET_BYTES + BUDGET_RECORD_BYTES)
-        both = self._report[0].sealed_size + self._parameter[0].sealed_size
+        record = TICKET_BYTES + BUDGET_RECORD_BYTES
+        self.budget_layers = self._layers(pb.LANE_PARAMETER, [*hops[1:], accountant], record)
+        both = self.report_layers[0].sealed_size + self.budget_layers[0].sealed_size
         (self.joint,) = self._layers(pb.LANE_JOINT, hops[:1], both)
 
     def _layers(self, lane: Lane, keys: list[tuple[int, PublicKey]], innermost: int) -> list[Layer]:
@@ -174,8 +175,8 @@ class Onion:
         """Returns the layer of a lane that `hop` opens (a number in the chain, or a place behind it)."""
         lanes = {
             pb.LANE_JOINT: [self.joint],
-            pb.LANE_REPORT: self._report + self._release,
-            pb.LANE_PARAMETER: self._parameter,
+            pb.LANE_REPORT: self.report_layers + self._release,
+            pb.LANE_PARAMETER: self.budget_layers,
             pb.LANE_ANSWER: self._answer,
         }
         for layer in lanes[lane]:
@@ -191,7 +192,7 @@ class Onion:
 
     def split(self, joint_plaintext: bytes) -> tuple[bytes, bytes]:
         """Returns (report, parameter) ciphertexts for the next role from an opened joint envelope."""
-        cut = self._report[0].sealed_size
+        cut = self.report_layers[0].sealed_size
         return joint_plaintext[:cut], joint_plaintext[cut:]
 
     def seal_report(self, report: bytes) -> bytes:
@@ -199,7 +200,7 @@ class Onion:
         needed = self._terms.question.submitted_bytes
         if len(report) != needed:
             raise ValueError(f"the report has {len(report)} bytes; it must have {needed}")
-        return self._seal(self._release, report)[0]
+        return self.seal_layers(self._release, report)[0]
 
     def wrap(self, sealed: bytes, record: BudgetRecord, tickets: tuple[bytes, bytes]) -> Wrapped:
         """Returns the joint envelope around a sealed report and its budget, and its inclusion hashes.
@@ -211,9 +212,9 @@ class Onion:
         """
         if {len(ticket) for ticket in tickets} != {TICKET_BYTES}:
             raise ValueError(f"tickets have {[len(ticket) for ticket in tickets]} bytes; each must have {TICKET_BYTES}")
-        reports = self._seal(self._report, tickets[0] + sealed)
-        budgets = self._seal(self._parameter, tickets[1] + record.budget + record.salt)
-        (envelope,) = self._seal([self.joint], reports[0] + budgets[0])
+        reports = self.seal_layers(self.report_layers, tickets[0] + sealed)
+        budgets = self.seal_layers(self.budget_layers, tickets[1] + record.budget + record.salt)
+        (envelope,) = self.seal_layers([self.joint], reports[0] + budgets[0])
         passed_on = list(zip(reports, budgets, strict=False))[: self._terms.num_hops]
         return Wrapped(envelope, b"".join(hashlib.sha256(one).digest() for pair in passed_on for one in pair))
 
@@ -227,16 +228,16 @@ class Onion:
         """
         if len(ticket) != TICKET_BYTES:
             raise ValueError(f"the ticket has {len(ticket)} bytes; it must have {TICKET_BYTES}")
-        return self._seal(self._report[hop - 1 :], ticket + sealed)[0]
+        return self.seal_layers(self.report_layers[hop - 1 :], ticket + sealed)[0]
 
     def wrap_answer(self, answer: bytes) -> bytes:
         """Returns the envelope around the signed report of a client that is asked in a sequential round."""
         needed = self._terms.question.answer_bytes
         if len(answer) != needed:
             raise ValueError(f"the answer has {len(answer)} bytes; it must have {needed}")
-        return self._seal(self._answer, answer)[0]
+        return self.seal_layers(self._answer, answer)[0]
 
-    def _seal(self, layers: list[Layer], content: bytes) -> list[bytes]:
+    def seal_layers(self, layers: list[Layer], content: bytes) -> list[bytes]:
         """Returns the ciphertext of every layer, outermost first."""
         sealed: list[bytes] = []
         for layer in reversed(layers):

@@ -95,7 +95,7 @@ def blind_evaluate(secret: bytes, public: bytes, blinded: Sequence[bytes]) -> tu
 
 def finalize(messages: Sequence[bytes], scalars: Sequence[bytes], evaluated: Sequence[bytes]) -> list[bytes]:
     """Returns the outputs for messages and the scalars that blinded them, after `verify` (Finalize, 3.3.2)."""
-    elements = map(_times, _inverses(scalars), evaluated)
+    elements = map(_times, inverses(scalars), evaluated)
     return [_output(message, element) for message, element in zip(messages, elements, strict=True)]
 
 
@@ -130,8 +130,8 @@ def verify(public: bytes, blinded: Sequence[bytes], evaluated: Sequence[bytes], 
         raise ValueError(f"{len(evaluated)} evaluations of {len(blinded)} blinded elements")
     weights = _weights(public, blinded, evaluated)
     composite, product = _combine(weights, blinded), _combine(weights, evaluated)
-    base_part = _add(_times_base_or_identity(response), _times_or_identity(challenge, public))
-    composite_part = _add(_times_or_identity(response, composite), _times_or_identity(challenge, product))
+    base_part = add(_times_base_or_identity(response), _times_or_identity(challenge, public))
+    composite_part = add(_times_or_identity(response, composite), _times_or_identity(challenge, product))
     if not hmac.compare_digest(_challenge(public, composite, product, base_part, composite_part), challenge):
         raise ValueError("the proof does not hold for this public key")
 
@@ -178,7 +178,7 @@ def _is_canonical(scalar: bytes) -> bool:
 
 
 def _combine(weights: Sequence[bytes], elements: Sequence[bytes]) -> bytes:
-    return reduce(_add, map(_times, weights, elements))
+    return reduce(add, map(_times, weights, elements))
 
 
 def _times(scalar: bytes, element: bytes) -> bytes:
@@ -203,7 +203,7 @@ def _times_base(scalar: bytes) -> bytes:
     return product
 
 
-def _add(first: bytes, second: bytes) -> bytes:
+def add(first: bytes, second: bytes) -> bytes:
     """Returns the sum of two elements; both are results of this file's, so that they are canonical."""
     total: bytes = rbcl.crypto_core_ristretto255_add(first, second)
     return total
@@ -214,7 +214,7 @@ def _reduce(wide: bytes) -> bytes:
     return scalar
 
 
-def _inverses(scalars: Sequence[bytes]) -> list[bytes]:
+def inverses(scalars: Sequence[bytes]) -> list[bytes]:
     """Returns the inverses of scalars other than zero; one inversion costs as much as forty multiplications."""
     products = list(accumulate(scalars, _multiply))
     left: bytes = rbcl.crypto_core_ristretto255_scalar_invert(products[-1])

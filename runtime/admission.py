@@ -118,7 +118,7 @@ class _Group:
     def __init__(
         self, roster: _Roster, admitted: dict[PublicKey, Digest], terms: RoundTerms, keep: Keep | None, now: float
     ) -> None:
-        self._roster, self._admitted, self._terms, self._keep, self._now = roster, admitted, terms, keep, now
+        self._roster, self.admitted, self._terms, self._keep, self._now = roster, admitted, terms, keep, now
         self.rows: dict[PublicKey, Digest] = {}
         self.envelopes: list[bytes] = []
         self.records: list[bytes] = []
@@ -135,13 +135,13 @@ class _Group:
         if refusal != pb.SUBMISSION_CODE_UNSPECIFIED:
             return refusal
         client, envelope_hash = PublicKey(submission.client_key), _hash(submission.envelope)
-        known = self._admitted.get(client) or self.rows.get(client)
+        known = self.admitted.get(client) or self.rows.get(client)
         if known is not None:
             return pb.SUBMISSION_CODE_ACCEPTED if known == envelope_hash else pb.SUBMISSION_CODE_ALREADY_EXISTS
         if self._roster.has_expired(client, self._now):
             return pb.SUBMISSION_CODE_UNKNOWN_CLIENT
         limit = self._terms.manifest.max_batch_size
-        if limit and len(self._admitted) + len(self.rows) >= limit:
+        if limit and len(self.admitted) + len(self.rows) >= limit:
             return pb.SUBMISSION_CODE_ROUND_FULL
         if not self._roster.admits_key(client, self._terms):
             token_hash, admits = _hash(submission.token), (client, self._terms.round_id)
@@ -168,7 +168,7 @@ class _Group:
 
     def remember(self) -> None:
         """Takes the stored group into memory."""
-        self._admitted.update(self.rows)
+        self.admitted.update(self.rows)
         self._roster.tokens.update(self.spent)
 
 
@@ -198,10 +198,10 @@ class Admission:
         self._now = now
         self._purpose: Purpose = purpose
         self._known: _Roster | None = None
-        self._admitted: dict[RoundId, dict[PublicKey, Digest]] = {}
-        self._queue: list[_Waiting] = []
+        self.admitted: dict[RoundId, dict[PublicKey, Digest]] = {}
+        self.queue: list[_Waiting] = []
         self._pending = 0
-        self._committer: asyncio.Task[None] | None = None
+        self.committer: asyncio.Task[None] | None = None
         self._registering = asyncio.Lock()
 
     @property
@@ -324,9 +324,9 @@ class Admission:
             codes, passed, records, cpu_s = await self._check(terms, envelope_size, submissions, lane_work)
             if passed:
                 waiting = _Waiting(terms, [submissions[index] for index in passed], records)
-                self._queue.append(waiting)
-                if self._committer is None or self._committer.done():
-                    self._committer = asyncio.create_task(self._commit_groups())
+                self.queue.append(waiting)
+                if self.committer is None or self.committer.done():
+                    self.committer = asyncio.create_task(self._commit_groups())
                 for index, code in zip(passed, await waiting.done, strict=True):
                     codes[index] = code
             return codes, cpu_s
@@ -363,8 +363,8 @@ class Admission:
         return codes, passed, records, cpu_s
 
     async def _commit_groups(self) -> None:
-        while self._queue:
-            group, self._queue = self._queue, []
+        while self.queue:
+            group, self.queue = self.queue, []
             for round_id in {waiting.terms.round_id for waiting in group}:
                 await self._commit([waiting for waiting in group if waiting.terms.round_id == round_id])
 
@@ -385,7 +385,7 @@ class Admission:
         """Returns the codes of every call of one round, after the commit of what is new."""
         terms, roster = calls[0].terms, await self._roster()
         round_id = terms.round_id
-        if round_id not in self._admitted:
+        if round_id not in self.admitted:
             keys = [PublicKey(submission.client_key) for call in calls for submission in call.submissions]
 
             def read(tx: Transaction) -> tuple[bool, dict[PublicKey, Digest]]:
@@ -394,9 +394,9 @@ class Admission:
 
             is_open, admitted = await self._store.run(StoreStep.READ_ADMITTED_CLIENTS, read)
             if is_open:
-                self._admitted[round_id] = admitted
+                self.admitted[round_id] = admitted
         else:
-            is_open, admitted = True, self._admitted[round_id]
+            is_open, admitted = True, self.admitted[round_id]
         if is_open:
             group = _Group(roster, admitted, terms, self._keep, self._now())
             codes = [group.decide_all(call) for call in calls]
@@ -410,7 +410,7 @@ class Admission:
     def _distrust_memory(self, round_id: RoundId = NO_ROUND) -> None:
         """Forgets the roster in memory: the store may have kept changes that it could not confirm any more."""
         self._known = None
-        self._admitted.pop(round_id, None)
+        self.admitted.pop(round_id, None)
 
     def reload_roster(self) -> None:
         """Has the roster read from the store when it is next needed."""
@@ -418,4 +418,4 @@ class Admission:
 
     def stop_round(self, round_id: RoundId) -> None:
         """Deletes a closed round from memory."""
-        self._admitted.pop(round_id, None)
+        self.admitted.pop(round_id, None)

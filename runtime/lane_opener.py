@@ -78,14 +78,14 @@ class LaneOpener:
         self._early = early
         self._pages_at_once = _PAGES_AT_ONCE if setup.cluster is None else _PAGES_ON_A_CLUSTER
         self._opened_until = 0.0
-        self._opening: dict[tuple[str, Lane], asyncio.Task[None]] = {}
+        self.opening: dict[tuple[str, Lane], asyncio.Task[None]] = {}
 
     def open_soon(self, terms: RoundTerms, lane: Lane, in_s: float = 0.0) -> None:
         """Opens what has arrived in a lane, in the background, now or `in_s` seconds later; not if it must wait."""
         place = terms.round_id, lane
-        if lane in self._early and place not in self._opening:
-            task = self._opening[place] = asyncio.create_task(self._open_in_background(terms, lane, in_s))
-            task.add_done_callback(lambda _: self._opening.pop(place, None))
+        if lane in self._early and place not in self.opening:
+            task = self.opening[place] = asyncio.create_task(self._open_in_background(terms, lane, in_s))
+            task.add_done_callback(lambda _: self.opening.pop(place, None))
 
     async def _open_in_background(self, terms: RoundTerms, lane: Lane, in_s: float) -> None:
         await asyncio.sleep(in_s)
@@ -98,15 +98,15 @@ class LaneOpener:
 
     async def open_all(self, terms: RoundTerms, lane: Lane) -> None:
         """Opens what has not been opened yet of a lane that is complete."""
-        if task := self._opening.get((terms.round_id, lane)):
+        if task := self.opening.get((terms.round_id, lane)):
             await asyncio.wait([task])
         await self._open_behind(terms, lane, -1)
 
     async def stop(self) -> None:
         """Stops the work in the background, and waits until it has ended."""
-        for task in self._opening.values():
+        for task in self.opening.values():
             task.cancel()
-        await asyncio.gather(*self._opening.values(), return_exceptions=True)
+        await asyncio.gather(*self.opening.values(), return_exceptions=True)
 
     async def _open_behind(self, terms: RoundTerms, lane: Lane, after: int | None) -> None:
         """Opens what has arrived in a lane and is not opened, behind a chunk, or (None) behind the last opened one."""
@@ -116,7 +116,7 @@ class LaneOpener:
                 page = await self._next_unopened(terms, lane, after)
                 if page:
                     after = page[-1][0]
-                    under_way.append(asyncio.create_task(self._open_page(terms, lane, page)))
+                    under_way.append(asyncio.create_task(self.open_page(terms, lane, page)))
                 elif not under_way:
                     return
                 if not page or len(under_way) == self._pages_at_once:
@@ -131,7 +131,8 @@ class LaneOpener:
             StoreStep.FIND_UNOPENED_CHUNKS, lambda tx: tx.unopened(terms.round_id, lane, after)
         )
 
-    async def _open_page(self, terms: RoundTerms, lane: Lane, page: list[tuple[int, bytes]]) -> None:
+    async def open_page(self, terms: RoundTerms, lane: Lane, page: list[tuple[int, bytes]]) -> None:
+        """Opens a page of envelopes of a lane, and stores what is in them."""
         started = time.perf_counter()
         keys = await self._store.run(StoreStep.READ_KEYS_TO_OPEN, lambda tx: tx.keys(terms.round_id))
         if KeyPurpose.ENVELOPE not in keys:  # shredded meanwhile

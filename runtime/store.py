@@ -39,7 +39,7 @@ class Store:
         Raises:
             ValueError: see `open_database` and `bring_up_to_date`.
         """
-        self._database = open_database(url, timeouts)
+        self.database = open_database(url, timeouts)
         self.on_failure: Callable[[], None] = lambda: None
         self.is_shredding = False  # more than one page
         self.num_ended = 0  # transactions, committed or not: what waits for its turn sees that others have theirs
@@ -47,13 +47,13 @@ class Store:
         self._wrapping_key = wrapping_key
         shown = sa.make_url(url).render_as_string()
         try:
-            with self._database.begin() as connection:
+            with self.database.begin() as connection:
                 bring_up_to_date(connection, shown)
         except sa.exc.DBAPIError as error:
-            self._database.close()
+            self.database.close()
             raise ValueError(f"{shown} cannot be used: {why_failed(error)}") from error
         except BaseException:
-            self._database.close()
+            self.database.close()
             raise
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
 
@@ -70,10 +70,11 @@ class Store:
             Refusal: STORE_FAILED when the database cannot be read or written: a full disk, a lost connection.
                 BAD_REQUEST for a value that no row of it can hold.
         """
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._transact, step, work)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self.transact, step, work)
 
-    def _transact(self, step: str, work: Callable[[Transaction], T]) -> T:
-        with self._errors(step), self._database.begin() as connection:
+    def transact(self, step: str, work: Callable[[Transaction], T]) -> T:
+        """Does what `run` does, in the thread of its caller."""
+        with self._errors(step), self.database.begin() as connection:
             return work(Transaction(connection, self._wrapping_key))
 
     async def shred_pages(self) -> None:
@@ -104,7 +105,7 @@ class Store:
     def _shred(self) -> None:
         with self._errors(StoreStep.SHRED_LOG):
             try:
-                self._database.shred()
+                self.database.shred()
             except NotShreddedError as error:
                 raise Refusal(Code.NOT_READY, f"what was deleted is not erased yet: {error}") from error
 
@@ -128,10 +129,10 @@ class Store:
 
     def free_bytes(self) -> int | None:
         """Returns how many bytes are free on the disk of a SQLite file; None for another machine's database."""
-        return self._database.free_bytes()
+        return self.database.free_bytes()
 
     def close(self) -> None:
         """Waits for the transaction under way, though not for ever, and closes the database; no other one begins."""
-        with self._database.patience(_CLOSE_S):
+        with self.database.patience(_CLOSE_S):
             self._thread.shutdown(wait=True, cancel_futures=True)
-        self._database.close()
+        self.database.close()

@@ -67,7 +67,7 @@ class Attendance:
     """All streams of one service. Used from its event loop only."""
 
     def __init__(self) -> None:
-        self._streams: set[Stream] = set()
+        self.streams: set[Stream] = set()
         self._place: dict[tuple[RoundId, PublicKey], list[Stream]] = {}  # newest last
         self._questions: dict[RoundId, _Question] = {}
         self._ended: set[RoundId] = set()
@@ -76,12 +76,12 @@ class Attendance:
     def open(self, round_id: RoundId) -> Stream:
         """Adds a stream on which no client is let in yet."""
         stream = Stream(round_id)
-        self._streams.add(stream)
+        self.streams.add(stream)
         return stream
 
     def close(self, stream: Stream) -> None:
         """Takes a stream's clients away with it."""
-        self._streams.discard(stream)
+        self.streams.discard(stream)
         for client in stream.clients:
             streams = self._place[stream.round_id, client]
             streams.remove(stream)
@@ -174,9 +174,9 @@ class Attendance:
             stream.end(why)
 
     def _of(self, round_id: RoundId) -> list[Stream]:
-        return [stream for stream in self._streams if stream.round_id == round_id]
+        return [stream for stream in self.streams if stream.round_id == round_id]
 
     def close_all(self) -> None:
         """Ends all streams; their clients reconnect."""
-        for stream in self._streams:
+        for stream in self.streams:
             stream.end(Refusal(Code.STOPPING))

@@ -64,7 +64,7 @@ class FakeReports:
         if terms.fake_law is None:
             return []
         drawn = await self._drawn(terms, terms.fake_law)
-        with_tickets = [*zip((sealed for sealed, _ in drawn), await self._tickets(terms, drawn), strict=True)]
+        with_tickets = [*zip((sealed for sealed, _ in drawn), await self.tickets(terms, drawn), strict=True)]
         fakes, _ = await self._pool.map_chunks(
             partial(wrap_fakes, terms.payload, self._position.hop(terms)), with_tickets
         )
@@ -110,7 +110,7 @@ class FakeReports:
         """Deletes the fakes of a round, once the batch in which they are hidden is durable."""
         tx.delete_documents(round_id, DocumentKind.FAKES)
 
-    async def _tickets(self, terms: RoundTerms, drawn: Sequence[tuple[bytes, bytes]]) -> list[bytes]:
+    async def tickets(self, terms: RoundTerms, drawn: Sequence[tuple[bytes, bytes]]) -> list[bytes]:
         """Returns the tickets of fakes, in order; workers blind the messages, and check and unblind the answers."""
         accountant = terms.manifest.accountant
         requests, _ = await self._pool.map_chunks(partial(blind_fakes, terms.hash), drawn)

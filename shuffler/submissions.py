@@ -72,11 +72,11 @@ class Submissions:
         self._lane_work = lane_work
         self._risk = RiskCheck(peers, setup.clock.now)
         self.admission = Admission(setup.store, setup.pool, "submit", self._keep_envelopes)
-        self._admitting: dict[RoundId, _Admitting] = {}
+        self.admitting: dict[RoundId, _Admitting] = {}
 
     def stop_round(self, round_id: RoundId) -> None:
         """Deletes from memory what admission needs of a round."""
-        self._admitting.pop(round_id, None)
+        self.admitting.pop(round_id, None)
         self._risk.stop_round(round_id)
         self.admission.stop_round(round_id)
 
@@ -113,7 +113,7 @@ class Submissions:
 
     async def _admits_to(self, terms: RoundTerms) -> _Admitting:
         """Returns what is kept of a round while it takes submissions; the same for each of them until the close."""
-        admitting = self._admitting.get(terms.round_id)
+        admitting = self.admitting.get(terms.round_id)
         if admitting is not None:
             return admitting
 
@@ -123,7 +123,7 @@ class Submissions:
         is_open, keys = await self._store.run(StoreStep.READ_KEYS_TO_ADMIT, read)
         at_once = self._opener.cluster is None and KeyPurpose.ENVELOPE in keys
         admitting = _Admitting(self._lane_work(terms, keys, pb.LANE_JOINT) if at_once else None)
-        return self._admitting.setdefault(terms.round_id, admitting) if is_open else admitting
+        return self.admitting.setdefault(terms.round_id, admitting) if is_open else admitting
 
     async def _close_late(self, terms: RoundTerms) -> None:
         """Closes a round whose deadline is over, before a late submission is looked at.
@@ -206,7 +206,7 @@ class Submissions:
                     tx.shred_round(terms.round_id)
                 tx.update_round(terms.round_id, state=state)
                 if state != pb.ROUND_STATE_OPEN:
-                    admitting = self._admitting.get(terms.round_id)
+                    admitting = self.admitting.get(terms.round_id)
                     tx.add_cost(terms.round_id, "admit", *(admitting.cost if admitting else (0.0, 0.0)))
             return state, count
 

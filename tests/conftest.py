@@ -117,7 +117,6 @@ LONG = (
     "tests/shuffler/test_fakes.py::test_fakes_of_two_values_add_up_and_have_the_law[3.0-0.001",
     "tests/training/test_privacy.py::test_who_may_have_been_there_with_any_budget_may_have_lost_something",
     # A browser: the same page is driven in the tests that stay, by keyboard, with two tabs, and closed in between.
-    "tests/console/test_in_the_browser.py::test_an_answer_is_given_by_keyboard_and_found_again",
     "tests/participant/test_surveys_in_the_browser.py::test_a_survey_goes_on_in_a_page_that_was_closed[Submit",
     "tests/participant/test_in_the_browser.py::test_a_page_that_was_closed_goes_on[Submit",
     # The other notebook stays.
@@ -125,19 +124,31 @@ LONG = (
 )
 """Long tests that run in `make long`, or when their file is named: shorter tests cover the same code."""
 
-LONG_FROM_S = 2.5
+LONG_FROM_S = 2.0
 """Tests that took as long, on two busy cores, run in `make long` only, except `ALWAYS`: `make test` has six minutes."""
 ALWAYS = (
     "tests/accountant/test_ledger.py",
     "tests/attacks/test_approvals.py",
+    "tests/attacks/test_bad_input.py::test_messages_and_calls_above_the_caps_are_refused_and_others_go_on",
+    "tests/attacks/test_budgets.py::test_a_hop_that_pretends_to_lose_a_submission_gets_the_same_bytes",
+    "tests/attacks/test_budgets.py::test_liars_within_the_grid_are_what_f_is_for",
+    "tests/attacks/test_budgets_from_certificates.py::test_a_budget_that_one_of_two_granted_rounds_lost_shows_as_lost",
+    "tests/attacks/test_dishonest_hops.py::test_a_trusting_analyzer_publishes_no_forged_report",
     "tests/attacks/test_fakes_drawn_once.py",
+    "tests/attacks/test_hop_noise.py::test_a_ticket_of_a_fake_counts_once",
+    "tests/attacks/test_participants_page.py::test_rounds_of_two_descriptions_are_no_survey_to_anybody",
+    "tests/attacks/test_release.py::test_a_last_hop_and_an_analyzer_open_nothing_with_a_forgery",
+    "tests/attacks/test_retired_identities.py::test_a_later_round_gets_an_earlier_time_by_all_services_only",
+    "tests/client/test_crashes.py::test_a_person_whose_client_dies_around_its_tickets_counts_once",
     "tests/faults/test_schedules.py::test_every_transaction_of_a_round_can_be_a_commit_point",
     "tests/faults/test_schedules.py::test_what_is_acknowledged_is_counted_once",
+    "tests/integration/test_held_rounds.py::test_at_its_deadline_a_round_at_risk_is_held_and_not_mixed",
     "tests/integration/test_processes.py::test_a_round_from_the_command_line",
     "tests/integration/test_processes.py::test_kill_minus_nine_of_each_service_loses_nothing",
     "tests/integration/test_rounds.py::test_every_kind_of_question_is_answered",
     "tests/operations/test_wheel.py::test_an_installed_wheel_works_in_a_folder_full_of_traps",
     "tests/participant/test_surveys_in_the_browser.py::test_one_person_reads_answers_and_finds_the_results",
+    "tests/shuffler/test_mix.py::test_every_order_of_four_is_equally_likely",
     "tests/test_house.py",
 )
 """Long tests that run with every change all the same: each shows what no shorter one does."""

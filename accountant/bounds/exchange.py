@@ -87,7 +87,7 @@ class HostSums(ABC):
         the integral by a fraction of about 0.4 step. (N,), infinite where nothing is proved.
         """
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            theta = self._tilt()
+            theta = self.tilt()
             spread = theta * self.deviation
             hosts = np.maximum(1 / self.weights.max(1) / 4, 1.0)
             edges = _edges(step, float(hosts.max())) / spread[:, None]
@@ -97,7 +97,7 @@ class HostSums(ABC):
             exponent += EXPONENT * (1 + np.abs(top) + float(np.abs(self.log_mass).max()))
             return integral(theta, spread, hosts, edges, exponent)
 
-    def _tilt(self) -> Floats:
+    def tilt(self) -> Floats:
         """The theta with about the smallest bound for each row, where the integrand is least at r = 0: any is sound."""
         deviation = self.deviation
         drift = -self.mean / deviation
@@ -200,7 +200,7 @@ class ExchangeProfile(Curve):
             return Bounded(0.0, 0.0)
         local = self._alone(epsilon)
         lost = math.exp(-self.horizon) * local.value * (1 + 64 * UNIT)
-        value = float(self._sums(epsilon).positive_parts(self._step)[0]) + lost
+        value = float(self.sums(epsilon).positive_parts(self._step)[0]) + lost
         return rounded_up(value) if value < local.value else local
 
     @property
@@ -222,7 +222,7 @@ class ExchangeProfile(Curve):
         """What the victim's report shows by itself, for epsilon below its local one."""
 
     @abstractmethod
-    def _sums(self, epsilon: float) -> HostSums:
+    def sums(self, epsilon: float) -> HostSums:
         """The hosts' factors, in one row."""
 
 

@@ -192,7 +192,8 @@ class ExchangeBinaryProfile(ExchangeProfile):
         value = shown_alone(self.local_epsilon, epsilon)
         return Bounded(min(1.0, value + UNDERFLOW), min(1.0, value * 8 * UNIT + UNDERFLOW))
 
-    def _sums(self, epsilon: float) -> BitSums:
+    def sums(self, epsilon: float) -> BitSums:
+        """The sums over the hosts in every stage of their clocks, for one victim."""
         decay, growth = math.exp(-self.local_epsilon), math.expm1(epsilon)
         head = -math.expm1(epsilon - self.local_epsilon) / (1 + decay)  # p_v - e^epsilon q_v
         ends, log_mass = stages(self.horizon)

@@ -100,7 +100,7 @@ class ExchangeLaplaceProfile(ExchangeProfile):
     def _alone(self, epsilon: float) -> Bounded:
         return shown_by_noise(self.local_epsilon, epsilon)
 
-    def _sums(self, epsilon: float) -> NoiseSums:
+    def sums(self, epsilon: float) -> NoiseSums:
         """The laws of T3, thinned by what the clocks leave (T4)."""
         families = tuple(
             family_of(self.local_epsilon, epsilon, rate, kept)
@@ -142,7 +142,7 @@ def exchange_laplace_profile(
             state(Step.EXCHANGE_BUDGET_LARGE, local_epsilon=victim.local_epsilon, most=MAX_LOCAL_EPSILON)
         )
     order = np.argsort(others.local_epsilon, kind="stable")
-    crowd = _Crowd(others.local_epsilon[order], others.count[order], others.dishonest)
+    crowd = Crowd(others.local_epsilon[order], others.count[order], others.dishonest)
     if victim.span is None:
         found = crowd.hosts(victim.local_epsilon, victim.local_epsilon, delta)
         return found or NoAmplification(state(Step.EXCHANGE_NO_SMALL_BUDGETS))
@@ -159,7 +159,7 @@ def exchange_laplace_profile(
 
 
 @dataclass(frozen=True, eq=False)
-class _Crowd:
+class Crowd:
     """The others by increasing budget, rates and count (T,); any `dishonest` of them are of no use."""
 
     rates: Floats

@@ -52,7 +52,7 @@ class ExchangeLatticeProfile(Curve):
         return None if continuous is None else replace(self, continuous=continuous)
 
     @cached_property
-    def _log_ratio(self) -> float:
+    def log_ratio(self) -> float:
         """The logarithm of (1 + e^(v/(2 steps)))/2, rounded up."""
         return math.log1p(math.expm1(self.local_epsilon / (2 * self.steps)) / 2) * (1 + 16 * UNIT)
 
@@ -61,36 +61,36 @@ class ExchangeLatticeProfile(Curve):
         check_epsilon(epsilon)
         if epsilon >= self.local_epsilon:
             return Bounded(0.0, 0.0)
-        left = (epsilon - self._log_ratio) * (1 - 4 * UNIT)
+        left = (epsilon - self.log_ratio) * (1 - 4 * UNIT)
         if left < 0:  # then only because E' < 1: H_E' <= H_1 + 1 - E'
             return self._raised(self.continuous.delta(0.0), -math.expm1(left * (1 + 8 * UNIT)))
         return self._raised(self.continuous.delta(left))
 
     def _raised(self, bound: Bounded, more: float = 0.0) -> Bounded:
-        value = math.exp(self._log_ratio) * (bound.value + more) * (1 + 8 * UNIT) + self.shown
+        value = math.exp(self.log_ratio) * (bound.value + more) * (1 + 8 * UNIT) + self.shown
         return Bounded(min(1.0, value), min(1.0, value, value - bound.value + bound.slack))
 
     def smallest_epsilon(self, delta: float, ceiling: float, *, floor: float = 0.0) -> Inverse:
         """See `Curve.smallest_epsilon`."""
-        target = (delta - self.shown) * math.exp(-self._log_ratio) * (1 - 16 * UNIT)
-        most = (ceiling - self._log_ratio) * (1 - 4 * UNIT)
+        target = (delta - self.shown) * math.exp(-self.log_ratio) * (1 - 16 * UNIT)
+        most = (ceiling - self.log_ratio) * (1 - 4 * UNIT)
         if target <= 0 or most <= 0:
             return Inverse(ceiling, None, 0)
-        lowest = min(most, max(0.0, floor - self._log_ratio))
+        lowest = min(most, max(0.0, floor - self.log_ratio))
         found = self.continuous.smallest_epsilon(target, most, floor=lowest)
         if found.reached is None:
             return replace(found, epsilon=ceiling)
-        epsilon = (found.epsilon + self._log_ratio) * (1 + 4 * UNIT)
+        epsilon = (found.epsilon + self.log_ratio) * (1 + 4 * UNIT)
         return Inverse(min(ceiling, epsilon), self._raised(found.reached), found.evaluations)
 
     def guess(self, delta: float) -> float:
         """Returns the guess for continuous noise, plus what the lattice costs."""
-        target = (delta - self.shown) * math.exp(-self._log_ratio)
-        return self.local_epsilon if target <= 0 else self.continuous.guess(target) + self._log_ratio
+        target = (delta - self.shown) * math.exp(-self.log_ratio)
+        return self.local_epsilon if target <= 0 else self.continuous.guess(target) + self.log_ratio
 
     def explain(self) -> tuple[Statement[Step], ...]:
         """See `PrivacyProfile`."""
-        added, chance = self._log_ratio, self.shown
+        added, chance = self.log_ratio, self.shown
         line = state(Step.ON_LATTICE, lattice=self.steps, added=added, shown=self.most_shown, chance=chance)
         return (*self.continuous.explain(), line)
 
@@ -111,7 +111,7 @@ def on_lattice(
         steps: of the lattice, at least 1.
         delta: the target; None where it is not known.
     """
-    most, chance = _most_unhidden(others, steps, UNHEARD * (TUNING_DELTA if delta is None else delta))
+    most, chance = most_unhidden(others, steps, UNHEARD * (TUNING_DELTA if delta is None else delta))
     fewer = replace(others, dishonest=others.dishonest + most)
     continuous = make(fewer)
     if continuous.no_bound is not None:
@@ -119,7 +119,7 @@ def on_lattice(
     return ExchangeLatticeProfile(continuous, victim, steps, most, chance)
 
 
-def _most_unhidden(others: Others, steps: int, target: float) -> tuple[int, float]:
+def most_unhidden(others: Others, steps: int, target: float) -> tuple[int, float]:
     """How many of the others show their value, but for a chance of about `target` at most; and that chance.
 
     Each does with a chance of 1 - 1/cosh(y) <= y^2/2, y = its budget/(2 steps), all independently. By Chernoff at least

@@ -109,7 +109,7 @@ class NoiseSums(HostSums):
         sums = self._coarse._rows(np.repeat(rows, theta.shape[1]))
         total = sums.log_mass - sums.log_mass[:, :1]
         for tier, family in enumerate(sums.families):
-            laws = _Tilted.of(sums, tier, family, theta.ravel())
+            laws = Tilted.of(sums, tier, family, theta.ravel())
             total = total + self.count[tier] / 2 * np.log1p(laws.rest.max(1))
         most: Floats = total.max(1).reshape(theta.shape)
         return most
@@ -119,7 +119,7 @@ class NoiseSums(HostSums):
         total = np.zeros((theta.size, self.log_mass.shape[1], edges.shape[1] - 1))
         squares = edges**2
         for tier, family in enumerate(self.families):
-            laws = _Tilted.of(self, tier, family, theta)
+            laws = Tilted.of(self, tier, family, theta)
             at = laws.at(squares)
             most = laws.rest.max(1)[..., None]
             cells = np.minimum(np.maximum(at[..., 1:], at[..., :-1]), most)
@@ -144,7 +144,7 @@ class NoiseSums(HostSums):
 
 
 @dataclass(frozen=True, eq=False)
-class _Tilted:
+class Tilted:
     """|phi(w (1 + ir))|^2 - 1 <= rest - first r^2 + second r^4 for all r; each (N, J, S).
 
     |phi|^2 = E e^(w(X+X')) cos(w r (X-X')), and cos x <= 1 - x^2/2 + x^4/24.
@@ -172,7 +172,7 @@ class _Tilted:
         return found
 
     @classmethod
-    def of(cls, sums: NoiseSums, tier: int, family: Family, theta: Floats) -> _Tilted:
+    def of(cls, sums: NoiseSums, tier: int, family: Family, theta: Floats) -> Tilted:
         """Returns the tilted laws of a tier, with rounding and a bound on the omitted terms of the series."""
         number = theta.size
         w = (theta * sums.weights[:, tier])[:, None, None]

@@ -160,7 +160,7 @@ class Split:
         rows, which = np.unique(every, axis=0, return_inverse=True)
         x1, gain, left, right = np.repeat(rows, unit.size, axis=0).T[:, :, None]
         host = left + np.tile(unit, rows.shape[0])[:, None] * (right - left)
-        cells = _Cells.of(self, v, rate, x1, gain, host, tails=tails)
+        cells = CutCells.of(self, v, rate, x1, gain, host, tails=tails)
         pair = (which.reshape(-1, 1) * unit.size + np.arange(unit.size)).ravel()
         moved = np.repeat(np.broadcast_to(-self.moved if tails else self.moved, at.distance.shape), unit.size)
         found, step = [], max(1, AT_ONCE // (2 * cells.mass.shape[1]))
@@ -177,7 +177,7 @@ class Split:
 
 
 @dataclass(frozen=True, eq=False)
-class _Cells:
+class CutCells:
     """Bounds for P pairs of a distance and a host, whose place is one of the L + 1 edges: (P, L) unless stated.
 
     Within a cell 1/R is monotone, and so is D/R, but for larger rates than the victim's between its values, where it is
@@ -199,7 +199,9 @@ class _Cells:
     terms_of_psi: Floats
 
     @classmethod
-    def of(cls, split: Split, v: float, rate: float, x1: Floats, gain: Floats, host: Floats, *, tails: bool) -> _Cells:
+    def of(
+        cls, split: Split, v: float, rate: float, x1: Floats, gain: Floats, host: Floats, *, tails: bool
+    ) -> CutCells:
         """x1, gain and host: (P, 1)."""
         edges = split.edges(x1[:, 0])
         # The cell with the host becomes two.

@@ -130,7 +130,7 @@ class TwoGroupProfile(Curve):
         corners = two.positive_parts(rows, which, moved).reshape(knots.shape)
         silent = (one.clocks.silent + two.clocks.silent) * self._alone(at)
         chords = zip(knots, mass.tolist(), heights, corners, silent.tolist(), strict=True)
-        found = np.array([_chords(*points) + lost for *points, lost in chords])
+        found = np.array([chord_bound(*points) + lost for *points, lost in chords])
         return np.where(np.isnan(found), math.inf, found)
 
     def _alone(self, at: Distances) -> Floats:
@@ -186,7 +186,7 @@ def _quantiles(number: int) -> Floats:
     return found
 
 
-def _chords(places: Floats, mass: float, heights: Floats, corners: Floats) -> float:
+def chord_bound(places: Floats, mass: float, heights: Floats, corners: Floats) -> float:
     """Phi_0 + sum_k c_k E[U_2 - s_k A_2]_+ for the lower hull of the points (s_k, Phi_k); rounded up.
 
     The last inequality of section 6's theorem. places: s_k / mass. mass: that of psi, good to 16 ulp.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -72,20 +73,37 @@ def _read_budgets(file: Path, randomizer: Randomizer) -> Budgets:
     return budgets
 
 
-@with_option_groups
-def certify(
-    budgets: BudgetFile,
-    *,
-    randomizer: RandomizerOptions,
+@dataclass(frozen=True)
+class TargetOptions:
+    """What a certificate is made for: its delta, or its epsilon."""
+
     delta: Annotated[
         float | None,
         typer.Option(
             help="Certify epsilon at this central delta, 0 < delta < 1; this or --epsilon. With --hop-noise: 1e-6."
         ),
-    ] = None,
+    ] = None
     epsilon: Annotated[
         float | None, typer.Option(help="Certify delta at this central epsilon, at least 0; this or --delta.")
-    ] = None,
+    ] = None
+
+    def delta_beside(self, noise: HopNoiseOptions) -> float | None:
+        """Returns the delta to certify at; None where epsilon is given. Raises ValueError if neither is given."""
+        if self.delta is not None or self.epsilon is not None:
+            return self.delta
+        if noise.hop_noise is None:
+            raise ValueError(
+                f"neither --delta nor --epsilon is given; give exactly one, such as --delta {DEFAULT_DELTA:g}"
+            )
+        return DEFAULT_DELTA
+
+
+@with_option_groups
+def certify(
+    budgets: BudgetFile,
+    *,
+    randomizer: RandomizerOptions,
+    target: TargetOptions,
     setting: SettingOptions,
     noise: HopNoiseOptions,
     compare: Annotated[bool, typer.Option("--compare", help="Every published bound, judged by the attack.")] = False,
@@ -101,12 +119,7 @@ def certify(
     with plain_errors():
         from croupier import accountant
 
-        if delta is None and epsilon is None and noise.hop_noise is not None:
-            delta = DEFAULT_DELTA
-        if delta is None and epsilon is None:
-            raise ValueError(
-                f"neither --delta nor --epsilon is given; give exactly one, such as --delta {DEFAULT_DELTA:g}"
-            )
+        delta = target.delta_beside(noise)
         family = randomizer.build()
         multiset = _read_budgets(budgets, family)
         with progress_bar(transient=True) as move:
@@ -114,7 +127,7 @@ def certify(
                 multiset,
                 family,
                 delta=delta,
-                epsilon=epsilon,
+                epsilon=target.epsilon,
                 dishonest=setting.dishonest,
                 linkage=check_linkage(setting.linkage),
                 rounds=setting.rounds,

@@ -1,7 +1,7 @@
 """Groups of options: dataclasses that a command takes as one parameter each.
 
-The fields of a group are annotated as typer's parameters are. Users see one option for each field, where the group is
-among the command's parameters.
+The fields of a group are annotated as typer's parameters are, or are groups themselves. Users see one option for each
+field, where the group is among the command's parameters.
 """
 
 from __future__ import annotations
@@ -25,17 +25,12 @@ def with_option_groups(command: Callable[..., Result]) -> Callable[..., Result]:
     A group may check its values at construction: a ValueError ends the command as one sentence, as in `plain_errors`.
     """
     hints = get_type_hints(command, include_extras=True)
-    groups: dict[str, type[Any]] = {
-        name: hint for name, hint in hints.items() if isinstance(hint, type) and is_dataclass(hint)
-    }
+    groups: dict[str, type[Any]] = {name: hint for name, hint in hints.items() if _is_group(hint)}
 
     @functools.wraps(command)
     def expanded(**given: Any) -> Result:
         with plain_errors():
-            built = {
-                name: group(**{field.name: given.pop(field.name) for field in fields(group)})
-                for name, group in groups.items()
-            }
+            built = {name: _built(group, given) for name, group in groups.items()}
         return command(**given, **built)
 
     parameters: list[inspect.Parameter] = []
@@ -51,14 +46,28 @@ def with_option_groups(command: Callable[..., Result]) -> Callable[..., Result]:
     return expanded
 
 
-def _parameters_of(group: type[Any]) -> list[inspect.Parameter]:
+def _is_group(hint: Any) -> bool:
+    return isinstance(hint, type) and is_dataclass(hint)
+
+
+def _built(group: type[Any], given: dict[str, Any]) -> Any:
+    """Returns a group with its values, which are taken out of what was given."""
     hints = get_type_hints(group, include_extras=True)
-    return [
-        inspect.Parameter(
-            field.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=inspect.Parameter.empty if field.default is MISSING else field.default,
-            annotation=hints[field.name],
-        )
-        for field in fields(group)
-    ]
+    return group(
+        **{
+            field.name: _built(hints[field.name], given) if _is_group(hints[field.name]) else given.pop(field.name)
+            for field in fields(group)
+        }
+    )
+
+
+def _parameters_of(group: type[Any]) -> list[inspect.Parameter]:
+    hints, parameters = get_type_hints(group, include_extras=True), list[inspect.Parameter]()
+    for field in fields(group):
+        hint, kind = hints[field.name], inspect.Parameter.KEYWORD_ONLY
+        if _is_group(hint):
+            parameters += _parameters_of(hint)
+        else:
+            default = inspect.Parameter.empty if field.default is MISSING else field.default
+            parameters.append(inspect.Parameter(field.name, kind, default=default, annotation=hint))
+    return parameters

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, cast
@@ -18,6 +19,7 @@ from croupier.deploy.cli.console import (
     plain_errors,
     show,
 )
+from croupier.deploy.cli.option_groups import with_option_groups
 
 if TYPE_CHECKING:
     from croupier.deploy.operator.versions import Signing
@@ -55,15 +57,24 @@ def add_commands(app: typer.Typer) -> None:
     app.add_typer(deployment, name="deployment", rich_help_panel=SET_UP)
 
 
+@dataclass(frozen=True)
+class MachineOptions:
+    """Where a service is reached."""
+
+    host: Annotated[str, typer.Option(help="This machine, as the other organisations reach it.")] = ""
+    public_host: Annotated[str, typer.Option(help="This machine, as clients reach it, if by another name.")] = ""
+    port: Annotated[int, typer.Option(help="The first of four ports, 1024..65532.")] = 7100
+
+
+@with_option_groups
 def new(
     role: Annotated[Role, typer.Option(help="What this organisation runs; operator: who opens rounds.")],
     directory: Directory = HERE,
-    host: Annotated[str, typer.Option(help="This machine, as the other organisations reach it.")] = "",
-    public_host: Annotated[str, typer.Option(help="This machine, as clients reach it, if by another name.")] = "",
+    *,
+    machine: MachineOptions,
     hop: Annotated[int, typer.Option(help="The place of a shuffler in the chain, 1..32.")] = 1,
     organisation: Annotated[str, typer.Option(help="The name of the organisation, for people.")] = "",
     administrator: Annotated[str, typer.Option(help="Who has access to this machine, for people.")] = "",
-    port: Annotated[int, typer.Option(help="The first of four ports, 1024..65532.")] = 7100,
     storage_key: Annotated[
         Path | None, typer.Option(help="A new file for the storage key, on another disk than what it protects.")
     ] = None,
@@ -80,16 +91,16 @@ def new(
             stated = new_operator(directory, who if who != OperatorEntry() else None)
         else:
             name = cast('Literal["shuffler", "accountant", "analyzer"]', role.value)
-            if not host:
+            if not machine.host:
                 raise ValueError("host is missing; give the name by which the others reach this machine, with --host")
             stated = new_service(
                 directory,
                 name,
                 hop,
-                host,
+                machine.host,
                 Owner(organisation, administrator),
-                public_host=public_host,
-                first_port=port,
+                public_host=machine.public_host,
+                first_port=machine.port,
                 storage_key_file=storage_key,
             )
         file = public_file_path(directory, stated.owner)

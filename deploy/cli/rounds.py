@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -39,6 +40,7 @@ from croupier.protocol.names import RoundId
 
 if TYPE_CHECKING:
     from croupier.deploy.operator.forecasts import Fitted
+    from croupier.deploy.operator.rounds import RoundSettings
     from croupier.show.forecasts import ForecastView
     from croupier.show.views import OverviewView, TermsView
 
@@ -63,21 +65,33 @@ def add_commands(app: typer.Typer) -> None:
     app.add_typer(group, name="round", rich_help_panel=ASK)
 
 
+@dataclass(frozen=True)
+class RoundOptions:
+    """All terms of a round that is opened or proposed."""
+
+    wording: WordingOptions
+    question: QuestionOptions
+    certificate: CertificateOptions
+    batch: BatchOptions
+    noise: HopNoiseOptions
+    forecasting: ForecastOptions
+    encryption: EncryptionOptions
+    close_after_s: Annotated[
+        float, typer.Option(help="Close automatically after this many seconds; 0: only by command.")
+    ] = 0.0
+
+    def settings(self, name: str) -> RoundSettings:
+        """Returns the settings of a round; raises ValueError for options that do not fit each other."""
+        groups = (self.wording, self.question, self.certificate, self.batch, self.noise, self.encryption)
+        return settings_of(name, *groups, self.close_after_s)
+
+
 @with_option_groups
 def round_open(
     name: Annotated[str, typer.Argument(help="A short name for the question.")],
     directory: Directory = HERE,
     *,
-    wording: WordingOptions,
-    question: QuestionOptions,
-    certificate: CertificateOptions,
-    batch: BatchOptions,
-    noise: HopNoiseOptions,
-    forecasting: ForecastOptions,
-    encryption: EncryptionOptions,
-    close_after_s: Annotated[
-        float, typer.Option(help="Close automatically after this many seconds; 0: only by command.")
-    ] = 0.0,
+    options: RoundOptions,
     as_json: Json = False,
 ) -> None:
     """Open a round: every service makes keys and signs the manifest. First, a forecast of what it comes to."""
@@ -87,12 +101,12 @@ def round_open(
         from croupier.deploy.operator.rounds import Operator
         from croupier.show.forecasts import forecast_table
 
-        settings = settings_of(name, wording, question, certificate, batch, noise, encryption, close_after_s)
+        settings = options.settings(name)
 
         async def open_it() -> tuple[str, Fitted, list[ForecastView]]:
             async with Operator(directory) as operator:
-                fitted = forecasting.fitted(settings, operator.deployment)
-                found = await forecasts_of(forecasting, fitted, operator)
+                fitted = options.forecasting.fitted(settings, operator.deployment)
+                found = await forecasts_of(options.forecasting, fitted, operator)
                 return (await operator.open_round(fitted.settings)).round_id, fitted, found
 
         round_id, fitted, found = asyncio.run(open_it())
@@ -105,16 +119,7 @@ def round_propose(
     name: Annotated[str, typer.Argument(help="A short name for the question.")],
     directory: Directory = HERE,
     *,
-    wording: WordingOptions,
-    question: QuestionOptions,
-    certificate: CertificateOptions,
-    batch: BatchOptions,
-    noise: HopNoiseOptions,
-    forecasting: ForecastOptions,
-    encryption: EncryptionOptions,
-    close_after_s: Annotated[
-        float, typer.Option(help="Close automatically after this many seconds; 0: only by command.")
-    ] = 0.0,
+    options: RoundOptions,
     out: Annotated[
         Path | None, typer.Option(help="A new file for it; one in DIR/operator/proposals if not given.")
     ] = None,
@@ -126,9 +131,9 @@ def round_propose(
         from croupier.deploy.operator.proposals import Approvals, read_proposal
         from croupier.deploy.operator.rounds import check_settings, new_round_id, proposal_of
 
-        settings = settings_of(name, wording, question, certificate, batch, noise, encryption, close_after_s)
+        settings = options.settings(name)
         deployment = read_deployment(directory)
-        settings = forecasting.fitted(settings, deployment).settings
+        settings = options.forecasting.fitted(settings, deployment).settings
         round_id = new_round_id(settings)
         check_settings(settings, deployment, round_id)
         file = Approvals(directory, deployment).write([proposal_of(settings, round_id, deployment)], out)

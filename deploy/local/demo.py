@@ -78,7 +78,7 @@ SURVEY_QUESTIONS = (
 
 
 @dataclass(frozen=True)
-class _AnsweredQuestion:
+class ComparedQuestion:
     """One answered question beside the truth, which only a demonstration can know."""
 
     asked: DemoQuestion
@@ -277,7 +277,7 @@ async def run_demo(directory: Path, plan: DemoPlan, watch: Watch = unwatched) ->
     Raises:
         RuntimeError, Refusal: a round did not come to its end.
     """
-    answers: list[_AnsweredQuestion] = []
+    answers: list[ComparedQuestion] = []
     with closing(WorkerPool()) as pool:
         async with Operator(directory) as operator, fleet_of(operator, directory, pool) as fleet:
             await pool.warm()
@@ -285,7 +285,7 @@ async def run_demo(directory: Path, plan: DemoPlan, watch: Watch = unwatched) ->
                 outcome = await play_round(operator, planned.settings, partial(submit_planned, fleet, planned, watch))
                 if not outcome.certificate.granted:
                     raise RuntimeError(f"round refused: {joined(refusals_of(outcome.certificate))}")
-                answers.append(_AnsweredQuestion(planned.asked, planned.group, planned.population, outcome))
+                answers.append(ComparedQuestion(planned.asked, planned.group, planned.population, outcome))
     return _demo_json(answers, _together(directory, answers, plan.delta))
 
 
@@ -308,7 +308,7 @@ def _check_enough(file: str, asked: DemoQuestion, group: Rows | None, population
         raise ValueError(f"{usable} rows of {file}{of_group} can be used for {asked.column!r}; 2 are needed{why}")
 
 
-def _together(directory: Path, answers: Sequence[_AnsweredQuestion], delta: float) -> TogetherView:
+def _together(directory: Path, answers: Sequence[ComparedQuestion], delta: float) -> TogetherView:
     """Returns what all rounds that one person may be in cost together, and what all rounds do, as the ledger has it.
 
     Without groups a person may be in every round. With groups in those of one: of all groups the one counts that costs
@@ -360,7 +360,7 @@ def published_at_random(outcome: RoundOutcome) -> ResultView:
     return document
 
 
-def _demo_json(answers: Sequence[_AnsweredQuestion], together: TogetherView) -> DemoView:
+def _demo_json(answers: Sequence[ComparedQuestion], together: TogetherView) -> DemoView:
     users = sum(answer.outcome.fleet.accepted for answer in answers)
     wall_s = sum(answer.outcome.wall_s for answer in answers)
     return {

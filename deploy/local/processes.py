@@ -50,7 +50,7 @@ class LocalDeployment:
         self._stays = stays
         if not (directory / DEPLOYMENT_FILE).exists():
             _make(directory, name, hops)
-        self._children: dict[str, subprocess.Popen[str]] = {}
+        self.children: dict[str, subprocess.Popen[str]] = {}
 
     @property
     def deployment(self) -> Deployment:
@@ -82,15 +82,16 @@ class LocalDeployment:
         every = [entry.name for entry in self.deployment.services]
         starting = [name for name in (names or every) if name not in running]
         for name in starting:
-            self._children[name] = self._spawn(name, workers)
-            running[name] = self._children[name].pid
+            self.children[name] = self.spawn(name, workers)
+            running[name] = self.children[name].pid
         running = {name: running[name] for name in every if name in running}
         (self.directory / _PROCESSES).write_text(json.dumps(running))
         for name in starting:
             self._wait_ready(name)
         return running
 
-    def _spawn(self, name: str, workers: int | None) -> subprocess.Popen[str]:
+    def spawn(self, name: str, workers: int | None) -> subprocess.Popen[str]:
+        """Starts the process of a service, without waiting until it is ready."""
         command = [sys.executable, "-m", "croupier.deploy.node", name, str(self.directory)]
         command += ["--workers", str(workers)] if workers else []
         command += [] if self._stays else ["--until-end-of-input"]
@@ -107,7 +108,7 @@ class LocalDeployment:
             )
 
     def _wait_ready(self, name: str) -> None:
-        child = self._children[name]
+        child = self.children[name]
         with selectors.DefaultSelector() as selector:
             if child.stdout is None:
                 raise RuntimeError(f"{name} has no standard output")
@@ -116,7 +117,7 @@ class LocalDeployment:
             child.stdout.close()
         if not ready:
             with suppress(subprocess.TimeoutExpired):
-                self._children.pop(name).wait(_STOP_S)
+                self.children.pop(name).wait(_STOP_S)
             log = self.directory / name / "service.log"
             raise RuntimeError(f"{name} did not start: {_last_event(log)} (all of it in {log})")
 
@@ -134,7 +135,7 @@ class LocalDeployment:
         return chosen
 
     def _wait_gone(self, name: str, pid: int, deadline: float) -> None:
-        child = self._children.pop(name, None)
+        child = self.children.pop(name, None)
         while True:
             gone = child.poll() is not None if child is not None else not self._is_ours(name, pid)
             if gone:

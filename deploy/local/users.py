@@ -118,11 +118,11 @@ async def run_fleet(
 
     async def seal_everyone() -> None:
         known, pending = outbox.users(terms.round_id), outbox.pending(terms.round_id)
-        for part in _parts({user: raw for user, raw in pending.items() if user in users}, pool.processes, chunk):
+        for part in fleet_parts({user: raw for user, raw in pending.items() if user in users}, pool.processes, chunk):
             await enrol([PublicKey(pb.Submission.FromString(raw).client_key) for raw in part.values()])
             await sealed.put(part)
         fresh = {user: participant for user, participant in users.items() if user not in known}
-        jobs = deque(asyncio.create_task(seal_part(part)) for part in _parts(fresh, pool.processes, chunk))
+        jobs = deque(asyncio.create_task(seal_part(part)) for part in fleet_parts(fresh, pool.processes, chunk))
         while jobs:
             made = await jobs.popleft()  # a list would keep what all of them have made
             await asyncio.to_thread(outbox.keep, terms.round_id, made)
@@ -154,7 +154,7 @@ async def run_fleet(
     return report
 
 
-def _parts(items: Mapping[str, T], processes: int, most: int) -> Iterator[dict[str, T]]:
+def fleet_parts(items: Mapping[str, T], processes: int, most: int) -> Iterator[dict[str, T]]:
     """Yields items in parts that get smaller towards the end, so that the processes end at about the same time."""
     pairs, start = list(items.items()), 0
     while start < len(pairs):

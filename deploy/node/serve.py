@@ -63,7 +63,7 @@ _WORK = {
 _log = logging.getLogger(__name__)
 
 
-def _role(setup: ServiceSetup) -> RoundService:
+def role_of(setup: ServiceSetup) -> RoundService:
     """Returns the service for the entry's role; imports only what that role needs."""
     if setup.entry.role == "shuffler":
         from croupier.shuffler.service import ShufflerService
@@ -120,10 +120,10 @@ class RunningService:
         settings = load_settings(directory / name)
         warn_of_unpinned(entry, secrets)
         with ExitStack() as undo:  # a service that cannot be made leaves neither workers nor a locked store behind
-            self._store = open_store(store_url(settings, directory / name), secrets.storage_key)
-            undo.callback(self._store.close)
-            self._pool = pool or WorkerPool(workers or settings.workers, preload_module=_WORK[entry.role])
-            undo.callback(self._pool.close)
+            self.store = open_store(store_url(settings, directory / name), secrets.storage_key)
+            undo.callback(self.store.close)
+            self.pool = pool or WorkerPool(workers or settings.workers, preload_module=_WORK[entry.role])
+            undo.callback(self.pool.close)
             self._cluster = None
             if settings.scheduler:
                 there = Cluster.of(settings.scheduler, directory / name / CLUSTER_DIRECTORY)
@@ -139,8 +139,8 @@ class RunningService:
                 entry,
                 deployment,
                 secrets,
-                self._store,
-                self._pool,
+                self.store,
+                self.pool,
                 clock,
                 metrics,
                 transport,
@@ -149,9 +149,9 @@ class RunningService:
                 settings.noise_limit,
                 settings.rules,
             )
-            self.service = _role(setup)
+            self.service = role_of(setup)
             metrics.ask(lambda: self.service.num_waiting_submissions, lambda: self.service.engine.num_waiting_rounds)
-            self._readiness = Readiness(self._store, metrics, probe_every_s)
+            self.readiness = Readiness(self.store, metrics, probe_every_s)
             self._tls = ServerTls(deployment, secrets)
             self._server = transport.make_server(settings.max_concurrent_calls, metrics, self._tls)
             stubs.add_RoundControlServicer_to_server(self.service, self._server)
@@ -169,7 +169,7 @@ class RunningService:
                 lambda other: transport.peer_channel(other, self.service.peers.secrets),
                 lambda newer: self._replace(newer, self.service.peers.secrets),
             )
-            self._readiness.add_to(self._server)
+            self.readiness.add_to(self._server)
             transport.add_ports(self._server, entry, self._tls, settings)
             self._connections = ConnectionWatch(_ports(entry, settings), settings.max_connections_per_address)
             self._directory = directory
@@ -177,19 +177,19 @@ class RunningService:
             self._files = FileWatch([directory / DEPLOYMENT_FILE, *own], self._read_again)
             self._admin: grpc.aio.Server | None = None
             if settings.admin_listen:
-                self._admin = make_admin_server(self._readiness, settings.admin_listen, _offered(self.service))
+                self._admin = make_admin_server(self.readiness, settings.admin_listen, _offered(self.service))
             self._metrics_port = MetricsPort(metrics, settings.metrics_listen) if settings.metrics_listen else None
             undo.pop_all()
 
     async def start(self) -> None:
         """Serves from now on, and goes on with the rounds that are in the store."""
-        await self._readiness.begin()
+        await self.readiness.begin()
         if self._admin:
             await self._admin.start()
-        await self._pool.warm()
+        await self.pool.warm()
         await self._server.start()
         await self.service.start()
-        await self._readiness.start()
+        await self.readiness.start()
         self._files.start()
         self._newer.start(self._others)
         self._connections.start()
@@ -215,14 +215,14 @@ class RunningService:
         self._files.stop()
         self._newer.stop()
         self._connections.stop()
-        await self._readiness.stop()
+        await self.readiness.stop()
         self.service.close_streams()
         await self._server.stop(_GRACE_S)
         await self.service.stop()
-        self._pool.close()
+        self.pool.close()
         if self._cluster:
             self._cluster.close()
-        await asyncio.to_thread(self._store.close)  # which may wait for a transaction under way
+        await asyncio.to_thread(self.store.close)  # which may wait for a transaction under way
         if self._admin:
             await self._admin.stop(1.0)
         if self._metrics_port:

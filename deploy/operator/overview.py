@@ -51,7 +51,7 @@ async def overview(operator: Operator, known: TermsCache) -> OverviewView:
         terms = known.get(round_id)
         problem = terms if isinstance(terms, str) else ""
         if terms is None:
-            problem = _why_unknown(names[0], states.get(names[0]), is_away=names[0] in out_of_reach)
+            problem = why_terms_unknown(names[0], states.get(names[0]), is_away=names[0] in out_of_reach)
         found = terms if isinstance(terms, RoundTerms) else None
         here = {name: states.get(name) for name in names if name in states or name in out_of_reach}
         rounds.append(round_json(RoundId(round_id), here, found, problem, kept_until.get(round_id)))
@@ -75,7 +75,7 @@ async def approvals_of(operator: Operator, round_id: RoundId) -> dict[str, list[
     return shown
 
 
-def _why_unknown(first: str, there: pb.RoundStatus | None, *, is_away: bool) -> str:
+def why_terms_unknown(first: str, there: pb.RoundStatus | None, *, is_away: bool) -> str:
     """Returns why the terms of a round are not known; "" where they are deleted, as they should be."""
     if is_away:
         return f"they are at {first}, which is out of reach"

@@ -177,7 +177,7 @@ class Operator:
                 raise ValueError(f"{own} has no keys; this needs {needed}, and can only be done where they are")
             own = here
         self._secrets = load_secrets(own)
-        self._approvals = Approvals(directory, self.deployment)
+        self.approvals = Approvals(directory, self.deployment)
 
     async def __aenter__(self) -> Operator:
         """Opens a channel to every service."""
@@ -236,11 +236,11 @@ class Operator:
         Raises:
             Refusal: NOT_APPROVED, with the name of the file.
         """
-        self._approvals.of([proposal_of(settings, round_id, self.deployment) for round_id, settings in rounds.items()])
+        self.approvals.of([proposal_of(settings, round_id, self.deployment) for round_id, settings in rounds.items()])
 
     def add_approvals(self, proposal: ProposalFile) -> None:
         """Takes the signatures of a proposal into account for what is done from here on."""
-        self._approvals.add(proposal)
+        self.approvals.add(proposal)
 
     async def open_proposed(self, open_round: bytes) -> RoundTerms:
         """Opens a round as it was proposed; the same call again is harmless.
@@ -268,10 +268,10 @@ class Operator:
 
     async def _sign(self, terms: pb.Manifest) -> pb.Signed:
         """Returns the manifest of a round, given without keys, with keys and signatures; see `sign_round`."""
-        (approved,) = self._approvals.of([proposal_to_open(terms)])
+        (approved,) = self.approvals.of([proposal_to_open(terms)])
         chain = self.deployment.chain
         # None is under way any more when the failure of one is heard of.
-        preparing = (self._prepare(name, RoundId(terms.round_id), terms.hpke_suite) for name in chain)
+        preparing = (self.prepare(name, RoundId(terms.round_id), terms.hpke_suite) for name in chain)
         made = dict(zip(chain, await asyncio.gather(*preparing, return_exceptions=True), strict=True))
         for answer in made.values():
             if isinstance(answer, BaseException):
@@ -296,7 +296,8 @@ class Operator:
             await retrying(lambda: control.Open(request, timeout=20.0), give_up_after_s=_PATIENCE_S)  # noqa: B023
         return accept_manifest(document, self.deployment)
 
-    async def _prepare(self, name: str, round_id: RoundId, suite: str) -> pb.RoundKeys:
+    async def prepare(self, name: str, round_id: RoundId, suite: str) -> pb.RoundKeys:
+        """Returns the keys that a service has made for a round, after checking its signature."""
         request = rpc.PrepareRequest(round_id=round_id, hpke_suite=suite)
         answer = await retrying(lambda: self._control(name).Prepare(request, timeout=20.0), give_up_after_s=_PATIENCE_S)
         return read_signed(Kind.ROUND_KEYS, pb.RoundKeys, answer.round_keys, self.deployment.pinned(), [name])
@@ -403,7 +404,7 @@ class Operator:
     async def carry_out_revocation(self, requests: Sequence[pb.RevokeClientsRequest]) -> dict[str, int]:
         """Carries out revocations that enough organisations approve of; see `revoke`."""
         actions = [proposal_to_revoke(self.deployment, request) for request in requests]
-        for request, approved in zip(requests, self._approvals.of(actions), strict=True):
+        for request, approved in zip(requests, self.approvals.of(actions), strict=True):
             request.approvals.extend(approved.signatures)
             request.approvals_expire_unix_s = approved.expires_unix_s
         revoked: dict[str, int] = {}
@@ -419,7 +420,7 @@ class Operator:
 
     async def register(self, requests: Sequence[pb.RegisterClientsRequest]) -> list[str]:
         """Carries out registrations; returns the organisations that approve of all of them. Raises as `enrol` does."""
-        approved = self._approvals.of([proposal_to_register(self.deployment, request) for request in requests])
+        approved = self.approvals.of([proposal_to_register(self.deployment, request) for request in requests])
         for request, approval in zip(requests, approved, strict=True):
             request.approvals.extend(approval.signatures)
             request.approvals_expire_unix_s = approval.expires_unix_s

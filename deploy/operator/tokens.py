@@ -63,7 +63,7 @@ async def issue_token_file(
     SystemRandom().shuffle(issued)
     write_secret(file, "".join(f"{token.hex()}\n" for token in issued[:count]))
     if canaries:
-        _keep(directory, [token.hex() for token in issued[count:]])
+        keep_tokens(directory, [token.hex() for token in issued[count:]])
     if refused is not None:
         raise refused
 
@@ -111,7 +111,7 @@ def take_tokens(directory: Path, count: int) -> list[bytes]:
     return [*(bytes.fromhex(token) for token in kept[:count]), *([b""] * (count - len(kept)))]
 
 
-def _keep(directory: Path, tokens: list[str]) -> None:
+def keep_tokens(directory: Path, tokens: list[str]) -> None:
     with alone(_kept(directory)):
         _write(directory, [*_read(directory), *tokens])
 

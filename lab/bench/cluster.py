@@ -78,21 +78,21 @@ def measure_scaling(
         raise ValueError(f"workers is {min(workers)}; it must be at least 1")
     if items < 1000:
         raise ValueError(f"items is {items}; it must be at least 1000")
-    work, envelopes = _envelopes(items)
+    work, envelopes = envelopes_of(items)
     rows: list[ScalingRow] = []
     for number in workers:
         with (
             tempfile.TemporaryDirectory(prefix="croupier-") as scratch,
             local_cluster(Path(scratch) / "certificates", number) as cluster,
         ):
-            opened = asyncio.run(_on(cluster, work, envelopes))
+            opened = asyncio.run(open_on(cluster, work, envelopes))
         own_processes_per_s = asyncio.run(_by_processes(number, work, envelopes))
         rows.append({"workers": number, **opened, "own_processes_per_s": own_processes_per_s})
         report(rows[-1])
     return {"cores": os.cpu_count(), "suite": SUITE, "items": items, "item_bytes": work.arriving_size, "rows": rows}
 
 
-def _envelopes(items: int) -> tuple[LaneWork, list[bytes]]:
+def envelopes_of(items: int) -> tuple[LaneWork, list[bytes]]:
     """Returns envelopes of the size that hop 1 gets with one hop behind it, and how they are opened."""
     size = plain_sizes(2)[-1]
     pair = generate_key_pair(SUITE)
@@ -102,7 +102,7 @@ def _envelopes(items: int) -> tuple[LaneWork, list[bytes]]:
     return work, [some[index % len(some)] for index in range(items)]  # to open one again costs the same
 
 
-async def _on(cluster: LocalCluster, work: LaneWork, envelopes: list[bytes]) -> OpeningRow:
+async def open_on(cluster: LocalCluster, work: LaneWork, envelopes: list[bytes]) -> OpeningRow:
     pool = WorkerPool(executor=Cluster.of(cluster.address, cluster.certificates).executor())
     await pool.map_chunks(partial(records_of, work), envelopes[:1000], 100)  # every worker has imported what it needs
     before, scheduler_before, started = time.process_time(), processor_s(cluster.scheduler_pid)[0], time.perf_counter()

@@ -145,7 +145,7 @@ async def _measure(kind: StoreKind, store: Store, file: Path | None, bodies: int
         await store.run("set", lambda tx: tx.connection.exec_driver_sql(pages).close())
     for name in (_BUSY_ROUND, _LIVE_ROUND):
         await store.run("add", lambda tx: tx.add_round(name, SUITE, {}))  # noqa: B023
-    await _shred(store)  # as a service does at its start
+    await shred(store)  # as a service does at its start
 
     async def commit(round_id: RoundId, number: int) -> float:
         """Keeps `number` submissions as hop 1 does, and returns the seconds until they are durable."""
@@ -188,7 +188,7 @@ async def _measure(kind: StoreKind, store: Store, file: Path | None, bodies: int
     await store.shred_pages()
     forget_s = time.perf_counter() - started
     started = time.perf_counter()
-    await _shred(store)
+    await shred(store)
     erase_s = time.perf_counter() - started
     erased.set()
     await meanwhile
@@ -232,7 +232,7 @@ async def _read_all(store: Store) -> float:
     return time.perf_counter() - started
 
 
-async def _shred(store: Store) -> None:
+async def shred(store: Store) -> None:
     """Erases as a service does: once more while something has a table, such as PostgreSQL's own vacuum."""
     while True:
         try:
@@ -244,7 +244,7 @@ async def _shred(store: Store) -> None:
 
 
 async def _database_bytes(store: Store, file: Path | None) -> int:
-    await _shred(store)  # what is in SQLite's log goes into the file
+    await shred(store)  # what is in SQLite's log goes into the file
     if file is not None:
         return _size(file)
     question = sa.text("SELECT pg_database_size(current_database())")

@@ -19,6 +19,7 @@ from croupier.accountant.numerics.gaussian import gaussian_delta, gaussian_epsil
 from croupier.accountant.privacy_curve import Proof
 from croupier.protocol.codes import Method, Step
 from croupier.protocol.statements import Statement, state
+from tests.support.messages import naming
 from tests.support.oracles.from_definitions import count_law
 from tests.support.statements import parameters
 
@@ -187,7 +188,7 @@ def test_what_transforms_may_lose_is_added_as_proved(different: bool) -> None:
 
 
 def test_no_rounds_are_refused() -> None:
-    with pytest.raises(ValueError, match="at least one round"):
+    with pytest.raises(ValueError, match=naming("rounds")):
         ComposedProfile([], 1e-6)
     with pytest.raises(ValueError, match="count is 0"):
         Round(GaussianProfile(1.0), 1.0, 0)

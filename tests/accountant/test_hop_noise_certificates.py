@@ -37,6 +37,7 @@ from croupier.protocol.hop_noise import HopNoise
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.show.explanation import profile_around
 from tests.support import make_kit
+from tests.support.messages import naming
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "hop_noise.json").read_text())["rows"]
 DELTA = 1e-6
@@ -233,16 +234,16 @@ def test_plans_include_the_error_of_fakes_and_stop_at_a_budget_of_8() -> None:
 @pytest.mark.parametrize(
     ("randomizer", "setting", "named"),
     [
-        ("laplace", {"hop_noise": NOISE}, "rr, onebit, krr, levels or a table"),
-        ("hemisphere(d=3)", {"hop_noise": NOISE}, "rr, onebit, krr, levels or a table"),
+        ("laplace", {"hop_noise": NOISE}, "rr.*onebit.*krr.*levels"),
+        ("hemisphere(d=3)", {"hop_noise": NOISE}, "rr.*onebit.*krr.*levels"),
         ("rr", {"hop_noise": NOISE, "linkage": "stratified"}, "must be 'separate'"),
         ("rr", {"hop_noise": NOISE, "adaptive_order": True}, "answers in turns"),
         ("rr", {"hop_noise": NOISE, "hops": 0}, "hops is 0"),
         ("rr", {"hop_noise": 0.1}, "pair"),
         ("rr", {"hop_noise": ("0.1", DELTA)}, "pair"),
         ("rr", {"hop_noise": (float("nan"), DELTA)}, "pair"),
-        ("rr", {"hop_noise": (50.0, DELTA)}, "hop noise epsilon is 50"),
-        ("rr", {"hop_noise": (0.1, 0.5)}, "hop noise delta is 0.5"),
+        ("rr", {"hop_noise": (50.0, DELTA)}, "epsilon.*50"),
+        ("rr", {"hop_noise": (0.1, 0.5)}, "delta.*0.5"),
     ],
 )
 def test_hop_noise_that_no_hop_can_add_is_refused(randomizer: str, setting: dict[str, Any], named: str) -> None:
@@ -257,7 +258,7 @@ def test_both_written_forms_hold_the_guarantee_of_one_hop() -> None:
     assert Certificate.from_message(found.to_message()) == found
     assert dict(found.assumptions[-1].parameters) == {"hops": 3, "epsilon": 0.1, "delta": DELTA}
     without = {name: value for name, value in document.items() if name != "one_honest_hop"}
-    with pytest.raises(ValueError, match="one_honest_hop is missing"):
+    with pytest.raises(ValueError, match=naming("one_honest_hop")):
         Certificate.from_json(without)
     assert document["one_honest_hop"] is not None
     document["one_honest_hop"]["assumptions"].pop()

@@ -22,6 +22,7 @@ from croupier import (
     randomizer_from_name,
 )
 from croupier.accountant.mechanisms.registry import RANDOMIZERS
+from tests.support.messages import naming
 
 Ask = Callable[[Any, Any], Any]
 FUNCTIONS: dict[str, Ask] = {
@@ -98,7 +99,7 @@ def test_names_that_certificates_print_are_taken(name: str) -> None:
 
 def test_a_parameter_is_given_once() -> None:
     assert randomizer_from_name("gaussian_vector(d=3, records=7)").name == "gaussian_vector(d=3, records=7)"
-    with pytest.raises(ValueError, match="k is given twice"):
+    with pytest.raises(ValueError, match=naming("k", "twice")):
         randomizer_from_name("krr(k=5)", k=5)
 
 
@@ -123,8 +124,8 @@ def test_parameters_of_a_name_are_read_as_their_types(monkeypatch: pytest.Monkey
     assert randomizer_from_name(name) == _Scaled(0.5, 3, "tall")
     assert certify({1.0: 50}, name, delta=1e-3, attack=False).randomizer == name
     for bad, message in [
-        ("scaled(scale=wide)", "scale is 'wide'; it must be a number"),
-        ("scaled(scale=1, steps=0.5)", "steps is '0.5'; it must be a whole number"),
+        ("scaled(scale=wide)", "scale.*'wide'"),
+        ("scaled(scale=1, steps=0.5)", "steps.*'0.5'"),
         ("scaled(scale=1, scale=2)", "scale is given twice"),
         ("scaled(steps=2)", r"scale is missing; scaled needs it, as in 'scaled\(scale=0.5\)'"),
         ("scaled(width=2)", "width is '2', but scaled has no width"),
@@ -151,7 +152,7 @@ def test_numbers_of_numpy_are_numbers_and_texts_are_none() -> None:
     assert certify({np.float64(1): np.int64(100)}, "rr", delta=np.float64(1e-3), dishonest=np.int64(3)) == plain  # type: ignore[arg-type]
     bad: Any
     for bad in ("0.1", None, [0.1], True, float("nan"), 2):
-        with pytest.raises(ValueError, match=r"must be|give exactly one"):
+        with pytest.raises(ValueError, match=naming("delta")):
             certify({1.0: 100}, "rr", delta=bad)
         with pytest.raises(ValueError, match="must be"):
             compare({1.0: 100}, "rr", bad)
@@ -160,12 +161,12 @@ def test_numbers_of_numpy_are_numbers_and_texts_are_none() -> None:
 def test_a_class_is_no_randomizer() -> None:
     """Reproduction: it was answered with a list of names."""
     given: Any = BinaryRandomizedResponse
-    with pytest.raises(ValueError, match=r"an instance: BinaryRandomizedResponse\(…\) instead of BinaryRandom"):
+    with pytest.raises(ValueError, match=naming("BinaryRandomizedResponse(…)", "BinaryRandomizedResponse")):
         certify([1.0], given, delta=1e-3)
 
 
 def test_the_name_of_a_file_is_no_budgets() -> None:
-    with pytest.raises(ValueError, match=r"budgets is 'budgets.csv'; .*; read_budgets_csv reads a file"):
+    with pytest.raises(ValueError, match=naming("budgets", "'budgets.csv'", "read_budgets_csv")):
         certify("budgets.csv", "rr", delta=1e-3)
 
 
@@ -178,11 +179,11 @@ def test_a_profile_may_be_asked_for_one_delta() -> None:
 def test_what_is_drawn_on_is_axes() -> None:
     """Reproduction: 'str' object has no attribute 'barh'."""
     for one in (certify([1.0] * 20, "rr", delta=1e-3), privacy_profile([1.0] * 20, "rr", deltas=1e-3)):
-        with pytest.raises(ValueError, match=r"axes is 'x.png'; it must be matplotlib axes, .* saves a plot"):
+        with pytest.raises(ValueError, match=naming("axes", "'x.png'")):
             one.plot("x.png")
 
 
 def test_no_time_is_less_than_none() -> None:
     """Reproduction: seconds=-1 was taken as 0, and left out bounds."""
-    with pytest.raises(ValueError, match="seconds is -1; it must be a finite number >= 0, or None"):
+    with pytest.raises(ValueError, match=naming("seconds", -1, ">= 0")):
         certify({1.0: 10}, "rr", delta=1e-6, seconds=-1)

@@ -11,6 +11,7 @@ from opendp import combinators, domains, measurements, metrics, mod
 
 import croupier
 from croupier.protocol.statements import state, written_json
+from tests.support.messages import naming
 
 mod.enable_features("contrib")
 QUICK: dict[str, Any] = {"delta": 1e-6, "bounds": "blanket", "attack": False}
@@ -38,15 +39,15 @@ def test_budgets_from_a_data_frame(frame: Any) -> None:
 @pytest.mark.parametrize(
     ("columns", "why"),
     [
-        ({"budget": [0.5]}, r"columns are \['budget'\]; one of them must be 'epsilon'"),
+        ({"budget": [0.5]}, r"columns.*\['budget'\].*'epsilon'"),
         ({"epsilon": [0.5, None]}, "position 1: local epsilon is nan"),
         ({"epsilon": ["high"]}, "column 'epsilon' cannot be read"),
-        ({"epsilon": [0.5], "count": [1.5]}, "count is of type float64; it must be an array of integers"),
+        ({"epsilon": [0.5], "count": [1.5]}, "count.*float64"),
         ({"epsilon": [0.5], "count": [0]}, "count is 0"),
         ({"epsilon": []}, "budgets are empty"),
         # Reproductions: these were one user a row, and people with a local epsilon of 1.
         ({"epsilon": [0.5, 2.0], "Users": [900, 100]}, "column 'Users' is not read: rename it 'count'"),
-        ({"epsilon": [True, False]}, "column 'epsilon' holds True or False"),
+        ({"epsilon": [True, False]}, "'epsilon'"),
     ],
 )
 def test_a_data_frame_that_holds_no_budgets(frame: Any, columns: Any, why: str) -> None:
@@ -56,14 +57,14 @@ def test_a_data_frame_that_holds_no_budgets(frame: Any, columns: Any, why: str) 
 
 def test_names_of_columns_are_not_budgets() -> None:
     """They were, and the certificate said 0.2 of people with 3 and 4."""
-    with pytest.raises(ValueError, match="one of them must be 'epsilon'"):
+    with pytest.raises(ValueError, match=naming("'epsilon'")):
         croupier.certify(pd.DataFrame([[3.0, 4.0]], columns=[0.1, 0.2]), "rr", **QUICK)
 
 
 def test_counts_of_budgets_are_not_budgets() -> None:
     """Reproduction: value_counts() was taken for budgets of 900 and 100."""
     counts = pd.Series([0.5] * 900 + [2.0] * 100).value_counts()
-    with pytest.raises(ValueError, match="budgets is a series of counts"):
+    with pytest.raises(ValueError, match=naming("budgets", "series")):
         croupier.certify(counts, "rr", **QUICK)
     assert croupier.certify(counts.to_dict(), "rr", **QUICK) == croupier.certify(PEOPLE, "rr", **QUICK)
 
@@ -95,7 +96,7 @@ def test_budgets_as_opendp_states_them() -> None:
         (gaussian, "ZeroConcentratedDivergence"),
         (combinators.make_zCDP_to_approxDP(gaussian), "SmoothedMaxDivergence"),
     ):
-        with pytest.raises(ValueError, match=f"privacy measure is {measure}; it must be MaxDivergence"):
+        with pytest.raises(ValueError, match=naming(measure, "MaxDivergence")):
             croupier.Budgets.from_opendp([(measurement, 1)], d_in=1)
 
 

@@ -36,6 +36,7 @@ from croupier.protocol.calibration import unit_sigma
 from croupier.protocol.codes import Assumption, Method, RefusalReason
 from croupier.protocol.names import Digest, RoundId
 from croupier.protocol.statements import state
+from tests.support.messages import naming
 from tests.support.statements import codes
 
 BUDGETS = Budgets.from_tiers([(0.5, 100), (1.0, 150), (1.5, 80)])
@@ -210,7 +211,7 @@ def test_a_person_in_some_rounds_has_lost_what_these_cost(engine: sa.Engine) -> 
         assert ledger.spent_in([a, b], 1.5 * DELTA, fixed_terms=True) is None
         assert ledger.spent_in([a, b], 6 * DELTA) is None
         assert ledger.spent_in([a, b, c], 12 * DELTA) == ledger.spent(12 * DELTA)[-1].guarantee
-        with pytest.raises(ValueError, match="the ledger has no d; only granted rounds are entered"):
+        with pytest.raises(ValueError, match=naming("d")):
             ledger.spent_in([a, missing], DELTA)
 
 
@@ -246,9 +247,9 @@ def test_the_same_round_twice_changes_nothing_but_another_one_is_refused(each_en
         ledger.enter(RoundId("a"), Digest(b"digest"), entries)
         ledger.enter(RoundId("a"), Digest(b"digest"), entries)
         assert ledger.spent(DELTA)[-1].rounds == 1
-        with pytest.raises(ValueError, match="'a' is in the ledger already, with another"):
+        with pytest.raises(ValueError, match=naming("'a'")):
             ledger.enter(RoundId("a"), Digest(b"other"), entries)
-        with pytest.raises(ValueError, match="'a' is in the ledger already, with another"):
+        with pytest.raises(ValueError, match=naming("'a'")):
             ledger.enter(RoundId("a"), Digest(b"digest"), entries[:1])
 
 

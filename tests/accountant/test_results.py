@@ -6,6 +6,7 @@ import contextlib
 import copy
 import json
 import math
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ from croupier import Certificate, Comparison, Grade, Guarantee, Status, TierCert
 from croupier.accountant.answers import LOCAL
 from croupier.accountant.numerics.decimals import as_decimal, difference
 from croupier.protocol.rounding import round_down, round_up
+from tests.support.messages import naming
 from tests.support.statements import parameters
 
 
@@ -85,14 +87,14 @@ def test_a_certificate_is_read_back_from_its_json(budgets: Any, randomizer: str,
         del document[missing]
         with pytest.raises(ValueError, match=missing):
             Certificate.from_json(document)
-    with pytest.raises(ValueError, match="CERTIFIED in a certificate"):
+    with pytest.raises(ValueError, match=naming("CERTIFIED")):
         Certificate.from_json({**json.loads(text), "grade": "HEURISTIC"})
 
 
 @pytest.mark.parametrize("document", ["{}", "certificate.json", "[1]", "", b"\xff", [], None, {"epsilon": 1.0}])
 def test_what_is_no_certificate_is_not_read(document: Any) -> None:
     """Reproduction: of a text it was said that string indices must be integers."""
-    with pytest.raises(ValueError, match="it must be what 'croupier certify --json'"):
+    with pytest.raises(ValueError, match=naming("'croupier certify --json'")):
         Certificate.from_json(document)
 
 
@@ -193,7 +195,7 @@ def test_an_attack_says_nothing_of_epsilon_at_a_larger_delta_than_its_own() -> N
     said = f"LOWER_BOUND δ ≥ {round_down(found.lower_bound.delta)} at ε = 0.05;"
     assert said in str(found)
     assert said.replace("LOWER_BOUND", "LOWER_BOUND:").replace(";", ",") in found._repr_html_()
-    assert "of the others at most 3 dishonest" in str(found)
+    assert re.search(naming("3 dishonest"), str(found))
     assert "LOWER_BOUND δ ≥ 0 at ε = 600" in str(certify([1.0] * 50, "rr", epsilon=600.0))
 
 
@@ -203,9 +205,9 @@ def test_a_document_that_contradicts_itself_is_not_read() -> None:
     (tier,), alone = document["tiers"], document["everyone_else_colludes"]
     with pytest.raises(ValueError, match=r"contradicts itself: it certifies ε = 0\.001"):
         Certificate.from_json({**document, "epsilon": 0.001, "tiers": [{**tier, "epsilon": 0.001}]})
-    with pytest.raises(ValueError, match=r"delta is 1e-06; it must be at least that of every tier"):
+    with pytest.raises(ValueError, match=naming("delta", "1e-06")):
         Certificate.from_json({**document, "tiers": [{**tier, "delta": 0.5}]})
-    with pytest.raises(ValueError, match=r"everyone_else_colludes.grade: Input should be 'CERTIFIED'"):
+    with pytest.raises(ValueError, match=naming("everyone_else_colludes.grade", "'CERTIFIED'")):
         Certificate.from_json({**document, "everyone_else_colludes": {**alone, "grade": "HEURISTIC"}})
 
 
@@ -245,9 +247,9 @@ def test_a_local_budget_that_is_smaller_than_its_parts_is_not_read() -> None:
     """Reproduction: with an edited local budget the document was composed to epsilon 0, CERTIFIED."""
     document = certify({1.0: 50}, "rr", delta=1e-6, rounds=3).to_json()
     alone = document["everyone_else_colludes"]
-    with pytest.raises(ValueError, match=r"everyone else colludes it certifies ε = 2.9, .* in 3 rounds, is 1;"):
+    with pytest.raises(ValueError, match=naming("ε = 2.9", 3, 1)):
         Certificate.from_json({**document, "everyone_else_colludes": {**alone, "epsilon": 2.9}})
-    with pytest.raises(ValueError, match="the text is not JSON"):
+    with pytest.raises(ValueError, match=naming("JSON")):
         Certificate.from_json("[" * 100_000)
 
 

@@ -29,6 +29,7 @@ from croupier.accountant.service.ledger import ANY_TIER, Ledger
 from croupier.accountant.service.round_certificate import entries_of
 from croupier.protocol.codes import Method
 from croupier.protocol.names import Digest, RoundId
+from tests.support.messages import naming
 from tests.support.statements import parameters
 
 
@@ -129,13 +130,15 @@ def response_table(epsilon: float, excess: float = 0.0) -> np.ndarray:
 
 def test_a_table_above_its_budget_is_refused() -> None:
     for excess in (2e-10, 1e-13):
-        with pytest.raises(ValueError, match="ratio above e"):
+        with pytest.raises(ValueError, match=naming("ratio", "e^epsilon")):
             TableMechanism({1.0: response_table(1.0, excess)})
-    with pytest.raises(ValueError, match="each must add up to 1"):
+    with pytest.raises(ValueError, match=naming("add up to 1")):
         TableMechanism({1.0: response_table(1.0) * (1 + 1e-10)})
+    with pytest.raises(ValueError, match=naming("shapes")):
+        TableMechanism({1.0: response_table(1.0), 0.5: np.full((3, 3), 1 / 3)})
     for epsilon in np.geomspace(1e-3, 30, 50).tolist():  # floats that stand for masses with exactly this ratio
         TableMechanism({epsilon: response_table(epsilon)})
-    with pytest.raises(ValueError, match="local epsilon is 1000"):
+    with pytest.raises(ValueError, match=naming("epsilon", "1000.0")):
         TableMechanism({1000.0: response_table(1.0)})
 
 
@@ -200,7 +203,7 @@ def test_the_largest_and_the_smallest_budgets_overflow_nowhere() -> None:
 @pytest.mark.parametrize(
     ("counts", "match"),
     [
-        ([1.5], "count is of type float64"),
+        ([1.5], "count.*float64"),
         ([2**53] * 2000, "budgets hold 18014398509481984000 users"),
         ([2**53 - 1] * 1025, "budgets hold 9232379236109515775 users"),
     ],

@@ -24,6 +24,7 @@ from croupier.protocol.questions import Question
 from croupier.protocol.statements import state
 from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support import make_kit
+from tests.support.messages import naming
 from tests.support.statements import codes
 
 TIERS = ((0.5, 540), (1.0, 370), (2.0, 90))
@@ -188,7 +189,7 @@ def test_the_largest_histogram_fits_into_a_message() -> None:
     assert publication.ByteSize() < MESSAGE_BYTES - rest
     budgets = [pb.Tier(local_epsilon=1.1, local_delta=1e-7, count=2**40, epsilon=0.1)] * 4096
     assert pb.Certificate(tiers=budgets).ByteSize() < rest / 2
-    with pytest.raises(ValueError, match="labels have 1048577 bytes; together they must have at most 1048576"):
+    with pytest.raises(ValueError, match=naming("labels", 1048577, 1048576)):
         KaryResponse(most, (*labels[:-1], labels[-1] + "x"))
 
 

@@ -17,6 +17,7 @@ from croupier.protocol.calibration import unit_sigma
 from croupier.protocol.codes import Note
 from croupier.protocol.mechanisms import Gaussian, KaryResponse, Laplace, OneBit, RandomizedResponse
 from croupier.protocol.questions import Question
+from tests.support.messages import naming
 from tests.support.statements import codes, parameters
 
 BIT = Question("bit", RandomizedResponse())
@@ -223,7 +224,7 @@ def test_scaled_budgets_give_the_answer_of_the_scaled_population() -> None:
 
 @pytest.mark.parametrize("confidence", [0.0, 1.0, -0.5, 1.5, math.nan])
 def test_a_bad_level_is_named(confidence: float) -> None:
-    with pytest.raises(ValueError, match=rf"confidence is {confidence}; it must be in \(0, 1\)"):
+    with pytest.raises(ValueError, match=naming("confidence", confidence, "(0, 1)")):
         estimate(BIT, np.array([1], dtype=np.int64), [(1.0, 1)], confidence)
 
 

@@ -13,6 +13,7 @@ from croupier.protocol.codes import Note
 from croupier.protocol.mechanisms import KaryResponse, Laplace, OneBit, RandomizedResponse
 from croupier.protocol.questions import Question
 from tests.support.drawn import drawn
+from tests.support.messages import naming
 from tests.support.statements import codes
 
 GRID = (0.1, 0.5, 1.0, 2.0, 4.0)
@@ -107,5 +108,5 @@ def test_missing_budgets_are_taken_to_hide_as_many() -> None:
 
 
 def test_other_estimates_need_the_exact_tiers() -> None:
-    with pytest.raises(ValueError, match="tiers are merged with laplace; its estimates need the exact ones"):
+    with pytest.raises(ValueError, match=naming("tiers", "laplace")):
         estimate(Question("x", Laplace(0.0, 1.0)), np.zeros(9), ((1.0, 9),), merged=Merged(GRID, 3))

@@ -16,6 +16,7 @@ from croupier.analyzer.vectors import (
     hemisphere_mean,
     longest_gaussian_report,
 )
+from tests.support.messages import naming
 
 
 def test_only_unit_vectors_are_reports() -> None:
@@ -43,7 +44,7 @@ def test_gaussian_reports_are_finite_and_no_longer_than_honest_ones() -> None:
     good = np.array([3.0, -4.0], dtype="<f4")
     assert decode_gaussian_vector(2, 5.0, good.tobytes()).tolist() == good.tolist()
     for values in ([3.0, -4.1], [math.nan, 0.0], [math.inf, 0.0], [0.0, -math.inf], [3e38, 3e38]):
-        with pytest.raises(ValueError, match="must be at most 5"):
+        with pytest.raises(ValueError, match=naming("length", "5.0")):
             decode_gaussian_vector(2, 5.0, np.array(values, dtype="<f4").tobytes())
     for size in (0, 7, 9, 12):
         with pytest.raises(ValueError, match=f"{size} bytes; 8 are required"):
@@ -73,5 +74,5 @@ def test_gaussian_means_have_the_noise_of_their_scales() -> None:
     found = gaussian_mean(np.array([8.0, -4.0]), [(1.0, 3), (2.0, 1)])
     assert found.mean.tolist() == [2.0, -1.0]
     assert found.standard_error == pytest.approx(math.sqrt(7) / 4)
-    with pytest.raises(ValueError, match="0 reports; a mean needs at least 1"):
+    with pytest.raises(ValueError, match=naming(0, 1)):
         gaussian_mean(np.zeros(2), [])

@@ -29,6 +29,7 @@ from tests.another_client import ristretto
 from tests.another_client.rounds import Round, check_included, signed_by_all
 from tests.another_client.vectors import FILE, as_text, make_vectors
 from tests.another_client.versions import VERSIONS_FILE, make_versions
+from tests.support.messages import naming
 
 VECTORS: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
 CASES = pytest.mark.parametrize("case", VECTORS["cases"], ids=lambda case: case["name"])
@@ -113,9 +114,9 @@ def test_the_manifest_is_one_that_our_client_accepts(case: dict[str, Any]) -> No
     assert terms.hash.hex() == case["manifest_hash"] == Round(terms.payload).hash.hex()
     document = pb.Signed.FromString(raw(case["manifest"]))
     document.signatures[0].signature = document.signatures[1].signature
-    with pytest.raises(SignatureError, match="signature of 'shuffler-1'"):
+    with pytest.raises(SignatureError, match=naming("'shuffler-1'")):
         verify_signed(Kind.MANIFEST, document, pinned(case), case["identities"])
-    with pytest.raises(ValueError, match="signature of shuffler-1"):
+    with pytest.raises(ValueError, match=naming("shuffler-1")):
         signed_by_all("manifest", document, pinned(case))
 
 
@@ -224,7 +225,7 @@ def test_the_trail_is_one_chain_in_which_the_answer_stands(case: dict[str, Any])
         check_included(asked, certificate, lambda hop, lane: raw(lists[f"{hop} {pb.Lane.Name(lane)}"]), hashes, keys)
 
     check(inclusion, case["lists"])
-    with pytest.raises(ValueError, match="has not passed it on"):
+    with pytest.raises(ValueError, match=naming("hop 1")):
         check([pair[::-1] for pair in inclusion], case["lists"])
-    with pytest.raises(ValueError, match="shows another list"):
+    with pytest.raises(ValueError, match=naming("hop 1", "list")):
         check(inclusion, dict.fromkeys(case["lists"], case["lists"]["1 LANE_REPORT"]))

@@ -51,14 +51,14 @@ def own_report(terms: RoundTerms, hop: int, report: int = 1) -> bytes:
     """Returns a report of a hop's own, sealed as if it had come out of an envelope that the hop has opened."""
     onion = Onion(terms)
     content = os.urandom(TICKET_BYTES) + onion.seal_report(encode_report(report))
-    return onion._seal([layer for layer in onion._report if layer.label.hop > hop], content)[0]
+    return onion.seal_layers([layer for layer in onion.report_layers if layer.label.hop > hop], content)[0]
 
 
 def own_budget(terms: RoundTerms, hop: int, epsilon: float) -> bytes:
     """Returns a budget of a hop's own, sealed like `own_report`."""
     onion = Onion(terms)
     content = os.urandom(TICKET_BYTES) + encode_budget(epsilon, 0.0) + os.urandom(16)
-    return onion._seal([layer for layer in onion._parameter if layer.label.hop > hop], content)[0]
+    return onion.seal_layers([layer for layer in onion.budget_layers if layer.label.hop > hop], content)[0]
 
 
 def instead(part: object, **methods: Callable[..., object]) -> None:
@@ -219,9 +219,9 @@ class SpoilsReports(CheatingShuffler):
 
     def tamper(self, terms: RoundTerms, lanes: Lanes, drops: dict[Lane, dict[str, int]]) -> None:
         onion = Onion(terms)
-        hops = [layer for layer in onion._report if self.position.hop(terms) < layer.label.hop <= terms.num_hops]
+        hops = [layer for layer in onion.report_layers if self.position.hop(terms) < layer.label.hop <= terms.num_hops]
         reports = lanes[pb.LANE_REPORT]
-        reports[1:] = [onion._seal(hops, os.urandom(hops[-1].plain_size))[0] for _ in reports[1:]]
+        reports[1:] = [onion.seal_layers(hops, os.urandom(hops[-1].plain_size))[0] for _ in reports[1:]]
 
 
 class ReplacesBudgets(CheatingShuffler):

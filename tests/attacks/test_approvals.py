@@ -37,6 +37,7 @@ from croupier.runtime.service_directory import identity_keys
 from croupier.runtime.steps import StoreStep
 from tests.support import InProcess, in_memory, settings, sign_again
 from tests.support.command_line import croupier
+from tests.support.messages import naming
 
 
 @contextmanager
@@ -72,8 +73,8 @@ class SignsFor(Approvals):
 
 def dishonest(inside: InProcess, *signatures: pb.Signature, expires_unix_s: int = 0) -> Operator:
     operator = inside.operator()
-    operator._approvals = SignsFor(inside.directory, operator.deployment)
-    operator._approvals.signatures, operator._approvals.expires_unix_s = signatures, expires_unix_s
+    operator.approvals = SignsFor(inside.directory, operator.deployment)
+    operator.approvals.signatures, operator.approvals.expires_unix_s = signatures, expires_unix_s
     return operator
 
 
@@ -148,7 +149,7 @@ async def signed_revocation(operator: Operator, inside: InProcess, expires_unix_
     """Revokes a key with the approval of two organisations."""
     request = pb.RevokeClientsRequest(client_keys=[public_key_of(new_client_key())])
     action = with_expiry(proposal_to_revoke(operator.deployment, request), expires_unix_s)
-    approvals = operator._approvals
+    approvals = operator.approvals
     assert isinstance(approvals, SignsFor)
     approvals.signatures = tuple(signed_by(inside, name, action) for name in ("shuffler-1", "accountant"))
     await operator.carry_out_revocation([request])
@@ -202,7 +203,7 @@ async def test_two_services_of_one_organisation_are_one_approval(tmp_path: Path)
             with is_not_approved():
                 await operator.open_round(settings(), RoundId("asked"))
             assert approve(hop, [file], deployment).approved_by(deployment) == ["Both", "Org shuffler-2"]
-            with pytest.raises(Refusal, match="not approved by Org accountant") as refused:
+            with pytest.raises(Refusal, match=naming(Code.BAD_MANIFEST.message, "Org accountant")) as refused:
                 await operator.open_round(settings(), RoundId("asked"))
             assert refused.value.code is Code.BAD_MANIFEST
             approve(last, [file], deployment)

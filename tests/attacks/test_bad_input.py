@@ -31,7 +31,7 @@ async def test_an_envelope_of_a_wrong_size_is_neither_checked_nor_stored(
 ) -> None:
     async with arena(tmp_path, 1) as deployment:
         terms = await deployment.operator.open_round(settings())
-        pool, store = deployment.inside.running["shuffler-1"]._pool, deployment.service("shuffler-1").store
+        pool, store = deployment.inside.running["shuffler-1"].pool, deployment.service("shuffler-1").store
         jobs: list[str] = []
         really = pool.run
 
@@ -57,7 +57,7 @@ async def test_without_its_key_nothing_is_learned_of_a_client(tmp_path: Path, mo
     """A bad signature told whether the key is registered: by its code, and by whether it was checked at all."""
     async with arena(tmp_path, 1) as deployment:
         terms = await deployment.operator.open_round(settings())
-        pool, checked = deployment.inside.running["shuffler-1"]._pool, list[int]()
+        pool, checked = deployment.inside.running["shuffler-1"].pool, list[int]()
         really = pool.run
 
         async def counted(work: Callable[..., Any], *arguments: Any) -> Any:

@@ -130,12 +130,12 @@ class PlaysItsPart(cheaters.CheatingShuffler):
     def _inside(self, terms: RoundTerms, lane: pb.Lane.ValueType, content: bytes | None) -> bytes:
         """Seals a content for everybody behind this hop; for the hops behind it alone if there is none."""
         onion = Onion(terms)
-        layers = onion._report if lane == pb.LANE_REPORT else onion._parameter
+        layers = onion.report_layers if lane == pb.LANE_REPORT else onion.budget_layers
         *hops, sink = [layer for layer in layers if layer.label.hop > self.position.hop(terms)]
         if content is not None:
-            return onion._seal([*hops, sink], content)[0]
+            return onion.seal_layers([*hops, sink], content)[0]
         noise = os.urandom(sink.sealed_size)
-        return onion._seal(hops, noise)[0] if hops else noise
+        return onion.seal_layers(hops, noise)[0] if hops else noise
 
 
 class Watched(AnalyzerService):

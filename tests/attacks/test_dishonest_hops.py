@@ -37,6 +37,7 @@ from tests.attacks import cheaters
 from tests.support import settings
 from tests.support.arena import arena
 from tests.support.clients import seal_all_of, submissions_of
+from tests.support.messages import naming
 from tests.support.statements import parameters
 
 Cheat = Callable[[ServiceSetup], RoundService]
@@ -128,7 +129,7 @@ async def test_a_last_hop_that_tells_two_stories_gets_no_publication(tmp_path: P
         terms = await deployment.operator.open_round(settings())
         await deployment.admit(terms, await deployment.seal(terms, 30))
         await deployment.operator.close_round(terms.round_id)
-        assert "for another batch than the one held here" in await deployment.problem("analyzer", terms)
+        assert "another batch" in await deployment.problem("analyzer", terms)
         assert await deployment.nothing_is_published(terms)
 
 
@@ -223,7 +224,7 @@ async def test_a_first_hop_cannot_show_a_list_of_what_it_has_not_passed_on(tmp_p
         await deployment.admit(terms, [*await deployment.seal(terms, 30), *submissions_of([sealed])])
         _, certificate = await deployment.finish(terms)
         chain = certified_chain(certificate, terms, deployment.deployment)
-        with pytest.raises(Refusal, match="shows another list of LANE_REPORT") as refused:
+        with pytest.raises(Refusal, match=naming(Code.BAD_BATCH.message, "hop 1", "LANE_REPORT")) as refused:
             await missing_at_hop(deployment.channel, terms, chain, 1, {"victim": sealed.inclusion_hashes})
         assert refused.value.code is Code.BAD_BATCH
 
@@ -319,9 +320,7 @@ async def test_canaries_that_did_not_arrive_come_with_the_next_call(
                 await call(2, transport)
         assert await call(2, transport) == 2
         assert await call(1, transport) == 3
-        with pytest.raises(
-            ValueError, match=r"count is 1; there can be no more: .* 3 dishonest clients, of which 3 are"
-        ):
+        with pytest.raises(ValueError, match=naming("count", 1, 3, 3)):
             await call(1, transport)
         with pytest.raises(ValueError, match="count is 0; "):
             await call(0, transport)
@@ -369,10 +368,10 @@ async def test_canaries_that_come_too_late_are_not_counted_in_silence(tmp_path: 
         late = asyncio.create_task(send_canaries(directory, terms.round_id, 4, transport, over_s=1000.0))
         await asyncio.sleep(0.001)  # one comes in that time once in 250,000 runs
         await deployment.finish(terms)
-        with pytest.raises(Refusal, match="takes no more submissions: 4 of 4 canaries were not let in"):
+        with pytest.raises(Refusal, match=naming(Code.ROUND_CLOSED.message, "4 of 4 canaries")):
             await late
-        tokens._keep(directory, ["00" * 32])
-        with pytest.raises(Refusal, match=r"takes no more submissions: '.*' is DELIVERED"):
+        tokens.keep_tokens(directory, ["00" * 32])
+        with pytest.raises(Refusal, match=naming(Code.ROUND_CLOSED.message, "DELIVERED")):
             await send_canaries(directory, terms.round_id, 1, transport)
         assert tokens.take_tokens(directory, 1) == [bytes(32)]
 
@@ -395,7 +394,7 @@ async def test_a_client_finds_the_hop_that_replaced_its_message(tmp_path: Path, 
         }
         assert lost[at] == 29  # one report of the batch is not changed
         assert at == "shuffler-1" or lost["shuffler-1"] == 0
-        with pytest.raises(ValueError, match=r"must be in 1\.\.2"):
+        with pytest.raises(ValueError, match=naming("1..2")):
             await missing_at_hop(deployment.channel, terms, chain, 3, hashes_of)
 
 

@@ -26,6 +26,7 @@ from tests.attacks import cheaters
 from tests.support import settings
 from tests.support.arena import Arena, Cast, arena
 from tests.support.clients import crafted, submissions_of, tickets_of
+from tests.support.messages import naming
 
 PEOPLE, LEFT = 60, 25
 
@@ -117,7 +118,7 @@ class MarksClients(AccountantService):
 async def test_a_client_takes_no_ticket_that_was_made_for_it(tmp_path: Path) -> None:
     async with arena(tmp_path, 1, {"accountant": MarksClients}) as deployment:
         terms = await deployment.operator.open_round(settings())
-        with pytest.raises(TicketError, match="do not verify under the manifest's key"):
+        with pytest.raises(TicketError, match=naming("tickets", "manifest's key")):
             await deployment.seal(terms, 1)
 
 

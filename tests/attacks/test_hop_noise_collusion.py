@@ -238,8 +238,8 @@ class SpendsThemOnBudgets(Tickets):
 
     def tamper(self, terms: RoundTerms, lanes: Lanes, drops: dict[Lane, dict[str, int]]) -> None:
         onion, hop = Onion(terms), self.position.hop(terms)
-        layers = [layer for layer in onion._parameter if layer.label.hop > hop]
-        lanes[pb.LANE_PARAMETER][:FORGED] = [onion._seal(layers, content)[0] for content in self.budgets]
+        layers = [layer for layer in onion.budget_layers if layer.label.hop > hop]
+        lanes[pb.LANE_PARAMETER][:FORGED] = [onion.seal_layers(layers, content)[0] for content in self.budgets]
 
 
 class SpendsThemInAnotherRound(Tickets):

@@ -159,11 +159,11 @@ class ReplacesAllOthers(cheaters.CheatingShuffler):
 
     def tamper(self, terms: RoundTerms, lanes: cheaters.Lanes, drops: dict[Lane, dict[str, int]]) -> None:
         onion, batch = Onion(terms), lanes[pb.LANE_REPORT]
-        behind = [layer for layer in onion._report if layer.label.hop > 1]
+        behind = [layer for layer in onion.report_layers if layer.label.hop > 1]
         self.made = {onion.seal_report(encode_report(0)) for _ in batch[1:]}
         batch[:] = [
             *(one for one in batch if hashlib.sha256(one).digest() == self.victim),
-            *(onion._seal(behind, os.urandom(TICKET_BYTES) + one)[0] for one in self.made),
+            *(onion.seal_layers(behind, os.urandom(TICKET_BYTES) + one)[0] for one in self.made),
         ]
 
 

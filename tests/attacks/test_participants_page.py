@@ -33,6 +33,7 @@ from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.runtime.service_directory import load_secrets
 from tests.support import settings
 from tests.support.gateways import PassOn, tickets_for_all
+from tests.support.messages import naming
 from tests.support.participants import Place, is_for_everybody, place
 from tests.support.surveys import survey_file
 
@@ -283,7 +284,7 @@ async def test_rounds_of_two_descriptions_are_no_survey_to_anybody(here: Place) 
         await stops(page)
     assert set(here.called) == {"GetRound"}
     async with here.at.operator.client(here.directory / "client") as client:
-        with pytest.raises(Refusal, match="the rounds are not of one survey"):
+        with pytest.raises(Refusal, match=naming("rounds", "survey")):
             await fetch_survey(client, RoundId("two-1"))
     for one in opened:
         await here.at.operator.withdraw(one.round_id)

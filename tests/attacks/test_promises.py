@@ -36,6 +36,7 @@ from tests.support import SUITE, settings
 from tests.support.arena import Arena, arena
 from tests.support.clients import seal_prepared, stranger, submissions_of
 from tests.support.clocks import DAY_S
+from tests.support.messages import naming
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
 UNKNOWN, ACCEPTED = pb.SUBMISSION_CODE_UNKNOWN_CLIENT, pb.SUBMISSION_CODE_ACCEPTED
@@ -78,9 +79,9 @@ async def test_a_client_keeps_to_its_own_limits_whatever_a_round_asks(tmp_path: 
         limits = Limits(lifetime_epsilon=2.0, max_local_epsilon=1.0, epsilon_max=4.0, min_batch_size=20)
         write_limits(directory / "client" / "limits.toml", limits)
         for epsilon, greedy, why in (
-            (1.0, settings(epsilon_max=5.0), "epsilon_max for this answer is 5; your own limit is at most 4"),
-            (1.0, settings(min_batch_size=2), "min_batch_size is 2; your own limit is at least 20"),
-            (2.0, settings(), "spend a local ε of 2; your own limit is at most 1"),
+            (1.0, settings(epsilon_max=5.0), "epsilon_max.*5.*4"),
+            (1.0, settings(min_batch_size=2), "min_batch_size.*2.*20"),
+            (2.0, settings(), "ε.*2.*1"),
         ):
             terms = await deployment.operator.open_round(greedy)
             with what_is_randomized() as made, pytest.raises(ValueError, match=why):
@@ -93,7 +94,7 @@ async def test_a_client_keeps_to_its_own_limits_whatever_a_round_asks(tmp_path: 
         for _ in range(2):
             assert await answer(deployment, await deployment.operator.open_round(settings())) == "ACCEPTED"
         third = await deployment.operator.open_round(settings())
-        with pytest.raises(ValueError, match=r"after 2 in 2 other rounds, the local ε would add up to 2\.5; your own"):
+        with pytest.raises(ValueError, match=naming(2, 2, "2.5")):
             await answer(deployment, third, 0.5)
 
 
@@ -116,7 +117,7 @@ async def test_an_answer_counts_once_when_the_client_dies_or_sends_again(
                 with pytest.raises(RuntimeError, match="killed"):
                     await answer(deployment, first)
             assert (await spent_here(directory)).local_epsilon == 1.0
-            with pytest.raises(ValueError, match="would add up to 2; your own limit is at most 1"):
+            with pytest.raises(ValueError, match=naming(2, 1)):
                 await answer(deployment, other)
         assert [await answer(deployment, first) for _ in range(2)] == ["ACCEPTED", "ALREADY_ANSWERED"]
         spent = await spent_here(directory)
@@ -140,7 +141,7 @@ async def test_one_person_in_several_processes_at_once_answers_once(tmp_path: Pa
         assert len(refused) == 3
         for error in refused:
             assert isinstance(error, OtherPersonError)
-            assert "a person answers once, also with a new key" in str(error)
+            assert "answers once" in str(error)
         store = deployment.service("shuffler-1").store
         assert await store.run("look", lambda tx: tx.num_submissions(terms.round_id)) == 1
         assert (await spent_here(deployment.inside.directory)).local_epsilon == 1.0

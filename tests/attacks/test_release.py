@@ -39,6 +39,7 @@ from tests.attacks.reading import (
 )
 from tests.support import settings
 from tests.support.arena import WAIT_S, arena
+from tests.support.messages import naming
 
 
 class HesitantAccountant(AccountantService):
@@ -127,7 +128,7 @@ async def test_before_the_hand_over_no_budget_is_opened_and_no_report_is_read(
         await deployment.operator.close_round(terms.round_id)
         await delivered.wait()
         accountant, analyzer = deployment.service("accountant"), deployment.service("analyzer")
-        await asyncio.gather(*accountant.opener._opening.values(), *analyzer.opener._opening.values())
+        await asyncio.gather(*accountant.opener.opening.values(), *analyzer.opener.opening.values())
         budgets = await accountant.store.run("look", lambda tx: tx.opened(terms.round_id, pb.LANE_PARAMETER, -1))
         assert (budgets == []) == waits
         held = await held_reports(analyzer, terms)
@@ -282,6 +283,6 @@ async def test_one_rounds_result_and_certificate_do_not_pass_for_anothers(tmp_pa
         assert (publication.round_id, certificate.granted) == ("liked", True)
         strict = await deployment.operator.open_round(settings(epsilon_max=POLICY_NOBODY_MEETS), RoundId("strict"))
         await deployment.admit(strict, await deployment.seal(strict, 30))
-        with pytest.raises(Refusal, match="asked for the result of 'strict', got that of 'liked'") as answer:
+        with pytest.raises(Refusal, match=naming(Code.BAD_BATCH.message, "'strict'", "'liked'")) as answer:
             await deployment.finish(strict)
         assert answer.value.code is Code.BAD_BATCH

@@ -195,7 +195,7 @@ def without(defence: str, patch: pytest.MonkeyPatch) -> None:
 
         def insecure(running: RunningService, *arguments: Any, **how: Any) -> None:
             make(running, *arguments, **how)
-            with running._store._database.engine.connect() as connection:  # the pool's only one
+            with running.store.database.engine.connect() as connection:  # the pool's only one
                 connection.exec_driver_sql("PRAGMA secure_delete=OFF")
 
         patch.setattr(RunningService, "__init__", insecure)

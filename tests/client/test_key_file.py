@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from croupier.client.key_file import PRIVATE, PUBLIC, key_text, read_private_key
+from tests.support.messages import naming
 
 KEY = bytes(range(32))
 
@@ -24,13 +25,13 @@ def test_a_private_key_is_read_as_it_was_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (key_text(PUBLIC, KEY), "holds the public half of a client's key"),
-        (f"{PRIVATE}\n{KEY.hex()}\n{KEY.hex()}\n", "is not the file of a client's private key"),
-        (f"{PRIVATE}\n{KEY.hex()[2:]}\n", "it must have the line 'croupier client private key v1'"),
+        (key_text(PUBLIC, KEY), "public half"),
+        (f"{PRIVATE}\n{KEY.hex()}\n{KEY.hex()}\n", "private key"),
+        (f"{PRIVATE}\n{KEY.hex()[2:]}\n", "'croupier.*v1'"),
         (f"{PRIVATE} of Ada\n{KEY.hex()}\n", "'croupier keygen --client' makes one"),
-        (f"{KEY.hex()}\n{KEY.hex()}\n", "is not the file"),
-        ("", "is not the file"),
-        ("é", "is not the file"),
+        (f"{KEY.hex()}\n{KEY.hex()}\n", "not the file"),
+        ("", "not the file"),
+        ("é", "not the file"),
     ],
 )
 def test_nothing_else_is_taken_for_one_or_shown(text: str, said: str, made_here: bool, tmp_path: Path) -> None:
@@ -46,7 +47,7 @@ def test_digits_alone_are_a_private_key_only_where_we_made_them(tmp_path: Path) 
     file = tmp_path / "me.key"
     file.write_text(KEY.hex() + "\n")
     assert read_private_key(file, made_here=True) == KEY
-    with pytest.raises(ValueError, match="put the line 'croupier client private key v1' before them"):
+    with pytest.raises(ValueError, match=naming("'croupier client private key v1'")):
         read_private_key(file)
     file.write_text(f"{PRIVATE}\n{file.read_text()}")
     assert read_private_key(file) == KEY

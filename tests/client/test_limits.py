@@ -17,6 +17,7 @@ from croupier.protocol.names import RoundId
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support import make_kit
+from tests.support.messages import naming
 
 NONE = Limits()
 
@@ -24,9 +25,9 @@ NONE = Limits()
 @pytest.mark.parametrize(
     ("limits", "why"),
     [
-        ({"max_local_epsilon": 0.9}, "spend a local ε of 1; your own limit is at most 0.9; nothing was sent"),
-        ({"epsilon_max": 0.5}, "epsilon_max for this answer is 1; your own limit is at most 0.5"),
-        ({"min_batch_size": 100}, "min_batch_size is 2; your own limit is at least 100"),
+        ({"max_local_epsilon": 0.9}, "ε.*1.*0.9"),
+        ({"epsilon_max": 0.5}, "epsilon_max.*1.*0.5"),
+        ({"min_batch_size": 100}, "min_batch_size.*2.*100"),
     ],
 )
 def test_a_round_beyond_a_limit_is_named_with_both_numbers(limits: dict[str, Any], why: str) -> None:
@@ -44,10 +45,10 @@ def test_with_hop_noise_a_local_epsilon_above_8_takes_ones_own_limit() -> None:
     manifest.hop_noise.MergeFrom(pb.HopNoise(epsilon=1.0, delta=1e-7))
     terms = parse_terms(canonical(manifest))
     Limits().check_round(terms, 8.0)
-    with pytest.raises(LimitError, match=r"a local ε of 8\.5; with hop noise the limit is 8 unless you set your own"):
+    with pytest.raises(LimitError, match=naming("8.5", 8)):
         Limits().check_round(terms, 8.5)
     Limits(max_local_epsilon=9.0).check_round(terms, 8.5)
-    with pytest.raises(LimitError, match="your own limit is at most 2"):
+    with pytest.raises(LimitError, match=naming("limit", 2)):
         Limits(max_local_epsilon=2.0).check_round(terms, 8.0)
 
 
@@ -56,7 +57,7 @@ def test_the_epsilon_max_of_the_budget_to_be_used_is_the_one_that_counts() -> No
     manifest.budget_grid[2].epsilon_max = 3.0
     terms = parse_terms(canonical(manifest))
     Limits(epsilon_max=1.0).check_round(terms, 1.0)
-    with pytest.raises(ValueError, match="is 3; your own limit is at most 1"):
+    with pytest.raises(ValueError, match=naming(3, 1)):
         Limits(epsilon_max=1.0).check_round(terms, 2.0)
 
 
@@ -68,11 +69,9 @@ def test_the_sum_of_local_epsilons_and_the_number_of_rounds_are_limited(tmp_path
         RoundId("answers/first"), {"alice": Sealed(b"sealed", b"")}
     )  # of a sequential round: counted with its budget
     outbox.begin(RoundId("second"), 1.0, 0.0, Limits(lifetime_epsilon=1.5, max_rounds=2))
-    with pytest.raises(
-        ValueError, match=r"after 1\.5 in 2 other rounds, the local ε would add up to 2; your own limit"
-    ):
+    with pytest.raises(ValueError, match=naming("1.5", 2, 2)):
         outbox.begin(RoundId("third"), 0.5, 0.0, Limits(lifetime_epsilon=1.5))
-    with pytest.raises(ValueError, match="rounds answered would be 3; your own limit is at most 2"):
+    with pytest.raises(ValueError, match=naming(3, 2)):
         outbox.begin(RoundId("third"), 0.5, 0.0, Limits(max_rounds=2))
     assert outbox.spent_in_all() == SpentHere(1.5, 0.0, 2)
     outbox.close()
@@ -82,7 +81,7 @@ def test_ten_tenths_are_one(tmp_path: Path) -> None:
     outbox = Outbox(tmp_path / "outbox.db")
     for number in range(10):
         outbox.begin(RoundId(f"round {number}"), 0.1, 0.0, Limits(lifetime_epsilon=1.0))
-    with pytest.raises(ValueError, match=r"after 1 in 10 .* would add up to 1\.000000001; your own"):
+    with pytest.raises(ValueError, match=naming(1, 10, "1.000000001")):
         outbox.begin(RoundId("one more"), 1e-9, 0.0, Limits(lifetime_epsilon=1.0))
     outbox.close()
 
@@ -119,7 +118,7 @@ def test_what_is_stored_has_its_place_in_the_limits_checked_again(tmp_path: Path
     outbox, limits = Outbox(tmp_path / "outbox.db"), Limits(lifetime_epsilon=1.0)
     outbox.withdraw(outbox.begin(RoundId("first"), 1.0, 0.0, limits))
     outbox.begin(RoundId("second"), 1.0, 0.0, limits)
-    with pytest.raises(LimitError, match="after 1 in 1 other rounds, the local ε would add up to 2; your own limit"):
+    with pytest.raises(LimitError, match=naming(1, 1, 2)):
         outbox.keep(RoundId("first"), {"alice": Sealed(b"sealed", b"", 1.0)}, limits=limits)
     assert outbox.users(RoundId("first")) == set()
     outbox.keep(RoundId("second"), {"alice": Sealed(b"sealed", b"", 1.0)}, limits=limits)
@@ -132,7 +131,7 @@ def test_the_deltas_of_gaussian_rounds_add_up_and_are_limited(tmp_path: Path) ->
     for number in range(10):
         outbox.begin(RoundId(f"round {number}"), 1e-8, 1e-6, limits)
     assert outbox.spent_in_all() == SpentHere(1e-7, 1e-5, 10)
-    with pytest.raises(LimitError, match=r"after 1e-05 in 10 other rounds, the local δ would add up to 1\.1e-05; your"):
+    with pytest.raises(LimitError, match=naming("1e-05", 10, "1.1e-05")):
         outbox.begin(RoundId("one more"), 1e-8, 1e-6, limits)
     outbox.begin(RoundId("without a delta"), 1e-8, 0.0, limits)
     outbox.begin(RoundId("one more"), 1e-8, 1e-6, Limits(lifetime_delta=2e-5))
@@ -141,7 +140,7 @@ def test_the_deltas_of_gaussian_rounds_add_up_and_are_limited(tmp_path: Path) ->
 
 def test_the_local_delta_of_one_round_is_limited() -> None:
     terms = make_kit(question=Question("g", Gaussian(low=0.0, high=1.0, local_delta=1e-4))).terms
-    with pytest.raises(LimitError, match=r"spend a local δ of 0\.0001; your own limit is at most 1e-05; nothing was"):
+    with pytest.raises(LimitError, match=naming("local δ", "0.0001", "1e-05")):
         NONE.check_round(terms, 1.0)
     Limits(max_local_delta=1e-4).check_round(terms, 1.0)
 
@@ -159,7 +158,7 @@ def test_of_two_limits_the_stricter_holds_but_not_a_default() -> None:
 def test_two_processes_do_not_spend_the_same_rest(tmp_path: Path) -> None:
     one, other = Outbox(tmp_path / "outbox.db"), Outbox(tmp_path / "outbox.db")
     one.begin(RoundId("first"), 1.0, 0.0, Limits(lifetime_epsilon=1.0))
-    with pytest.raises(ValueError, match="your own limit is at most 1"):
+    with pytest.raises(ValueError, match=naming("limit", 1)):
         other.begin(RoundId("second"), 1.0, 0.0, Limits(lifetime_epsilon=1.0))
     one.close()
     other.close()
@@ -185,5 +184,5 @@ def test_limits_are_read_as_written_and_a_misspelt_one_is_an_error(tmp_path: Pat
         "min_batch_size",
     ):
         file.write_text(line)
-        with pytest.raises(ValueError, match=f"{file} is not a valid file of limits"):
+        with pytest.raises(ValueError, match=naming(file, "limits")):
             read_limits(file)

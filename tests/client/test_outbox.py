@@ -22,6 +22,7 @@ from croupier.deploy.cli.console import plain_errors
 from croupier.protocol.errors import LimitError, OtherPersonError
 from croupier.protocol.names import PrivateKey, RoundId
 from croupier.protocol.onion import BudgetRecord, encode_budget
+from tests.support.messages import naming
 from tests.support.raw_disk import freed_by_sqlite
 
 VERSION_1 = """
@@ -63,7 +64,7 @@ def test_an_error_of_the_disk_names_the_file_and_nothing_of_an_answer(tmp_path: 
     outbox = Outbox(path)
     with closing(sqlite3.connect(path)) as other:
         other.execute("DROP TABLE sealed")
-    with pytest.raises(OSError, match="it cannot be read or written: no such table: sealed") as failed:
+    with pytest.raises(OSError, match=naming("no such table: sealed")) as failed:
         outbox.keep(RoundId("round"), {"alice": Sealed(BYTES, HASHES, 1.0, PrivateKey(b"alice's key"))})
     assert failed.value.filename == str(path)
     with pytest.raises(typer.Exit), plain_errors():
@@ -125,9 +126,7 @@ def test_an_outbox_of_a_newer_version_is_refused_and_not_touched(tmp_path: Path)
         other.execute("PRAGMA user_version = 4")
         other.execute("ALTER TABLE sealed RENAME TO parcels")
         other.commit()
-    with pytest.raises(
-        ValueError, match=r"outbox of version 4, and this croupier knows versions up to 3.* do not delete"
-    ):
+    with pytest.raises(ValueError, match=naming(4, 3, "delete")):
         Outbox(path)
     with closing(sqlite3.connect(path)) as other:
         tables = other.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name").fetchall()
@@ -153,9 +152,9 @@ def test_an_outbox_of_an_older_version_is_used(tmp_path: Path, version: int) -> 
         outbox.close()
     outbox = Outbox(path)
     outbox.begin(RoundId("third"), 0.5, 0.0, Limits(lifetime_epsilon=3.0))
-    with pytest.raises(LimitError, match=r"after 3 in 4 other rounds, the local ε would add up to 3\.5"):
+    with pytest.raises(LimitError, match=naming("local ε", "3.5")):
         outbox.begin(RoundId("fourth"), 0.5, 0.0, Limits(lifetime_epsilon=3.0))
-    with pytest.raises(LimitError, match=r"after 0\.3 in 4 other rounds, the local δ would add up to 0\.300001"):
+    with pytest.raises(LimitError, match=naming("local δ", "0.300001")):
         outbox.begin(RoundId("fourth"), 0.5, 1e-6, Limits())
     outbox.keep(RoundId("third"), {"alice": Sealed(BYTES, HASHES, 0.5)})
     outbox.close()
@@ -241,7 +240,7 @@ def test_a_file_that_is_damaged_or_no_outbox_is_named_and_stays_as_it_is(tmp_pat
         outbox.close()
         path.write_bytes(path.read_bytes()[:40_000])
     before = path.read_bytes()
-    with pytest.raises(OSError, match=r"it cannot be read or written: (file is not a|database disk image)") as failed:
+    with pytest.raises(OSError, match=r"file is not a|database disk image") as failed:
         Outbox(path)
     assert failed.value.filename == str(path)
     assert path.read_bytes() == before

@@ -25,6 +25,7 @@ from croupier.protocol.mechanisms import (
 )
 from croupier.protocol.questions import Question, choose_budget
 from croupier.protocol.randomness import SeededRandomForTests, SystemRandom, uniform_permutation
+from tests.support.messages import naming
 from tests.support.scripted import Scripted
 
 BIT = Question("bit", RandomizedResponse())
@@ -234,7 +235,7 @@ def test_numbers_of_letters_and_labels_are_told_apart() -> None:
     assert plain.categories == ("0", "1", "2")
     assert plain.parse_value("2.0") == 2
     for mechanism, text in ((stars, "0"), (stars, "2"), (plain, "3"), (plain, "-1"), (plain, "nan"), (plain, "0.5")):
-        with pytest.raises(ValueError, match=f"value is '{text}'; it must be one of the categories"):
+        with pytest.raises(ValueError, match=naming("value", f"'{text}'", "categories")):
             mechanism.parse_value(text)
 
 
@@ -244,7 +245,7 @@ def test_numbers_of_letters_and_labels_are_told_apart() -> None:
         ("krr", {"k": 1}, "k is 1; it must be 2..65536"),
         ("krr", {"k": (1 << 16) + 1}, "k is 65537; it must be 2..65536"),
         ("krr", {"k": 2, "lattice": 4}, "lattice is 4, but krr has no lattice"),
-        ("onebit", {"low": 1.0, "high": 1.0}, r"the interval is \[1.0, 1.0\]; it must be finite with low < high"),
+        ("onebit", {"low": 1.0, "high": 1.0}, r"interval.*\[1.0.*1.0\].*<"),
         ("levels", {"low": 0.0, "high": 1.0, "k": 1}, r"k is 1; it must be 2..1024"),
         ("levels", {"low": 0.0, "high": 1.0, "k": 1025}, r"k is 1025; it must be 2..1024"),
         ("onebit", {"low": math.nan, "high": 1.0}, r"the interval is \[nan, 1.0\]"),
@@ -263,5 +264,5 @@ def test_the_limits_of_a_question_are_named(kind: str, fields: dict[str, Any], m
 def test_the_order_of_the_grid_does_not_matter_and_its_smallest_is_named() -> None:
     grid = (2.0, 0.5, 1.0)
     assert [choose_budget(epsilon, grid) for epsilon in (0.5, 1.5, 100.0)] == [0.5, 1.0, 2.0]
-    with pytest.raises(ValueError, match=r"max_local_epsilon is 0\.4; it must be at least 0\.5"):
+    with pytest.raises(ValueError, match=naming("max_local_epsilon", "0.4", "0.5")):
         choose_budget(0.4, grid)

@@ -17,6 +17,7 @@ from croupier.protocol.calibration import gaussian_sigma_steps
 from croupier.protocol.mechanisms import Gaussian, KaryResponse, Laplace, OneBit, RandomizedResponse, mechanism_from
 from croupier.protocol.questions import Question, choose_budget
 from croupier.protocol.randomness import SeededRandomForTests, SystemRandom, uniform_permutation
+from tests.support.messages import naming
 
 BIT = Question("bit", RandomizedResponse())
 MEAN = Question("mean", OneBit(low=0.0, high=10.0))
@@ -106,7 +107,7 @@ def test_gaussian_reports_have_the_discrete_law() -> None:
         (BIT, 2, "value is 2; it must be 0 or 1"),
         (BIT, 0.5, r"value is 0\.5"),
         (Question("l", KaryResponse(k=3)), 3, "must be 0..2"),
-        (MEAN, 10.1, r"must be a number in \[0, 10\]"),
+        (MEAN, 10.1, r"\[0.*10\]"),
         (MEAN, math.nan, "value is nan"),
         (LATTICE, -0.1, r"value is -0\.1"),
     ],
@@ -118,7 +119,7 @@ def test_values_outside_the_domain_are_refused(question: Question, value: float,
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, 20.5, math.nan, math.inf])
 def test_budgets_out_of_range_are_refused(epsilon: float) -> None:
-    with pytest.raises(ValueError, match=f"local epsilon is {epsilon}"):
+    with pytest.raises(ValueError, match=naming("local epsilon", epsilon)):
         randomize(BIT, 1, epsilon, SystemRandom())
     with pytest.raises(ValueError, match="k is 1"):
         blanket_threshold(1.0, 1)
@@ -234,5 +235,5 @@ def test_the_largest_grid_budget_within_the_maximum() -> None:
     grid = (0.5, 1.0, 2.0)
     assert [choose_budget(epsilon, grid) for epsilon in (0.5, 0.99, 1.0, 7.0)] == [0.5, 0.5, 1.0, 2.0]
     for epsilon in (0.49, 0.0, -1.0, math.nan, math.inf):
-        with pytest.raises(ValueError, match=f"max_local_epsilon is {epsilon}; it must be"):
+        with pytest.raises(ValueError, match=naming("max_local_epsilon", epsilon)):
             choose_budget(epsilon, grid)

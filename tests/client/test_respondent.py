@@ -8,6 +8,7 @@ import pytest
 
 from croupier.client.one_answer import Respondent
 from croupier.protocol.names import PrivateKey, PublicKey
+from tests.support.messages import naming
 
 KEY, TOKEN, PUBLIC = b"\1" * 32, b"\2" * 32, b"\3" * 32
 OF_KEY, OF_TOKEN = PUBLIC.hex(), f"token {sha256(TOKEN).hexdigest()}"
@@ -42,9 +43,9 @@ def test_several_people_may_answer_only_where_it_is_said() -> None:
 
 
 def test_a_respondent_that_cannot_be_is_refused_and_secrets_are_not_shown() -> None:
-    with pytest.raises(ValueError, match="the token has 62 hexadecimal digits; it must have 64"):
+    with pytest.raises(ValueError, match=naming("token", 62, 64)):
         Respondent(token=TOKEN[1:])
-    with pytest.raises(ValueError, match="a person with a name needs one of them"):
+    with pytest.raises(ValueError, match=naming("key and token")):
         Respondent("ada")
     assert (
         repr(Respondent(key=PrivateKey(KEY), token=TOKEN))

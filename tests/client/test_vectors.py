@@ -16,6 +16,7 @@ from croupier.client.vectors import clipped, gaussian, gaussian_mean_of_records,
 from croupier.protocol.calibration import ROUNDING
 from croupier.protocol.mechanisms import GaussianVector, VectorTask
 from croupier.protocol.randomness import SeededRandomForTests, SystemRandom
+from tests.support.messages import naming
 
 DIMENSIONS = [2, 60, 1000]
 
@@ -119,7 +120,7 @@ def test_hemisphere_length_inverts_the_mean_of_a_coordinate() -> None:
     assert hemisphere_length(10**6) == pytest.approx(math.sqrt(math.pi * 10**6 / 2), rel=1e-6)
     with pytest.raises(ValueError, match="dimension is 0"):
         hemisphere_length(0)
-    with pytest.raises(ValueError, match="0 reports; a mean needs at least 1"):
+    with pytest.raises(ValueError, match=naming(0, 1)):
         hemisphere_mean(np.zeros(3), [], 1.0)
 
 
@@ -141,7 +142,7 @@ def test_clipping_scales_only_what_is_too_long() -> None:
 @pytest.mark.parametrize(
     ("vector", "norm", "epsilon", "message"),
     [
-        (np.array([1.0, math.nan]), 1.0, 1.0, "1 of the vector's 2 entries are not finite"),
+        (np.array([1.0, math.nan]), 1.0, 1.0, "1 of the vector's 2 entries"),
         (np.array([math.inf]), 1.0, 1.0, "not finite"),
         (np.zeros((2, 2)), 1.0, 1.0, r"shape \(2, 2\)"),
         (np.zeros(0), 1.0, 1.0, r"shape \(0,\)"),
@@ -227,10 +228,10 @@ def test_a_mean_at_the_clipping_norm_is_not_clipped_again() -> None:
 @pytest.mark.parametrize(
     ("records", "epsilon", "message"),
     [
-        (np.zeros((9, 2)), 1.0, "this client has 9 records; this round takes clients with at least 10"),
+        (np.zeros((9, 2)), 1.0, "client.*9.*10"),
         ([], 1.0, "this client has 0 records"),
-        (np.zeros((10, 3)), 1.0, r"record 1 has a vector of the shape \(3,\); this round takes \(2,\)"),
-        ([np.zeros(2), np.array([0.0, math.inf])], 1.0, "record 2: 1 of the vector's 2 entries are not finite"),
+        (np.zeros((10, 3)), 1.0, r"record 1 has.*\(3,\).*\(2,\)"),
+        ([np.zeros(2), np.array([0.0, math.inf])], 1.0, "record 2: 1 of .*vector's 2 entries"),
         (np.zeros((10, 2)), 0.0, "local budget is"),
     ],
 )

@@ -35,6 +35,7 @@ from croupier.deploy.node.extras import missing_library
 from croupier.deploy.operator.keys import make_deployment
 from croupier.deploy.page.participants import page_hash
 from tests.support.command_line import croupier, running
+from tests.support.messages import naming
 
 TOKEN = "a token of more than 16 characters"
 HERE = Path(console.__file__).parent
@@ -140,17 +141,15 @@ def test_where_it_cannot_listen_is_said(tmp_path: Path) -> None:
     def refused(*arguments: str | Path) -> str:
         return " ".join(croupier("console", "--dir", tmp_path / "d", *arguments, expect=2).stderr.split())
 
-    assert "listen is '8780'; it must be HOST:PORT" in refused("--listen", "8780")
-    assert "the host is 'here'; it must be an IP address or localhost" in refused("--listen", "here:1")
-    assert "the port is 70000; it must be in 0..65535" in refused("--listen", "127.0.0.1:70000")
+    assert re.search(naming("'8780'"), refused("--listen", "8780"))
+    assert re.search(naming("'here'"), refused("--listen", "here:1"))
+    assert re.search(naming(70000, "0..65535"), refused("--listen", "127.0.0.1:70000"))
     said = refused("--listen", "0.0.0.0:0")
     assert "others can reach 0.0.0.0: give --token-file, with at least 16 characters, or listen on 127.0.0.1" in said
     said = refused("--listen", "0.0.0.0:0", "--token-file", token)
-    assert "what is sent to 0.0.0.0 would travel in the clear; give --tls-certificate and --tls-key" in said
+    assert re.search(naming("0.0.0.0 would", "--tls-certificate", "--tls-key"), said)
     assert "deployment.toml" in refused("--dir", tmp_path / "nothing")
-    assert missing_library(ImportError(name="starlette.routing")) == (
-        "starlette is not installed; it comes with 'croupier[console]'"
-    )
+    assert re.search(naming("'croupier[console]'"), missing_library(ImportError(name="starlette.routing")))
 
 
 def make_certificate(directory: Path) -> tuple[Path, Path]:
@@ -222,7 +221,7 @@ def test_the_page_ends_with_work_that_fails_or_is_interrupted(tmp_path: Path) ->
         signal.raise_signal(signal.SIGINT)
         await asyncio.Event().wait()
 
-    with pytest.raises(ValueError, match="no column 'age'"):
+    with pytest.raises(ValueError, match=naming("'age'")):
         serve(tmp_path / "d", Listening(), shown.append, work=fails)
     for handler in (signal.default_int_handler, signal.SIG_IGN):
         before = signal.signal(signal.SIGINT, handler)

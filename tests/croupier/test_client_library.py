@@ -21,6 +21,7 @@ from croupier.protocol.names import PublicKey, RoundId
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support import settings
+from tests.support.messages import naming
 from tests.support.rounds import QUESTIONS, Table, people, table
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
@@ -101,7 +102,7 @@ async def test_the_same_call_again_sends_what_was_sealed(tmp_path: Path) -> None
         client = await enrolled(here, make(patience_s=1))
         asked = await client.round()
         await here.inside.stop("shuffler-1")
-        with pytest.raises(croupier.UnreachableError, match="out of reach: UNAVAILABLE"):
+        with pytest.raises(croupier.UnreachableError, match=naming("UNAVAILABLE")):
             await asked.submit(1, 1.0)
         sealed = client.outbox.pending(terms.round_id)
         with pytest.raises(croupier.UnreachableError):
@@ -127,14 +128,14 @@ async def test_limits_of_the_person_and_of_the_application(tmp_path: Path) -> No
         write_limits(tmp_path / "device" / "limits.toml", croupier.Limits(max_local_epsilon=1.0, min_batch_size=20))
         assert client.limits == croupier.Limits(lifetime_epsilon=1.5, max_local_epsilon=1.0, min_batch_size=20)
         await here.operator.open_round(settings())
-        with pytest.raises(croupier.LimitError, match="a local ε of 2; your own limit is at most 1"):
+        with pytest.raises(croupier.LimitError, match=naming("local ε", 2, 1)):
             await (await client.round()).submit(1, 2.0)
         await (await client.round()).submit(1, 1.0)
         await here.operator.open_round(settings(min_batch_size=19))
-        with pytest.raises(croupier.LimitError, match="min_batch_size is 19; your own limit is at least 20"):
+        with pytest.raises(croupier.LimitError, match=naming("min_batch_size", 19, 20)):
             await (await client.round()).submit(1, 1.0)
         last = await here.operator.open_round(settings())
-        with pytest.raises(croupier.LimitError, match=r"would add up to 2; your own limit is at most 1\.5"):
+        with pytest.raises(croupier.LimitError, match=naming(2, "1.5")):
             await (await client.round()).submit(1, 1.0)
         assert await num_admitted(here, last.round_id) == 0
         assert client.spent.local_epsilon == 1.0
@@ -157,10 +158,10 @@ async def test_several_people_answer_once_each(tmp_path: Path) -> None:
         ).sealed_before  # tokens do not make a person
         with refused(Code.TOKEN_USED):
             await asked.submit(1, 1.0, person="mallory", token=tokens[0])
-        with pytest.raises(ValueError, match="a person with a name needs one of them"):
+        with pytest.raises(ValueError, match=naming("key and token")):
             await asked.submit(1, 1.0, person="alan")
         for token in (b"", tokens[3]):
-            with pytest.raises(croupier.OtherPersonError, match=r"2 answers .* a person answers once"):
+            with pytest.raises(croupier.OtherPersonError, match=naming("2 answers", "person")):
                 await asked.submit(1, 1.0, token=token)
         assert await num_admitted(here, terms.round_id) == 2
 
@@ -174,7 +175,7 @@ async def test_what_cannot_be_answered_costs_nothing(tmp_path: Path) -> None:
             await client.round("never")
         terms = await here.operator.open_round(settings(Question("mood", KaryResponse(2, ("good", "bad")))))
         asked = await client.round()
-        for value, why in (("fine", "one of the categories"), (2, r"must be 0\.\.1")):
+        for value, why in (("fine", "categories"), (2, r"must be 0\.\.1")):
             with pytest.raises(ValueError, match=why):
                 await asked.submit(value, 1.0)
         with pytest.raises(ValueError, match="max_local_epsilon"):
@@ -188,7 +189,7 @@ async def test_what_cannot_be_answered_costs_nothing(tmp_path: Path) -> None:
         assert client.spent.local_epsilon == 0
         assert (await (await enrolled(here, client)).round()).id == terms.round_id
         assert (await asked.submit("bad", 1.0)).local_epsilon == 1.0
-        with pytest.raises(ValueError, match="nothing was acknowledged here"):
+        with pytest.raises(ValueError, match=naming("acknowledged")):
             await (await make("other").round()).verify()
 
 
@@ -202,7 +203,7 @@ async def test_a_closed_and_a_refused_round_and_an_answer_that_was_lost(tmp_path
         await here.operator.close_round(terms.round_id)
         with refused(Code.ROUND_CLOSED):
             await (await late.round(terms.round_id)).submit(1, 1.0)
-        with pytest.raises(croupier.NotCertifiedError, match="the accountant refused round") as no:
+        with pytest.raises(croupier.NotCertifiedError, match=naming("accountant", "round")) as no:
             await asked.result(wait_s=60)
         assert no.value.reasons
         client.outbox.keep(terms.round_id, {"lost": Sealed(pb.Submission().SerializeToString(), bytes(128))})
@@ -219,12 +220,12 @@ async def test_the_key_is_made_once_and_is_its_owners(tmp_path: Path) -> None:
         assert file.stat().st_mode & 0o077 == 0
         assert make().public_key == make("other", key_file=file).public_key == key
         file.write_text("")
-        with pytest.raises(ValueError, match="is not the file of a client's private key"):
+        with pytest.raises(ValueError, match=naming("private key")):
             _ = make().public_key
-        with pytest.raises(ValueError, match="directory is missing"):
+        with pytest.raises(ValueError, match=naming("directory")):
             croupier.AsyncClient(here.deployment)
         assert croupier.AsyncClient(here.deployment, directory=tmp_path).deployment is here.deployment
-    with pytest.raises(ValueError, match="does not exist"):
+    with pytest.raises(ValueError, match=naming("nowhere.toml")):
         croupier.connect(tmp_path / "nowhere.toml")
 
 
@@ -248,7 +249,7 @@ async def test_half_a_key_is_never_there(tmp_path: Path, monkeypatch: pytest.Mon
     async with laid(tmp_path) as (_, make):
         with monkeypatch.context() as full:
             full.setattr(os, "fsync", fail)
-            with pytest.raises(OSError, match="No space left"):
+            with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
                 _ = make().public_key
         assert not list((tmp_path / "device").glob("client.key*"))
         keys = await asyncio.gather(

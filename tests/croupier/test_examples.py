@@ -118,7 +118,7 @@ async def test_a_backend_a_batch_job_and_a_device_in_one_round(tmp_path: Path) -
             assert done == "passed on by shuffler-1"
             assert (client.spent.local_epsilon, client.limits) == (2.0, croupier.Limits())
         said = await asyncio.to_thread(run, offline_device.__file__, deployment, terms.round_id, "said.json", expect=1)
-        assert "nothing was acknowledged here" in said  # another directory, so another device
+        assert "nothing was acknowledged" in said  # another directory, so another device
 
 
 @pytest.mark.asyncio

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -14,6 +15,7 @@ from croupier.protocol.budget_privacy import BudgetPrivacy
 from croupier.show.documents import terms_json
 from croupier.show.rounds import terms_text
 from tests.support import BIT
+from tests.support.messages import naming
 
 ROUND = RoundSettings(BIT, (0.5, 1.0, 2.0), min_batch_size=324)
 
@@ -45,8 +47,8 @@ def test_counts_are_noised_by_default_where_a_batch_can_bear_it(
     ("changed", "why"),
     [
         ({"budget_privacy": 0.0, "budget_privacy_delta": 1e-6}, "budget_privacy_delta is 1e-06 with budget_privacy 0"),
-        ({"budget_privacy": -1.0}, r"budget_privacy epsilon is -1.0; it must be in \[0.001, 20\]"),
-        ({"budget_privacy_delta": 0.5}, r"budget_privacy delta is 0.5; it must be in \[1e-12, 0.001\]"),
+        ({"budget_privacy": -1.0}, r"budget_privacy epsilon.*-1.0.*\[0.001.*20\]"),
+        ({"budget_privacy_delta": 0.5}, r"budget_privacy delta.*0.5.*\[1e-12.*0.001\]"),
         ({"budget_privacy": 1.0, "min_tier_size": 5}, "min_tier_size is 5 with budget_privacy; it must be 0"),
     ],
 )
@@ -61,7 +63,7 @@ def test_a_round_that_noised_counts_would_have_refused_is_not_opened() -> None:
     warned = fit(replace(small, budget_privacy=1.0))
     assert warned.settings.budget_grid == (0.5,)
     assert "--budget-privacy 0" in warned.warning
-    with pytest.raises(ValueError, match=r"or --budget-privacy 0: the counts that hide people's budgets leave out"):
+    with pytest.raises(ValueError, match=naming("--budget-privacy 0")):
         fit(replace(small, budget_privacy=1.0, epsilon_max=0.1))
 
 
@@ -79,8 +81,8 @@ def test_participants_are_told_what_the_counts_show() -> None:
     assert exact["budget_privacy"] is None
     for terms, is_said in ((noised, True), (exact, False)):
         text = " ".join(str(terms_text(terms | {"state": "OPEN"}, 0.0)).split())
-        assert ("up to 54 people of each are left out" in text) is is_said
-        assert ("is right about yours at most 73.11 % of the time" in text) is is_said
+        assert bool(re.search(naming("54 people"), text)) is is_said
+        assert bool(re.search(naming("about yours", "73.11 %"), text)) is is_said
 
 
 def test_a_survey_states_it_for_all_its_rounds() -> None:

@@ -12,6 +12,7 @@ from croupier.show.documents import part_of_page
 from lab.bench.capacity import Feed, Machine, PerUser, capacity_lines, costs_per_user, feed_of, needs
 from lab.bench.cluster import scaling_lines
 from tests.support.command_line import answer, refused
+from tests.support.messages import naming
 
 DOCS = Path(__file__).parents[2] / "docs"
 MACHINE = Machine(cores=10, memory_bytes=1e9, disk_bytes=1e10, network_bytes_per_s=1e6)
@@ -54,7 +55,7 @@ def test_twice_the_users_need_twice_of_everything() -> None:
 
 @pytest.mark.parametrize(("users", "hours"), [(0, 1.0), (1, 0.0), (1, float("nan"))])
 def test_needs_of_no_users_or_no_time_are_refused(users: int, hours: float) -> None:
-    with pytest.raises(ValueError, match="must be at least 1 and > 0"):
+    with pytest.raises(ValueError, match=naming("at least 1", "> 0")):
         needs(COST, FEED, users, hours, MACHINE)
 
 
@@ -88,7 +89,7 @@ def test_costs_are_those_of_the_largest_round_and_memory_is_growth() -> None:
     hop = costs["shuffler-1"]
     assert (hop.own_s, hop.workers_s, hop.disk_bytes, hop.memory_bytes) == pytest.approx((1e-3, 2e-3, 1000, 300))
     assert costs_per_user([row(1000, 6e7), row(2000, 5e7)])["analyzer"].memory_bytes == 0
-    with pytest.raises(ValueError, match="at least two sizes"):
+    with pytest.raises(ValueError, match=naming("two sizes")):
         costs_per_user([row(1000, 1.0)])
 
 

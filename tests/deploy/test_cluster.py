@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import resource
 import shutil
 import signal
@@ -22,11 +23,12 @@ from croupier.deploy.local.cluster import LocalCluster, local_cluster
 from croupier.deploy.operator.keys import make_cluster_keys
 from croupier.protocol.errors import Code, Refusal
 from croupier.runtime.cluster import Cluster
-from lab.bench.cluster import _envelopes, _on
+from lab.bench.cluster import envelopes_of, open_on
 from tests.deploy.cluster_work import records_unless_first, refuse, wait_until
 from tests.support import BIT, settings
 from tests.support.command_line import answer, as_process, refused
 from tests.support.core_files import core_limit
+from tests.support.messages import naming
 from tests.support.rounds import WAIT_S, people, table
 
 pytestmark = [pytest.mark.processes, pytest.mark.xdist_group("processes")]
@@ -89,12 +91,12 @@ def test_what_an_envelope_costs_is_measured_where_it_is_spent(
     cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lab.bench.cluster._EMPTY_JOBS", 20)
-    work, envelopes = _envelopes(1500)
-    found = asyncio.run(_on(cluster, work, envelopes))
+    work, envelopes = envelopes_of(1500)
+    found = asyncio.run(open_on(cluster, work, envelopes))
     own = found["items_per_s"], found["workers_cpu_s_per_item"], found["own_cpu_s_per_item"], found["own_cpu_s_per_job"]
     assert min(own) > 0  # the scheduler's CPU time has steps of 10 ms
     assert found["workers_cpu_s_per_item"] > found["own_cpu_s_per_item"]
-    assert "must be at least 1" in refused("lab", "bench-cluster", "--workers", "2,0")
+    assert re.search(naming("least 1"), refused("lab", "bench-cluster", "--workers", "2,0"))
     assert "at least 1000" in refused("lab", "bench-cluster", "--items", "10")
     assert "whole numbers" in refused("lab", "bench-cluster", "--workers", "many")
 
@@ -120,20 +122,20 @@ def test_a_scheduler_takes_no_strangers_and_is_named_when_it_is_lost(
         make_cluster_keys(tmp_path / "other")
         with (
             Cluster.of(cluster.address, tmp_path / "other").executor() as stranger,
-            pytest.raises(Refusal, match=r"is out of reach: TLS certificate does not match"),
+            pytest.raises(Refusal, match=naming(Code.CLUSTER_FAILED.message, "TLS certificate")),
         ):
             stranger.submit(len, b"abc").result(WAIT_S)
         waiting = executor.submit(wait_until, tmp_path / "released")
         appears(tmp_path / "released.waits")
         monkeypatch.setattr("croupier.runtime.cluster._PATIENCE_S", 0.5)
         os.kill(cluster.scheduler_pid, signal.SIGKILL)  # the last test that needs it
-        with pytest.raises(Refusal, match="has been lost") as lost:
+        with pytest.raises(Refusal, match=Code.CLUSTER_FAILED.message) as lost:
             waiting.result(WAIT_S)
         assert lost.value.code is Code.CLUSTER_FAILED
         assert lost.value.code.may_pass
-        with pytest.raises(Refusal, match="is out of reach"):
+        with pytest.raises(Refusal, match=Code.CLUSTER_FAILED.message):
             executor.submit(len, b"abc").result(WAIT_S)
-        with pytest.raises(Refusal, match=r"is out of reach|has been lost"):  # it may not have noticed yet
+        with pytest.raises(Refusal, match=Code.CLUSTER_FAILED.message):  # it may not have noticed yet
             idle.submit(len, b"abc").result(WAIT_S)
         (tmp_path / "released").touch()
 

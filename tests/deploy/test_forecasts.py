@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -29,6 +30,7 @@ from tests.support import in_process
 from tests.support.asgi import page_of
 from tests.support.clients import seal_all_of
 from tests.support.command_line import Said, answer, croupier, refused
+from tests.support.messages import naming
 
 WIDE = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0)
 FEW = ("round", "forecast", "--min-batch-size", "20")
@@ -58,11 +60,11 @@ def test_budgets_that_put_the_minimum_at_risk_are_left_out() -> None:
     found = fit(asked(RandomizedResponse(), WIDE))
     assert found.settings.budget_grid == (0.1, 0.25, 0.5, 1.0)
     assert (found.left_out, found.largest, found.at_risk) == ((2.0, 4.0), 1.0, False)
-    assert "left out of the grid: 2 and 4. With 20 people" in found.warning
-    assert "1 is the largest local ε" in found.warning
+    assert re.search(naming(2, 4, "20 people"), found.warning)
+    assert re.search(naming(1, "ε"), found.warning)
     kept = fit(asked(RandomizedResponse(), WIDE), at_risk=True)
     assert (kept.settings.budget_grid, kept.left_out, kept.at_risk) == (WIDE, (), True)
-    assert "every answer is destroyed" in kept.warning
+    assert "is destroyed" in kept.warning
     # A limit of its own for the budget may allow it.
     own = asked(RandomizedResponse(), WIDE, epsilon_max_of={2.0: 2.0, 4.0: 4.0, 1.0: 1.0})
     assert fit(own).left_out == ()
@@ -72,14 +74,14 @@ def test_a_round_that_cannot_be_granted_is_refused_before_it_opens() -> None:
     hopeless = asked(RandomizedResponse(), (2.0, 4.0), epsilon_max=0.5)
     assert largest_budget(hopeless) == 0.51
     for at_risk in (False, True):
-        with pytest.raises(ValueError, match="the round cannot be granted: with 20 people"):
+        with pytest.raises(ValueError, match=naming("20 people")):
             fit(hopeless, at_risk=at_risk)
     # With enough people it can be granted, and the operator may wait for them.
     assert fit(hopeless, at_risk=True, expected=5000).settings.budget_grid == (2.0, 4.0)
     said = refused(*FEW, "--grid", "2,4", "--epsilon-max", "0.5")
-    assert "certified epsilon is 2; it must be at most 0.5" in said
-    assert "the largest budget that can be offered is 0.51" in said
-    assert "expected is -1; it must be in 0.." in refused(*FEW, "--expected", "-1")
+    assert re.search(naming("epsilon", 2, "most 0.5"), said)
+    assert re.search(naming("0.51"), said)
+    assert re.search(naming("-1", 0), refused(*FEW, "--expected", "-1"))
 
 
 def test_a_forecast_needs_no_deployment(tmp_path: Path) -> None:
@@ -96,7 +98,7 @@ def test_a_forecast_needs_no_deployment(tmp_path: Path) -> None:
     assert "--grid 0.1,1,4" in said.stdout
     told = " ".join(said.stderr.split())
     assert "refuses the round for some choice of budgets" in told
-    assert "by choosing a budget that too few others use (min_tier_size)" in told
+    assert re.search(naming("(min_tier_size)"), told)
     mixed = answer(*FEW, "--randomizer", "laplace", "--low", "0", "--high", "1", "--grid", "0.5,1", *here)
     assert mixed["forecasts"][0]["outcomes"][-1]["budgets"] or mixed["forecasts"][0]["outcomes"][0]["budgets"] == []
 
@@ -137,7 +139,7 @@ async def test_rounds_at_risk_and_a_ledger_on_the_command_line(tmp_path: Path) -
         assert (now["num_clients"], now["forecast"]["always_granted"]) == (20, False)
         held = await say("round", "close", round_id, expect=3)
         assert held.stdout.startswith("OPEN (at risk: held): 20 clients\n")
-        assert "no report can be left out for its budget" in " ".join(held.stdout.split())
+        assert "no report" in " ".join(held.stdout.split())
         closed = await ask("round", "close", round_id, "--at-risk")
         assert (closed["state"], closed["forecast"]) == ("CLOSED", None)
         result = await ask("round", "result", round_id)
@@ -157,8 +159,8 @@ async def test_rounds_at_risk_and_a_ledger_on_the_command_line(tmp_path: Path) -
         said = await say(
             "round", "open", "costly", "--grid", "1.4", "--epsilon-max", "2", "--min-batch-size", "2", expect=2
         )
-        assert "the ledger cannot bear this round with 2 people" in " ".join(said.stderr.split())
-        assert "'croupier ledger --forecast' shows the remaining budget" in " ".join(said.stderr.split())
+        assert re.search(naming("2 people"), " ".join(said.stderr.split()))
+        assert re.search(naming("'croupier ledger --forecast'"), " ".join(said.stderr.split()))
         await ask("round", "open", "next", "--grid", "0.1", *terms_of)
         beside = await ask("ledger", "--forecast")
         assert (beside["ledger"]["rounds"], beside["ledger"]["pending_rounds"]) == (1, 1)
@@ -185,9 +187,7 @@ def test_without_a_limit_there_is_nothing_to_forecast_of_a_ledger(tmp_path: Path
     from croupier.deploy.operator.keys import make_deployment
 
     make_deployment(tmp_path, "local", 1)
-    assert "has no [privacy_limit], so the ledger refuses no round" in refused(
-        "ledger", "--forecast", "--dir", tmp_path
-    )
+    assert re.search(naming("[privacy_limit]"), refused("ledger", "--forecast", "--dir", tmp_path))
     ledger: Any = {
         "total_epsilon": 2.0,
         "total_delta": 1e-6,
@@ -198,10 +198,10 @@ def test_without_a_limit_there_is_nothing_to_forecast_of_a_ledger(tmp_path: Path
         "remaining_rounds": 1,
         "budgets": {"epsilon": 1.0, "delta": 1e-6, "rounds": 1, "exact_rounds": 0},
     }
-    assert ledger_line(ledger).endswith("after 1 round ε = 0 remains; at most 1 more round may have a certificate.")
+    assert re.search(naming("1 round ε = 0 remains", "1 more"), ledger_line(ledger))
     more: Any = [{"like": "r", "epsilon": 0.1, "rounds": MOST_FORECAST}]
     assert "at least 1,000 more rounds like r" in left_lines({"ledger": ledger, "more_rounds": more})[1]
-    assert "No round has cost anything yet" in left_lines({"ledger": ledger, "more_rounds": []})[1]
+    assert "No round" in left_lines({"ledger": ledger, "more_rounds": []})[1]
 
 
 def test_what_stragglers_cost_is_said_before_a_round_is_closed() -> None:
@@ -214,9 +214,9 @@ def test_what_stragglers_cost_is_said_before_a_round_is_closed() -> None:
         closing_lines(forecast_json(accountant_says(terms, 100, tickets, Account(), ())), RoundId("r"))
         for tickets in (101, 160)
     )
-    assert alone[0].startswith("1 person has tickets and has sent no report.")
-    assert "the round is granted if no message is lost" in alone[1]
-    assert late[0].startswith("60 people have tickets and have sent no report.")
+    assert re.search(naming("1 person"), alone[0])
+    assert "is granted if" in alone[1]
+    assert re.search(naming("60 people"), late[0])
     assert "At risk: with 100 reports" in late[1]
-    assert "or for those who have tickets" in late[3]
+    assert "have tickets" in late[3]
     assert late[4] == "  croupier round close r --at-risk"

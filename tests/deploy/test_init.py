@@ -21,6 +21,7 @@ from croupier.runtime.service_directory import load_settings
 from tests.support import BIT, InProcess, Threads, settings
 from tests.support.command_line import answer, croupier
 from tests.support.in_memory import Network
+from tests.support.messages import naming
 from tests.support.rounds import people
 
 SHUFFLERS = ("--shuffler", "a.example", "--shuffler", "10.0.0.2")
@@ -96,7 +97,7 @@ def test_its_page_says_that_one_person_has_seen_all_keys(run_with: str, tmp_path
     place = tmp_path / "clinic"
     croupier("init", "--dir", place, "--run-with", run_with, *HOSTS)
     page = (place / "NEXT.md").read_text()
-    assert "This is for one person who tries croupier" in page
+    assert "one person" in page
     assert "`croupier org new`" in page
     for name in ("shuffler", "accountant", "analyzer"):
         assert (f"Install `croupier[{name}]` there" in page) == (run_with == "systemd")
@@ -128,7 +129,7 @@ async def test_a_round_on_what_it_has_written(tmp_path: Path) -> None:
     found = await examine(place, inside.transport, inside.clock)
     (apart,) = [one for one in found if not one.is_well]
     assert (apart.check, apart.service) == ("keys apart", "operator")
-    assert "shuffler-1, shuffler-2, accountant, analyzer, operator are in one place" in apart.says
+    assert re.search(naming("shuffler-1", "shuffler-2"), apart.says)
     for name in ("operator", "shuffler-2", "accountant", "analyzer"):
         shutil.rmtree(place / name)
     shutil.rmtree(place / "machines")
@@ -172,13 +173,13 @@ def test_without_a_gateway_there_is_none(tmp_path: Path) -> None:
     assert "gateway" not in (tmp_path / "d" / "deployment.toml").read_text()
     for bad in ("https://gw.example", "gw.example:0", "gw.example:x", "gw.example:65536", ":80"):
         said = croupier("init", "--dir", tmp_path / "e", *HOSTS, "--gateway", bad, expect=2).stderr
-        assert f"gateway is '{bad}'; it must be HOST or HOST:PORT, as clients know it" in " ".join(said.split())
+        assert re.search(naming(f"'{bad}'", "HOST"), " ".join(said.split()))
 
 
 def test_services_that_share_a_machine_have_own_ports_and_a_warning(tmp_path: Path) -> None:
     hosts = ("--shuffler", "a.example", "--accountant", "c.example", "--analyzer", "c.example")
     said = croupier("init", "--dir", tmp_path / "d", *hosts)
-    assert "can read reports before they are certified" in " ".join(said.stderr.split())
+    assert "can read reports" in " ".join(said.stderr.split())
     deployment = read_deployment(tmp_path / "d")
     assert (deployment.accountant.address, deployment.analyzer.public_address) == ("c.example:7100", "c.example:7111")
     compose = Layout.of("local", ["a"] * 3, "a", "b")
@@ -188,19 +189,19 @@ def test_services_that_share_a_machine_have_own_ports_and_a_warning(tmp_path: Pa
         "shuffler-1 and accountant share a: its administrator sees what both see"
     ]
     for bad, message in (
-        ((*hosts[:-1], "no host"), "host is 'no host'; it must be a host's name or its IPv4 address"),
-        ((*hosts, "--shuffler", "a,b"), "shuffler-2 has the public host 'b'; clients call hop 1 only"),
-        ((*hosts, "--name", "No"), "name is 'No'; it must be a letter"),
-        ((*hosts, *(("--shuffler", "a") * 32)), "there are 33 shufflers; it must be 1..32"),
+        ((*hosts[:-1], "no host"), "host.*'no host'.*host's.*IPv4"),
+        ((*hosts, "--shuffler", "a,b"), "shuffler-2.*'b'.*1 only"),
+        ((*hosts, "--name", "No"), "name.*'No'"),
+        ((*hosts, *(("--shuffler", "a") * 32)), r"there are 33 shufflers; it must be 1\.\.32"),
     ):
-        assert message in " ".join(croupier("init", "--dir", tmp_path / "e", *bad, expect=2).stderr.split())
+        assert re.search(message, " ".join(croupier("init", "--dir", tmp_path / "e", *bad, expect=2).stderr.split()))
 
 
 def test_a_deployment_that_cannot_be_is_refused() -> None:
     def at(service: str) -> Place:
         return Place(service=service, role="shuffler", host="a", takes_clients=False)
 
-    with pytest.raises(ValueError, match="two services want the same ports"):
+    with pytest.raises(ValueError, match=naming("ports")):
         Layout(name="local", places=(at("shuffler-1"), at("shuffler-2")))
     with pytest.raises(ValueError, match="extra"):
         Place.model_validate({**at("shuffler-1").model_dump(), "port": 1})
@@ -219,9 +220,9 @@ def test_the_calls_of_a_chain_of_three() -> None:
 
 def test_a_range_of_ports_is_kept_to(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CROUPIER_PORTS", "20000-20002")
-    with pytest.raises(RuntimeError, match="5 free ports are needed, and of 20000–20002 "):
+    with pytest.raises(RuntimeError, match=naming(5, "20000–20002")):
         free_addresses(5)
     for wrong in ("80-90", "20002-20000", "20000", "1024-65536", "20000-20002x", "٢٠٠٠-٣٠٠٠"):
         monkeypatch.setenv("CROUPIER_PORTS", wrong)
-        with pytest.raises(ValueError, match=f"CROUPIER_PORTS is '{wrong}'; it must be a range within 1024-65535"):
+        with pytest.raises(ValueError, match=naming("CROUPIER_PORTS", f"'{wrong}'", "1024-65535")):
             free_addresses(1)

@@ -25,6 +25,7 @@ from croupier.protocol.invitations import Invitation
 from croupier.protocol.names import Digest, RoundId
 from tests.support import in_process
 from tests.support.command_line import answer, croupier
+from tests.support.messages import naming
 from tests.support.rounds import table
 from tests.support.sheets import write_book
 from tests.support.surveys import links_of, opened_survey, survey_file
@@ -44,7 +45,7 @@ def test_people_are_read_with_or_without_names_of_columns() -> None:
     [
         ("label\n", "0 people are invited; it must be 1..100000"),
         ("Ada\nBob\nAda\n", "the label 'Ada' is there twice"),
-        ("label,mail\n,a@b.c\n", "a line of the people has no label"),
+        ("label,mail\n,a@b.c\n", "no label"),
         ("Ada\x1b[2J\n", "no control characters"),
         ("A" * 201, "a label has 201 characters; at most 200"),
     ],
@@ -80,7 +81,7 @@ def test_a_link_that_is_not_an_invitation_is_not_repeated() -> None:
     whole = Invitation(bytes(16), Digest(bytes(32)), RoundId("work-1"), 5)
     assert Invitation.read(f"https://a.example/participate/#{whole.fragment}") == whole
     for link in ("https://a.example/#key=secret", "https://a.example/#invitation=secret&deployment=&round=a", "secret"):
-        with pytest.raises(ValueError, match="not an invitation to a survey, or is incomplete") as refused:
+        with pytest.raises(ValueError, match=naming("invitation")) as refused:
             Invitation.read(link)
         assert "secret" not in str(refused.value)
 
@@ -98,19 +99,19 @@ async def test_invitations_are_listed_reissued_and_revoked(tmp_path: Path) -> No
         assert listed[0].key == public_key_of(read.key(survey.hash)).hex()
         kept = (where / "operator" / "surveys" / "work-2026" / "invitations.csv").read_text()
         assert ada.partition("invitation=")[2][:22] not in kept
-        with pytest.raises(ValueError, match="'Bob' has an invitation to 'work-2026'; 'croupier invite reissue'"):
+        with pytest.raises(ValueError, match=naming("'Bob'", "'work-2026'", "'croupier invite reissue'")):
             await links_of(at, survey, tmp_path / "more", "Dan", "Bob")
-        with pytest.raises(ValueError, match="links exists; choose another folder"):
+        with pytest.raises(ValueError, match=naming("links exists")):
             await links_of(at, survey, tmp_path / "links", "Dan")
-        with pytest.raises(ValueError, match="would expire at 1970-01-01T00:00:01Z, which is past"):
+        with pytest.raises(ValueError, match=naming("1970-01-01T00:00:01Z")):
             await links_of(at, survey, tmp_path / "more", "Dan", until=1)
-        with pytest.raises(ValueError, match="it must be like https://gateway"):
+        with pytest.raises(ValueError, match=naming("https://gateway")):
             await invite_people(where, survey.survey_id, read_people([["Dan"]]), tmp_path / "more", transport=how)
         async with at.operator.client(tmp_path / "client") as client:
             await (await fetch_survey(client))[0].submit("very", 1.0, invitation=ada)
         assert await who_has_not_answered(where, survey.survey_id, how) == ["Bob", "Eve"]
         assert await revoke_invitations(where, survey.survey_id, ["Eve"], how) == 1
-        with pytest.raises(ValueError, match="'Eve' has no invitation to 'work-2026' that could be revoked"):
+        with pytest.raises(ValueError, match=naming("'Eve'", "'work-2026'")):
             await revoke_invitations(where, survey.survey_id, ["Eve"], how)
         gateway = {"gateway": "https://gateway.example", "qr_codes": False, "transport": how}
         await reissue(where, survey.survey_id, ["Bob"], tmp_path / "again", **gateway)  # type: ignore[arg-type]
@@ -161,9 +162,7 @@ async def test_invitations_from_the_command_line(tmp_path: Path) -> None:
         assert await ask("invite", "revoke", "w", "Bob") == {"revoked": 1}
         assert await ask("invite", "restore", "w") == {"good": 1}
         said = await asyncio.to_thread(croupier, "invite", "status", "w", "--dir", place)
-        assert "3 invitations made, 1 of them good, 2 revoked; at least one question was answered with 0" in " ".join(
-            said.stdout.split()
-        )
+        assert re.search(naming("3 invitations", 1, "2 revoked", 0), " ".join(said.stdout.split()))
         both = ("invite", "w", "--count", "2", "--people", people, *gateway)
         said = await asyncio.to_thread(croupier, *both, "--dir", place, expect=2)
         assert "give --people, a file, or --count" in said.stderr

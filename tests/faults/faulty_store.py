@@ -143,7 +143,7 @@ class FaultyStore(Store):
         self._met[trap.serial] += 1
         return trap.action if self._met[trap.serial] == trap.nth else None
 
-    def _transact(self, point: str, work: Callable[[Transaction], T]) -> T:
+    def transact(self, point: str, work: Callable[[Transaction], T]) -> T:
         action = self._meet(point)
         kept: list[bytes] = []
 
@@ -162,7 +162,7 @@ class FaultyStore(Store):
                 self._die()
             return result
 
-        result = super()._transact(point, watched)
+        result = super().transact(point, watched)
         for document in kept:
             self._witness(f"kept - {document.hex()}")
         if action == "kill after":

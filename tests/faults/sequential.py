@@ -168,4 +168,4 @@ class SequentialGame(Game):
         world = self.world
         if not isinstance(world, InProcessWorld) or (running := world._lives[name].running) is None:
             raise TypeError("a sequential round is played inside this process")
-        return await running._store.run("look", look)
+        return await running.store.run("look", look)

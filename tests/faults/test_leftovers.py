@@ -30,6 +30,7 @@ from tests.faults.oracle import Violation
 from tests.faults.running import SEED_VARIABLE, deployed, own_hosts, play_in, run_in_process
 from tests.faults.schedules import Close, Fault, Kill, LinkFault, Restart, Schedule, Submit
 from tests.faults.worlds import InProcessWorld
+from tests.support.messages import naming
 
 # Everything that starts and ends: services killed, stopped and dead at a commit; links cut; callers who hang up.
 EVENTFUL = Schedule(
@@ -94,7 +95,7 @@ def test_a_service_that_dies_while_it_stops_closes_its_files_once(tmp_path: Path
         await world.build()
         life = world._lives["analyzer"]
         assert life.running is not None
-        store, life.running._pool = life.running._store, _Telling(closing_now)
+        store, life.running.pool = life.running.store, _Telling(closing_now)
         world.order("analyzer", trap=Trap(1, "look", "kill before", 1))
         unfinished = asyncio.create_task(store.run("look", last_words))
         await asyncio.to_thread(begun.wait)  # what has not begun when the store closes never does
@@ -117,7 +118,7 @@ async def test_a_service_whose_port_is_taken_leaves_nothing_behind(tmp_path: Pat
     ceiling = Ceiling(warm_up=1)
     with closing(socket.create_server((host, int(port)))):
         for _ in range(3):  # the second would meet the lock of the first
-            with pytest.raises(ValueError, match="another program uses the port"):
+            with pytest.raises(ValueError, match=naming("port")):
                 RunningService("analyzer", tmp_path, workers=1)
             ceiling.one_more()
     ceiling.check()

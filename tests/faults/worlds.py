@@ -268,7 +268,7 @@ class InProcessWorld(World):
         running = life.running
         if running is None:
             return
-        store = running._store
+        store = running.store
         assert isinstance(store, FaultyStore)
         store._thread.shutdown(wait=True)
         home, image = self.site(life.name) / life.name, self.site(life.name) / "image"
@@ -279,7 +279,7 @@ class InProcessWorld(World):
                     shutil.copyfile(home / file, image / file)
         await running._server.stop(None)
         await running.service.stop()
-        running._pool.close()
+        running.pool.close()
         store.close()
         for path in home.glob("rounds.db*"):
             path.unlink()

@@ -42,6 +42,7 @@ from croupier.show.published import publication_json
 from tests.fuzz.hostile import Vocabulary, drawn, effort, hostile, noted
 from tests.support import BIT, make_kit
 from tests.support.clients import seal_participants
+from tests.support.messages import naming
 from tests.support.sequential import task
 
 CODES = [pb.SUBMISSION_CODE_ACCEPTED, pb.SUBMISSION_CODE_TICKETS_GIVEN, 0, 99, -1]
@@ -244,15 +245,15 @@ def test_failures_of_a_gateway(status: int, body: bytes) -> None:
 def test_what_a_client_is_told_that_the_protocol_does_not_have(world: World) -> None:
     """Each ended with a ValueError, a KeyError, an AttributeError or a RecursionError."""
     unknown = pb.SubmitResponse(codes=[99]).SerializeToString()  # type: ignore[list-item]
-    with pytest.raises(ProtocolError, match="with code 99, which the protocol does not have"):
+    with pytest.raises(ProtocolError, match=naming("code 99")):
         asyncio.run(send(Says(unknown), "round", {"a": b""}))  # type: ignore[arg-type]
-    with pytest.raises(ProtocolError, match="with 0 codes; it must be one for each of 1 request"):
+    with pytest.raises(ProtocolError, match=naming("0 codes", 1)):
         asyncio.run(send(Says(b""), "round", {"a": b""}))  # type: ignore[arg-type]
-    with pytest.raises(ProtocolError, match="the service's answer cannot be read"):
+    with pytest.raises(ProtocolError, match=naming("answer")):
         asyncio.run(send(Says(b"\xff"), "round", {"a": b""}))  # type: ignore[arg-type]
     for body in (b"[" * 100_000, b'{"code": [], "message": ""}', b'{"code": "none"}'):
         assert failure_of(HttpAnswer(500, {}, body)).code() is grpc.StatusCode.UNKNOWN
     certificate = pb.Certificate(granted=True, grade="\x1bPROVED")
-    with pytest.raises(ProtocolError, match=r"what is not a certificate: '.x1bPROVED' is not a valid Grade"):
+    with pytest.raises(ProtocolError, match=naming("certificate", r"'\x1bPROVED'")):
         RoundResult.read(pb.Publication(), certificate)
     assert state_name(99) == "UNKNOWN"  # type: ignore[arg-type]

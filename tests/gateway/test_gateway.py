@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import signal
 import ssl
 import sys
@@ -41,6 +42,7 @@ from tests.support.command_line import croupier as command
 from tests.support.core_files import core_limit
 from tests.support.gateways import Tampering, ask
 from tests.support.in_memory import Network
+from tests.support.messages import naming
 from tests.support.rounds import QUESTIONS, Table, people, table
 
 GET_ROUND = "/croupier.protocol.v1.Shuffler/GetRound"
@@ -108,12 +110,12 @@ async def test_a_participant_at_the_command_line_goes_through_the_gateway(tmp_pa
         key = await asyncio.to_thread(command, "keygen", "--client", tmp_path / "me.key", "--json")
         answer = ("submit", "--value", "1", "--epsilon", "1")
         refused = await run(*answer, "--key", tmp_path / "me.key", expect=6)
-        assert "send the operator FILE.pub" in " ".join(refused.stderr.split())
+        assert re.search(naming("FILE.pub"), " ".join(refused.stderr.split()))
         await here.operator.enrol([PublicKey(bytes.fromhex(json.loads(key.stdout)["client_key"]))])
         said = await run(*answer, "--key", tmp_path / "me.key")
         assert said.stdout.startswith(f"ACCEPTED in round {terms.round_id}, local ε 1")
         said = await run(*answer, "--token", "00" * 32, expect=2)
-        assert "a gateway could use a one-use token itself" in " ".join(said.stderr.split())
+        assert "one-use token" in " ".join(said.stderr.split())
         await here.finish(terms)
         assert (await run("round", "result", terms.round_id, "--json")).stdout.startswith("{")
         found = (await run("verify", terms.round_id)).stdout
@@ -304,10 +306,10 @@ async def test_a_client_makes_of_any_answer_what_grpc_would_have_said() -> None:
         server.shutdown()
     code, why = await status(url)
     assert (code, "refused" in why) == (S.UNAVAILABLE, True)
-    with pytest.raises(grpc.aio.AioRpcError, match="does not go through a gateway"):
+    with pytest.raises(grpc.aio.AioRpcError, match=naming("gateway")):
         stub_at(url).Attend()
     for wrong in ("gateway.example", "ftp://x", "http://gateway.example", "https://", "https://x/?a=1"):
-        with pytest.raises(ValueError, match="the gateway is"):
+        with pytest.raises(ValueError, match=naming("gateway")):
             HttpChannel(wrong)
     assert set(HTTP_STATUS) == set(S) - {S.OK}
 
@@ -324,9 +326,9 @@ def test_the_command_listens_says_where_and_stops(tmp_path: Path, monkeypatch: p
     def refused(*arguments: str) -> str:
         return " ".join(command("gateway", "--dir", place, *arguments, expect=2).stderr.split())
 
-    assert "what is sent to 0.0.0.0 would travel in the clear" in refused("--listen", "0.0.0.0:0")
+    assert re.search(naming("0.0.0.0 would"), refused("--listen", "0.0.0.0:0"))
     for origin in ("*", "survey.example", f"{PAGE}/", "https://"):
-        assert "it must be like https://survey.example, without a path" in refused("--allow-origin", origin)
+        assert re.search(naming("https://survey.example"), refused("--allow-origin", origin))
     program = [sys.executable, "-m", "croupier.deploy.cli", "gateway", "--json", "--listen", "127.0.0.1:0"]
     with running(*program, "--dir", tmp_path / "public") as process:
         assert process.stdout is not None
@@ -358,12 +360,12 @@ def test_a_certificate_that_the_system_does_not_trust_is_told(tmp_path: Path, mo
             at = f"127.0.0.1:{server.server_port}"
             shown = ("round", "show", "--dir", tmp_path / "d", "--gateway", f"https://{at}")
             said = " ".join(command(*shown, expect=4).stderr.split())
-            assert f"this system does not trust the certificate of the gateway {at}: " in said
-            assert "set the environment variable SSL_CERT_FILE to the file of that authority" in said
+            assert re.search(naming(f"gateway {at}"), said)
+            assert re.search(naming("SSL_CERT_FILE"), said)
             assert "pinned" not in said
             # With the authority it is trusted as far as its name, which is what the message then says.
             monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "keys" / AUTHORITY_FILE))
-            assert "certificate is not valid for '127.0.0.1'" in " ".join(command(*shown, expect=4).stderr.split())
+            assert re.search(naming("'127.0.0.1'"), " ".join(command(*shown, expect=4).stderr.split()))
         finally:
             server.shutdown()
             serving.join()

@@ -82,14 +82,14 @@ async def test_a_request_that_does_not_come_ends_its_connection(monkeypatch: pyt
 
 
 async def test_an_answer_that_is_not_read_ends_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    ended, really = asyncio.Event(), listening._Http.connection_lost
+    ended, really = asyncio.Event(), listening.GuardedHttp.connection_lost
 
-    def connection_lost(http: listening._Http, error: Exception | None) -> None:
+    def connection_lost(http: listening.GuardedHttp, error: Exception | None) -> None:
         really(http, error)
         ended.set()
 
     monkeypatch.setattr(listening, "LEAVES_S", 0.01)
-    monkeypatch.setattr(listening._Http, "connection_lost", connection_lost)
+    monkeypatch.setattr(listening.GuardedHttp, "connection_lost", connection_lost)
     async with serving() as connect, asyncio.timeout(60):
         assert await answer(await connect("127.0.0.66"), "/large") == b"HTTP/1.1 200 OK\r\n"
         await ended.wait()

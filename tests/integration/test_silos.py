@@ -167,10 +167,10 @@ NAN_ROW[3, 5] = math.nan
 @pytest.mark.parametrize(
     ("records", "message"),
     [
-        (np.zeros((RECORDS, DIMENSION + 1)), r"record 1 has a vector of the shape \(61,\); this round takes \(60,\)"),
-        (np.zeros(DIMENSION), r"record 1 has a vector of the shape \(\)"),
-        (NAN_ROW, "record 4: 1 of the vector's 60 entries are not finite numbers"),
-        (np.zeros((RECORDS - 1, DIMENSION)), "this client has 24 records; this round takes clients with at least 25"),
+        (np.zeros((RECORDS, DIMENSION + 1)), r"record 1 has.*\(61,\).*\(60,\)"),
+        (np.zeros(DIMENSION), r"record 1 has.*\(\)"),
+        (NAN_ROW, "record 4: 1 of .*vector's 60 entries"),
+        (np.zeros((RECORDS - 1, DIMENSION)), "client.*24.*25"),
         ([], "this client has 0 records"),
     ],
 )

@@ -194,7 +194,7 @@ async def unfinished_messages(hop: Hop1) -> str:
                 caller = await entered.enter_async_context(connected(hop.entry, source))
                 for _ in range(90):
                     stream = caller.call("Shuffler/Submit")
-                    caller._frame(0, 0, stream, b"\0" + struct.pack(">I", 2000) + bytes(1000))
+                    caller.frame(0, 0, stream, b"\0" + struct.pack(">I", 2000) + bytes(1000))
                     await asyncio.sleep(1 / 60)
 
     attacking = [asyncio.create_task(stranger(source)) for source in strangers(5)]
@@ -204,9 +204,9 @@ async def unfinished_messages(hop: Hop1) -> str:
         async with connected(hop.entry, honest(number)) as caller:
             request = rpc.GetRoundRequest(round_id=hop.terms.round_id).SerializeToString()
             stream = caller.call("Shuffler/GetRound")
-            caller._frame(0, 0, stream, b"\0" + struct.pack(">I", len(request)) + request[:5])
+            caller.frame(0, 0, stream, b"\0" + struct.pack(">I", len(request)) + request[:5])
             await asyncio.sleep(0.25)
-            caller._frame(0, 1, stream, request[5:])
+            caller.frame(0, 1, stream, request[5:])
             async with asyncio.timeout(30.0):
                 await caller.over(stream)
             answered += stream in caller.with_data

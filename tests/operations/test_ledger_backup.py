@@ -21,6 +21,7 @@ from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.names import RoundId
 from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support import BIT, settings
+from tests.support.messages import naming
 from tests.support.rounds import Table, people, table
 from tests.support.statements import codes, parameters
 
@@ -47,7 +48,7 @@ async def test_a_restored_ledger_refuses_what_the_lost_one_would_have_refused(tm
         assert numbers.get_sample_value("croupier_certificates_total", {"outcome": "granted"}) == rounds
         before = spent(directory, 3e-4)
         assert rounds >= 2
-        with pytest.raises(ValueError, match="in use by another process"):
+        with pytest.raises(ValueError, match=naming("another process")):
             restore_ledger(directory, backup)
 
         await at.inside.stop("accountant")
@@ -131,17 +132,17 @@ async def test_only_so_many_rounds_show_how_many_clients_used_each_budget(tmp_pa
 def test_a_backup_of_something_else_is_refused(tmp_path: Path) -> None:
     directory, backup = tmp_path / "deployment", tmp_path / "ledger.json"
     make_deployment(directory, "clinic", 1)
-    with pytest.raises(ValueError, match="does not exist; run this where the accountant's directory is"):
+    with pytest.raises(ValueError, match=naming("accountant")):
         backup_ledger(directory, backup)
     entry = {"local_epsilon": 1.0, "local_delta": 0.0, "count": 9, "epsilon": 0.5, "delta": 1e-6, "profile": []}
     flags = {"one_record": True, "merged": True, "unknown": True}
     one_round = {"round_id": "r", "batch_digest": "00", "entries": [entry], **flags}
     good = {"deployment": "clinic", "rounds": [one_round]}
     bad: list[tuple[dict[str, object], str]] = [
-        ({"deployment": "other"}, "is a backup of deployment 'other'; it must be of 'clinic'"),
-        ({"rounds": [{"round_id": "r"}]}, "must be a backup of a ledger"),
-        ({"rounds": [one_round | {"entries": [entry | {"epsilon": -1.0}]}]}, "must be a backup of a ledger"),
-        ({"rounds": [one_round | {"batch_digest": "xy"}]}, "must be a backup of a ledger"),
+        ({"deployment": "other"}, "'other'.*'clinic'"),
+        ({"rounds": [{"round_id": "r"}]}, "must be a backup"),
+        ({"rounds": [one_round | {"entries": [entry | {"epsilon": -1.0}]}]}, "must be a backup"),
+        ({"rounds": [one_round | {"batch_digest": "xy"}]}, "must be a backup"),
     ]
     for change, message in bad:
         backup.write_text(json.dumps(good | change))
@@ -150,14 +151,14 @@ def test_a_backup_of_something_else_is_refused(tmp_path: Path) -> None:
     backup.write_text(json.dumps(good))
     assert restore_ledger(directory, backup) == 1
     backup.write_text(json.dumps(good | {"rounds": [one_round | {"batch_digest": "01"}]}))
-    with pytest.raises(ValueError, match="is in the ledger already, with another batch or cost"):
+    with pytest.raises(ValueError, match=naming("ledger")):
         restore_ledger(directory, backup)
     again = tmp_path / "again.json"
     assert backup_ledger(directory, again) == 1
     assert json.loads(again.read_text()) == good | {"shown": ["r"], "budget_privacy": {}}
-    with pytest.raises(ValueError, match="a backup does not replace another"):
+    with pytest.raises(ValueError, match=naming("backup")):
         backup_ledger(directory, again)
-    with pytest.raises(ValueError, match=r"none is not a directory; again.json needs one to be written to"):
+    with pytest.raises(ValueError, match=naming("again.json")):
         backup_ledger(directory, tmp_path / "none" / "again.json")
 
 

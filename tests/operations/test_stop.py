@@ -132,7 +132,7 @@ async def test_sigterm_in_a_flood_loses_nothing_that_was_acknowledged(
                 except grpc.aio.AioRpcError:
                     return
 
-    process = local._children["shuffler-1"]
+    process = local.children["shuffler-1"]
     async with asyncio.TaskGroup() as group:
         group.create_task(watch())
         await asyncio.wait_for(serving.wait(), PATIENCE_S)
@@ -165,7 +165,7 @@ async def test_what_was_acknowledged_before_sigterm_is_counted_afterwards(
     own = await asyncio.to_thread(modes, local.directory / "shuffler-1")
     assert {name for name, mode in own.items() if name.startswith("rounds.db") and mode & 0o077} == set()
     assert "rounds.db" in own
-    process = local._children["shuffler-1"]
+    process = local.children["shuffler-1"]
     process.send_signal(signal.SIGTERM)
     assert await asyncio.to_thread(process.wait, PATIENCE_S) == 0
     await asyncio.to_thread(local.up, ["shuffler-1"], 1)
@@ -191,7 +191,7 @@ async def test_what_waits_for_a_store_that_closes_is_told_to_come_again(
         async with operator.client_channel() as channel:
             assert set((await send(channel, terms.round_id, first)).values()) == {pb.SUBMISSION_CODE_ACCEPTED}
             running, held = inside.running.pop("shuffler-1"), threading.Event()
-            holding = asyncio.create_task(running._store.run("hold", lambda _: held.wait(PATIENCE_S)))
+            holding = asyncio.create_task(running.store.run("hold", lambda _: held.wait(PATIENCE_S)))
             waiting = asyncio.create_task(send(channel, terms.round_id, second, patience_s=0.0))
 
             async def arrived() -> bool:
@@ -230,7 +230,7 @@ async def test_systemd_is_told_when_a_service_serves_and_stops(tmp_path: Path, m
 async def test_sigterm_during_the_start_ends_with_exit_code_0(tmp_path: Path) -> None:
     async with deployed(tmp_path, names=[]) as (local, _):
         log = local.directory / "analyzer" / "service.log"
-        process = local._spawn("analyzer", 1)
+        process = local.spawn("analyzer", 1)
         await until(lambda: asyncio.to_thread(lambda: '"starting"' in log.read_text()))
         process.send_signal(signal.SIGTERM)
         output, _ = await asyncio.to_thread(process.communicate)

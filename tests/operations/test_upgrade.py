@@ -31,6 +31,7 @@ from croupier.runtime.store import Store
 from croupier.show.published import publication_json
 from tests.support import BIT, InProcess, Threads, settings, sign_again
 from tests.support.in_memory import Network
+from tests.support.messages import naming
 from tests.support.postgresql import Server
 from tests.support.rounds import people
 from tests.support.statements import codes
@@ -97,7 +98,7 @@ def test_a_round_that_only_the_older_version_can_finish_is_left_to_it(tmp_path: 
     write_old(file, "shuffler-1")
     change(url_of(file), "UPDATE submissions SET envelope = X'00' WHERE round_id = 'second'")
     before = file.read_bytes()
-    with pytest.raises(ValueError, match="holds submissions of round 'second' as an older croupier"):
+    with pytest.raises(ValueError, match=naming("round 'second'")):
         Store(url_of(file), StorageKey(KEY))
     assert len(tables(url_of(file))["submissions"]) == 4
     assert before.count(b"second") == file.read_bytes().count(b"second")
@@ -110,7 +111,7 @@ def test_a_newer_store_is_refused_and_left_alone(database_url: str) -> None:
     change(database_url, "UPDATE store_version SET number = 99")
     before = tables(database_url)
     for _ in range(2):
-        with pytest.raises(ValueError, match=f"version 99, and this croupier knows versions up to {STORE_VERSION}"):
+        with pytest.raises(ValueError, match=naming("version 99", STORE_VERSION)):
             Store(database_url, StorageKey(KEY))
     assert tables(database_url) == before
     change(database_url, f"UPDATE store_version SET number = {STORE_VERSION}")
@@ -143,9 +144,9 @@ def test_neither_a_service_nor_a_restore_takes_a_newer_store(tmp_path: Path) -> 
     url = url_of(tmp_path / "accountant" / "rounds.db")
     Store(url, StorageKey(KEY)).close()
     change(url, "UPDATE store_version SET number = 99")
-    with pytest.raises(ValueError, match="install that one again"):
+    with pytest.raises(ValueError, match=naming("install")):
         RunningService("accountant", tmp_path, pool=Threads(), transport=Network().transport)
-    with pytest.raises(ValueError, match="install that one again"):
+    with pytest.raises(ValueError, match=naming("install")):
         restore_ledger(tmp_path, OLD / "ledger.json")
 
 

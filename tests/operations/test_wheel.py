@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -13,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.support.messages import naming
 
 ROOT = Path(__file__).parents[2]
 VARIABLES = ("CROUPIER_PROJECT_URL", "CROUPIER_DOCUMENTATION_URL")
@@ -68,7 +71,7 @@ def test_the_urls_of_a_wheel_follow_from_the_address_of_its_repository(tmp_path:
 def test_what_is_no_address_of_a_page_is_refused(variable: str, address: str, tmp_path: Path) -> None:
     done = build("wheel", ROOT, tmp_path, **{variable: address})
     assert done.returncode != 0
-    assert f"{variable} is {address.rstrip('/')!r}: it must be an https address" in done.stderr
+    assert re.search(naming(variable, f"{address.rstrip('/')!r}"), done.stderr)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -185,7 +188,7 @@ def test_an_installed_wheel_works_in_a_folder_full_of_traps(
     assert "CERTIFIED" in command("certify", "people.csv", "--delta", "1e-6")
     for group in ("lab", "experiment"):
         said = command(group, "run", "--quick", expect=2)
-        assert f"'croupier {group}' is not part of an installed package: clone the repository" in said
+        assert re.search(naming(f"'croupier {group}'"), said)
     command("up", "--dir", "d", "--hops", "1")
     try:
         command("round", "open", "smokes", "--dir", "d", "--grid", "1", "--min-batch-size", "20")

@@ -17,6 +17,7 @@ from croupier.protocol.calibration import (
     unit_sigma,
 )
 from croupier.protocol.mechanisms import GaussianVector, VectorTask
+from tests.support.messages import naming
 
 BUDGETS = [(0.1, 1e-5), (1.0, 1e-8), (4.0, 1e-3), (1.0, 0.05), (12.0, 1e-12)]
 
@@ -45,7 +46,7 @@ def test_on_a_fine_lattice_it_is_the_analytic_calibration(epsilon: float, delta:
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.0, 1e-6), (21.0, 1e-6), (1.0, 0.0), (1.0, 1.0), (float("nan"), 0.1)])
 def test_budgets_out_of_range_are_refused(epsilon: float, delta: float) -> None:
-    with pytest.raises(ValueError, match="local budget is"):
+    with pytest.raises(ValueError, match=naming("local budget")):
         gaussian_sigma_steps(epsilon, delta, 10)
 
 
@@ -108,5 +109,5 @@ def test_budgets_that_no_noise_is_calibrated_for_are_refused(epsilon: float, del
 @pytest.mark.parametrize("epsilon", [0.0, 21.0, math.nan])
 def test_budgets_that_vectors_cannot_be_reported_with_are_refused(epsilon: float) -> None:
     task = VectorTask(3, 2.5, "model", bytes(12))
-    with pytest.raises(ValueError, match="local budget is"):
+    with pytest.raises(ValueError, match=naming("local budget")):
         GaussianVector(task, 600, 1e-6).check_budget(epsilon)

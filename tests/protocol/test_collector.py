@@ -8,7 +8,7 @@ from croupier.net.sizes import MESSAGE_BYTES
 from croupier.protocol.codes import Note
 from croupier.protocol.collector import collector_key_lines, open_result, read_collector_key, seal_result
 from croupier.protocol.envelope import HOP_COLLECTOR, SUITES, Label, key_id, seal
-from croupier.protocol.errors import EnvelopeError, Refusal
+from croupier.protocol.errors import Code, EnvelopeError, Refusal
 from croupier.protocol.histograms import columns_of, values_of
 from croupier.protocol.manifest import RoundTerms, canonical, parse_terms
 from croupier.protocol.mechanisms import Hemisphere, KaryResponse, Levels, SequentialOrder, VectorTask
@@ -16,6 +16,7 @@ from croupier.protocol.questions import Question
 from croupier.protocol.statements import messages_of, state
 from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support import BIT, SUITE, make_kit
+from tests.support.messages import naming
 
 LABELS = tuple(f"category {number}" * 20 for number in range(300))
 
@@ -93,7 +94,7 @@ def test_what_is_sealed_and_no_result_is_refused() -> None:
     for inside in (b"", b"\0\0", b"\0\0\0\2\xff\xff"):
         publication = pb.Publication(round_id=terms.round_id, manifest_hash=terms.hash)
         publication.sealed_result = seal(SUITE, key.public, label, inside)
-        with pytest.raises(EnvelopeError, match="is not a result"):
+        with pytest.raises(EnvelopeError, match=naming("result")):
             open_result(publication, SUITE, key)
 
 
@@ -105,9 +106,9 @@ def test_without_a_collector_the_result_is_public() -> None:
 def test_a_key_that_nothing_can_be_sealed_to_is_no_collectors() -> None:
     kit = make_kit()
     for bad, why in (
-        (bytes(32), "not a public key of suite"),  # X25519 has no secret with it
-        (b"\1" * 31, "not a public key of suite"),
-        (kit.manifest.hops[0].public_key, "a collector has its own"),
+        (bytes(32), "not a public key"),  # X25519 has no secret with it
+        (b"\1" * 31, "not a public key"),
+        (kit.manifest.hops[0].public_key, "collector"),
     ):
         kit.manifest.collector_public_key = bad
         with pytest.raises(Refusal, match=why):
@@ -117,13 +118,13 @@ def test_a_key_that_nothing_can_be_sealed_to_is_no_collectors() -> None:
 def test_a_sequential_round_has_no_collector() -> None:
     task = VectorTask(2, 1.0, "model", bytes(8), SequentialOrder(period_ms=10, learning_rate=0.1))
     _, key = read_collector_key(collector_key_lines(SUITE)[0])
-    with pytest.raises(Refusal, match="shows every model to its clients; its result cannot have a collector"):
+    with pytest.raises(Refusal, match=naming(Code.BAD_MANIFEST.message, "collector")):
         terms_for(key.public, Question("gradient", Hemisphere(vector=task)))
 
 
 @pytest.mark.parametrize("text", ["", "x", SUITE, f"{SUITE} zz", f"{SUITE} 00ff", "no-such-suite " + "11" * 32])
 def test_a_file_that_is_no_collectors_key_is_refused_unshown(text: str) -> None:
-    with pytest.raises(ValueError, match="not a collector's key") as refused:
+    with pytest.raises(ValueError, match=naming("collector's key")) as refused:
         read_collector_key(text)
     assert "00ff" not in str(refused.value)
 

@@ -12,6 +12,7 @@ from croupier.deploy.operator.keys import make_deployment
 from croupier.deploy.operator.rotation import activate, rotate
 from croupier.protocol.deployment import DEPLOYMENT_FILE, load_deployment
 from croupier.runtime.service_directory import ServiceSettings, load_secrets, load_settings, not_pinned
+from tests.support.messages import naming
 
 
 def test_keygen_writes_a_deployment_that_loads(tmp_path: Path) -> None:
@@ -32,7 +33,7 @@ def test_keygen_writes_a_deployment_that_loads(tmp_path: Path) -> None:
 def test_keygen_checks_its_arguments(tmp_path: Path, name: str, hops: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make_deployment(tmp_path / "d", name, hops)
-    with pytest.raises(ValueError, match="2 addresses; 4 services and 3 public ports need 7"):
+    with pytest.raises(ValueError, match=naming("2 addresses", "4 services", 3, 7)):
         make_deployment(tmp_path / "d", "c", 2, ["a:1", "b:2"])
 
 
@@ -40,7 +41,7 @@ def test_keygen_checks_its_arguments(tmp_path: Path, name: str, hops: int, messa
     ("old", "new", "message"),
     [
         ('role = "analyzer"', 'role = "oracle"', "role"),
-        ('role = "accountant"', 'role = "shuffler"', "needed are one accountant"),
+        ('role = "accountant"', 'role = "shuffler"', "one accountant"),
         ('name = "analyzer"', 'name = "accountant"', "they must differ"),
         ('name = "shuffler-1"', 'name = "operator"', "'operator' is taken"),
         ('identity = "', 'identity = "zz', "identity"),
@@ -60,13 +61,11 @@ def test_bad_deployment_files_are_named(tmp_path: Path, old: str, new: str, mess
 
 
 def test_missing_files_say_how_to_make_them(tmp_path: Path) -> None:
-    with pytest.raises(
-        ValueError, match=r"does not exist \(at the command line --dir says where .* 'croupier init' makes"
-    ):
+    with pytest.raises(ValueError, match=naming("--dir", "'croupier init'")):
         load_deployment(tmp_path / "none.toml")
-    with pytest.raises(ValueError, match=r"storage.key is missing; a service's secrets lie on its own machine"):
+    with pytest.raises(ValueError, match=naming("storage.key")):
         load_secrets(tmp_path)
-    with pytest.raises(ValueError, match="no service 'x'; there are shuffler-1"):
+    with pytest.raises(ValueError, match=naming("'x'", "shuffler-1")):
         make_deployment(tmp_path, "local", 1).service("x")
 
 
@@ -80,12 +79,12 @@ def test_keys_are_encrypted_and_the_storage_key_may_live_elsewhere(tmp_path: Pat
     assert secrets.identity_key.hex().encode() not in files
     storage_key = (directory / "storage.key").read_text()
     (directory / "storage.key").unlink()
-    with pytest.raises(ValueError, match=r"storage.key is missing"):
+    with pytest.raises(ValueError, match=naming("storage.key")):
         load_secrets(directory)
     (directory / "service.toml").write_text('storage_key = "env:SAFE"')
     assert load_secrets(directory, {"SAFE": storage_key}) == secrets
     for environment, message in [
-        ({}, "the environment has no 'SAFE'"),
+        ({}, "environment.*'SAFE'"),
         ({"SAFE": "12"}, "64 hexadecimal digits"),
         ({"SAFE": "00" * 32}, "does not open with this storage key"),
     ]:
@@ -100,15 +99,13 @@ def test_a_certificate_of_another_key_is_named(tmp_path: Path) -> None:
     rotate(tmp_path, "analyzer")
     for file in ("identity.key", "tls.key"):
         (directory / f"pending-{file}").replace(directory / file)
-    with pytest.raises(
-        ValueError, match=r"tls.crt is not the certificate of tls.key .* 'croupier rotate analyzer --activate' if"
-    ):
+    with pytest.raises(ValueError, match=naming("tls.crt", "tls.key", "'croupier rotate analyzer --activate'")):
         load_secrets(directory)
     activate(tmp_path, "analyzer")
     secrets = load_secrets(directory)
     assert not_pinned(load_deployment(tmp_path / DEPLOYMENT_FILE).service("analyzer"), secrets) is None
     (directory / "tls.crt").write_text("-----BEGIN")
-    with pytest.raises(ValueError, match=r"tls.crt holds no certificate in PEM"):
+    with pytest.raises(ValueError, match=naming("tls.crt", "PEM")):
         load_secrets(directory)
 
 
@@ -122,19 +119,19 @@ def test_a_certificate_of_another_key_is_named(tmp_path: Path) -> None:
         ('scheduler = "tcp://scheduler.example:8786"', "scheduler"),
         (
             'scheduler = "tls://scheduler.example:0"',
-            "scheduler: it is 'tls://scheduler.example:0', and must be tls://HOST",
+            "scheduler: .*'tls://scheduler.example:0'.*tls://HOST",
         ),
-        ('scheduler = "tls://scheduler.example:65536"', "with a port in 1..65535$"),
+        ('scheduler = "tls://scheduler.example:65536"', "1..65535$"),
         ("max_concurrent_calls = 1", "max_concurrent_calls"),
         ("workers = ", "not a valid settings file"),
         # Reproductions: the sentences were the library's, of several lines; port 99999 was 34463.
-        ("keepdays = 3", "file: keepdays: there is no such line; did you mean keep_days[?]$"),
+        ("keepdays = 3", "keepdays: .*keep_days[?]$"),
         (
             "keep_days = 0\nx = 1",
-            "keep_days: it is 0; it must be greater than or equal to 1; x: there is no such line$",
+            "keep_days: .* 0; .* 1; x: ",
         ),
         ('workers = "many"', "workers: it must be a valid integer, unable to parse string as an integer$"),
-        ('listen = "0.0.0.0:99999"', "listen: it is '0.0.0.0:99999', and must be HOST:PORT with a port in 1..65535$"),
+        ('listen = "0.0.0.0:99999"', "listen: .*'0.0.0.0:99999'.*1..65535$"),
         ('public_listen = "0.0.0.0:0"', "public_listen: it is '0.0.0.0:0', and must"),
     ],
 )
@@ -150,7 +147,7 @@ def test_what_is_wrong_with_settings_shows_no_password(tmp_path: Path, wrong: st
     """Reproduction: the line of the log held all settings, or the one that was wrong."""
     store = 'store = "postgresql+psycopg://me:hunter2@db/x"\n' if "store" not in wrong else ""
     (tmp_path / "service.toml").write_text(store + wrong)
-    with pytest.raises(ValueError, match=r"is not a valid settings file: \w") as refused:
+    with pytest.raises(ValueError, match=naming("settings file")) as refused:
         load_settings(tmp_path)
     assert "hunter2" not in "".join(traceback.format_exception(refused.value))
 

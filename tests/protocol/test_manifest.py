@@ -32,6 +32,7 @@ from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support import make_kit
 from tests.support.mechanisms import EXAMPLES
+from tests.support.messages import naming
 
 TASK = VectorTask(2, 1.5, "model", bytes(8))
 
@@ -165,12 +166,12 @@ def _no_key(manifest: pb.Manifest) -> None:
         (_set("deployment", ""), "deployment is empty"),
         (_set("round_id", ""), "round_id is ''"),
         (_set("round_id", "x" * 129), "must have 1..128 bytes"),
-        (_set("round_id", "r\x1b[1A"), "with the character '.x1b'; it must have no control characters"),
+        (_set("round_id", "r\x1b[1A"), "'.x1b'"),
         (
             _question(krr={"k": 2, "labels": ["no", "yes\n  · local ε 0.01"]}),
             "a label is 'yes.n  · local ε 0.01', with",
         ),
-        (_question(krr={"k": 2, "labels": ["no", "\u202eyes"]}), "controls of the direction of writing"),
+        (_question(krr={"k": 2, "labels": ["no", "\u202eyes"]}), "controls of"),
         (_question(hemisphere={"vector": _vector(model="\x9b2J")}), "model is '.x9b2J', with the character"),
         (_set("hpke_suite", "none"), "hpke_suite is 'none'"),
         (_set("min_batch_size", 0), "min_batch_size is 0"),
@@ -187,7 +188,7 @@ def _no_key(manifest: pb.Manifest) -> None:
         (_grid(21.0), "epsilon is 21.0"),
         (_grid(1e-10), "epsilon is 1e-10; it must be 1e-09 < "),
         (_grid(1.0, delta=1e-6), "delta is 1e-06"),
-        (_question(), "mechanism is missing; it must be one of rr, krr"),
+        (_question(), "mechanism.*rr.*krr"),
         (_question(krr={"k": 1}), "k is 1; it must be 2"),
         (_question(onebit={"low": 2, "high": 1}), r"the interval is \[2.0, 1.0\]"),
         (_question(laplace={"low": 0, "high": 1}), "lattice is 0"),
@@ -200,7 +201,7 @@ def _no_key(manifest: pb.Manifest) -> None:
         (_question(hemisphere={"vector": _vector(clipping_norm=0)}), "clipping_norm is 0.0"),
         (
             _question(hemisphere={"vector": _vector(parameters=b"x")}),
-            "have 1 bytes; 2 of them must have 8",
+            "1 bytes; 2 .* 8",
         ),
         (_silos(vector=None), "vector is missing; gaussian_vector needs it"),
         (_silos(local_delta=0), "local_delta is 0.0; it must be 1e-15"),
@@ -209,28 +210,28 @@ def _no_key(manifest: pb.Manifest) -> None:
         (_silos(records_per_client=2**30 + 1), "records_per_client is 1073741825; it must be 1"),
         (_silos(vector=_vector(clipping_norm=1e-21)), "clipping_norm is 1e-21; it must be 1e-20..1e.20"),
         (_silos(vector=_vector(clipping_norm=1e21)), "clipping_norm is 1e.21; it must be 1e-20..1e.20"),
-        (_tiny_budget, "must be one that noise of 1e.09 times the sensitivity is enough for"),
-        (_set("max_batch_size", 1), "max_batch_size is 1; it must be 0 .no limit. or at least min_batch_size, 2"),
+        (_tiny_budget, "1e.09"),
+        (_set("max_batch_size", 1), "max_batch_size.*1.*0 .*min_batch_size.*2"),
         (_limit(0.0, 1e-6), "privacy_limit.total_epsilon is 0.0"),
         (_limit(1.0, 0.0), "privacy_limit.total_delta is 0.0"),
-        (_merging(least=0), "min_tier_size is 0; it must be at least 2 where smaller tiers are merged"),
-        (_merging(least=1), "min_tier_size is 1; it must be at least 2"),
+        (_merging(least=0), "min_tier_size.*0.*2"),
+        (_merging(least=1), "min_tier_size.*1.*2"),
         *(
             (_merging(kind), f"small tiers cannot be merged with {kind}, only with rr, krr, onebit: ")
             for kind in ("laplace", "gaussian", "hemisphere", "gaussian_vector")
         ),
-        (_merging(epsilon_max=3.0), "small tiers cannot be merged where a budget has its own epsilon_max"),
-        (_budget_privacy(0.0), "budget_privacy epsilon is 0.0; it must be in .0.001, 20."),
+        (_merging(epsilon_max=3.0), "epsilon_max"),
+        (_budget_privacy(0.0), "budget_privacy epsilon.*0.0.*.0.001.*20."),
         (_budget_privacy(math.nan), "budget_privacy epsilon is nan"),
-        (_budget_privacy(delta=0.01), "budget_privacy delta is 0.01; it must be in .1e-12, 0.001."),
+        (_budget_privacy(delta=0.01), "budget_privacy delta.*0.01.*.1e-12.*0.001."),
         (_budget_privacy(min_tier_size=5), "min_tier_size is 5 with budget_privacy; it must be 0"),
         (_no_hops, "hops has 0 shufflers"),
         (_twice, "appears twice"),
         (_other_round, "are for round 'another'"),
         (_no_key, "public key of 'shuffler-1' is missing"),
-        (_double_release, "two round keys are equal"),
-        (_no_ticket_key, "the accountant's two ticket keys must differ and have 32 bytes each"),
-        (_one_ticket_key, "the accountant's two ticket keys must differ"),
+        (_double_release, "two round keys"),
+        (_no_ticket_key, "two ticket keys .*32 bytes"),
+        (_one_ticket_key, "two ticket keys"),
     ],
 )
 def test_every_field_is_checked(change: Callable[[pb.Manifest], None], message: str) -> None:
@@ -247,14 +248,14 @@ def test_other_encodings_of_the_same_manifest_are_refused() -> None:
         parse_terms(payload + bytes([0x30, 0x02]))  # min_batch_size once more
     with pytest.raises(Refusal, match="not canonical"):
         parse_terms(payload + bytes([0xF8, 0x7F, 0x01]))  # an unknown field
-    with pytest.raises(Refusal, match="not a manifest"):
+    with pytest.raises(Refusal, match=Code.BAD_MANIFEST.message):
         parse_terms(b"\xff\xff\xff")
 
 
 def test_strangers_have_no_keys_here() -> None:
     terms = make_kit().terms
     assert terms.keys_of("analyzer") == terms.manifest.analyzer
-    with pytest.raises(Refusal, match="'mallory' is not part of round"):
+    with pytest.raises(Refusal, match=naming(Code.BAD_MANIFEST.message, "'mallory'")):
         terms.keys_of("mallory")
 
 
@@ -279,9 +280,9 @@ def test_a_round_belongs_to_one_deployment(tmp_path: Path) -> None:
 def test_a_question_to_silos_needs_all_of_its_parts(missing: str) -> None:
     parts: dict[str, Any] = {"vector": TASK, "local_delta": 1e-6, "records_per_client": 10}
     assert mechanism_from("gaussian_vector", parts).report_bytes == 8
-    with pytest.raises(ValueError, match=f"{missing} is missing; gaussian_vector needs it"):
+    with pytest.raises(ValueError, match=naming(missing, "gaussian_vector")):
         mechanism_from("gaussian_vector", parts | {missing: None})
-    with pytest.raises(ValueError, match="lattice is 10, but gaussian_vector has no lattice"):
+    with pytest.raises(ValueError, match=naming("lattice", 10, "gaussian_vector")):
         mechanism_from("gaussian_vector", parts | {"lattice": 10})
 
 

@@ -18,6 +18,7 @@ from croupier.protocol.onion import (
 )
 from croupier.protocol.v1.messages_pb2 import Lane
 from tests.support import RoundKit, encode_report, make_kit
+from tests.support.messages import naming
 
 SALT = bytes(range(16))
 
@@ -83,12 +84,12 @@ def test_all_envelopes_of_a_round_have_one_size() -> None:
 
 def test_wrong_sizes_and_places_are_refused() -> None:
     onion = Onion(make_kit().terms)
-    with pytest.raises(ValueError, match="the report has 7 bytes; it must have 8"):
+    with pytest.raises(ValueError, match=naming("report", 7, 8)):
         onion.seal_report(b"1234567")
-    with pytest.raises(ValueError, match="budget and salt have 15 and 16 bytes"):
+    with pytest.raises(ValueError, match=naming(15, 16)):
         BudgetRecord(bytes(15), SALT)
     record, sealed = BudgetRecord(bytes(16), SALT), onion.seal_report(bytes(8))
     with pytest.raises(ValueError, match=r"tickets have \[64, 63\] bytes"):
         onion.wrap(sealed, record, (bytes(64), bytes(63)))
-    with pytest.raises(ValueError, match="hop 7 has no layer"):
+    with pytest.raises(ValueError, match=naming("hop 7")):
         onion.layer(Lane.LANE_REPORT, 7)

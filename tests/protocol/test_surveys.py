@@ -13,6 +13,7 @@ from croupier.protocol.names import Digest, RoundId
 from croupier.protocol.surveys import Survey, SurveyRound, SurveyWording, rounds_together, stated_terms_hash
 from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support import RoundKit, make_kit
+from tests.support.messages import naming
 
 WORDINGS = (
     SurveyWording("en", "How we work", "I am asked by the works council.", "Five questions."),
@@ -52,7 +53,7 @@ def with_a_stranger(rounds: list[RoundTerms]) -> list[RoundTerms]:
 
 @pytest.mark.parametrize(
     ("change", "said"),
-    [(without, "other rounds"), (swapped, "another order"), (with_a_stranger, "not of one survey")],
+    [(without, "other rounds"), (swapped, "another order"), (with_a_stranger, "one survey")],
 )
 def test_rounds_that_are_not_all_of_a_survey_are_refused(change: Any, said: str) -> None:
     with pytest.raises(ValueError, match=said):
@@ -69,7 +70,8 @@ def test_rounds_of_a_survey_share_budgets_and_deadline(field: str) -> None:
     rounds = tuple(SurveyRound(RoundId(one.manifest.round_id), stated_terms_hash(one.manifest)) for one in made)
     for one in made:
         one.manifest.survey.CopyFrom(Survey("work", WORDINGS, rounds).message())
-    with pytest.raises(ValueError, match=r"numbers of budgets \[3, 2\]" if field == "grid" else r"deadlines \[0, 5\]"):
+    named = ("budgets", "[3, 2]") if field == "grid" else ("deadlines", "[0, 5]")
+    with pytest.raises(ValueError, match=naming(*named)):
         rounds_together([one.terms for one in made])
 
 
@@ -92,10 +94,10 @@ def no_policy(manifest: pb.Manifest) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (another_text, "states other terms for round 'work-1'"),
-        (another_budget, "states other terms for round 'work-1'"),
+        (another_text, "'work-1'"),
+        (another_budget, "'work-1'"),
         (another_round, "has no round 'work-1'"),
-        (no_policy, "left_out is missing or unknown"),
+        (no_policy, "left_out"),
     ],
 )
 def test_a_round_with_other_terms_than_its_survey_is_refused(change: Any, said: str) -> None:
@@ -114,12 +116,12 @@ FITS = Survey("work", WORDINGS, (ROUND,))
     ("fields", "said"),
     [
         ({"survey_id": "a b"}, "survey_id is 'a b'; it must be 1..64 of"),
-        ({"wordings": ()}, "it needs one wording in each"),
-        ({"wordings": WORDINGS[:1] * 2}, "it needs one wording in each"),
+        ({"wordings": ()}, "one wording"),
+        ({"wordings": WORDINGS[:1] * 2}, "one wording"),
         ({"rounds": ()}, "has 0 rounds; it must have 1..64, each once"),
         ({"rounds": (ROUND, ROUND)}, "has 2 rounds; it must have 1..64, each once"),
         ({"rounds": (SurveyRound(RoundId("a"), Digest(b"")),)}, "has 0 bytes, not 32"),
-        ({"left_out": "maybe"}, "left_out is 'maybe'; it must be one of missing, random"),
+        ({"left_out": "maybe"}, "left_out.*'maybe'"),
     ],
 )
 def test_a_description_that_is_not_one_is_refused(fields: dict[str, Any], said: str) -> None:
@@ -135,7 +137,7 @@ def test_a_description_that_is_not_one_is_refused(fields: dict[str, Any], said: 
         ({"title": "a" * 201}, "title has 201 bytes"),
         ({"consent": "<b>"}, "no markup"),
         ({"introduction": "a\nb"}, "no control characters"),
-        ({"language": "?"}, "must be a language tag"),
+        ({"language": "?"}, "language tag"),
     ],
 )
 def test_a_text_of_a_survey_that_cannot_be_shown_is_refused(fields: dict[str, Any], said: str) -> None:

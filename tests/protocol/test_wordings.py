@@ -13,6 +13,7 @@ from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.wordings import Wording
 from tests.support import make_kit
+from tests.support.messages import naming
 
 MOOD = KaryResponse(k=3, labels=("very", "quite", "not at all"))
 ENGLISH = Wording(
@@ -43,16 +44,16 @@ def test_a_wording_is_signed_and_read_back(mechanism: Mechanism, wordings: tuple
 @pytest.mark.parametrize(
     ("mechanism", "fields", "said"),
     [
-        (MOOD, {"language": "English!"}, "language is 'English!'; it must be a language tag"),
-        (MOOD, {"language": ""}, "it must be a language tag"),
+        (MOOD, {"language": "English!"}, "language.*'English!'"),
+        (MOOD, {"language": ""}, "language tag"),
         (MOOD, {"question": ""}, "question is empty"),
         (MOOD, {"question": "é" * 501}, "question has 1002 bytes; at most 1000 are allowed"),
         (MOOD, {"title": "a" * 201}, "title has 201 bytes; at most 200"),
         (MOOD, {"help_text": "a" * 4001}, "help_text has 4001 bytes; at most 4000"),
         (MOOD, {"question": "a\nb"}, "no control characters"),
-        (MOOD, {"help_text": "\u202egnp.exe"}, "controls of the direction of writing"),
-        (MOOD, {"question": " a"}, "must not begin or end with a space"),
-        (MOOD, {"question": "a<b>c"}, "with '<b'; it is shown as it is, and must have no markup"),
+        (MOOD, {"help_text": "\u202egnp.exe"}, "controls of"),
+        (MOOD, {"question": " a"}, "with a space"),
+        (MOOD, {"question": "a<b>c"}, "'<b'"),
         (MOOD, {"title": "</p>"}, "no markup"),
         (MOOD, {"title": "a &lt; b"}, "no markup"),
         (MOOD, {"title": "&#60;"}, "no markup"),
@@ -60,7 +61,7 @@ def test_a_wording_is_signed_and_read_back(mechanism: Mechanism, wordings: tuple
         (MOOD, {"choices": ["a", "b", "b"]}, "must be different, and none empty"),
         (MOOD, {"choices": ["a", "b", ""]}, "must be different, and none empty"),
         (MOOD, {"choices": ["a", "b", "c" * 401]}, "a choice has 401 bytes; at most 400"),
-        (MOOD, {"unit": "kg"}, "krr asks for no number"),
+        (MOOD, {"unit": "kg"}, "krr"),
         (RandomizedResponse(), {"choices": ["a", "b", "c"]}, "has 3 choices; rr must have 2"),
         (OneBit(0.0, 1.0), {"choices": ["a"]}, "has 1 choices; onebit has none"),
         (OneBit(0.0, 1.0), {"unit": "a" * 101}, "unit has 101 bytes; at most 100"),
@@ -76,7 +77,7 @@ def test_a_wording_that_people_cannot_be_shown_is_refused(mechanism: Any, fields
 
 
 def test_each_language_has_one_wording_and_all_have_a_limit() -> None:
-    with pytest.raises(ValueError, match="each can have one wording"):
+    with pytest.raises(ValueError, match=naming("wording")):
         Question("q", MOOD, (ENGLISH, Wording("EN".lower(), "Again?")))
     with pytest.raises(ValueError, match="33 wordings"):
         Question("q", MOOD, tuple(Wording(f"a{chr(97 + n % 26)}{chr(97 + n // 26)}", "?") for n in range(33)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import pickle
+import re
 import socket
 import subprocess
 import sys
@@ -27,6 +28,7 @@ from croupier.protocol.names import RoundId
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.runtime.cluster import KEPT_IN_MEMORY, Cluster, Job, Sources
 from tests.support import BIT, settings
+from tests.support.messages import naming
 from tests.support.rounds import WAIT_S, people, table
 
 KEY = b"a round's private key, 32 bytes."
@@ -87,19 +89,19 @@ def test_what_cannot_be_used_is_named_before_anything_is_started(tmp_path: Path)
     make_cluster_keys(tmp_path)
     for address in ("tcp://127.0.0.1:1", "tls://127.0.0.1", "tls://127.0.0.1:0", "tls://127.0.0.1:65536"):
         for use in (partial(run_workers, address, tmp_path, 1, None), partial(Cluster.of, address, tmp_path)):
-            with pytest.raises(ValueError, match=r"scheduler: it is .*, and must be tls://HOST:PORT with a port"):
+            with pytest.raises(ValueError, match=naming("scheduler", "tls://HOST:PORT")):
                 use()
     with pytest.raises(ValueError, match="at least 1"):
         run_workers("tls://127.0.0.1:1", tmp_path, 0, None)
     with pytest.raises(ValueError, match="must be HOST:PORT"):
         run_scheduler(tmp_path, "8786")
-    with pytest.raises(ValueError, match=r"with a port in 0..65535"):
+    with pytest.raises(ValueError, match=naming("0..65535")):
         run_scheduler(tmp_path, "127.0.0.1:99999")
     for run in (
         lambda: run_scheduler(tmp_path / "none", "127.0.0.1:0"),
         lambda: Cluster.of("tls://h:1", tmp_path / "n"),
     ):
-        with pytest.raises(ValueError, match="'croupier cluster keys' makes the certificates"):
+        with pytest.raises(ValueError, match=naming("'croupier cluster keys'")):
             run()
 
 
@@ -110,7 +112,7 @@ def test_an_executor_takes_nothing_after_it_is_shut_down(tmp_path: Path) -> None
     executor.shutdown(cancel_futures=True)
     executor.shutdown()
     assert waiting.cancelled()
-    with pytest.raises(RuntimeError, match="until it is shut down"):
+    with pytest.raises(RuntimeError, match=naming("shut down")):
         executor.submit(len, b"")
 
 
@@ -134,7 +136,7 @@ def test_without_the_extra_its_name_is_said(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(ImportError) as missing:
         Cluster.of("tls://127.0.0.1:1", tmp_path).executor()
-    assert missing_library(missing.value) == "distributed is not installed; it comes with 'croupier[cluster]'"
+    assert re.search(naming("'croupier[cluster]'"), missing_library(missing.value))
 
 
 def test_a_service_without_a_cluster_does_not_load_it() -> None:

@@ -104,7 +104,7 @@ async def test_a_round_that_is_being_forgotten_says_so_and_goes_on_when_started(
         publication, _ = await at.finish(terms)
         assert publication.num_reports == 30
         await stopped.wait()
-        assert "not erased yet: that is under way" in await problem_of(at, "shuffler-1", terms.round_id)
+        assert "under way" in await problem_of(at, "shuffler-1", terms.round_id)
         assert envelope in files_of(at, "shuffler-1")
         await at.operator.open_round(settings(), RoundId("following"))  # the service goes on meanwhile
         await at.inside.stop("shuffler-1")

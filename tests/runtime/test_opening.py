@@ -31,7 +31,7 @@ async def test_what_the_background_could_not_open_is_opened_at_the_close(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = asyncio.Event()
-    open_page = LaneOpener._open_page
+    open_page = LaneOpener.open_page
 
     async def fails(self: LaneOpener, terms: object, lane: object, page: object) -> None:
         broken.set()
@@ -42,12 +42,12 @@ async def test_what_the_background_could_not_open_is_opened_at_the_close(
         hop = deployment.service("shuffler-1")
         assert isinstance(hop, ShufflerService)
         monkeypatch.setattr(
-            hop.opener, "cluster", deployment.inside.running["shuffler-1"]._pool
+            hop.opener, "cluster", deployment.inside.running["shuffler-1"].pool
         )  # what a cluster opens is kept as it came until then
-        monkeypatch.setattr(LaneOpener, "_open_page", fails)
+        monkeypatch.setattr(LaneOpener, "open_page", fails)
         await deployment.admit(terms, await deployment.seal(terms, 10))
         await broken.wait()
-        monkeypatch.setattr(LaneOpener, "_open_page", open_page)
+        monkeypatch.setattr(LaneOpener, "open_page", open_page)
         await deployment.admit(terms, await deployment.seal(terms, 10))
         found: list[int] = []
         async with asyncio.timeout(WAIT_S):
@@ -72,7 +72,7 @@ async def test_records_come_in_the_order_of_arrival_and_each_once(
         sent: list[bytes] = []
         for has_cluster in (False, True, True, False):
             monkeypatch.setattr(
-                hop.opener, "cluster", deployment.inside.running["shuffler-1"]._pool if has_cluster else None
+                hop.opener, "cluster", deployment.inside.running["shuffler-1"].pool if has_cluster else None
             )
             submissions = await deployment.seal(terms, 2)
             sent += [hashlib.sha256(submission.envelope).digest() for submission in submissions]
@@ -99,7 +99,7 @@ async def test_a_service_stops_while_it_opens_and_waits_for_no_chunk(
         await asyncio.Event().wait()
 
     monkeypatch.setattr(opened_rows, "PAGE_BYTES", 1)
-    monkeypatch.setattr(LaneOpener, "_open_page", never_ends)
+    monkeypatch.setattr(LaneOpener, "open_page", never_ends)
     async with arena(tmp_path, 1) as deployment:
         terms = await deployment.operator.open_round(settings())
         hop = deployment.service("shuffler-1")

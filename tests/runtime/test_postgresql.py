@@ -26,6 +26,7 @@ from croupier.runtime.kinds import Direction, DocumentKind, KeyPurpose
 from croupier.runtime.store import Store
 from croupier.runtime.transaction import Transaction
 from lab.bench.stores import kinds_of, measure_stores, store_lines
+from tests.support.messages import naming
 from tests.support.postgresql import Server
 
 KIND = DocumentKind.PASSED_ON
@@ -134,7 +135,7 @@ async def put_in_the_end(store: Store, kind: str) -> None:
 def silence(store: Store, wire: Wire) -> Iterator[None]:
     """No byte arrives, and the store's patience is short; only now, else a slow machine would use it up."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store._database, "_timeouts", Timeouts(transaction_s=0.2, shred_s=0.2))
+        patch.setattr(store.database, "_timeouts", Timeouts(transaction_s=0.2, shred_s=0.2))
         wire.silent = True
         yield
         wire.silent = False
@@ -148,7 +149,7 @@ async def test_a_connection_that_the_server_ended_is_replaced_unnoticed(postgres
     assert postgresql.disconnect(url) == 1
     await put(store, "after")
     assert await store.run("look", lambda tx: tx.document(ROUND, KIND, "before")) == b"1"
-    with pytest.raises(ValueError, match="in use by another process"):  # the new connection holds the lock again
+    with pytest.raises(ValueError, match=naming("another process")):  # the new connection holds the lock again
         Store(url, StorageKey(WRAPPING_KEY), Timeouts(lock_s=0.2))
     store.close()
 
@@ -216,11 +217,11 @@ async def test_a_store_closes_while_its_server_is_silent(
         running, waiting = (asyncio.create_task(put(store, kind)) for kind in ("running", "waiting"))
         await asyncio.sleep(0)  # both are with the store's thread
         await asyncio.wait_for(asyncio.to_thread(store.close), 60)
-        with pytest.raises(Refusal, match="cannot store anything now"):
+        with pytest.raises(Refusal, match=Code.STORE_FAILED.message):
             await running
         with pytest.raises(asyncio.CancelledError):
             await waiting
-        assert "the connection is given up" in caplog.text
+        assert "given up" in caplog.text
 
 
 @pytest.mark.asyncio
@@ -251,7 +252,7 @@ async def test_who_lost_the_connection_and_then_the_lock_does_not_write_again(
         with pytest.raises(Refusal) as refused:
             await put(store, "late")
         assert refused.value.code is Code.STORE_FAILED
-        assert "lock timeout: another process has the database" in caplog.text
+        assert "lock timeout" in caplog.text
         assert await other.run("look", lambda tx: tx.document(ROUND, KIND, "late")) is None
         other.close()
         await put_in_the_end(store, "late")
@@ -284,7 +285,7 @@ async def test_what_the_role_may_not_do_is_said_and_is_an_outage(
     postgresql.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'guest'")
     as_guest = sa.make_url(url).set(username=role, password="guest").render_as_string(hide_password=False)
     server = Server(url)
-    with pytest.raises(ValueError, match="cannot be used: permission denied for schema public") as refused:
+    with pytest.raises(ValueError, match=naming("permission denied", "public")) as refused:
         Store(as_guest, StorageKey(WRAPPING_KEY))
     assert "guest" not in str(refused.value)
     server.execute(f"GRANT ALL ON SCHEMA public TO {role}")
@@ -311,7 +312,7 @@ async def test_a_server_that_takes_no_writes_is_named(postgresql: Server, caplog
     Store(url, StorageKey(WRAPPING_KEY)).close()
     postgresql.execute(f'ALTER DATABASE "{database}" SET default_transaction_read_only = on')
     store = Store(url, StorageKey(WRAPPING_KEY))  # a standby, say; there may be rounds to read
-    with pytest.raises(Refusal, match="cannot store anything now"):
+    with pytest.raises(Refusal, match=Code.STORE_FAILED.message):
         await put(store, "kept")
     assert "the store failed: look: cannot execute INSERT in a read-only transaction" in caplog.text
     store.close()
@@ -435,7 +436,7 @@ async def test_a_lock_that_keeps_the_tables_from_being_written_anew_is_reported(
     backup = sa.create_engine(url)
     with backup.begin() as connection:
         connection.execute(sa.text("SELECT count(*) FROM documents")).all()
-        with pytest.raises(Refusal, match="not erased yet"):
+        with pytest.raises(Refusal, match=Code.NOT_READY.message):
             await store.shred()
     await store.shred()
     assert await store.run("look", lambda tx: tx.document(ROUND, KIND, "kept")) == b"1"

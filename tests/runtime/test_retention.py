@@ -121,7 +121,7 @@ async def test_keys_of_a_round_that_is_never_opened_go_after_a_day(tmp_path: Pat
     """They stayed for ever: a round without a manifest has no deadline, and no end."""
     async with table(tmp_path, 1) as at:
         for name in at.deployment.chain:
-            await at.operator._prepare(name, RoundId("never"), SUITE)
+            await at.operator.prepare(name, RoundId("never"), SUITE)
         opened = await at.operator.open_round(settings(), RoundId("opened"))
         wrapped = [
             bytes(key)
@@ -145,7 +145,7 @@ async def test_keys_of_a_round_that_is_never_opened_go_after_a_day(tmp_path: Pat
             rounds = await at.inside.running[name].service.store.run("look", lambda tx: tx.rounds())
             states = {row.round_id: row.state for row in rounds}
             assert states == {"never": pb.ROUND_STATE_DISPOSED, "opened": pb.ROUND_STATE_OPEN}
-        with pytest.raises(Refusal, match="already been used"):
-            await at.operator._prepare("shuffler-1", RoundId("never"), SUITE)
+        with pytest.raises(Refusal, match=Code.CONFLICT.message):
+            await at.operator.prepare("shuffler-1", RoundId("never"), SUITE)
         await at.submit(opened, people(BIT, 30, seed=1))
         assert (await at.finish(opened))[0].num_reports == 30

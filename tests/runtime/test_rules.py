@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.runtime.rules import Rules
 from croupier.runtime.service_directory import load_settings
 from tests.support import in_memory, make_kit, settings
+from tests.support.messages import naming
 
 NOON_S = 12 * 3600
 
@@ -39,7 +41,8 @@ def test_the_total_of_the_privacy_limit_is_looked_at() -> None:
     kit.manifest.privacy_limit.total_delta = 1e-5
     assert Rules(total_epsilon_max=3.0).objection(kit.terms, 0) is None
     said = Rules(total_epsilon_max=2.0).objection(kit.terms, 0)
-    assert said == "the privacy limit's total_epsilon is 3; at most 2 is allowed"
+    assert said is not None
+    assert re.search(naming("total_epsilon", 3, "most 2"), said)
 
 
 def test_one_budget_with_a_larger_limit_of_its_own_counts() -> None:
@@ -53,8 +56,8 @@ def test_one_budget_with_a_larger_limit_of_its_own_counts() -> None:
     ("line", "message"),
     [
         ('randomizers = ["dice"]', "randomizers names dice; there are "),
-        ("hours = [18, 8]", r"hours is \[18, 8\]; the first must be before the second"),
-        ("epsilon = 1.0", "rules.epsilon: there is no such line"),
+        ("hours = [18, 8]", r"hours.*\[18.*8\]"),
+        ("epsilon = 1.0", "rules.epsilon: "),
     ],
 )
 def test_rules_that_cannot_be_are_named(tmp_path: Path, line: str, message: str) -> None:
@@ -70,7 +73,7 @@ async def test_a_round_begins_nowhere_that_breaks_the_rules_of_one_service(tmp_p
     rules = {"shuffler-2": "[rules]\nmin_batch_size = 1000\n"}
     here = in_memory(tmp_path / "d", 2, settings_of=lambda name: rules.get(name, ""))
     async with here as inside, inside.operator() as operator:
-        with pytest.raises(Refusal, match="the rules of 'shuffler-2' do not allow this round: min_batch_size") as no:
+        with pytest.raises(Refusal, match=naming(Code.BAD_MANIFEST.message, "'shuffler-2'", "min_batch_size")) as no:
             await operator.open_round(settings())
         assert no.value.code is Code.BAD_MANIFEST
         answers = [answer for answer in await operator.status() if isinstance(answer, rpc.StatusResponse)]

@@ -147,7 +147,7 @@ def test_the_end_of_a_store_unlinks_no_key(tmp_path: Path) -> None:
     """With its last connection SQLite unlinks the log, keys of open rounds in it, which are destroyed later."""
     read: Callable[[], bytes] = lambda: b"".join(file.read_bytes() for file in tmp_path.iterdir())  # noqa: E731
     store = Store(f"sqlite:///{tmp_path / 'rounds.db'}", StorageKey(bytes(32)))
-    with store._database.begin() as connection:
+    with store.database.begin() as connection:
         connection.exec_driver_sql("INSERT INTO documents VALUES ('r', 'kind', ?)", (SECRET,))
     assert SECRET in read()
     with freed_by_sqlite() as freed:

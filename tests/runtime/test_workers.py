@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from croupier.net.shares import Call, caller_at, serving
-from croupier.protocol.errors import Refusal
+from croupier.protocol.errors import Code, Refusal
 from croupier.runtime.workers import WorkerPool
 
 _PROGRAM = """
@@ -177,7 +177,7 @@ async def test_a_call_that_waits_for_a_worker_can_be_turned_away(tmp_path: Path)
         await asyncio.sleep(0)
         assert [call.can_go for call in calls] == [True] * 3
         calls[0].turn_away()
-        with pytest.raises(Refusal, match="others hold less than you"):
+        with pytest.raises(Refusal, match=Code.OVERLOADED.message):
             await jobs[0]
         (tmp_path / "there").touch()
         await asyncio.gather(*under_way, *jobs[1:])

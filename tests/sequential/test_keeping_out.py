@@ -35,6 +35,7 @@ from croupier.shuffler.attendance import MAX_ATTENDANCES, Attendance, Stream
 from croupier.shuffler.sequential import SequentialHop
 from tests.support import BIT
 from tests.support import settings as bit_settings
+from tests.support.messages import naming
 from tests.support.sequential import DIMENSION, Person, Table, laid, people, settings, signed_answer, task
 from tests.support.statements import codes
 
@@ -67,7 +68,7 @@ async def test_only_submitters_that_hold_their_key_are_let_in(tmp_path: Path) ->
         group = people(8)
         terms = await table.gather(group, settings(task()))
         stranger = Person(np.zeros(DIMENSION), 2.0)
-        with pytest.raises(Refusal, match="no submission of these 1 users is in the outbox"):
+        with pytest.raises(Refusal, match=naming(1, "outbox")):
             await table.take(terms, {"stranger": stranger})
         victim = group["user 0"]
         async with attending(table, terms.round_id) as (call, challenge):
@@ -199,7 +200,7 @@ async def test_a_hop_cannot_answer_in_the_place_of_clients(tmp_path: Path, monke
         def forging(*arguments: Any) -> list[bytes | None]:
             nonlocal count
             count += 1
-            return original(*arguments) if count % 2 else [onion._seal(behind, junk)[0]]
+            return original(*arguments) if count % 2 else [onion.seal_layers(behind, junk)[0]]
 
         monkeypatch.setattr("croupier.shuffler.sequential.open_many", forging)
         taken = await table.take(terms, group)
@@ -263,7 +264,7 @@ async def test_no_client_answers_about_a_model_not_signed_by_the_analyzer(
             )
 
         monkeypatch.setattr(Attendance, "ask", lie)
-        with pytest.raises(SignatureError, match=r"model lacks the signature of analyzer|signed by"):
+        with pytest.raises(SignatureError, match=r"analyzer|signed by"):
             await table.take(terms, group)
         assert [person.asked for person in group.values()] == [[]] * 8
         assert not table.outbox.users(RoundId(f"answers/{terms.round_id}"))
@@ -283,7 +284,7 @@ async def test_no_client_answers_without_the_accountants_grant(tmp_path: Path, m
             return await original(self, round_id, client, model, forged, seconds)
 
         monkeypatch.setattr(Attendance, "ask", lie)
-        with pytest.raises(Refusal, match="has not granted the round"):
+        with pytest.raises(Refusal, match=Code.WRONG_STATE.message):
             await table.take(terms, group)
         assert [person.asked for person in group.values()] == [[]] * 8
 
@@ -352,7 +353,7 @@ async def test_a_sequential_round_can_be_withdrawn(tmp_path: Path) -> None:
         said = await table.operator.withdraw(terms.round_id)
         assert (said["shuffler-1"], said["shuffler-2"]) == ("DISPOSED", "DISPOSED")
         assert await first.store.run("look", lambda tx: tx.keys(terms.round_id)) == {}
-        with pytest.raises(Refusal, match="the round has ended without a result"):
+        with pytest.raises(Refusal, match=Code.WRONG_STATE.message):
             await taking
         assert [person.asked for person in group.values()] == [[]] * 8
 

@@ -34,9 +34,9 @@ async def test_a_caller_that_never_reads_leaves_nothing_behind(tmp_path: Path) -
             with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError, TimeoutError):
                 for _ in range(300):
                     await asyncio.wait_for(call.write(pb.AttendRequest(attendances=many)), 5)
-            waiting = [stream.outgoing.qsize() for stream in first.sequential.attendance._streams]
+            waiting = [stream.outgoing.qsize() for stream in first.sequential.attendance.streams]
             assert max(waiting, default=0) <= 64
-        while first.sequential.attendance._streams:  # noqa: ASYNC110
+        while first.sequential.attendance.streams:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
         taken = await table.take(terms, group)
         assert taken.report.num_answers == 8

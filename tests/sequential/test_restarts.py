@@ -24,10 +24,10 @@ async def kill(inside: InProcess, name: str) -> None:
     running.service.engine.cancel()
     running._files.stop()
     await running._server.stop(0)
-    await running._readiness.stop()
+    await running.readiness.stop()
     await running.service.stop()
-    running._pool.close()
-    running._store.close()
+    running.pool.close()
+    running.store.close()
 
 
 @pytest.mark.parametrize("seed", range(3))

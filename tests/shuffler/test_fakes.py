@@ -49,8 +49,8 @@ def test_fakes_of_many_values_have_the_law() -> None:
     ("counts", "message"),
     [
         ([14, 13], "27 fakes; there must be 28"),
-        ([29, -1], r"a count of fakes is -1; it must be in \[0, 28\]"),
-        ([14, 14, 0], "3 counts of fakes; there must be one for each of 2 values"),
+        ([29, -1], r"-1.*\[0.*28\]"),
+        ([14, 14, 0], "3 counts.*2 values"),
     ],
 )
 def test_numbers_that_no_honest_hop_draws_are_refused(counts: list[int], message: str) -> None:

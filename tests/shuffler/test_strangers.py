@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
 def written_by(at: Table, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Returns the names of the transactions that change something at hop 1 from now on."""
     store, names = at.inside.running["shuffler-1"].service.store, list[str]()
-    really = store._transact
+    really = store.transact
 
     def watched(name: str, work: Callable[[Transaction], Any]) -> Any:
         def counted(tx: Transaction) -> Any:
@@ -39,7 +39,7 @@ def written_by(at: Table, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         return really(name, counted)
 
-    monkeypatch.setattr(store, "_transact", watched)
+    monkeypatch.setattr(store, "transact", watched)
     return names
 
 
@@ -70,19 +70,19 @@ async def test_keys_of_an_open_round_are_read_once_and_go_with_the_close(
     async with table(tmp_path, 1) as at:
         terms = await at.operator.open_round(settings())
         hop_1: Any = at.inside.running["shuffler-1"].service
-        names, really = list[str](), hop_1.store._transact
+        names, really = list[str](), hop_1.store.transact
 
         def watched(name: str, work: Callable[[Transaction], Any]) -> Any:
             names.append(name)
             return really(name, work)
 
-        monkeypatch.setattr(hop_1.store, "_transact", watched)
+        monkeypatch.setattr(hop_1.store, "transact", watched)
         for seed in range(3):
             await at.submit(terms, people(BIT, 20, seed=seed))
         assert names.count(StoreStep.READ_KEYS_TO_ADMIT) == 1
-        assert hop_1.submissions._admitting[terms.round_id].lane_work is not None
+        assert hop_1.submissions.admitting[terms.round_id].lane_work is not None
         await at.finish(terms)
-        assert not hop_1.submissions._admitting
+        assert not hop_1.submissions.admitting
 
 
 async def test_asking_for_the_newest_round_reads_one_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,5 +120,5 @@ async def test_old_rounds_do_not_stay_in_memory(tmp_path: Path, monkeypatch: pyt
             assert len(running.service.engine._terms) <= 2
             assert not running.service.engine._drivers
         hop_1: Any = at.inside.running["shuffler-1"].service
-        assert not hop_1.admission._admitted
-        assert not hop_1.submissions._admitting
+        assert not hop_1.admission.admitted
+        assert not hop_1.submissions.admitting

@@ -143,8 +143,8 @@ def opened_fast(url: str, make: Callable[[], AnyStore]) -> AnyStore:
         Path(file).write_bytes(_empty_database())
     store = make()
     if is_sqlite:
-        store._database.engine = store._database.engine.execution_options(compiled_cache=_COMPILED)
-        with store._database.engine.connect() as connection:  # the pool's only one
+        store.database.engine = store.database.engine.execution_options(compiled_cache=_COMPILED)
+        with store.database.engine.connect() as connection:  # the pool's only one
             connection.exec_driver_sql("PRAGMA synchronous=OFF")
     return store
 

@@ -134,13 +134,13 @@ async def arena(
         over_tls: where the attack is one on what gRPC does.
     """
     around = in_process if over_tls else in_memory
-    honest = croupier.deploy.node.serve._role
+    honest = croupier.deploy.node.serve.role_of
 
     def role(setup: ServiceSetup) -> RoundService:
         return (cast or {}).get(setup.entry.name, honest)(setup)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(croupier.deploy.node.serve, "_role", role)
+        patch.setattr(croupier.deploy.node.serve, "role_of", role)
         async with (
             around(directory / "deployment", hops, more) as inside,
             inside.operator() as operator,

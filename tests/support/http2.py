@@ -36,13 +36,13 @@ class Caller:
         self.with_data: set[int] = set()
         """Calls that have got a message, and not a status alone."""
 
-    def _frame(self, kind: int, flags: int, stream: int, body: bytes = b"") -> None:
+    def frame(self, kind: int, flags: int, stream: int, body: bytes = b"") -> None:
         self._writer.write(struct.pack(">I", len(body))[1:] + struct.pack(">BBI", kind, flags, stream) + body)
 
     def greet(self, window: int) -> None:
         """Opens the connection; `window` is how much of an answer the service may send."""
         self._writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
-        self._frame(_SETTINGS, 0, 0, struct.pack(">HI", _INITIAL_WINDOW, window))
+        self.frame(_SETTINGS, 0, 0, struct.pack(">HI", _INITIAL_WINDOW, window))
 
     async def listen(self) -> None:
         """Follows what the service allows, until it hangs up."""
@@ -60,9 +60,9 @@ class Caller:
                     if name == _INITIAL_WINDOW:
                         self._windows = {k: v + value - self._first_window for k, v in self._windows.items()}
                         self._first_window = value
-                self._frame(_SETTINGS, 1, 0)
+                self.frame(_SETTINGS, 1, 0)
             elif kind == _PING and not flags & 1:
-                self._frame(_PING, 1, 0, body)
+                self.frame(_PING, 1, 0, body)
             elif kind == _WINDOW and stream:
                 self._windows[stream] = self._windows.get(stream, 0) + int.from_bytes(body)
             elif kind == _WINDOW:
@@ -92,12 +92,12 @@ class Caller:
         texts = [(name.encode(), value.encode()) for name, value in headers.items()]
         block = b"".join(bytes([0, len(n)]) + n + bytes([len(v)]) + v for n, v in texts)
         self._windows[stream] = self._first_window
-        self._frame(_HEADERS, 4, stream, block)
+        self.frame(_HEADERS, 4, stream, block)
         return stream
 
     def say(self, stream: int, message: bytes) -> None:
         """Sends a whole message on a call, and ends it."""
-        self._frame(_DATA, 1, stream, b"\0" + struct.pack(">I", len(message)) + message)
+        self.frame(_DATA, 1, stream, b"\0" + struct.pack(">I", len(message)) + message)
 
     async def answered(self, stream: int) -> None:
         """Returns once an answer to a call has begun to come."""
@@ -118,7 +118,7 @@ class Caller:
         """
         left = dict.fromkeys(streams, MESSAGE_BYTES - 16)
         for stream in streams:
-            self._frame(_DATA, 0, stream, b"\0" + struct.pack(">I", MESSAGE_BYTES))
+            self.frame(_DATA, 0, stream, b"\0" + struct.pack(">I", MESSAGE_BYTES))
             self._windows[stream] -= 5
             self._connection_window -= 5
         taken = 0
@@ -127,7 +127,7 @@ class Caller:
             for stream in streams:
                 size = min(len(_PIECE), left[stream], self._windows.get(stream, 0), self._connection_window)
                 if size > 0:
-                    self._frame(_DATA, 0, stream, _PIECE[:size])
+                    self.frame(_DATA, 0, stream, _PIECE[:size])
                     left[stream] -= size
                     self._windows[stream] -= size
                     self._connection_window -= size

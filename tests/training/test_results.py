@@ -11,6 +11,7 @@ import pytest
 from croupier.protocol.codes import Assumption
 from croupier.training.datasets import load_dataset
 from croupier.training.results import PARTS, write_page
+from tests.support.messages import naming
 from tests.support.statements import codes
 
 
@@ -55,8 +56,8 @@ def test_a_page_without_a_place_for_rows_is_refused_before_training(tmp_path: Pa
     page = tmp_path / "page.md"
     page.write_text("<!-- results -->\n<!-- end of results -->\n")
     said: list[str] = []
-    with pytest.raises(ValueError, match="must have <!-- scattering --> and <!-- end of scattering -->"):
+    with pytest.raises(ValueError, match=naming("<!-- scattering -->", "<!-- end of scattering -->")):
         write_page(page, tmp_path, load_dataset("digits"), said.append, epochs=1)
-    with pytest.raises(ValueError, match="part is 'table'; it must be results or scattering"):
+    with pytest.raises(ValueError, match=naming("part", "'table'", "results or scattering")):
         write_page(page, tmp_path, load_dataset("digits"), said.append, epochs=1, parts=["table"])
     assert not said

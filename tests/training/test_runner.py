@@ -51,14 +51,13 @@ def test_the_same_configuration_gives_the_same_simulation(tmp_path: Path) -> Non
     [
         (
             TrainingConfig(simulate=True, epsilon_limit=0.01),
-            "epsilon_limit is 0.01; it must be more than one epoch",
+            r"epsilon_limit.*0\.01",
         ),
-        (TrainingConfig(simulate=True, device="abacus"), "device is 'abacus'; it must be a device of this machine"),
-        (TrainingConfig(unit="record", clients=2000), "clients is 2000; it must be in 1..1297, the number of examples"),
+        (TrainingConfig(simulate=True, device="abacus"), "device.*'abacus'"),
+        (TrainingConfig(unit="record", clients=2000), r"clients.*2000.*1\.\.1297"),
         (TrainingConfig(batch_size=100, budgets="1:1,2:1"), "batch_size is 100; it must be 0 with 2 different budgets"),
     ],
 )
 def test_what_only_the_data_or_the_machine_can_tell_is_said(config: TrainingConfig, message: str) -> None:
-    with pytest.raises(ValueError, match="must") as caught:
+    with pytest.raises(ValueError, match=message):
         run_training(config)
-    assert message in str(caught.value)

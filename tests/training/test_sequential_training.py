@@ -28,6 +28,7 @@ from croupier.training.models import load_model
 from croupier.training.privacy import UserSpending
 from croupier.training.simulation import shares_of, user_epochs
 from tests.support import Threads, in_memory
+from tests.support.messages import naming
 from tests.support.statements import codes
 
 CLIENTS, RATE = 14, 0.02
@@ -189,7 +190,7 @@ def test_sequential_training_takes_plain_steps(digits: Dataset) -> None:
         "pool": None,
         "setting": {},
     }
-    with pytest.raises(ValueError, match=r"momentum 0.5 and averaging 1; they must be 0, 0 and 1"):
+    with pytest.raises(ValueError, match=naming("0.5", 1, "0, 0 and 1")):
         SequentialRun(rule=StepRule(1.0, 0.5), **arguments)
     with pytest.raises(ValueError, match="batch_size is 5"):
         SequentialRun(rule=StepRule(1.0), batch_size=5, **arguments)

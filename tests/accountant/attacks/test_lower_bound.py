@@ -29,6 +29,7 @@ from croupier.accountant.numerics.gaussian import gaussian_delta
 from croupier.accountant.ranges import Linkage
 from croupier.protocol.calibration import unit_sigma
 from tests.support.drawn import drawn
+from tests.support.messages import naming
 from tests.support.oracles.from_definitions import VECTORS, worst_delta
 
 Floats = npt.NDArray[np.float64]
@@ -304,7 +305,7 @@ def test_arguments_out_of_range_are_refused(arguments: dict[str, Any], message: 
 
 
 def test_unknown_tiers_and_noise_without_a_delta_are_refused() -> None:
-    with pytest.raises(ValueError, match="victim is 2; it must be the local epsilon of a tier"):
+    with pytest.raises(ValueError, match=naming("victim", 2)):
         lower_bound([1.0] * 3, RR, victim=2, delta=0.1)
     with pytest.raises(ValueError, match="local_delta is 0"):
         lower_bound([1.0] * 3, GaussianMechanism(), delta=0.1)

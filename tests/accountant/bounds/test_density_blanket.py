@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from croupier import Budgets, GaussianMechanism, KaryRandomizedResponse, LaplaceMechanism, TableMechanism
@@ -20,11 +18,10 @@ from croupier.accountant.bounds.density_blanket import BlanketProfile, LossPair,
 from croupier.accountant.bounds.profile import Bounded
 from croupier.accountant.bounds.spans import SpanProfile
 from croupier.accountant.mechanisms.additive_noise import AdditiveNoise, GaussianNoise, LaplaceNoise, interval_cells
-from croupier.accountant.numerics.gaussian import gaussian_delta
-from croupier.protocol.calibration import unit_sigma
 from croupier.protocol.codes import Method, Step
 from croupier.protocol.statements import state
 from tests.support.accounting import certify_without_attack as certify
+from tests.support.messages import naming
 from tests.support.oracles.from_definitions import VECTORS, count_law
 from tests.support.statements import codes, parameters
 
@@ -177,16 +174,6 @@ def test_laplace_agrees_with_the_vectors(row: dict[str, Any]) -> None:
             assert interval_attack(tiers, certificate.epsilon, threshold) <= row["delta"]
 
 
-def test_two_lattice_points_are_randomised_response_and_more() -> None:
-    """Folding every report to the nearer end is a post-processing, so the lattice is at least as revealing."""
-    coarse = certify([1.0] * 2000, LaplaceMechanism(1), delta=1e-6).epsilon
-    folded = 1 / (1 + math.exp(-1.0))  # Pr[report <= 0 | value 0] for the discrete Laplace of rate 1
-    rest = count_law([(1 - folded, 1999)])
-    p, q = (np.convolve(rest, [1 - share, share]) for share in (folded, 1 - folded))
-    assert float(np.maximum(p - math.exp(0.95 * coarse) * q, 0).sum()) <= 1e-6 * 40
-    assert float(np.maximum(p - math.exp(coarse) * q, 0).sum()) <= 1e-6
-
-
 def test_fine_lattices_come_to_the_line() -> None:
     line = certify([0.5] * 500 + [1.0] * 500, LaplaceMechanism(), delta=1e-6, bounds="blanket").epsilon
     fine = certify([0.5] * 500 + [1.0] * 500, LaplaceMechanism(100_000), delta=1e-6, bounds="blanket").epsilon
@@ -248,22 +235,8 @@ def test_a_table_of_krr_agrees_with_the_closed_form(counts: tuple[int, int, int]
             assert exact.delta * (1 - 1e-6) <= ours.delta <= exact.delta * 1.02 + 1e-12
 
 
-@pytest.mark.parametrize(
-    ("tables", "match"),
-    [
-        ({}, "empty"),
-        ({1.0: np.ones((2, 2))}, "add up"),
-        ({1.0: np.array([[0.9, 0.1], [0.1, 0.9]])}, "ratio"),
-        ({1.0: krr_table(1.0, 2), 0.5: krr_table(0.5, 3)}, "shapes"),
-    ],
-)
-def test_bad_tables_are_refused(tables: dict[float, Any], match: str) -> None:
-    with pytest.raises(ValueError, match=match):
-        TableMechanism(tables)
-
-
 def test_a_budget_without_a_table_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"0\.7 has no table"):
+    with pytest.raises(ValueError, match=naming("0.7")):
         certify([0.7] * 5, TableMechanism({1.0: krr_table(1.0, 3)}), delta=1e-3)
 
 
@@ -289,22 +262,15 @@ def span_of(least: float, most: float) -> SpanProfile:
     return SpanProfile(leader, least, most, 0.01, part, step, are_budgets=False)
 
 
-@pytest.mark.parametrize("target", [0.01, 0.1, 0.2])
-def test_the_delta_of_a_span_covers_all_of_it(target: float) -> None:
-    span = span_of(1.0, 2.0)
+@pytest.mark.parametrize(("most", "target"), [(2.0, 0.01), (2.0, 0.1), (2.0, 0.2), (4.0, 0.01)])
+def test_the_delta_of_a_span_covers_all_of_it(most: float, target: float) -> None:
+    """Not by the local budget: users of little budget are seen in the tails, last at six times the leader's epsilon."""
+    span = span_of(1.0, most)
     assert span.delta(0.0).value >= Falling(1.0).delta(0.0).value
-    found = span.smallest_epsilon(target, 5.0)
-    assert Falling(1.0).delta(found.epsilon).value <= target
-
-
-def test_a_span_is_followed_to_victims_far_worse_than_its_leader() -> None:
-    """Not the local budget: users of little budget are seen in the tails, at six times the leader's epsilon here."""
-    needed = Falling(1.0).guess(0.01)
-    assert needed > 5 * Falling(4.0).guess(0.01)
-    found = span_of(1.0, 4.0).smallest_epsilon(0.01, 100.0)
-    assert found.reached is not None
-    assert found.reached.value <= 0.01
+    found, needed = span.smallest_epsilon(target, 100.0), Falling(1.0).guess(target)
     assert needed <= found.epsilon < 1.01 * needed
+    assert found.reached is not None
+    assert found.reached.value <= target
 
 
 def test_a_span_covers_every_victim_in_it() -> None:
@@ -370,20 +336,6 @@ def test_certificates_grow_and_fall_as_they_must(randomizer: LaplaceMechanism | 
     assert epsilon(1.0, 400, dishonest=40) == pytest.approx(epsilon(1.0, 360), rel=2e-3)
 
 
-@given(
-    st.lists(st.tuples(st.sampled_from([1e-3, 0.1, 0.7, 2.0, 10.0]), st.integers(1, 60)), min_size=1, max_size=3),
-    st.sampled_from([0.1, 1e-3, 1e-8, 1e-15]),
-)
-@settings(max_examples=25, deadline=None)
-def test_every_population_gets_a_certificate_below_its_local_budget(
-    tiers: list[tuple[float, int]], delta: float
-) -> None:
-    certificate = certify(Budgets.from_tiers(tiers), LaplaceMechanism(), delta=delta, bounds="blanket")
-    for tier in certificate.tiers:
-        assert 0 <= tier.epsilon <= tier.local_epsilon
-    assert certificate.numerical_slack <= delta
-
-
 def test_gaussian_noise_in_many_dimensions_is_not_amplified() -> None:
     certificate = certify(Budgets.from_tiers([(1.0, 1000, 1e-6)]), GaussianMechanism(dimension=60), delta=1e-6)
     assert (certificate.epsilon, codes(certificate.method)) == (1.0, [Method.LOCAL_BUDGET])
@@ -398,13 +350,6 @@ def test_a_local_delta_above_the_target_is_not_hidden() -> None:
 
 
 def test_gaussian_users_without_a_local_delta_are_refused() -> None:
-    way_out = r"gaussian spends one, 0 < local_delta < 1: give budgets=Budgets\.from_tiers\(\[\(1, 10, 1e-8\)\]\)"
-    with pytest.raises(ValueError, match=f"local_delta is 0 where local_epsilon is 1; {way_out}"):
+    with pytest.raises(ValueError, match=naming("local_delta is 0", "0 < local_delta < 1", "(1, 10, 1e-8)")):
         certify([1.0] * 10, GaussianMechanism(), delta=1e-6)
     assert certify(budgets=Budgets.from_tiers([(1, 10, 1e-8)]), randomizer=GaussianMechanism(), delta=1e-6).epsilon <= 1
-
-
-def test_analytic_calibration_is_tight() -> None:
-    for epsilon, delta in [(0.1, 1e-5), (1.0, 1e-9), (8.0, 1e-6)]:
-        sigma = unit_sigma(epsilon, delta)
-        assert gaussian_delta(1 / sigma, epsilon) <= delta < gaussian_delta(1 / (sigma * (1 - 1e-6)), epsilon)

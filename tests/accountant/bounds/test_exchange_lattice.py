@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from croupier.accountant import Budgets, certify
 from croupier.accountant.attacks.lower_bound import lower_bound
 from croupier.accountant.bounds.exchange_laplace import ExchangeLaplaceProfile, exchange_laplace_profile
-from croupier.accountant.bounds.exchange_lattice import ExchangeLatticeProfile, _most_unhidden, on_lattice
+from croupier.accountant.bounds.exchange_lattice import ExchangeLatticeProfile, most_unhidden, on_lattice
 from croupier.accountant.bounds.profile import Curve, NoAmplification, Others, Victim
 from croupier.accountant.bounds.spans import ExchangeSpanProfile
 from croupier.accountant.mechanisms.laplace import LaplaceMechanism
@@ -72,7 +72,7 @@ def test_the_victim_shows_no_more_than_with_rounded_noise(seed: int) -> None:
     rng = np.random.default_rng(seed)
     steps, victim = int(rng.choice([1, 2, 7, 50, 1000])), float(rng.uniform(0.05, 6))
     curve, reach = replace(curve_of([(victim, 5_000)], Victim(victim), 1000, 1e-3), steps=steps), 4 * steps
-    gain, ratio = math.exp(rng.uniform(0, victim)), math.exp(curve._log_ratio)
+    gain, ratio = math.exp(rng.uniform(0, victim)), math.exp(curve.log_ratio)
     kept = 1 / math.cosh(victim / (2 * steps))
     apart = int(rng.integers(1, steps + 1))
     shown, whole = on_the_lattice(victim, steps, reach), rounded(victim, steps, reach)
@@ -93,10 +93,10 @@ def test_how_many_hosts_are_shown(seed: int) -> None:
         shown = 1 - 1 / math.cosh(epsilon / (2 * steps))
         for _ in range(count):
             law = np.convolve(law, [1 - shown, shown])
-    most, chance = _most_unhidden(others_of(tiers), steps, target)
+    most, chance = most_unhidden(others_of(tiers), steps, target)
     assert chance <= target * (1 + 1e-9)
     assert law[most + 1 :].sum() <= chance * (1 + 1e-9) + 1e-300
-    assert most == sum(count for _, count in tiers) or _most_unhidden(others_of(tiers), steps, 1.0)[0] <= most
+    assert most == sum(count for _, count in tiers) or most_unhidden(others_of(tiers), steps, 1.0)[0] <= most
 
 
 def letters(rates: Floats, places: Floats, cuts: Floats, steps: int) -> Floats:
@@ -163,7 +163,7 @@ def test_epsilon_and_delta_answer_each_other() -> None:
     assert curve.smallest_epsilon(curve.shown / 2, 1.0).reached is None
     assert curve.smallest_epsilon(1e-6, 1e-6).reached is None
     # Below what the lattice costs the factor is below 1.
-    values = [curve.delta(share * curve._log_ratio).value for share in (0.0, 0.5, 1.0, 1.5)]
+    values = [curve.delta(share * curve.log_ratio).value for share in (0.0, 0.5, 1.0, 1.5)]
     assert values == sorted(values, reverse=True)
     assert curve.continuous.delta(0.0).value < values[0] <= 1
     assert curve.delta(1.0).value == 0

@@ -17,6 +17,7 @@ from croupier.accountant.bounds.hop_noise import HopNoiseProfile
 from croupier.accountant.bounds.profile import smallest_epsilon
 from croupier.accountant.composition import ComposedProfile, Round
 from croupier.protocol.hop_noise import FakeLaw, HopNoise
+from tests.support.messages import naming
 from tests.support.oracles.hop_noise import batch_laws, fakes_array, hockey_stick, truncated_laplace
 
 VECTORS = json.loads((Path(__file__).parents[2] / "vectors" / "hop_noise.json").read_text())["rows"]
@@ -165,7 +166,7 @@ def test_the_whole_epsilon_is_enough_for_the_delta_that_was_asked_for() -> None:
     ("epsilon", "delta", "named"), [(0.0009, 1e-6, "0.0009"), (20.1, 1e-6, "20.1"), (1, 0.01, "0.01"), (1, 0, "0")]
 )
 def test_hop_noise_outside_its_range_is_refused_with_the_range(epsilon: float, delta: float, named: str) -> None:
-    with pytest.raises(ValueError, match=rf"is {named}; it must be in \["):
+    with pytest.raises(ValueError, match=naming(named, "in [")):
         HopNoise(epsilon, delta)
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from croupier.accountant.bounds.exchange import SMOOTHING, integral
 from croupier.accountant.bounds.laplace_laws import Family
-from croupier.accountant.bounds.noise_sums import NoiseSums, _Tilted
+from croupier.accountant.bounds.noise_sums import NoiseSums, Tilted
 from tests.support.cuts import density, drawn_split, grid, marks, parts, row_of
 from tests.support.drawn import drawn
 
@@ -33,7 +33,7 @@ def test_any_exponential_moment_is_below_the_one_that_is_used(seed: int) -> None
     mean, sizes = cut.mean(at, tails=tails)
     left = float(rng.choice([1.0, rng.uniform(0.5, 1)]))
     w = float(np.exp(rng.uniform(math.log(1e-3), math.log(4)))) * left / float(family.scale.max())
-    found = float(_Tilted.of(one_row(family, mean, sizes, left), 0, family, np.array([w])).rest.max())
+    found = float(Tilted.of(one_row(family, mean, sizes, left), 0, family, np.array([w])).rest.max())
     (low,), (high,) = (x.tolist() for x in at.hosts)
     host = float(rng.choice([rng.uniform(low, high), low, high]))
     z, width = grid(0.0, float(at.distance[0]), host, *marks(at, cut), reach=60 / at.victim)
@@ -61,7 +61,7 @@ def test_every_law_is_below_the_polynomial_on_the_whole_line(seed: int) -> None:
     family, left = Family.of(values, mass, np.ones(3)), float(rng.choice([1.0, rng.uniform(0.5, 1)]))
     w = float(np.exp(rng.uniform(math.log(1e-4), math.log(4)))) * left / float(family.scale.max())
     row = one_row(family, np.array([mean]), np.array([abs(mean)]), left)
-    laws = _Tilted.of(row, 0, family, np.array([w]))
+    laws = Tilted.of(row, 0, family, np.array([w]))
     deviation = w * math.sqrt(float((family.scale**2 * family.moments[:, 0]).max()))
     turns = np.concatenate([[0.0], np.geomspace(0.01, 20, 60) / deviation])
     line = w * (1 + 1j * turns)

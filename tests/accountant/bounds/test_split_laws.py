@@ -19,6 +19,7 @@ from croupier.accountant.bounds.laplace_laws import places_of_hosts
 from croupier.accountant.bounds.split_laws import Distances, Split
 from tests.support.cuts import all_within, density, drawn_split, grid, marks, parts, row_of, steps
 from tests.support.drawn import drawn
+from tests.support.messages import naming
 
 Floats = NDArray[np.float64]
 
@@ -138,7 +139,7 @@ def test_every_ratio_is_between_the_two_values_of_its_cell(seed: int) -> None:
     (low,), (high,) = (x.tolist() for x in at.hosts)
     host = float(rng.choice([rng.uniform(low, high), low, high]))
     x1, gain, place = (np.full((1, 1), x) for x in (at.distance[0], at.log_gain[0], host))
-    cells = split_laws._Cells.of(cut, at.victim, rate, x1, gain, place, tails=tails)
+    cells = split_laws.CutCells.of(cut, at.victim, rate, x1, gain, place, tails=tails)
     values, _ = cells.atoms(np.zeros(1, dtype=np.int64), np.full((1, 1), -cut.moved if tails else cut.moved))
     least, most = np.split(values[0], 2)
     edges = np.sort(np.append(cut.edges(at.distance)[0], host))
@@ -162,7 +163,7 @@ def test_a_largest_ratio_between_the_edges_of_cells_is_not_missed(rate: float) -
     z = np.linspace(0.0, 1.0, 100_001)[:-1]
     ratio = parts(at, cut, z)[0] / density(rate, 1.0, z)
     assert 0.1 < z[ratio.argmin()] < 0.95
-    cells = split_laws._Cells.of(cut, v, rate, *(np.full((1, 1), x) for x in (1.0, gain, 1.0)), tails=False)
+    cells = split_laws.CutCells.of(cut, v, rate, *(np.full((1, 1), x) for x in (1.0, gain, 1.0)), tails=False)
     values, mass = cells.atoms(np.zeros(1, dtype=np.int64), np.full((1, 1), moved))
     assert ratio.min() * 1.5 <= values.min() <= ratio.min() * (1 - 1e-9)
     assert mass.sum() == pytest.approx(1.0)
@@ -186,20 +187,20 @@ def test_what_no_laws_are_given_for() -> None:
     at = Distances.at(12.0, np.ones(1), np.zeros(1), 0.1)
     core = all_within(5.0, 26.0)
     for cut, rate, tails in ((core, 12.1, True), (replace(core, share=np.ones_like(core.share)), 12.1, False)):
-        with pytest.raises(ValueError, match="rate must be at most"):
+        with pytest.raises(ValueError, match=naming("rate")):
             cut.family(at, rate, tails=tails)
     for share in (-0.1, 1.1, math.nan):
-        with pytest.raises(ValueError, match="every share must be"):
+        with pytest.raises(ValueError, match=naming("share")):
             replace(core, share=np.full_like(core.share, share))
     for psi in (np.zeros_like(core.psi), -core.psi, np.ones_like(core.psi), np.where(core.psi > 0, math.inf, 0.0)):
-        with pytest.raises(ValueError, match="psi must be"):
+        with pytest.raises(ValueError, match=naming("psi")):
             replace(core, psi=psi)
     with pytest.raises(ValueError, match="must have"):
         replace(core, psi=core.psi[1:])
     for edges in (core.inside[::-1], core.inside + 0.1, np.zeros_like(core.inside), core.inside * 0.9):
-        with pytest.raises(ValueError, match="the edges must increase"):
+        with pytest.raises(ValueError, match=naming("edges", 1)):
             replace(core, inside=edges)
-    with pytest.raises(ValueError, match="the edges must increase"):
+    with pytest.raises(ValueError, match=naming("edges", 1)):
         replace(core, outside=core.outside + 0.1)
     assert core.family(at, 14.0, tails=False) is not None
     assert all_within(200.0, 26.0).family(at, 14.0, tails=False) is None

@@ -113,7 +113,7 @@ def test_the_theorem_in_exact_rationals(seed: int) -> None:
     corners = [mean(1, [a - s * o for a, o in zip(parts[1], omega, strict=True)]) for s in knots]
     above = np.array(heights) + rng.choice([0.0, 0.1, 0.4], len(heights))
     places = np.array([float(s) / unit for s in knots])
-    assert float(positive) <= two_groups._chords(places, unit, above, np.array(corners)) * (1 + 1e-12)
+    assert float(positive) <= two_groups.chord_bound(places, unit, above, np.array(corners)) * (1 + 1e-12)
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -132,15 +132,16 @@ def test_chords_are_exact_for_a_broken_line(seed: int) -> None:
     heights = base + (steps * np.maximum(knots[:, None] - knots, 0)).sum(1)
     corners = np.maximum(u[:, None] - knots * a[:, None], 0).T @ chance
     mass = float(rng.uniform(0.1, 1))
-    found = two_groups._chords(knots / mass, mass, heights, corners)
+    found = two_groups.chord_bound(knots / mass, mass, heights, corners)
     assert true <= found * (1 + 1e-12)
     assert found == pytest.approx(true, rel=1e-9)
     # A knot that is too high is not used, whether before or between others.
     for k in (0, 3):
         higher = heights + 5.0 * (np.arange(7) == k)
-        assert true <= two_groups._chords(knots / mass, mass, higher, corners) * (1 + 1e-12)
-    assert two_groups._chords(knots / mass, mass, np.where(knots == knots[2], math.inf, heights), corners) == math.inf
-    assert two_groups._chords(knots / mass, mass, heights, np.where(knots == knots[2], math.nan, corners)) == math.inf
+        assert true <= two_groups.chord_bound(knots / mass, mass, higher, corners) * (1 + 1e-12)
+    third = knots == knots[2]
+    assert two_groups.chord_bound(knots / mass, mass, np.where(third, math.inf, heights), corners) == math.inf
+    assert two_groups.chord_bound(knots / mass, mass, heights, np.where(third, math.nan, corners)) == math.inf
 
 
 @pytest.mark.parametrize(("victim", "core", "tails"), [(20.0, 25.0, 10.0), (29.0, 30.0, 1.0), (3.0, 30.0, 1.0)])

@@ -33,6 +33,7 @@ from croupier.accountant.published.equal_budgets import least_mass
 from croupier.accountant.published.likelihood_tests import gaussian_errors, laplace_errors
 from croupier.accountant.published.validity import solve
 from croupier.protocol.codes import Note
+from tests.support.messages import naming
 from tests.support.oracles.from_definitions import VECTORS, blanket_delta, count_law, worst_delta
 from tests.support.statements import parameters
 
@@ -434,9 +435,9 @@ LEAKY = Budgets.from_tiers([(0.4, 2000, 1e-6)])
         (lambda: p.gspa_numeric(equal(1.0, 1), 1e-6), "at least 2 users"),
         (lambda: p.gspa_asymptotic(equal(1.0, 1), 1e-6), "at least two users"),
         (lambda: p.echo(equal(4.0, 1000), 1e-4), r"16 ln\(4/delta\)"),
-        (lambda: p.likelihood_test_clones(LEAKY, GaussianMechanism(dimension=3), 1e-6), "gaussian noise on a number"),
+        (lambda: p.likelihood_test_clones(LEAKY, GaussianMechanism(dimension=3), 1e-6), "gaussian"),
         (lambda: p.likelihood_test_clones(equal(1.0, 9), GaussianMechanism(), 1e-6), "local delta > 0"),
-        (lambda: p.gspa_positions(LEAKY, 1e-7), "at least the largest local delta, 1e-06"),
+        (lambda: p.gspa_positions(LEAKY, 1e-7), "delta.*1e-06"),
         (lambda: p.leftover_clones_delta(0.3, 1.0, 10, 0.1), "alpha <= 1/"),
         (lambda: p.biswas_krr_delta(10, 3, 3, 0.0, 0.1, printed=False), "0 < local <= 500"),
         (lambda: p.biswas_krr_delta(10, 10, 3, 1.0, 0.1, printed=True), "holders < n"),
@@ -450,7 +451,7 @@ def test_outside_its_range_a_bound_names_the_range(call: Any, valid: str) -> Non
 @pytest.mark.parametrize("delta", [0.0, 1.0, 2.0, -0.1, math.nan])
 def test_a_delta_that_is_none_is_refused_with_the_range(delta: float) -> None:
     for randomizer in (BinaryRandomizedResponse(), LaplaceMechanism()):
-        with pytest.raises(ValueError, match="it must be 0 < delta < 1"):
+        with pytest.raises(ValueError, match=naming("0 < delta < 1")):
             compare(equal(0.3, 20_000), randomizer, delta)
 
 
