@@ -15,7 +15,14 @@ from croupier.deploy.page.participants import page_hash
 from croupier.deploy.render.layout import Place, Resources, together
 from croupier.deploy.render.settings import settings_of
 from croupier.deploy.version_files import newest
-from croupier.protocol.deployment import OPERATOR, Deployment, OperatorEntry, RetiredIdentity, ServiceEntry, read_unchecked
+from croupier.protocol.deployment import (
+    OPERATOR,
+    Deployment,
+    OperatorEntry,
+    RetiredIdentity,
+    ServiceEntry,
+    read_unchecked,
+)
 from croupier.protocol.names import StorageKey
 from croupier.protocol.versions import differences
 from croupier.runtime.service_directory import SETTINGS_FILE

@@ -171,7 +171,6 @@ def make_versions() -> Fields:
     named = _next(first, operator=operator)
     case("a version that says who the operator is", [believed, _signed(named, own)], named)
     wrong("the operator has a field that nobody knows", _next(first, operator=operator | {"more": "1"}))
-    wrong("the operator has a text of a number", _next(first, operator={"organisation": 1}))
     wrong("a page that is not a hash", _next(first, participant_pages=["ab"]))
     wrong("a limit without a delta", _next(first, privacy_limit={"total_epsilon": 1.0}))
     wrong("a limit of nothing", _next(first, privacy_limit={"total_epsilon": 0.0, "total_delta": 1e-06}))

@@ -132,6 +132,7 @@ export function readStatement(written: string): Deployment {
   const version = number("the version of the deployment", fields.version, 1, 2 ** 31 - 1, 1);
   check(Number.isInteger(version), "the version of the deployment is out of range");
   for (const page of listOf("the deployment's document", fields.participant_pages)) text("the hash of a page", page, KEY);
+  if (fields.operator !== undefined) fieldsOf("the operator", fields.operator, ["organisation", "administrator", "host"]);
   const statement = utf8(written);
   return {
     name: text("the name of the deployment", fields.name, NAME),
