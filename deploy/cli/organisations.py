@@ -87,7 +87,7 @@ def new(
         from croupier.protocol.deployment import OperatorEntry
 
         if role is Role.operator:
-            who = OperatorEntry(organisation=organisation, administrator=administrator, host=host)
+            who = OperatorEntry(organisation=organisation, administrator=administrator, host=machine.host)
             stated = new_operator(directory, who if who != OperatorEntry() else None)
         else:
             name = cast('Literal["shuffler", "accountant", "analyzer"]', role.value)

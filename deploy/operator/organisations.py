@@ -187,7 +187,7 @@ def assemble(
 
 
 def shared(deployment: Deployment) -> list[str]:
-    """Returns a sentence for every machine, organisation and administrator of more than one service, or the operator."""
+    """Returns a sentence for every machine, organisation and administrator that two services or the operator share."""
     roles = {entry.name: entry.role for entry in deployment.services} | {OPERATOR: OPERATOR}
     operator = deployment.operator or OperatorEntry()
     machines = {entry.name: entry.hosts[0] for entry in deployment.services} | {OPERATOR: operator.host}
