@@ -20,6 +20,7 @@ from croupier.accountant.results import Comparison, Grade, Guarantee, LowerBound
 from croupier.accountant.rich_display import folded_list, html_table, paragraph
 from croupier.protocol.budget_privacy import BudgetPrivacy, privacy_message, privacy_of
 from croupier.protocol.codes import Assumption, Method, Note
+from croupier.protocol.permanent import PermanentSeries
 from croupier.protocol.rounding import percent, round_up
 from croupier.protocol.statements import SCHEMA, Statement, joined, messages_of, read_messages, written_json
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -97,6 +98,17 @@ class Certificate:
             if grade is not Grade.CERTIFIED:
                 raise outside(name, str(grade), f"{Grade.CERTIFIED} in a certificate")
         self._check_hop_noise()
+        if self.series is not None and any(one.code is Assumption.UNIFORM_ORDER for one in self.assumptions):
+            raise ValueError(
+                f"the certificate assumes {Assumption.SAME_REPORT} and {Assumption.UNIFORM_ORDER}; it must be one of "
+                "them: where reports are kept for several waves, no bound of the shuffle holds"
+            )
+
+    @property
+    def series(self) -> PermanentSeries | None:
+        """The waves in which every client sends the same report, all of which the guarantee is about; None without."""
+        stated = [one for one in self.assumptions if one.code is Assumption.SAME_REPORT]
+        return PermanentSeries(stated[0]["waves"], stated[0]["series"]) if stated else None
 
     def _check_hop_noise(self) -> None:
         """Raises ValueError where the certificate does not say which hop noise its own number rests on."""

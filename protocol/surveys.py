@@ -12,6 +12,7 @@ import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from decimal import Decimal
 from functools import cached_property
 from typing import Literal, Protocol, Self
 
@@ -26,6 +27,7 @@ __all__ = [
     "Survey",
     "SurveyRound",
     "SurveyWording",
+    "budgets_within",
     "check_survey_of",
     "rounds_together",
     "stated_terms_hash",
@@ -146,8 +148,13 @@ class Survey:
 
     @cached_property
     def hash(self) -> Digest:
-        """The SHA-256 that names this description, 32 bytes; invitations are bound to it."""
+        """The SHA-256 that names this description, 32 bytes."""
         return _hash(b"survey", self.message().SerializeToString(deterministic=True))
+
+    @property
+    def invitation_hash(self) -> Digest:
+        """What invitations are bound to: this description, or the study that the survey is a wave of."""
+        return self.hash if self.wave is None else self.wave.study.invitation_hash
 
     def position_of(self, round_id: RoundId) -> int | None:
         """Returns the place of a round among the questions, from 0; None for a round that is not of this survey."""
@@ -195,6 +202,24 @@ def check_survey_of(manifest: pb.Manifest) -> Survey | None:
         raise ValueError(f"survey {survey.survey_id!r} states other terms for round {manifest.round_id!r}")
     check_wave_of(manifest, at)
     return survey
+
+
+def budgets_within(rounds: Sequence[_Terms], most: float) -> tuple[float, ...]:
+    """Returns the largest budgets that add up to at most this, at the same place in the grid of each round.
+
+    Budgets are decimals as people write them, so that 0.1 three times is within 0.3.
+
+    Raises:
+        ValueError: the smallest budgets add up to more, with their sum.
+    """
+    choices = list(zip(*([budget.epsilon for budget in one.manifest.budget_grid] for one in rounds), strict=True))
+    sums = [sum(Decimal(repr(epsilon)) for epsilon in choice) for choice in choices]
+    within = [choice for choice, total in zip(choices, sums, strict=True) if total <= Decimal(repr(most))]
+    if not within:
+        raise ValueError(
+            f"the most to spend is ε = {most:g}; it must be at least {float(sums[0]):g}, the smallest choice"
+        )
+    return within[-1]
 
 
 def rounds_together(rounds: Sequence[_Terms]) -> Survey:

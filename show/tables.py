@@ -108,8 +108,11 @@ def _trust(certificate: CertificateView | RoundCertificateView) -> str:
         return "what an earlier version of croupier has stated"
     if Assumption.RECORD_LEVEL in codes:
         return "one RECORD of one client, whatever order is known"
+    together = ", all waves together" if Assumption.SAME_REPORT in codes else ""
     if Assumption.UNIFORM_ORDER not in codes and Assumption.ONE_HONEST_HOP in codes:
-        return "one honest hop, whatever everyone else does"
+        return f"one honest hop, whatever everyone else does{together}"
+    if together:
+        return f"nothing of anybody else{together}"
     first = Assumption.HONEST_FIRST_SHUFFLER in codes
     order = "an honest first shuffler" if first else "one shuffler's order secret"
     genuine = ", a genuine roster" if Assumption.GENUINE_ROSTER in codes else ""

@@ -256,7 +256,8 @@ def rounds_left(directory: Path) -> RoundsLeftView:
     if entered:
         last = entered[-1]
         costliest = max(entered, key=lambda one: max(entry.epsilon for entry in one[2]))
-        alike = {round_id: entries for round_id, _, entries in (last, costliest)}
+        # Further waves of a series cost nothing: what is meant are further questions like it.
+        alike = {round_id: [replace(one, series="") for one in entries] for round_id, _, entries in (last, costliest)}
     most = MOST_FORECAST if left["remaining_rounds"] is None else min(MOST_FORECAST, left["remaining_rounds"])
     return {
         "ledger": left,
