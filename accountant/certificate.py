@@ -113,14 +113,14 @@ class Certificate:
     def _check_hop_noise(self) -> None:
         """Raises ValueError where the certificate does not say which hop noise its own number rests on."""
         hop = self.one_honest_hop
-        stated = [one for one in self.assumptions if one.code is Assumption.ONE_HONEST_HOP]
+        stated = [assumption for assumption in self.assumptions if assumption.code is Assumption.ONE_HONEST_HOP]
         if stated and (hop is None or stated[0] not in hop.assumptions):
             raise ValueError("one_honest_hop is missing; a certificate that rests on hop noise must state it")
         if hop is None:
             return
         if hop.grade is not Grade.CERTIFIED:
             raise outside("grade of one_honest_hop", str(hop.grade), f"{Grade.CERTIFIED} in a certificate")
-        if not any(one.code is Assumption.ONE_HONEST_HOP for one in hop.assumptions):
+        if not any(assumption.code is Assumption.ONE_HONEST_HOP for assumption in hop.assumptions):
             raise ValueError(f"one_honest_hop does not assume {Assumption.ONE_HONEST_HOP}; it must")
 
     def check_not_refuted(self) -> None:
@@ -332,9 +332,9 @@ class Certificate:
         from croupier.protocol.certificates import assumptions_of, method_of
 
         assumptions = assumptions_of(message)
-        for one in assumptions:
-            if one.code is Assumption.STATED_BY_EARLIER_VERSION:
-                raise ValueError(str(one))
+        for assumption in assumptions:
+            if assumption.code is Assumption.STATED_BY_EARLIER_VERSION:
+                raise ValueError(str(assumption))
         attacked = message.HasField("lower_bound_epsilon")
         found = cls(
             epsilon=max(message.epsilon, message.unknown_budget_epsilon),
@@ -360,14 +360,14 @@ class Certificate:
             ),
             comparison=tuple(
                 Comparison(
-                    one.name,
-                    one.epsilon if one.HasField("epsilon") else None,
-                    Grade(one.grade),
-                    Status(one.status),
-                    one.reference,
-                    read_messages(Note, one.notes),
+                    bound.name,
+                    bound.epsilon if bound.HasField("epsilon") else None,
+                    Grade(bound.grade),
+                    Status(bound.status),
+                    bound.reference,
+                    read_messages(Note, bound.notes),
                 )
-                for one in message.comparison
+                for bound in message.comparison
             ),
             lower_bound=LowerBound(message.lower_bound_epsilon, message.lower_bound_delta, message.lower_bound_attack)
             if attacked

@@ -158,7 +158,8 @@ def restore_ledger(directory: Path, file: Path) -> int:
     try:
         backup = _Backup.model_validate_json(file.read_text(encoding="utf-8"))
         rounds = [
-            (one, bytes.fromhex(one.batch_digest), [_entry(entry) for entry in one.entries]) for one in backup.rounds
+            (round_, bytes.fromhex(round_.batch_digest), [_entry(entry) for entry in round_.entries])
+            for round_ in backup.rounds
         ]
     except ValidationError as error:
         (wrong, *_) = error.errors()  # as a text it is many lines
