@@ -115,7 +115,7 @@ def write_tables(rows: list[PaperRow], source: Path) -> None:
 
 def draw_figures(folder: Path, seconds: float) -> list[dict[str, Any]]:
     """Draws epsilon against the number of users, for bits and for Laplace noise; returns the points."""
-    from croupier.accountant.drawing import CERTIFIED, COMPARED, MEASURED
+    from croupier.show.drawing import CERTIFIED, COMPARED, MEASURED
     from croupier.show.plots import figure_file
 
     points = []
