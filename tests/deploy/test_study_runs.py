@@ -221,12 +221,12 @@ def dying(monkeypatch: pytest.MonkeyPatch, journal: Path) -> Callable[[int | Non
 async def test_a_killed_process_opens_no_wave_twice_and_misses_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ten times at drawn moments; `test_study_killed` kills real processes fifty times."""
+    """Four times at drawn moments; `test_study_killed` kills real processes fifty times."""
     source = random.SystemRandom()
     async with table(tmp_path, 1) as at:
         played = begun(at)
         die_after = dying(monkeypatch, journal_file(played.directory, "wellbeing"))
-        for _ in range(10):
+        for _ in range(4):
             die_after(source.randrange(40))
             try:
                 await played.play()
