@@ -23,6 +23,7 @@ from croupier.deploy.cli import (
     cluster,
     demonstration,
     deployment,
+    discovery,
     hosts,
     organisations,
     participants,
@@ -71,6 +72,7 @@ def _options(
 
 for room in (
     demonstration,
+    discovery,
     training,
     accounting,
     clients,
