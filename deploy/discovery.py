@@ -174,7 +174,7 @@ class Discovery:
 
     @property
     def _missed(self) -> float:
-        """The probability that one wave may miss a text; in groups half of it is left for the draws of the devices."""
+        """The probability that one wave may miss a text; in groups the draws of devices may miss it, too."""
         settings = self.settings
         return settings.missed / settings.waves / (2 if settings.groups else 1)
 

@@ -50,6 +50,8 @@ class Assumption(StrEnum):
     BUDGETS_SHOWN = "budgets-shown"
     FRESH_SHUFFLES = "fresh-shuffles"
     FRESH_NOISE = "fresh-noise"
+    SAME_REPORT = "same-report"
+    ANSWERS_UNCHANGED = "answers-unchanged"
     FIXED_TERMS = "fixed-terms"
     TOTAL_BEFOREHAND = "total-beforehand"
     LOCAL_DELTAS_UNSPENT = "local-deltas-unspent"
@@ -100,6 +102,7 @@ class Step(StrEnum):
     ONEBIT_IS_BETTER = "onebit-is-better"
     LAPLACE_IS_BETTER = "laplace-is-better"
     LOCAL_IS_LEAST = "local-is-least"
+    REPORTS_KEPT = "reports-kept"
     LENGTH_SHOWS_SIGMA = "length-shows-sigma"
     LENGTH_SHOWS_RECORD_SIGMA = "length-shows-record-sigma"
     NOISE_REACHES_FAR = "noise-reaches-far"
@@ -181,9 +184,12 @@ class RefusalReason(StrEnum):
     LEDGER_LIMIT = "ledger-limit"
     SEQUENTIAL_LEDGER_LIMIT = "sequential-ledger-limit"
     LEDGER_LIMIT_NOW = "ledger-limit-now"
+    STUDY_LIMIT = "study-limit"
     MESSAGES_LOST = "messages-lost"
     LEDGER_EXCEEDED = "ledger-exceeded"
     LEDGER_UNBOUNDED = "ledger-unbounded"
+    STUDY_EXCEEDED = "study-exceeded"
+    STUDY_UNBOUNDED = "study-unbounded"
     ROUNDS_SHOWN = "rounds-shown"
     REFUSED_BY_EARLIER_VERSION = "refused-by-earlier-version"
 
@@ -229,6 +235,7 @@ PARAMETERS: dict[Code, dict[str, type[int] | type[float] | type[str]]] = {
     Assumption.BUDGETS_NOISED: {"epsilon": float, "delta": float, "most": int},
     Assumption.FRESH_SHUFFLES: {"rounds": int},
     Assumption.FRESH_NOISE: {"rounds": int},
+    Assumption.SAME_REPORT: {"waves": int, "series": str},
     Assumption.GENUINE_ROSTER: {"dishonest": int},
     Assumption.STEP_DISHONEST_USERS: {"dishonest": int},
     Assumption.FEATURES_WITHOUT_USERS: {"features": str},
@@ -239,6 +246,7 @@ PARAMETERS: dict[Code, dict[str, type[int] | type[float] | type[str]]] = {
     Step.LENGTH_SHOWS_SIGMA: {"dimension": int},
     Step.LENGTH_SHOWS_RECORD_SIGMA: {"dimension": int},
     Step.NOISE_REACHES_FAR: {"reach": float, "most": float},
+    Step.REPORTS_KEPT: {"waves": int},
     Step.NO_EXCHANGE_BOUND: {"randomizer": str},
     Step.EXCHANGE_NEEDS_BLANKET: {"least": float},
     Step.EXCHANGE_BUDGET_LARGE: {"local_epsilon": float, "most": float},
@@ -310,6 +318,7 @@ PARAMETERS: dict[Code, dict[str, type[int] | type[float] | type[str]]] = {
     RefusalReason.LEDGER_LIMIT: {"epsilon": float, "delta": float},
     RefusalReason.SEQUENTIAL_LEDGER_LIMIT: {"epsilon": float, "delta": float},
     RefusalReason.LEDGER_LIMIT_NOW: {"epsilon": float, "delta": float},
+    RefusalReason.STUDY_LIMIT: {"epsilon": float, "delta": float},
     RefusalReason.MESSAGES_LOST: {"tickets": int, "reports": int, "budgets": int},
     RefusalReason.LEDGER_EXCEEDED: {
         "reached": float,
@@ -322,6 +331,23 @@ PARAMETERS: dict[Code, dict[str, type[int] | type[float] | type[str]]] = {
         "remaining": float,
     },
     RefusalReason.LEDGER_UNBOUNDED: {
+        "delta": float,
+        "rounds": int,
+        "most": float,
+        "requested": float,
+        "remaining": float,
+    },
+    RefusalReason.STUDY_EXCEEDED: {
+        "reached": float,
+        "delta": float,
+        "rounds": int,
+        "most": float,
+        "excess": float,
+        "requested": float,
+        "spent": float,
+        "remaining": float,
+    },
+    RefusalReason.STUDY_UNBOUNDED: {
         "delta": float,
         "rounds": int,
         "most": float,

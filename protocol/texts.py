@@ -122,6 +122,15 @@ TEXTS: dict[Code, str] = {
         "every round is a fresh shuffle of fresh randomness, and one client takes part in at most {rounds}"
     ),
     Assumption.FRESH_NOISE: "every round has fresh randomness, and one client takes part in at most {rounds}",
+    Assumption.SAME_REPORT: (
+        "the client answers all {waves} waves of the question (series {series:.12}) with one value and one budget, and "
+        "sends the same report each time: this is about all of them together, every further value adds the local "
+        "epsilon, and that a value changed is not protected"
+    ),
+    Assumption.ANSWERS_UNCHANGED: (
+        "in questions whose reports are kept for several waves, a client keeps its value and its budget: every further "
+        "value adds the local epsilon, and that a value changed is not protected"
+    ),
     Assumption.FIXED_TERMS: (
         "the terms of all releases were fixed before the first result: which releases there are, and who takes part "
         "in each with which budget, does not depend on earlier results"
@@ -192,6 +201,10 @@ TEXTS: dict[Code, str] = {
     Method.PROVED_BY_EARLIER_VERSION: "as an earlier version of croupier has stated it in this certificate",
     Step.NO_OTHERS: "no other honest client: the local budget is certified",
     Step.LOCAL_IS_LEAST: "no amplification: no bound gives less than the local budget",
+    Step.REPORTS_KEPT: (
+        "no amplification: reports are drawn once for {waves} waves, and who takes part in which can single one "
+        "report out"
+    ),
     Step.LENGTH_SHOWS_SIGMA: (
         "no amplification: in {dimension} dimensions the length of a report shows its own sigma, and the ratio of the "
         "densities is exponentially small; the certificate is the local budget"
@@ -342,6 +355,9 @@ TEXTS: dict[Code, str] = {
         "the ledger must stay within epsilon {epsilon:down6} at delta {delta:down6}, which is the deployment's limit "
         "now"
     ),
+    RefusalReason.STUDY_LIMIT: (
+        "the waves of the study together must stay within epsilon {epsilon:down6} at delta {delta:down6}"
+    ),
     RefusalReason.SEQUENTIAL_LEDGER_LIMIT: (
         "the ledger must stay within epsilon {epsilon:down6} at delta {delta:down6} ('croupier ledger' shows what is "
         "spent), and a sequential round may be cut short, so its local budgets must fit until it has ended"
@@ -357,6 +373,15 @@ TEXTS: dict[Code, str] = {
     ),
     RefusalReason.LEDGER_UNBOUNDED: (
         "the ledger would reach no bound that is proved at delta {delta:up6} after {rounds} rounds; it must be at most "
+        "{most:down6}: requested {requested:up6}, remaining {remaining:down6}"
+    ),
+    RefusalReason.STUDY_EXCEEDED: (
+        "the study would reach epsilon {reached:up6} at delta {delta:up6} after {rounds} rounds; it must be at most "
+        "{most:down6} ({excess:up3} too much): requested {requested:up6}, spent {spent:up6}, remaining "
+        "{remaining:down6}"
+    ),
+    RefusalReason.STUDY_UNBOUNDED: (
+        "the study would reach no bound that is proved at delta {delta:up6} after {rounds} rounds; it must be at most "
         "{most:down6}: requested {requested:up6}, remaining {remaining:down6}"
     ),
     RefusalReason.ROUNDS_SHOWN: (
@@ -487,6 +512,14 @@ PLAIN: dict[Assumption, str] = {
         "Every round draws new noise and a new order, and a person takes part in at most {rounds} of them."
     ),
     Assumption.FRESH_NOISE: "Every round draws new noise, and a person takes part in at most {rounds} of them.",
+    Assumption.SAME_REPORT: (
+        "The device draws its noise once and sends the same in all {waves} waves. The promise is about all of them "
+        "together, for a person whose answer stays the same; a change of the answer can be seen."
+    ),
+    Assumption.ANSWERS_UNCHANGED: (
+        "Where a device sends the same report again and again, the person's answer stays the same: each further answer "
+        "costs as much again, and a change can be seen."
+    ),
     Assumption.FIXED_TERMS: (
         "Which questions are asked, and who answers them with which budget, was fixed before the first result."
     ),

@@ -45,6 +45,7 @@ __all__ = [
     "limit_of",
     "refuse",
     "reserved",
+    "study_limit_of",
     "withhold",
 ]
 
@@ -59,6 +60,19 @@ SHARPER_SECONDS = 10.0
 def limit_of(terms: RoundTerms) -> Limit | None:
     """Returns what the ledger may come to with this round, if its manifest limits that."""
     return None if terms.privacy_limit is None else as_limit(terms.privacy_limit)
+
+
+def study_limit_of(terms: RoundTerms) -> Limit | None:
+    """Returns what the rounds of a study may come to with this round; None for a round that is not of a study."""
+    if terms.survey is None or terms.survey.wave is None:
+        return None
+    study = terms.survey.wave.study
+    return Limit(study.total_epsilon, study.total_delta, study_id=study.study_id)
+
+
+def _keeps_profiles(terms: RoundTerms) -> bool:
+    """Whether what the round costs is composed with other rounds, so that the ledger needs its curves."""
+    return limit_of(terms) is not None or study_limit_of(terms) is not None
 
 
 def as_limit(limit: PrivacyLimit) -> Limit:
@@ -225,10 +239,11 @@ def certify_into(
         attack=not (as_forecast or manifest.merge_small_tiers),  # on the exact budgets it might come to less
         hop_noise=terms.hop_noise,
         hops=terms.num_hops,
+        rounds=terms.permanent or 1,
         counted_by=privacy,
     )
     _fill(message, certificate, multiset)
-    entries = entries_of(multiset, randomizer, certificate, with_profiles=limit_of(terms) is not None)
+    entries = entries_of(multiset, randomizer, certificate, with_profiles=_keeps_profiles(terms))
     assumptions = certificate.assumptions
     if message.unknown_budgets and privacy is not None:  # a victim of any budget is certified, and helps nobody
         message.unknown_budget_epsilon = message.epsilon
@@ -277,9 +292,12 @@ def _one_honest_hop_into(
     """Writes what one honest hop guarantees to any client of the round, whichever budget of the grid it uses.
 
     Returns it if the certificate rests on it alone: then the certificate's own epsilon has to hold for these clients,
-    too, because a dishonest accountant can leave out a budget that was used.
+    too, because a dishonest accountant can leave out a budget that was used. Where reports are kept for several waves
+    and no hop adds noise, that is the largest local budget.
     """
     if terms.hop_noise is None:
+        if terms.permanent is not None:
+            message.epsilon = max(message.epsilon, terms.budget_grid[-1])
         return None
     largest = Budgets.from_tiers([(terms.budget_grid[-1], 1, 0.0)])
     alone = certify(
@@ -289,6 +307,7 @@ def _one_honest_hop_into(
         attack=False,
         hop_noise=terms.hop_noise,
         hops=terms.num_hops,
+        rounds=terms.permanent or 1,
     )
     message.one_honest_hop.CopyFrom(alone.to_message().one_honest_hop)
     if _rests_on_shuffle(assumptions):
@@ -299,9 +318,8 @@ def _one_honest_hop_into(
 
 def _rests_on_shuffle(assumptions: Sequence[Statement[Assumption]]) -> bool:
     """Whether a bound of the shuffle is in a certificate, which holds only with a genuine crowd around a client."""
-    return all(one.code is not Assumption.ONE_HONEST_HOP for one in assumptions) or any(
-        one.code is Assumption.UNIFORM_ORDER for one in assumptions
-    )
+    codes = {one.code for one in assumptions}
+    return Assumption.UNIFORM_ORDER in codes or not codes & {Assumption.ONE_HONEST_HOP, Assumption.SAME_REPORT}
 
 
 def _raise_slightly(message: pb.Certificate, largest: float) -> None:
@@ -353,9 +371,10 @@ def _unknown_budgets_into(
             bounds=bounds,
             hop_noise=terms.hop_noise,
             hops=terms.num_hops,
+            rounds=terms.permanent or 1,
             seconds=SHARPER_SECONDS,
         )
-        (*_, extra) = entries_of(around, randomizer, certificate, with_profiles=limit_of(terms) is not None)
+        (*_, extra) = entries_of(around, randomizer, certificate, with_profiles=_keeps_profiles(terms))
         assumptions = certificate.assumptions
         others, largest = list(entries), replace(extra, count=message.unknown_budgets)
         message.numerical_slack = max(message.numerical_slack, certificate.numerical_slack)
@@ -415,6 +434,8 @@ def _limits(terms: RoundTerms) -> list[Statement[RefusalReason]]:
         may_end = terms.question.sequential is not None
         ledger = RefusalReason.SEQUENTIAL_LEDGER_LIMIT if may_end else RefusalReason.LEDGER_LIMIT
         found.append(state(ledger, epsilon=limit.epsilon, delta=limit.delta))
+    if (of_study := study_limit_of(terms)) is not None:
+        found.append(state(RefusalReason.STUDY_LIMIT, epsilon=of_study.epsilon, delta=of_study.delta))
     return found
 
 
@@ -506,7 +527,9 @@ def entries_of(
             local = randomizer.local_profile(budget.local_epsilon, budget.local_delta, PROFILE_POINTS)
             profile = local or profile
         count = budget.count - (certificate.budget_privacy is not None)  # without the victim that was added
-        entries.append(Entry(budget.local_epsilon, budget.local_delta, count, tier.epsilon, tier.delta, profile))
+        of_tier = budget.local_epsilon, budget.local_delta, count, tier.epsilon, tier.delta
+        series = "" if certificate.series is None else certificate.series.name
+        entries.append(Entry(*of_tier, profile, series))
     return entries
 
 

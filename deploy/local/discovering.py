@@ -16,6 +16,7 @@ from croupier.accountant.certificate import Certificate
 from croupier.accountant.certification import certify
 from croupier.accountant.composed_certificates import compose
 from croupier.accountant.mechanisms.registry import randomizer_of
+from croupier.accountant.privacy_filter import BASIC_SHARE
 from croupier.accountant.ranges import DEFAULT_DELTA
 from croupier.analyzer.estimators import estimate
 from croupier.client.randomizers import randomize
@@ -229,8 +230,8 @@ async def _waves(
     discovery, certificates = Discovery(settings, local_epsilon), list[Certificate]()
     # In groups the person's own device draws its wave, once and without looking at the text.
     group = {person: source.below(settings.waves) if settings.groups else None for person in people}
-    # A wave's share of delta leaves as much for what joins them (docs/composition.md, 5).
-    wave_delta = delta if settings.groups else delta / (2 * settings.waves)
+    # The filter admits the waves by basic composition, too, for which it sets this share of delta aside.
+    wave_delta = delta if settings.groups else 0.99 * float(BASIC_SHARE) * delta / settings.waves
     while not discovery.over:
         names, wave = discovery.categories(), len(discovery.levels)
         asked = {person: text for person, text in people.items() if group[person] in (None, wave)}

@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
 from typing import Any
 
+from croupier.deploy.operator.studies import journal_file
 from croupier.deploy.operator.study_file import StudyFile
+from croupier.deploy.operator.study_journal import StudyJournal, WaveRecord, read_journal, wave_records
+from croupier.deploy.operator.study_runs import StudyRun
+from croupier.deploy.operator.surveys import kept_rounds
+from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.questions import Question
+from croupier.protocol.studies import Study, StudyCalendar, study_question_hash, study_texts_hash
+from croupier.protocol.surveys import stated_terms_hash
+from croupier.protocol.v1 import messages_pb2 as pb
+from tests.support import BIT, RoundKit, make_kit
+from tests.support.rounds import Table
+from tests.support.virtual_time import VirtualClock, virtual_loop
 
-__all__ = ["study_file"]
+__all__ = ["Played", "kit_of_wave", "study_file"]
 
 
 def study_file(name: str = "wellbeing", *, calendar: dict[str, Any] | None = None, **changes: object) -> StudyFile:
@@ -36,3 +55,96 @@ def study_file(name: str = "wellbeing", *, calendar: dict[str, Any] | None = Non
         ],
     }
     return StudyFile.model_validate(values | changes)
+
+
+@dataclass
+class Played:
+    """A study that is run in memory, in virtual time: its clock leaps from one thing that is due to the next.
+
+    Attributes:
+        at: the deployment.
+        study_id: of the study.
+        answering: called with the terms of a round that is open, to have people answer it.
+    """
+
+    at: Table
+    study_id: str
+    answering: Callable[[RoundTerms], Awaitable[object]]
+    clock: VirtualClock = field(default_factory=VirtualClock)
+    said: list[str] = field(default_factory=list)
+    answered: set[str] = field(default_factory=set)
+
+    @property
+    def directory(self) -> Path:
+        return self.at.inside.directory
+
+    def records(self) -> dict[int, WaveRecord]:
+        return wave_records(read_journal(journal_file(self.directory, self.study_id)))
+
+    @contextmanager
+    def process(self) -> Iterator[StudyRun]:
+        """A new process of the study."""
+        where, how = self.directory, self.at.inside.transport
+        with StudyJournal.running(journal_file(where, self.study_id)) as journal:
+            yield StudyRun(where, self.study_id, journal, how, self.clock, self.said.append)
+
+    def leap(self, until: float) -> None:
+        """Lets the wall clock leap to a time, unless that is over."""
+        virtual_loop().skip(max(0.0, until - self.clock.now()))
+
+    async def play(self, until: float = math.inf) -> None:
+        """Runs the study to its end or to a time; people answer every wave that opens, in the middle of it."""
+        with self.process() as run:
+            while (due := await run.step()) is not None and due < until:
+                await self.answer()
+                self.leap(due)
+                await asyncio.sleep(0.25)  # until services have looked at their clocks
+
+    async def answer(self) -> None:
+        """Has people answer what is open and not answered yet."""
+        for record in self.records().values():
+            if record.step == "opened" and (survey_id := f"{self.study_id}-w{record.number}") not in self.answered:
+                self.answered.add(survey_id)
+                for terms in kept_rounds(self.directory, survey_id):
+                    await self.answering(terms)
+
+
+def kit_of_wave(
+    number: int = 1,
+    *,
+    waves: int = 3,
+    permanent: bool = True,
+    question: Question = BIT,
+    study_id: str = "wellbeing",
+    **policy: Any,
+) -> RoundKit:
+    """The only round of a wave of a study, with everybody's keys; policy: fields of its manifest."""
+    kit = make_kit(question=question, round_id=f"{study_id}-w{number}-1")
+    manifest = kit.manifest
+    manifest.MergeFrom(pb.Manifest(**{"epsilon_max": 2.0} | policy))
+    survey = pb.Survey(
+        survey_id=f"{study_id}-w{number}",
+        wordings=[pb.SurveyWording(language="en", title="How we are", consent="I answer for myself.")],
+        left_out=pb.LEFT_OUT_MISSING,
+    )
+    study = Study(
+        study_id,
+        1,
+        None,
+        "",
+        StudyCalendar(datetime(2026, 1, 5, 8), "week", "Europe/Berlin", 432_000),
+        1,
+        waves,
+        20.0,
+        1e-3,
+        permanent,
+        "public",
+        study_texts_hash(survey),
+        (study_question_hash(manifest),),
+    )
+    wave = study.wave(number)
+    manifest.close_deadline_unix_s = wave.closes_unix_s
+    survey.wave.CopyFrom(wave.message())
+    survey.rounds.add(round_id=manifest.round_id, terms_hash=stated_terms_hash(manifest))
+    manifest.survey.CopyFrom(survey)
+    return kit
