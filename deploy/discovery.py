@@ -2,7 +2,25 @@
 
 The categories of a level are the beginnings that the level before has kept, each with every next letter, and each
 ended; "…" takes all other texts. Every person's device finds its own category (`KaryResponse.parse_value`).
-How a wave is asked is left to `deploy.local.discovering`. Thresholds and their proof: docs/discover.md.
+How a wave is asked is left to `deploy.local.discovering`.
+
+What is promised, and why. A wave of n reports has k categories; there are at most L waves; s is `fewest`, β is
+`false_listed`, γ is `missed`. Of a category with m holders krr makes X = Bin(m, p) + Bin(n - m, q) reports, where
+p = e^v/(e^v + k - 1) > q = 1/(e^v + k - 1); so X grows stochastically with m. A category is kept if X ≥ τ, the smallest
+number with Pr[X ≥ τ | m = s - 1] ≤ β/(L k).
+
+Texts of fewer than s people are listed, any of them, with probability at most β. Proof: such a text needs its own
+category to pass. Given all earlier waves and the draws of groups, the randomness of a wave is fresh, and each of its at
+most k categories with m < s passes with probability at most β/(L k). The union over categories and waves is β.
+
+A text of t people, in the alphabet and not too long, is missed with probability at most γ. Proof, everybody in every
+wave: t is the largest over the waves of the smallest m with Pr[X < τ | m] ≤ γ/L, and in every wave its category has at
+least its holders. Groups: γ/(2L) instead of γ/L gives the holders u that every wave needs among its own people; t is
+the smallest number with Pr[Bin(t, 1/L) < u] ≤ γ/(2L), and these draws are made before any result.
+
+ε: with everybody in every wave, which texts are asked about depends on earlier results, so the waves compose
+adaptively (docs/composition.md, 5). In groups a device draws its wave whatever its text is, and the other waves contain
+nothing of its person, who loses at most what the dearest wave costs. Both promises count liars as holders.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class Discovered:
         levels: the waves.
         found: a text that this many people hold, or more, was found with probability 1 - `missed`, if they answered;
             None: no number is enough.
-        epsilon: of one person over all waves, CERTIFIED where every wave is; see docs/discover.md.
+        epsilon: of one person over all waves, CERTIFIED where every wave is; see `deploy.discovery`.
         delta: of all waves.
         grade: of epsilon.
     """
