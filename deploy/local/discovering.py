@@ -23,7 +23,8 @@ from croupier.client.randomizers import randomize
 from croupier.client.submission import Participant
 from croupier.deploy.discovery import Discovery, DiscoverySettings, Level
 from croupier.deploy.local.rounds import Play
-from croupier.deploy.operator.rounds import Operator, RoundSettings
+from croupier.deploy.operator.round_settings import RoundSettings
+from croupier.deploy.operator.rounds import Operator
 from croupier.protocol.histograms import values_of
 from croupier.protocol.manifest import state_name
 from croupier.protocol.mechanisms import KaryResponse
