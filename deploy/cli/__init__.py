@@ -23,6 +23,7 @@ from croupier.deploy.cli import (
     cluster,
     demonstration,
     deployment,
+    discovery,
     hosts,
     joining,
     organisations,
@@ -72,6 +73,7 @@ def _options(
 
 for room in (
     demonstration,
+    discovery,
     training,
     accounting,
     clients,
