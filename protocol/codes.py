@@ -51,6 +51,7 @@ class Assumption(StrEnum):
     FRESH_SHUFFLES = "fresh-shuffles"
     FRESH_NOISE = "fresh-noise"
     FIXED_TERMS = "fixed-terms"
+    DISJOINT_GROUPS = "disjoint-groups"
     TOTAL_BEFOREHAND = "total-beforehand"
     LOCAL_DELTAS_UNSPENT = "local-deltas-unspent"
     GENUINE_ROSTER = "genuine-roster"
@@ -229,6 +230,7 @@ PARAMETERS: dict[Code, dict[str, type[int] | type[float] | type[str]]] = {
     Assumption.BUDGETS_NOISED: {"epsilon": float, "delta": float, "most": int},
     Assumption.FRESH_SHUFFLES: {"rounds": int},
     Assumption.FRESH_NOISE: {"rounds": int},
+    Assumption.DISJOINT_GROUPS: {"groups": int},
     Assumption.GENUINE_ROSTER: {"dishonest": int},
     Assumption.STEP_DISHONEST_USERS: {"dishonest": int},
     Assumption.FEATURES_WITHOUT_USERS: {"features": str},

@@ -476,6 +476,28 @@ class DistributionView(TypedDict):
     hop_influence: float | None
 
 
+class QuantileStepView(TypedDict):
+    """What one group of a quantile search was asked and has answered."""
+
+    round_id: str
+    threshold: float
+    share: float
+    standard_error: float
+    interval: list[float]
+    people: int
+
+
+class SearchedQuantileView(TypedDict):
+    """A quantile in a large range, and what all rounds of its search together guarantee each person."""
+
+    q: float
+    estimate: float
+    interval: list[float]
+    confidence_level: float
+    steps: list[QuantileStepView]
+    guarantee: BoundView
+
+
 class ShareView(TypedDict):
     """A share, or a difference of two, computed from the shares of a result."""
 

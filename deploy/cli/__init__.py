@@ -27,6 +27,7 @@ from croupier.deploy.cli import (
     organisations,
     participants,
     proposals,
+    quantiles,
     report,
     rounds,
     studies,
@@ -71,6 +72,7 @@ def _options(
 
 for room in (
     demonstration,
+    quantiles,
     training,
     accounting,
     clients,

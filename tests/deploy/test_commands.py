@@ -59,6 +59,7 @@ def test_the_names_of_commands_are_an_interface() -> None:
         "participant-page",
         "report",
         "demo",
+        "quantile",
         "bench",
         "train",
         "experiment",
