@@ -31,7 +31,7 @@ SETTINGS = RoundSettings(
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("hop_noise", [None, 1.0])
 async def test_a_median_is_found_in_five_rounds(tmp_path: Path, hop_noise: float | None) -> None:
-    """Of 500 numbers up to 10^6 the median is about 30,000: the interval has it once in a million times not."""
+    """The median of 500 numbers up to 10^6 is about 30,000: an interval misses it once in a million searches."""
     source = random.Random(8)
     numbers = sorted(min(source.lognormvariate(10.3, 0.9), 1e6) for _ in range(500))
     people = {f"p{place}": Participant(number, 4.0) for place, number in enumerate(numbers)}
