@@ -28,6 +28,7 @@ from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.privacy_curve import Proof
 from croupier.accountant.results import TierCertificate
 from croupier.accountant.victims import Group
+from croupier.accountant.waves import WavesProfile
 from croupier.protocol.codes import Method, Step
 from croupier.protocol.statements import Statement, state
 
@@ -46,6 +47,7 @@ LOCAL: Proof = (state(Method.LOCAL_BUDGET),)
 NOT_AMPLIFIED = frozenset(
     {
         Step.NO_OTHERS,
+        Step.REPORTS_KEPT,
         Step.LENGTH_SHOWS_SIGMA,
         Step.LENGTH_SHOWS_RECORD_SIGMA,
         Step.NOISE_REACHES_FAR,
@@ -57,6 +59,8 @@ MAX_COMPOSED_TIERS = 8
 """With more budgets the exchange bound gives the number of one round only, and the blanket's curve is composed."""
 LOWEST = 0.8
 """With many budgets, the search for a group's epsilon does not go below this part of another group's epsilon."""
+_LEAST_ASKED = 1e-9
+"""The delta that waves are composed for where an epsilon is given, and the delta that it leads to is not known yet."""
 MAX_COMPOSED_ROUNDS = 1_000_000
 """More rounds are only added up: their loss distribution would take gigabytes."""
 
@@ -102,6 +106,8 @@ class BoundPolicy:
     larger, and is only a step towards one."""
     fakes: HopFakes | None = None
     """The fake reports that hops add as hop noise; None without hop noise."""
+    waves: int = 0
+    """In how many waves clients send the same report, all certified together; 0: every round has reports of its own."""
 
 
 def answer_of(
@@ -120,15 +126,32 @@ def answer_of(
     where the last two are equal it is the last, which rests on less. The curve is that of the bound that was taken.
     good_enough_epsilon: what another group has in one round; where budgets are many, no slow bound is tried for less.
     """
-    shuffled = _shuffled(group, randomizer, delta, epsilon, rounds, policy, good_enough_epsilon, about)
+    if policy.waves:
+        shuffled = _report_kept(group, randomizer, delta, epsilon, policy)
+    else:
+        shuffled = _shuffled(group, randomizer, delta, epsilon, rounds, policy, good_enough_epsilon, about)
     if policy.fakes is None:
         return shuffled
-    hop = _one_honest_hop(group, randomizer, delta, epsilon, rounds, policy.fakes)
-    steps = (policy.fakes.hides_losses, *shuffled.tier.steps, *hop.tier.steps)
+    hop = _one_honest_hop(group, randomizer, delta, epsilon, rounds, policy.fakes, policy.waves)
+    hidden = () if policy.waves else (policy.fakes.hides_losses,)
+    steps = (*hidden, *shuffled.tier.steps, *hop.tier.steps)
     if (hop.tier.epsilon, hop.tier.delta) <= (shuffled.tier.epsilon, shuffled.tier.delta):
         hop = replace(hop, tier=replace(hop.tier, steps=steps))
         return replace(hop, one_honest_hop=hop)
     return replace(shuffled, tier=replace(shuffled.tier, steps=steps), one_honest_hop=hop)
+
+
+def _report_kept(
+    group: Group, randomizer: Randomizer, delta: float | None, epsilon: float | None, policy: BoundPolicy
+) -> Answer:
+    """What a group is certified whose reports are drawn once for several waves: its local budget.
+
+    A bound of the shuffle needs fresh randomness of everybody in every wave (docs/permanent.md).
+    """
+    victim = replace(group.victim, local_epsilon=randomizer.effective_epsilon(group.victim.local_epsilon))
+    found = _local(victim, delta, epsilon or 0.0, randomizer.spends_local_delta)
+    found = replace(found, steps=(state(Step.REPORTS_KEPT, waves=policy.waves),))
+    return _over_rounds(group, victim, found, None, delta, epsilon, 1)
 
 
 def _one_honest_hop(
@@ -138,13 +161,18 @@ def _one_honest_hop(
     epsilon: float | None,
     rounds: int,
     fakes: HopFakes,
+    waves: int = 0,
 ) -> Answer:
     """What a group is certified if one hop is honest and everybody else is not: docs/hop-noise.md."""
     started = time.perf_counter()
     victim = replace(group.victim, local_epsilon=randomizer.effective_epsilon(group.victim.local_epsilon))
     per_round = None if delta is None else _share(delta, rounds)
     at = _share(epsilon or 0.0, rounds)
-    found, curve = _local(victim, per_round, at, randomizer.spends_local_delta), fakes.curve(victim.local_epsilon)
+    found = _local(victim, per_round, at, randomizer.spends_local_delta)
+    curve: Curve = fakes.curve(victim.local_epsilon)
+    if waves:
+        variation = fakes.variation(victim.local_epsilon)
+        curve = WavesProfile(fakes.law, variation, waves, per_round or max(_LEAST_ASKED, waves * fakes.law.delta))
     better = _better(curve, found, delta=per_round, epsilon=at, floor=0.0)
     if better is None:
         found = replace(found, steps=(state(Step.NO_LESS, bound=curve.kind.value),))

@@ -20,6 +20,7 @@ from croupier.accountant.results import Comparison, Grade, Guarantee, LowerBound
 from croupier.accountant.rich_display import folded_list, html_table, paragraph
 from croupier.protocol.budget_privacy import BudgetPrivacy, privacy_message, privacy_of
 from croupier.protocol.codes import Assumption, Method, Note
+from croupier.protocol.permanent import PermanentSeries
 from croupier.protocol.rounding import percent, round_up
 from croupier.protocol.statements import SCHEMA, Statement, joined, messages_of, read_messages, written_json
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -97,18 +98,29 @@ class Certificate:
             if grade is not Grade.CERTIFIED:
                 raise outside(name, str(grade), f"{Grade.CERTIFIED} in a certificate")
         self._check_hop_noise()
+        if self.series is not None and any(one.code is Assumption.UNIFORM_ORDER for one in self.assumptions):
+            raise ValueError(
+                f"the certificate assumes {Assumption.SAME_REPORT} and {Assumption.UNIFORM_ORDER}; it must be one of "
+                "them: where reports are kept for several waves, no bound of the shuffle holds"
+            )
+
+    @property
+    def series(self) -> PermanentSeries | None:
+        """The waves in which every client sends the same report, all of which the guarantee is about; None without."""
+        stated = [one for one in self.assumptions if one.code is Assumption.SAME_REPORT]
+        return PermanentSeries(stated[0]["waves"], stated[0]["series"]) if stated else None
 
     def _check_hop_noise(self) -> None:
         """Raises ValueError where the certificate does not say which hop noise its own number rests on."""
         hop = self.one_honest_hop
-        stated = [one for one in self.assumptions if one.code is Assumption.ONE_HONEST_HOP]
+        stated = [assumption for assumption in self.assumptions if assumption.code is Assumption.ONE_HONEST_HOP]
         if stated and (hop is None or stated[0] not in hop.assumptions):
             raise ValueError("one_honest_hop is missing; a certificate that rests on hop noise must state it")
         if hop is None:
             return
         if hop.grade is not Grade.CERTIFIED:
             raise outside("grade of one_honest_hop", str(hop.grade), f"{Grade.CERTIFIED} in a certificate")
-        if not any(one.code is Assumption.ONE_HONEST_HOP for one in hop.assumptions):
+        if not any(assumption.code is Assumption.ONE_HONEST_HOP for assumption in hop.assumptions):
             raise ValueError(f"one_honest_hop does not assume {Assumption.ONE_HONEST_HOP}; it must")
 
     def check_not_refuted(self) -> None:
@@ -320,9 +332,9 @@ class Certificate:
         from croupier.protocol.certificates import assumptions_of, method_of
 
         assumptions = assumptions_of(message)
-        for one in assumptions:
-            if one.code is Assumption.STATED_BY_EARLIER_VERSION:
-                raise ValueError(str(one))
+        for assumption in assumptions:
+            if assumption.code is Assumption.STATED_BY_EARLIER_VERSION:
+                raise ValueError(str(assumption))
         attacked = message.HasField("lower_bound_epsilon")
         found = cls(
             epsilon=max(message.epsilon, message.unknown_budget_epsilon),
@@ -348,14 +360,14 @@ class Certificate:
             ),
             comparison=tuple(
                 Comparison(
-                    one.name,
-                    one.epsilon if one.HasField("epsilon") else None,
-                    Grade(one.grade),
-                    Status(one.status),
-                    one.reference,
-                    read_messages(Note, one.notes),
+                    bound.name,
+                    bound.epsilon if bound.HasField("epsilon") else None,
+                    Grade(bound.grade),
+                    Status(bound.status),
+                    bound.reference,
+                    read_messages(Note, bound.notes),
                 )
-                for one in message.comparison
+                for bound in message.comparison
             ),
             lower_bound=LowerBound(message.lower_bound_epsilon, message.lower_bound_delta, message.lower_bound_attack)
             if attacked

@@ -39,6 +39,7 @@ from croupier.accountant.results import Comparison, Grade, Guarantee, LowerBound
 from croupier.accountant.victims import groups_of_victims
 from croupier.protocol.budget_privacy import BudgetPrivacy
 from croupier.protocol.codes import Assumption, Method, Note, Step
+from croupier.protocol.permanent import PermanentSeries
 from croupier.protocol.statements import Statement, state
 
 
@@ -57,6 +58,7 @@ def certify(
     adaptive_order: bool = False,
     hop_noise: AnyHopNoise = None,
     hops: int = 2,
+    permanent: PermanentSeries | int | None = None,
     counted_by: BudgetPrivacy | None = None,
     seconds: float | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -84,6 +86,9 @@ def certify(
             Every tier then has the least of three bounds (docs/hop-noise.md), and the certificate states beside its
             own number what one honest hop guarantees.
         hops: how many hops there are, >= 1; without hop noise it changes nothing.
+        permanent: in how many waves every client sends the same report, which it has drawn once. The certificate is
+            then about all of them together, by the local budget and by hop noise: no bound of the shuffle holds
+            (docs/permanent.md). None: reports are drawn for one release.
         counted_by: the budget privacy of a round (docs/accounting.md, 7.2). `budgets` are then those of the users that
             were counted and of one user more for every budget of the grid: a victim, whom it need not have. None:
             `budgets` are those of all users.
@@ -106,7 +111,12 @@ def certify(
         raise outside("seconds", seconds, "a finite number >= 0, or None")
     deadline = math.inf if seconds is None else time.monotonic() + seconds
     fakes = HopFakes.of(hop_noise, hops, randomizer, linkage, adaptive_order=adaptive_order)
-    policy = BoundPolicy(adaptive_order or bounds == "blanket", deadline, fakes=fakes)
+    series = PermanentSeries(permanent) if isinstance(permanent, int) else permanent
+    if series is not None:
+        _check_permanent(randomizer, linkage, rounds, adaptive_order)
+        attack = attack and fakes is not None
+    waves = 0 if series is None else series.waves
+    policy = BoundPolicy(adaptive_order or bounds == "blanket", deadline, fakes=fakes, waves=waves)
     colluding = dishonest + (0 if fakes is None else fakes.most)  # behind its fakes a hop can hide lost reports
     if counted_by is not None:  # the victims of other tiers need not be there, nor the one that is in its tier's count
         colluding += budgets.num_tiers
@@ -127,6 +137,12 @@ def certify(
     local_deltas = bool((budgets.local_delta > 0).any()) and not randomizer.spends_local_delta
     of_shuffle = _assumptions(randomizer, dishonest, linkage, rounds, local_deltas, adaptive_order, counted_by)
     of_one_hop = () if fakes is None else _assumptions_of_one_hop(fakes, rounds, local_deltas)
+    if series is not None:
+        same = state(Assumption.SAME_REPORT, waves=series.waves, series=series.name)
+        alone = state(Assumption.EVERYONE_ELSE_DISHONEST)
+        of_shuffle = (state(Assumption.REPLACE_ONE), randomizer.statement, alone, same)
+        of_one_hop = () if fakes is None else (*of_one_hop, same, state(Assumption.FIXED_TERMS))
+        local = replace(local, assumptions=(*local.assumptions, same))
     resting = {answer.rests_on_one_hop for answer in answers}
     assumptions = tuple(
         dict.fromkeys([*(of_shuffle if False in resting else ()), *(of_one_hop if True in resting else ())])
@@ -135,7 +151,7 @@ def certify(
     # At the delta that is certified, which may be a local one and larger than what was asked for.
     at = None if delta is None else reached
     lower = None
-    if attack and resting == {False}:
+    if attack and resting == {False} and series is None:
         present = budgets if counted_by is None else _at_most(budgets, counted_by.most_uncounted)
         lower = _lower_bound(present, randomizer, at, epsilon, dishonest, linkage, rounds)
     elif attack and resting == {True} and fakes is not None:
@@ -172,7 +188,7 @@ def certify(
         everyone_else_colludes=local,
         one_honest_hop=None if fakes is None else _one_honest_hop(answers, of_one_hop),
         comparison=()
-        if rounds > 1
+        if rounds > 1 or series is not None
         else tuple(
             _in_this_deployment(row, colluding, linkage)
             for row in _comparison(budgets, randomizer, reached, at, lower if fakes is None else None, compare_all)
@@ -183,6 +199,20 @@ def certify(
         rounds=rounds,
         budget_privacy=counted_by,
     )
+
+
+def _check_permanent(randomizer: Randomizer, linkage: Linkage, rounds: int, adaptive_order: bool) -> None:
+    """Raises ValueError for a release of which nothing is proved where reports are drawn once for several waves."""
+    if randomizer.num_report_values is None or randomizer.spends_local_delta:
+        raise ValueError(
+            f"permanent is given for {randomizer.name}; it must be for rr, onebit, krr, levels or a table, whose "
+            "reports have one of finitely many values"
+        )
+    if rounds != 1 or linkage != "separate" or adaptive_order:
+        raise ValueError(
+            f"permanent is given with rounds {rounds}, linkage {linkage!r}, adaptive_order {adaptive_order}; it must "
+            "be with 1, 'separate', false: permanent itself says how many waves there are"
+        )
 
 
 def tier_profiles(

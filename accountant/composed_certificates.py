@@ -25,6 +25,7 @@ from croupier.accountant.ranges import check_target_delta, is_number, outside
 from croupier.accountant.results import Grade, Guarantee
 from croupier.accountant.round_cost import RoundCost, curve_points
 from croupier.protocol.codes import Assumption, Method, Step
+from croupier.protocol.permanent import PLANNED
 from croupier.protocol.rounding import round_up
 from croupier.protocol.statements import Statement, state
 
@@ -64,7 +65,8 @@ def compose(certificates: Iterable[Certificate], *, delta: float, fixed_terms: b
 
     Args:
         certificates: what the releases were certified for, each with its rounds; the same one twice is two releases.
-            Every release is a batch of its own.
+            Every release is a batch of its own. Where reports are kept for several waves (`Certificate.series`), each
+            certificate is about all waves of its question, and those of one series count once.
         delta: the total delta, 0 < delta < 1.
         fixed_terms: the caller knows that which releases there are, and who takes part in each with which budget, was
             fixed before the first result. Then privacy losses compose, to less; the guarantee says what it assumes.
@@ -78,7 +80,7 @@ def compose(certificates: Iterable[Certificate], *, delta: float, fixed_terms: b
         ValueError: no certificate, delta outside its range, or more lost with certainty than delta allows.
     """
     check_target_delta(delta)
-    certificates = _checked(certificates)
+    certificates = _once_each_series(_checked(certificates))
     different = {id(certificate): certificate for certificate in certificates}  # equal ones may differ in their curves
     several = Counter(id(certificate) for certificate in certificates)
     rounds = [
@@ -201,6 +203,28 @@ def _checked(certificates: Iterable[Certificate]) -> tuple[Certificate, ...]:
                 f"certificates[{place}] is of type {kind}; it must be a Certificate, as from_json gives it"
             )
     return several
+
+
+def _once_each_series(certificates: Sequence[Certificate]) -> tuple[Certificate, ...]:
+    """Returns the certificates, of those of one series only the worst: each of them is about all of its waves.
+
+    Raises:
+        ValueError: two certificates of one series differ in its number of waves or in what they are for.
+    """
+    worst: dict[str, Certificate] = {}
+    for one in certificates:
+        series = one.series
+        if series is None or series.name == PLANNED:
+            continue
+        other = worst.setdefault(series.name, one)
+        if (other.series, other.delta, other.randomizer) != (series, one.delta, one.randomizer):
+            raise ValueError(
+                f"two certificates of the series {series.name:.12} differ in waves, delta or randomizer; they must be "
+                "of the same question"
+            )
+        worst[series.name] = max(other, one, key=lambda c: (_alone(c), c.epsilon))
+    others = [one for one in certificates if one.series is None or one.series.name == PLANNED]
+    return (*others, *worst.values())
 
 
 def _alone(certificate: Certificate) -> tuple[float, float]:

@@ -93,5 +93,8 @@ class HopFakes:
 
     def curve(self, local_epsilon: float) -> HopNoiseProfile:
         """Returns what the fakes of one honest hop guarantee to a client with a local budget up to this one."""
-        variation = max(self.randomizer.total_variation(local_epsilon), LEAST_VARIATION)
-        return HopNoiseProfile(self.law, variation)
+        return HopNoiseProfile(self.law, self.variation(local_epsilon))
+
+    def variation(self, local_epsilon: float) -> float:
+        """Returns the total variation between the reports of any two values, at least; in (0, 1]."""
+        return max(self.randomizer.total_variation(local_epsilon), LEAST_VARIATION)

@@ -12,7 +12,7 @@ do.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,6 +23,7 @@ from weakref import WeakValueDictionary
 
 import grpc.aio
 
+from croupier.client.joined import JoinedStudy, WaveRecord, joined_studies
 from croupier.client.limits import LIMITS_FILE, Limits, SpentHere, change_limits, read_limits
 from croupier.client.one_answer import (
     ALREADY_ANSWERED,
@@ -38,6 +39,17 @@ from croupier.client.outbox import KEPT_DAYS, Outbox
 from croupier.client.own_key import read_or_make_key
 from croupier.client.results import Inclusion, Receipt, RoundResult
 from croupier.client.rounds import fetch_publication, fetch_round
+from croupier.client.studies import (
+    Accept,
+    Answers,
+    Follower,
+    ShownStudy,
+    answer_open_waves,
+    find_study,
+    follow,
+    join,
+    leave,
+)
 from croupier.client.submission import Participant, new_client_key
 from croupier.client.versions import newer_versions
 from croupier.net.channels import ClientTransport, public_channel
@@ -241,6 +253,81 @@ class AsyncClient:
             self._channels[entry.name] = self._open_channel(entry)
         return self._channels[entry.name]
 
+    async def study(self, study_id: str = "") -> ShownStudy:
+        """Returns a study as its newest wave states it, to be shown to the person before `join`.
+
+        Args:
+            study_id: the study; that of the newest open round if not given.
+
+        Raises:
+            Refusal: no wave of it was opened yet (UNKNOWN_ROUND), or the newest open round is of no study.
+            SignatureError, UnreachableError: as for `round`.
+        """
+        return await find_study(self, study_id)
+
+    def join(self, shown: ShownStudy, wave_epsilon: float, *, person: str = "", invitation: str = "") -> JoinedStudy:
+        """Records that the person consents to a study as it was shown; nothing is sent. `follow` answers it.
+
+        Also for a new version of a study that was joined before: what became of earlier waves is kept.
+
+        Args:
+            shown: from `study`.
+            wave_epsilon: the most that the answers to one wave may spend together: the sum of their local budgets.
+            person: a name that stays the same, where a program answers for several people.
+            invitation: the link of an invitation to the study; it is kept in the directory.
+
+        Raises:
+            ValueError: wave_epsilon is below the sum of the smallest budgets.
+        """
+        return join(self, shown, wave_epsilon, person=person, invitation=invitation)
+
+    def follow(
+        self,
+        study_id: str,
+        answers: Answers,
+        *,
+        until_end: bool = True,
+        accept: Accept | None = None,
+        person: str = "",
+        key: bytes = b"",
+    ) -> AsyncIterator[WaveRecord]:
+        """Answers the waves of a study that was joined, and yields what became of each.
+
+        The device may be off in between, or the process end at any moment: the same call goes on. An answer takes the
+        largest budget up to the person's that the limits allow, and else the question is not answered; the record says
+        which and why. A wave of a new version of the study is not answered before the person has consented to it.
+
+        Args:
+            study_id: the study.
+            answers: to the questions, by name, or what returns these for a wave's number. Others are left out.
+            until_end: wait for further waves, until the study ends or the person has left; False: what is open now.
+            accept: asked for a new version of the study, with the version before it; whether the person consents.
+            person: as for `join`.
+            key: an enrolled Ed25519 key, 32 bytes, in place of the client's own.
+
+        Raises:
+            ValueError: the study was not joined from here, or an answer cannot be used.
+            Refusal: a service does not admit the person, or a new version does not follow the one before it.
+            SignatureError: a service has not signed the terms of a wave.
+            UnreachableError: a service does not answer, where only open waves are asked for.
+        """
+        follower = Follower(answers, person, key, accept)
+        return follow(self, study_id, follower) if until_end else answer_open_waves(self, study_id, follower)
+
+    def leave(self, study_id: str, person: str = "") -> JoinedStudy:
+        """Leaves a study: no more of its waves are answered, and what is kept for it is destroyed, reports included.
+
+        What was sent stays where it is, and counts towards the limits.
+
+        Raises:
+            ValueError: the study was not joined from here.
+        """
+        return leave(self, study_id, person)
+
+    def studies(self) -> list[JoinedStudy]:
+        """Returns the studies that were joined from here; ValueError for a file that is damaged."""
+        return list(joined_studies(self.directory))
+
     def one_at_a_time(self, round_id: str, user: str) -> asyncio.Lock:
         """Returns the lock that a person's answer to a round is made under: a second call sends what the first made."""
         return self._answering.setdefault((round_id, user), asyncio.Lock())
@@ -351,7 +438,7 @@ class AsyncClientRound(VerifiedRound):
         """
         if self.terms.survey is None:
             raise ValueError(f"round {self.id!r} is not of a survey, and takes no invitation; give a key or a token")
-        return Invitation.read(link).key(self.terms.survey.hash)
+        return Invitation.read(link).key(self.terms.survey.invitation_hash)
 
     async def answer(
         self, value: float | str, max_local_epsilon: float, respondent: Respondent, enrol: Enrol | None = None
@@ -382,7 +469,7 @@ class AsyncClientRound(VerifiedRound):
                     client.shuffler,
                     client.accountant,
                     self.terms,
-                    UnsealedAnswer(user, participant, respondent.alone),
+                    UnsealedAnswer(user, participant, respondent.alone, respondent.person),
                     outbox=outbox,
                     limits=client.limits,
                     enrol=enrol,

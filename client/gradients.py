@@ -23,8 +23,9 @@ class FlatModel:
     """A module as a function of one flat vector of parameters.
 
     Args:
-        module: its parameters' values are not used, except for `initial`. Layers that mix the examples of a batch
-            (batch norm) have no gradient per example; a module with such a layer is refused.
+        module: its parameters' values are not used, except for `initial`; those that need no gradient stay as they are.
+            Layers that mix the examples of a batch (batch norm) have no gradient per example; a module with such a
+            layer is refused.
         loss: see `Loss`.
         device: where to compute.
 
@@ -41,17 +42,38 @@ class FlatModel:
         self._module = module.to(device)
         self._loss = loss
         self._device = device
-        self._shapes = {name: part.shape for name, part in self._module.named_parameters()}
+        self._trained = {name: part for name, part in self._module.named_parameters() if part.requires_grad}
+        self._shapes = {name: part.shape for name, part in self._trained.items()}
         self.dimension = sum(shape.numel() for shape in self._shapes.values())
         if not self.dimension:
             raise ValueError("the module has no parameters; there is nothing to train")
-        self._buffers = dict(self._module.named_buffers())
+        frozen = {name: part.detach() for name, part in self._module.named_parameters() if not part.requires_grad}
+        self._buffers = dict(self._module.named_buffers()) | frozen
         self._gradients = vmap(grad(self._one_loss), in_dims=(None, 0, 0), randomness="different")
 
     @property
     def initial(self) -> torch.Tensor:
         """The module's own parameters, float32 (d,)."""
-        return torch.cat([part.detach().reshape(-1).float() for part in self._module.parameters()])
+        return torch.cat([part.detach().reshape(-1).float() for part in self._trained.values()])
+
+    def parts(self, parameters: torch.Tensor) -> list[torch.Tensor]:
+        """Returns views of a vector (d,) in the shapes of the module's parameters."""
+        return [*self._unflatten(parameters).values()]
+
+    def state_dict(self, parameters: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Returns what the module's `load_state_dict` takes, with these parameters (d,)."""
+        trained = self._unflatten(parameters.detach().cpu())
+        kept: dict[str, torch.Tensor] = self._module.state_dict()
+        # A tensor that two layers share has several names; only the first is among the parameters.
+        names = {id(part): name for name, part in self._trained.items()}
+        own = {
+            name: names[id(part)]
+            for name, part in self._module.named_parameters(remove_duplicate=False)
+            if id(part) in names
+        }
+        return {
+            name: (trained[own[name]] if name in own else value.detach().cpu()).clone() for name, value in kept.items()
+        }
 
     def _unflatten(self, parameters: torch.Tensor) -> dict[str, torch.Tensor]:
         parts = torch.split(parameters, [shape.numel() for shape in self._shapes.values()])

@@ -109,7 +109,8 @@ class Limits(BaseModel):
     def check_lifetime(self, before: SpentHere, after: SpentHere) -> None:
         """Raises LimitError, with value and limit, if one more answer would be too much."""
         so_far = f"after {{}} in {before.rounds} other rounds, the local {{}} would add up to"
-        if self.lifetime_epsilon is not None and after.local_epsilon > self.lifetime_epsilon:
+        adds = before.local_epsilon < after.local_epsilon  # a report that is sent again adds none
+        if self.lifetime_epsilon is not None and adds and after.local_epsilon > self.lifetime_epsilon:
             what = so_far.format(in_full(before.local_epsilon), "ε")
             raise _beyond(what, after.local_epsilon, "at most", self.lifetime_epsilon)
         if before.local_delta < after.local_delta > self.lifetime_delta:  # a round without a delta adds none

@@ -9,16 +9,16 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import grpc.aio
 from sqlalchemy.exc import IntegrityError
 
 from croupier.client.limits import Limits
-from croupier.client.outbox import KEPT_DAYS, Outbox, other_person
+from croupier.client.outbox import KEPT_DAYS, Outbox, WantedReport, other_person
 from croupier.client.rounds import fetch_publication
-from croupier.client.submission import Participant, prepare_one, send
+from croupier.client.submission import Participant, draw_report, prepare_one, send, value_key
 from croupier.client.tickets import seal_prepared
 from croupier.client.verification import certified_chain, missing_at_hop
 from croupier.protocol.deployment import Deployment
@@ -152,11 +152,13 @@ class UnsealedAnswer:
         user: the outbox's name for the user.
         participant: with a value from `read_value`, and the private key that signs.
         alone: nobody else may have answered from here, nor answer at the same time.
+        person: whose reports are kept in a permanent study; "" is the one person whose device this is.
     """
 
     user: str
     participant: Participant
     alone: bool = False
+    person: str = ""
 
 
 async def answer_once(
@@ -207,6 +209,8 @@ async def answer_once(
             epsilon, _ = decode_budget(earlier.record.budget)
             sealed_before = True
         limits.check_round(terms, epsilon)
+        if earlier is None and terms.permanent is not None:
+            participant = await asyncio.to_thread(_with_kept_report, outbox, terms, answer, epsilon, limits)
         attempt = await asyncio.to_thread(outbox.begin, round_id, epsilon, terms.local_delta, limits)
         try:
             if enrol:
@@ -238,6 +242,24 @@ async def answer_once(
             await asyncio.to_thread(outbox.acknowledge, round_id, [user])
         code = _name(sent)
     return Answered(round_id, code, outbox.spent(round_id, user), terms.local_delta, sealed_before)
+
+
+def _with_kept_report(
+    outbox: Outbox, terms: RoundTerms, answer: UnsealedAnswer, epsilon: float, limits: Limits
+) -> Participant:
+    """Returns the participant with the report that is kept for its value in a permanent study.
+
+    Raises:
+        LimitError: see `Outbox.keep_report`.
+        ValueError: it is not known whose report to keep.
+    """
+    series, value = terms.permanent, answer.participant.value
+    if series is None or not (answer.person or answer.alone):
+        raise ValueError("person is missing; in a permanent study each of several people needs a name")
+    wanted = WantedReport(answer.person, value_key(value), epsilon)
+    wave = (terms.round_id, series)
+    report, spent = outbox.keep_report(wave, wanted, lambda budget: draw_report(terms, value, budget), limits)
+    return replace(answer.participant, max_local_epsilon=spent, kept_report=report)
 
 
 def _name(code: pb.SubmissionCode.ValueType) -> str:

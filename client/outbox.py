@@ -2,7 +2,8 @@
 
 A retry asks for the same tickets and sends the identical bytes, also in a process that follows one that was killed. To
 randomize again would spend the local budget again, so a user with a submission for a round never gets a second one, not
-even when the bytes are forgotten, a month later. A prepared report, with all that ties it to its user, is destroyed in
+even when the bytes are forgotten, a month later. In a permanent study the report itself is kept, with the value that it
+was drawn for, until the person leaves the study. A prepared report, with all that ties it to its user, is destroyed in
 the transaction that stores the submission. Only the file's owner reads it.
 What an answer spends is counted here before it is randomized, and its place in the person's limits is checked once
 more in the transaction that stores it (`client.limits`).
@@ -19,20 +20,22 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import sqlalchemy as sa
 
-from croupier.client.limits import Limits, SpentHere
+from croupier.client.limits import Limits, SpentHere, in_full
 from croupier.client.submission import Prepared, Sealed
-from croupier.protocol.errors import OtherPersonError
+from croupier.protocol.errors import LimitError, OtherPersonError
 from croupier.protocol.names import NO_ROUND, RoundId
 from croupier.protocol.onion import BUDGET_BYTES, BudgetRecord
+from croupier.protocol.permanent import PermanentSeries
 from croupier.protocol.tickets import BLIND_BYTES
 from croupier.runtime.sqlite_log import overwrite_log
 
-__all__ = ["KEPT_DAYS", "OLD_MAX_DELTA", "Outbox", "other_person"]
+__all__ = ["KEPT_DAYS", "OLD_MAX_DELTA", "Outbox", "WantedReport", "other_person"]
 
 Stored = TypeVar("Stored")
 
@@ -71,9 +74,26 @@ _prepared = sa.Table(
     sa.Column("blinds", sa.LargeBinary, nullable=False),
     sa.Column("kept_at_unix_s", sa.BigInteger, nullable=False),
 )
-_VERSION = 3
-"""The version of files that this croupier writes. Version 2 had no prepared reports. Version 1 noted no delta, and a
-user's attempts at a round in one row of the table "begun"; files of before there was a number have the same tables."""
+_kept_reports = sa.Table(
+    "kept_reports",  # one row for each different answer of a person to a question of a permanent study
+    _metadata,
+    sa.Column("person", sa.String, primary_key=True),
+    sa.Column("series", sa.String, primary_key=True),
+    sa.Column("value", sa.String, primary_key=True),  # of a study that was left: a random name
+    sa.Column("local_epsilon", sa.Float, nullable=False),
+    sa.Column("report", sa.LargeBinary, nullable=False),  # of a study that was left: empty
+)
+_kept_waves = sa.Table(
+    "kept_waves",
+    _metadata,
+    sa.Column("round_id", sa.String, primary_key=True),
+    sa.Column("person", sa.String, primary_key=True),
+    sa.Column("series", sa.String, nullable=False),
+)
+_VERSION = 4
+"""The version of files that this croupier writes. Version 3 kept no reports for several waves, version 2 no prepared
+reports. Version 1 noted no delta, and a user's attempts at a round in one row of the table "begun"; files of before
+there was a number have the same tables."""
 _FROM_VERSION_1 = (
     "ALTER TABLE sealed ADD COLUMN local_delta FLOAT",
     "INSERT INTO attempts SELECT 'version 1/' || rowid, round_id, local_epsilon, NULL FROM begun",
@@ -206,6 +226,11 @@ class Outbox:
             rows = db.execute(sa.select(_prepared).where(_prepared.c.round_id == round_id))
             return {row.user: _as_prepared(row) for row in rows}
 
+    def rounds_prepared(self) -> set[RoundId]:
+        """Returns the rounds for which there are prepared reports."""
+        with self._engine.connect() as db:
+            return {RoundId(one) for one in db.execute(sa.select(_prepared.c.round_id)).scalars()}
+
     def _read(
         self,
         round_id: RoundId,
@@ -230,6 +255,60 @@ class Outbox:
             db.execute(_attempts.insert().values(attempt=attempt, round_id=round_id, **counted))
             limits.check_lifetime(_spent(db, without=round_id), _spent(db))
         return attempt
+
+    def keep_report(
+        self, wave: Wave, wanted: WantedReport, draw: Callable[[float], bytes], limits: Limits
+    ) -> tuple[bytes, float]:
+        """Returns the report of a value that is sent in every wave of its series, and the budget it was drawn with.
+
+        It is drawn and stored in one transaction when the value is answered for the first time. All values of a series
+        have the budget of the first one. What a person spends in a series is the sum over the different values.
+
+        Args:
+            wave: the round, and the series that it belongs to.
+            wanted: whose report, of which value, with which budget.
+            draw: returns a randomized report with a budget.
+            limits: the person's own.
+
+        Raises:
+            LimitError: it would go beyond the limits, the series was begun with a larger budget, or it has as many
+                waves as it was fixed for; nothing is stored.
+        """
+        with self._engine.begin() as db:  # the write first, as in `begin`
+            _join_wave(db, wave, wanted.person)
+            before = _spent(db, without=wave[0])
+            kept = _kept_report(db, wave, wanted, draw)
+            limits.check_lifetime(before, _spent(db))
+        return kept
+
+    def keep_reports(
+        self, wave: Wave, wanted: Mapping[str, WantedReport], draw: Callable[[str, float], bytes]
+    ) -> dict[str, tuple[bytes, float]]:
+        """As `keep_report`, for many users who have no limits of their own, in one transaction; by user."""
+        with self._engine.begin() as db:
+            for one in wanted.values():
+                _join_wave(db, wave, one.person)
+            return {user: _kept_report(db, wave, one, partial(draw, user)) for user, one in wanted.items()}
+
+    def forget_reports(self, person: str, series: str) -> None:
+        """Destroys the reports that are kept for a series, with the values that they belong to; what they spent counts.
+
+        Who answers the question again has new reports drawn, and spends their budgets on top.
+        """
+        mine = (_kept_reports.c.person == person) & (_kept_reports.c.series == series)
+        with self._engine.begin() as db:
+            kept = sa.select(_kept_reports.c.value).where(mine, _kept_reports.c.report != b"")
+            for value in db.execute(kept).scalars().all():
+                gone = {"value": f"left {secrets.token_hex(16)}", "report": b""}
+                db.execute(_kept_reports.update().where(mine, _kept_reports.c.value == value).values(**gone))
+        self.overwrite_log()
+
+    def kept_series(self, person: str) -> dict[str, int]:
+        """Returns the series for which reports of a person are kept, and of how many different answers each."""
+        mine = (_kept_reports.c.person == person) & (_kept_reports.c.report != b"")
+        with self._engine.connect() as db:
+            found = sa.select(_kept_reports.c.series, sa.func.count()).where(mine).group_by(_kept_reports.c.series)
+            return {row[0]: row[1] for row in db.execute(found)}
 
     def withdraw(self, attempt: str) -> None:
         """Ends an attempt: what it has stored counts for ever, and otherwise nothing of it has left.
@@ -370,6 +449,52 @@ class Outbox:
         self._engine.dispose()
 
 
+Wave = tuple[RoundId, PermanentSeries]
+"""A round, and the series that it belongs to."""
+
+
+class WantedReport(NamedTuple):
+    """Whose report is to be kept, of which value (text, the same for the same value), with which local epsilon."""
+
+    person: str
+    value: str
+    local_epsilon: float
+
+
+def _join_wave(db: sa.Connection, wave: Wave, person: str) -> None:
+    """Notes that a person answers a wave. Raises LimitError for more waves than the series was fixed for."""
+    round_id, series = wave
+    row = {"round_id": round_id, "person": person, "series": series.name}
+    db.execute(_kept_waves.insert().prefix_with("OR IGNORE"), row)
+    mine = (_kept_waves.c.person == person) & (_kept_waves.c.series == series.name)
+    if (number := db.execute(sa.select(sa.func.count()).where(mine)).scalar_one()) > series.waves:
+        raise LimitError(
+            f"round {round_id!r} would be wave {number:,} of a question that was fixed for {series.waves:,}; nothing "
+            "was sent"
+        )
+
+
+def _kept_report(
+    db: sa.Connection, wave: Wave, wanted: WantedReport, draw: Callable[[float], bytes]
+) -> tuple[bytes, float]:
+    series = wave[1].name
+    mine = (_kept_reports.c.person == wanted.person) & (_kept_reports.c.series == series)
+    kept = {one.value: one for one in db.execute(sa.select(_kept_reports).where(mine))}
+    epsilon: float = next((one.local_epsilon for one in kept.values()), wanted.local_epsilon)
+    if wanted.value in kept:
+        report: bytes = kept[wanted.value].report
+        return report, epsilon
+    if epsilon > wanted.local_epsilon:
+        raise LimitError(
+            f"the question was answered with a local ε of {in_full(epsilon)} in earlier waves, and another answer "
+            f"would spend as much again; at most {in_full(wanted.local_epsilon)} is allowed; nothing was sent"
+        )
+    report = draw(epsilon)
+    row = {"value": wanted.value, "local_epsilon": epsilon, "report": report}
+    db.execute(_kept_reports.insert().values(person=wanted.person, series=series, **row))
+    return report, epsilon
+
+
 def other_person(round_id: RoundId, others: int) -> OtherPersonError:
     """Returns what is raised where others have answered a round from here."""
     sealed = "an answer has" if others == 1 else f"{others:,} answers have"
@@ -407,7 +532,10 @@ def _as_prepared(row: Any) -> Prepared:
 
 
 def _spent(db: sa.Connection, without: RoundId = NO_ROUND) -> SpentHere:
-    """Returns what all rounds, or all but one, have spent. A person answers a round once: of each the most counts."""
+    """Returns what all rounds, or all but one, have spent. A person answers a round once: of each the most counts.
+
+    The waves of a series in which reports are kept spend together what its different answers do.
+    """
     by_round: dict[str, tuple[float, float, bool]] = {}
     for table in (_submissions, _attempts):
         delta = sa.func.coalesce(table.c.local_delta, OLD_MAX_DELTA)
@@ -417,9 +545,18 @@ def _spent(db: sa.Connection, without: RoundId = NO_ROUND) -> SpentHere:
         for round_id, *found in db.execute(most.where(table.c.local_epsilon > 0).group_by(table.c.round_id)):
             before = by_round.get(round_id, (0.0, 0.0, False))
             by_round[round_id] = (max(before[0], found[0]), max(before[1], found[1]), before[2] or bool(found[2]))
+    waves = {one.round_id for one in db.execute(sa.select(_kept_waves.c.round_id))}
+    for wave in waves:  # a wave spends nothing itself, and its number counts
+        by_round[wave] = (0.0, 0.0, False)
     by_round.pop(without, None)
+    of_person: dict[tuple[str, str], list[float]] = {}
+    for one in db.execute(sa.select(_kept_reports)):
+        of_person.setdefault((one.series, one.person), []).append(one.local_epsilon)
+    of_series: dict[str, float] = {}
+    for (series, _), spent in of_person.items():
+        of_series[series] = max(of_series.get(series, 0.0), _sum(spent))
     epsilons, deltas, unknown_deltas = zip(*by_round.values(), strict=True) if by_round else ((), (), ())
-    return SpentHere(_sum(epsilons), _sum(deltas), len(by_round), sum(unknown_deltas))
+    return SpentHere(_sum([*epsilons, *of_series.values()]), _sum(deltas), len(by_round), sum(unknown_deltas))
 
 
 def _sum(values: Iterable[float]) -> float:

@@ -35,6 +35,7 @@ __all__ = [
     "Prepared",
     "Sealed",
     "check_codes",
+    "draw_report",
     "new_client_key",
     "per_call",
     "prepare_all",
@@ -43,6 +44,7 @@ __all__ = [
     "seal_answer",
     "seal_one",
     "send",
+    "value_key",
 ]
 
 MAX_PER_CALL = 1000
@@ -62,12 +64,15 @@ class Participant:
         max_local_epsilon: the most that the user spends on this round; its budget is the largest of the grid up to it.
         private_key: Ed25519, 32 bytes; empty for a fresh ephemeral key.
         token: a one-use token, 32 bytes; empty for a registered key.
+        kept_report: in a round of a permanent study, the report that is kept for the value, in all waves the same; see
+            `Outbox.keep_report`. `max_local_epsilon` is then what it was drawn with.
     """
 
     value: Any
     max_local_epsilon: float
     private_key: PrivateKey = NO_KEY
     token: bytes = b""
+    kept_report: bytes = b""
 
     @property
     def public_key(self) -> PublicKey:
@@ -134,7 +139,10 @@ class Sealed(NamedTuple):
 
 
 def prepare_one(
-    terms: RoundTerms, onion: Onion, participant: Participant, source: RandomSource | None = None
+    terms: RoundTerms,
+    onion: Onion,
+    participant: Participant,
+    source: RandomSource | None = None,
 ) -> Prepared:
     """Returns one user's randomized report, ready for its tickets; every call spends the user's budget once.
 
@@ -145,16 +153,35 @@ def prepare_one(
         source: the operating system's generator, which keeps a block of what it has drawn; one of its own if not given.
 
     Raises:
-        ValueError: the value is outside the question's domain, or `max_local_epsilon` is below every budget.
+        ValueError: the value is outside the question's domain, `max_local_epsilon` is below every budget, or a
+            report is missing that is kept for all waves of a permanent study.
     """
+    if (terms.permanent is None) == bool(participant.kept_report):
+        raise ValueError("kept_report must be given in a round of a permanent study, and in no other")
     epsilon = choose_budget(participant.max_local_epsilon, terms.budget_grid)
     answer_key = new_client_key() if terms.question.sequential else NO_KEY
     source = source or SystemRandom()
-    report = public_key_of(answer_key) if answer_key else _report(terms.question, participant.value, epsilon, source)
+    report = participant.kept_report or (
+        public_key_of(answer_key) if answer_key else _report(terms.question, participant.value, epsilon, source)
+    )
     record = BudgetRecord(encode_budget(epsilon, terms.question.mechanism.budget_delta), source.block(16))
     key = key_pair_of(participant.private_key or new_client_key())
     blinds = random_scalar(), random_scalar()
     return Prepared(onion.seal_report(report), record, key, participant.token, answer_key, blinds)
+
+
+def draw_report(terms: RoundTerms, value: Any, epsilon: float) -> bytes:
+    """Returns a randomized report, to be kept for all waves of a question; every call spends the budget once.
+
+    Raises:
+        ValueError: the value is outside the question's domain.
+    """
+    return _report(terms.question, value, epsilon, SystemRandom())
+
+
+def value_key(value: float) -> str:
+    """Returns a text for a value of a question whose reports are kept: the same for equal values of any type."""
+    return repr(float(value) + 0.0)  # -0.0 is 0.0
 
 
 def seal_one(terms: RoundTerms, onion: Onion, prepared: Prepared, tickets: tuple[bytes, bytes]) -> Sealed:

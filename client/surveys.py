@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
-from croupier.client.async_client import AsyncClient, AsyncClientRound
+from typing import Protocol, TypeVar
+
 from croupier.protocol.errors import Code, Refusal
+from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.names import NO_ROUND, RoundId
 from croupier.protocol.surveys import rounds_together
 
-__all__ = ["fetch_survey"]
+__all__ = ["Asker", "fetch_survey"]
 
 
-async def fetch_survey(client: AsyncClient, round_id: RoundId = NO_ROUND) -> list[AsyncClientRound]:
+class _Asked(Protocol):
+    @property
+    def id(self) -> RoundId: ...
+    @property
+    def terms(self) -> RoundTerms: ...
+
+
+R = TypeVar("R", bound=_Asked)
+R_co = TypeVar("R_co", bound=_Asked, covariant=True)
+
+
+class Asker(Protocol[R_co]):
+    """What finds a round and verifies its terms; see `AsyncClient.round`."""
+
+    async def round(self, round_id: RoundId | str = NO_ROUND) -> R_co:
+        """Returns a round, the newest open one if no id is given."""
+        ...
+
+
+async def fetch_survey(client: Asker[R], round_id: RoundId = NO_ROUND) -> list[R]:
     """Returns all rounds of a survey, in the order of its questions.
 
     Args:
@@ -26,10 +47,10 @@ async def fetch_survey(client: AsyncClient, round_id: RoundId = NO_ROUND) -> lis
     survey = asked.terms.survey
     if survey is None:
         raise Refusal(Code.BAD_REQUEST, f"round {asked.id!r} is not of a survey; 'croupier round show' shows it")
-    others = [one.round_id for one in survey.rounds]
-    rounds = [asked if one == asked.id else await client.round(one) for one in others]
+    others = [round_.round_id for round_ in survey.rounds]
+    rounds = [asked if other == asked.id else await client.round(other) for other in others]
     try:
-        rounds_together([one.terms for one in rounds])
+        rounds_together([round_.terms for round_ in rounds])
     except ValueError as error:
         raise Refusal(Code.BAD_MANIFEST, str(error)) from error
     return rounds

@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from croupier.client.async_client import AsyncClient, AsyncClientRound, VerifiedRound
+from croupier.client.joined import JoinedStudy, WaveRecord
 from croupier.client.limits import Limits, SpentHere
 from croupier.client.results import Inclusion, Receipt, RoundResult
+from croupier.client.studies import Accept, Answers, ShownStudy
 from croupier.net.channels import ClientTransport
 from croupier.protocol.deployment import Deployment
 
@@ -90,6 +92,41 @@ class Client:
         """See `AsyncClient.round`."""
         asked = self.wait_for(self._client.round(round_id))
         return ClientRound(asked.terms, asked.state, self, asked)
+
+    def study(self, study_id: str = "") -> ShownStudy:
+        """See `AsyncClient.study`."""
+        return self.wait_for(self._client.study(study_id))
+
+    def join(self, shown: ShownStudy, wave_epsilon: float, *, person: str = "", invitation: str = "") -> JoinedStudy:
+        """See `AsyncClient.join`."""
+        return self._client.join(shown, wave_epsilon, person=person, invitation=invitation)
+
+    def follow(
+        self,
+        study_id: str,
+        answers: Answers,
+        *,
+        until_end: bool = True,
+        accept: Accept | None = None,
+        person: str = "",
+        key: bytes = b"",
+    ) -> Iterator[WaveRecord]:
+        """See `AsyncClient.follow`; it yields what became of each wave, and waits for the next one."""
+        waves = self._client.follow(study_id, answers, until_end=until_end, accept=accept, person=person, key=key)
+
+        async def next_one() -> WaveRecord | None:
+            return await anext(waves, None)
+
+        while (record := self.wait_for(next_one())) is not None:
+            yield record
+
+    def leave(self, study_id: str, person: str = "") -> JoinedStudy:
+        """See `AsyncClient.leave`."""
+        return self._client.leave(study_id, person)
+
+    def studies(self) -> list[JoinedStudy]:
+        """See `AsyncClient.studies`."""
+        return self._client.studies()
 
     @property
     def deployment(self) -> Deployment:

@@ -2,20 +2,25 @@
 
 They are written for the root, so links that lead into docs/ are shortened, and links to each other point to the pages
 here. Anything else that they link to is not on the site, and the build, which allows no warning, says so. The JSON
-schema of certificates is on the site, too. The tables of their codes and of the metrics are made from the program, and
-the table of the attacks' tests from the list that the tests themselves are compared with.
+schema of certificates is on the site, too. The tables of codes, metrics, errors and commands are made from the program,
+and the table of the attacks' tests from the list that the tests themselves are compared with.
 """
 
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
+import typer.main
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+from croupier.deploy.cli import app
+from croupier.deploy.cli.help_pages import EXAMPLES
 from croupier.protocol import codes
+from croupier.protocol.errors import Code
 from croupier.protocol.texts import TEXTS
 from croupier.runtime.prometheus_metrics import PrometheusMetrics
 
@@ -46,8 +51,9 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         attacks = tomllib.loads((Path(config.config_file_path).parent / ATTACKS).read_text(encoding="utf-8"))
         markdown = markdown.replace("<!-- tests without a defence -->", without_a_defence(attacks.pop("without")))
         markdown = markdown.replace("<!-- attack tests -->", attack_tests(attacks))
-    if "<!-- metrics -->" in markdown:
-        markdown = markdown.replace("<!-- metrics -->", metrics_table())
+    for mark, table in (("metrics", metrics_table), ("errors", errors_table), ("commands", commands_tables)):
+        if f"<!-- {mark} -->" in markdown:
+            markdown = markdown.replace(f"<!-- {mark} -->", table())
     markdown = markdown.replace(f"](../{SCHEMA})", f"]({Path(SCHEMA).name})")
     return re.sub(r"<!-- codes: (\w+) -->", lambda found: _table(getattr(codes, found[1])), markdown)
 
@@ -73,6 +79,39 @@ def metrics_table() -> str:
             labels = sorted({label for sample in family.samples for label in sample.labels} - {"le"})
             rows.append(f"| `{name}` | {', '.join(labels)} | {family.documentation} |")
     return "\n".join(rows)
+
+
+def errors_table() -> str:
+    """Returns the table of the codes with which services refuse calls."""
+    rows = ["| code | gRPC status | what it says | the same call may succeed later |", "|---|---|---|---|"]
+    rows += [
+        f"| `{code.name}` | {code.status.name} | {code.message} | {'yes' if code.may_pass else ''} |" for code in Code
+    ]
+    return "\n".join(rows)
+
+
+def commands_tables() -> str:
+    """Returns a table of commands with their purpose and example for each heading of `croupier --help`."""
+    groups: dict[str, list[str]] = {}
+    for path, command, heading in _commands(typer.main.get_command(app)):
+        if path in EXAMPLES:
+            purpose = " ".join((command.help or "").split("\n\n")[0].split()).replace("|", "\\|")
+            example = f"croupier {path} {EXAMPLES[path]}".rstrip()
+            groups.setdefault(heading, []).append(f"| `{path}` | {purpose} | `{example}` |")
+    tables = [
+        "\n".join([f"## {heading}", "", "| command | what it does | example |", "|---|---|---|", *rows])
+        for heading, rows in groups.items()
+    ]
+    return "\n\n".join(tables)
+
+
+def _commands(group: Any, above: str = "", heading: str = "") -> Iterator[tuple[str, Any, str]]:
+    for name, command in group.commands.items():
+        below = heading or str(command.rich_help_panel)
+        if hasattr(command, "commands"):
+            yield from _commands(command, f"{above}{name} ", below)
+        else:
+            yield f"{above}{name}", command, below
 
 
 def _table(family: Iterable[codes.Code]) -> str:

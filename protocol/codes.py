@@ -50,6 +50,8 @@ class Assumption(StrEnum):
     BUDGETS_SHOWN = "budgets-shown"
     FRESH_SHUFFLES = "fresh-shuffles"
     FRESH_NOISE = "fresh-noise"
+    SAME_REPORT = "same-report"
+    ANSWERS_UNCHANGED = "answers-unchanged"
     FIXED_TERMS = "fixed-terms"
     DISJOINT_GROUPS = "disjoint-groups"
     TOTAL_BEFOREHAND = "total-beforehand"
@@ -101,6 +103,7 @@ class Step(StrEnum):
     ONEBIT_IS_BETTER = "onebit-is-better"
     LAPLACE_IS_BETTER = "laplace-is-better"
     LOCAL_IS_LEAST = "local-is-least"
+    REPORTS_KEPT = "reports-kept"
     LENGTH_SHOWS_SIGMA = "length-shows-sigma"
     LENGTH_SHOWS_RECORD_SIGMA = "length-shows-record-sigma"
     NOISE_REACHES_FAR = "noise-reaches-far"
@@ -231,6 +234,7 @@ PARAMETERS: dict[Code, dict[str, type[int] | type[float] | type[str]]] = {
     Assumption.FRESH_SHUFFLES: {"rounds": int},
     Assumption.FRESH_NOISE: {"rounds": int},
     Assumption.DISJOINT_GROUPS: {"groups": int},
+    Assumption.SAME_REPORT: {"waves": int, "series": str},
     Assumption.GENUINE_ROSTER: {"dishonest": int},
     Assumption.STEP_DISHONEST_USERS: {"dishonest": int},
     Assumption.FEATURES_WITHOUT_USERS: {"features": str},
@@ -241,6 +245,7 @@ PARAMETERS: dict[Code, dict[str, type[int] | type[float] | type[str]]] = {
     Step.LENGTH_SHOWS_SIGMA: {"dimension": int},
     Step.LENGTH_SHOWS_RECORD_SIGMA: {"dimension": int},
     Step.NOISE_REACHES_FAR: {"reach": float, "most": float},
+    Step.REPORTS_KEPT: {"waves": int},
     Step.NO_EXCHANGE_BOUND: {"randomizer": str},
     Step.EXCHANGE_NEEDS_BLANKET: {"least": float},
     Step.EXCHANGE_BUDGET_LARGE: {"local_epsilon": float, "most": float},

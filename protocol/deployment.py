@@ -309,7 +309,7 @@ class Deployment(Strict):
     def signers(self) -> dict[str, frozenset[str]]:
         """Returns the identities whose signatures on this file are valid, by service."""
         statement = self.statement
-        valid = [one for one in self.signatures if one.is_valid(statement)]
+        valid = [signature for signature in self.signatures if signature.is_valid(statement)]
         return {name: frozenset(one.identity for one in valid if one.signer == name) for name in self.chain}
 
     def not_signed_by(self) -> list[str]:

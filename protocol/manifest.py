@@ -6,6 +6,7 @@ bytes that are not. Every layer of every envelope is bound to their hash. Signat
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import math
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ from croupier.protocol.hop_noise import MAX_MEAN_FAKES, FakeLaw, HopNoise, num_r
 from croupier.protocol.identity import Kind, document_hash, verify_signed
 from croupier.protocol.mechanisms import MECHANISMS, Mechanism
 from croupier.protocol.names import Digest, RoundId
+from croupier.protocol.permanent import PermanentSeries
 from croupier.protocol.questions import Question
 from croupier.protocol.shown import check_shown
 from croupier.protocol.surveys import Survey, check_survey_of
@@ -172,6 +174,22 @@ class RoundTerms:
         """The law of the fake reports of each hop; None where hops add none."""
         num_values = num_report_values(self.question.mechanism)
         return None if self.hop_noise is None or num_values is None else self.hop_noise.law(num_values)
+
+    @cached_property
+    def permanent(self) -> PermanentSeries | None:
+        """The series of waves in which a client sends the same report; None where it draws a report for this round.
+
+        All waves of a study's question are one series while neither the question's terms nor the last wave's number
+        change: with other ones the question is a new series with other reports.
+        """
+        wave = None if self.survey is None else self.survey.wave
+        if self.survey is None or wave is None or not wave.study.permanent:
+            return None
+        place = self.survey.position_of(self.round_id) or 0
+        study = wave.study
+        named = f"{self.manifest.deployment}\0{study.study_id}\0{place}\0{study.last_wave}\0".encode()
+        digest = hashlib.sha256(b"croupier/v1/permanent\0" + named + study.question_hashes[place])
+        return PermanentSeries(study.last_wave, digest.hexdigest())
 
     @property
     def most_fakes(self) -> int:
@@ -328,6 +346,14 @@ def _check(manifest: pb.Manifest, question: Question) -> None:
             raise ValueError("the collector's key is a key of the round; a collector has its own")
 
 
+def _check_permanent(terms: RoundTerms) -> None:
+    if terms.permanent is not None and num_report_values(terms.question.mechanism) is None:
+        raise ValueError(
+            f"the study is permanent and asks a question of {terms.question.mechanism.kind}; it must be of rr, onebit, "
+            "krr or levels: a report can be kept only where it has one of finitely many values"
+        )
+
+
 def parse_terms(payload: bytes) -> RoundTerms:
     """Returns the terms that canonical manifest bytes state.
 
@@ -344,7 +370,9 @@ def parse_terms(payload: bytes) -> RoundTerms:
     try:
         question = Question.read(manifest.question)
         _check(manifest, question)
-        return RoundTerms(payload, manifest, question, check_survey_of(manifest))
+        terms = RoundTerms(payload, manifest, question, check_survey_of(manifest))
+        _check_permanent(terms)
+        return terms
     except ValueError as error:
         raise Refusal(Code.BAD_MANIFEST, str(error)) from error
 

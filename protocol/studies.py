@@ -244,6 +244,11 @@ class Study:
         """The SHA-256 that names this version, 32 bytes."""
         return _hash(b"study", self.message().SerializeToString(deterministic=True))
 
+    @cached_property
+    def invitation_hash(self) -> Digest:
+        """What invitations are bound to: the study by its name, so that they are good for all waves and versions."""
+        return _hash(b"study-invitation", self.study_id.encode())
+
     def wave(self, number: int) -> StudyWave:
         """Returns a wave of this version with its times by the calendar.
 

@@ -122,6 +122,15 @@ TEXTS: dict[Code, str] = {
         "every round is a fresh shuffle of fresh randomness, and one client takes part in at most {rounds}"
     ),
     Assumption.FRESH_NOISE: "every round has fresh randomness, and one client takes part in at most {rounds}",
+    Assumption.SAME_REPORT: (
+        "the client answers all {waves} waves of the question (series {series:.12}) with one value and one budget, and "
+        "sends the same report each time: this is about all of them together, every further value adds the local "
+        "epsilon, and that a value changed is not protected"
+    ),
+    Assumption.ANSWERS_UNCHANGED: (
+        "in questions whose reports are kept for several waves, a client keeps its value and its budget: every further "
+        "value adds the local epsilon, and that a value changed is not protected"
+    ),
     Assumption.FIXED_TERMS: (
         "the terms of all releases were fixed before the first result: which releases there are, and who takes part "
         "in each with which budget, does not depend on earlier results"
@@ -154,9 +163,7 @@ TEXTS: dict[Code, str] = {
     ),
     Assumption.NO_ONE_ELSE_TRUSTED: "nothing is assumed of the shufflers or of the other clients",
     Assumption.FEATURES_WITHOUT_USERS: "the features ({features}) look at no private data",
-    Assumption.FEATURES_FROM_USERS: (
-        "NOT MET: the features look at no private data; principal components are fitted to it"
-    ),
+    Assumption.FEATURES_FROM_USERS: "NOT MET: the features look at no private data; they are fitted to it",
     Assumption.CHOSEN_WITHOUT_USERS: (
         "the step size and other settings were chosen without looking at the users' examples"
     ),
@@ -166,7 +173,7 @@ TEXTS: dict[Code, str] = {
     Assumption.MEASURED_ON_OTHERS: (
         "the examples on which accuracy is measured belong to no user: they are not protected"
     ),
-    Assumption.MODEL_FILE_BLIND: ("the code of the model file looks at no private data, and mixes no two examples"),
+    Assumption.MODEL_FILE_BLIND: ("the code of the model looks at no private data, and mixes no two examples"),
     Assumption.SIMULATED: (
         "simulated: this run protected no user; epsilon and grade are what a deployed run of the same numbers would "
         "have"
@@ -198,6 +205,10 @@ TEXTS: dict[Code, str] = {
     Method.PROVED_BY_EARLIER_VERSION: "as an earlier version of croupier has stated it in this certificate",
     Step.NO_OTHERS: "no other honest client: the local budget is certified",
     Step.LOCAL_IS_LEAST: "no amplification: no bound gives less than the local budget",
+    Step.REPORTS_KEPT: (
+        "no amplification: reports are drawn once for {waves} waves, and who takes part in which can single one "
+        "report out"
+    ),
     Step.LENGTH_SHOWS_SIGMA: (
         "no amplification: in {dimension} dimensions the length of a report shows its own sigma, and the ratio of the "
         "densities is exponentially small; the certificate is the local budget"
@@ -493,6 +504,14 @@ PLAIN: dict[Assumption, str] = {
         "Every round draws new noise and a new order, and a person takes part in at most {rounds} of them."
     ),
     Assumption.FRESH_NOISE: "Every round draws new noise, and a person takes part in at most {rounds} of them.",
+    Assumption.SAME_REPORT: (
+        "The device draws its noise once and sends the same in all {waves} waves. The promise is about all of them "
+        "together, for a person whose answer stays the same; a change of the answer can be seen."
+    ),
+    Assumption.ANSWERS_UNCHANGED: (
+        "Where a device sends the same report again and again, the person's answer stays the same: each further answer "
+        "costs as much again, and a change can be seen."
+    ),
     Assumption.FIXED_TERMS: (
         "Which questions are asked, and who answers them with which budget, was fixed before the first result."
     ),

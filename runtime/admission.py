@@ -87,7 +87,7 @@ class _Roster:
         if client_key in self.keys:
             return True
         survey_hash, _ = self.invited.get(client_key, (b"", 0))
-        return terms.survey is not None and survey_hash == terms.survey.hash
+        return terms.survey is not None and survey_hash == terms.survey.invitation_hash
 
     def has_expired(self, client_key: PublicKey, now: float) -> bool:
         """Returns whether a key is an invitation that gets no tickets any more."""

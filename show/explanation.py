@@ -98,25 +98,26 @@ class Explanation:
     def __str__(self) -> str:
         """All of it as text, what is promised rounded up; a line for each title, paragraph and point."""
         return "\n\n".join(
-            "\n".join((one.title, *one.paragraphs, *(f"  · {point}" for point in one.points))) for one in self.sections
+            "\n".join((section.title, *section.paragraphs, *(f"  · {point}" for point in section.points)))
+            for section in self.sections
         )
 
     def to_json(self) -> ExplanationView:
         """Returns plain JSON values."""
         return {
             "certified": self.certified.to_json(),
-            "tiers": [one.to_json() for one in self.tiers],
+            "tiers": [tier.to_json() for tier in self.tiers],
             "everyone_else_colludes": self.everyone_else_colludes.to_json(),
-            "improvements": [one.to_json() for one in self.improvements],
+            "improvements": [improvement.to_json() for improvement in self.improvements],
             "sections": [
-                {"title": one.title, "paragraphs": list(one.paragraphs), "points": list(one.points)}
-                for one in self.sections
+                {"title": section.title, "paragraphs": list(section.paragraphs), "points": list(section.points)}
+                for section in self.sections
             ],
         }
 
     def _repr_html_(self) -> str:
         """For notebooks: the sections."""
-        return html_sections((one.title, one.paragraphs, one.points) for one in self.sections)
+        return html_sections((section.title, section.paragraphs, section.points) for section in self.sections)
 
 
 def explain(certificate: Certificate | Mapping[str, Any]) -> Explanation:
@@ -205,7 +206,7 @@ def _read(given: Certificate | Mapping[str, Any]) -> tuple[Certificate, Mapping[
 
 
 def _states(certificate: Certificate, code: Assumption) -> bool:
-    return any(one.code is code for one in certificate.assumptions)
+    return any(assumption.code is code for assumption in certificate.assumptions)
 
 
 def _counted(count: int, one: str, several: str) -> str:
@@ -228,7 +229,7 @@ def _listed(statements: list[Promise]) -> tuple[str, ...]:
 
 def _secret(certificate: Certificate) -> str:
     """Returns what an observer may want to find out."""
-    known = (found for one in certificate.assumptions if (found := secret(one)) is not None)
+    known = (found for assumption in certificate.assumptions if (found := secret(assumption)) is not None)
     return next(known, "which of two answers a person gave")
 
 
@@ -377,10 +378,10 @@ def _grade(certificate: Certificate, document: Mapping[str, Any]) -> Section:
             "'croupier round result ROUND --document FILE' checks who signed it. This file alone does not show that."
         )
     others = [
-        f"{one.name}: ε = {round_up(one.epsilon, 4)} {one.grade} ({_NO_GUARANTEE[one.grade]}; no guarantee"
-        f"{'; refuted by the attack' if one.status == 'refuted' else ''})"
-        for one in certificate.comparison
-        if one.epsilon is not None and one.grade in _NO_GUARANTEE
+        f"{bound.name}: ε = {round_up(bound.epsilon, 4)} {bound.grade} ({_NO_GUARANTEE[bound.grade]}; no guarantee"
+        f"{'; refuted by the attack' if bound.status == 'refuted' else ''})"
+        for bound in certificate.comparison
+        if bound.epsilon is not None and bound.grade in _NO_GUARANTEE
     ]
     if others:
         paragraphs.append("Published formulas stand beside it for comparison, and promise nothing here:")

@@ -338,9 +338,11 @@ def plot_training(results: Sequence[TrainingView], path: Path) -> None:
     with figure_file(path, 2) as (_, ((by_epoch, by_epsilon),)):
         for index, result in enumerate(results):
             history, color = result["history"], f"C{index}"
-            accuracy = [100 * one["accuracy"] for one in history]
-            by_epoch.plot([one["epoch"] for one in history], accuracy, color=color, marker=".", label=result["title"])
-            paid = [(one["epsilon"], 100 * one["accuracy"]) for one in history if one["epsilon"] is not None]
+            accuracy = [100 * epoch["accuracy"] for epoch in history]
+            by_epoch.plot(
+                [epoch["epoch"] for epoch in history], accuracy, color=color, marker=".", label=result["title"]
+            )
+            paid = [(epoch["epsilon"], 100 * epoch["accuracy"]) for epoch in history if epoch["epsilon"] is not None]
             if paid:
                 by_epsilon.plot(*zip(*paid, strict=True), color=color, marker=".")
             if noise_free := [100 * one for one in result["noise_free_accuracy"]]:
@@ -352,7 +354,9 @@ def plot_training(results: Sequence[TrainingView], path: Path) -> None:
         by_epoch.set(xlabel="epoch", ylabel="accuracy, %", title="accuracy against epoch")
         by_epsilon.set(xlabel=_cost_label(results), ylabel="accuracy, %", title="accuracy against what it costs")
         by_epoch.xaxis.set_major_locator(MaxNLocator(integer=True))
-        epsilons = [one["epsilon"] for result in results for one in result["history"] if one["epsilon"] is not None]
+        epsilons = [
+            epoch["epsilon"] for result in results for epoch in result["history"] if epoch["epsilon"] is not None
+        ]
         if epsilons and max(epsilons) > 10 * min(epsilons):
             by_epsilon.set_xscale("log")
             _number_plainly(by_epsilon.xaxis)
@@ -371,7 +375,7 @@ def _number_plainly(axis: Any) -> None:
 def _cost_label(results: Sequence[TrainingView]) -> str:
     """Returns what the epsilons are of, their delta and grades; a plot travels without the page that explains it."""
     units = {result["setting"]["unit"] for result in results}
-    grades = {one["grade"] for result in results for one in result["history"] if one["grade"] is not None}
+    grades = {epoch["grade"] for result in results for epoch in result["history"] if epoch["grade"] is not None}
     deltas = sorted({result["setting"]["delta"] for result in results})
     of = " or ".join(sorted("ε of one record" if unit == "record" else "central ε" for unit in units))
     parts = [f"{of} at δ = {' or '.join(map(round_up, deltas))}"]

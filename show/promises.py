@@ -6,15 +6,16 @@ certificate, a report. What hop noise guarantees is proved in docs/hop-noise.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from croupier.accountant.guessing import right_at_most
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.rounding import percent, round_up
+from croupier.protocol.surveys import budgets_within
 
-__all__ = ["Promises", "certificate_lines", "promises_of"]
+__all__ = ["Promises", "certificate_lines", "promises_of", "study_lines"]
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,37 @@ def promises_of(terms: RoundTerms, local_epsilon: float) -> Promises:
     noise, alone = terms.hop_noise, right_at_most(local_epsilon, terms.local_delta)
     honest = None if noise is None else min(alone, right_at_most(noise.epsilon, noise.delta))
     return Promises(terms.num_hops, honest, alone)
+
+
+def study_lines(rounds: Sequence[RoundTerms], wave_epsilon: float) -> tuple[str, ...]:
+    """Returns what all waves of a study together may reveal of a person, in sentences; nothing for other rounds.
+
+    The person is taken to spend at most `wave_epsilon` on the answers to each wave together. Budgets and hop noise of
+    all questions and waves are added up, which holds however each wave is chosen; in a permanent study the budget of an
+    answer that never changes counts once.
+
+    Args:
+        rounds: those of one wave.
+        wave_epsilon: at least the sum of the smallest budgets.
+    """
+    wave = rounds[0].survey.wave if rounds and rounds[0].survey is not None else None
+    if wave is None:
+        return ()
+    waves, permanent = wave.study.last_wave, wave.study.permanent
+    chosen = budgets_within(rounds, wave_epsilon)
+    times = 1 if permanent else waves
+    alone = right_at_most(times * sum(chosen), min(1.0, waves * sum(terms.local_delta for terms in rounds)))
+    noises = [terms.hop_noise for terms in rounds if terms.hop_noise is not None]
+    honest = None
+    if len(noises) == len(rounds):
+        added = sum(one.epsilon for one in noises) * waves, min(1.0, sum(one.delta for one in noises) * waves)
+        honest = min(alone, right_at_most(*added))
+    lines = Promises(rounds[0].num_hops, honest, alone).lines
+    about = f"All answers to all {waves} waves together, taken as one of two: "
+    told = [f"{about}{lines[0][0].lower()}{lines[0][1:]}", *lines[1:]]
+    if permanent:
+        told.append("Your device draws its noise once: this is for answers that stay the same; a change can be seen.")
+    return tuple(told)
 
 
 def certificate_lines(certificate: Mapping[str, Any]) -> tuple[str, ...]:

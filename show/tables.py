@@ -103,13 +103,16 @@ def certificate_table(certificate: CertificateView | RoundCertificateView) -> Ta
 
 def _trust(certificate: CertificateView | RoundCertificateView) -> str:
     """Returns in a few words what the headline rests on; the assumptions say all of it."""
-    codes = {one["code"] for one in certificate["assumptions"]}
+    codes = {assumption["code"] for assumption in certificate["assumptions"]}
     if Assumption.STATED_BY_EARLIER_VERSION in codes:
         return "what an earlier version of croupier has stated"
     if Assumption.RECORD_LEVEL in codes:
         return "one RECORD of one client, whatever order is known"
+    together = ", all waves together" if Assumption.SAME_REPORT in codes else ""
     if Assumption.UNIFORM_ORDER not in codes and Assumption.ONE_HONEST_HOP in codes:
-        return "one honest hop, whatever everyone else does"
+        return f"one honest hop, whatever everyone else does{together}"
+    if together:
+        return f"nothing of anybody else{together}"
     first = Assumption.HONEST_FIRST_SHUFFLER in codes
     order = "an honest first shuffler" if first else "one shuffler's order secret"
     genuine = ", a genuine roster" if Assumption.GENUINE_ROSTER in codes else ""
@@ -128,7 +131,7 @@ def assumptions_line(certificate: CertificateView | RoundCertificateView) -> str
 
 def why_not_smaller(certificate: Certificate) -> str:
     """Returns why a certificate is the local budget, by the steps of the largest budget."""
-    reasons = [one for one in certificate.tiers[-1].steps if one.code in NOT_AMPLIFIED]
+    reasons = [step for step in certificate.tiers[-1].steps if step.code in NOT_AMPLIFIED]
     if not reasons or reasons[-1].code is Step.LOCAL_IS_LEAST:
         return "This is the local budget: no bound gives less (--explain lists them)."
     return f"This is the local budget: {reasons[-1]}."

@@ -9,7 +9,7 @@ from croupier.show.tables import counted
 from croupier.show.text import tier_budget
 from croupier.show.views import TrainingView
 
-__all__ = ["training_assumptions", "training_table"]
+__all__ = ["training_assumptions", "training_remark", "training_table"]
 
 
 def training_table(result: TrainingView) -> Table:
@@ -56,3 +56,30 @@ def training_assumptions(result: TrainingView) -> str:
         return ""
     lines = [f"  · {assumption['text']}" for assumption in certificate["assumptions"]]
     return "\n".join([f"At δ {round_up(certificate['delta'])}, assuming that", *lines])
+
+
+def training_remark(result: TrainingView) -> str:
+    """Returns what to change where the noise of a training is longer than its gradients; "" where it is not."""
+    noise, certificate = result["noise"], result["certificate"]
+    if noise is None or noise["noise"] <= noise["signal"]:
+        return ""
+    setting = result["setting"]
+    ratio = noise["noise"] / noise["signal"]
+    measured = "" if noise["measured"] else "at least "
+    longer = (
+        f"{measured}{ratio:.1f} times as long as the gradient itself ({noise['noise']:.3g} and {noise['signal']:.3g})"
+    )
+    cost = "" if noise["epsilon"] is None else f", at ε = {round_up(noise['epsilon'], 3)}"
+    if certificate is not None and noise["epsilon"] is not None:
+        cost += f" {certificate['grade']}"
+    clients = "clients" if setting["unit"] == "record" else "people"
+    lines = [
+        f"Averaged over all steps, the noise was {longer}: the model has learned more noise than data.",
+        "Each of these changes alone would make both equally long, if the gradient stayed as it is:",
+        f"  · fewer features, or a smaller model: {noise['parameters']:,} parameters, not {setting['dimension']:,}",
+        f"  · a clipping norm of {noise['clipping_norm']:.2g} instead of {setting['clipping_norm']:.2g}, if most "
+        "gradients are shorter than that; else it shortens the gradient, too",
+        f"  · more epochs: {noise['epochs']:,} instead of {result['history'][-1]['epoch']:,}{cost}",
+        f"  · more {clients}: {noise['users']:,}; or larger local budgets",
+    ]
+    return "\n".join(lines)

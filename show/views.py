@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any, NamedTuple, NotRequired, Required, TypedDict
+from typing import Any, NamedTuple, NotRequired, TypedDict
 
 from croupier.protocol.names import RoundId
 from croupier.protocol.views import (
@@ -343,21 +343,28 @@ class TrainingCertificateView(TypedDict):
     comparison: list[TrainingBoundView]
 
 
-class TrainingSettingView(TypedDict, total=False):
-    """What is trained; a checkpoint goes on only with the same setting."""
+class TrainingSubjectView(TypedDict):
+    """The model and the data of a training."""
 
-    mode: Required[str]
-    unit: Required[str]
-    delta: Required[float]
-    dimension: Required[int]
-    features: Required[str]
-    model: Required[str]
     dataset: str
     examples_sha256: str
+    features: str
+    model: str
     model_sha256: str | None
+    watched: str
+
+
+class TrainingSettingView(TrainingSubjectView):
+    """What is trained; a checkpoint goes on only with the same setting."""
+
+    mode: str
+    unit: str
+    delta: float
+    dimension: int
     users: int
     budgets: str | None
     clipping_norm: float
+    optimizer: str | None
     learning_rate: float
     momentum: float
     averaging: float
@@ -365,7 +372,19 @@ class TrainingSettingView(TypedDict, total=False):
     period_s: float | None
     batch_size: int
     seed: int
-    watched: str
+
+
+class TrainingNoiseView(TypedDict):
+    """The length of a training's gradients beside the noise of their mean, and what would make both equally long."""
+
+    signal: float
+    noise: float
+    measured: bool
+    epochs: int
+    epsilon: float | None
+    parameters: int
+    clipping_norm: float
+    users: int
 
 
 class TrainingView(TypedDict):
@@ -376,6 +395,7 @@ class TrainingView(TypedDict):
     stopped: str
     history: list[EpochView]
     noise_free_accuracy: list[float]
+    noise: TrainingNoiseView | None
     certificate: TrainingCertificateView | None
 
 

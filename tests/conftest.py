@@ -107,6 +107,11 @@ LONG = (
     "tests/training/test_sequential_training.py::test_every_step_is_as_long_as_in_the_simulation",
     "tests/training/test_sequential_training.py::test_silos_are_protected_by_the_record[Sequential",
     "tests/training/test_simulation.py::test_small_batches_take_more_steps",
+    # An optimizer of torch takes seconds to import; the plain steps stay.
+    "tests/training/test_train.py::test_a_simulation_that_was_stopped_goes_on_as_if_it_had_not[Adam",
+    "tests/training/test_train.py::test_an_optimizer_that_needs_more_than_a_gradient_is_refused",
+    "tests/training/test_train.py::test_any_module_learns_with_an_optimizer_and_a_schedule_of_torch",
+    "tests/training/test_train.py::test_the_optimizer_takes_the_steps_that_torch_would",
     # The other claims of the papers stay, the smallest of each experiment.
     "tests/deploy/test_experiments.py::test_the_verdict_of_every_claim[gspa-fig2]",
     # Statistics of many draws; smaller doses of the same stay.

@@ -1,16 +1,18 @@
-"""How far a training through a deployment has come, durably, and bound to what is trained and where.
+"""How far a training has come, durably, and bound to what is trained and where.
 
-Written before every step and after it, so that a run that was killed goes on: with the same clients, in the round that
-was open, and with every certificate that has been paid for. What a step does is left to `deployed`.
+Of a simulation it is written after every epoch. Through a deployment it is written before every step and after it, so
+that a run that was killed goes on: with the same clients, in the round that was open, and with every certificate that
+has been paid for. What a step does is left to `deployed`.
 """
 
 from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -19,8 +21,9 @@ from croupier.protocol.names import NO_ROUND, RoundId
 from croupier.training.descent import Descent
 from croupier.training.outcome import EpochRecord
 from croupier.training.privacy import Batch
+from croupier.training.simulation import Simulated
 
-__all__ = ["Checkpoint", "Progress"]
+__all__ = ["Checkpoint", "Progress", "SimulationCheckpoint"]
 
 _KEY_BYTES = 32
 _UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, RuntimeError, EOFError, pickle.UnpicklingError)
@@ -80,23 +83,11 @@ class Checkpoint:
         Raises:
             ValueError: the file is of another training or deployment, naming what differs; or it cannot be read.
         """
-        if not self._file.exists():
+        read = _read(self._file, self._setting, ("identities",))
+        if read is None:
             return fresh
-        try:
-            state = torch.load(self._file, weights_only=True)
-            stored = json.loads(state["about"])
-            setting, identities, descent = stored["setting"], stored["identities"], state["descent"]
-        except _UNREADABLE as error:
-            raise ValueError(
-                f"{self._file} cannot be read; it must be a checkpoint of this version, or choose another --out"
-            ) from error
-        for name in sorted(setting.keys() | self._setting.keys()):
-            before, now = setting.get(name), self._setting.get(name)
-            if before != now:
-                raise ValueError(
-                    f"{name} is {now!r}, but {self._file} was begun with {before!r}; go on with the same, or choose "
-                    "another --out"
-                )
+        stored, state = read
+        identities = stored["identities"]
         # Identities may rotate, and what has retired stays listed: one key in common is the same service.
         if identities.keys() != self._identities.keys() or not all(
             set(keys) & set(self._identities[name]) for name, keys in identities.items()
@@ -105,7 +96,7 @@ class Checkpoint:
                 f"{self._file} belongs to another deployment that is also called {self._setting['deployment']!r}; "
                 "choose another --out"
             )
-        fresh.descent.restore(descent)
+        fresh.descent.restore(state["descent"])
         raw = state["keys"].numpy().tobytes()
         return Progress(
             fresh.descent,
@@ -128,15 +119,74 @@ class Checkpoint:
             "answered": [
                 (name, batch.tiers, batch.dishonest, batch.unknown) for name, batch in progress.answered.items()
             ],
-            "history": [(one.epoch, one.steps, one.loss, one.accuracy) for one in progress.history],
+            "history": _rows(progress.history),
             "disposed": progress.disposed,
         }
-        state = {
-            "about": json.dumps(about),
-            "descent": progress.descent.state(),
-            "keys": torch.frombuffer(bytearray(b"".join(progress.keys)), dtype=torch.uint8),
-        }
-        fresh = self._file.with_suffix(".new")
-        fresh.touch(mode=0o600)  # the clients' private keys are in it
-        torch.save(state, fresh)
-        fresh.replace(self._file)
+        keys = torch.frombuffer(bytearray(b"".join(progress.keys)), dtype=torch.uint8)
+        _write(self._file, about, {"descent": progress.descent.state(), "keys": keys})
+
+
+class SimulationCheckpoint:
+    """A file that belongs to one simulated training."""
+
+    def __init__(self, file: Path, setting: Mapping[str, object]) -> None:
+        """Binds a file, which need not exist, to a training; see `Checkpoint`."""
+        self._file = file
+        self._setting: dict[str, object] = json.loads(json.dumps(dict(setting)))
+
+    def load(self, at: Simulated) -> list[EpochRecord]:
+        """Returns the epochs that are done, and puts the simulation where it was after them.
+
+        Raises:
+            ValueError: the file is of another training, naming what differs; or it cannot be read.
+        """
+        read = _read(self._file, self._setting, ("history",))
+        if read is None:
+            return []
+        stored, state = read
+        history = [EpochRecord(*record) for record in stored["history"]]
+        at.descent.restore(state["descent"])
+        at.generator.set_state(state["generator"])
+        at.epochs = len(history)
+        return history
+
+    def save(self, at: Simulated, history: Sequence[EpochRecord]) -> None:
+        """Replaces the file."""
+        about = {"setting": self._setting, "history": _rows(history)}
+        _write(self._file, about, {"descent": at.descent.state(), "generator": at.generator.get_state()})
+
+
+def _rows(history: Sequence[EpochRecord]) -> list[tuple[int, int, float, float]]:
+    return [(record.epoch, record.steps, record.loss, record.accuracy) for record in history]
+
+
+def _read(file: Path, setting: Mapping[str, object], names: Sequence[str]) -> tuple[dict[str, Any], Any] | None:
+    """Returns what is written in a checkpoint, as JSON and in tensors; None if there is no file.
+
+    Raises:
+        ValueError: the file is of another training, naming what differs; it cannot be read, or lacks a name.
+    """
+    if not file.exists():
+        return None
+    try:
+        state = torch.load(file, weights_only=True)
+        stored = json.loads(state["about"])
+        before, _, _ = stored["setting"], state["descent"]["noise"], [stored[name] for name in names]
+    except _UNREADABLE as error:
+        raise ValueError(
+            f"{file} cannot be read; it must be a checkpoint of this version, or choose another --out"
+        ) from error
+    for name in sorted(before.keys() | setting.keys()):
+        if before.get(name) != setting.get(name):
+            raise ValueError(
+                f"{name} is {setting.get(name)!r}, but {file} was begun with {before.get(name)!r}; go on with the "
+                "same, or choose another --out"
+            )
+    return stored, state
+
+
+def _write(file: Path, about: Mapping[str, object], state: Mapping[str, object]) -> None:
+    fresh = file.with_suffix(".new")
+    fresh.touch(mode=0o600)  # the clients' private keys may be in it
+    torch.save({"about": json.dumps(about), **state}, fresh)
+    fresh.replace(file)

@@ -1,21 +1,45 @@
-"""What a training is to do: `TrainingConfig`, checked at construction. The fields are the options of `croupier train`.
+"""What a training is to do: `TrainingSettings` of any model and data, and with both named, `TrainingConfig`.
 
-Light on purpose: neither torch nor data are loaded here. What only they can tell, such as a device that is missing or
-more clients than examples, `training.runner` says.
+Checked at construction. The fields of a `TrainingConfig` are the options of `croupier train`. Light on purpose:
+neither torch nor data are loaded here. What only they can tell, such as a device that is missing or more clients than
+examples, `training.runner` says.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from croupier.deploy.local.budget_groups import BudgetGroup, parse_budget_groups
+from croupier.deploy.local.budget_groups import parse_budget_groups
 
-__all__ = ["DATASETS", "FEATURES", "MODELS", "StepRule", "TrainingConfig", "check_choice", "check_model"]
+__all__ = [
+    "DATASETS",
+    "DEFAULT_BUDGETS",
+    "FEATURES",
+    "FITTED_FEATURES",
+    "FITTED_FROM_USERS",
+    "MODELS",
+    "TABLE_FEATURES",
+    "StepRule",
+    "TrainingConfig",
+    "TrainingSettings",
+    "check_choice",
+    "check_model",
+    "is_table",
+]
 
 DATASETS = ("digits", "mnist")
 FEATURES = ("pixels", "dct", "scattering", "pca")
+"""What images can be put into."""
+TABLE_FEATURES = ("columns", "standardized")
+"""What the columns of a file of one's own can be put into."""
+FITTED_FROM_USERS = "fitted by the caller"
+FITTED_FEATURES = ("pca", "standardized", FITTED_FROM_USERS)
+"""Features that look at the users' data, which no certificate covers."""
+DEFAULT_BUDGETS = "2:1"
+_TABLES = (".npz", ".csv", ".tsv", ".txt", ".xlsx", ".xlsm", ".parquet")
 MODELS = ("softmax", "relu")
 _MAX_LOCAL_EPSILON = 20.0
 _LEARNING_RATES = {
@@ -44,6 +68,11 @@ def check_model(model: str) -> None:
     """
     if model not in MODELS and not model.endswith(".py"):
         raise ValueError(f"model is {model!r}; it must be {', '.join(MODELS)} or a Python file")
+
+
+def is_table(data: Path | None) -> bool:
+    """Returns whether data is a file of examples, by the ending of its name; else it is a directory of MNIST files."""
+    return data is not None and data.suffix.lower() in _TABLES
 
 
 def _check_range(name: str, value: float, holds: bool, must: str) -> None:
@@ -77,18 +106,14 @@ class StepRule:
 
 
 @dataclass(frozen=True)
-class TrainingConfig:
-    """A training on shuffled, locally randomized gradients, in which all clients are played.
+class TrainingSettings:
+    """How a model is trained on shuffled, locally randomized gradients, in which all clients are played.
 
     Attributes:
-        dataset: "digits" (1,797 small images, offline) or "mnist".
-        data: mnist: the directory of the IDX files; downloaded if not given.
-        features: "pixels", "dct" or "scattering" (which look at no data), or "pca" (fitted to the data, which no
-            certificate covers).
-        model: "softmax", "relu", or a Python file that defines model(inputs, classes).
         unit: what is protected: a "user" with one example, or one "record" of a client with many.
         clients: unit record: how many clients share the examples, at least 2.
-        budgets: groups epsilon:share of the clients' local budgets per epoch; 0 < epsilon <= 20.
+        budgets: groups epsilon:share of the clients' local budgets per epoch; or one budget for each client, in the
+            order of the examples (unit record: of the clients). 0 < epsilon <= 20.
         private: False for clipped gradients without noise; in a simulation only.
         baseline: whether the same training without noise is run as well, simulated, for the plot; no certificate covers
             its accuracy. None: in a simulation only.
@@ -102,11 +127,13 @@ class TrainingConfig:
         averaging: see `StepRule`; None for the default of the order; 1 for order sequential in a deployment.
         delta: of the whole training, 1e-12 .. 0.1; unit record: of each local budget, too.
         epsilon_limit: stop before the training's epsilon at `delta` exceeds this; 0: never.
+        chosen_on_users: whether these settings were chosen by looking at some of the users' examples; the certificate
+            then says that it does not cover the choice.
         simulate: no network: the same estimators and certificates, but the data lies with one party.
+        resume: in a simulation: go on from the checkpoint in `out`. A training on a running deployment always does.
         directory: of a running deployment; None for one on loopback that ends with the training.
         hops: shufflers of the deployment on loopback.
         out: the directory for model.pt, training.json, training.png and the checkpoint.
-        watch: "validation" or "test": the examples that loss and accuracy are measured on.
         seed: of the initial parameters; in a simulation of batches and noise, too; 0 .. 2^63 - 1.
         device: where gradients are computed: "cpu", "cuda", ...; "auto": a GPU if there is one.
 
@@ -114,13 +141,9 @@ class TrainingConfig:
         ValueError: at construction, with the field, its value, and what it must be.
     """
 
-    dataset: str = "digits"
-    data: Path | None = None
-    features: str = "dct"
-    model: str = "softmax"
     unit: str = "user"
     clients: int = 100
-    budgets: str = "2:1"
+    budgets: str | Sequence[float] = DEFAULT_BUDGETS
     private: bool = True
     baseline: bool | None = None
     epochs: int = 20
@@ -133,22 +156,19 @@ class TrainingConfig:
     averaging: float | None = None
     delta: float = 1e-5
     epsilon_limit: float = 0.0
+    chosen_on_users: bool = False
     simulate: bool = False
+    resume: bool = False
     directory: Path | None = None
     hops: int = 2
     out: Path = Path("out/train")
-    watch: str = "validation"
     seed: int = 0
     device: str = "auto"
 
     def __post_init__(self) -> None:
         """Checks the ranges, and what excludes what."""
-        check_choice("dataset", self.dataset, DATASETS)
-        check_choice("features", self.features, FEATURES)
         check_choice("unit", self.unit, ("user", "record"))
         check_choice("order", self.order, ("batch", "sequential"))
-        check_choice("watch", self.watch, ("validation", "test"))
-        check_model(self.model)
         for name, holds, must in (
             ("clients", self.clients >= 2, "at least 2"),
             ("epochs", self.epochs >= 1, "at least 1"),
@@ -160,11 +180,11 @@ class TrainingConfig:
             ("seed", 0 <= self.seed < 1 << 63, "in 0..2^63 - 1"),
         ):
             _check_range(name, getattr(self, name), holds, must)
-        for group in self.budget_groups:
-            epsilon = group.max_local_epsilon
-            _check_range(
-                "the epsilon of a group in budgets", epsilon, epsilon <= _MAX_LOCAL_EPSILON, "0 < epsilon <= 20"
-            )
+        epsilons = self.budgets
+        if isinstance(epsilons, str):
+            epsilons = [group.max_local_epsilon for group in parse_budget_groups(epsilons)]
+        for epsilon in epsilons:
+            _check_range("an epsilon in budgets", epsilon, 0 < epsilon <= _MAX_LOCAL_EPSILON, "0 < epsilon <= 20")
         self._check_mode(self.step_rule)
 
     def _check_mode(self, rule: StepRule) -> None:
@@ -172,6 +192,10 @@ class TrainingConfig:
             raise ValueError(f"batch_size is {self.batch_size}; it must be 0 in order sequential: one client a step")
         if self.simulate and self.directory is not None:
             raise ValueError(f"dir is {self.directory}; it must not be given for a simulation, which has no deployment")
+        if self.resume and not self.simulate:
+            raise ValueError(
+                "resume is True; it must be False in a deployment: with a directory a training always goes on"
+            )
         if not (self.simulate or self.private):
             raise ValueError(
                 "private is False; it must be True in a deployment: only a simulation can do without noise"
@@ -188,11 +212,6 @@ class TrainingConfig:
         return self.order == "sequential"
 
     @property
-    def budget_groups(self) -> tuple[BudgetGroup, ...]:
-        """The groups in `budgets`."""
-        return parse_budget_groups(self.budgets)
-
-    @property
     def step_rule(self) -> StepRule:
         """The steps, defaults filled in."""
         rate = _LEARNING_RATES[self.unit, self.order] if self.learning_rate is None else self.learning_rate
@@ -202,13 +221,82 @@ class TrainingConfig:
         return StepRule(rate, self.momentum, averaging=averaging)
 
     @property
+    def budgets_in_words(self) -> str:
+        """The local budgets, in a few words."""
+        if isinstance(self.budgets, str):
+            epsilons = [group.max_local_epsilon for group in parse_budget_groups(self.budgets)]
+            if len(epsilons) <= 6:
+                return f"budgets {self.budgets}"
+        else:
+            epsilons = sorted(set(self.budgets))
+        if len(epsilons) == 1:
+            return f"budget {epsilons[0]:g}"
+        return f"budgets {min(epsilons):.2g} to {max(epsilons):.2g}, {len(epsilons)} groups"
+
+
+@dataclass(frozen=True)
+class TrainingConfig(TrainingSettings):
+    """A training whose model and data are named: built in, or in files.
+
+    Attributes:
+        dataset: "digits" (1,797 small images, offline) or "mnist".
+        data: a file of examples, .npz, .csv, .xlsx or .parquet, instead of `dataset`; mnist: the directory of the IDX
+            files, which are downloaded if it is not given.
+        target: of a file, the column or array of class labels; None: the array "y" of an .npz file.
+        columns: of a file, which columns are features: NAME, or NAME:LOW:HIGH to take that range to -1..1; None: all
+            but the target, as they are.
+        features: of images "pixels", "dct" or "scattering" (which look at no data), or "pca"; of a file "columns", or
+            "standardized". "pca" and "standardized" are fitted to the data, which no certificate covers. None for dct,
+            or columns.
+        model: "softmax", "relu", or a Python file that defines model(inputs, classes).
+        watch: "validation" or "test": the examples that loss and accuracy are measured on.
+    """
+
+    dataset: str = "digits"
+    data: Path | None = None
+    target: str | None = None
+    columns: Sequence[str] | None = None
+    features: str | None = None
+    model: str = "softmax"
+    watch: str = "validation"
+
+    def __post_init__(self) -> None:
+        """Checks the names, and what `TrainingSettings` checks."""
+        check_choice("dataset", self.dataset, DATASETS)
+        check_choice("features", self.feature_name, TABLE_FEATURES if self.own_data else FEATURES)
+        check_choice("watch", self.watch, ("validation", "test"))
+        check_model(self.model)
+        self._check_data()
+        super().__post_init__()
+
+    def _check_data(self) -> None:
+        if self.own_data:
+            return
+        for name, value in (("target", self.target), ("column", self.columns)):
+            if value:
+                raise ValueError(f"{name} is {value!r}; it must not be given without --data, a file of examples")
+        if self.data is not None and self.dataset != "mnist":
+            raise ValueError(
+                f"data is {self.data}; it must be a file whose name ends in {', '.join(_TABLES)}, or with dataset "
+                "mnist the directory of its IDX files"
+            )
+
+    @property
+    def own_data(self) -> bool:
+        """Whether the examples come from a file of one's own."""
+        return is_table(self.data)
+
+    @property
+    def data_name(self) -> str:
+        """The name of the data set, or of the file."""
+        return self.data.stem if self.data is not None and self.own_data else self.dataset
+
+    @property
+    def feature_name(self) -> str:
+        """The features, the default filled in."""
+        return self.features or (TABLE_FEATURES[0] if self.own_data else "dct")
+
+    @property
     def model_name(self) -> str:
         """The model's name, without the path of its file."""
         return Path(self.model).stem
-
-    @property
-    def title(self) -> str:
-        """What tells this training from others, in a few words."""
-        groups = [group.max_local_epsilon for group in self.budget_groups]
-        budgets = self.budgets if len(groups) <= 6 else f"{min(groups):.2g} to {max(groups):.2g}, {len(groups)} groups"
-        return f"{self.dataset}, {self.model_name}, {f'budgets {budgets}' if self.private else 'no noise'}"

@@ -1,7 +1,8 @@
 """Data sets for training: scikit-learn's digits (offline), MNIST from IDX files or downloaded; and their features.
 
-`dct` and `scattering` are transforms that do not depend on the data, so they cost no privacy. `pca` is fitted to the
-training data, as GSPA does it, and what it shows is not accounted for: results with it say so.
+Files of one's own are read by `tables`. `dct` and `scattering` are transforms that do not depend on the data, so they
+cost no privacy. `pca` is fitted to the training data, as GSPA does it, and what it shows is not accounted for: results
+with it say so.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ Array = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class Examples:
-    """features: float32 (n, p); targets: int64 (n,)."""
+class Examples(torch.utils.data.Dataset[tuple[torch.Tensor, torch.Tensor]]):
+    """Examples in memory. features: float32 (n, ...); targets: int64 (n,), class numbers from 0."""
 
     features: torch.Tensor
     targets: torch.Tensor
@@ -39,6 +40,10 @@ class Examples:
         """Returns the number of examples."""
         return len(self.targets)
 
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns the features and the target of an example."""
+        return self.features[index], self.targets[index]
+
     def part(self, index: torch.Tensor | slice) -> Examples:
         """Returns some of the examples."""
         return Examples(self.features[index], self.targets[index])
@@ -46,7 +51,18 @@ class Examples:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Training, validation and test examples; side x side images in [0, 1], flattened, before `with_features`."""
+    """Training, validation and test examples.
+
+    Attributes:
+        name: of the data set.
+        train: the users' examples.
+        validation: to choose settings on; they belong to no user.
+        test: to look at once; they belong to no user.
+        classes: how many.
+        side: of the images, which are side x side, in [0, 1] and flattened before `with_features`; 0: no images.
+        features: their name.
+        labels: of the classes, in the order of their numbers; () where they are numbers themselves.
+    """
 
     name: str
     train: Examples
@@ -55,6 +71,7 @@ class Dataset:
     classes: int
     side: int
     features: str = "pixels"
+    labels: tuple[str, ...] = ()
 
 
 def load_dataset(name: str, data: Path | None = None) -> Dataset:

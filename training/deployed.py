@@ -105,6 +105,7 @@ class DeployedRun:
         setting: what is trained, as JSON; a checkpoint with another one is refused.
         batch_size: clients per step; each answers once an epoch, in a public order that changes with the epoch. 0: all.
         silos: which examples are whose; None: every client has one.
+        begin: returns the descent at its start.
         without_gradient: the clients whose gradient could not be used in the newest epoch, and why; each reported as if
             it were zero.
         answered: called with how many more clients have answered; in a sequential round, when it was their turn.
@@ -124,6 +125,7 @@ class DeployedRun:
     setting: Mapping[str, object]
     batch_size: int = 0
     silos: Silos | None = None
+    begin: Callable[[FlatModel, StepRule], Descent] = lambda model, rule: Descent(model.initial, rule)
     without_gradient: dict[str, str] = field(default_factory=dict)
     transport: Transport = TLS
     answered: Callable[[int], None] = lambda _: None
@@ -150,7 +152,8 @@ class DeployedRun:
         Raises:
             ValueError: the checkpoint is of another training or deployment.
         """
-        fresh = Progress(Descent(self.model.initial, self.rule), [new_client_key() for _ in range(self.num_clients)])
+        keys: list[bytes] = [new_client_key() for _ in range(self.num_clients)]
+        fresh = Progress(self.begin(self.model, self.rule), keys)
         return self._checkpoint().load(fresh)
 
     def _checkpoint(self) -> Checkpoint:
@@ -200,8 +203,7 @@ class DeployedRun:
                         raise NotGrantedError(joined(refusals_of(certificate)))
                     if not publication.vector:
                         raise Refusal(Code.BAD_BATCH, joined(read_messages(Note, publication.notes)))
-                    published = torch.from_numpy(np.frombuffer(publication.vector, dtype="<f4").astype(np.float32))
-                    self._learn(descent, published, publication.num_reports)
+                    self._learn(descent, publication)
                     progress.round_id = NO_ROUND
                     if (taken + 1) % self.steps_per_epoch == 0:
                         progress.history.append(self.record(progress))
@@ -259,8 +261,8 @@ class DeployedRun:
     async def _attend(self, operator: Operator, terms: RoundTerms, progress: Progress, outbox: Outbox) -> None:
         """Plays what clients do between the end of admission and the result: nothing, here."""
 
-    def _learn(self, descent: Descent, published: torch.Tensor, num_reports: int) -> None:
-        descent.step(published)
+    def _learn(self, descent: Descent, publication: pb.Publication) -> None:
+        descent.step(_vector(publication), publication.vector_standard_error)
 
     async def _open(self, operator: Operator, round_id: RoundId, descent: Descent) -> RoundTerms:
         """Returns the step's round: a new one, or the one that a killed run has opened before."""
@@ -374,5 +376,9 @@ class SequentialRun(DeployedRun):
     def _gradient(self, client: int, parameters: bytes) -> Rows:
         return self._value(client, torch.from_numpy(np.frombuffer(parameters, dtype="<f4").astype(np.float32)))
 
-    def _learn(self, descent: Descent, published: torch.Tensor, num_reports: int) -> None:
-        descent.go_on_from(published, num_reports)
+    def _learn(self, descent: Descent, publication: pb.Publication) -> None:
+        descent.go_on_from(_vector(publication), publication.num_reports)
+
+
+def _vector(publication: pb.Publication) -> torch.Tensor:
+    return torch.from_numpy(np.frombuffer(publication.vector, dtype="<f4").astype(np.float32))

@@ -8,9 +8,9 @@ from pathlib import Path
 import torch
 
 from croupier.client.gradients import FlatModel, Loss
-from croupier.training.config import check_model
+from croupier.training.config import MODELS, check_choice, check_model
 
-__all__ = ["load_model"]
+__all__ = ["load_model", "new_module"]
 
 _HIDDEN = 128
 
@@ -32,6 +32,14 @@ def load_model(name: str, inputs: int, classes: int, seed: int = 0, device: str 
         torch.manual_seed(seed)
         module, loss = _module(name, inputs, classes)
     return FlatModel(module, loss, device)
+
+
+def new_module(name: str, inputs: int, classes: int, seed: int = 0) -> torch.nn.Module:
+    """Returns the module of a built-in model, "softmax" or "relu"; see `load_model`."""
+    check_choice("model", name, MODELS)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return _module(name, inputs, classes)[0]
 
 
 def _module(name: str, inputs: int, classes: int) -> tuple[torch.nn.Module, Loss]:

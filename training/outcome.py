@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,10 +12,10 @@ from croupier.protocol.rounding import round_up
 from croupier.protocol.statements import written_json
 from croupier.show.documents import write_json
 from croupier.show.plots import plot_training
-from croupier.show.views import TrainingCertificateView, TrainingSettingView, TrainingView
+from croupier.show.views import TrainingCertificateView, TrainingNoiseView, TrainingSettingView, TrainingView
 from croupier.training.privacy import Spending
 
-__all__ = ["EpochRecord", "TrainingOutcome"]
+__all__ = ["EpochRecord", "NoiseComparison", "TrainingOutcome"]
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,74 @@ class EpochRecord:
     steps: int
     loss: float
     accuracy: float
+
+
+@dataclass(frozen=True)
+class NoiseComparison:
+    """The length of the gradients of a training, beside the noise of the mean of all steps.
+
+    The square of the length of an estimated gradient is on average that of the gradient, plus that of the noise, whose
+    law is known; so the difference, summed over the steps, estimates the gradients' length from what is published.
+    Noise that is longer than the gradient even after averaging leaves nothing to be learned.
+
+    Attributes:
+        signal: the length of the gradients, root mean square over the steps.
+        noise: the length of the noise of the mean of all steps' gradients.
+        measured: False if the gradients are too short to be told from zero: then they are about `signal` or shorter.
+        epochs: with this many epochs both would be equal, if the gradients stayed as they are.
+        epsilon: of these epochs; None where that was not computed.
+        parameters: with gradients of the same length, a model with this many parameters would make both equal.
+        clipping_norm: with this clipping norm the noise would be as long as the gradients are now.
+        users: with this many clients both would be equal.
+    """
+
+    signal: float
+    noise: float
+    measured: bool
+    epochs: int
+    epsilon: float | None
+    parameters: int
+    clipping_norm: float
+    users: int
+
+    @classmethod
+    def of(
+        cls,
+        squares: float,
+        noise_squares: float,
+        steps: int,
+        dimension: int,
+        *,
+        epochs: int,
+        users: int,
+        clipping_norm: float,
+    ) -> NoiseComparison:
+        """Compares the estimated gradients with their noise.
+
+        Args:
+            squares: the sum over the steps of the squares of the lengths of the estimated gradients.
+            noise_squares: the expected sum of the squares of the lengths of their noise, above 0.
+            steps: the number of gradients.
+            dimension: of the gradients.
+            epochs: that they took.
+            users: how many clients answered in each epoch.
+            clipping_norm: of the gradients.
+        """
+        # The standard deviation of the sum of the squares of Gaussian noise.
+        least = noise_squares * math.sqrt(2 / (dimension * steps))
+        signal = math.sqrt(max(squares - noise_squares, least) / steps)
+        noise = math.sqrt(noise_squares) / steps
+        ratio = noise / signal
+        return cls(
+            signal=signal,
+            noise=noise,
+            measured=squares - noise_squares > least,
+            epochs=math.ceil(epochs * ratio**2),
+            epsilon=None,
+            parameters=int(dimension / ratio**2),
+            clipping_norm=clipping_norm / ratio,
+            users=math.ceil(users * ratio**2),
+        )
 
 
 @dataclass
@@ -40,6 +109,8 @@ class TrainingOutcome:
         stopped: why the training ended before its last epoch; "" if it did not.
         noise_free: the accuracy after each epoch of the same training without noise, which no certificate covers; empty
             where it was not asked for.
+        noise: the noise of all steps beside their gradients; None where there is no noise, and in order sequential.
+        state_dict: the trained parameters, averaged as the settings say: what the module's `load_state_dict` takes.
     """
 
     title: str
@@ -49,6 +120,8 @@ class TrainingOutcome:
     spending: list[Spending | None] = field(default_factory=list)
     stopped: str = ""
     noise_free: list[float] = field(default_factory=list)
+    noise: NoiseComparison | None = None
+    state_dict: dict[str, torch.Tensor] = field(default_factory=dict, repr=False)
 
     @property
     def simulated(self) -> bool:
@@ -106,16 +179,30 @@ class TrainingOutcome:
                 for record, spent in zip(self.records, self.spending, strict=True)
             ],
             "noise_free_accuracy": self.noise_free,
+            "noise": None if self.noise is None else _noise(self.noise),
             "certificate": _certificate(self.spending[-1] if self.spending else None),
         }
 
-    def save(self, out: Path, parameters: torch.Tensor) -> None:
-        """Writes model.pt, training.json and training.png into a directory."""
+    def save(self, out: Path) -> None:
+        """Writes model.pt (`state_dict`), training.json and training.png into a directory."""
         out.mkdir(parents=True, exist_ok=True)
         document = self.document()
-        torch.save(parameters, out / "model.pt")
+        torch.save(self.state_dict, out / "model.pt")
         write_json(out / "training.json", document)
         plot_training([document], out / "training.png")
+
+
+def _noise(noise: NoiseComparison) -> TrainingNoiseView:
+    return {
+        "signal": noise.signal,
+        "noise": noise.noise,
+        "measured": noise.measured,
+        "epochs": noise.epochs,
+        "epsilon": noise.epsilon,
+        "parameters": noise.parameters,
+        "clipping_norm": noise.clipping_norm,
+        "users": noise.users,
+    }
 
 
 def _certificate(spent: Spending | None) -> TrainingCertificateView | None:

@@ -29,6 +29,7 @@ from croupier.protocol.calibration import unit_epsilon, unit_sigma
 from croupier.protocol.codes import Assumption, Method
 from croupier.protocol.statements import Statement, state
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.training.config import FITTED_FEATURES
 
 __all__ = ["Batch", "Conditions", "SiloSpending", "Spending", "TrainingCost", "UserSpending"]
 
@@ -38,8 +39,9 @@ class Conditions:
     """What is done to the data beside the randomizer, and so what an epsilon is worth and rests on.
 
     Attributes:
-        features: the name of the data set's features; `pca` looks at the users' data, and no certificate covers that.
-        model_file: the model comes from a file with code of its own.
+        features: the name of the data set's features; those of `FITTED_FEATURES` look at the users' data, and no
+            certificate covers that.
+        model_file: the model has code of its own, from a file or the caller.
         sequential: one user a step, in an order that hop 1 alone knows.
         simulated: all of the data lies with one party, so that no user is protected.
         chosen_on_users: the step size and the like were chosen by looking at some of the users' examples; epsilon is
@@ -55,7 +57,7 @@ class Conditions:
     @property
     def grade(self) -> Grade:
         """HEURISTIC where what is published tells something about the users' data that is not accounted for."""
-        return Grade.HEURISTIC if self.features == "pca" else Grade.CERTIFIED
+        return Grade.HEURISTIC if self.features in FITTED_FEATURES else Grade.CERTIFIED
 
     @property
     def order(self) -> Assumption:
@@ -66,7 +68,7 @@ class Conditions:
         """About the data, the model and the mode."""
         found = [
             state(Assumption.FEATURES_FROM_USERS)
-            if self.features == "pca"
+            if self.features in FITTED_FEATURES
             else state(Assumption.FEATURES_WITHOUT_USERS, features=self.features),
             state(Assumption.CHOSEN_ON_USERS if self.chosen_on_users else Assumption.CHOSEN_WITHOUT_USERS),
             state(Assumption.MEASURED_ON_OTHERS),

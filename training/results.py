@@ -7,7 +7,7 @@ with scattering (docs/sgd-results.md says how); the test examples are looked at 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -18,13 +18,11 @@ import torch
 from croupier.protocol.rounding import round_up
 from croupier.show.documents import part_of_page, write_json, write_part
 from croupier.show.plots import plot_training
-from croupier.training.config import StepRule, check_choice
+from croupier.training.config import DEFAULT_BUDGETS, StepRule, TrainingSettings, check_choice
 from croupier.training.datasets import Dataset, Examples, with_features
-from croupier.training.descent import Descent, evaluate
-from croupier.training.models import load_model
-from croupier.training.outcome import EpochRecord, TrainingOutcome
-from croupier.training.privacy import Batch, Conditions, SiloSpending, Spending, UserSpending
-from croupier.training.simulation import silo_epochs, user_epochs
+from croupier.training.models import new_module
+from croupier.training.outcome import TrainingOutcome
+from croupier.training.runner import Reports, train
 
 __all__ = ["PARTS", "Setting", "run_setting", "write_page"]
 
@@ -113,60 +111,52 @@ def _final(dataset: Dataset) -> Dataset:
 
 
 def run_setting(
-    setting: Setting, dataset: Dataset, say: Callable[[str], None], *, epochs: int = 0, seed: int = 0
+    setting: Setting, dataset: Dataset, out: Path, say: Callable[[str], None], *, epochs: int = 0, seed: int = 0
 ) -> TrainingOutcome:
-    """Trains, and returns accuracy and cost after every epoch.
+    """Trains with `train`, as any program does, and returns accuracy and cost after every epoch.
 
     Args:
         setting: what to train.
         dataset: with the setting's features.
+        out: the directory for model, history and plot of this row.
         say: called with a line after every epoch.
         epochs: fewer than the setting has, for a look; 0 for all.
         seed: of the simulation.
     """
     examples = dataset if setting.held_out else _final(dataset)
-    model = load_model(setting.model, examples.train.features.shape[1], examples.classes)
-    count, many = len(examples.train), epochs or setting.epochs
-    # The paper's settings are given; those of the user-level rows were chosen on validation examples.
-    on_users = setting.unit == "user" and not setting.held_out
-    conditions = Conditions(setting.features, simulated=True, chosen_on_users=on_users)
-    outcome = TrainingOutcome(
-        f"{setting.unit}: {setting.name}",
-        {
-            "model": setting.model,
-            "dimension": model.dimension,
-            "features": setting.features,
-            "unit": setting.unit,
-            "delta": _SILO_DELTA if setting.unit == "record" else _USER_DELTA,
-            "mode": "simulation",
-        },
+    module = new_module(setting.model, examples.train.features.shape[1], examples.classes)
+    record = setting.unit == "record"
+    local = None if setting.local is None else setting.local(_CLIENTS if record else len(examples.train))
+    settings = TrainingSettings(
+        unit=setting.unit,
+        clients=_CLIENTS,
+        order="sequential" if record else "batch",
+        budgets=DEFAULT_BUDGETS if local is None else tuple(local.tolist()),
+        private=local is not None,
+        baseline=False,
+        epochs=epochs or setting.epochs,
+        clipping_norm=_SILO_CLIP if record else setting.clipping_norm,
+        learning_rate=setting.rule.learning_rate,
+        momentum=setting.rule.momentum,
+        averaging=setting.rule.averaging,
+        delta=_SILO_DELTA if record else _USER_DELTA,
+        # The paper's settings are given; those of the user-level rows were chosen on validation examples.
+        chosen_on_users=not record and not setting.held_out,
+        simulate=True,
+        out=out,
+        seed=seed,
+        device="cpu",
     )
-    steps: Iterator[tuple[int, Descent]]
-    cost: Callable[[int], Spending | None] = lambda _: None  # noqa: E731 (one of three)
-    if setting.unit == "record":
-        share, sigmas = count // _CLIENTS, [0.0] * _CLIENTS
-        if setting.local is not None:
-            local = [(float(epsilon), _SILO_DELTA) for epsilon in setting.local(_CLIENTS)]
-            silo = SiloSpending(local, _SILO_DELTA, conditions)
-            sigmas = [2 * _SILO_CLIP / share * silo.noise(*pair) for pair in local]
-            cost = lambda epoch: silo.after([()] * epoch)  # noqa: E731
-        steps = silo_epochs(model, examples, sigmas, _SILO_CLIP, setting.rule, many, seed=seed)
-    else:
-        budgets = None
-        if setting.local is not None:
-            values = setting.local(count)
-            budgets = torch.from_numpy(values)
-            found, counts = np.unique(values, return_counts=True)
-            everyone = Batch(tuple(zip(found.tolist(), counts.tolist(), strict=True)))
-            users = UserSpending(model.dimension, _USER_DELTA, conditions)
-            cost = lambda epoch: users.after([[everyone]] * epoch)  # noqa: E731
-        steps = user_epochs(model, examples, budgets, setting.clipping_norm, setting.rule, many, seed=seed)
-    for epoch, descent in steps:
-        loss, accuracy = evaluate(model, descent.average, examples.test)
-        outcome.add(EpochRecord(epoch, descent.steps, loss, accuracy), cost(epoch))
-        above = f"{outcome.title}\n{outcome.heading()}\n" if len(outcome.records) == 1 else ""
+
+    def progress(outcome: TrainingOutcome) -> None:
+        outcome.title = title
+        above = f"{title}\n{outcome.heading()}\n" if len(outcome.records) == 1 else ""
         say(f"{above}{outcome.line()}")
-    return outcome
+
+    title = f"{setting.unit}: {setting.name}"
+    return train(
+        module, examples.train, examples.test, settings, features=setting.features, reports=Reports(progress=progress)
+    )
 
 
 def _row(setting: Setting, outcome: TrainingOutcome) -> str:
@@ -225,7 +215,10 @@ def write_page(
     found: list[TrainingOutcome] = []
     for part in parts:
         changed = {name: with_features(dataset, name) for name in dict.fromkeys(one.features for one in PARTS[part])}
-        outcomes = [run_setting(one, changed[one.features], say, epochs=epochs) for one in PARTS[part]]
+        outcomes = [
+            run_setting(one, changed[one.features], out / f"sgd-{part}-{number}", say, epochs=epochs)
+            for number, one in enumerate(PARTS[part], 1)
+        ]
         write_json(out / f"sgd-{part}.json", [outcome.document() for outcome in outcomes])
         lines = (_curves if part == "scattering" else _tables)(outcomes, dataset, page.parent)
         write_part(page, part, lines)

@@ -1,7 +1,10 @@
-"""Runs a training that a `TrainingConfig` describes, simulated or through a deployment, for the command or any program.
+"""Runs a training: one that a `TrainingConfig` names, for the command, or a program's own module and data.
 
     outcome = run_training(TrainingConfig(epochs=2, simulate=True))
     outcome.records[-1].accuracy, outcome.spending[-1].epsilon
+
+    outcome = train(module, examples, held_out, TrainingSettings(epochs=2, simulate=True))
+    module.load_state_dict(outcome.state_dict)
 
 What an epoch does is left to `simulation` and `deployed`, what it costs to `privacy`. Here they are put together, and
 the training is ended before it costs more than it may.
@@ -12,12 +15,16 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 
-from croupier.deploy.local.budget_groups import BudgetGroup
+from croupier.client.gradients import Loss
+from croupier.deploy.local.budget_groups import BudgetGroup, parse_budget_groups
 from croupier.deploy.local.processes import temporary_deployment
 from croupier.deploy.operator.rounds import RoundSettings
 from croupier.protocol.deployment import PrivacyLimit
@@ -26,78 +33,119 @@ from croupier.protocol.rounding import round_up
 from croupier.runtime.workers import WorkerPool
 from croupier.show.tables import counted
 from croupier.show.views import TrainingSettingView
-from croupier.training.checkpoint import Progress
-from croupier.training.config import TrainingConfig
-from croupier.training.datasets import Examples, load_dataset, with_features
+from croupier.training.checkpoint import Progress, SimulationCheckpoint
+from croupier.training.config import TrainingConfig, TrainingSettings
+from croupier.training.datasets import Examples
 from croupier.training.deployed import DeployedRun, NotGrantedError, SequentialRun, Silos
-from croupier.training.descent import Descent, evaluate
-from croupier.training.models import load_model
-from croupier.training.outcome import EpochRecord, TrainingOutcome
+from croupier.training.descent import Descent, OptimizerFactory, ScheduleFactory, TorchDescent, evaluate
+from croupier.training.outcome import EpochRecord, NoiseComparison, TrainingOutcome
 from croupier.training.privacy import Batch, Conditions, SiloSpending, Spending, TrainingCost, UserSpending
-from croupier.training.simulation import shares_of, silo_epochs, user_epochs
+from croupier.training.simulation import Simulated, shares_of, silo_epochs, user_epochs
+from croupier.training.subject import Subject, subject_of_config, subject_of_module
 
-__all__ = ["run_training"]
+__all__ = ["Reports", "run_training", "train"]
+
+_MOST_FORECAST_EPOCHS = 100_000
 
 
-def run_training(
-    config: TrainingConfig,
-    *,
-    progress: Callable[[TrainingOutcome], None] = lambda outcome: None,
-    within: Callable[[int, int], None] = lambda done, clients: None,
-    note: Callable[[str], None] = lambda line: None,
-) -> TrainingOutcome:
-    """Trains, and leaves model, history and plot in `config.out`.
+@dataclass(frozen=True)
+class Reports:
+    """Whom a training tells of its progress.
+
+    Attributes:
+        progress: called after every epoch with the outcome so far, first with the epochs of the checkpoint.
+        within: in a deployment, called with how many clients have answered in this epoch, and how many there are.
+        note: called with a sentence about what is done next, or what went wrong and did not stop the training.
+    """
+
+    progress: Callable[[TrainingOutcome], None] = lambda outcome: None
+    within: Callable[[int, int], None] = lambda done, clients: None
+    note: Callable[[str], None] = lambda line: None
+
+
+def run_training(config: TrainingConfig, reports: Reports = Reports()) -> TrainingOutcome:
+    """Trains what a configuration names, and leaves model, history and plot in `config.out`.
 
     A deployed training that was killed goes on from its checkpoint, where its deployment still runs. An event loop is
     started for it: call this from a thread of its own in a program that has one.
 
     Args:
         config: what to do.
-        progress: called after every epoch with the outcome so far, first with the epochs of the checkpoint.
-        within: in a deployment, called with how many clients have answered in this epoch, and how many there are.
-        note: called with a sentence about what is done next, or what went wrong and did not stop the training.
+        reports: whom to tell of it.
 
     Raises:
         ValueError: data, model, device or checkpoint cannot be used; or the limit does not allow one epoch.
         Refusal: a service refused a round.
         RuntimeError: the deployment on loopback did not start.
     """
-    training = _Training(config, progress, within, note)
-    parameters = training.simulate() if config.simulate else training.deploy()
-    if config.private and (config.simulate if config.baseline is None else config.baseline):
-        training.outcome.noise_free = training.noise_free()
-    training.outcome.save(config.out, parameters)
-    return training.outcome
+    return _Training(subject_of_config(config, reports.note), config, reports).run()
+
+
+def train(
+    module: torch.nn.Module,
+    examples: torch.utils.data.Dataset[Any],
+    watched: torch.utils.data.Dataset[Any],
+    settings: TrainingSettings,
+    *,
+    loss: Loss = torch.nn.functional.cross_entropy,
+    optimizer: OptimizerFactory | None = None,
+    schedule: ScheduleFactory | None = None,
+    features: str = "given",
+    reports: Reports = Reports(),
+) -> TrainingOutcome:
+    """Trains a module on the gradients of clients who hold the examples; all clients are played here.
+
+    Every epoch each client answers once: with the gradient at the current parameters on their own example (or, unit
+    record, examples), clipped and randomized. As `run_training`, in a simulation or through a deployment. The module
+    itself is not changed: `module.load_state_dict(outcome.state_dict)` takes the result.
+
+    Args:
+        module: any whose loss on one example has a gradient: outputs (m, classes) for features (m, ...). Layers that
+            mix examples, such as batch norm, are refused. Parameters without requires_grad stay as they are.
+        examples: of the clients: (features, class number) each.
+        watched: examples that loss and accuracy are measured on after each epoch. They are not protected.
+        settings: budgets, epochs, clipping norm, where it runs, and the rest.
+        loss: (outputs (1, classes), targets (1,)) -> a scalar.
+        optimizer: called with the parameters, returns torch's optimizer, such as
+            functools.partial(torch.optim.Adam, lr=0.01); None: the plain steps that the settings describe. What is kept
+            is an exponential average of the parameters after its steps, unless `averaging` is 1.
+        schedule: called with the optimizer, returns a schedule of torch.optim.lr_scheduler; it moves on after each
+            step.
+        features: what prepared the examples, in a few words, if that looked at no private data; `fitted by the caller`
+            if it did, for example by standardizing them: then every epsilon is HEURISTIC.
+        reports: whom to tell of it.
+
+    Raises:
+        ValueError: module, data, optimizer, settings or checkpoint cannot be used; or the limit does not allow one
+            epoch.
+        Refusal: a service refused a round.
+        RuntimeError: the deployment on loopback did not start.
+    """
+    subject = subject_of_module(module, loss, examples, watched, settings, features)
+    return _Training(replace(subject, optimizer=optimizer, schedule=schedule), settings, reports).run()
 
 
 class _Training:
     """One training under way: what both modes need, and the epochs of each."""
 
-    def __init__(
-        self,
-        config: TrainingConfig,
-        progress: Callable[[TrainingOutcome], None],
-        within: Callable[[int, int], None],
-        note: Callable[[str], None],
-    ) -> None:
-        self._config, self._progress, self._within, self._note = config, progress, within, note
+    def __init__(self, subject: Subject, settings: TrainingSettings, reports: Reports) -> None:
+        self._subject, self._config, self._reports = subject, settings, reports
         self._answered = 0
-        device = _device(config.device)
-        raw = load_dataset(config.dataset, config.data)
-        self._dataset = with_features(raw, config.features)
-        self._watched = self._dataset.test if config.watch == "test" else self._dataset.validation
-        inputs, examples = self._dataset.train.features.shape[1], len(self._dataset.train)
+        self._model = subject.model
+        config, examples = settings, len(subject.train)
         self._silos = Silos(shares_of(examples, config.clients), config.delta) if config.unit == "record" else None
         self._count = examples if self._silos is None else config.clients
-        self._model = load_model(config.model, inputs, self._dataset.classes, config.seed, device)
         self._epochs = config.epochs
-        self._budgets = _assign(config.budget_groups, self._count) if config.private else None
+        self._budgets = _assign(config.budgets, self._count) if config.private else None
         self._cost: TrainingCost | None = None
         self._epoch: tuple[Batch, ...] = ()
         self._sigmas = [0.0] * self._count
-        self.outcome = TrainingOutcome(config.title, self._setting(raw.train))
+        descent = subject.descent(config)
+        about = descent.about if isinstance(descent, TorchDescent) else None
+        words = config.budgets_in_words if config.private else "no noise"
+        self.outcome = TrainingOutcome(f"{subject.title}, {words}", self._setting(about))
         if self._budgets is not None:
-            self._note(f"planning for {self._count} clients that all answer, d = {self._model.dimension} …")
+            reports.note(f"planning for {self._count} clients that all answer, d = {self._model.dimension} …")
             self._epoch = _batches(self._budgets, config.batch_size or self._count)
             self._cost = self._new_cost(self._budgets)
             order = "hop 1 is honest" if config.sequential else "at least one shuffler keeps its order secret"
@@ -105,22 +153,54 @@ class _Training:
             self.outcome.basis = trust
             self._plan(self._cost)
 
-    def _setting(self, examples: Examples) -> TrainingSettingView:
+    def run(self) -> TrainingOutcome:
+        """Trains, and writes the outcome."""
+        config = self._config
+        descent = self.simulate() if config.simulate else self.deploy()
+        if config.private and (config.simulate if config.baseline is None else config.baseline):
+            self.outcome.noise_free = self.noise_free()
+        self.outcome.state_dict = self._model.state_dict(descent.average)
+        self.outcome.noise = self._noise(descent)
+        self.outcome.save(config.out)
+        return self.outcome
+
+    def _noise(self, descent: Descent) -> NoiseComparison | None:
+        """Compares the gradients with their noise, and says what as many epochs would cost as make them equal.
+
+        None where there is no noise, or where a gradient is of one client, which says nothing about their mean.
+        """
+        if self._config.sequential or not (descent.noise and self.outcome.records and self._cost):
+            return None
+        done = self.outcome.records[-1].epoch
+        noise = NoiseComparison.of(
+            descent.squares,
+            descent.noise,
+            descent.steps,
+            self._model.dimension,
+            epochs=done,
+            users=self._count,
+            clipping_norm=self._config.clipping_norm,
+        )
+        if not done < noise.epochs <= _MOST_FORECAST_EPOCHS:
+            return noise
+        return replace(noise, epsilon=self._cost.after([self._epoch] * noise.epochs).epsilon)
+
+    def _setting(self, optimizer: str | None) -> TrainingSettingView:
         """Returns everything that may not change between two runs of one training, as JSON."""
         config, rule = self._config, self._config.step_rule
-        own_model = config.model.endswith(".py")
+        budgets = config.budgets
+        if not isinstance(budgets, str):
+            digest = hashlib.sha256(np.asarray(budgets, dtype="<f8").tobytes()).hexdigest()
+            budgets = f"{len(budgets)} budgets, SHA-256 {digest}"
         return {
-            "dataset": config.dataset,
-            "examples_sha256": _digest(examples),
-            "features": config.features,
-            "model": config.model,
-            "model_sha256": hashlib.sha256(Path(config.model).read_bytes()).hexdigest() if own_model else None,
+            **self._subject.setting,
             "dimension": self._model.dimension,
             "unit": config.unit,
             "users": self._count,
-            "budgets": config.budgets if config.private else None,
+            "budgets": budgets if config.private else None,
             "delta": config.delta,
             "clipping_norm": config.clipping_norm,
+            "optimizer": optimizer,
             "learning_rate": rule.learning_rate,
             "momentum": rule.momentum,
             "averaging": rule.averaging,
@@ -128,14 +208,18 @@ class _Training:
             "period_s": config.period_s if config.sequential and not config.simulate else None,
             "batch_size": 1 if config.sequential else config.batch_size or self._count,
             "seed": config.seed,
-            "watched": config.watch,
             "mode": "simulation" if config.simulate else "deployed",
         }
 
     def _new_cost(self, budgets: torch.Tensor) -> TrainingCost:
-        config = self._config
-        own_model = config.model.endswith(".py")
-        conditions = Conditions(config.features, own_model, config.sequential, simulated=config.simulate)
+        config, subject = self._config, self._subject
+        conditions = Conditions(
+            subject.features,
+            subject.own_code,
+            config.sequential,
+            simulated=config.simulate,
+            chosen_on_users=config.chosen_on_users,
+        )
         if self._silos is None:
             return UserSpending(self._model.dimension, config.delta, conditions)
         cost = SiloSpending([(epsilon, config.delta) for epsilon in budgets.tolist()], config.delta, conditions)
@@ -173,58 +257,64 @@ class _Training:
 
     def _add(self, record: EpochRecord, spent: Spending | None) -> None:
         self.outcome.add(record, spent)
-        self._progress(self.outcome)
+        self._reports.progress(self.outcome)
         self._answered = 0
 
     def _more_answered(self, more: int) -> None:
         self._answered += more
-        self._within(self._answered, self._count)
+        self._reports.within(self._answered, self._count)
 
-    def simulate(self) -> torch.Tensor:
-        """Trains without a network, and returns the parameters."""
-        done = self._model.initial
-        for epoch, descent in self._simulated(self._epochs, self._budgets, self._sigmas):
-            done = descent.average
-            record = EpochRecord(epoch, descent.steps, *evaluate(self._model, done, self._watched))
-            self._add(record, None if self._cost is None else self._cost.after([self._epoch] * epoch))
-        return done
+    def simulate(self) -> Descent:
+        """Trains without a network, from the checkpoint where that is asked for, and returns where that has led."""
+        config, at = self._config, self._start()
+        checkpoint = SimulationCheckpoint(config.out / "simulation.pt", self.outcome.setting)
+        history = checkpoint.load(at) if config.resume else []
+        for record in history:
+            self._add(record, self._planned(record.epoch))
+        config.out.mkdir(parents=True, exist_ok=True)
+        for epoch, descent in self._simulated(at, self._epochs, self._budgets, self._sigmas):
+            history.append(EpochRecord(epoch, descent.steps, *evaluate(self._model, descent.average, self._watched)))
+            checkpoint.save(at, history)
+            self._add(history[-1], self._planned(epoch))
+        return at.descent
+
+    @property
+    def _watched(self) -> Examples:
+        return self._subject.watched
+
+    def _start(self) -> Simulated:
+        return Simulated(self._subject.descent(self._config), self._config.seed)
+
+    def _planned(self, epoch: int) -> Spending | None:
+        return None if self._cost is None else self._cost.after([self._epoch] * epoch)
 
     def noise_free(self) -> list[float]:
         """Trains as many epochs on clipped gradients without noise, and returns the accuracy after each."""
         epochs = len(self.outcome.records)
-        self._note(f"the same without noise, for comparison: {counted(epochs, 'epoch')} …")
-        steps = self._simulated(epochs, None, [0.0] * len(self._sigmas))
+        self._reports.note(f"the same without noise, for comparison: {counted(epochs, 'epoch')} …")
+        steps = self._simulated(self._start(), epochs, None, [0.0] * len(self._sigmas))
         return [evaluate(self._model, descent.average, self._watched)[1] for _, descent in steps]
 
     def _simulated(
-        self, epochs: int, budgets: torch.Tensor | None, sigmas: list[float]
+        self, at: Simulated, epochs: int, budgets: torch.Tensor | None, sigmas: list[float]
     ) -> Iterator[tuple[int, Descent]]:
-        config = self._config
+        config, examples = self._config, self._subject.train
         if self._silos is None:
             return user_epochs(
                 self._model,
-                self._dataset,
+                examples,
                 budgets,
                 config.clipping_norm,
-                config.step_rule,
+                at,
                 epochs,
                 batch_size=config.batch_size,
                 sequential=config.sequential,
-                seed=config.seed,
             )
-        return silo_epochs(
-            self._model,
-            self._dataset,
-            sigmas,
-            config.clipping_norm,
-            config.step_rule,
-            epochs,
-            sequential=config.sequential,
-            seed=config.seed,
-        )
+        clip = config.clipping_norm
+        return silo_epochs(self._model, examples, sigmas, clip, at, epochs, sequential=config.sequential)
 
-    def deploy(self) -> torch.Tensor:
-        """Runs every step as a round, on a running deployment or on one of its own, and returns the parameters.
+    def deploy(self) -> Descent:
+        """Runs every step as a round, on a running deployment or on one of its own, and returns where that has led.
 
         The checkpoint lives as long as the deployment: beside the results, or in the directory that is deleted.
         """
@@ -238,7 +328,7 @@ class _Training:
         if config.epsilon_limit and not (config.sequential and config.unit == "user"):
             limit = PrivacyLimit(total_epsilon=config.epsilon_limit, total_delta=config.delta, fixed_terms=True)
         hops = counted(config.hops, "shuffler")
-        self._note(f"starting {hops}, the accountant and the analyzer, each in its own process, over TLS …")
+        self._reports.note(f"starting {hops}, the accountant and the analyzer, each in its own process, over TLS …")
         with temporary_deployment(config.hops, limit) as local:
             state = local.directory / "training"
             return asyncio.run(self._deployed(local.directory, state, self._budgets, self._cost))
@@ -256,8 +346,8 @@ class _Training:
             directory=directory,
             out=state,
             model=self._model,
-            name=f"{config.features}-{config.model_name}"[:64],  # as long as a question's name may be
-            examples=self._dataset.train,
+            name=self._subject.name,
+            examples=self._subject.train,
             silos=self._silos,
             watched=self._watched,
             max_local_epsilons=budgets,
@@ -267,10 +357,11 @@ class _Training:
             pool=pool,
             setting=self.outcome.setting,
             batch_size=config.batch_size,
+            begin=lambda model, rule: self._subject.descent(config),
             answered=self._more_answered,
         )
 
-    async def _deployed(self, directory: Path, state: Path, budgets: torch.Tensor, cost: TrainingCost) -> torch.Tensor:
+    async def _deployed(self, directory: Path, state: Path, budgets: torch.Tensor, cost: TrainingCost) -> Descent:
         """Takes the remaining epochs. What they have cost is composed from the certificates of their rounds."""
         pool = WorkerPool()
         run = self._deployed_run(directory, state, budgets, pool)
@@ -297,7 +388,7 @@ class _Training:
             self.outcome.end(run.record(reached), spent())
         finally:
             pool.close()
-        return reached.descent.average
+        return reached.descent
 
     def _another(self, reached: Progress, steps: int, cost: TrainingCost) -> bool:
         """Whether there is an epoch to train, and one more like the last one would keep the limit."""
@@ -315,35 +406,25 @@ class _Training:
         missing = self._count - sum(number for batch in newest for _, number in batch.tiers)
         missing += sum(batch.dishonest for batch in newest)
         if missing:
-            self._note(f"{missing} of {self._count} clients have not answered, or count as if they had not")
+            self._reports.note(f"{missing} of {self._count} clients have not answered, or count as if they had not")
         for user, why in list(run.without_gradient.items())[:3]:
-            self._note(f"client {user} had no gradient: {why}")
+            self._reports.note(f"client {user} had no gradient: {why}")
 
 
-def _digest(examples: Examples) -> str:
-    digest = hashlib.sha256()
-    for one in (examples.features, examples.targets):
-        digest.update(one.contiguous().numpy().data)
-    return digest.hexdigest()
-
-
-def _device(device: str) -> str:
-    """Returns the name of the device to use; auto is the GPU where there is one.
+def _assign(budgets: str | Sequence[float], count: int) -> torch.Tensor:
+    """Returns the clients' local budgets, float64 (n,): those given, or groups in an order without meaning.
 
     Raises:
-        ValueError: the device cannot be used.
+        ValueError: the number of given budgets is another than that of the clients.
     """
-    if device == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"device is {device!r}; it must be a device of this machine: {error}") from error
-    return device
+    if isinstance(budgets, str):
+        return _in_proportion(parse_budget_groups(budgets), count)
+    if len(budgets) != count:
+        raise ValueError(f"budgets has {len(budgets)} values; it must be {count}, one for each client")
+    return torch.tensor(list(budgets), dtype=torch.float64)
 
 
-def _assign(groups: Sequence[BudgetGroup], count: int) -> torch.Tensor:
-    """Returns the clients' local budgets, float64 (n,): the groups in proportion, in an order without meaning."""
+def _in_proportion(groups: Sequence[BudgetGroup], count: int) -> torch.Tensor:
     total, budgets, done = sum(group.share for group in groups), torch.empty(count, dtype=torch.float64), 0
     for index, group in enumerate(groups):
         share = sum(one.share for one in groups[: index + 1]) / total

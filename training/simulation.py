@@ -7,18 +7,39 @@ law of the estimated gradient is that of the deployed run (a test compares them)
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import torch
 
-from croupier.analyzer.vectors import gaussian_mean, hemisphere_mean
+from croupier.analyzer.vectors import VectorEstimate, gaussian_mean, hemisphere_mean
 from croupier.client.gradients import FlatModel
-from croupier.training.config import StepRule
-from croupier.training.datasets import Dataset, Examples
+from croupier.training.datasets import Examples
 from croupier.training.descent import Descent
 
-__all__ = ["hemisphere_reports", "shares_of", "silo_epochs", "user_epochs"]
+__all__ = ["Simulated", "hemisphere_reports", "shares_of", "silo_epochs", "user_epochs"]
 
 _ENTRIES_AT_ONCE = 2**25
+
+
+@dataclass
+class Simulated:
+    """Where a simulation is: the same state goes on in the same way.
+
+    Attributes:
+        descent: the parameters.
+        seed: of batches, silos and noise.
+        epochs: how many are done.
+        generator: where the random numbers come from.
+    """
+
+    descent: Descent
+    seed: int = 0
+    epochs: int = 0
+    generator: torch.Generator = field(default_factory=torch.Generator)
+
+    def __post_init__(self) -> None:
+        """Starts the generator."""
+        self.generator.manual_seed(self.seed)
 
 
 def hemisphere_reports(
@@ -40,45 +61,43 @@ def hemisphere_reports(
 
 def user_epochs(
     model: FlatModel,
-    dataset: Dataset,
+    examples: Examples,
     epsilons: torch.Tensor | None,
     clipping_norm: float,
-    rule: StepRule,
+    at: Simulated,
     epochs: int,
     *,
     batch_size: int = 0,
     sequential: bool = False,
-    seed: int = 0,
 ) -> Iterator[tuple[int, Descent]]:
     """Trains on users with one example each that report a hemisphere vector; yields (epoch, descent) after each.
 
     Args:
-        model: with its initial parameters.
-        dataset: one training example a user.
+        model: what is trained.
+        examples: one a user.
         epsilons: float64 (n,), the users' local budgets per step; None: clipped gradients without noise.
         clipping_norm: longer gradients are scaled down to this length.
-        rule: how a step is taken.
-        epochs: how many.
+        at: where the training is; moved on.
+        epochs: how many there are to be.
         batch_size: users per step, each of which answers once an epoch; 0: all of them in one step.
         sequential: one user a step, whose budget the analyzer does not know: it takes the average one.
-        seed: of batches and noise.
 
     Raises:
         ValueError: the number of budgets is not that of users.
     """
-    generator = torch.Generator().manual_seed(seed)
-    descent, count = Descent(model.initial, rule), len(dataset.train)
+    descent, generator, count = at.descent, at.generator, len(examples)
     if epsilons is not None and len(epsilons) != count:
         raise ValueError(f"there are {len(epsilons)} budgets; it must be {count}, one for each user")
     batches = count if sequential else -(-count // (batch_size or count))
     everyone = None if epsilons is None else _tiers(epsilons)
-    for epoch in range(1, epochs + 1):
+    while at.epochs < epochs:
         for chosen in torch.randperm(count, generator=generator).tensor_split(batches):
             own = None if epsilons is None else epsilons[chosen]
-            part = dataset.train.part(chosen)
+            part = examples.part(chosen)
             tiers = everyone if sequential or own is None else _tiers(own)
-            descent.step(_user_gradient(model, descent.parameters, part, own, tiers, clipping_norm, generator))
-        yield epoch, descent
+            descent.step(*_user_gradient(model, descent.parameters, part, own, tiers, clipping_norm, generator))
+        at.epochs += 1
+        yield at.epochs, descent
 
 
 def _user_gradient(
@@ -89,10 +108,13 @@ def _user_gradient(
     tiers: list[tuple[float, int]] | None,
     clipping_norm: float,
     generator: torch.Generator,
-) -> torch.Tensor:
-    """Returns the estimate; tiers: the budgets among which these users' may be, as the analyzer knows them."""
+) -> tuple[torch.Tensor, float]:
+    """Returns the estimate with its standard error.
+
+    tiers: the budgets among which these users' may be, as the analyzer knows them.
+    """
     if epsilons is None or tiers is None:
-        return model.mean_clipped(parameters, users.features, users.targets, clipping_norm)
+        return model.mean_clipped(parameters, users.features, users.targets, clipping_norm), 0.0
     total = torch.zeros(model.dimension, dtype=torch.float64)
     step = max(1, _ENTRIES_AT_ONCE // model.dimension)
     for start in range(0, len(users), step):
@@ -100,8 +122,13 @@ def _user_gradient(
         rows = model.clipped(parameters, part.features, part.targets, clipping_norm).cpu()
         reports = hemisphere_reports(rows, clipping_norm, epsilons[start : start + step], generator)
         total += reports.sum(dim=0).double()
-    total *= sum(number for _, number in tiers) / len(users)
-    return torch.from_numpy(hemisphere_mean(total.numpy(), tiers, clipping_norm).mean).float()
+    # As many users of each budget as there are among all, in proportion.
+    alike = [(epsilon, number * len(users) / sum(every for _, every in tiers)) for epsilon, number in tiers]
+    return _step(hemisphere_mean(total.numpy(), alike, clipping_norm))
+
+
+def _step(estimate: VectorEstimate) -> tuple[torch.Tensor, float]:
+    return torch.from_numpy(estimate.mean).float(), estimate.standard_error
 
 
 def _tiers(epsilons: torch.Tensor) -> list[tuple[float, int]]:
@@ -111,14 +138,13 @@ def _tiers(epsilons: torch.Tensor) -> list[tuple[float, int]]:
 
 def silo_epochs(
     model: FlatModel,
-    dataset: Dataset,
+    examples: Examples,
     sigmas: list[float],
     clipping_norm: float,
-    rule: StepRule,
+    at: Simulated,
     epochs: int,
     *,
     sequential: bool = True,
-    seed: int = 0,
 ) -> Iterator[tuple[int, Descent]]:
     """GSPA, Algorithm 3: clients hold equal shares of the records and answer once an epoch, in secret random order.
 
@@ -126,28 +152,27 @@ def silo_epochs(
     step is taken before the next client is asked. Every example is clipped, where the paper clips their mean.
 
     Args:
-        model: with its initial parameters.
-        dataset: its training examples are the records.
+        model: what is trained.
+        examples: the records.
         sigmas: one for each client; 0 for no noise.
         clipping_norm: longer gradients are scaled down to this length.
-        rule: how a step is taken.
-        epochs: how many.
+        at: where the training is; moved on. The shares are drawn from its seed.
+        epochs: how many there are to be.
         sequential: else all clients answer together, and one step is taken an epoch.
-        seed: of the shares, the order and the noise.
     """
-    generator = torch.Generator().manual_seed(seed)
-    descent, clients = Descent(model.initial, rule), len(sigmas)
-    shares = shares_of(len(dataset.train), clients, seed)
-    for epoch in range(1, epochs + 1):
+    descent, generator, clients = at.descent, at.generator, len(sigmas)
+    shares = shares_of(len(examples), clients, at.seed)
+    while at.epochs < epochs:
         for chosen in torch.randperm(clients, generator=generator).tensor_split(clients if sequential else 1):
             total = torch.zeros(model.dimension, dtype=torch.float64)
             for client in chosen.tolist():
-                mine = dataset.train.part(shares[client])
+                mine = examples.part(shares[client])
                 total += model.mean_clipped(descent.parameters, mine.features, mine.targets, clipping_norm).cpu()
                 total += sigmas[client] * torch.randn(total.shape, generator=generator, dtype=torch.float64)
-            found = gaussian_mean(total.numpy(), [(sigmas[client], 1) for client in chosen.tolist()])
-            descent.step(torch.from_numpy(found.mean).float())
-        yield epoch, descent
+            scales = [(sigmas[client], 1) for client in chosen.tolist()]
+            descent.step(*_step(gaussian_mean(total.numpy(), scales)))
+        at.epochs += 1
+        yield at.epochs, descent
 
 
 def shares_of(count: int, clients: int, seed: int = 0) -> tuple[torch.Tensor, ...]:

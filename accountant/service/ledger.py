@@ -13,7 +13,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -40,7 +40,9 @@ __all__ = [
     "Ledger",
     "Limit",
     "Spent",
+    "once_each_series",
     "refusal_of",
+    "series_of",
     "total_of_rounds",
 ]
 
@@ -67,6 +69,12 @@ _shown_rounds = sa.Table("ledger_shown_rounds", _metadata, sa.Column("round_id",
 _record_rounds = sa.Table("ledger_record_rounds", _metadata, sa.Column("round_id", sa.String, primary_key=True))
 _merged_rounds = sa.Table("ledger_merged_rounds", _metadata, sa.Column("round_id", sa.String, primary_key=True))
 _unknown_rounds = sa.Table("ledger_unknown_rounds", _metadata, sa.Column("round_id", sa.String, primary_key=True))
+_series = sa.Table(
+    "ledger_series",
+    _metadata,
+    sa.Column("round_id", sa.String, primary_key=True),
+    sa.Column("series", sa.String, nullable=False),
+)
 _budget_privacy = sa.Table(
     "ledger_budget_privacy",
     _metadata,
@@ -123,6 +131,7 @@ class Limit:
         results. It is kept as exactly as budgets are: local budgets count as the decimals that people wrote, so that
         0.1 three times is within 0.3 (docs/composition.md, section 5).
         """
+        rounds = once_each_series(rounds)
         costs = [_cost(entries) for entries in rounds]
         if not rounds or PrivacyFilter(self.epsilon, self.delta).admits(costs):
             return True
@@ -141,9 +150,12 @@ class Entry(TierCertificate):
 
     The points increase in epsilon and do not increase in delta, and the last is the local budget or where the profile
     is given up (its delta is then lost); they may be missing, and then it is any (epsilon, delta)-private release.
+    Entries with the same `series` are of waves in which clients send the same reports. Each is about all of these waves
+    together, so that a series counts once. "": of a round by itself.
     """
 
     profile: Profile = ()
+    series: str = ""
 
     def __post_init__(self) -> None:
         """Raises ValueError for a field outside its range."""
@@ -201,6 +213,10 @@ class Ledger:
             self._connection.execute(sa.insert(_merged_rounds).values(round_id=round_id))
         if unknown and round_id not in self.unknown_rounds():
             self._connection.execute(sa.insert(_unknown_rounds).values(round_id=round_id))
+        if (series := series_of(entries)) and not self._connection.scalar(
+            sa.select(_series.c.series).where(_series.c.round_id == round_id)
+        ):
+            self._connection.execute(sa.insert(_series).values(round_id=round_id, series=series))
         self._connection.execute(
             sa.insert(_entries),
             [
@@ -354,7 +370,8 @@ class Ledger:
         return refusal_of(list(self._rounds(_entries.c.round_id != round_id).values()), entries, limit)
 
     def _rows(self, where: sa.ColumnElement[bool] | None = None) -> Sequence[sa.Row[Any]]:
-        query = sa.select(_entries).order_by(_entries.c.sequence)
+        together = _entries.outerjoin(_series, _series.c.round_id == _entries.c.round_id)
+        query = sa.select(_entries, _series.c.series).select_from(together).order_by(_entries.c.sequence)
         return self._connection.execute(query if where is None else query.where(where)).all()
 
     def _rounds(self, where: sa.ColumnElement[bool] | None = None) -> dict[RoundId, list[Entry]]:
@@ -371,14 +388,32 @@ def _float_above(value: Fraction) -> float:
 
 def _entry(row: sa.Row[Any]) -> Entry:
     values = row._mapping  # `count` is also a method of a row
-    return _read(row.local_epsilon, row.local_delta, values["count"], row.epsilon, row.delta, row.profile)
+    pair = row.epsilon, row.delta
+    return _read(row.local_epsilon, row.local_delta, values["count"], pair, row.profile, row.series or "")
 
 
 @lru_cache(maxsize=4096)
-def _read(local_epsilon: float, local_delta: float, count: int, epsilon: float, delta: float, profile: str) -> Entry:
+def _read(
+    local_epsilon: float, local_delta: float, count: int, pair: tuple[float, float], profile: str, series: str
+) -> Entry:
     """Many rounds may be alike: a hundred thousand of them are read in seconds."""
     points = tuple((float(e), float(d)) for e, d in json.loads(profile))
-    return Entry(local_epsilon, local_delta, count, epsilon, delta, points)
+    return Entry(local_epsilon, local_delta, count, *pair, points, series)
+
+
+def series_of(entries: Sequence[Entry]) -> str:
+    """Returns the series of a round, whose entries all have it; "" for a round by itself."""
+    return next((entry.series for entry in entries if entry.series), "")
+
+
+def once_each_series(rounds: Sequence[Sequence[Entry]]) -> list[Sequence[Entry]]:
+    """Returns what rounds cost, with all waves of a series as one: each of their entries is about all of them."""
+    alone = [entries for entries in rounds if not series_of(entries)]
+    together: dict[str, list[Entry]] = {}
+    for entries in rounds:
+        if series := series_of(entries):
+            together.setdefault(series, []).extend(entries)
+    return [*alone, *together.values()]
 
 
 def _cost(entries: Sequence[Entry]) -> RoundCost:
@@ -409,6 +444,7 @@ def _of_pair(epsilon: float, delta: float) -> Profile:
 
 def _enough_delta(rounds: Sequence[Sequence[Entry]], delta: float, fixed_terms: bool) -> float | None:
     """Returns a delta above this one at which something is proved, or None."""
+    rounds = once_each_series(rounds)
     added_up = sum_above(max(e.delta for e in entries) for entries in rounds)
     candidates = [LEAST_DELTA, added_up] if fixed_terms else [added_up, delta_for_basic([_cost(e) for e in rounds])]
     larger = [candidate for candidate in candidates if delta < candidate < 1]
@@ -441,13 +477,16 @@ def total_of_rounds(rounds: Sequence[Sequence[Entry]], delta: float, fixed_terms
     """One client in all rounds, in each of them in whichever of its tiers is the worst. None: nothing is proved."""
     if not rounds:
         return Guarantee(0.0, 0.0, Grade.CERTIFIED, (state(Method.NO_ROUND),))
+    kept = (state(Assumption.ANSWERS_UNCHANGED),) if any(map(series_of, rounds)) else ()
+    rounds = once_each_series(rounds)
     epsilon = smallest_admitting_epsilon([_cost(entries) for entries in rounds], delta)
     assumed = () if fixed_terms else (state(Assumption.TOTAL_BEFOREHAND),)
     method = (state(Method.PRIVACY_FILTER, rounds=len(rounds)),)
     found = [] if epsilon is None else [Guarantee(epsilon, delta, Grade.CERTIFIED, method, assumed)]
     if fixed_terms:
         found.extend(_of_fixed_terms(rounds, delta))
-    return min(found, key=lambda guarantee: guarantee.epsilon, default=None)
+    least = min(found, key=lambda guarantee: guarantee.epsilon, default=None)
+    return least and replace(least, assumptions=(*least.assumptions, *kept))
 
 
 def _of_fixed_terms(rounds: Sequence[Sequence[Entry]], delta: float) -> list[Guarantee]:

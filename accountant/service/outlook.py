@@ -138,13 +138,13 @@ def answer(
 def _outcomes(found: Forecast) -> list[rpc.ForecastOutcome]:
     return [
         rpc.ForecastOutcome(
-            budgets=[pb.Tier(local_epsilon=budget, count=count) for budget, count in one.budgets],
-            epsilon=one.epsilon,
-            standard_error=one.standard_error,
-            refusals=messages_of(one.refusals),
-            remaining_epsilon=one.remaining_epsilon,
+            budgets=[pb.Tier(local_epsilon=budget, count=count) for budget, count in outcome.budgets],
+            epsilon=outcome.epsilon,
+            standard_error=outcome.standard_error,
+            refusals=messages_of(outcome.refusals),
+            remaining_epsilon=outcome.remaining_epsilon,
         )
-        for one in found.outcomes
+        for outcome in found.outcomes
     ]
 
 

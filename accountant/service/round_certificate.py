@@ -225,6 +225,7 @@ def certify_into(
         attack=not (as_forecast or manifest.merge_small_tiers),  # on the exact budgets it might come to less
         hop_noise=terms.hop_noise,
         hops=terms.num_hops,
+        permanent=terms.permanent,
         counted_by=privacy,
     )
     _fill(message, certificate, multiset)
@@ -277,9 +278,12 @@ def _one_honest_hop_into(
     """Writes what one honest hop guarantees to any client of the round, whichever budget of the grid it uses.
 
     Returns it if the certificate rests on it alone: then the certificate's own epsilon has to hold for these clients,
-    too, because a dishonest accountant can leave out a budget that was used.
+    too, because a dishonest accountant can leave out a budget that was used. Where reports are kept for several waves
+    and no hop adds noise, that is the largest local budget.
     """
     if terms.hop_noise is None:
+        if terms.permanent is not None:
+            message.epsilon = max(message.epsilon, terms.budget_grid[-1])
         return None
     largest = Budgets.from_tiers([(terms.budget_grid[-1], 1, 0.0)])
     alone = certify(
@@ -289,6 +293,7 @@ def _one_honest_hop_into(
         attack=False,
         hop_noise=terms.hop_noise,
         hops=terms.num_hops,
+        permanent=terms.permanent,
     )
     message.one_honest_hop.CopyFrom(alone.to_message().one_honest_hop)
     if _rests_on_shuffle(assumptions):
@@ -299,9 +304,8 @@ def _one_honest_hop_into(
 
 def _rests_on_shuffle(assumptions: Sequence[Statement[Assumption]]) -> bool:
     """Whether a bound of the shuffle is in a certificate, which holds only with a genuine crowd around a client."""
-    return all(one.code is not Assumption.ONE_HONEST_HOP for one in assumptions) or any(
-        one.code is Assumption.UNIFORM_ORDER for one in assumptions
-    )
+    codes = {one.code for one in assumptions}
+    return Assumption.UNIFORM_ORDER in codes or not codes & {Assumption.ONE_HONEST_HOP, Assumption.SAME_REPORT}
 
 
 def _raise_slightly(message: pb.Certificate, largest: float) -> None:
@@ -353,6 +357,7 @@ def _unknown_budgets_into(
             bounds=bounds,
             hop_noise=terms.hop_noise,
             hops=terms.num_hops,
+            permanent=terms.permanent,
             seconds=SHARPER_SECONDS,
         )
         (*_, extra) = entries_of(around, randomizer, certificate, with_profiles=limit_of(terms) is not None)
@@ -506,7 +511,9 @@ def entries_of(
             local = randomizer.local_profile(budget.local_epsilon, budget.local_delta, PROFILE_POINTS)
             profile = local or profile
         count = budget.count - (certificate.budget_privacy is not None)  # without the victim that was added
-        entries.append(Entry(budget.local_epsilon, budget.local_delta, count, tier.epsilon, tier.delta, profile))
+        of_tier = budget.local_epsilon, budget.local_delta, count, tier.epsilon, tier.delta
+        series = "" if certificate.series is None else certificate.series.name
+        entries.append(Entry(*of_tier, profile, series))
     return entries
 
 

@@ -91,10 +91,10 @@ async def forecasts_of(
 
     least = fitted.settings.min_batch_size
     people = sorted({least, max(least, options.expected)})
-    found = [forecast_json(await forecast_opening(operator, fitted.settings, one, deployment)) for one in people]
+    found = [forecast_json(await forecast_opening(operator, fitted.settings, person, deployment)) for person in people]
     ledger = {str(RefusalReason.LEDGER_EXCEEDED), str(RefusalReason.LEDGER_UNBOUNDED), str(RefusalReason.ROUNDS_SHOWN)}
     for forecast in found[-1:] if options.at_risk else found[:1]:
-        full = [[why for why in one["refusals"] if why["code"] in ledger] for one in forecast["outcomes"]]
+        full = [[why for why in outcome["refusals"] if why["code"] in ledger] for outcome in forecast["outcomes"]]
         if (all if options.at_risk else any)(full):
             why = next(reasons[0]["text"] for reasons in full if reasons)
             raise ValueError(

@@ -10,7 +10,7 @@ import typer
 
 from croupier.deploy.cli.console import DEMONSTRATE, Hops, Json, note, plain_errors, progress_bar, show
 from croupier.deploy.cli.option_groups import with_option_groups
-from croupier.training.config import TrainingConfig
+from croupier.training.config import DEFAULT_BUDGETS, TrainingConfig
 
 if TYPE_CHECKING:
     from croupier.training.outcome import TrainingOutcome
@@ -27,17 +27,32 @@ def add_commands(app: typer.Typer) -> None:
 class TrainingOptions(TrainingConfig):
     """A `TrainingConfig` whose fields are options of the command line."""
 
-    dataset: Annotated[str, typer.Option(help="digits (1,797 small images, offline) or mnist.")] = (
-        TrainingConfig.dataset
-    )
-    data: Annotated[Path | None, typer.Option(help="mnist: directory of the IDX files; downloaded if absent.")] = (
-        TrainingConfig.data
-    )
-    features: Annotated[
-        str,
+    dataset: Annotated[
+        str, typer.Option(help="digits (1,797 small images, offline) or mnist; without a file in --data.")
+    ] = TrainingConfig.dataset
+    data: Annotated[
+        Path | None,
         typer.Option(
-            help="pixels, dct or scattering (which look at no data), or pca (fitted to the data, which no certificate "
-            "covers: HEURISTIC)."
+            help="Your examples: .csv, .xlsx or .parquet, one a row, or .npz with arrays X and y; 70 % train, 15 % are "
+            "for validation, 15 % for the test. mnist: directory of the IDX files, downloaded if absent."
+        ),
+    ] = TrainingConfig.data
+    target: Annotated[str | None, typer.Option(help="Of --data: the column or array of class labels; .npz: y.")] = (
+        TrainingConfig.target
+    )
+    columns: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--column",
+            help="Of --data, a feature: NAME, or NAME:LOW:HIGH, a range known beforehand that becomes -1..1. "
+            "Repeat it. Default: every column but the target, as it is.",
+        ),
+    ] = None
+    features: Annotated[
+        str | None,
+        typer.Option(
+            help="Images: pixels, dct or scattering (which look at no data), or pca. --data: columns, or standardized. "
+            "pca and standardized are fitted to the data, which no certificate covers. Default: dct, columns."
         ),
     ] = TrainingConfig.features
     model: Annotated[str, typer.Option(help="softmax, relu, or a Python file with model(inputs, classes).")] = (
@@ -54,7 +69,7 @@ class TrainingOptions(TrainingConfig):
         typer.Option(
             help="Groups epsilon:share of the clients' local budgets per epoch; 0 < epsilon <= 20, shares are relative."
         ),
-    ] = TrainingConfig.budgets
+    ] = DEFAULT_BUDGETS
     private: Annotated[
         bool, typer.Option(help="--no-private, with --simulate only: clipped gradients and no noise, for comparison.")
     ] = TrainingConfig.private
@@ -100,9 +115,15 @@ class TrainingOptions(TrainingConfig):
     epsilon_limit: Annotated[
         float, typer.Option(help="Stop before the training's epsilon at --delta exceeds this; 0: never.")
     ] = TrainingConfig.epsilon_limit
+    chosen_on_users: Annotated[
+        bool, typer.Option(help="Say in the certificate that these options were chosen by looking at users' examples.")
+    ] = TrainingConfig.chosen_on_users
     simulate: Annotated[
         bool, typer.Option(help="Without a network: the same estimators and certificates, but no user is protected.")
     ] = TrainingConfig.simulate
+    resume: Annotated[bool, typer.Option(help="--simulate: go on from the checkpoint in --out; --dir always does.")] = (
+        TrainingConfig.resume
+    )
     directory: Annotated[
         Path | None, typer.Option("--dir", help="The directory of a running deployment; else one on loopback.")
     ] = TrainingConfig.directory
@@ -130,20 +151,19 @@ def train(
     """Train a model on shuffled, locally randomized gradients, with all clients played here; show what it costs."""
     with plain_errors():
         from croupier.deploy.operator.keys import check_hops
-        from croupier.show.training import training_assumptions, training_table
-        from croupier.training.runner import run_training
+        from croupier.show.training import training_assumptions, training_remark, training_table
+        from croupier.training.runner import Reports, run_training
 
         check_hops(config.hops)
         with progress_bar(transient=True) as move:
-            outcome = run_training(
-                config,
-                progress=_note_epoch,
-                within=lambda done, clients: move(done, clients, f"{done:,} of {clients:,} clients"),
-                note=note,
+            reports = Reports(
+                _note_epoch, lambda done, clients: move(done, clients, f"{done:,} of {clients:,} clients"), note
             )
+            outcome = run_training(config, reports)
         result = outcome.document()
         below = [
             result["stopped"],
+            training_remark(result),
             training_assumptions(result),
             f"{config.out / 'training.png'}, {config.out / 'model.pt'}",
         ]

@@ -176,7 +176,7 @@ class _Pages:
         round_id = request.path_params["round_id"]
 
         def fragment(seen: OverviewView) -> str:
-            one = next((one for one in seen["rounds"] if one["round_id"] == round_id), None)
+            one = next((round_ for round_ in seen["rounds"] if round_["round_id"] == round_id), None)
             return self._render("_round.html", one=one)
 
         return self._events(fragment)

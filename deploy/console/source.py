@@ -118,7 +118,7 @@ class Source:
                 self.deployment = read_deployment(self.directory)  # keys may have been rotated
                 for service in seen["services"]:
                     service["keys"] = _keys(self.deployment.service(service["service"]), time.time())
-                seen["rounds"] = [with_progress(one, seen, before, now - then) for one in seen["rounds"]]
+                seen["rounds"] = [with_progress(round_, seen, before, now - then) for round_ in seen["rounds"]]
                 self._seen = seen
             return self._seen
 
@@ -137,7 +137,7 @@ class Source:
         if self.operator is None:
             return None
         rounds = (await self.look())["rounds"]
-        return next((one for one in rounds if one["round_id"] == round_id), None)
+        return next((round_ for round_ in rounds if round_["round_id"] == round_id), None)
 
     async def terms(self, round_id: RoundId = NO_ROUND) -> TermsView:
         """Returns the verified terms of a round, the newest open one if none is named, with its state at hop 1.

@@ -332,7 +332,7 @@ def _together(directory: Path, answers: Sequence[ComparedQuestion], delta: float
 
 def _cost(guarantees: Sequence[Guarantee | None], delta: float) -> BoundView:
     """Returns the largest of several guarantees; its epsilon is None where one of them proves nothing."""
-    proved = [one for one in guarantees if one is not None]
+    proved = [guarantee for guarantee in guarantees if guarantee is not None]
     if len(proved) < len(guarantees):
         return {"epsilon": None, "delta": delta, "grade": None, "method": [], "assumptions": []}
     worst = max(proved, key=lambda one: one.epsilon)

@@ -150,7 +150,7 @@ async def _floor(pool: WorkerPool, users: int, hops: int) -> tuple[float, dict[s
     started = time.perf_counter()
     costs, _ = await pool.map_chunks(partial(_bare_cryptography, plain_sizes(hops)), parts, chunk=1)
     wall_s = (time.perf_counter() - started) * users / played
-    return wall_s, {name: sum(getattr(one, name) for one in costs) / played for name in _Costs._fields}
+    return wall_s, {name: sum(getattr(cost, name) for cost in costs) / played for name in _Costs._fields}
 
 
 def processor_s(pid: int, without: Collection[int] = ()) -> tuple[float, float]:
@@ -194,7 +194,7 @@ class Used:
 
 async def _used(directory: Path, operator: Operator) -> Used:
     answers = [one for one in await operator.status() if not isinstance(one, grpc.aio.AioRpcError)]
-    services = {one.service: one.pid for one in answers}
+    services = {answer.service: answer.pid for answer in answers}
     spent = {name: processor_s(pid) for name, pid in services.items()}
     spent["fleet"] = processor_s(os.getpid(), without=services.values())
     databases = {name: directory / name / "rounds.db" for name in operator.deployment.chain}

@@ -11,16 +11,26 @@ import asyncio
 import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import grpc.aio
 
-from croupier.client.outbox import Outbox
-from croupier.client.submission import Participant, Sealed, per_call, prepare_all, seal_all, send
+from croupier.client.outbox import Outbox, WantedReport
+from croupier.client.submission import (
+    Participant,
+    Sealed,
+    draw_report,
+    per_call,
+    prepare_all,
+    seal_all,
+    send,
+    value_key,
+)
 from croupier.client.tickets import get_tickets
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.names import PublicKey
+from croupier.protocol.questions import choose_budget
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.workers import WorkerPool
 
@@ -99,11 +109,12 @@ async def run_fleet(
     async def seal_part(part: Mapping[str, Participant]) -> dict[str, Sealed]:
         async with under_way:
             fresh = {user: participant for user, participant in part.items() if user not in earlier}
+            fresh = await asyncio.to_thread(_with_kept_reports, outbox, terms, fresh)
             found, cpu_s = await pool.run(prepare_all, terms.payload, list(fresh.values()))
             report.seal_cpu_s += cpu_s
             prepared = {user: earlier[user] for user in part if user in earlier} | dict(zip(fresh, found, strict=True))
             await asyncio.to_thread(outbox.prepare, terms.round_id, prepared)
-            await enrol([one.client_key for one in prepared.values()])
+            await enrol([prepared_answer.client_key for prepared_answer in prepared.values()])
             async with asking:
                 asked = time.perf_counter()
                 tickets = await get_tickets(accountant, terms, prepared)
@@ -152,6 +163,22 @@ async def run_fleet(
         group.create_task(send_everyone())
     report.wall_s = time.perf_counter() - started
     return report
+
+
+def _with_kept_reports(outbox: Outbox, terms: RoundTerms, users: Mapping[str, Participant]) -> dict[str, Participant]:
+    """Returns the users with the reports that they keep for all waves of a permanent study."""
+    if terms.permanent is None:
+        return dict(users)
+    wanted = {
+        user: WantedReport(user, value_key(one.value), choose_budget(one.max_local_epsilon, terms.budget_grid))
+        for user, one in users.items()
+    }
+    kept = outbox.keep_reports(
+        (terms.round_id, terms.permanent), wanted, lambda user, epsilon: draw_report(terms, users[user].value, epsilon)
+    )
+    return {
+        user: replace(one, max_local_epsilon=kept[user][1], kept_report=kept[user][0]) for user, one in users.items()
+    }
 
 
 def fleet_parts(items: Mapping[str, T], processes: int, most: int) -> Iterator[dict[str, T]]:

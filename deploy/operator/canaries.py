@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import SystemRandom
 
@@ -26,7 +26,7 @@ from sqlalchemy.exc import IntegrityError
 from croupier.client.outbox import Outbox
 from croupier.client.randomizers import RANDOMIZERS
 from croupier.client.rounds import fetch_round, fetch_terms
-from croupier.client.submission import Participant, Prepared, new_client_key, prepare_one, send
+from croupier.client.submission import Participant, Prepared, draw_report, new_client_key, prepare_one, send
 from croupier.client.tickets import seal_prepared
 from croupier.client.verification import certified_chain, missing_at_hop
 from croupier.deploy.operator.rounds import Operator
@@ -37,6 +37,7 @@ from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms, state_name
 from croupier.protocol.names import RoundId
 from croupier.protocol.onion import onion_of
+from croupier.protocol.questions import choose_budget
 from croupier.protocol.v1 import messages_pb2 as pb
 
 __all__ = ["CanaryReport", "check_canaries", "send_canaries"]
@@ -123,6 +124,9 @@ async def _come(
     async with operator.client_channel() as channel:
         await fetch_terms(channel, operator.deployment, round_id)  # every client asks first
         if isinstance(canary, Participant):  # another process may play canaries of this round, too
+            if terms.permanent is not None:  # it comes in one wave only
+                epsilon = choose_budget(canary.max_local_epsilon, terms.budget_grid)
+                canary = replace(canary, kept_report=draw_report(terms, canary.value, epsilon))
             fresh = {name: prepare_one(terms, onion_of(terms), canary)}
             canary = (await asyncio.to_thread(outbox.prepare, round_id, fresh, most=terms.manifest.dishonest))[name]
         if canary is not None:

@@ -141,9 +141,13 @@ def _write_list(directory: Path, survey_id: str, listed: Sequence[Invited]) -> N
 
 
 def _survey_of(directory: Path, survey_id: str) -> tuple[Survey, int]:
-    """Returns the description of a survey that was opened here, and its deadline."""
+    """Returns the description of a survey that was opened here, and its deadline: of a wave, that of the last wave."""
     rounds = kept_rounds(directory, survey_id)
-    return rounds_together(rounds), rounds[0].manifest.close_deadline_unix_s
+    survey = rounds_together(rounds)
+    if survey.wave is not None:
+        study = survey.wave.study
+        return survey, study.wave(study.last_wave).closes_unix_s
+    return survey, rounds[0].manifest.close_deadline_unix_s
 
 
 async def invite_people(
@@ -201,11 +205,11 @@ async def _make(
         raise ValueError(f"the invitations would expire at {_utc(until)}, which is past")
     named = deployment.fingerprint
     made = [Invitation(new_secret(), named, survey.rounds[0].round_id, until) for _ in people.rows]
-    keys = [public_key_of(one.key(survey.hash)) for one in made]
+    keys = [public_key_of(one.key(survey.invitation_hash)) for one in made]
     refused = None
     async with Operator(directory, transport) as operator:
         try:
-            await operator.invite(keys, survey.hash, until)
+            await operator.invite(keys, survey.invitation_hash, until)
         except Refusal as refusal:
             if refusal.code is not Code.NOT_APPROVED:
                 raise
@@ -306,7 +310,7 @@ async def register_again(directory: Path, survey_id: str, transport: Transport =
         await operator.revoke([PublicKey(bytes.fromhex(one.key)) for one in listed if one.revoked_at])
         for expires_at, keys in by_end.items():
             until = int(datetime.fromisoformat(expires_at).timestamp()) if expires_at else 0
-            await operator.invite(list(map(PublicKey, keys)), survey.hash, until)
+            await operator.invite(list(map(PublicKey, keys)), survey.invitation_hash, until)
     return sum(one.is_good for one in listed)
 
 

@@ -158,7 +158,8 @@ def restore_ledger(directory: Path, file: Path) -> int:
     try:
         backup = _Backup.model_validate_json(file.read_text(encoding="utf-8"))
         rounds = [
-            (one, bytes.fromhex(one.batch_digest), [_entry(entry) for entry in one.entries]) for one in backup.rounds
+            (round_, bytes.fromhex(round_.batch_digest), [_entry(entry) for entry in round_.entries])
+            for round_ in backup.rounds
         ]
     except ValidationError as error:
         (wrong, *_) = error.errors()  # as a text it is many lines
@@ -256,7 +257,8 @@ def rounds_left(directory: Path) -> RoundsLeftView:
     if entered:
         last = entered[-1]
         costliest = max(entered, key=lambda one: max(entry.epsilon for entry in one[2]))
-        alike = {round_id: entries for round_id, _, entries in (last, costliest)}
+        # Further waves of a series cost nothing: what is meant are further questions like it.
+        alike = {round_id: [replace(one, series="") for one in entries] for round_id, _, entries in (last, costliest)}
     most = MOST_FORECAST if left["remaining_rounds"] is None else min(MOST_FORECAST, left["remaining_rounds"])
     return {
         "ledger": left,

@@ -164,7 +164,7 @@ def assemble(
     if unknown := set(entries) - set(current.chain):
         current.service(sorted(unknown)[0])  # which names those that there are
     time = (now or datetime.now(UTC)).replace(microsecond=0)
-    services = tuple(_next(one, entries.get(one.name, one), time) for one in current.services)
+    services = tuple(_next(service, entries.get(service.name, service), time) for service in current.services)
     following = {"version": current.version + 1, "previous": current.fingerprint.hex(), "signatures": ()}
     pages = current.participant_pages
     if page_hash() not in pages:
@@ -180,7 +180,7 @@ def shared(deployment: Deployment) -> list[str]:
     found = []
     for who, of in (("its administrator", _machine), ("it", _organisation), ("this administrator", _administrator)):
         for name in dict.fromkeys(filter(None, map(of, deployment.services))):
-            roles = {one.name: one.role for one in deployment.services if of(one) == name}
+            roles = {service.name: service.role for service in deployment.services if of(service) == name}
             if len(roles) > 1:
                 found.append(together(roles, name, who))
     return found
@@ -210,7 +210,7 @@ def _stated(file: Path, current: Deployment | None) -> Mapping[str, Any]:
     copy = read_unchecked(file)
     if copy.chain != current.chain:
         raise ValueError(f"{file} has the services {', '.join(copy.chain)}; it must have {', '.join(current.chain)}")
-    entries = {one.name: one for one in copy.services if one != current.service(one.name)}
+    entries = {service.name: service for service in copy.services if service != current.service(service.name)}
     kept = {"services", "signatures", "version", "previous", "name"}
     fields = {field: value for field, value in copy if field not in kept and value != getattr(current, field)}
     return entries | fields
@@ -229,7 +229,7 @@ def _next(before: ServiceEntry, stated: ServiceEntry, now: datetime) -> ServiceE
     if stated.role != before.role:
         raise ValueError(f"{before.name} is stated as {stated.role}; it is {before.role}, and a role does not change")
     if stated.identity in before.live_identities or before.identity in {
-        one.identity for one in stated.retired_identities
+        retired_identity.identity for retired_identity in stated.retired_identities
     }:
         return stated
     former = RetiredIdentity(identity=before.identity, valid_until=now)

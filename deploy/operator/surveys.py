@@ -308,11 +308,11 @@ def kept_rounds(directory: Path, survey_id: str) -> list[RoundTerms]:
         ValueError: it was not, or not completely.
     """
     survey, folder = kept_survey(directory, survey_id), survey_folder(directory, survey_id)
-    files = [folder / f"{one.round_id}.signed" for one in survey.rounds]
+    files = [folder / f"{round_.round_id}.signed" for round_ in survey.rounds]
     if missing := [file for file in files if not file.exists()]:
         raise ValueError(f"{missing[0].stem!r} is not open yet; 'croupier survey open' with the survey's file goes on")
     documents = [pb.Signed.FromString(bytes.fromhex(file.read_text())) for file in files]
-    return [parse_terms(one.payload) for one in documents]
+    return [parse_terms(document.payload) for document in documents]
 
 
 def _keep(file: Path, content: bytes) -> bytes:
@@ -394,7 +394,8 @@ async def close_survey(
     """
     async with Operator(directory, transport) as operator:
         return {
-            one.round_id: await operator.close_round(one.round_id, hold_at_risk=hold_at_risk) for one in survey.rounds
+            round_.round_id: await operator.close_round(round_.round_id, hold_at_risk=hold_at_risk)
+            for round_ in survey.rounds
         }
 
 
@@ -411,21 +412,21 @@ async def forecast_closing(
     found: dict[str, rpc.ForecastResponse] = {}
     least = kept_rounds(directory, survey.survey_id)[0].manifest.min_batch_size
     async with Operator(directory, transport) as operator:
-        for one in survey.rounds:
-            status = (await operator.status(one.round_id))[0]
+        for round_ in survey.rounds:
+            status = (await operator.status(round_.round_id))[0]
             if not isinstance(status, rpc.StatusResponse):
                 raise status
             if status.rounds[0].state == pb.ROUND_STATE_OPEN and status.rounds[0].num_items:
                 # A round with too few people stays open.
                 before = {name: said.num_reports for name, said in found.items() if said.num_reports >= least}
-                found[one.round_id] = await forecast_now(operator, one.round_id, before)
+                found[round_.round_id] = await forecast_now(operator, round_.round_id, before)
     return found
 
 
 async def withdraw_survey(directory: Path, survey: Survey, transport: Transport = TLS) -> dict[str, dict[str, str]]:
     """Has every service delete all rounds that have no certificate; returns what each said, by round."""
     async with Operator(directory, transport) as operator:
-        return {one.round_id: await operator.withdraw(one.round_id) for one in survey.rounds}
+        return {round_.round_id: await operator.withdraw(round_.round_id) for round_ in survey.rounds}
 
 
 @dataclass(frozen=True)
@@ -486,7 +487,7 @@ async def survey_results(
 
 def _together(certificates: Sequence[pb.Certificate]) -> Guarantee | None:
     """Returns the composition of what was certified: the description fixes all terms before the first round opens."""
-    granted = [Certificate.from_message(one) for one in certificates if one.granted]
+    granted = [Certificate.from_message(certificate) for certificate in certificates if certificate.granted]
     if not granted:
         return None
     return compose(granted, delta=sum_above([one.delta for one in granted]), fixed_terms=True)

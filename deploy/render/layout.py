@@ -248,10 +248,10 @@ def called_by(services: Sequence[AnyService], caller: AnyService) -> tuple[AnySe
     hops = [service for service in services if service.role == "shuffler"]
     ends = [service for service in services if service.role != "shuffler"]
     if caller not in hops:
-        return tuple(one for one in ends if one != caller)
+        return tuple(end for end in ends if end != caller)
     called = list(hops[1:]) if caller == hops[0] else hops[hops.index(caller) + 1 :][:1]
     if caller == hops[-1]:
         called += ends
     else:
-        called += [one for one in ends if one.role == "accountant"]
+        called += [end for end in ends if end.role == "accountant"]
     return tuple(called)

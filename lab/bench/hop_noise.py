@@ -109,7 +109,9 @@ async def _row(operator: Operator, play: Play, values: int, people: int, epsilon
                 raise RuntimeError(f"{outcome.publication.num_reports:,} of {people:,} reports were counted")
             cpu_s = await _cpu_s(operator) - before
             found.append({"wall_s": outcome.wall_s, "close_s": outcome.close_s, "cpu_s": cpu_s})
-            stated = [pb.Commitment.FromString(one.payload).num_fakes for one in outcome.certificate.commitments]
+            stated = [
+                pb.Commitment.FromString(commitment.payload).num_fakes for commitment in outcome.certificate.commitments
+            ]
             fakes = sum(stated)
     return {
         "values": values,

@@ -22,9 +22,9 @@ from croupier.runtime.workers import WorkerPool
 from croupier.training.config import StepRule
 from croupier.training.datasets import load_dataset, with_features
 from croupier.training.deployed import DeployedRun
-from croupier.training.descent import evaluate
+from croupier.training.descent import Descent, evaluate
 from croupier.training.models import load_model
-from croupier.training.simulation import user_epochs
+from croupier.training.simulation import Simulated, user_epochs
 
 __all__ = ["measure_training"]
 
@@ -97,9 +97,9 @@ async def _measure(directory: Path, epochs: int, users: int, say: Callable[[str]
             started = time.perf_counter()
     finally:
         pool.close()
-    simulated = []
+    simulated, at = [], Simulated(Descent(model.initial, _RULE))
     started = time.perf_counter()
-    for _, descent in user_epochs(model, digits, budgets, _CLIPPING_NORM, _RULE, 10 * epochs + 1):
+    for _, descent in user_epochs(model, digits.train, budgets, _CLIPPING_NORM, at, 10 * epochs + 1):
         evaluate(model, descent.average, digits.validation)
         simulated.append(time.perf_counter() - started)
         started = time.perf_counter()

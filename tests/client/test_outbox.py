@@ -124,15 +124,15 @@ def test_an_outbox_of_a_newer_version_is_refused_and_not_touched(tmp_path: Path)
     path = tmp_path / "outbox.db"
     Outbox(path).close()
     with closing(sqlite3.connect(path)) as other:
-        assert other.execute("PRAGMA user_version").fetchone() == (3,)
-        other.execute("PRAGMA user_version = 4")
+        assert other.execute("PRAGMA user_version").fetchone() == (4,)
+        other.execute("PRAGMA user_version = 5")
         other.execute("ALTER TABLE sealed RENAME TO parcels")
         other.commit()
-    with pytest.raises(ValueError, match=naming(4, 3, "delete")):
+    with pytest.raises(ValueError, match=naming(5, 4, "delete")):
         Outbox(path)
     with closing(sqlite3.connect(path)) as other:
         tables = other.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name").fetchall()
-    assert tables == [("attempts",), ("parcels",), ("prepared",)]
+    assert tables == [("attempts",), ("kept_reports",), ("kept_waves",), ("parcels",), ("prepared",)]
 
 
 @pytest.mark.parametrize("version", [0, 1])
@@ -161,7 +161,7 @@ def test_an_outbox_of_an_older_version_is_used(tmp_path: Path, version: int) -> 
     outbox.keep(RoundId("third"), {"alice": Sealed(BYTES, HASHES, 0.5)})
     outbox.close()
     with closing(sqlite3.connect(path)) as other:
-        assert other.execute("PRAGMA user_version").fetchone() == (3,)
+        assert other.execute("PRAGMA user_version").fetchone() == (4,)
 
 
 def test_an_outbox_of_version_2_is_used(tmp_path: Path) -> None:

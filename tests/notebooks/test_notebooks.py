@@ -89,4 +89,5 @@ def test_there_is_one_for_each_kind_of_reader() -> None:
         "reading_a_certificate",
         "survey_end_to_end",
         "training",
+        "training_on_a_table",
     ]

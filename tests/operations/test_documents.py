@@ -20,14 +20,16 @@ from croupier.accountant.mechanisms.registry import RANDOMIZERS, as_randomizer
 from croupier.accountant.planner import resized, standard_error
 from croupier.accountant.results import Grade, Status
 from croupier.deploy.cli import app
+from croupier.deploy.cli.help_pages import EXAMPLES
 from croupier.deploy.local.budget_groups import GSPA_BUDGETS, parse_budget_groups
 from croupier.deploy.operator.keys import make_deployment
 from croupier.deploy.operator.survey_file import read_survey_file
 from croupier.deploy.operator.wordings import read_wordings
 from croupier.protocol.deployment import DEPLOYMENT_FILE, load_deployment
+from croupier.protocol.errors import Code
 from croupier.protocol.rounding import round_up
 from croupier.runtime.service_directory import SETTINGS_FILE, ServiceSettings, load_settings
-from docs.front_page import metrics_table
+from docs.front_page import commands_tables, errors_table, metrics_table
 from lab.paper import SOURCE, paper_digest
 from tests.support import sign_again
 
@@ -115,6 +117,13 @@ def test_every_metric_is_described_with_its_labels() -> None:
     assert "<!-- metrics -->" in REFERENCE.read_text()
     assert len(rows) == len(metrics_table().splitlines()) - 2 >= 16
     assert {name: labels for name, labels, _ in rows}["croupier_drops_total"] == "lane, reason"
+
+
+def test_commands_and_errors_are_listed_from_the_program() -> None:
+    listed = re.findall(r"^\| `([a-z -]+)` \| (\w.*) \| `croupier (.*)` \|$", commands_tables(), re.MULTILINE)
+    assert [path for path, _, _ in listed] == [path for path, _, example in listed if example.startswith(path)]
+    assert {path for path, _, _ in listed} == EXAMPLES.keys()
+    assert re.findall(r"^\| `(\w+)` ", errors_table(), re.MULTILINE) == [code.name for code in Code]
 
 
 def test_the_help_has_every_exit_code_that_is_described() -> None:

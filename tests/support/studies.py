@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from croupier.deploy.operator.study_file import StudyFile
+from croupier.protocol.questions import Question
+from croupier.protocol.studies import Study, StudyCalendar, study_question_hash, study_texts_hash
+from croupier.protocol.surveys import stated_terms_hash
+from croupier.protocol.v1 import messages_pb2 as pb
+from tests.support import BIT, RoundKit, make_kit
 
-__all__ = ["study_file"]
+__all__ = ["kit_of_wave", "study_file"]
 
 
 def study_file(name: str = "wellbeing", *, calendar: dict[str, Any] | None = None, **changes: object) -> StudyFile:
@@ -36,3 +42,44 @@ def study_file(name: str = "wellbeing", *, calendar: dict[str, Any] | None = Non
         ],
     }
     return StudyFile.model_validate(values | changes)
+
+
+def kit_of_wave(
+    number: int = 1,
+    *,
+    waves: int = 3,
+    permanent: bool = True,
+    question: Question = BIT,
+    study_id: str = "wellbeing",
+    **policy: Any,
+) -> RoundKit:
+    """The only round of a wave of a study, with everybody's keys; policy: fields of its manifest."""
+    kit = make_kit(question=question, round_id=f"{study_id}-w{number}-1")
+    manifest = kit.manifest
+    manifest.MergeFrom(pb.Manifest(**{"epsilon_max": 2.0} | policy))
+    survey = pb.Survey(
+        survey_id=f"{study_id}-w{number}",
+        wordings=[pb.SurveyWording(language="en", title="How we are", consent="I answer for myself.")],
+        left_out=pb.LEFT_OUT_MISSING,
+    )
+    study = Study(
+        study_id,
+        1,
+        None,
+        "",
+        StudyCalendar(datetime(2026, 1, 5, 8), "week", "Europe/Berlin", 432_000),
+        1,
+        waves,
+        20.0,
+        1e-3,
+        permanent,
+        "public",
+        study_texts_hash(survey),
+        (study_question_hash(manifest),),
+    )
+    wave = study.wave(number)
+    manifest.close_deadline_unix_s = wave.closes_unix_s
+    survey.wave.CopyFrom(wave.message())
+    survey.rounds.add(round_id=manifest.round_id, terms_hash=stated_terms_hash(manifest))
+    manifest.survey.CopyFrom(survey)
+    return kit

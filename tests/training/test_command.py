@@ -107,7 +107,7 @@ def assert_certified(found: Any) -> None:
 
 
 def assert_kept(found: Any, out: Path) -> None:
-    assert torch.load(out / "model.pt", weights_only=True).shape == (640,)
+    torch.nn.Linear(63, 10).load_state_dict(torch.load(out / "model.pt", weights_only=True))
     assert json.loads((out / "training.json").read_text()) == found
     assert (out / "training.png").read_bytes()[:4] == b"\x89PNG"
 
@@ -118,7 +118,7 @@ def test_the_same_command_twice_is_one_training(
     local: LocalDeployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """200 users, for an epoch and another. Reproduction: a run with nothing left to do ended with an IndexError."""
-    monkeypatch.setattr("croupier.training.runner.load_dataset", of_200_users)
+    monkeypatch.setattr("croupier.training.subject.load_dataset", of_200_users)
     same = ("--dir", local.directory, "--out", tmp_path / "stays")
     first = train("--epochs", "1", *same)
     assert_certified(first)

@@ -11,7 +11,7 @@ import torch
 
 from croupier.training.config import TrainingConfig
 from croupier.training.outcome import TrainingOutcome
-from croupier.training.runner import run_training
+from croupier.training.runner import Reports, run_training
 
 
 def test_a_program_is_told_of_every_epoch_and_given_the_outcome(tmp_path: Path) -> None:
@@ -22,7 +22,7 @@ def test_a_program_is_told_of_every_epoch_and_given_the_outcome(tmp_path: Path) 
         told.append((outcome.records[-1].epoch, outcome.line()))
 
     config = TrainingConfig(simulate=True, epochs=2, budgets="2:1,4:1", out=tmp_path)
-    outcome = run_training(config, progress=progress, note=notes.append)
+    outcome = run_training(config, Reports(progress, note=notes.append))
     assert [epoch for epoch, _ in told] == [1, 2]
     assert "CERTIFIED, simulated" in told[-1][1]
     assert notes == [
@@ -35,7 +35,7 @@ def test_a_program_is_told_of_every_epoch_and_given_the_outcome(tmp_path: Path) 
     assert second is not None
     assert 0 < first.epsilon < second.epsilon < second.everyone_else_colludes == 8.0
     assert json.loads((tmp_path / "training.json").read_text()) == outcome.document()
-    assert torch.load(tmp_path / "model.pt", weights_only=True).shape == (640,)
+    torch.nn.Linear(63, 10).load_state_dict(torch.load(tmp_path / "model.pt", weights_only=True))
 
 
 def test_the_same_configuration_gives_the_same_simulation(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +23,10 @@ from croupier.training.checkpoint import Progress
 from croupier.training.config import StepRule
 from croupier.training.datasets import Dataset, load_dataset, with_features
 from croupier.training.deployed import DeployedRun, SequentialRun, Silos, StepReport
+from croupier.training.descent import Descent
 from croupier.training.models import load_model
 from croupier.training.privacy import UserSpending
-from croupier.training.simulation import shares_of, user_epochs
+from croupier.training.simulation import Simulated, shares_of, user_epochs
 from tests.support import Threads, in_memory
 from tests.support.messages import naming
 from tests.support.statements import codes
@@ -107,10 +107,10 @@ async def test_every_step_is_as_long_as_in_the_simulation(tmp_path: Path, digits
     path = [*seen[1:], progress.descent.parameters.detach()]  # the first was a rehearsal
     deployed = [float((after - before).norm()) for before, after in itertools.pairwise(path)]
     assert deployed == pytest.approx([length] * CLIENTS, rel=1e-4)
-    small = replace(digits, train=digits.train.part(slice(0, CLIENTS)))
+    small, at = digits.train.part(slice(0, CLIENTS)), Simulated(Descent(model.initial, StepRule(RATE)))
     budgets = torch.tensor(tiers, dtype=torch.float64)
     seen.clear()
-    (_, descent), *_ = user_epochs(model, small, budgets, 1.0, StepRule(RATE), 1, sequential=True)
+    (_, descent), *_ = user_epochs(model, small, budgets, 1.0, at, 1, sequential=True)
     path = [*seen, descent.parameters.detach()]
     simulated = [float((after - before).norm()) for before, after in itertools.pairwise(path)]
     assert simulated == pytest.approx([length] * CLIENTS, rel=1e-4)

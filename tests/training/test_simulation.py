@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ import torch
 from scipy.stats import ks_2samp
 
 from croupier.analyzer.vectors import hemisphere_mean
+from croupier.client.gradients import FlatModel
 from croupier.client.vectors import hemisphere
 from croupier.protocol.randomness import SystemRandom
 from croupier.training.config import StepRule
@@ -18,7 +18,7 @@ from croupier.training.datasets import Dataset, load_dataset, with_features
 from croupier.training.descent import Descent, evaluate
 from croupier.training.models import load_model
 from croupier.training.privacy import SiloSpending
-from croupier.training.simulation import hemisphere_reports, silo_epochs, user_epochs
+from croupier.training.simulation import Simulated, hemisphere_reports, silo_epochs, user_epochs
 from tests.support.messages import naming
 
 RULE = StepRule(8.0, averaging=0.3)
@@ -27,6 +27,10 @@ RULE = StepRule(8.0, averaging=0.3)
 @pytest.fixture(scope="module")
 def digits() -> Dataset:
     return with_features(load_dataset("digits"), "dct")
+
+
+def begun(model: FlatModel, rule: StepRule = RULE) -> Simulated:
+    return Simulated(Descent(model.initial, rule))
 
 
 def test_simulated_and_real_reports_have_the_same_law() -> None:
@@ -58,10 +62,10 @@ def test_simulated_and_real_reports_have_the_same_law() -> None:
 def test_noise_goes_down_with_the_users_and_their_budgets(digits: Dataset) -> None:
     """The parameters after one step, against the step without noise: as far off as the estimator claims."""
     model, count = load_model("softmax", 63, 10), len(digits.train)
-    (_, exact), *_ = user_epochs(model, digits, None, 1.0, StepRule(1.0), 1)
+    (_, exact), *_ = user_epochs(model, digits.train, None, 1.0, begun(model, StepRule(1.0)), 1)
     for epsilon in (1.0, 4.0):
         budgets = torch.full((count,), epsilon, dtype=torch.float64)
-        (_, noisy), *_ = user_epochs(model, digits, budgets, 1.0, StepRule(1.0), 1)
+        (_, noisy), *_ = user_epochs(model, digits.train, budgets, 1.0, begun(model, StepRule(1.0)), 1)
         claimed = hemisphere_mean(np.zeros(model.dimension), [(epsilon, count)], 1.0).standard_error
         off = float(torch.linalg.vector_norm(noisy.parameters - exact.parameters))
         assert off == pytest.approx(claimed * math.sqrt(model.dimension), rel=0.2)
@@ -70,7 +74,7 @@ def test_noise_goes_down_with_the_users_and_their_budgets(digits: Dataset) -> No
 def test_it_learns(digits: Dataset) -> None:
     model, accuracies = load_model("softmax", 63, 10), []
     for budgets in (None, torch.full((len(digits.train),), 4.0, dtype=torch.float64)):
-        *_, (epoch, descent) = user_epochs(model, digits, budgets, 1.0, RULE, 12)
+        *_, (epoch, descent) = user_epochs(model, digits.train, budgets, 1.0, begun(model), 12)
         assert (epoch, descent.steps) == (12, 12)
         accuracies.append(evaluate(model, descent.average, digits.validation)[1])
     assert accuracies[0] > accuracies[1] > 0.5
@@ -78,12 +82,12 @@ def test_it_learns(digits: Dataset) -> None:
 
 
 def test_small_batches_take_more_steps(digits: Dataset) -> None:
-    small = replace(digits, train=digits.train.part(slice(0, 250)))
+    small, model = digits.train.part(slice(0, 250)), load_model("softmax", 63, 10)
     budgets = torch.full((250,), 8.0, dtype=torch.float64)
-    *_, (_, descent) = user_epochs(load_model("softmax", 63, 10), small, budgets, 1.0, RULE, 2, batch_size=100)
+    *_, (_, descent) = user_epochs(model, small, budgets, 1.0, begun(model), 2, batch_size=100)
     assert descent.steps == 6
     with pytest.raises(ValueError, match=naming(3, 250)):
-        next(user_epochs(load_model("softmax", 63, 10), small, budgets[:3], 1.0, RULE, 1))
+        next(user_epochs(model, small, budgets[:3], 1.0, begun(model), 1))
 
 
 def test_silos_answer_one_after_the_other(digits: Dataset) -> None:
@@ -92,7 +96,7 @@ def test_silos_answer_one_after_the_other(digits: Dataset) -> None:
     sigma = spending.noise(2.0, 1e-5) * 2 * 2.0 / (len(digits.train) // 10)
     accuracies = []
     for noise in (0.0, sigma):
-        *_, (_, descent) = silo_epochs(model, digits, [noise] * 10, 2.0, StepRule(1.0), 3)
+        *_, (_, descent) = silo_epochs(model, digits.train, [noise] * 10, 2.0, begun(model, StepRule(1.0)), 3)
         assert descent.steps == 30
         accuracies.append(evaluate(model, descent.parameters, digits.validation)[1])
     assert accuracies[0] > 0.6

@@ -165,13 +165,19 @@ async function found(
   if (!certificate.granted) {
     elements.push(h("p", {}, texts.say("refused result")), list(certificate.refusals.map((one) => stated(one, texts))));
   } else {
-    elements.push(estimates(publication, terms, texts, languages), certificateText(certificate, texts));
+    elements.push(estimates(publication, terms, texts, languages), halving(certificate, terms, texts), certificateText(certificate, texts));
   }
   if (!answer.inclusion) return {elements: [...elements, h("p", {}, texts.say("no hashes"))], certificate};
   const missing = await missingAt(gateway, certificate, terms, deployment, answer.inclusion);
   const lost = h("p", {class: "problem"}, texts.say("not included", {hops: texts.list(missing)}));
   elements.push(missing.length ? lost : h("p", {class: "good"}, `✓ ${texts.say("included")}`));
   return {elements, certificate};
+}
+
+/** Returns how many people would halve the error: 4 times as many, and 2 times where all of the noise is that of hops. */
+function halving({numUsers}: Certificate, {manifest}: Terms, texts: Texts): HTMLElement {
+  const [few, many] = [2n, 4n].map((times) => texts.number(Number(numUsers * times)));
+  return h("p", {class: "quiet"}, manifest.hopNoise ? texts.say("halve between", {few: few!, many: many!}) : texts.say("halve", {many: many!}));
 }
 
 function estimates(publication: Publication, terms: Terms, texts: Texts, languages: string[]): HTMLElement {

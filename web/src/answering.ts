@@ -12,7 +12,7 @@ import {type Answer, answerId, type Outbox} from "./outbox.js";
 import {encodeReport, randomize} from "./randomize.js";
 import {check, Refused} from "./refusals.js";
 import {Round} from "./round.js";
-import {surveyHash} from "./survey.js";
+import {invitationHash, surveyHash} from "./survey.js";
 
 /** Steps of an answer, in order. */
 export type Step = "randomize" | "tickets" | "seal" | "send" | "accepted";
@@ -62,6 +62,7 @@ export async function prepareAnswer(
     clientKey,
     title,
     survey: survey && hex(surveyHash(survey)),
+    invited: survey && hex(invitationHash(survey)),
     manifest: document,
     epsilon,
     state: "prepared",

@@ -15,6 +15,7 @@ import {
 import {type Space, spaceFor} from "./projective.js";
 import {check, NeedsProgram} from "./refusals.js";
 import {checkShown, checkWordings} from "./shown.js";
+import {checkWaveOf} from "./study.js";
 import {checkSurveyOf} from "./survey.js";
 
 const SUITES = ["x25519-sha256-chacha20poly1305", "x25519-sha256-aes128gcm"];
@@ -78,6 +79,7 @@ export function readManifest(document: Signed | undefined, deployment: Deploymen
   checkBudgetPrivacy(manifest);
   checkKeys(manifest);
   checkSurveyOf(manifest);
+  checkWaveOf(manifest);
   return {
     manifest,
     payload,

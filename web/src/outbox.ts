@@ -16,6 +16,8 @@ export interface Answer {
   title: string;
   /** The hash of the survey that the round is of, in hexadecimal. */
   survey?: string;
+  /** What the invitation is bound to that the key follows from, in hexadecimal: that hash, or a hash of the study. */
+  invited?: string;
   /** The signed manifest, serialised. */
   manifest: Bytes;
   epsilon: number;
@@ -37,6 +39,8 @@ export interface Settings {
   privateKey?: Bytes;
   /** The secret of the last invitation to a survey that was opened here. */
   invitation?: Bytes;
+  /** The version of each study that the person has consented to, by the study's name: its hash, and when. */
+  consents?: Record<string, {hash: string; at: number}>;
   lifetimeEpsilon?: number;
 }
 
@@ -164,6 +168,21 @@ export class Outbox {
       await done(store.put(changed));
       return changed;
     });
+  }
+
+  /** Deletes what is kept of a study: the consent, the invitation, and answers that were not sent. What was spent stays. */
+  async leave(deployment: string, studyId: string): Promise<Settings> {
+    await this.alone("answers", async (store) => {
+      const all: Answer[] = await done(store.getAll());
+      for (const {prepared, submission, ...kept} of all) {
+        if (kept.deployment !== deployment || !kept.roundId.startsWith(`${studyId}-w`)) continue;
+        if (kept.state === "prepared") await done(store.delete(kept.id));
+        else if (prepared || submission) await done(store.put(kept));
+      }
+    });
+    const {consents} = (await this.settings(deployment)) ?? {};
+    const {[studyId]: _, ...others} = consents ?? {};
+    return this.set(deployment, {consents: others, invitation: undefined});
   }
 
   /** Discards an answer of which nothing has been sent but blinded messages, which were refused. */

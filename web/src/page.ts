@@ -2,14 +2,16 @@
 import {ed25519} from "@noble/curves/ed25519.js";
 
 import {history, type Here, receipt, sentence, surveyReceipt} from "./afterwards.js";
-import {fetchRound, goOn, prepareAnswer, type Shown, type Step} from "./answering.js";
+import {fetchRound, goOn, prepareAnswer, type Shown, type Step, termsOf} from "./answering.js";
 import {type Bytes, fromBase64Url, fromHex, hex, randomBytes} from "./bytes.js";
 import {Gateway} from "./calls.js";
 import type {Deployment} from "./deployment.js";
 import {type Given, questionForm} from "./form.js";
+import type {Study} from "./gen/protocol/v1/messages_pb.js";
 import {type Answer, LimitExceeded, OtherPerson, Outbox, type Settings, spent} from "./outbox.js";
 import {Distrust, NeedsProgram, Refused} from "./refusals.js";
 import {fetchSurvey, type ShownSurvey} from "./shown_survey.js";
+import {newestWave, nextWave, studyHash, type Wave, waveOf} from "./study.js";
 import {invitedKey} from "./survey.js";
 import {type GivenAnswers, surveyForm} from "./survey_form.js";
 import {bestWording, LANGUAGES, type Name, pageLanguage, Texts} from "./texts.js";
@@ -177,14 +179,14 @@ class Page {
     await this.goOnOrAsk();
   }
 
-  /** Returns the key that signs answers to a round by itself, or to the survey with this hash. */
-  private privateKey(survey?: string): Bytes {
+  /** Returns the key that signs answers to a round by itself, or to what invitations with this hash are bound to. */
+  private privateKey(invited?: string): Bytes {
     const {invitation, privateKey} = this.settings!;
-    return survey && invitation ? invitedKey(invitation, fromHex(survey)) : privateKey!;
+    return invited && invitation ? invitedKey(invitation, fromHex(invited)) : privateKey!;
   }
 
-  private clientKey(survey?: string): string {
-    return hex(ed25519.getPublicKey(this.privateKey(survey)));
+  private clientKey(invited?: string): string {
+    return hex(ed25519.getPublicKey(this.privateKey(invited)));
   }
 
   /** Returns this person's answers to the survey or round that an answer is of, in the order in which they were asked. */
@@ -192,19 +194,19 @@ class Page {
     const {outbox, deployment} = this.here!;
     const answers = await outbox.answers(deployment.name);
     const same = (one: Answer) => one.roundId === answer.roundId || (answer.survey && one.survey === answer.survey);
-    return answers.filter((one) => same(one) && one.clientKey === this.clientKey(one.survey)).reverse();
+    return answers.filter((one) => same(one) && one.clientKey === this.clientKey(one.invited ?? one.survey)).reverse();
   }
 
   private async goOnOrAsk(): Promise<void> {
     const {outbox, deployment, gateway} = this.here!;
     try {
       const answers = await outbox.answers(deployment.name);
-      const begun = answers.find((one) => one.state !== "accepted" && one.clientKey === this.clientKey(one.survey));
+      const begun = answers.find((one) => one.state !== "accepted" && one.clientKey === this.clientKey(one.invited ?? one.survey));
       if (begun) {
         this.notice = this.texts.say("going on");
         return await this.send(await this.ownLike(begun));
       }
-      this.shown = await fetchRound(gateway, deployment, this.invitation.round);
+      this.shown = await newestWave(gateway, deployment, await fetchRound(gateway, deployment, this.invitation.round));
       const {survey} = this.shown.terms.manifest;
       this.survey = survey && (await fetchSurvey(gateway, deployment, this.shown, survey));
       await this.ask();
@@ -230,7 +232,11 @@ class Page {
     const limit = this.settings.lifetimeEpsilon;
     const leaves = limit === undefined ? Infinity : limit - spent(answers, rounds) + 1e-12;
     if (this.survey) {
-      const asking = {shown: this.survey, deployment, languages: this.languages, texts, host: this.host, leaves};
+      const study = this.survey.wave?.study;
+      const consent = study && this.settings.consents?.[study.studyId];
+      const consented = consent?.hash === (study && hex(studyHash(study))) ? consent?.at : undefined;
+      const leave = consent && (() => void this.leave(study!.studyId));
+      const asking = {shown: this.survey, deployment, languages: this.languages, texts, host: this.host, leaves, consented, leave};
       const send = (given: GivenAnswers) => void this.answerSurvey(given);
       return this.screen(surveyForm({...asking, send, decline: () => this.declined()}), await this.past());
     }
@@ -261,16 +267,33 @@ class Page {
   }
 
   private async answerSurvey(given: GivenAnswers): Promise<void> {
-    const {rounds, hash} = this.survey!;
+    const {rounds, invited, wave} = this.survey!;
+    if (wave) await this.consent(wave.study);
     await this.begin(async () => {
       const fresh: Answer[] = [];
       for (const [at, {value, epsilon}] of given.entries()) {
         const {name, wordings} = rounds[at]!.terms.question;
         const title = bestWording(wordings, this.languages)?.question ?? name;
-        if (value !== undefined) fresh.push(await prepareAnswer(rounds[at]!, title, value, epsilon, this.privateKey(hash)));
+        if (value !== undefined) fresh.push(await prepareAnswer(rounds[at]!, title, value, epsilon, this.privateKey(invited)));
       }
       return fresh;
     });
+  }
+
+  /** Stores that the person consents to a version of a study. */
+  private async consent(study: Study): Promise<void> {
+    const {outbox, deployment} = this.here!;
+    const {consents} = this.settings!;
+    const hash = hex(studyHash(study));
+    if (consents?.[study.studyId]?.hash === hash) return;
+    this.settings = await outbox.set(deployment.name, {consents: {...consents, [study.studyId]: {hash, at: Date.now()}}});
+  }
+
+  private async leave(studyId: string): Promise<void> {
+    this.again = () => void this.leave(studyId);
+    const {outbox, deployment, texts} = this.here!;
+    this.settings = await outbox.leave(deployment.name, studyId);
+    this.screen(this.message("left study", h("p", {}, texts.say("left study text"))), await this.past());
   }
 
   private async begin(prepare: () => Promise<Answer[]>): Promise<void> {
@@ -327,7 +350,17 @@ class Page {
     this.again = () => void this.finished(answers, before);
     const [answer] = answers;
     const shown = answer!.survey ? surveyReceipt(this.here!, answers, before) : receipt(this.here!, answer!, before);
-    this.screen(shown, await this.past(answers.map((one) => one.id)));
+    const wave = waveOf(termsOf(answer!, this.here!.deployment).manifest);
+    this.screen(shown, wave && this.ofStudy(wave), await this.past(answers.map((one) => one.id)));
+  }
+
+  /** Returns what comes after a wave of a study: the next one, and how to leave. */
+  private ofStudy(wave: Wave): HTMLElement {
+    const {texts} = this;
+    const next = nextWave(wave);
+    const said = next === undefined ? texts.say("last wave") : texts.say("next wave", {when: texts.when(next)});
+    const leave = h("button", {class: "plain", onclick: () => void this.leave(wave.study.studyId)}, texts.say("leave study"));
+    return h("section", {class: "card"}, h("p", {}, said), h("div", {class: "actions"}, leave));
   }
 
   private expired(): void {

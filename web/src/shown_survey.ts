@@ -6,7 +6,8 @@ import type {Deployment} from "./deployment.js";
 import {LeftOut, type Survey} from "./gen/protocol/v1/messages_pb.js";
 import {decimalSum} from "./outbox.js";
 import {check} from "./refusals.js";
-import {surveyBytes, surveyHash} from "./survey.js";
+import {waveOf, type Wave} from "./study.js";
+import {invitationHash, surveyBytes, surveyHash} from "./survey.js";
 
 export interface ShownSurvey {
   survey: Survey;
@@ -17,6 +18,10 @@ export interface ShownSurvey {
   totals: number[];
   /** Whether hop 1 says that every round is open. */
   open: boolean;
+  /** What the key of an invitation follows from, in hexadecimal. */
+  invited: string;
+  /** The wave of a study that the survey is, where it is one. */
+  wave?: Wave;
   /** Whether an answer is drawn and sent for a question that is left out. */
   hidesLeftOut: boolean;
 }
@@ -37,6 +42,8 @@ export async function fetchSurvey(gateway: Gateway, deployment: Deployment, aske
   return {
     survey,
     hash: hex(surveyHash(survey)),
+    invited: hex(invitationHash(survey)),
+    wave: waveOf(first!.manifest),
     rounds,
     totals: first!.budgets.map((_, place) => decimalSum(rounds.map(({terms}) => terms.budgets[place]!))),
     open: rounds.every((one) => one.open),

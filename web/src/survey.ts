@@ -3,12 +3,18 @@ import {clone, toBinary} from "@bufbuild/protobuf";
 import {hkdf} from "@noble/hashes/hkdf.js";
 import {sha256 as hash} from "@noble/hashes/sha2.js";
 
-import {type Bytes, concat, context, copy, equal, sha256} from "./bytes.js";
+import {type Bytes, concat, context, copy, equal, sha256, utf8} from "./bytes.js";
 import {LeftOut, type Manifest, ManifestSchema, type Survey, SurveySchema} from "./gen/protocol/v1/messages_pb.js";
 import {check} from "./refusals.js";
 import {checkSurveyWordings} from "./shown.js";
 
 export const surveyBytes = (survey: Survey): Bytes => copy(toBinary(SurveySchema, survey));
+
+/** Returns what invitations are bound to: the description of the survey, or the study that it is a wave of. */
+export const invitationHash = (survey: Survey): Bytes => {
+  const study = survey.wave?.study;
+  return study ? sha256(context("study-invitation"), utf8(study.studyId)) : surveyHash(survey);
+};
 
 export const surveyHash = (survey: Survey): Bytes => sha256(context("survey"), surveyBytes(survey));
 

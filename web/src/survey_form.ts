@@ -3,6 +3,7 @@ import type {Deployment} from "./deployment.js";
 import {type Asked, answerField, captions, fits, givenIn, previewOf, problemOf} from "./form.js";
 import {drawAnswer, rightAtMost} from "./randomize.js";
 import type {ShownSurvey} from "./shown_survey.js";
+import {allWavesAtMost, type Wave} from "./study.js";
 import {bestWording, type Texts} from "./texts.js";
 import {promises, surveyReleasedAtMost, trustDetails} from "./trust.js";
 import {choice, foreign, h} from "./view.js";
@@ -20,6 +21,10 @@ interface AskingSurvey {
   leaves: number;
   send: (given: GivenAnswers) => void;
   decline: () => void;
+  /** Of a study that the person has consented to in this version: when, in milliseconds. */
+  consented?: number;
+  /** Of a study that the person has consented to: leaves it. */
+  leave?: () => void;
 }
 
 interface Part extends Asked {
@@ -42,7 +47,7 @@ export function surveyForm(asking: AskingSurvey): HTMLElement {
   const form: HTMLFormElement = h(
     "form",
     {autocomplete: "off", novalidate: true, onsubmit: submit, oninput: update},
-    consentCard(wording, texts),
+    consentCard(wording, texts, asking),
     protection(asking),
     ...parts.map((part, at) => questionCard(part, at, parts.length, shown.hidesLeftOut)),
     problem,
@@ -51,6 +56,7 @@ export function surveyForm(asking: AskingSurvey): HTMLElement {
       {class: "actions"},
       h("button", {class: "primary"}, texts.say("send all")),
       h("button", {type: "button", class: "plain", onclick: asking.decline}, texts.say("decline")),
+      asking.leave && h("button", {type: "button", class: "plain", onclick: asking.leave}, texts.say("leave study")),
     ),
   );
 
@@ -61,7 +67,8 @@ export function surveyForm(asking: AskingSurvey): HTMLElement {
     const at = place();
     const promised = Number.isNaN(at) ? shown.totals.length - 1 : at;
     const alone = texts.atMost(rightAtMost(shown.totals[promised]!));
-    promise.replaceChildren(...promises(parts.map((one) => one.terms), promised, alone, texts, true));
+    const ofWave = promises(parts.map((one) => one.terms), promised, alone, texts, true);
+    promise.replaceChildren(...ofWave, ...(shown.wave ? ofAllWaves(shown, shown.wave, promised, texts) : []));
     for (const part of parts) {
       const left = isLeftOut(part);
       for (const input of form.querySelectorAll<HTMLInputElement>(`[name="${part.field}"]`)) input.disabled = left;
@@ -82,7 +89,7 @@ export function surveyForm(asking: AskingSurvey): HTMLElement {
   function submit(event: Event): void {
     event.preventDefault();
     problem.hidden = true;
-    if (!new FormData(form).has("consent")) return fail(texts.say("consent missing"), "consent");
+    if (asking.consented === undefined && !new FormData(form).has("consent")) return fail(texts.say("consent missing"), "consent");
     const at = place();
     if (Number.isNaN(at)) return fail(texts.say("protection missing"), "protection");
     const given: GivenAnswers = [];
@@ -119,11 +126,28 @@ export function surveyForm(asking: AskingSurvey): HTMLElement {
   );
 }
 
-function consentCard(wording: {language: string; consent: string}, texts: Texts): HTMLElement {
+/** Returns what all waves of a study together may reveal: if one server is honest, and if none is. */
+function ofAllWaves(shown: ShownSurvey, wave: Wave, place: number, texts: Texts): HTMLElement[] {
+  const {alone, honest} = allWavesAtMost(shown, wave, place);
+  const [count, number] = [wave.study.lastWave, wave.wave.number].map((one) => texts.number(one));
+  const said = [
+    texts.say("study waves", {number: number!, count: count!}),
+    ...(honest === undefined ? [] : [texts.say("study one honest", {count: count!, honest: texts.atMost(honest)})]),
+    texts.say("study none honest", {count: count!, alone: texts.atMost(alone)}),
+  ];
+  return said.map((text) => h("p", {}, text));
+}
+
+function consentCard(wording: {language: string; consent: string}, texts: Texts, {consented, shown}: AskingSurvey): HTMLElement {
+  if (consented !== undefined) {
+    return h("section", {class: "card"}, h("h2", {}, texts.say("consent")), h("p", {}, texts.say("consented", {when: texts.when(consented)})));
+  }
+  const change = shown.wave?.study.change;
   return h(
     "section",
     {class: "card"},
     h("h2", {}, texts.say("consent")),
+    change ? h("p", {}, texts.say("study changed", {change})) : undefined,
     foreign("p", wording.language, wording.consent),
     h(
       "label",

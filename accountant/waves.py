@@ -1,0 +1,85 @@
+"""What hop noise guarantees over all waves of a question whose reports are drawn once (permanent randomization).
+
+Given its report, the waves have independent hop noise, and compose; the randomizer is brought in once, over all of
+them, because it was run once. Statement and proof: docs/permanent.md.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+from croupier.accountant.bounds.hop_noise import HopNoiseProfile
+from croupier.accountant.bounds.profile import UNDERFLOW, Bounded, BoundKind, Curve
+from croupier.accountant.composition import LEAST_DELTA, ComposedProfile, Round
+from croupier.accountant.numerics.binomial import UNIT
+from croupier.accountant.privacy_curve import Proof
+from croupier.accountant.ranges import check_epsilon
+from croupier.protocol.codes import Method, Step
+from croupier.protocol.hop_noise import FakeLaw
+from croupier.protocol.statements import Statement, state
+
+__all__ = ["WavesProfile"]
+
+_RELATIVE_ERROR = 64 * UNIT
+"""At least the relative error of a product of a dozen floats and of `expm1` and `log1p`."""
+
+
+@dataclass(frozen=True, eq=False)
+class WavesProfile(Curve):
+    """delta(epsilon) of all waves of a question together, for a victim that sends one report in all of them.
+
+    With t the total variation between the randomizer's reports of two values, and D the profile of `waves` rounds of
+    hop noise about the report itself, delta(ln(1 + t (e^x - 1))) is t D(x).
+
+    Attributes:
+        law: of the fakes of one hop in one wave.
+        total_variation: t, in (0, 1].
+        waves: how many there are, at least 1.
+        target: about the delta that will be asked for.
+    """
+
+    kind: ClassVar[BoundKind] = BoundKind.HOP_NOISE
+
+    law: FakeLaw
+    total_variation: float
+    waves: int
+    target: float
+
+    @cached_property
+    def _reports(self) -> ComposedProfile:
+        """The profile D, of the report itself."""
+        wave = HopNoiseProfile(self.law)
+        target = min(0.5, max(LEAST_DELTA, self.target / self.total_variation))
+        return ComposedProfile([Round(wave, wave.largest_loss, self.waves)], target)
+
+    @property
+    def method(self) -> Proof:
+        """See `PrivacyProfile`."""
+        return (state(Method.HOP_NOISE), state(Method.COMPOSED_LOSSES, rounds=self.waves))
+
+    def delta(self, epsilon: float) -> Bounded:
+        """See `PrivacyProfile`. Raises ValueError for a negative or non-finite epsilon."""
+        check_epsilon(epsilon)
+        at = epsilon
+        if self.total_variation < 1 and epsilon > 0:  # x with ln(1 + t (e^x - 1)) = epsilon, rounded down
+            at = math.log1p(math.expm1(min(epsilon, 700.0)) / self.total_variation) * (1 - _RELATIVE_ERROR)
+        of_reports = self._reports.delta(at)
+        value = self.total_variation * of_reports.value
+        added = value * _RELATIVE_ERROR + UNDERFLOW
+        slack = self.total_variation * of_reports.slack + added
+        return Bounded(min(1.0, value + added), min(1.0, slack))
+
+    def guess(self, delta: float) -> float:
+        """As if the losses of the waves were Gaussian."""
+        wave = HopNoiseProfile(self.law)
+        losses = math.sqrt(self.waves) * wave.largest_loss * math.sqrt(2 * max(1.0, -math.log(delta)))
+        return math.log1p(self.total_variation * math.expm1(min(losses, 700.0)))
+
+    def explain(self) -> tuple[Statement[Step], ...]:
+        """See `PrivacyProfile`."""
+        law = self.law
+        fakes = state(Step.FAKE_REPORTS, fakes=law.mean_total, unhidden=law.delta, variation=self.total_variation)
+        return (fakes, *self._reports.explain()[-1:])

@@ -1,0 +1,168 @@
+"""The studies that a person has joined, as the device remembers them: a file for each, until the person leaves it.
+
+A file holds what the person has consented to (every version of the study, with its hash), what became of every wave,
+and what answers need: the invitation, and answers that were drawn for questions left out. Only its owner reads it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from croupier.protocol.studies import Study
+from croupier.protocol.v1 import messages_pb2 as pb
+
+__all__ = ["AnswerRecord", "Consent", "JoinedStudy", "WaveRecord", "joined_studies", "read_joined"]
+
+_FOLDER = "studies"
+AnswerState = Literal["answered", "left out", "abstained"]
+WaveState = Literal["answered", "abstained", "missed", "new version"]
+
+
+class _Document(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class AnswerRecord(_Document):
+    """What became of one question in one wave.
+
+    Attributes:
+        question: its name.
+        state: "answered", "left out" (the person gave no answer), or "abstained" (the person's limits, or a service,
+            do not allow any budget of the round).
+        local_epsilon: the budget that the answer was made with; 0 without one.
+        why: why a smaller budget than wanted was used, or none; empty otherwise.
+    """
+
+    question: str
+    state: AnswerState
+    local_epsilon: float = 0.0
+    why: str = ""
+
+
+class WaveRecord(_Document):
+    """What became of one wave.
+
+    Attributes:
+        study_id: of the study.
+        wave: its number, from 1.
+        version: of the study.
+        state: "answered" (at least one question), "abstained" (none), "missed" (closed before the device came), or "new
+            version": the wave is of a version of the study that the person has not consented to; it is answered once
+            the person has, while it is open.
+        answers: by question.
+        change: what the new version changes, in the operator's words.
+    """
+
+    study_id: str
+    wave: int
+    version: int
+    state: WaveState
+    answers: tuple[AnswerRecord, ...] = ()
+    change: str = ""
+
+
+class Consent(_Document):
+    """A version of a study that the person has consented to: its hash, hexadecimal, and when, in UTC."""
+
+    version: int
+    hash: str
+    at: str
+
+
+class JoinedStudy(_Document):
+    """A study that a person has joined.
+
+    Attributes:
+        study: the newest version that the person has consented to, hexadecimal; see `version`.
+        consents: to all versions, oldest first.
+        person: a name where a program answers for several people; else empty.
+        wave_epsilon: the most that the answers to one wave may spend together.
+        invitation: the link of an invitation, a secret; empty where another key admits.
+        first_wave: the first wave that the person was there for.
+        waves: what became of each wave that is over for this device, by number.
+        drawn: in a permanent study, the answers that were drawn for questions left out.
+        series: the series for which reports are kept.
+    """
+
+    study: str
+    consents: list[Consent]
+    person: str = ""
+    wave_epsilon: float
+    invitation: str = Field(default="", repr=False)
+    first_wave: int = 1
+    waves: dict[int, WaveRecord] = {}
+    drawn: dict[str, float] = Field(default={}, repr=False)
+    series: set[str] = set()
+
+    @property
+    def version(self) -> Study:
+        """The newest version that the person has consented to."""
+        return Study.read(pb.Study.FromString(bytes.fromhex(self.study)))
+
+    def consent(self, study: Study, now: float) -> None:
+        """Records that the person consents to a version; the same again changes nothing."""
+        if self.consents and self.consents[-1].hash == study.hash.hex():
+            return
+        at = datetime.fromtimestamp(now, UTC).isoformat(timespec="seconds")
+        self.study = study.message().SerializeToString(deterministic=True).hex()
+        self.consents.append(Consent(version=study.version, hash=study.hash.hex(), at=at))
+
+    @property
+    def next_wave(self) -> int:
+        """The number of the first wave that is not over for this device."""
+        number = self.first_wave
+        while number in self.waves:
+            number += 1
+        return number
+
+    def write(self, directory: Path) -> None:
+        """Writes the file in place of an older one, in a single step; it is durable then."""
+        file = _file(directory, self.version.study_id, self.person)
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        fresh = file.with_suffix(".new")
+        fresh.unlink(missing_ok=True)
+        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as stream:
+            stream.write(self.model_dump_json())
+            stream.flush()
+            os.fsync(stream.fileno())
+        fresh.replace(file)
+
+    def forget(self, directory: Path) -> None:
+        """Deletes the file."""
+        _file(directory, self.version.study_id, self.person).unlink(missing_ok=True)
+
+
+def _file(directory: Path, study_id: str, person: str) -> Path:
+    whose = f".{hashlib.sha256(person.encode()).hexdigest()[:16]}" if person else ""
+    return directory / _FOLDER / f"{study_id}{whose}.json"
+
+
+def read_joined(directory: Path, study_id: str, person: str = "") -> JoinedStudy | None:
+    """Returns a study that was joined from here; None for another one.
+
+    Raises:
+        ValueError: the file is damaged, or a newer croupier has written it.
+    """
+    file = _file(directory, study_id, person)
+    try:
+        return JoinedStudy.model_validate_json(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except ValidationError as error:
+        raise ValueError(f"{file} cannot be read; it must be what 'croupier join' wrote") from error
+
+
+def joined_studies(directory: Path) -> Iterator[JoinedStudy]:
+    """Yields all studies that were joined from here, by name; raises as `read_joined`."""
+    for file in sorted((directory / _FOLDER).glob("*.json")):
+        try:
+            yield JoinedStudy.model_validate_json(file.read_text(encoding="utf-8"))
+        except ValidationError as error:
+            raise ValueError(f"{file} cannot be read; it must be what 'croupier join' wrote") from error

@@ -1,0 +1,435 @@
+"""Taking part in a study: consent once, then answer every wave that is open, also after having been off.
+
+The client trusts nobody for what it agrees to: every wave's rounds are signed by all services and hold the study's
+description (`protocol.studies`). A wave of another description than the person has consented to is not answered before
+the person has consented to that, too. What was done is durable: each answer in the outbox (`client.outbox`), the rest
+in a file (`client.joined`), so that a process that was killed goes on where it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+
+from croupier.client.joined import AnswerRecord, AnswerState, JoinedStudy, WaveRecord, WaveState, read_joined
+from croupier.client.outbox import Outbox
+from croupier.client.results import Receipt
+from croupier.client.surveys import fetch_survey
+from croupier.protocol.errors import Code, LimitError, Refusal, UnreachableError
+from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.mechanisms import Mechanism
+from croupier.protocol.names import NO_ROUND, RoundId
+from croupier.protocol.studies import MOST_WAVES, Study, StudyWave, wave_survey_id
+from croupier.protocol.surveys import budgets_within
+
+__all__ = ["Accept", "Answers", "Follower", "ShownStudy", "answer_open_waves", "find_study", "follow", "join", "leave"]
+
+Answers: TypeAlias = Mapping[str, float | str] | Callable[[int], Mapping[str, float | str]]
+"""The answer to each question by its name, or what returns these for a wave's number. A question that is not among them
+is left out."""
+Accept: TypeAlias = Callable[[Study, Study], bool | Awaitable[bool]]
+"""Whether the person consents to the second version of a study, in place of the first."""
+_NOT_THERE = (Code.UNKNOWN_ROUND, Code.NOT_READY)
+_OVER = (Code.WRONG_STATE, Code.ROUND_CLOSED)
+_POLL_S = 900.0
+"""The longest time between two looks for the next wave: an operator may open one late, or change the calendar."""
+_SOON_S = 60.0
+"""The shortest: a wave that is due may open a little late."""
+
+
+class StudyRound(Protocol):
+    """A round of a wave; see `AsyncClientRound`."""
+
+    @property
+    def id(self) -> RoundId: ...
+    @property
+    def terms(self) -> RoundTerms: ...
+    @property
+    def state(self) -> str: ...
+    async def submit(
+        self, value: float | str, max_local_epsilon: float, *, person: str, key: bytes, invitation: str
+    ) -> Receipt: ...
+
+
+class StudyClient(Protocol):
+    """What a study is followed with; see `AsyncClient`."""
+
+    @property
+    def directory(self) -> Path: ...
+    @property
+    def outbox(self) -> Outbox: ...
+    async def round(self, round_id: RoundId | str = NO_ROUND) -> StudyRound: ...
+
+
+@dataclass(frozen=True)
+class ShownStudy:
+    """A study as its newest known wave states it, to be shown to a person before consent.
+
+    Attributes:
+        wave: with the version of the study.
+        rounds: the terms of the wave's rounds, in the order of the questions.
+    """
+
+    wave: StudyWave
+    rounds: tuple[RoundTerms, ...]
+
+    @property
+    def study(self) -> Study:
+        """The version of the study."""
+        return self.wave.study
+
+
+@dataclass(frozen=True)
+class Follower:
+    """Who follows a study, and how.
+
+    Attributes:
+        answers: to the questions.
+        person: a name where a program answers for several people.
+        key: an enrolled Ed25519 key, 32 bytes, in place of the client's own and of the invitation.
+        accept: asked once for every new version; without it no new version is answered before `join`.
+        now: the time, Unix seconds.
+        sleep: waits for a number of seconds.
+    """
+
+    answers: Answers
+    person: str = ""
+    key: bytes = b""
+    accept: Accept | None = None
+    now: Callable[[], float] = time.time
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+
+
+def _round_of(study_id: str, wave: int) -> RoundId:
+    """Returns the first round of a wave."""
+    return RoundId(f"{wave_survey_id(study_id, wave)}-1")
+
+
+async def _wave(client: StudyClient, study_id: str, number: int) -> tuple[StudyWave, list[StudyRound]]:
+    """Returns a wave that was opened, with its rounds.
+
+    Raises:
+        Refusal: it is not there yet (UNKNOWN_ROUND, NOT_READY), it is deleted (WRONG_STATE), or its rounds are not
+            those of this wave (BAD_MANIFEST).
+        SignatureError, UnreachableError: as for `AsyncClient.round`.
+    """
+    rounds = await fetch_survey(client, _round_of(study_id, number))
+    survey = rounds[0].terms.survey
+    wave = None if survey is None else survey.wave
+    if wave is None or (wave.study.study_id, wave.number) != (study_id, number):
+        raise Refusal(Code.BAD_MANIFEST, f"{rounds[0].id!r} is not of wave {number} of study {study_id!r}")
+    return wave, rounds
+
+
+async def find_study(client: StudyClient, study_id: str = "") -> ShownStudy:
+    """Returns a study as its newest wave states it that was opened.
+
+    Args:
+        client: of the deployment.
+        study_id: the study; that of the newest open round if not given.
+
+    Raises:
+        Refusal: no wave of it was opened yet (UNKNOWN_ROUND), the newest open round is of no study (BAD_REQUEST), or
+            the rounds of a wave do not belong together (BAD_MANIFEST).
+        SignatureError, UnreachableError: as for `AsyncClient.round`.
+    """
+    if not study_id:
+        survey = (await client.round()).terms.survey
+        if survey is None or survey.wave is None:
+            raise Refusal(Code.BAD_REQUEST, "the newest open round is not of a study; name the study")
+        study_id = survey.wave.study.study_id
+    newest = 0
+    for number in range(1, MOST_WAVES + 1):
+        try:
+            await client.round(_round_of(study_id, number))
+            newest = number
+        except Refusal as refusal:
+            if refusal.code in _NOT_THERE:
+                break
+            if refusal.code not in _OVER:
+                raise
+    if not newest:
+        raise Refusal(Code.UNKNOWN_ROUND, f"no wave of study {study_id!r} was opened yet, or all are deleted")
+    wave, rounds = await _wave(client, study_id, newest)
+    return ShownStudy(wave, tuple(one.terms for one in rounds))
+
+
+def join(
+    client: StudyClient,
+    shown: ShownStudy,
+    wave_epsilon: float,
+    *,
+    person: str = "",
+    invitation: str = "",
+    now: Callable[[], float] = time.time,
+) -> JoinedStudy:
+    """Records that the person consents to a study as it was shown, durably; nothing is sent.
+
+    Also for a new version of a study that was joined before: what became of earlier waves is kept.
+
+    Args:
+        client: of the deployment.
+        shown: from `find_study`.
+        wave_epsilon: the most that the answers to one wave may spend together: the sum of their local budgets.
+        person: a name where a program answers for several people.
+        invitation: the link of an invitation to the study.
+        now: the time, Unix seconds.
+
+    Raises:
+        ValueError: wave_epsilon is below the sum of the smallest budgets.
+    """
+    budgets_within(shown.rounds, wave_epsilon)
+    study = shown.study
+    joined = read_joined(client.directory, study.study_id, person)
+    if joined is None:
+        joined = JoinedStudy(
+            study="", consents=[], person=person, wave_epsilon=wave_epsilon, first_wave=shown.wave.number
+        )
+    joined.wave_epsilon = wave_epsilon
+    joined.invitation = invitation or joined.invitation
+    joined.consent(study, now())
+    joined.write(client.directory)
+    return joined
+
+
+def leave(client: StudyClient, study_id: str, person: str = "") -> JoinedStudy:
+    """Destroys what is kept for a study: consent, invitation, reports, and answers that were not sent.
+
+    What was sent stays where it is, and counts towards the person's limits for ever.
+
+    Raises:
+        ValueError: the study was not joined from here.
+    """
+    joined = _joined(client, study_id, person)
+    joined.forget(client.directory)  # first: who follows the study stops
+    for series in joined.series:
+        client.outbox.forget_reports(person, series)
+    for round_id in client.outbox.rounds_prepared():
+        if round_id.startswith(f"{study_id}-w"):
+            client.outbox.discard(round_id, client.outbox.prepared(round_id))
+    client.outbox.overwrite_log()
+    return joined
+
+
+def _joined(client: StudyClient, study_id: str, person: str) -> JoinedStudy:
+    joined = read_joined(client.directory, study_id, person)
+    if joined is None:
+        raise ValueError(f"study {study_id!r} was not joined from {client.directory}; 'croupier join' joins it")
+    return joined
+
+
+async def follow(client: StudyClient, study_id: str, follower: Follower) -> AsyncIterator[WaveRecord]:
+    """Answers every wave of a study while it is open, and yields what became of each; returns after the last one.
+
+    It waits for the waves by the calendar, and looks for the next one at least every 15 minutes. While a service is out
+    of reach it tries again. It ends when the person has left the study.
+
+    Raises:
+        ValueError: the study was not joined from here, or an answer cannot be used.
+        Refusal, SignatureError: as for `answer_open_waves`.
+    """
+    told: set[str] = set()
+    _joined(client, study_id, follower.person)
+    while read_joined(client.directory, study_id, follower.person) is not None:
+        wait_s = _SOON_S
+        try:
+            async for record in answer_open_waves(client, study_id, follower, told):
+                yield record
+        except UnreachableError:
+            pass
+        else:
+            joined = read_joined(client.directory, study_id, follower.person)
+            if joined is None or joined.next_wave > joined.version.last_wave:
+                return
+            wait_s = _until_next(joined, follower.now())
+        await follower.sleep(wait_s)
+
+
+def _until_next(joined: JoinedStudy, now: float) -> float:
+    opens = joined.version.wave(joined.next_wave).opens_unix_s
+    return min(_POLL_S, max(_SOON_S, opens - now))
+
+
+async def answer_open_waves(
+    client: StudyClient, study_id: str, follower: Follower, told: set[str] | None = None
+) -> AsyncIterator[WaveRecord]:
+    """Answers the waves of a study that are open now, and yields what became of every wave that is over or answered.
+
+    told: hashes of new versions that were said before; what it says is added.
+
+    Raises:
+        ValueError: the study was not joined from here, or an answer cannot be used.
+        Refusal: a service does not admit the person, or a wave is of a version that does not follow the one that the
+            person has consented to (BAD_MANIFEST).
+        SignatureError: a service has not signed the terms.
+        UnreachableError: a service does not answer; the same call again goes on.
+    """
+    told = set() if told is None else told
+    _joined(client, study_id, follower.person)
+    while (joined := read_joined(client.directory, study_id, follower.person)) is not None:
+        number, known = joined.next_wave, joined.version
+        try:
+            wave, rounds = await _wave(client, study_id, number)
+        except Refusal as refusal:
+            over = refusal.code in _OVER
+            if refusal.code not in (*_NOT_THERE, *_OVER):
+                raise
+            if not over and (number > known.last_wave or follower.now() < known.wave(number).closes_unix_s):
+                return  # it may still open
+            if number > MOST_WAVES:
+                return
+            yield _done(
+                client, joined, WaveRecord(study_id=study_id, wave=number, version=known.version, state="missed")
+            )
+            continue
+        if wave.study.hash != known.hash and not await _is_accepted(client, joined, wave.study, follower, told):
+            closed = follower.now() >= wave.closes_unix_s or any(one.state != "OPEN" for one in rounds)
+            record = _record(wave, "new version")
+            if closed:
+                yield _done(client, joined, record)
+                continue
+            if wave.study.hash.hex() not in told:
+                told.add(wave.study.hash.hex())
+                yield record
+            return
+        if follower.now() >= wave.closes_unix_s or all(one.state != "OPEN" for one in rounds):
+            yield _done(client, joined, _record(wave, "missed"))
+            continue
+        answers = await _answer_wave(client, joined, rounds, number, follower)
+        if answers is None:
+            return  # the person has left meanwhile
+        state: WaveState = "answered" if any(one.state == "answered" for one in answers) else "abstained"
+        yield _done(client, joined, _record(wave, state, answers))
+
+
+def _record(wave: StudyWave, state: WaveState, answers: Sequence[AnswerRecord] = ()) -> WaveRecord:
+    study = wave.study
+    change = study.change if state == "new version" else ""
+    return WaveRecord(
+        study_id=study.study_id,
+        wave=wave.number,
+        version=study.version,
+        state=state,
+        answers=tuple(answers),
+        change=change,
+    )
+
+
+def _done(client: StudyClient, joined: JoinedStudy, record: WaveRecord) -> WaveRecord:
+    """Notes durably that a wave is over for this device, unless the person has left."""
+    joined.waves[record.wave] = record
+    if read_joined(client.directory, record.study_id, joined.person) is not None:
+        joined.write(client.directory)
+    return record
+
+
+async def _is_accepted(
+    client: StudyClient, joined: JoinedStudy, study: Study, follower: Follower, told: set[str]
+) -> bool:
+    """Returns whether the person consents to another version of a study, after checking that it follows the known one.
+
+    Raises:
+        Refusal: BAD_MANIFEST, it does not follow, or raises the limit that the person was promised.
+    """
+    before = joined.version
+    chain, number = [study], joined.next_wave
+    while chain[0].version > before.version + 1 and number > before.first_wave:
+        number -= 1
+        wave, _ = await _wave(client, study.study_id, number)
+        if wave.study.hash == chain[0].previous_hash:
+            chain.insert(0, wave.study)
+    previous = before.hash
+    for one in chain:
+        if one.previous_hash != previous:
+            raise Refusal(
+                Code.BAD_MANIFEST,
+                f"version {one.version} of study {study.study_id!r} does not follow version {before.version}, which "
+                "you have consented to",
+            )
+        previous = one.hash
+    if study.total_epsilon > before.total_epsilon or study.total_delta > before.total_delta:
+        raise Refusal(Code.BAD_MANIFEST, f"version {study.version} raises the limit of study {study.study_id!r}")
+    if follower.accept is None or study.hash.hex() in told:
+        return False
+    said = follower.accept(before, study)
+    if not (await said if inspect.isawaitable(said) else said):
+        return False
+    joined.consent(study, follower.now())
+    joined.write(client.directory)
+    return True
+
+
+async def _answer_wave(
+    client: StudyClient, joined: JoinedStudy, rounds: Sequence[StudyRound], number: int, follower: Follower
+) -> list[AnswerRecord] | None:
+    answers = follower.answers(number) if callable(follower.answers) else follower.answers
+    survey = rounds[0].terms.survey
+    hides = survey is not None and survey.left_out == "random"
+    wanted = budgets_within([one.terms for one in rounds], joined.wave_epsilon)
+    records = []
+    for asked, most in zip(rounds, wanted, strict=True):
+        name, series = asked.terms.question.name, asked.terms.permanent
+        value: float | str | None = answers.get(name)
+        if value is None and hides:
+            value = _drawn(joined, name, asked.terms.question.mechanism, kept=series is not None)
+        if value is None:
+            records.append(AnswerRecord(question=name, state="left out"))
+            continue
+        if series is not None:
+            joined.series.add(series.name)
+        if read_joined(client.directory, joined.version.study_id, joined.person) is None:
+            return None
+        joined.write(client.directory)  # what was drawn, before it is sent
+        records.append(
+            await _answer_question(asked, value, most, joined.invitation, follower, left_out=name not in answers)
+        )
+    return records
+
+
+async def _answer_question(
+    asked: StudyRound, value: float | str, most: float, invitation: str, follower: Follower, *, left_out: bool
+) -> AnswerRecord:
+    """Answers with the largest budget that the person and the person's limits allow, or not at all."""
+    why = ""
+    for budget in reversed([one for one in asked.terms.budget_grid if one <= most]):
+        try:
+            receipt = await asked.submit(
+                value,
+                budget,
+                person=follower.person,
+                key=follower.key,
+                invitation="" if follower.key else invitation,
+            )
+        except LimitError as error:
+            why = why or str(error)
+            continue
+        except Refusal as refusal:
+            if refusal.code not in (Code.ROUND_CLOSED, Code.ROUND_FULL):
+                raise
+            why = why or str(refusal)
+            break
+        state: AnswerState = "left out" if left_out else "answered"
+        name = asked.terms.question.name
+        return AnswerRecord(question=name, state=state, local_epsilon=receipt.local_epsilon, why=why)
+    return AnswerRecord(question=asked.terms.question.name, state="abstained", why=why)
+
+
+def _drawn(joined: JoinedStudy, name: str, mechanism: Mechanism, *, kept: bool) -> float:
+    """Returns an answer drawn uniformly for a question left out; in a permanent study the same in every wave."""
+    if kept and name in joined.drawn:
+        return joined.drawn[name]
+    described: Any = mechanism
+    if hasattr(mechanism, "low"):
+        steps = 1 << 53
+        value = described.low + (described.high - described.low) * (secrets.randbelow(steps + 1) / steps)
+    else:
+        value = float(secrets.randbelow(getattr(mechanism, "k", 2)))
+    if kept:
+        joined.drawn[name] = value
+    return float(value)

@@ -1,0 +1,272 @@
+"""Following a study: every wave once, also after having been off; limits; new versions; leaving; a crash in between."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from croupier import AsyncClient, Limits
+from croupier.client.joined import WaveRecord, read_joined
+from croupier.client.studies import Answers, Follower, answer_open_waves, find_study, follow, join
+from croupier.deploy.operator.studies import StudyVersion, describe_study
+from croupier.deploy.operator.surveys import close_survey, kept_survey, open_survey
+from croupier.protocol.errors import Code, Refusal, UnreachableError
+from croupier.protocol.names import PublicKey, RoundId
+from croupier.protocol.studies import Study
+from croupier.show.promises import study_lines
+from tests.support.rounds import Table, table
+from tests.support.studies import study_file
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.virtual_time]
+ANSWERS: dict[str, float | str] = {"mood": "good", "ill": 1}
+CALENDAR = {"first": "2030-01-01T08:00:00"}
+
+
+@dataclass
+class Scene:
+    """A study whose waves a test opens, a person, and a clock that the test moves."""
+
+    at: Table
+    version: StudyVersion
+    client: AsyncClient
+    now: float = 0.0
+    asked: list[tuple[Study, Study]] = field(default_factory=list)
+    answers: Answers = field(default_factory=lambda: ANSWERS)
+
+    async def open(self, number: int) -> None:
+        of_study = self.version.of_study(number)
+        file = self.version.file.survey(of_study.wave)
+        await open_survey(self.at.inside.directory, file, self.at.inside.transport, of_study=of_study)
+        self.now = of_study.wave.opens_unix_s + 60.0
+
+    async def close(self, number: int) -> None:
+        kept = kept_survey(self.at.inside.directory, f"{self.version.study.study_id}-w{number}")
+        await close_survey(self.at.inside.directory, kept, self.at.inside.transport)
+
+    def follower(self, *, accept: bool | None = None) -> Follower:
+        def consents(before: Study, after: Study) -> bool:
+            self.asked.append((before, after))
+            return bool(accept)
+
+        async def sleep(seconds: float) -> None:
+            assert 0 < seconds <= 900
+            self.now += seconds
+
+        return Follower(
+            self.answers,
+            accept=None if accept is None else consents,
+            now=lambda: self.now,
+            sleep=sleep,
+        )
+
+    async def answer(self, **how: Any) -> list[WaveRecord]:
+        return [one async for one in answer_open_waves(self.client, self.version.study.study_id, self.follower(**how))]
+
+    async def join(self, epsilon: float = 2.0) -> None:
+        join(self.client, await find_study(self.client, self.version.study.study_id), epsilon, now=lambda: self.now)
+        await self.at.operator.enrol([PublicKey(bytes.fromhex(self.client.public_key))])
+
+
+def briefly(records: Sequence[WaveRecord]) -> list[tuple[int, str, list[tuple[str, float]]]]:
+    return [(one.wave, one.state, [(a.state, a.local_epsilon) for a in one.answers]) for one in records]
+
+
+BOTH = [("answered", 1.0), ("answered", 1.0)]
+
+
+@pytest_asyncio.fixture
+async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
+    async with table(tmp_path, 1) as at, at.operator.client(tmp_path / "client") as client:
+        version = describe_study(study_file(calendar=CALENDAR, min_batch_size=2), at.deployment)
+        yield Scene(at, version, client)
+
+
+async def test_every_wave_is_answered_once_also_after_having_been_off(scene: Scene) -> None:
+    await scene.open(1)
+    with pytest.raises(ValueError, match="study 'wellbeing' was not joined"):
+        await scene.answer()
+    await scene.join()
+    assert briefly(await scene.answer()) == [(1, "answered", BOTH)]
+    assert await scene.answer() == []
+    await scene.open(2)
+    scene.now += 6 * 86_400  # it closes without this device
+    await scene.open(3)
+    assert briefly(await scene.answer()) == [(2, "missed", []), (3, "answered", BOTH)]
+    assert scene.client.spent.local_epsilon == 4.0
+    (joined,) = scene.client.studies()
+    assert [one.version for one in joined.consents] == [1]
+    assert joined.consents[0].hash == scene.version.study.hash.hex()
+
+
+async def test_it_waits_for_waves_by_the_calendar_and_ends_with_the_study(scene: Scene) -> None:
+    await scene.open(1)
+    await scene.join()
+    found = []
+    async for record in follow(scene.client, "wellbeing", scene.follower()):
+        found.append(record)
+        if record.wave == 1:
+            await scene.open(2)
+            scene.now -= 3600.0  # it opens early
+        elif record.wave == 2:
+            scene.now += 14 * 86_400  # nobody opens the third
+    assert briefly(found) == [(1, "answered", BOTH), (2, "answered", BOTH), (3, "missed", [])]
+
+
+async def test_limits_hold_over_the_study_and_say_what_they_cost(scene: Scene) -> None:
+    scene.client.change_limits(lifetime_epsilon=3.75)
+    for number, expected in (
+        (1, [("answered", 1.0), ("answered", 1.0)]),
+        (2, [("answered", 1.0), ("answered", 0.5)]),
+        (3, [("abstained", 0.0), ("abstained", 0.0)]),
+    ):
+        await scene.open(number)
+        if number == 1:
+            await scene.join()
+        (record,) = await scene.answer()
+        assert [(one.state, one.local_epsilon) for one in record.answers] == expected
+    assert record.state == "abstained"
+    assert "your own limit is at most 3.75" in record.answers[0].why
+    assert scene.client.spent.local_epsilon == 3.5
+
+
+async def test_a_new_version_is_answered_after_consent_alone(scene: Scene) -> None:
+    await scene.open(1)
+    await scene.join()
+    await scene.answer()
+    first = scene.version.study
+    changed = study_file(calendar=CALENDAR, min_batch_size=2, epsilon_total=10, budgets=[0.5, 1, 2])
+    scene.version = describe_study(changed, scene.at.deployment, before=first, change="A smaller budget.", first_wave=2)
+    await scene.open(2)
+    (record,) = await scene.answer()
+    assert (record.state, record.change, record.version) == ("new version", "A smaller budget.", 2)
+    assert scene.client.spent.local_epsilon == 2.0
+    assert [one.state for one in await scene.answer(accept=False)] == ["new version"]
+    assert briefly(await scene.answer(accept=True)) == [(2, "answered", BOTH)]
+    assert scene.asked == [(first, scene.version.study)] * 2
+    (joined,) = scene.client.studies()
+    assert [one.hash for one in joined.consents] == [first.hash.hex(), scene.version.study.hash.hex()]
+
+
+async def test_a_version_that_does_not_follow_is_refused(scene: Scene) -> None:
+    await scene.open(1)
+    await scene.join()
+    other = describe_study(study_file(calendar=CALENDAR, min_batch_size=2, title="Other"), scene.at.deployment)
+    scene.version = describe_study(
+        study_file(calendar=CALENDAR, min_batch_size=2),
+        scene.at.deployment,
+        before=other.study,
+        change="x",
+        first_wave=2,
+    )
+    await scene.answer()
+    await scene.open(2)
+    with pytest.raises(Refusal, match="version 2 of study 'wellbeing' does not follow version 1"):
+        await scene.answer(accept=True)
+    assert scene.asked == []
+
+
+async def test_leaving_ends_it_and_destroys_what_was_kept(scene: Scene, tmp_path: Path) -> None:
+    scene.version = describe_study(study_file(calendar=CALENDAR, min_batch_size=2, permanent=True), scene.at.deployment)
+    await scene.open(1)
+    await scene.join()
+    found = []
+    async for record in follow(scene.client, "wellbeing", scene.follower()):
+        found.append(record.wave)
+        scene.client.leave("wellbeing")
+        assert scene.client.outbox.kept_series("") == {}
+    assert found == [1]
+    assert scene.client.studies() == []
+    assert read_joined(scene.client.directory, "wellbeing") is None
+    assert scene.client.spent.local_epsilon == 2.0
+    with pytest.raises(ValueError, match="was not joined"):
+        scene.client.leave("wellbeing")
+    scene.client.outbox.overwrite_log()
+    assert scene.version.study.hash.hex().encode() not in b"".join(
+        file.read_bytes() for file in scene.client.directory.rglob("*") if file.is_file()
+    )
+
+
+async def test_a_permanent_study_spends_once_and_sends_the_same_report(scene: Scene) -> None:
+    scene.version = describe_study(study_file(calendar=CALENDAR, min_batch_size=2, permanent=True), scene.at.deployment)
+    scene.client.change_limits(lifetime_epsilon=3.0)
+    scene.answers = lambda wave: ANSWERS if wave != 2 else {"mood": "bad", "ill": 1}
+    for number in (1, 2, 3):
+        await scene.open(number)
+        if number == 1:
+            await scene.join()
+        (record,) = await scene.answer()
+        assert briefly([record]) == [(number, "answered", BOTH)]
+        assert scene.client.spent.local_epsilon == (2.0 if number == 1 else 3.0)
+    assert sorted(scene.client.outbox.kept_series("").values()) == [1, 2]
+
+
+async def test_a_process_that_dies_in_a_wave_goes_on_with_the_same_answers(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.version = describe_study(study_file(calendar=CALENDAR, min_batch_size=2, permanent=True), scene.at.deployment)
+    await scene.open(1)
+    await scene.join()
+
+    class DiesError(Exception):
+        pass
+
+    sent = []
+
+    async def dies(*_: Any, **__: Any) -> Any:
+        sent.append(1)
+        raise DiesError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("croupier.client.one_answer.send", dies)
+        with pytest.raises(DiesError):
+            await scene.answer()
+    assert sent == [1]
+    kept = scene.client.outbox.kept_series("")
+    first = scene.client.outbox.pending(RoundId("wellbeing-w1-1"))
+    async with AsyncClient(
+        scene.at.deployment, directory=scene.client.directory, transport=scene.at.inside.transport
+    ) as again:
+        scene.client = again
+        assert briefly(await scene.answer()) == [(1, "answered", BOTH)]
+        assert again.outbox.kept_series("").items() >= kept.items()
+        acknowledged = again.outbox.acknowledged(RoundId("wellbeing-w1-1"))
+        assert acknowledged == first
+        assert again.spent.local_epsilon == 2.0
+
+
+async def test_services_out_of_reach_are_tried_again(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    await scene.open(1)
+    await scene.join()
+    honest = AsyncClient.round
+    failed: list[int] = []
+
+    async def fails_twice(self: AsyncClient, *args: Any) -> Any:
+        if len(failed) < 2:
+            failed.append(1)
+            raise UnreachableError("a service is out of reach")
+        return await honest(self, *args)
+
+    monkeypatch.setattr(AsyncClient, "round", fails_twice)
+    async for record in follow(scene.client, "wellbeing", scene.follower()):
+        assert record.state == "answered"
+        break
+    assert len(failed) == 2
+
+
+async def test_what_all_waves_reveal_is_told_before_consent(scene: Scene) -> None:
+    await scene.open(1)
+    shown = await find_study(scene.client)
+    assert shown.study == scene.version.study
+    (line,) = study_lines(shown.rounds, 1.0)
+    assert line.startswith("All answers to all 3 waves together, taken as one of two: whatever all servers")
+    with pytest.raises(ValueError, match=r"the most to spend is ε = 0\.5; it must be at least 1"):
+        join(scene.client, shown, 0.5)
+    with pytest.raises(Refusal) as raised:
+        await find_study(scene.client, "other")
+    assert raised.value.code is Code.UNKNOWN_ROUND
+    assert Limits().lifetime_epsilon is None

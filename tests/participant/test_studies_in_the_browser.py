@@ -1,0 +1,107 @@
+"""A study in a real browser: one consent and one link for all waves, what they reveal together, and leaving."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Page, expect
+
+from croupier.deploy.operator.studies import StudyVersion, describe_study
+from croupier.deploy.operator.surveys import open_survey
+from croupier.protocol.surveys import Survey
+from tests.support.participants import Place, place
+from tests.support.studies import study_file
+from tests.support.surveys import links_of
+
+pytestmark = [pytest.mark.xdist_group("browser"), pytest.mark.asyncio(loop_scope="module")]
+SEND, SENT = "Randomize, seal and send all answers", "Your answers are on their way"
+CALENDAR = {"first": "2030-01-01T08:00:00"}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def here(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Place]:
+    async with place(tmp_path_factory.mktemp("studies")) as found:
+        yield found
+
+
+async def opened(here: Place, version: StudyVersion, number: int) -> Survey:
+    of_study = version.of_study(number)
+    at, file = here.at.inside, version.file.survey(of_study.wave)
+    return await open_survey(at.directory, file, at.transport, of_study=of_study)
+
+
+async def answer_all(page: Page, *, consents: bool) -> None:
+    agree = page.get_by_label("I have read this and agree.")
+    if consents:
+        await agree.check()
+    else:
+        await expect(agree).to_have_count(0)
+    for name in ("good", "yes"):
+        await page.get_by_role("radio", name=name, exact=True).check()
+    await page.get_by_role("button", name=SEND).click()
+    await expect(page.get_by_role("heading", name=SENT)).to_be_visible()
+
+
+async def test_one_link_and_one_consent_are_for_all_waves(here: Place, tmp_path: Path) -> None:
+    version = describe_study(study_file("diary", calendar=CALENDAR), here.at.deployment)
+    first = await opened(here, version, 1)
+    (link,) = await links_of(here.at, first, tmp_path / "links", "ada", gateway=here.url)
+    context = await here.browser.new_context(locale="en-GB")
+    page = await context.new_page()
+    await page.goto(link)
+    await expect(page.get_by_text("This is wave 1 of 3 of a study.")).to_be_visible()
+    await expect(
+        page.get_by_text("All 3 waves together, whatever all servers do: someone is right at most")
+    ).to_be_visible()
+    await answer_all(page, consents=True)
+    await expect(page.get_by_text("The next wave opens about January 14, 2030")).to_be_visible()
+    await opened(here, version, 2)
+    await page.goto("about:blank")
+    await page.goto(link)
+    await expect(page.get_by_text("This is wave 2 of 3 of a study.")).to_be_visible()
+    await expect(page.get_by_text("You consented to this study on")).to_be_visible()
+    await answer_all(page, consents=False)
+    await page.get_by_role("button", name="Leave the study").click()
+    await expect(page.get_by_role("heading", name="You have left the study")).to_be_visible()
+    kept = await page.evaluate(
+        """async () => {
+          const done = (asked) => new Promise((resolve) => { asked.onsuccess = () => resolve(asked.result); });
+          const db = await done(indexedDB.open("croupier"));
+          const settings = await done(db.transaction("settings").objectStore("settings").getAll());
+          return settings.map((one) => [!!one.invitation, one.consents]);
+        }"""
+    )
+    assert kept == [[False, {}]]
+    await context.close()
+
+
+async def test_a_changed_study_is_consented_to_again(here: Place, tmp_path: Path) -> None:
+    version = describe_study(study_file("changed", calendar=CALENDAR), here.at.deployment)
+    first = await opened(here, version, 1)
+    (link,) = await links_of(here.at, first, tmp_path / "links", "ada", gateway=here.url)
+    context = await here.browser.new_context(locale="en-GB")
+    page = await context.new_page()
+    await page.goto(link)
+    await answer_all(page, consents=True)
+    later = study_file("changed", calendar=CALENDAR, epsilon_total=10)
+    after = describe_study(later, here.at.deployment, before=version.study, change="A lower limit.", first_wave=2)
+    await opened(here, after, 2)
+    await page.goto("about:blank")
+    await page.goto(link)
+    await expect(page.get_by_text("This study has changed since an earlier version: A lower limit.")).to_be_visible()
+    await answer_all(page, consents=True)
+    await context.close()
+
+
+async def test_the_page_leaves_permanent_studies_to_the_program(here: Place, tmp_path: Path) -> None:
+    version = describe_study(study_file("kept", calendar=CALENDAR, permanent=True), here.at.deployment)
+    first = await opened(here, version, 1)
+    (link,) = await links_of(here.at, first, tmp_path / "links", "ada", gateway=here.url)
+    context = await here.browser.new_context(locale="en-GB")
+    page = await context.new_page()
+    await page.goto(link)
+    await expect(page.get_by_text("permanent")).to_be_visible()
+    await context.close()

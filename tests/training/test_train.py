@@ -1,0 +1,295 @@
+"""`croupier.training`, as a program uses it: its own module, data set, optimizer and schedule."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import IterableDataset, TensorDataset
+
+import croupier.training as public
+from croupier.protocol.codes import Assumption
+from croupier.show.training import training_remark
+from croupier.training.config import StepRule, TrainingConfig, TrainingSettings
+from croupier.training.datasets import load_dataset, with_features
+from croupier.training.descent import Descent, evaluate
+from croupier.training.models import load_model, new_module
+from croupier.training.outcome import NoiseComparison, TrainingOutcome
+from croupier.training.privacy import SiloSpending
+from croupier.training.results import PARTS, Setting, run_setting
+from croupier.training.runner import Reports, run_training, train
+from croupier.training.simulation import Simulated, silo_epochs, user_epochs
+from tests.support.statements import codes
+
+SHAPE = (1, 4, 4)
+
+
+def examples(count: int, seed: int) -> TensorDataset:
+    """Two classes of small pictures: bright above, or bright below."""
+    source = torch.Generator().manual_seed(seed)
+    targets = torch.randint(0, 2, (count,), generator=source)
+    pictures = 0.3 * torch.randn((count, *SHAPE), generator=source)
+    pictures[:, :, :2] += (1.0 - 2.0 * targets)[:, None, None, None]
+    return TensorDataset(pictures, targets)
+
+
+def network(seed: int = 0) -> torch.nn.Sequential:
+    torch.manual_seed(seed)
+    layers = (torch.nn.Conv2d(1, 2, 2, stride=2), torch.nn.Tanh(), torch.nn.Flatten(), torch.nn.Linear(8, 2))
+    return torch.nn.Sequential(*layers)
+
+
+TRAIN, HELD_OUT = examples(300, 1), examples(100, 2)
+
+
+def settings(out: Path, **fields: Any) -> TrainingSettings:
+    usual: dict[str, Any] = {"simulate": True, "epochs": 8, "budgets": "4:1", "baseline": False, "out": out}
+    return TrainingSettings(**usual | fields)
+
+
+ADAM = partial(torch.optim.Adam, lr=0.1)
+
+
+def test_any_module_learns_with_an_optimizer_and_a_schedule_of_torch(tmp_path: Path) -> None:
+    module = network()
+    before = {name: part.clone() for name, part in module.state_dict().items()}
+    schedule = partial(torch.optim.lr_scheduler.ExponentialLR, gamma=0.8)
+    outcome = train(
+        module, TRAIN, HELD_OUT, settings(tmp_path, averaging=1.0), optimizer=ADAM, schedule=schedule, features="raw"
+    )
+    assert all(torch.equal(part, before[name]) for name, part in module.state_dict().items())
+    module.load_state_dict(outcome.state_dict)
+    right = (module(HELD_OUT.tensors[0]).argmax(dim=1) == HELD_OUT.tensors[1]).float().mean()
+    assert float(right) == pytest.approx(outcome.records[-1].accuracy)
+    assert outcome.records[-1].accuracy > 0.85
+    spent = outcome.spending[-1]
+    assert spent is not None
+    assert 0 < spent.epsilon < 8 * 4
+    assert spent.grade == "CERTIFIED"
+    assert str(outcome.setting["optimizer"]).startswith("Adam [{")
+    assert str(outcome.setting["optimizer"]).endswith(", ExponentialLR")
+    assert Assumption.MODEL_FILE_BLIND in {one.code for one in spent.assumptions}
+    kept = torch.load(tmp_path / "model.pt", weights_only=True)
+    assert all(torch.equal(kept[name], part) for name, part in outcome.state_dict.items())
+
+
+def test_the_optimizer_takes_the_steps_that_torch_would(tmp_path: Path) -> None:
+    """Reference: torch's own loop on the same mean of clipped gradients, without noise."""
+    schedule = partial(torch.optim.lr_scheduler.StepLR, step_size=2, gamma=0.5)
+    optimizer = partial(torch.optim.SGD, lr=0.7, momentum=0.9, nesterov=True)
+    how = settings(tmp_path, private=False, epochs=5, averaging=1.0)
+    outcome = train(network(), TRAIN, HELD_OUT, how, optimizer=optimizer, schedule=schedule)
+    module = network()
+    stepper = optimizer(module.parameters())
+    decay = schedule(stepper)
+    for _ in range(5):
+        total = [torch.zeros_like(part) for part in module.parameters()]
+        for picture, target in zip(*TRAIN.tensors, strict=True):
+            loss = torch.nn.functional.cross_entropy(module(picture[None]), target[None])
+            parts = torch.autograd.grad(loss, [*module.parameters()])
+            length = math.sqrt(sum(float(part.square().sum()) for part in parts))
+            for whole, part in zip(total, parts, strict=True):
+                whole += part * min(1.0, 1.0 / length) / len(TRAIN)
+        for part, whole in zip(module.parameters(), total, strict=True):
+            part.grad = whole
+        stepper.step()
+        decay.step()
+    for name, part in module.state_dict().items():
+        assert torch.allclose(outcome.state_dict[name], part, atol=1e-5)
+    assert outcome.noise is None
+
+
+@pytest.mark.parametrize(
+    "make",
+    [{}, {"optimizer": ADAM, "schedule": partial(torch.optim.lr_scheduler.StepLR, step_size=3)}],
+    ids=["plain steps", "Adam"],
+)
+def test_a_simulation_that_was_stopped_goes_on_as_if_it_had_not(tmp_path: Path, make: dict[str, Any]) -> None:
+    whole = train(network(), TRAIN, HELD_OUT, settings(tmp_path / "whole"), **make)
+
+    def stop(outcome: TrainingOutcome) -> None:
+        if len(outcome.records) == 3:
+            raise KeyboardInterrupt
+
+    parts = settings(tmp_path / "parts")
+    with pytest.raises(KeyboardInterrupt):
+        train(network(), TRAIN, HELD_OUT, parts, reports=Reports(stop), **make)
+    told: list[int] = []
+    going_on = Reports(lambda outcome: told.append(outcome.records[-1].epoch))
+    resumed = train(network(), TRAIN, HELD_OUT, replace(parts, resume=True), reports=going_on, **make)
+    assert told == [*range(1, 9)]
+    assert resumed.document() == whole.document()
+    for name, part in whole.state_dict.items():
+        assert torch.equal(resumed.state_dict[name], part)
+    for other, message in (({"budgets": "2:1"}, "budgets is '2:1', but"), ({"seed": 5}, "seed is 5, but")):
+        with pytest.raises(ValueError, match=message):
+            train(network(), TRAIN, HELD_OUT, replace(parts, resume=True, **other), **make)
+    if make:
+        with pytest.raises(ValueError, match="optimizer is None, but"):
+            train(network(), TRAIN, HELD_OUT, replace(parts, resume=True))
+
+
+@pytest.mark.parametrize("unit", ["user", "record"])
+def test_the_rows_of_the_results_page_come_out_of_the_public_call(tmp_path: Path, unit: str) -> None:
+    """Reference: the epochs by themselves. The same seed gives the same numbers, to the last bit."""
+    digits = with_features(load_dataset("digits"), "dct")
+    few = replace(digits, train=digits.train.part(slice(0, 200)))
+    local = np.full(100 if unit == "record" else 400, 3.0)
+    rule = StepRule(0.5) if unit == "record" else StepRule(10.0, 0.5, averaging=0.2)
+    row = Setting("all 3", unit, "softmax", "dct", 2, rule, lambda count: local[:count])  # type: ignore[arg-type]
+    outcome = run_setting(row, few, tmp_path, lambda line: None)
+    model, everyone = load_model("softmax", 63, 10), torch.cat([few.train.features, few.validation.features])
+    final = public.Examples(everyone, torch.cat([few.train.targets, few.validation.targets]))
+    at = Simulated(Descent(model.initial, rule))
+    if unit == "user":
+        epochs = user_epochs(model, final, torch.from_numpy(local), 1.0, at, 2)
+    else:
+        sigma = 2 * 2.0 / 4 * SiloSpending([(3.0, 1e-5)] * 100, 1e-5).noise(3.0, 1e-5)
+        epochs = silo_epochs(model, final, [sigma] * 100, 2.0, at, 2)
+    expected = [evaluate(model, descent.average, few.test) for _, descent in epochs]
+    assert [(record.loss, record.accuracy) for record in outcome.records] == expected
+    chosen = Assumption.CHOSEN_ON_USERS if unit == "user" else Assumption.CHOSEN_WITHOUT_USERS
+    assert chosen in codes(outcome.document()["certificate"]["assumptions"])  # type: ignore[index]
+    assert len(PARTS["results"]) + len(PARTS["scattering"]) == 14
+
+
+def test_signal_and_noise_are_told_apart_from_what_is_published() -> None:
+    """A gradient of length 3 in 20,000 dimensions, with noise of length 5 in each of 30 steps."""
+    dimension, steps, source = 20_000, 30, torch.Generator().manual_seed(4)
+    gradient = torch.zeros(dimension)
+    gradient[0] = 3.0
+    descent = Descent(torch.zeros(dimension), StepRule(1.0))
+    error = 5.0 / math.sqrt(dimension)
+    for _ in range(steps):
+        descent.step(gradient + error * torch.randn(dimension, generator=source), error)
+    noise = NoiseComparison.of(
+        descent.squares, descent.noise, steps, dimension, epochs=10, users=1000, clipping_norm=2.0
+    )
+    assert noise.noise == pytest.approx(5 / math.sqrt(30))
+    assert noise.signal == pytest.approx(3.0, rel=0.02)
+    assert noise.measured
+    ratio = noise.noise / noise.signal
+    assert (noise.epochs, noise.users) == (math.ceil(10 * ratio**2), math.ceil(1000 * ratio**2))
+    assert noise.clipping_norm == pytest.approx(2.0 / ratio)
+    assert noise.parameters == int(dimension / ratio**2)
+    nothing = NoiseComparison.of(24.99, 25.0, 1, dimension, epochs=1, users=10, clipping_norm=1.0)
+    assert not nothing.measured
+    assert nothing.signal < 0.2 * nothing.noise
+
+
+def test_a_training_that_noise_decides_says_what_to_change(tmp_path: Path) -> None:
+    outcome = train(network(), TRAIN, HELD_OUT, settings(tmp_path / "noise", budgets="0.1:1", epochs=1))
+    lines = training_remark(outcome.document()).splitlines()
+    assert lines[0].startswith("Averaged over all steps, the noise was ")
+    assert [line.split(":")[0].strip(" ·") for line in lines[2:3]] == ["fewer features, or a smaller model"]
+    assert "more epochs: " in lines[4]
+    assert "CERTIFIED" in lines[4]
+    learned = train(network(), TRAIN, HELD_OUT, settings(tmp_path / "signal", budgets="8:1", epochs=2))
+    assert training_remark(learned.document()) == ""
+    assert learned.noise is not None
+    assert learned.noise.noise < learned.noise.signal
+
+
+def test_what_cannot_be_trained_is_refused_before_anything_is_done(tmp_path: Path) -> None:
+    class Stream(IterableDataset[Any]):
+        def __iter__(self) -> Iterator[Any]:
+            yield from zip(*TRAIN.tensors, strict=True)
+
+    pictures, targets = TRAIN.tensors
+    broken = pictures.clone()
+    broken[7, 0, 0, 0] = math.nan
+    mixing = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.BatchNorm1d(16), torch.nn.Linear(16, 2))
+    cases: tuple[tuple[torch.nn.Module, Any, dict[str, Any], dict[str, Any], str], ...] = (
+        (mixing, TRAIN, {}, {}, "layer '1' mixes the examples of a batch"),
+        (torch.nn.Flatten(), TRAIN, {}, {}, "the module has no parameters"),
+        (network()[:1], TRAIN, {}, {}, "the module returns the shape (1, 2, 2, 2) for one example"),
+        (network(), Stream(), {}, {}, "the training data is Stream; it must be a torch Dataset with a length"),
+        (network(), TensorDataset(broken, targets), {}, {}, "a feature of example 7 is not finite"),
+        (network(), TensorDataset(pictures, targets + 1), {}, {}, "it must be in 0..1, a class of the module"),
+        (network(), TensorDataset(pictures, targets.float()), {}, {}, "each must be a class number"),
+        (network(), TensorDataset(pictures), {}, {}, "an example cannot be read; it must be a pair"),
+        (network(), TensorDataset(pictures[:0], targets[:0]), {}, {}, "has no examples"),
+        (network(), TensorDataset(pictures[..., :3], targets), {}, {}, "features have the shape (1, 4, 3); the module"),
+        (network(), TRAIN, {"budgets": [1.0, 2.0]}, {}, "budgets has 2 values; it must be 300"),
+    )
+    for module, data, fields, make, message in cases:
+        with pytest.raises(ValueError, match=r"must|no |mixes") as caught:
+            train(module, data, HELD_OUT, settings(tmp_path, **fields), **make)
+        assert message in str(caught.value)
+
+
+def test_an_optimizer_that_needs_more_than_a_gradient_is_refused(tmp_path: Path) -> None:
+    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau
+    sequential = {"simulate": False, "order": "sequential"}
+    cases: tuple[tuple[dict[str, Any], dict[str, Any], str], ...] = (
+        ({"learning_rate": 1.0}, {"optimizer": ADAM}, "they must not be given beside an optimizer"),
+        ({}, {"optimizer": torch.optim.LBFGS}, "the optimizer is LBFGS"),
+        ({}, {"optimizer": ADAM, "schedule": plateau}, "the schedule is ReduceLROnPlateau"),
+        ({}, {"schedule": plateau}, "the schedule must come with the optimizer"),
+        (sequential, {"optimizer": ADAM}, "an optimizer must not be given in order sequential"),
+    )
+    for fields, make, message in cases:
+        with pytest.raises(ValueError, match="must") as caught:
+            train(network(), TRAIN, HELD_OUT, settings(tmp_path, **fields), **make)
+        assert message in str(caught.value)
+
+
+def test_frozen_parameters_stay_as_they_are(tmp_path: Path) -> None:
+    module = network()
+    module[0].requires_grad_(False)
+    before = {name: part.clone() for name, part in module.state_dict().items()}
+    outcome = train(module, TRAIN, HELD_OUT, settings(tmp_path, epochs=1))
+    assert outcome.setting["dimension"] == 18
+    same = [torch.equal(outcome.state_dict[name], part) for name, part in before.items()]
+    assert same == [True, True, False, False]
+
+
+def test_features_that_the_caller_fitted_are_not_certified(tmp_path: Path) -> None:
+    outcome = train(network(), TRAIN, HELD_OUT, settings(tmp_path, epochs=1), features="fitted by the caller")
+    spent = outcome.spending[-1]
+    assert spent is not None
+    assert spent.grade == "HEURISTIC"
+
+
+def test_the_public_names_are_loaded_when_they_are_used() -> None:
+    program = (
+        "import sys, croupier.training as t; t.TrainingSettings(); before = 'torch' in sys.modules; t.train; "
+        "print(before, 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "False True\n"
+    assert public.train is train
+    assert [name for name in public.__all__ if not hasattr(public, name)] == []
+    assert new_module("softmax", 2, 2)(torch.zeros(1, 2)).shape == (1, 2)
+
+
+def test_a_file_of_ones_own_is_trained_on(tmp_path: Path) -> None:
+    pictures, targets = TRAIN.tensors
+    np.savez(tmp_path / "mine.npz", X=pictures.numpy(), y=targets.numpy())
+    noted: list[str] = []
+    config = TrainingConfig(
+        data=tmp_path / "mine.npz", simulate=True, epochs=2, baseline=False, budgets="4:1", out=tmp_path / "out"
+    )
+    outcome = run_training(config, Reports(note=noted.append))
+    assert noted[0].endswith("210 examples to train, 45 to validate, 45 to test; classes 0, 1")
+    assert outcome.title == "mine, softmax, budgets 4:1"
+    assert (outcome.setting["dimension"], outcome.setting["features"]) == (34, "columns")
+    refused: tuple[tuple[dict[str, Any], str], ...] = (
+        ({"dataset": "digits", "data": tmp_path}, "it must be a file whose name ends in .npz"),
+        ({"target": "y"}, "target is 'y'; it must not be given without --data"),
+        ({"data": tmp_path / "mine.npz", "features": "dct"}, "features is 'dct'; it must be columns or standardized"),
+        ({"resume": True}, "resume is True; it must be False in a deployment"),
+    )
+    for fields, message in refused:
+        with pytest.raises(ValueError, match="must") as caught:
+            TrainingConfig(**fields)
+        assert message in str(caught.value)

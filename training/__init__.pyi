@@ -1,0 +1,33 @@
+from .config import StepRule as StepRule
+from .config import TrainingConfig as TrainingConfig
+from .config import TrainingSettings as TrainingSettings
+from .datasets import Dataset as Dataset
+from .datasets import Examples as Examples
+from .datasets import load_dataset as load_dataset
+from .datasets import with_features as with_features
+from .outcome import EpochRecord as EpochRecord
+from .outcome import NoiseComparison as NoiseComparison
+from .outcome import TrainingOutcome as TrainingOutcome
+from .privacy import Spending as Spending
+from .runner import Reports as Reports
+from .runner import run_training as run_training
+from .runner import train as train
+from .tables import load_table as load_table
+
+__all__ = [
+    "Dataset",
+    "EpochRecord",
+    "Examples",
+    "NoiseComparison",
+    "Reports",
+    "Spending",
+    "StepRule",
+    "TrainingConfig",
+    "TrainingOutcome",
+    "TrainingSettings",
+    "load_dataset",
+    "load_table",
+    "run_training",
+    "train",
+    "with_features",
+]
