@@ -359,6 +359,9 @@ TEXTS: dict[Code, str] = {
         "the ledger must stay within epsilon {epsilon:down6} at delta {delta:down6}, which is the deployment's limit "
         "now"
     ),
+    RefusalReason.STUDY_LIMIT: (
+        "the waves of the study together must stay within epsilon {epsilon:down6} at delta {delta:down6}"
+    ),
     RefusalReason.SEQUENTIAL_LEDGER_LIMIT: (
         "the ledger must stay within epsilon {epsilon:down6} at delta {delta:down6} ('croupier ledger' shows what is "
         "spent), and a sequential round may be cut short, so its local budgets must fit until it has ended"
@@ -374,6 +377,15 @@ TEXTS: dict[Code, str] = {
     ),
     RefusalReason.LEDGER_UNBOUNDED: (
         "the ledger would reach no bound that is proved at delta {delta:up6} after {rounds} rounds; it must be at most "
+        "{most:down6}: requested {requested:up6}, remaining {remaining:down6}"
+    ),
+    RefusalReason.STUDY_EXCEEDED: (
+        "the study would reach epsilon {reached:up6} at delta {delta:up6} after {rounds} rounds; it must be at most "
+        "{most:down6} ({excess:up3} too much): requested {requested:up6}, spent {spent:up6}, remaining "
+        "{remaining:down6}"
+    ),
+    RefusalReason.STUDY_UNBOUNDED: (
+        "the study would reach no bound that is proved at delta {delta:up6} after {rounds} rounds; it must be at most "
         "{most:down6}: requested {requested:up6}, remaining {remaining:down6}"
     ),
     RefusalReason.ROUNDS_SHOWN: (

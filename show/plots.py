@@ -10,7 +10,8 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Iterator, Sequence
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import cycle
@@ -20,6 +21,7 @@ from typing import Any
 from croupier.accountant.drawing import CERTIFIED, COMPARED, MEASURED, OTHERS, draw_tiers
 from croupier.protocol.rounding import round_up
 from croupier.protocol.views import CertificateView, proved_epsilon
+from croupier.show.study_results import StudyRowView
 from croupier.show.views import (
     DemoQuestionView,
     DemoView,
@@ -38,6 +40,7 @@ __all__ = [
     "plot_comparison",
     "plot_experiment",
     "plot_privacy_curve",
+    "plot_study",
     "plot_throughput",
     "plot_training",
 ]
@@ -288,6 +291,66 @@ def _draw_budgets(asked: Sequence[DemoQuestionView], axes: Any) -> None:
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2) if len(asked) > 1 else axes.legend(
         loc="lower right"
     )
+
+
+def plot_study(
+    rows: Sequence[StudyRowView],
+    titles: Mapping[str, str],
+    path: Path,
+    truth: Mapping[tuple[str, str], Mapping[int, float]] | None = None,
+) -> None:
+    """Draws every number of a study over its waves, with its interval for the people who took part.
+
+    Args:
+        rows: the results, of all waves.
+        titles: a heading for each question, by its name.
+        path: PNG, SVG or PDF.
+        truth: the true number of each (question, value) by wave, where it is known; drawn in grey.
+    """
+    questions = list(dict.fromkeys(row["question"] for row in rows))
+    columns = min(3, len(questions))
+    lines = -(-len(questions) // columns)
+    waves = sorted({row["wave"] for row in rows})
+    with figure_file(path, columns, lines, width=4.8, height=3.6) as (_, axes):
+        flat = [one for line in axes for one in line]
+        for question, place in zip(questions, flat, strict=False):
+            mine = [row for row in rows if row["question"] == question]
+            _draw_trend(mine, place, truth or {}, question)
+            place.set_title("\n".join(textwrap.wrap(titles.get(question, question), 40)), fontsize="medium")
+            place.set_xlabel("wave (bars: 95 % intervals for the people who took part)", fontsize="small")
+            place.set_xlim(waves[0] - 0.5, waves[-1] + 0.5)
+            place.xaxis.get_major_locator().set_params(integer=True)
+            empty = sorted({row["wave"] for row in mine if row["estimate"] is None and row["outcome"] != "to come"})
+            for number, wave in enumerate(empty):
+                place.axvspan(wave - 0.4, wave + 0.4, color=COMPARED, alpha=0.25, label="" if number else "no result")
+            if place.get_legend_handles_labels()[0]:
+                place.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=4)
+        for place in flat[len(questions) :]:
+            place.set_axis_off()
+
+
+def _draw_trend(
+    rows: Sequence[StudyRowView],
+    axes: Any,
+    truth: Mapping[tuple[str, str], Mapping[int, float]],
+    question: str,
+) -> None:
+    """Draws the numbers of one question; each has a colour, beside others of the same wave."""
+    values = list(dict.fromkeys(row["value"] for row in rows if row["estimate"] is not None))
+    colors = [MEASURED] if len(values) == 1 else [MEASURED, CERTIFIED, *OTHERS]
+    for number, (value, color) in enumerate(zip(values, cycle(colors), strict=False)):
+        mine = [row for row in rows if row["value"] == value and row["estimate"] is not None]
+        aside = 0.06 * (number - (len(values) - 1) / 2)
+        estimates = [row["estimate"] or 0.0 for row in mine]
+        ends = [
+            [max(0.0, estimate - (row["low"] or 0.0)) for row, estimate in zip(mine, estimates, strict=True)],
+            [max(0.0, (row["high"] or 0.0) - estimate) for row, estimate in zip(mine, estimates, strict=True)],
+        ]
+        places = [row["wave"] + aside for row in mine]
+        axes.errorbar(places, estimates, ends, fmt="o-", color=color, capsize=3, lw=1.2, label=value or "estimate")
+        if known := truth.get((question, value)):
+            places, told = [wave + aside for wave in known], "" if number else "truth"
+            axes.plot(places, [*known.values()], "x", color="black", mew=1.6, ms=6, zorder=4, label=told)
 
 
 def plot_throughput(rows: Sequence[ThroughputRowView], path: Path) -> None:

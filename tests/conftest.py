@@ -50,6 +50,9 @@ HUNTED = (
 """Long numerical tests that run in `make hunt`, or when their file is named: quicker tests cover the same code."""
 
 LONG = (
+    # Minutes; the shorter test beside each covers the same.
+    "tests/deploy/test_study_killed.py",
+    "tests/integration/test_year_of_telemetry.py::test_a_year_of_telemetry",
     # Minutes; the smallest size and the page's own verdicts: the tests beside it.
     "tests/deploy/test_experiments.py::test_the_published_verdicts_come_out_again",
     # Clients that die in this process: the other tests of the file.

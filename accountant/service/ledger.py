@@ -32,6 +32,7 @@ from croupier.protocol.codes import Assumption, Method, RefusalReason
 from croupier.protocol.names import Digest, RoundId
 from croupier.protocol.rounding import round_up
 from croupier.protocol.statements import Statement, state
+from croupier.protocol.studies import is_round_of_study
 
 __all__ = [
     "ANY_TIER",
@@ -112,17 +113,23 @@ class Limit:
         delta: of everything together.
         max_rounds: the most rounds that may tell something about budgets, granted or refused; 0: any number.
         fixed_terms: whether the terms of all rounds are said to be fixed before the first result; see `Ledger.spent`.
+        study_id: the study whose rounds alone count; empty: all rounds of the deployment do.
     """
 
     epsilon: float
     delta: float
     max_rounds: int = 0
     fixed_terms: bool = False
+    study_id: str = ""
 
     def __post_init__(self) -> None:
         check_epsilon(self.epsilon)
         if not 0 < self.delta < 1:
             raise ValueError(f"delta is {self.delta!r}; it must be 0 < delta < 1")
+
+    def counts(self, round_id: str) -> bool:
+        """Returns whether a round counts."""
+        return not self.study_id or is_round_of_study(self.study_id, round_id)
 
     def allows(self, rounds: Sequence[Sequence[Entry]]) -> bool:
         """Returns whether these rounds, each in its worst tier, are within the limit.
@@ -367,7 +374,8 @@ class Ledger:
 
     def refusal(self, round_id: RoundId, entries: Sequence[Entry], limit: Limit) -> Statement[RefusalReason] | None:
         """Why this round may not be granted, or None. A round that is entered already is not counted twice."""
-        return refusal_of(list(self._rounds(_entries.c.round_id != round_id).values()), entries, limit)
+        others = self._rounds(_entries.c.round_id != round_id)
+        return refusal_of([costs for name, costs in others.items() if limit.counts(name)], entries, limit)
 
     def _rows(self, where: sa.ColumnElement[bool] | None = None) -> Sequence[sa.Row[Any]]:
         together = _entries.outerjoin(_series, _series.c.round_id == _entries.c.round_id)
@@ -468,9 +476,10 @@ def refusal_of(
         "remaining": remaining,
     }
     if before is None or after is None:
-        return state(RefusalReason.LEDGER_UNBOUNDED, **about)
+        return state(RefusalReason.STUDY_UNBOUNDED if limit.study_id else RefusalReason.LEDGER_UNBOUNDED, **about)
+    exceeded = RefusalReason.STUDY_EXCEEDED if limit.study_id else RefusalReason.LEDGER_EXCEEDED
     excess = difference(after.epsilon, limit.epsilon)
-    return state(RefusalReason.LEDGER_EXCEEDED, reached=after.epsilon, excess=excess, spent=before.epsilon, **about)
+    return state(exceeded, reached=after.epsilon, excess=excess, spent=before.epsilon, **about)
 
 
 def total_of_rounds(rounds: Sequence[Sequence[Entry]], delta: float, fixed_terms: bool) -> Guarantee | None:

@@ -15,7 +15,7 @@ from typing import Any
 from croupier.accountant.numerics.decimals import difference
 from croupier.accountant.service.forecast import AskLedger, Forecast, forecast, highest_cost
 from croupier.accountant.service.ledger import BudgetsTold, Entry, Ledger, Limit, refusal_of, total_of_rounds
-from croupier.accountant.service.round_certificate import as_limit, limit_of
+from croupier.accountant.service.round_certificate import as_limit, limit_of, study_limit_of
 from croupier.accountant.service.tickets import TicketDesk
 from croupier.net.tls import Context
 from croupier.protocol.codes import RefusalReason
@@ -63,9 +63,13 @@ class Account:
     budgets: BudgetsTold = field(default_factory=BudgetsTold)
 
     @classmethod
-    def of(cls, ledger: Ledger, without: Collection[RoundId] = ()) -> Account:
-        """Returns the account of a ledger, without these rounds."""
-        rounds = tuple(tuple(entries) for round_id, _, entries in ledger.entered() if round_id not in without)
+    def of(cls, ledger: Ledger, without: Collection[RoundId] = (), limit: Limit | None = None) -> Account:
+        """Returns the account of a ledger, without these rounds, and with those alone that a limit counts."""
+        rounds = tuple(
+            tuple(entries)
+            for round_id, _, entries in ledger.entered()
+            if round_id not in without and (limit is None or limit.counts(round_id))
+        )
         shown = len(ledger.disclosed_rounds().difference(without))
         return cls(rounds, shown, budgets=ledger.budgets_told(without))
 
@@ -120,10 +124,20 @@ def _total(rounds: Sequence[Sequence[Entry]], limit: Limit) -> float | None:
 
 
 def answer(
-    terms: RoundTerms, num_reports: int, num_tickets: int, account: Account, limits: Sequence[Limit]
+    terms: RoundTerms,
+    num_reports: int,
+    num_tickets: int,
+    account: Account,
+    limits: Sequence[Limit],
+    of_study: tuple[Account, Limit] | None = None,
 ) -> rpc.ForecastResponse:
-    """Returns the forecast of a round, as the accountant says it."""
-    ledger = account.asker(limits) if limits else None
+    """Returns the forecast of a round, as the accountant says it.
+
+    of_study: the rounds of the study that the round belongs to, and the study's limit.
+    """
+    askers = [account.asker(limits)] if limits else []
+    askers += [] if of_study is None else [of_study[0].asker([of_study[1]])]
+    ledger = _all_of(askers) if askers else None
     response = rpc.ForecastResponse(
         num_reports=num_reports,
         num_tickets=num_tickets,
@@ -133,6 +147,17 @@ def answer(
     if num_tickets > num_reports:
         response.without_stragglers.extend(_outcomes(forecast(terms, num_reports, None, ledger)))
     return response
+
+
+def _all_of(askers: Sequence[AskLedger]) -> AskLedger:
+    """Returns what asks all of them: every refusal, and the least that remains."""
+
+    def ask(entries: Sequence[Entry]) -> tuple[list[Statement[RefusalReason]], float | None]:
+        told = [asker(entries) for asker in askers]
+        left = [remaining for _, remaining in told if remaining is not None]
+        return [refusal for refusals, _ in told for refusal in refusals], min(left) if len(left) == len(told) else None
+
+    return ask
 
 
 def _outcomes(found: Forecast) -> list[rpc.ForecastOutcome]:
@@ -220,15 +245,18 @@ class Outlook:
         for one in request.closed_before:
             closing = await self._engine.terms(RoundId(one.round_id))
             others.append((closing, one.num_reports, await self._desk.num_tickets(closing)))
-        limits = self.limits(terms)
+        limits, of_study = self.limits(terms), None
         async with self._turn:  # or hop 1 would be told of two rounds at once that each of them fits
             account = Account()
             if limits:
                 account = await self._account_beside(terms, others, is_open=bool(request.round_id))
+            if (limit := study_limit_of(terms)) is not None:
+                beside = await self._account_beside(terms, others, is_open=bool(request.round_id), limit=limit)
+                of_study = beside, limit
             found: rpc.ForecastResponse = await self._search(
-                answer, terms, request.num_reports, tickets, account, limits
+                answer, terms, request.num_reports, tickets, account, limits, of_study
             )
-            if limits and request.round_id and caller == hop_1:
+            if (limits or of_study) and request.round_id and caller == hop_1:
                 closes = request.closes_anyway or not any(outcome.refusals for outcome in found.outcomes)
                 await self._keep_closing(terms.round_id, (request.num_reports, tickets) if closes else None)
         return found
@@ -254,21 +282,29 @@ class Outlook:
         return await self._store.run(StoreStep.READ_ACCOUNT, read)
 
     async def _account_beside(
-        self, terms: RoundTerms, others: Sequence[tuple[RoundTerms, int, int]], *, is_open: bool
+        self,
+        terms: RoundTerms,
+        others: Sequence[tuple[RoundTerms, int, int]],
+        *,
+        is_open: bool,
+        limit: Limit | None = None,
     ) -> Account:
         """Returns the ledger without a round, with the rounds that are granted before it.
 
-        others: the terms, reports and tickets of those that the caller names.
+        others: the terms, reports and tickets of those that the caller names. limit: only rounds that it counts.
         """
         without = {terms.round_id, *(other.round_id for other, *_ in others)}
 
+        def counts(round_id: RoundId) -> bool:
+            return round_id not in without and (limit is None or limit.counts(round_id))
+
         def read(tx: Transaction) -> tuple[Account, dict[RoundId, bytes]]:
-            under_way = [row.round_id for row in tx.rounds_in(*PENDING) if row.round_id not in without]
+            under_way = [row.round_id for row in tx.rounds_in(*PENDING) if counts(row.round_id)]
             closing = {round_id: tx.document(round_id, DocumentKind.CLOSING) or b"" for round_id in under_way}
-            return Account.of(Ledger(tx.connection), without), closing
+            return Account.of(Ledger(tx.connection), without, limit), closing
 
         account, closing = await self._store.run(StoreStep.READ_ACCOUNT, read)
-        planned = [await self._cost(*other) for other in others]
+        planned = [await self._cost(*other) for other in others if limit is None or limit.counts(other[0].round_id)]
         pending = []
         for round_id, batch in closing.items():
             if is_open and not batch:

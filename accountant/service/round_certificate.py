@@ -45,6 +45,7 @@ __all__ = [
     "limit_of",
     "refuse",
     "reserved",
+    "study_limit_of",
     "withhold",
 ]
 
@@ -59,6 +60,19 @@ SHARPER_SECONDS = 10.0
 def limit_of(terms: RoundTerms) -> Limit | None:
     """Returns what the ledger may come to with this round, if its manifest limits that."""
     return None if terms.privacy_limit is None else as_limit(terms.privacy_limit)
+
+
+def study_limit_of(terms: RoundTerms) -> Limit | None:
+    """Returns what the rounds of a study may come to with this round; None for a round that is not of a study."""
+    if terms.survey is None or terms.survey.wave is None:
+        return None
+    study = terms.survey.wave.study
+    return Limit(study.total_epsilon, study.total_delta, study_id=study.study_id)
+
+
+def _keeps_profiles(terms: RoundTerms) -> bool:
+    """Whether what the round costs is composed with other rounds, so that the ledger needs its curves."""
+    return limit_of(terms) is not None or study_limit_of(terms) is not None
 
 
 def as_limit(limit: PrivacyLimit) -> Limit:
@@ -229,7 +243,7 @@ def certify_into(
         counted_by=privacy,
     )
     _fill(message, certificate, multiset)
-    entries = entries_of(multiset, randomizer, certificate, with_profiles=limit_of(terms) is not None)
+    entries = entries_of(multiset, randomizer, certificate, with_profiles=_keeps_profiles(terms))
     assumptions = certificate.assumptions
     if message.unknown_budgets and privacy is not None:  # a victim of any budget is certified, and helps nobody
         message.unknown_budget_epsilon = message.epsilon
@@ -360,7 +374,7 @@ def _unknown_budgets_into(
             permanent=terms.permanent,
             seconds=SHARPER_SECONDS,
         )
-        (*_, extra) = entries_of(around, randomizer, certificate, with_profiles=limit_of(terms) is not None)
+        (*_, extra) = entries_of(around, randomizer, certificate, with_profiles=_keeps_profiles(terms))
         assumptions = certificate.assumptions
         others, largest = list(entries), replace(extra, count=message.unknown_budgets)
         message.numerical_slack = max(message.numerical_slack, certificate.numerical_slack)
@@ -420,6 +434,8 @@ def _limits(terms: RoundTerms) -> list[Statement[RefusalReason]]:
         may_end = terms.question.sequential is not None
         ledger = RefusalReason.SEQUENTIAL_LEDGER_LIMIT if may_end else RefusalReason.LEDGER_LIMIT
         found.append(state(ledger, epsilon=limit.epsilon, delta=limit.delta))
+    if (of_study := study_limit_of(terms)) is not None:
+        found.append(state(RefusalReason.STUDY_LIMIT, epsilon=of_study.epsilon, delta=of_study.delta))
     return found
 
 

@@ -24,6 +24,7 @@ from croupier.accountant.service.round_certificate import (
     limit_of,
     refuse,
     reserved,
+    study_limit_of,
     withhold,
 )
 from croupier.accountant.service.tickets import (
@@ -207,7 +208,8 @@ class AccountantService(RoundService, stubs.AccountantServicer):
                     StoreStep.ASK_LEDGER,
                     lambda tx: Ledger(tx.connection).refusal(terms.round_id, entries, limit),  # noqa: B023
                 )
-                for limit in limits
+                for limit in (*limits, study_limit_of(terms))
+                if limit is not None
             ]
             if any(refusals):
                 refuse(certificate, terms, [limit for limit in limits if limit != limit_of(terms)])

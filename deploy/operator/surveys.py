@@ -19,7 +19,7 @@ from croupier.accountant.results import Guarantee
 from croupier.accountant.service.forecast import always_granted
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.operator.forecasts import Fitted, default_grid, fit, forecast_now, forecast_opening
-from croupier.deploy.operator.keys import write_secret
+from croupier.deploy.operator.keys import replace_secret
 from croupier.deploy.operator.rounds import (
     Operator,
     RoundSettings,
@@ -43,6 +43,7 @@ from croupier.protocol.v1 import services_pb2 as rpc
 
 __all__ = [
     "AnsweredQuestion",
+    "LimitReachedError",
     "OfStudy",
     "SurveyForecast",
     "SurveyResults",
@@ -62,6 +63,10 @@ __all__ = [
 ]
 
 Tell = Callable[[str], None]
+
+
+class LimitReachedError(ValueError):
+    """The ledger, or the limit of a study, does not bear all questions with the minimum of people."""
 
 
 @dataclass(frozen=True)
@@ -225,6 +230,11 @@ class SurveyForecast:
                 f"difference {len(self.questions) - left:,} (max_rounds of the deployment's privacy limit)"
             )
         name, statement = found[0]
+        if statement.code in (RefusalReason.STUDY_EXCEEDED, RefusalReason.STUDY_UNBOUNDED):
+            return (
+                f"the study's limit cannot bear one more wave with {self.people:,} people: question {name!r}: "
+                f"{joined([statement])}"
+            )
         return (
             f"question {name!r} could be refused by the choice of budgets: {joined([statement])}. Choose smaller "
             "budgets, or a larger min_batch_size"
@@ -269,8 +279,11 @@ async def _forecast(
     people: int,
     deployment: Deployment | None = None,
 ) -> SurveyForecast:
-    # A description names the keys of no round, and the terms of a planned round are forecast without it.
-    alone = {round_id: replace(one, survey=None) for round_id, one in settings.items()}
+    # Of a survey by itself the description changes nothing, and is not sent; that of a wave has the study's limit.
+    alone = {
+        round_id: one if one.survey is not None and one.survey.wave is not None else replace(one, survey=None)
+        for round_id, one in settings.items()
+    }
     questions = {}
     for round_id, one in alone.items():
         others = {name: other for name, other in alone.items() if name != round_id}
@@ -316,9 +329,9 @@ def kept_rounds(directory: Path, survey_id: str) -> list[RoundTerms]:
 
 
 def _keep(file: Path, content: bytes) -> bytes:
-    """Writes a file that is not there yet, and returns what it holds."""
+    """Writes a file that is not there yet, in a single step, and returns what it holds."""
     if not file.exists():
-        write_secret(file, content.hex())
+        replace_secret(file, content.hex())
     return bytes.fromhex(file.read_text())
 
 
@@ -339,18 +352,18 @@ async def open_survey(
         of_study: the wave of a study that the survey is; None for a survey by itself.
 
     Raises:
-        ValueError: the terms cannot be, the ledger cannot bear all questions with the minimum of people, or this
-            directory has opened another survey of the same name.
+        LimitReachedError: the ledger, or the limit of a study, cannot bear all questions with the minimum of people.
+        ValueError: the terms cannot be, or this directory has opened another survey of the same name.
         Refusal, grpc.aio.AioRpcError: a service refuses, or is out of reach.
     """
     async with Operator(directory, transport) as operator:
         survey, settings = plan_survey(file, operator.deployment, of_study)
         folder = survey_folder(directory, survey.survey_id)
         described = survey.message().SerializeToString(deterministic=True)
-        if operator.deployment.privacy_limit is not None and not folder.exists():
+        if (operator.deployment.privacy_limit is not None or of_study) and not folder.exists():
             refusal = (await _forecast(operator, settings, file.min_batch_size)).refusal
             if refusal:
-                raise ValueError(refusal)
+                raise LimitReachedError(refusal)
         if _keep(folder / "survey", described) != described:
             raise ValueError(
                 f"survey {survey.survey_id!r} was opened with other terms; bring its file back to go on with it, or "

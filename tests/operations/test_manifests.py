@@ -19,12 +19,14 @@ from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from croupier.deploy.operator.keys import make_deployment
+from croupier.deploy.operator.study_metrics import GAUGES
 from croupier.deploy.render.grafana import ROWS
 from croupier.runtime.prometheus_metrics import PrometheusMetrics
 from tests.support.command_line import croupier
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 UNIT = DEPLOY / "systemd" / "croupier@.service"
+STUDY_UNIT = DEPLOY / "systemd" / "croupier-study@.service"
 GATEWAY_UNIT = DEPLOY / "systemd" / "croupier-gateway.service"
 DOCS = DEPLOY.parent / "docs"
 RUNBOOK = DOCS / "runbook.md"
@@ -106,6 +108,21 @@ def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path: Path) -> None:
     assert "ProtectHouse" in done.stderr
 
 
+def test_systemd_finds_nothing_wrong_with_the_unit_of_a_study(tmp_path: Path) -> None:
+    """Where systemd is installed; a limit that is reached, or a file that cannot be read, is not tried again."""
+    text = STUDY_UNIT.read_text()
+    assert "ExecStart=/opt/croupier/bin/croupier study run /var/lib/croupier-operator/%i.toml --dir" in text
+    assert "RestartPreventExitStatus=2 3\n" in text
+    if shutil.which("systemd-analyze") is None:
+        return
+    file = tmp_path / STUDY_UNIT.name
+    file.write_text(text.replace("/opt/croupier/bin/croupier", sys.executable))
+    done = subprocess.run(["systemd-analyze", "verify", str(file)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+    exposure = ["systemd-analyze", "security", "--offline=true", "--threshold=20", "--no-pager", str(file)]
+    subprocess.run(exposure, capture_output=True, check=True)
+
+
 def test_systemd_finds_nothing_wrong_with_the_unit_of_the_gateway(tmp_path: Path) -> None:
     """Where systemd is installed; what it runs is the gateway, on loopback, with the deployment file and no key."""
     text = GATEWAY_UNIT.read_text()
@@ -143,6 +160,10 @@ def shown() -> dict[str, dict[str, set[str]]]:
     return found
 
 
+OF_STUDIES = {f"croupier_study_{name}": {"study": {"wellbeing"}} for name, _, _ in GAUGES}
+"""What the process of a study shows; tests/deploy/test_study_runs.py reads it there."""
+
+
 def selectors(expression: str) -> list[Any]:
     """Returns every selector of series in an expression."""
     found: list[Any] = []
@@ -161,7 +182,7 @@ def test_every_alert_is_about_something_that_the_services_show(rule: dict[str, A
     assert set(rule["annotations"]) == {"summary", "description", "runbook_url"}
     assert rule["labels"]["severity"] in ("page", "ticket")
     assert re.fullmatch(r"\d+[mh]", rule.get("for", "1m"))
-    series = shown() | {"up": {"job": {"croupier"}}}
+    series = shown() | OF_STUDIES | {"up": {"job": {"croupier"}}}
     found = selectors(rule["expr"])
     assert found
     for selector in found:
