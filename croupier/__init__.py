@@ -32,6 +32,7 @@ _ELSEWHERE = {
     "NotIncludedError": "croupier.protocol.errors",
     "Note": "croupier.protocol.codes",
     "OtherPersonError": "croupier.protocol.errors",
+    "PermanentSeries": "croupier.protocol.permanent",
     "ProtocolError": "croupier.protocol.errors",
     "Receipt": "croupier.client.results",
     "Refusal": "croupier.protocol.errors",

@@ -239,7 +239,7 @@ def certify_into(
         attack=not (as_forecast or manifest.merge_small_tiers),  # on the exact budgets it might come to less
         hop_noise=terms.hop_noise,
         hops=terms.num_hops,
-        permanent=terms.permanent,
+        rounds=terms.permanent or 1,
         counted_by=privacy,
     )
     _fill(message, certificate, multiset)
@@ -307,7 +307,7 @@ def _one_honest_hop_into(
         attack=False,
         hop_noise=terms.hop_noise,
         hops=terms.num_hops,
-        permanent=terms.permanent,
+        rounds=terms.permanent or 1,
     )
     message.one_honest_hop.CopyFrom(alone.to_message().one_honest_hop)
     if _rests_on_shuffle(assumptions):
@@ -371,7 +371,7 @@ def _unknown_budgets_into(
             bounds=bounds,
             hop_noise=terms.hop_noise,
             hops=terms.num_hops,
-            permanent=terms.permanent,
+            rounds=terms.permanent or 1,
             seconds=SHARPER_SECONDS,
         )
         (*_, extra) = entries_of(around, randomizer, certificate, with_profiles=_keeps_profiles(terms))

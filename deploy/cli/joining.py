@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -131,6 +132,9 @@ async def _consent(client: AsyncClient, study_id: str, epsilon: float | None, li
         return name
     smallest = float(sum(Decimal(repr(terms.budget_grid[0])) for terms in shown.rounds))
     most = epsilon or (before.wave_epsilon if before else smallest)
+    if before is not None and not yes and not sys.stdin.isatty():  # a service asks nobody; `follow` waits for consent
+        note(f"study {name!r} has a new version: 'croupier join {name}' shows it and asks")
+        return name
     for line in _told(shown, most, is_new=before is None):
         note(line)
     if not yes and not typer.confirm("Do you consent?", default=False):

@@ -88,7 +88,7 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
 
 async def test_every_wave_is_answered_once_also_after_having_been_off(scene: Scene) -> None:
     await scene.open(1)
-    with pytest.raises(ValueError, match="study 'wellbeing' was not joined"):
+    with pytest.raises(ValueError, match="was not joined"):
         await scene.answer()
     await scene.join()
     assert briefly(await scene.answer()) == [(1, "answered", BOTH)]
@@ -130,7 +130,7 @@ async def test_limits_hold_over_the_study_and_say_what_they_cost(scene: Scene) -
         (record,) = await scene.answer()
         assert [(one.state, one.local_epsilon) for one in record.answers] == expected
     assert record.state == "abstained"
-    assert "your own limit is at most 3.75" in record.answers[0].why
+    assert "3.75" in record.answers[0].why
     assert scene.client.spent.local_epsilon == 3.5
 
 
@@ -165,7 +165,7 @@ async def test_a_version_that_does_not_follow_is_refused(scene: Scene) -> None:
     )
     await scene.answer()
     await scene.open(2)
-    with pytest.raises(Refusal, match="version 2 of study 'wellbeing' does not follow version 1"):
+    with pytest.raises(Refusal, match="not follow version 1"):
         await scene.answer(accept=True)
     assert scene.asked == []
 
@@ -248,7 +248,7 @@ async def test_services_out_of_reach_are_tried_again(scene: Scene, monkeypatch: 
     async def fails_twice(self: AsyncClient, *args: Any) -> Any:
         if len(failed) < 2:
             failed.append(1)
-            raise UnreachableError("a service is out of reach")
+            raise UnreachableError("away")
         return await honest(self, *args)
 
     monkeypatch.setattr(AsyncClient, "round", fails_twice)
@@ -263,8 +263,8 @@ async def test_what_all_waves_reveal_is_told_before_consent(scene: Scene) -> Non
     shown = await find_study(scene.client)
     assert shown.study == scene.version.study
     (line,) = study_lines(shown.rounds, 1.0)
-    assert line.startswith("All answers to all 3 waves together, taken as one of two: whatever all servers")
-    with pytest.raises(ValueError, match=r"the most to spend is ε = 0\.5; it must be at least 1"):
+    assert "all 3 waves" in line
+    with pytest.raises(ValueError, match=r"ε = 0\.5; .* at least 1"):
         join(scene.client, shown, 0.5)
     with pytest.raises(Refusal) as raised:
         await find_study(scene.client, "other")

@@ -28,6 +28,7 @@ DEPLOY = Path(__file__).parents[2] / "deploy"
 UNIT = DEPLOY / "systemd" / "croupier@.service"
 STUDY_UNIT = DEPLOY / "systemd" / "croupier-study@.service"
 GATEWAY_UNIT = DEPLOY / "systemd" / "croupier-gateway.service"
+JOIN_UNIT = DEPLOY / "systemd" / "croupier-join@.service"
 DOCS = DEPLOY.parent / "docs"
 RUNBOOK = DOCS / "runbook.md"
 
@@ -86,7 +87,7 @@ def test_every_directive_of_the_unit_is_known_and_stands_in_its_section() -> Non
             section = line.strip("[]")
         elif line and not line.startswith("#"):
             assert line.partition("=")[0] in known[section].split(), line
-    for file in (UNIT, GATEWAY_UNIT):
+    for file in (UNIT, GATEWAY_UNIT, JOIN_UNIT):
         named = re.findall(r"docs/[a-z-]+\.md", file.read_text())
         assert named
         assert all((DEPLOY.parent / page).is_file() for page in named)
