@@ -123,6 +123,11 @@ class Certificate:
         if not any(assumption.code is Assumption.ONE_HONEST_HOP for assumption in hop.assumptions):
             raise ValueError(f"one_honest_hop does not assume {Assumption.ONE_HONEST_HOP}; it must")
 
+    @property
+    def rounds_certified(self) -> int | PermanentSeries:
+        """What `certify` is to be given as rounds, to certify anything else of the same releases."""
+        return self.rounds if self.series is None else self.series
+
     def check_not_refuted(self) -> None:
         """Raises ValueError where the attack beside the certificate shows that what it says is not true.
 

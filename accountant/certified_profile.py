@@ -26,6 +26,7 @@ from croupier.accountant.results import Grade, LowerBound
 from croupier.accountant.rich_display import folded_list, html_table
 from croupier.protocol.budget_privacy import BudgetPrivacy
 from croupier.protocol.codes import Assumption
+from croupier.protocol.permanent import PermanentSeries
 from croupier.protocol.rounding import round_down, round_up
 from croupier.protocol.statements import Statement
 
@@ -267,7 +268,7 @@ def privacy_profile(
     deltas: Sequence[float] | float | None = None,
     dishonest: int = 0,
     linkage: Linkage = "separate",
-    rounds: int = 1,
+    rounds: int | PermanentSeries = 1,
     hop_noise: AnyHopNoise = None,
     hops: int = 2,
 ) -> CertifiedProfile:
@@ -291,7 +292,7 @@ def profile_at(
     randomizer: Randomizer | str,
     dishonest: int,
     linkage: Linkage,
-    rounds: int,
+    rounds: int | PermanentSeries,
     fakes: tuple[AnyHopNoise, int] = (None, 2),
     *,
     counted_by: BudgetPrivacy | None = None,

@@ -40,7 +40,8 @@ _OVER = (Code.WRONG_STATE, Code.ROUND_CLOSED)
 _POLL_S = 900.0
 """The longest time between two looks for the next wave: an operator may open one late, or change the calendar."""
 _SOON_S = 60.0
-"""The shortest: a wave that is due may open a little late."""
+"""The shortest: a wave that is due may open a little late. Within this time, a process that follows a study that the
+person has left notices it."""
 
 
 class StudyRound(Protocol):
@@ -248,7 +249,9 @@ async def follow(client: StudyClient, study_id: str, follower: Follower) -> Asyn
             if joined is None or joined.next_wave > joined.version.last_wave:
                 return
             wait_s = _until_next(joined, follower.now())
-        await follower.sleep(wait_s)
+        until = follower.now() + wait_s
+        while follower.now() < until and read_joined(client.directory, study_id, follower.person) is not None:
+            await follower.sleep(min(_SOON_S, until - follower.now()))
 
 
 def _until_next(joined: JoinedStudy, now: float) -> float:

@@ -75,7 +75,7 @@ def join(
 
         link = text_of(invitation_file) if invitation_file else ""
 
-        async def work() -> tuple[JoinedStudy, list[WaveRecord]]:
+        async def work() -> tuple[JoinedStudy | None, list[WaveRecord]]:
             async with client_of(directory, gateway, patience_s=60.0) as client:
                 study_id = await _consent(client, study, epsilon, link, yes=yes)
                 found = []
@@ -91,10 +91,13 @@ def join(
                             raise
                         why = f"give an --invitation-file, or the operator your key to enrol: {client.public_key}"
                         raise Refusal(refusal.code, why) from refusal
-                (mine,) = [one for one in client.studies() if one.version.study_id == study_id and not one.person]
-                return mine, found
+                mine = [one for one in client.studies() if one.version.study_id == study_id and not one.person]
+                return (mine[0] if mine else None), found
 
         mine, done = asyncio.run(work())
+    if mine is None:
+        show(as_json, {"study": study, "waves": [one.model_dump() for one in done]}, f"left {study}")
+        return
     document = {
         "study": mine.version.study_id,
         "hash": mine.consents[-1].hash,

@@ -326,6 +326,25 @@ def round_withdraw(
         raise typer.Exit(REFUSED)
 
 
+@dataclass(frozen=True)
+class FurtherEstimates:
+    """What `round result` estimates beside the shares, the mean and the usual quantiles."""
+
+    quantile: Annotated[
+        list[float] | None, typer.Option(help="levels: a further quantile, such as 0.99; may be repeated.")
+    ] = None
+    table: Annotated[
+        bool, typer.Option("--table", help="Of a question that asks two as one: the cross table, with a test.")
+    ] = False
+    sums: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--sum", help="The share of people with any of these answers, separated by semicolons; repeatable."
+        ),
+    ] = None
+
+
+@with_option_groups
 def round_result(
     round_id: Annotated[str, typer.Argument(help="As printed by 'round open'.")],
     directory: Directory = HERE,
@@ -337,18 +356,8 @@ def round_result(
         Path | None, typer.Option(help="Instead of asking the analyzer: the signed document, kept from the console.")
     ] = None,
     gateway: Gateway = "",
-    quantile: Annotated[
-        list[float] | None, typer.Option(help="levels: a further quantile, such as 0.99; may be repeated.")
-    ] = None,
-    table: Annotated[
-        bool, typer.Option("--table", help="Of a question that asks two as one: the cross table, with a test.")
-    ] = False,
-    sums: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--sum", help="The share of people with any of these answers, separated by semicolons; repeatable."
-        ),
-    ] = None,
+    *,
+    further: FurtherEstimates,
     as_json: Json = False,
 ) -> None:
     """Print a published result with its certificate, both verified; exit code 4 while there is none yet."""
@@ -379,13 +388,13 @@ def round_result(
     with plain_errors():
         if collector_key is not None:
             publication = open_published(publication, collector_key)
-        result = with_quantiles(publication_json(publication, certificate), quantile or [])
-        further, said = _of_categories(result, publication, certificate, sums or [], table=table)
+        result = with_quantiles(publication_json(publication, certificate), further.quantile or [])
+        more, said = _of_categories(result, publication, certificate, further.sums or [], table=further.table)
     lines = [*result_remarks(result), *halving_lines(result)]
     if result["sealed"]:
         lines.append("the result is sealed to its collector; --collector-key opens it")
     tables = [] if result["sealed"] else [estimates_table(result), *distribution_tables(result)]
-    show(as_json, result, *tables, *further, *said, certificate_table(result["certificate"]), *lines)
+    show(as_json, result, *tables, *more, *said, certificate_table(result["certificate"]), *lines)
 
 
 def _of_categories(

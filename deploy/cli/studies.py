@@ -83,7 +83,7 @@ def study_show(
 def _version(study: str, directory: Path) -> StudyVersion:
     """Returns the newest version of a study that was begun, or what a file would begin."""
     from croupier.deploy.directory import read_deployment
-    from croupier.deploy.operator.studies import describe_study, kept_versions
+    from croupier.deploy.operator.studies import describe_study, kept_studies, kept_versions
     from croupier.deploy.operator.study_file import read_study_file
     from croupier.protocol.deployment import DEPLOYMENT_FILE
 
@@ -91,7 +91,10 @@ def _version(study: str, directory: Path) -> StudyVersion:
         return kept_versions(directory, study)[-1]
     file = read_study_file(Path(study))
     deployment = read_deployment(directory) if (directory / DEPLOYMENT_FILE).exists() else None
-    return describe_study(file, deployment)
+    described = describe_study(file, deployment)
+    if file.name in kept_studies(directory) and kept_versions(directory, file.name)[-1].file == described.file:
+        return kept_versions(directory, file.name)[-1]
+    return described
 
 
 def _view(version: StudyVersion) -> StudyView:

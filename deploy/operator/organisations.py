@@ -15,7 +15,14 @@ from croupier.deploy.page.participants import page_hash
 from croupier.deploy.render.layout import Place, Resources, together
 from croupier.deploy.render.settings import settings_of
 from croupier.deploy.version_files import newest
-from croupier.protocol.deployment import OPERATOR, Deployment, RetiredIdentity, ServiceEntry, read_unchecked
+from croupier.protocol.deployment import (
+    OPERATOR,
+    Deployment,
+    OperatorEntry,
+    RetiredIdentity,
+    ServiceEntry,
+    read_unchecked,
+)
 from croupier.protocol.names import StorageKey
 from croupier.protocol.versions import differences
 from croupier.runtime.service_directory import SETTINGS_FILE
@@ -97,15 +104,19 @@ def new_service(
     return write_public_file(directory, PublicFile(service=entry))
 
 
-def new_operator(directory: Path) -> PublicFile:
+def new_operator(directory: Path, who: OperatorEntry | None = None) -> PublicFile:
     """Makes the keys of the operator, and returns what the others may know.
+
+    Args:
+        directory: of the deployment, on the machine where rounds will be opened.
+        who: runs it.
 
     Raises:
         ValueError: there are keys already.
     """
     own = directory / OPERATOR
     _, certificate = write_keys(own, OPERATOR, StorageKey(_new_storage_key(own, None)))
-    return write_public_file(directory, PublicFile(operator_tls_certificate=certificate))
+    return write_public_file(directory, PublicFile(operator_tls_certificate=certificate, operator=who))
 
 
 def _new_storage_key(own: Path, file: Path | None) -> bytes:
@@ -176,26 +187,24 @@ def assemble(
 
 
 def shared(deployment: Deployment) -> list[str]:
-    """Returns a sentence for every machine, organisation and administrator that has more than one service."""
+    """Returns a sentence for every machine, organisation and administrator that two services or the operator share."""
+    roles = {entry.name: entry.role for entry in deployment.services} | {OPERATOR: OPERATOR}
+    operator = deployment.operator or OperatorEntry()
+    machines = {entry.name: entry.hosts[0] for entry in deployment.services} | {OPERATOR: operator.host}
+    parties = [(entry.name, entry) for entry in deployment.services] + [(OPERATOR, operator)]
+    organisations = {name: party.organisation for name, party in parties}
+    administrators = {name: party.administrator for name, party in parties}
     found = []
-    for who, of in (("its administrator", _machine), ("it", _organisation), ("this administrator", _administrator)):
-        for name in dict.fromkeys(filter(None, map(of, deployment.services))):
-            roles = {service.name: service.role for service in deployment.services if of(service) == name}
-            if len(roles) > 1:
-                found.append(together(roles, name, who))
+    for who, named in (
+        ("its administrator", machines),
+        ("it", organisations),
+        ("this administrator", administrators),
+    ):
+        for shared_name in dict.fromkeys(filter(None, named.values())):
+            those = {name: roles[name] for name, value in named.items() if value == shared_name}
+            if len(those) > 1:
+                found.append(together(those, shared_name, who))
     return found
-
-
-def _machine(entry: ServiceEntry) -> str:
-    return entry.hosts[0]
-
-
-def _organisation(entry: ServiceEntry) -> str:
-    return entry.organisation
-
-
-def _administrator(entry: ServiceEntry) -> str:
-    return entry.administrator
 
 
 def _stated(file: Path, current: Deployment | None) -> Mapping[str, Any]:
@@ -204,7 +213,7 @@ def _stated(file: Path, current: Deployment | None) -> Mapping[str, Any]:
         stated = read_public_file(file)
         if stated.service is not None:
             return {stated.owner: stated.service}
-        return {"operator_tls_certificate": stated.operator_tls_certificate}
+        return {"operator_tls_certificate": stated.operator_tls_certificate, "operator": stated.operator}
     if current is None:
         raise ValueError(f"{file} is not named NAME.public.toml; the first version is made of such files alone")
     copy = read_unchecked(file)

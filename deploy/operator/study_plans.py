@@ -26,6 +26,7 @@ from croupier.deploy.operator.study_file import StudyFile
 from croupier.deploy.operator.surveys import survey_terms
 from croupier.protocol.deployment import Deployment
 from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.permanent import PermanentSeries
 from croupier.protocol.rounding import round_down, round_up
 
 __all__ = ["PlannedQuestion", "PlannedTier", "PlannedTotal", "StudyPlan", "plan_study"]
@@ -206,7 +207,7 @@ class _Planner:
             attack=False,
             hop_noise=terms.hop_noise,
             hops=terms.num_hops,
-            permanent=waves if self._file.permanent else None,
+            rounds=PermanentSeries(waves) if self._file.permanent else 1,
             counted_by=privacy,
             seconds=5.0,
         )

@@ -131,7 +131,9 @@ def study_state(directory: Path, study_id: str) -> StudyState:
 
 def _kept_cost(file: Path, publication: pb.Publication, certificate: pb.Certificate) -> tuple[Entry, ...]:
     """Returns what the accountant enters at most for a round of that size, from a file once it has been computed."""
-    if not file.exists():
+    try:
+        return _read_cost(file)
+    except (FileNotFoundError, ValueError, TypeError):  # there is none yet, or one of another version of croupier
         terms = parse_terms(publication.manifest.payload)
         entries = highest_cost(terms, certificate.num_reports, certificate.num_tickets)
         kept = [
@@ -139,6 +141,10 @@ def _kept_cost(file: Path, publication: pb.Publication, certificate: pb.Certific
             for one in entries
         ]
         replace_secret(file, json.dumps(kept))
+        return _read_cost(file)
+
+
+def _read_cost(file: Path) -> tuple[Entry, ...]:
     return tuple(
         Entry(epsilon, delta, count, central, lost, tuple((float(e), float(d)) for e, d in profile), series)
         for epsilon, delta, count, central, lost, profile, series in json.loads(file.read_text(encoding="utf-8"))

@@ -111,7 +111,8 @@ def _check_operator(directory: Path, proposal: Deployment) -> None:
     file = public_file_path(directory, OPERATOR)
     if not (directory / OPERATOR / "identity.key").exists() or not file.exists():
         return
-    if read_public_file(file).operator_tls_certificate != proposal.operator_tls_certificate:
+    stated = read_public_file(file)
+    if (stated.operator_tls_certificate, stated.operator) != (proposal.operator_tls_certificate, proposal.operator):
         raise ValueError(
             f"the proposal names another operator than {file.name}, which is yours: somebody else would open rounds "
             "and enrol people. If that is agreed, remove the file first; else do not sign"

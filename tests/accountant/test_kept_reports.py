@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import sqlalchemy as sa
 
-from croupier import Assumption, Certificate, certify, compose
+from croupier import Assumption, Certificate, certify, compose, explain
 from croupier.accountant.mechanisms.registry import randomizer_from_name
 from croupier.accountant.service.ledger import Entry, Ledger, Limit, total_of_rounds
 from croupier.accountant.service.outlook import Account
@@ -28,6 +28,7 @@ from croupier.protocol.names import Digest, RoundId
 from croupier.protocol.permanent import PermanentSeries
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.show.explanation import profile_around
 from tests.support.oracles.hop_noise import truncated_laplace
 from tests.support.studies import kit_of_wave
 
@@ -146,6 +147,15 @@ def test_a_certificate_that_assumes_both_is_refused() -> None:
     kept = certify({1.0: 1000}, "rr", delta=1e-6, rounds=SERIES).to_json()
     with pytest.raises(ValueError, match="same-report and uniform-order"):
         Certificate.from_json(shuffled | {"assumptions": [*shuffled["assumptions"], kept["assumptions"][-1]]})
+
+
+@pytest.mark.parametrize("noise", [None, (0.1, 1e-9)])
+def test_explanations_and_curves_claim_no_shuffle_either(noise: tuple[float, float] | None) -> None:
+    certificate = certify({1.0: 1000, 8.0: 10}, "rr", delta=1e-6, rounds=SERIES, hop_noise=noise)
+    assert profile_around(certificate).epsilon(1e-6) == pytest.approx(certificate.epsilon, rel=1e-6)
+    better = [one.about.split(",")[0] for one in explain(certificate).improvements]
+    assert "half of every local budget" in better
+    assert "twice as many people" not in better  # they do not help
 
 
 def test_rounds_of_permanent_studies_are_certified_without_shuffle() -> None:

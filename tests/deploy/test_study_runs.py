@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,6 +33,7 @@ from croupier.protocol.statements import read_messages
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from tests.support.command_line import croupier
+from tests.support.console import served
 from tests.support.rounds import Table, table
 from tests.support.studies import Played, study_file
 
@@ -57,9 +61,7 @@ def steps(played: Played) -> dict[int, list[str]]:
 
 
 def read(url: str) -> str:
-    with urllib.request.urlopen(url) as page:
-        text: str = page.read().decode()
-    return text
+    return read_bytes(url).decode()
 
 
 WHOLE = ["open", "opened", "close", "closed", "published"]
@@ -219,12 +221,12 @@ def dying(monkeypatch: pytest.MonkeyPatch, journal: Path) -> Callable[[int | Non
 async def test_a_killed_process_opens_no_wave_twice_and_misses_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ten times at drawn moments; `test_study_killed` kills real processes fifty times."""
+    """Four times at drawn moments; `test_study_killed` kills real processes fifty times."""
     source = random.SystemRandom()
     async with table(tmp_path, 1) as at:
         played = begun(at)
         die_after = dying(monkeypatch, journal_file(played.directory, "wellbeing"))
-        for _ in range(10):
+        for _ in range(4):
             die_after(source.randrange(40))
             try:
                 await played.play()
@@ -307,3 +309,49 @@ async def test_what_a_study_came_to_is_a_table_and_metrics(tmp_path: Path) -> No
             assert file.stat().st_size > 0
         assert polars.read_parquet(tmp_path / "rows.parquet")["wave"].to_list() == [1, 2]
         assert (tmp_path / "rows.csv").read_text().splitlines()[2].startswith("2,")
+
+
+@pytest.mark.asyncio
+async def test_the_console_shows_a_study(tmp_path: Path) -> None:
+    """A study of which a result is kept, another wave was missed, and the last one is to come."""
+    async with table(tmp_path, 1) as at:
+        now = datetime.now(UTC)
+        played = begun(at, calendar={"first": f"{now + timedelta(days=1):%Y-%m-%dT08:00:00}"})
+        clock = AheadClock()
+        with StudyJournal.running(journal_file(played.directory, "wellbeing")) as journal:
+            run = StudyRun(played.directory, "wellbeing", journal, at.inside.transport, clock)
+            for wave in list(kept_versions(played.directory, "wellbeing")[0].study.waves())[:2]:
+                clock.reach(wave.opens_unix_s + 1 if wave.number == 1 else wave.closes_unix_s + 1)
+                while (due := await run.step()) is not None and due <= wave.closes_unix_s + 60:
+                    await played.answer()
+                    clock.reach(due)
+                    await asyncio.sleep(0.05)
+        async with served(played.directory, at) as url:
+            pages = [await asyncio.to_thread(read, f"{url}{path}") for path in ("studies", "studies/wellbeing")]
+            assert "1 of 3 waves published, 1 missed" in pages[0]
+            for said in ("How we are", "the study&#39;s process did not run", "to come", "trends.png"):
+                assert said in pages[1]
+            lines = (await asyncio.to_thread(read, f"{url}studies/wellbeing/results.csv")).splitlines()
+            assert [line.split(",")[4] for line in lines[1:]] == ["granted", "missed", "to come"]
+            picture = await asyncio.to_thread(read_bytes, f"{url}studies/wellbeing/trends.png")
+            assert picture.startswith(b"\x89PNG")
+            with pytest.raises(urllib.error.HTTPError, match="404"):
+                await asyncio.to_thread(read, f"{url}studies/other")
+
+
+class AheadClock:
+    """The machine's clock, set ahead."""
+
+    ahead_s = 0.0
+
+    def now(self) -> float:
+        return time.time() + self.ahead_s
+
+    def reach(self, unix_s: float) -> None:
+        self.ahead_s += max(0.0, unix_s - self.now())
+
+
+def read_bytes(url: str) -> bytes:
+    with urllib.request.urlopen(url) as page:
+        content: bytes = page.read()
+    return content
