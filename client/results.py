@@ -17,7 +17,8 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.show.distribution import quantile
 from croupier.show.promises import Promises
 from croupier.show.published import publication_json
-from croupier.show.views import DistributionView, QuantileView, ResultView
+from croupier.show.views.distributions import DistributionView, QuantileView
+from croupier.show.views.results import ResultView
 
 __all__ = ["Inclusion", "Receipt", "ResultValue", "RoundResult", "ValueRow"]
 

@@ -12,7 +12,7 @@ import math
 import re
 
 from croupier.show.distribution import shares_of, statistics_of
-from croupier.show.views import ResultView, numbers_of
+from croupier.show.views.results import ResultView, numbers_of
 
 __all__ = ["result_csv", "spreadsheet_text"]
 

@@ -22,23 +22,14 @@ from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.views import BudgetPrivacyView
 from croupier.show.promises import promises_of
 from croupier.show.question import question_json
-from croupier.show.views import (
-    BudgetView,
-    HopNoiseView,
-    LimitView,
-    NoiseSpentView,
-    PlannedBudgetView,
-    PlanView,
-    RoundView,
-    ServiceView,
-    SpentView,
-    TermsView,
-    TierSpentView,
-)
+from croupier.show.views.ledger import SpentView, TierSpentView
+from croupier.show.views.plans import PlannedBudgetView, PlanView
+from croupier.show.views.questions import BudgetView, HopNoiseView, LimitView, TermsView
+from croupier.show.views.rounds import NoiseSpentView, RoundView, ServiceView
 
 if TYPE_CHECKING:
     from croupier.accountant import Plan
-    from croupier.accountant.service.ledger import BudgetsTold, Spent
+    from croupier.accountant.spending import BudgetsTold, Spent
 
 __all__ = [
     "noise_json",

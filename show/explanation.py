@@ -30,7 +30,8 @@ from croupier.protocol.statements import joined, read_json, secret, to_prose
 from croupier.show.estimates import hop_line, precision_line
 from croupier.show.statistics import halving_lines, statistic
 from croupier.show.text import delta_too_large, tier_budget
-from croupier.show.views import ExplanationView, PromiseView, ResultView
+from croupier.show.views.explanation import ExplanationView, PromiseView
+from croupier.show.views.results import ResultView
 
 __all__ = ["Explanation", "Promise", "Section", "explain", "profile_around"]
 

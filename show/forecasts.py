@@ -16,7 +16,7 @@ from croupier.protocol.statements import read_messages, written_json
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.views import StatementView
 from croupier.show.tables import counted
-from croupier.show.views import BudgetsToldView, LedgerView
+from croupier.show.views.ledger import BudgetsToldView, LedgerView
 
 __all__ = [
     "CountView",

@@ -9,7 +9,8 @@ from rich.table import Table
 from croupier.protocol.rounding import round_down, round_up
 from croupier.show.forecasts import budgets_line, ledger_line
 from croupier.show.tables import counted
-from croupier.show.views import LedgerView, NoiseSpentView, SpentView
+from croupier.show.views.ledger import LedgerView, SpentView
+from croupier.show.views.rounds import NoiseSpentView
 
 __all__ = [
     "MOST_FORECAST",

@@ -22,16 +22,11 @@ from croupier.accountant.drawing import CERTIFIED, COMPARED, MEASURED, OTHERS, d
 from croupier.protocol.rounding import round_up
 from croupier.protocol.views import CertificateView, proved_epsilon
 from croupier.show.study_results import StudyRowView
-from croupier.show.views import (
-    DemoQuestionView,
-    DemoView,
-    FindingsView,
-    PanelView,
-    ThroughputRowView,
-    TrainingView,
-    level_of,
-    numbers_of,
-)
+from croupier.show.views.demonstration import DemoQuestionView, DemoView
+from croupier.show.views.experiments import FindingsView, PanelView
+from croupier.show.views.results import level_of, numbers_of
+from croupier.show.views.throughput import ThroughputRowView
+from croupier.show.views.training import TrainingView
 
 __all__ = [
     "check_plot_file",

@@ -11,7 +11,7 @@ from croupier.analyzer.quantile_search import QuantileEstimate
 from croupier.protocol.rounding import round_up
 from croupier.protocol.statements import written_json
 from croupier.show.distribution import quantile_name
-from croupier.show.views import SearchedQuantileView
+from croupier.show.views.quantiles import SearchedQuantileView
 
 __all__ = ["quantile_json", "quantile_sentence", "steps_table"]
 

@@ -29,7 +29,7 @@ from croupier.protocol.texts import describe_device_step
 from croupier.show.csv_file import result_csv
 from croupier.show.estimates import hop_line, precision_line, result_remarks
 from croupier.show.statistics import Number, Statistic, differences, halving_lines, statistic
-from croupier.show.views import ResultView
+from croupier.show.views.results import ResultView
 
 if TYPE_CHECKING:
     from jinja2 import Template

@@ -24,7 +24,7 @@ from croupier.protocol.hop_noise import HopNoise
 from croupier.protocol.rounding import round_down, round_up
 from croupier.protocol.shown import sanitize_for_display
 from croupier.show.distribution import shares_of, statistics_of
-from croupier.show.views import NumberView, ResultView
+from croupier.show.views.results import NumberView, ResultView
 
 __all__ = [
     "Difference",

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from croupier.protocol.rounding import round_up
 from croupier.show.csv_file import spreadsheet_text
-from croupier.show.views import ResultView, level_of, numbers_of
+from croupier.show.views.results import ResultView, level_of, numbers_of
 
 __all__ = [
     "StudyDifferenceView",

@@ -17,7 +17,8 @@ from croupier.protocol.wordings import Wording
 from croupier.show.documents import terms_json
 from croupier.show.rounds import deadline, values_of
 from croupier.show.text import sections_text
-from croupier.show.views import SectionView, TermsView, WordingView
+from croupier.show.views.questions import TermsView, WordingView
+from croupier.show.views.text import SectionView
 
 __all__ = ["LEFT_OUT_TEXTS", "survey_json", "survey_text", "survey_wordings_json", "wording_json"]
 

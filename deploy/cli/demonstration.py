@@ -26,7 +26,7 @@ from croupier.deploy.cli.console import (
 from croupier.deploy.cli.option_groups import with_option_groups
 from croupier.deploy.cli.web import serve_page
 from croupier.deploy.local.budget_groups import GSPA_BUDGETS, HOP_NOISE_BUDGETS
-from croupier.show.views import ThroughputRowView
+from croupier.show.views.throughput import ThroughputRowView
 
 if TYPE_CHECKING:
     from croupier.deploy.local.demo import PlannedRound

@@ -13,7 +13,8 @@ from croupier.protocol.views import JsonObject
 
 if TYPE_CHECKING:
     from croupier.deploy.operator.forecasts import Fitted
-    from croupier.deploy.operator.rounds import Operator, RoundSettings
+    from croupier.deploy.operator.round_settings import RoundSettings
+    from croupier.deploy.operator.rounds import Operator
     from croupier.protocol.deployment import Deployment
     from croupier.show.forecasts import ForecastView
 
@@ -53,7 +54,7 @@ class ForecastOptions:
             ValueError: the terms cannot be, or the round cannot be granted.
         """
         from croupier.deploy.operator.forecasts import fit
-        from croupier.deploy.operator.rounds import budget_privacy_of
+        from croupier.deploy.operator.round_settings import budget_privacy_of
 
         if not 0 <= self.expected < 2**31:
             raise ValueError(f"expected is {self.expected}; it must be in 0..{2**31 - 1}")

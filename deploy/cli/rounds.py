@@ -42,10 +42,12 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from croupier.deploy.operator.forecasts import Fitted
-    from croupier.deploy.operator.rounds import RoundSettings
+    from croupier.deploy.operator.round_settings import RoundSettings
     from croupier.protocol.v1 import messages_pb2 as pb
     from croupier.show.forecasts import ForecastView
-    from croupier.show.views import OverviewView, ResultView, TermsView
+    from croupier.show.views.questions import TermsView
+    from croupier.show.views.results import ResultView
+    from croupier.show.views.rounds import OverviewView
 
 __all__ = ["add_commands", "round_open"]
 
@@ -132,7 +134,7 @@ def round_propose(
     with plain_errors():
         from croupier.deploy.directory import read_deployment
         from croupier.deploy.operator.proposals import Approvals, read_proposal
-        from croupier.deploy.operator.rounds import check_settings, new_round_id, proposal_of
+        from croupier.deploy.operator.round_settings import check_settings, new_round_id, proposal_of
 
         settings = options.settings(name)
         deployment = read_deployment(directory)
@@ -365,7 +367,7 @@ def round_result(
         import asyncio
 
         from croupier.deploy.directory import client_transport
-        from croupier.deploy.operator.rounds import kept_result, open_published, published_result
+        from croupier.deploy.operator.results import kept_result, open_published, published_result
         from croupier.protocol.certificates import refusals_of
         from croupier.protocol.statements import joined
         from croupier.show.distribution import with_quantiles

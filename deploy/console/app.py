@@ -54,7 +54,9 @@ from croupier.show.rounds import describe_device_step, terms_sections, values_of
 from croupier.show.statistics import halving_lines
 from croupier.show.study_results import StudyResultsView, study_csv
 from croupier.show.tables import counted
-from croupier.show.views import OverviewView, ResultView, TermsView
+from croupier.show.views.questions import TermsView
+from croupier.show.views.results import ResultView
+from croupier.show.views.rounds import OverviewView
 
 __all__ = ["make_app"]
 

@@ -28,7 +28,9 @@ from croupier.net.transport import TLS, Transport
 from croupier.protocol.deployment import ServiceEntry
 from croupier.protocol.names import NO_ROUND, RoundId
 from croupier.show.published import publication_json
-from croupier.show.views import KeysView, OverviewView, ResultView, RoundView, TermsView
+from croupier.show.views.questions import TermsView
+from croupier.show.views.results import ResultView
+from croupier.show.views.rounds import KeysView, OverviewView, RoundView
 
 __all__ = ["EVERY_S", "FinishedRound", "Source"]
 

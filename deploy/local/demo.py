@@ -32,7 +32,8 @@ from croupier.deploy.local.scales import parse_orders
 from croupier.deploy.local.sheets import open_table
 from croupier.deploy.local.users import FleetReport
 from croupier.deploy.operator.ledger import spent_in
-from croupier.deploy.operator.rounds import Operator, RoundSettings, check_settings
+from croupier.deploy.operator.round_settings import RoundSettings, check_settings
+from croupier.deploy.operator.rounds import Operator
 from croupier.protocol.certificates import refusals_of
 from croupier.protocol.codes import Note
 from croupier.protocol.manifest import RoundTerms
@@ -43,7 +44,8 @@ from croupier.protocol.statements import joined, written_json
 from croupier.protocol.views import BoundView
 from croupier.runtime.workers import WorkerPool
 from croupier.show.published import publication_json
-from croupier.show.views import DemoView, ResultView, TogetherView
+from croupier.show.views.demonstration import DemoView, TogetherView
+from croupier.show.views.results import ResultView
 
 __all__ = [
     "SURVEY",

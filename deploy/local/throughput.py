@@ -27,7 +27,8 @@ from nacl.signing import SigningKey, VerifyKey
 from croupier.client.submission import Participant, new_client_key
 from croupier.deploy.local.processes import temporary_deployment
 from croupier.deploy.local.rounds import RoundOutcome, players
-from croupier.deploy.operator.rounds import Operator, RoundSettings
+from croupier.deploy.operator.round_settings import RoundSettings
+from croupier.deploy.operator.rounds import Operator
 from croupier.protocol.envelope import overhead
 from croupier.protocol.identity import public_key_of
 from croupier.protocol.mechanisms import RandomizedResponse
@@ -37,7 +38,7 @@ from croupier.protocol.questions import Question
 from croupier.protocol.tickets import TICKET_BYTES, TicketIssuer, TicketRequest, collect_tickets
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.workers import WorkerPool, peak_memory_bytes
-from croupier.show.views import ConditionsView, ThroughputRowView, ThroughputView
+from croupier.show.views.throughput import ConditionsView, ThroughputRowView, ThroughputView
 
 __all__ = ["SUITE", "conditions", "kept_rows", "measure_throughput", "plain_sizes", "processor_s", "seconds_left"]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from croupier.deploy.directory import read_deployment
-from croupier.deploy.operator.rounds import open_published, signed_result
+from croupier.deploy.operator.results import open_published, signed_result
 from croupier.deploy.operator.surveys import round_of
 from croupier.net.transport import Transport
 from croupier.protocol.errors import Code, Refusal
@@ -22,7 +22,7 @@ from croupier.protocol.surveys import Survey, SurveyWording
 from croupier.show.published import publication_json
 from croupier.show.report import ReportRound
 from croupier.show.surveys import LEFT_OUT_TEXTS
-from croupier.show.views import ResultView
+from croupier.show.views.results import ResultView
 
 __all__ = ["Collected", "check_report_file", "collect", "print_page", "write_report"]
 

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any, Self
 
-from croupier.accountant.service.ledger import Limit
+from croupier.accountant.spending import Limit
 from croupier.deploy.operator.study_results import StudyState, study_state
 from croupier.deploy.operator.surveys import round_of
 

@@ -11,11 +11,11 @@ from typing import Literal
 from croupier.accountant.certificate import Certificate
 from croupier.accountant.results import Guarantee
 from croupier.accountant.service.forecast import highest_cost
-from croupier.accountant.service.ledger import Entry, total_of_rounds
+from croupier.accountant.spending import Entry, total_of_rounds
 from croupier.client.rounds import read_publication
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.operator.keys import replace_secret
-from croupier.deploy.operator.rounds import open_published
+from croupier.deploy.operator.results import open_published
 from croupier.deploy.operator.studies import (
     StudyVersion,
     collector_key_file,

@@ -20,13 +20,9 @@ from croupier.accountant.service.forecast import always_granted
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.operator.forecasts import Fitted, default_grid, fit, forecast_now, forecast_opening
 from croupier.deploy.operator.keys import replace_secret
-from croupier.deploy.operator.rounds import (
-    Operator,
-    RoundSettings,
-    check_settings,
-    is_operators,
-    published_result,
-)
+from croupier.deploy.operator.results import published_result
+from croupier.deploy.operator.round_settings import RoundSettings, check_settings
+from croupier.deploy.operator.rounds import Operator, is_operators
 from croupier.deploy.operator.survey_file import SurveyFile
 from croupier.net.transport import TLS, Transport
 from croupier.protocol.codes import RefusalReason

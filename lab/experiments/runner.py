@@ -19,7 +19,7 @@ from typing import Any
 from croupier.runtime.cluster import Cluster, Sources
 from croupier.show.documents import write_json
 from croupier.show.plots import plot_experiment
-from croupier.show.views import FindingsView, LineView, PanelView
+from croupier.show.views.experiments import FindingsView, LineView, PanelView
 from lab.experiments.figure import Figure, Finding, Point, Row, Settings, Verdict, value_at, worst
 
 __all__ = ["Outcome", "run_figures"]

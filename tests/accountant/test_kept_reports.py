@@ -15,10 +15,11 @@ import sqlalchemy as sa
 
 from croupier import Assumption, Certificate, certify, compose, explain
 from croupier.accountant.mechanisms.registry import randomizer_from_name
-from croupier.accountant.service.ledger import Entry, Ledger, Limit, total_of_rounds
-from croupier.accountant.service.outlook import Account
+from croupier.accountant.service.account import Account
+from croupier.accountant.service.ledger import Ledger
 from croupier.accountant.service.round_certificate import certify_round
 from croupier.accountant.service.tickets import BudgetsFound, ReportsFound
+from croupier.accountant.spending import Entry, Limit, total_of_rounds
 from croupier.accountant.waves import WavesProfile
 from croupier.protocol.certificates import assumptions_of, certificate_json
 from croupier.protocol.hop_noise import HopNoise
