@@ -53,7 +53,7 @@ def quantile(
         from croupier.deploy.local.processes import temporary_deployment
         from croupier.deploy.local.quantiles import drawn_groups, search_quantile
         from croupier.deploy.local.sheets import open_table
-        from croupier.deploy.operator.rounds import RoundSettings
+        from croupier.deploy.operator.round_settings import RoundSettings
         from croupier.protocol.mechanisms import OneBit
         from croupier.protocol.questions import Question
         from croupier.show.quantile_search import quantile_json, quantile_sentence, steps_table
