@@ -23,6 +23,7 @@ from croupier.deploy.cli import (
     cluster,
     demonstration,
     deployment,
+    discovery,
     hosts,
     joining,
     organisations,
@@ -74,6 +75,7 @@ def _options(
 for room in (
     demonstration,
     quantiles,
+    discovery,
     training,
     accounting,
     clients,

@@ -63,6 +63,7 @@ def test_the_names_of_commands_are_an_interface() -> None:
         "report",
         "demo",
         "quantile",
+        "discover",
         "bench",
         "train",
         "experiment",
