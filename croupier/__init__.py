@@ -23,6 +23,8 @@ _ELSEWHERE = {
     "ClientRound": "croupier.client.sync_client",
     "Code": "croupier.protocol.errors",
     "CroupierError": "croupier.protocol.errors",
+    "Discovered": "croupier.deploy.local.discovering",
+    "DiscoverySettings": "croupier.deploy.discovery",
     "Explanation": "croupier.show.explanation",
     "Inclusion": "croupier.client.results",
     "LimitError": "croupier.protocol.errors",
@@ -47,6 +49,7 @@ _ELSEWHERE = {
     "TicketError": "croupier.protocol.errors",
     "UnreachableError": "croupier.protocol.errors",
     "connect": "croupier.client.sync_client",
+    "discover": "croupier.deploy.local.discovering",
     "explain": "croupier.show.explanation",
     "simulate": "croupier.deploy.local.simulation",
 }
