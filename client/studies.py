@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import re
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from croupier.client.joined import AnswerRecord, AnswerState, JoinedStudy, WaveRecord, WaveState, read_joined
+from croupier.client.one_answer import is_of_person
 from croupier.client.outbox import Outbox
 from croupier.client.results import Receipt
 from croupier.client.surveys import fetch_survey
@@ -211,8 +213,9 @@ def leave(client: StudyClient, study_id: str, person: str = "") -> JoinedStudy:
     for series in joined.series:
         client.outbox.forget_reports(person, series)
     for round_id in client.outbox.rounds_prepared():
-        if round_id.startswith(f"{study_id}-w"):
-            client.outbox.discard(round_id, client.outbox.prepared(round_id))
+        if re.fullmatch(rf"{re.escape(study_id)}-w[0-9]+-[0-9]+", round_id):  # not study-work's where study is left
+            mine = [user for user in client.outbox.prepared(round_id) if is_of_person(user, person)]
+            client.outbox.discard(round_id, mine)
     client.outbox.overwrite_log()
     return joined
 
