@@ -51,14 +51,13 @@ def certify(
     epsilon: float | None = None,
     dishonest: int = 0,
     linkage: Linkage = "separate",
-    rounds: int = 1,
+    rounds: int | PermanentSeries = 1,
     attack: bool = True,
     compare_all: bool = False,
     bounds: Bounds = "all",
     adaptive_order: bool = False,
     hop_noise: AnyHopNoise = None,
     hops: int = 2,
-    permanent: PermanentSeries | int | None = None,
     counted_by: BudgetPrivacy | None = None,
     seconds: float | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -77,7 +76,9 @@ def certify(
             remark, as the last step of the last tier, where the other one of laplace and onebit is much better for a
             mean.
         compare_all: put every published bound beside the certificate, and not only the one that has personal budgets.
-        rounds: how many such releases one client may take part in, each a batch of its own.
+        rounds: how many such releases one client may take part in, each a batch of its own. A `PermanentSeries`: people
+            send the same report in all of its waves. The certificate is then about all of them together, by the local
+            budget and by hop noise: no bound of the shuffle holds (docs/permanent.md).
         bounds: "all" (the least of the local budget, the blanket bound, the exchange bound and, where it can be
             enumerated, the exact worst case) or "blanket" (the local budget and the blanket bound).
         adaptive_order: the clients answer one after the other in a secret uniform order, and what a client is asked may
@@ -86,9 +87,6 @@ def certify(
             Every tier then has the least of three bounds (docs/hop-noise.md), and the certificate states beside its
             own number what one honest hop guarantees.
         hops: how many hops there are, >= 1; without hop noise it changes nothing.
-        permanent: in how many waves every client sends the same report, which it has drawn once. The certificate is
-            then about all of them together, by the local budget and by hop noise: no bound of the shuffle holds
-            (docs/permanent.md). None: reports are drawn for one release.
         counted_by: the budget privacy of a round (docs/accounting.md, 7.2). `budgets` are then those of the users that
             were counted and of one user more for every budget of the grid: a victim, whom it need not have. None:
             `budgets` are those of all users.
@@ -106,15 +104,15 @@ def certify(
     randomizer = as_randomizer(randomizer)
     _check_local_deltas(budgets, randomizer)
     _check(delta, epsilon)
-    check_setting(randomizer, delta, dishonest, linkage, rounds, bounds, adaptive_order)
+    series, count = (rounds, 1) if isinstance(rounds, PermanentSeries) else (None, rounds)
+    check_setting(randomizer, delta, dishonest, linkage, count, bounds, adaptive_order)
+    if series is not None:
+        _check_permanent(randomizer, linkage, adaptive_order)
+        attack = attack and hop_noise is not None
     if seconds is not None and not (is_number(seconds) and seconds >= 0):
         raise outside("seconds", seconds, "a finite number >= 0, or None")
     deadline = math.inf if seconds is None else time.monotonic() + seconds
     fakes = HopFakes.of(hop_noise, hops, randomizer, linkage, adaptive_order=adaptive_order)
-    series = PermanentSeries(permanent) if isinstance(permanent, int) else permanent
-    if series is not None:
-        _check_permanent(randomizer, linkage, rounds, adaptive_order)
-        attack = attack and fakes is not None
     waves = 0 if series is None else series.waves
     policy = BoundPolicy(adaptive_order or bounds == "blanket", deadline, fakes=fakes, waves=waves)
     colluding = dishonest + (0 if fakes is None else fakes.most)  # behind its fakes a hop can hide lost reports
@@ -124,19 +122,19 @@ def certify(
     answers: list[Answer] = []
     for group in reversed(groups):  # the largest budgets first: they nearly always decide
         enough = max((answer.alone for answer in answers), default=0.0)
-        answer = answer_of(group, randomizer, delta, epsilon, rounds, policy, enough)
-        if delta is None and rounds > 1:  # again, with bounds made for about the delta that all rounds come to
-            again = answer_of(group, randomizer, delta, epsilon, rounds, policy, enough, answer.tier.delta / rounds)
+        answer = answer_of(group, randomizer, delta, epsilon, count, policy, enough)
+        if delta is None and count > 1:  # again, with bounds made for about the delta that all rounds come to
+            again = answer_of(group, randomizer, delta, epsilon, count, policy, enough, answer.tier.delta / count)
             answer = min(answer, again, key=lambda one: one.tier.delta)
         answers.append(answer)
         if progress is not None:
             progress(len(answers), len(groups))
     answers.sort(key=lambda answer: (answer.tier.local_epsilon, answer.tier.local_delta))
     worst = max(answers, key=lambda answer: (answer.tier.epsilon, answer.tier.delta))
-    local = _local(budgets, randomizer, rounds)
+    local = _local(budgets, randomizer, count)
     local_deltas = bool((budgets.local_delta > 0).any()) and not randomizer.spends_local_delta
-    of_shuffle = _assumptions(randomizer, dishonest, linkage, rounds, local_deltas, adaptive_order, counted_by)
-    of_one_hop = () if fakes is None else _assumptions_of_one_hop(fakes, rounds, local_deltas)
+    of_shuffle = _assumptions(randomizer, dishonest, linkage, count, local_deltas, adaptive_order, counted_by)
+    of_one_hop = () if fakes is None else _assumptions_of_one_hop(fakes, count, local_deltas)
     if series is not None:
         same = state(Assumption.SAME_REPORT, waves=series.waves, series=series.name)
         alone = state(Assumption.EVERYONE_ELSE_DISHONEST)
@@ -153,9 +151,9 @@ def certify(
     lower = None
     if attack and resting == {False} and series is None:
         present = budgets if counted_by is None else _at_most(budgets, counted_by.most_uncounted)
-        lower = _lower_bound(present, randomizer, at, epsilon, dishonest, linkage, rounds)
+        lower = _lower_bound(present, randomizer, at, epsilon, dishonest, linkage, count)
     elif attack and resting == {True} and fakes is not None:
-        lower = _attack_on_one_hop(fakes, float(budgets.local_epsilon[-1]), at, epsilon, rounds)
+        lower = _attack_on_one_hop(fakes, float(budgets.local_epsilon[-1]), at, epsilon, count)
     remarks: tuple[Statement[Step], ...] = ()
     remarked = attack and delta is not None and not adaptive_order and seconds is None and fakes is None
     other = other_for_a_mean(randomizer) if remarked else None
@@ -166,7 +164,7 @@ def certify(
             delta=delta,
             dishonest=dishonest,
             linkage=linkage,
-            rounds=rounds,
+            rounds=count,
             attack=False,
             bounds=bounds,
         )
@@ -188,7 +186,7 @@ def certify(
         everyone_else_colludes=local,
         one_honest_hop=None if fakes is None else _one_honest_hop(answers, of_one_hop),
         comparison=()
-        if rounds > 1 or series is not None
+        if count > 1 or series is not None
         else tuple(
             _in_this_deployment(row, colluding, linkage)
             for row in _comparison(budgets, randomizer, reached, at, lower if fakes is None else None, compare_all)
@@ -196,22 +194,22 @@ def certify(
         lower_bound=lower,
         randomizer=randomizer.name,
         linkage=linkage,
-        rounds=rounds,
+        rounds=count,
         budget_privacy=counted_by,
     )
 
 
-def _check_permanent(randomizer: Randomizer, linkage: Linkage, rounds: int, adaptive_order: bool) -> None:
+def _check_permanent(randomizer: Randomizer, linkage: Linkage, adaptive_order: bool) -> None:
     """Raises ValueError for a release of which nothing is proved where reports are drawn once for several waves."""
     if randomizer.num_report_values is None or randomizer.spends_local_delta:
         raise ValueError(
-            f"permanent is given for {randomizer.name}; it must be for rr, onebit, krr, levels or a table, whose "
-            "reports have one of finitely many values"
+            f"rounds is a series of waves of {randomizer.name}; it must be of a randomizer or a table whose reports "
+            "have one of finitely many values"
         )
-    if rounds != 1 or linkage != "separate" or adaptive_order:
+    if linkage != "separate" or adaptive_order:
         raise ValueError(
-            f"permanent is given with rounds {rounds}, linkage {linkage!r}, adaptive_order {adaptive_order}; it must "
-            "be with 1, 'separate', false: permanent itself says how many waves there are"
+            f"rounds is a series of waves, with linkage {linkage!r} and adaptive_order {adaptive_order}; it must be "
+            "with 'separate' and false"
         )
 
 

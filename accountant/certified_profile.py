@@ -26,6 +26,7 @@ from croupier.accountant.results import Grade, LowerBound
 from croupier.accountant.rich_display import folded_list, html_table
 from croupier.protocol.budget_privacy import BudgetPrivacy
 from croupier.protocol.codes import Assumption
+from croupier.protocol.permanent import PermanentSeries
 from croupier.protocol.rounding import round_down, round_up
 from croupier.protocol.statements import Statement
 
@@ -114,7 +115,7 @@ class CertifiedProfile:
     @property
     def assumptions(self) -> tuple[Statement[Assumption], ...]:
         """What the curve rests on: the assumptions of every point. With hop noise one point may need fewer."""
-        return tuple(dict.fromkeys(line for one in self.points for line in one.certificate.assumptions))
+        return tuple(dict.fromkeys(line for point in self.points for line in point.certificate.assumptions))
 
     def __call__(self, epsilon: float) -> float:
         """The certified delta at an epsilon >= 0, rounded up. Raises ValueError for one outside that range."""
@@ -124,8 +125,8 @@ class CertifiedProfile:
     def __str__(self) -> str:
         """One line for people: every point, rounded to the sound side, with its grade."""
         points = ", ".join(
-            f"{one.certificate.grade} ε = {round_up(one.epsilon)} at δ = {round_up(one.certificate.delta)}"
-            for one in self.points
+            f"{point.certificate.grade} ε = {round_up(point.epsilon)} at δ = {round_up(point.certificate.delta)}"
+            for point in self.points
         )
         return f"{self.randomizer}: {points}"
 
@@ -180,8 +181,8 @@ class CertifiedProfile:
         """
         from croupier.accountant.drawing import draw_curve
 
-        certified = [(one.epsilon, one.certificate.delta) for one in self.points]
-        lower = [one.lower_bound for one in self.points if one.lower_bound is not None]
+        certified = [(point.epsilon, point.certificate.delta) for point in self.points]
+        lower = [point.lower_bound for point in self.points if point.lower_bound is not None]
         attacks = [(one.epsilon, one.delta) for one in lower if one.epsilon > 0]  # an epsilon of 0 refutes nothing
         line = certified_line(self) if self.between else []
         return draw_curve(self.randomizer, certified, line, attacks, axes)
@@ -190,23 +191,23 @@ class CertifiedProfile:
         """One dictionary for each point: what `pandas.DataFrame` and `polars.DataFrame` take."""
         return [
             {
-                "delta": one.certificate.delta,
-                "epsilon": one.epsilon,
-                "grade": str(one.certificate.grade),
-                "lower_bound": None if one.lower_bound is None else one.lower_bound.epsilon,
+                "delta": point.certificate.delta,
+                "epsilon": point.epsilon,
+                "grade": str(point.certificate.grade),
+                "lower_bound": None if point.lower_bound is None else point.lower_bound.epsilon,
             }
-            for one in self.points
+            for point in self.points
         ]
 
     def _repr_html_(self) -> str:
         """For notebooks: the plot, where matplotlib is there, the points as a table, and what they assume."""
         rows = [
             {
-                "δ": round_up(one.certificate.delta),
-                f"ε, {one.certificate.grade}": round_up(one.epsilon),
-                f"attack, {Grade.LOWER_BOUND}": round_down(one.lower_bound.epsilon) if one.lower_bound else "none",
+                "δ": round_up(point.certificate.delta),
+                f"ε, {point.certificate.grade}": round_up(point.epsilon),
+                f"attack, {Grade.LOWER_BOUND}": round_down(point.lower_bound.epsilon) if point.lower_bound else "none",
             }
-            for one in self.points
+            for point in self.points
         ]
         table = html_table(f"{self.randomizer}: what the shuffled batch reveals", rows)
         table += folded_list("This holds if", map(str, self.assumptions))
@@ -221,7 +222,7 @@ class CertifiedProfile:
     @cached_property
     def _chords(self) -> Chords:
         alone = self.points[0].certificate.everyone_else_colludes
-        points = [(one.epsilon, one.certificate.delta) for one in self.points]
+        points = [(point.epsilon, point.certificate.delta) for point in self.points]
         found = sorted([*points, *self.between, (alone.epsilon, alone.delta)])
         # The chord from (e^epsilon, delta) = (0, 1) to the first point, at epsilon = 0.
         first, delta = found[0]
@@ -240,7 +241,7 @@ def certified_line(profile: CertifiedProfile) -> list[tuple[float, float]]:
     part of a chord is drawn as its tangents at both ends of the part, which are above it.
     """
     first, last = profile.points[0].epsilon, profile.points[-1].epsilon
-    nodes = [first, *(one for one in profile._chords.epsilons if first < one < last), last]
+    nodes = [first, *(epsilon for epsilon in profile._chords.epsilons if first < epsilon < last), last]
     line = [(first, profile(first))]
     for left, right in itertools.pairwise(nodes):
         step = (right - left) / DRAWN
@@ -267,7 +268,7 @@ def privacy_profile(
     deltas: Sequence[float] | float | None = None,
     dishonest: int = 0,
     linkage: Linkage = "separate",
-    rounds: int = 1,
+    rounds: int | PermanentSeries = 1,
     hop_noise: AnyHopNoise = None,
     hops: int = 2,
 ) -> CertifiedProfile:
@@ -291,7 +292,7 @@ def profile_at(
     randomizer: Randomizer | str,
     dishonest: int,
     linkage: Linkage,
-    rounds: int,
+    rounds: int | PermanentSeries,
     fakes: tuple[AnyHopNoise, int] = (None, 2),
     *,
     counted_by: BudgetPrivacy | None = None,

@@ -29,7 +29,7 @@ from croupier.protocol.permanent import PLANNED
 from croupier.protocol.rounding import round_up
 from croupier.protocol.statements import Statement, state
 
-__all__ = ["compose", "privacy_loss_distribution"]
+__all__ = ["Release", "compose", "compose_releases", "of_disjoint_groups", "privacy_loss_distribution"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,6 +107,90 @@ def compose(certificates: Iterable[Certificate], *, delta: float, fixed_terms: b
     methods = dict.fromkeys(statement for c in certificates for statement in c.method)
     together = sum(certificate.rounds for certificate in certificates)
     return Guarantee(epsilon, at, Grade.CERTIFIED, (*methods, state(way, rounds=together)), tuple(assumptions))
+
+
+def of_disjoint_groups(certificates: Iterable[Certificate | Guarantee]) -> Guarantee:
+    """Returns a CERTIFIED (epsilon, delta) for a person who takes part in one of several releases only.
+
+    Parallel composition: what was released before a person's release does not depend on that person, and what is asked
+    and released afterwards follows from it and from other people. So all releases together have the privacy of the
+    person's own one, however each of them was chosen by the results of earlier ones. Each person draws their group
+    before the first release, whatever their data are; the guarantee says that it assumes this.
+
+    Args:
+        certificates: what the release of each group is certified.
+
+    Neighbouring relation: replace-one. Direction of error: epsilon is never below the exact one; the largest epsilon
+    at the largest delta of all.
+
+    Raises:
+        ValueError: no certificate, or one that is not CERTIFIED.
+    """
+    several = tuple(certificates)
+    if not several:
+        raise ValueError("certificates is empty; it must hold at least one")
+    for certificate in several:
+        if certificate.grade is not Grade.CERTIFIED:
+            raise outside("grade", str(certificate.grade), f"{Grade.CERTIFIED} in every certificate")
+    methods = dict.fromkeys(statement for certificate in several for statement in certificate.method)
+    assumptions = dict.fromkeys(line for certificate in several for line in certificate.assumptions)
+    assumptions[state(Assumption.DISJOINT_GROUPS, groups=len(several))] = None
+    epsilon, delta = (max(getattr(each, of) for each in several) for of in ("epsilon", "delta"))
+    return Guarantee(epsilon, delta, Grade.CERTIFIED, tuple(methods), tuple(assumptions))
+
+
+@dataclass(frozen=True, eq=False)
+class Release:
+    """A release that is composed with others: what it guarantees, what is known of its curve, and how often it is made.
+
+    Attributes:
+        guarantee: of one release.
+        profile: its privacy profile; None: any (epsilon, delta)-private release.
+        local_epsilon: the ceiling of the profile, at which nothing is lost.
+        count: how many there are.
+    """
+
+    guarantee: Guarantee
+    profile: PrivacyProfile | None = None
+    local_epsilon: float = 0.0
+    count: int = 1
+
+
+def compose_releases(releases: Sequence[Release], *, delta: float) -> Guarantee | None:
+    """Returns a CERTIFIED (epsilon, delta) for a client in all of these releases; None without a bound.
+
+    It is the total of the smallest privacy filter that admits them, as `compose` says it by default.
+
+    Args:
+        releases: at least one.
+        delta: the total delta, 0 < delta < 1.
+
+    Direction of error: epsilon is never below the exact one. Source: docs/composition.md.
+
+    Raises:
+        ValueError: no release, a count below 1, or delta outside its range.
+    """
+    check_target_delta(delta)
+    if not releases:
+        raise ValueError("releases is empty; it must hold at least one")
+    total = sum(release.count for release in releases)
+    costs: Counter[RoundCost] = Counter()
+    for release in releases:
+        epsilon, lost = release.guarantee.epsilon, release.guarantee.delta
+        profile, ceiling = release.profile, (release.local_epsilon, 0.0)
+        if profile is None:
+            profile, ceiling = PairProfile(epsilon, lost), (epsilon, lost)
+        points = curve_points(profile, ceiling, last_cut(total, delta))
+        costs[RoundCost(epsilon, lost, (points,), frozenset({ceiling[0]}))] += release.count
+    admitted = smallest_admitting_epsilon(costs, delta)
+    if admitted is None:
+        return None
+    methods = dict.fromkeys(statement for release in releases for statement in release.guarantee.method)
+    assumed = dict.fromkeys(statement for release in releases for statement in release.guarantee.assumptions)
+    assumed[state(Assumption.TOTAL_BEFOREHAND)] = None
+    return Guarantee(
+        admitted, delta, Grade.CERTIFIED, (*methods, state(Method.PRIVACY_FILTER, rounds=total)), tuple(assumed)
+    )
 
 
 def _of_fixed_terms(

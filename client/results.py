@@ -17,7 +17,8 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.show.distribution import quantile
 from croupier.show.promises import Promises
 from croupier.show.published import publication_json
-from croupier.show.views import DistributionView, QuantileView, ResultView
+from croupier.show.views.distributions import DistributionView, QuantileView
+from croupier.show.views.results import ResultView
 
 __all__ = ["Inclusion", "Receipt", "ResultValue", "RoundResult", "ValueRow"]
 
@@ -113,13 +114,13 @@ class RoundResult:
         """One dictionary for each value: what `pandas.DataFrame` and `polars.DataFrame` take."""
         return [
             {
-                "label": one.label,
-                "estimate": one.estimate,
-                "standard_error": one.standard_error,
-                "low": one.confidence_interval[0],
-                "high": one.confidence_interval[1],
+                "label": value.label,
+                "estimate": value.estimate,
+                "standard_error": value.standard_error,
+                "low": value.confidence_interval[0],
+                "high": value.confidence_interval[1],
             }
-            for one in self.values
+            for value in self.values
         ]
 
     @property
@@ -141,12 +142,12 @@ class RoundResult:
         """For notebooks: the values as a table, and the guarantee with what it rests on."""
         level = f"{100 * self.confidence_level:g} % interval"
         rows = [
-            ({"": one.label} if one.label else {})
+            ({"": value.label} if value.label else {})
             | {
-                "estimate": f"{one.estimate:.4g} ± {one.standard_error:.2g}",
-                level: f"{one.confidence_interval[0]:.4g} .. {one.confidence_interval[1]:.4g}",
+                "estimate": f"{value.estimate:.4g} ± {value.standard_error:.2g}",
+                level: f"{value.confidence_interval[0]:.4g} .. {value.confidence_interval[1]:.4g}",
             }
-            for one in self.values
+            for value in self.values
         ]
         told = self.guarantee
         said = f"{told.grade} ε = {round_up(told.epsilon)} at δ = {round_up(told.delta)}, for the largest budget"
@@ -184,13 +185,13 @@ class RoundResult:
             round_id=RoundId(publication.round_id),
             values=tuple(
                 ResultValue(
-                    one.label,
-                    one.estimate,
-                    one.projected,
-                    one.standard_error,
-                    (one.confidence_interval.low, one.confidence_interval.high),
+                    value.label,
+                    value.estimate,
+                    value.projected,
+                    value.standard_error,
+                    (value.confidence_interval.low, value.confidence_interval.high),
                 )
-                for one in values_of(publication)
+                for value in values_of(publication)
             ),
             confidence_level=publication.confidence_level,
             num_reports=publication.num_reports,

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import re
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -27,7 +26,7 @@ from croupier.protocol.errors import Code, LimitError, Refusal, UnreachableError
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms import Mechanism
 from croupier.protocol.names import NO_ROUND, RoundId
-from croupier.protocol.studies import MOST_WAVES, Study, StudyWave, wave_survey_id
+from croupier.protocol.studies import MOST_WAVES, Study, StudyWave, is_round_of_study, wave_survey_id
 from croupier.protocol.surveys import budgets_within
 
 __all__ = ["Accept", "Answers", "Follower", "ShownStudy", "answer_open_waves", "find_study", "follow", "join", "leave"]
@@ -42,7 +41,8 @@ _OVER = (Code.WRONG_STATE, Code.ROUND_CLOSED)
 _POLL_S = 900.0
 """The longest time between two looks for the next wave: an operator may open one late, or change the calendar."""
 _SOON_S = 60.0
-"""The shortest: a wave that is due may open a little late."""
+"""The shortest: a wave that is due may open a little late. Within this time, a process that follows a study that the
+person has left notices it."""
 
 
 class StudyRound(Protocol):
@@ -213,7 +213,7 @@ def leave(client: StudyClient, study_id: str, person: str = "") -> JoinedStudy:
     for series in joined.series:
         client.outbox.forget_reports(person, series)
     for round_id in client.outbox.rounds_prepared():
-        if re.fullmatch(rf"{re.escape(study_id)}-w[0-9]+-[0-9]+", round_id):  # not study-work's where study is left
+        if is_round_of_study(study_id, round_id):
             mine = [user for user in client.outbox.prepared(round_id) if is_of_person(user, person)]
             client.outbox.discard(round_id, mine)
     client.outbox.overwrite_log()
@@ -251,7 +251,9 @@ async def follow(client: StudyClient, study_id: str, follower: Follower) -> Asyn
             if joined is None or joined.next_wave > joined.version.last_wave:
                 return
             wait_s = _until_next(joined, follower.now())
-        await follower.sleep(wait_s)
+        until = follower.now() + wait_s
+        while follower.now() < until and read_joined(client.directory, study_id, follower.person) is not None:
+            await follower.sleep(min(_SOON_S, until - follower.now()))
 
 
 def _until_next(joined: JoinedStudy, now: float) -> float:

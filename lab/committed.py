@@ -8,6 +8,7 @@ from croupier.deploy.render.compose import COMPOSE_FILE, compose_file, container
 from croupier.deploy.render.gateway import GATEWAY_UNIT_FILE, gateway_container, gateway_unit
 from croupier.deploy.render.grafana import dashboard
 from croupier.deploy.render.layout import Layout
+from croupier.deploy.render.study import STUDY_UNIT_FILE, study_container, study_unit
 from croupier.deploy.render.systemd import UNIT_FILE, unit
 
 __all__ = ["EXAMPLE", "committed_files", "write_committed"]
@@ -21,9 +22,10 @@ def committed_files() -> dict[Path, str]:
     found = {
         Path("systemd") / UNIT_FILE: unit(EXAMPLE.limits),
         Path("systemd") / GATEWAY_UNIT_FILE: gateway_unit(EXAMPLE.limits),
+        Path("systemd") / STUDY_UNIT_FILE: study_unit(EXAMPLE.limits),
         Path("compose") / "Containerfile": containerfile(EXAMPLE),
         Path("compose") / COMPOSE_FILE: compose_file(
-            EXAMPLE, EXAMPLE.places, gateway_container(EXAMPLE, optional=True)
+            EXAMPLE, EXAMPLE.places, gateway_container(EXAMPLE, optional=True) + study_container(EXAMPLE)
         ),
         Path("grafana") / "croupier.json": dashboard(),
     }

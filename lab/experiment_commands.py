@@ -15,7 +15,7 @@ from croupier.deploy.cli.option_groups import with_option_groups
 
 if TYPE_CHECKING:
     from croupier.runtime.cluster import Cluster
-    from croupier.show.views import FigureView
+    from croupier.show.views.experiments import FigureView
     from lab.experiments.figure import Settings
 
 __all__ = ["add_commands"]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.table import Table
 
 from croupier.protocol.rounding import round_down, round_up
-from croupier.show.views import FigureView, FindingsView
+from croupier.show.views.experiments import FigureView, FindingsView
 from lab.bench.certificates import TimedRow
 from lab.bench.tightness import TightnessRow
 

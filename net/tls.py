@@ -106,6 +106,6 @@ def caller_name(context: Context, deployment: Deployment) -> Caller | None:
     if certificate == _plain(deployment.operator_tls_certificate):
         return OPERATOR
     for entry in deployment.services:
-        if any(certificate == _plain(one) for one in entry.tls_certificates):
+        if any(certificate == _plain(tls_certificate) for tls_certificate in entry.tls_certificates):
             return entry.name
     return None

@@ -233,7 +233,7 @@ def round_certificate_json(message: pb.Certificate) -> RoundCertificateView:
         "commitments": [
             {
                 "payload": signed.payload.hex(),
-                "signatures": {one.signer: one.signature.hex() for one in signed.signatures},
+                "signatures": {signature.signer: signature.signature.hex() for signature in signed.signatures},
             }
             for signed in message.commitments
         ],
@@ -452,13 +452,13 @@ def _round_message(found: _RoundCertificate) -> pb.Certificate:
         fake_tickets=found.fake_tickets,
         commitments=[
             pb.Signed(
-                payload=bytes.fromhex(one.payload),
+                payload=bytes.fromhex(commitment.payload),
                 signatures=[
                     pb.Signature(signer=signer, signature=bytes.fromhex(signature))
-                    for signer, signature in one.signatures.items()
+                    for signer, signature in commitment.signatures.items()
                 ],
             )
-            for one in found.commitments
+            for commitment in found.commitments
         ],
     )
 

@@ -53,6 +53,7 @@ class Assumption(StrEnum):
     SAME_REPORT = "same-report"
     ANSWERS_UNCHANGED = "answers-unchanged"
     FIXED_TERMS = "fixed-terms"
+    DISJOINT_GROUPS = "disjoint-groups"
     TOTAL_BEFOREHAND = "total-beforehand"
     LOCAL_DELTAS_UNSPENT = "local-deltas-unspent"
     GENUINE_ROSTER = "genuine-roster"
@@ -184,9 +185,12 @@ class RefusalReason(StrEnum):
     LEDGER_LIMIT = "ledger-limit"
     SEQUENTIAL_LEDGER_LIMIT = "sequential-ledger-limit"
     LEDGER_LIMIT_NOW = "ledger-limit-now"
+    STUDY_LIMIT = "study-limit"
     MESSAGES_LOST = "messages-lost"
     LEDGER_EXCEEDED = "ledger-exceeded"
     LEDGER_UNBOUNDED = "ledger-unbounded"
+    STUDY_EXCEEDED = "study-exceeded"
+    STUDY_UNBOUNDED = "study-unbounded"
     ROUNDS_SHOWN = "rounds-shown"
     REFUSED_BY_EARLIER_VERSION = "refused-by-earlier-version"
 
@@ -232,6 +236,7 @@ PARAMETERS: dict[Code, dict[str, type[int] | type[float] | type[str]]] = {
     Assumption.BUDGETS_NOISED: {"epsilon": float, "delta": float, "most": int},
     Assumption.FRESH_SHUFFLES: {"rounds": int},
     Assumption.FRESH_NOISE: {"rounds": int},
+    Assumption.DISJOINT_GROUPS: {"groups": int},
     Assumption.SAME_REPORT: {"waves": int, "series": str},
     Assumption.GENUINE_ROSTER: {"dishonest": int},
     Assumption.STEP_DISHONEST_USERS: {"dishonest": int},
@@ -315,6 +320,7 @@ PARAMETERS: dict[Code, dict[str, type[int] | type[float] | type[str]]] = {
     RefusalReason.LEDGER_LIMIT: {"epsilon": float, "delta": float},
     RefusalReason.SEQUENTIAL_LEDGER_LIMIT: {"epsilon": float, "delta": float},
     RefusalReason.LEDGER_LIMIT_NOW: {"epsilon": float, "delta": float},
+    RefusalReason.STUDY_LIMIT: {"epsilon": float, "delta": float},
     RefusalReason.MESSAGES_LOST: {"tickets": int, "reports": int, "budgets": int},
     RefusalReason.LEDGER_EXCEEDED: {
         "reached": float,
@@ -327,6 +333,23 @@ PARAMETERS: dict[Code, dict[str, type[int] | type[float] | type[str]]] = {
         "remaining": float,
     },
     RefusalReason.LEDGER_UNBOUNDED: {
+        "delta": float,
+        "rounds": int,
+        "most": float,
+        "requested": float,
+        "remaining": float,
+    },
+    RefusalReason.STUDY_EXCEEDED: {
+        "reached": float,
+        "delta": float,
+        "rounds": int,
+        "most": float,
+        "excess": float,
+        "requested": float,
+        "spent": float,
+        "remaining": float,
+    },
+    RefusalReason.STUDY_UNBOUNDED: {
         "delta": float,
         "rounds": int,
         "most": float,

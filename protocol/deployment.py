@@ -29,6 +29,7 @@ __all__ = [
     "OPERATOR",
     "Deployment",
     "FileSignature",
+    "OperatorEntry",
     "PrivacyLimit",
     "RetiredIdentity",
     "ServiceEntry",
@@ -227,6 +228,19 @@ def canonical_json(model: BaseModel, *, without: set[str]) -> bytes:
     return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
 
 
+class OperatorEntry(Strict):
+    """Who runs the operator's commands, as they name themselves; for people to read.
+
+    Attributes:
+        organisation, administrator: as in `ServiceEntry`.
+        host: the machine with the operator's keys, by the name that services on the same machine have.
+    """
+
+    organisation: _Text = ""
+    administrator: _Text = ""
+    host: _Text = ""
+
+
 class Deployment(Strict):
     """The whole deployment file. Shufflers are chained in the order in which they stand.
 
@@ -236,6 +250,7 @@ class Deployment(Strict):
     Attributes:
         approvals: how many organisations must have signed what the operator opens, enrols and revokes, each with the
             identity of one of its services; 0: none, the operator decides alone. See `protocol.approvals`.
+        operator: who that is; None in a file of one person, and of an older croupier.
         minimum_version: the oldest croupier that may run a service, such as 0.2.0; empty: any. `croupier doctor` names
             services that are older.
         version: 1 for the first file, one more for each change.
@@ -249,6 +264,7 @@ class Deployment(Strict):
     version: Annotated[int, Field(ge=1, lt=2**31)] = 1
     previous: _Hex32 | None = None
     operator_tls_certificate: _Pem
+    operator: OperatorEntry | None = None
     services: tuple[ServiceEntry, ...]
     privacy_limit: PrivacyLimit | None = None
     gateway: _Url | None = None
@@ -309,7 +325,7 @@ class Deployment(Strict):
     def signers(self) -> dict[str, frozenset[str]]:
         """Returns the identities whose signatures on this file are valid, by service."""
         statement = self.statement
-        valid = [one for one in self.signatures if one.is_valid(statement)]
+        valid = [signature for signature in self.signatures if signature.is_valid(statement)]
         return {name: frozenset(one.identity for one in valid if one.signer == name) for name in self.chain}
 
     def not_signed_by(self) -> list[str]:

@@ -34,4 +34,4 @@ class PermanentSeries:
 
     def __post_init__(self) -> None:
         if isinstance(self.waves, bool) or not isinstance(self.waves, int) or not 1 <= self.waves <= MAX_WAVES:
-            raise ValueError(f"permanent is {self.waves!r} waves; it must be a whole number in [1, {MAX_WAVES:,}]")
+            raise ValueError(f"waves is {self.waves!r}; it must be a whole number in [1, {MAX_WAVES:,}]")

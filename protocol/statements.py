@@ -122,13 +122,13 @@ def messages_of(statements: Iterable[Statement[Code]]) -> list[pb.Statement]:
     field = {int: "whole", float: "number", str: "text"}
     return [
         pb.Statement(
-            code=one.code,
+            code=statement.code,
             parameters=[
                 pb.Parameter(name=name, **{field[type(value)]: value})  # type: ignore[arg-type]
-                for name, value in one.parameters
+                for name, value in statement.parameters
             ],
         )
-        for one in statements
+        for statement in statements
     ]
 
 
@@ -139,8 +139,8 @@ def read_messages(codes: type[C], messages: Iterable[pb.Statement]) -> tuple[Sta
         ValueError: a code is not one of these, or its parameters are not those of the code.
     """
     return tuple(
-        Statement(_known(codes, one.code), tuple((part.name, _value_of(part)) for part in one.parameters))
-        for one in messages
+        Statement(_known(codes, message.code), tuple((part.name, _value_of(part)) for part in message.parameters))
+        for message in messages
     )
 
 
@@ -151,7 +151,10 @@ def _value_of(parameter: pb.Parameter) -> Any:
 
 def written_json(statements: Iterable[Statement[Code]]) -> list[StatementView]:
     """Returns the JSON objects: code and parameters, and the sentence for people."""
-    return [{"code": str(one.code), "parameters": dict(one.parameters), "text": str(one)} for one in statements]
+    return [
+        {"code": str(statement.code), "parameters": dict(statement.parameters), "text": str(statement)}
+        for statement in statements
+    ]
 
 
 def read_json(codes: type[C], documents: object) -> tuple[Statement[C], ...]:
@@ -162,7 +165,7 @@ def read_json(codes: type[C], documents: object) -> tuple[Statement[C], ...]:
     """
     if not isinstance(documents, list | tuple):
         raise ValueError(f"statements are {documents!r:.60}; they must be a list of objects with code and parameters")
-    return tuple(_read_json(codes, one) for one in documents)
+    return tuple(_read_json(codes, document) for document in documents)
 
 
 def _read_json(codes: type[C], document: object) -> Statement[C]:

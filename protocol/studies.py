@@ -31,6 +31,7 @@ __all__ = [
     "StudyCalendar",
     "StudyWave",
     "check_wave_of",
+    "is_round_of_study",
     "study_question_hash",
     "study_texts_hash",
     "wave_survey_id",
@@ -69,6 +70,11 @@ _MAX_DELTA = 0.1
 def wave_survey_id(study_id: str, number: int) -> str:
     """Returns the name of the survey that is a study's wave with this number, from 1."""
     return f"{study_id}-w{number}"
+
+
+def is_round_of_study(study_id: str, round_id: str) -> bool:
+    """Whether a round has the name of one of a study; every round of a wave has such a name (`check_wave_of`)."""
+    return re.fullmatch(rf"{re.escape(study_id)}-w[0-9]+-.*", round_id, re.DOTALL) is not None
 
 
 @dataclass(frozen=True)

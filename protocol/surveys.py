@@ -103,21 +103,23 @@ class Survey:
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", self.survey_id):
             raise ValueError(f"survey_id is {self.survey_id!r}; it must be 1..64 of A-Z, a-z, 0-9, '-' and '_'")
-        languages = [one.language.lower() for one in self.wordings]
+        languages = [wording.language.lower() for wording in self.wordings]
         if not languages or len(set(languages)) != len(languages):
             raise ValueError(f"the survey's languages are {', '.join(languages)}; it needs one wording in each")
-        size = sum(len("".join(asdict(one).values()).encode()) for one in self.wordings)
+        size = sum(len("".join(asdict(wording).values()).encode()) for wording in self.wordings)
         if len(languages) > _MAX_WORDINGS or size > _MAX_BYTES_TOGETHER:
             raise ValueError(
                 f"the survey has {len(languages)} wordings of {size} bytes; at most {_MAX_WORDINGS}, of "
                 f"{_MAX_BYTES_TOGETHER} bytes together, are allowed"
             )
-        ids = [one.round_id for one in self.rounds]
+        ids = [round_.round_id for round_ in self.rounds]
         if not 1 <= len(ids) <= MOST_QUESTIONS or len(set(ids)) != len(ids):
             raise ValueError(f"the survey has {len(ids)} rounds; it must have 1..{MOST_QUESTIONS}, each once")
-        for one in self.rounds:
-            if len(one.terms_hash) != 32:
-                raise ValueError(f"the hash of the terms of {one.round_id!r} has {len(one.terms_hash)} bytes, not 32")
+        for round_ in self.rounds:
+            if len(round_.terms_hash) != 32:
+                raise ValueError(
+                    f"the hash of the terms of {round_.round_id!r} has {len(round_.terms_hash)} bytes, not 32"
+                )
         if self.left_out not in _LEFT_OUT:
             raise ValueError(f"left_out is {self.left_out!r}; it must be one of {', '.join(_LEFT_OUT)}")
 
@@ -131,8 +133,11 @@ class Survey:
         left_out: LeftOut | None = next((name for name, value in _LEFT_OUT.items() if value == message.left_out), None)
         if left_out is None:
             raise ValueError("left_out is missing or unknown; it must be MISSING or RANDOM")
-        wordings = [SurveyWording(one.language, one.title, one.consent, one.introduction) for one in message.wordings]
-        rounds = [SurveyRound(RoundId(one.round_id), Digest(one.terms_hash)) for one in message.rounds]
+        wordings = [
+            SurveyWording(wording.language, wording.title, wording.consent, wording.introduction)
+            for wording in message.wordings
+        ]
+        rounds = [SurveyRound(RoundId(round_.round_id), Digest(round_.terms_hash)) for round_ in message.rounds]
         wave = StudyWave.read(message.wave) if message.HasField("wave") else None
         return cls(message.survey_id, tuple(wordings), tuple(rounds), left_out, wave)
 
@@ -140,8 +145,8 @@ class Survey:
         """Returns the message of a description."""
         return pb.Survey(
             survey_id=self.survey_id,
-            wordings=[pb.SurveyWording(**asdict(one)) for one in self.wordings],
-            rounds=[pb.SurveyRound(**asdict(one)) for one in self.rounds],
+            wordings=[pb.SurveyWording(**asdict(wording)) for wording in self.wordings],
+            rounds=[pb.SurveyRound(**asdict(round_)) for round_ in self.rounds],
             left_out=_LEFT_OUT[self.left_out],
             wave=None if self.wave is None else self.wave.message(),
         )
@@ -229,13 +234,13 @@ def rounds_together(rounds: Sequence[_Terms]) -> Survey:
         ValueError: they are not all rounds of one survey, or differ in the number of budgets or in the deadline.
     """
     survey = rounds[0].survey if rounds else None
-    if survey is None or any(one.survey != survey for one in rounds):
+    if survey is None or any(round_.survey != survey for round_ in rounds):
         raise ValueError("the rounds are not of one survey")
-    if [one.manifest.round_id for one in rounds] != [one.round_id for one in survey.rounds]:
+    if [round_.manifest.round_id for round_ in rounds] != [round_.round_id for round_ in survey.rounds]:
         raise ValueError(f"survey {survey.survey_id!r} has other rounds, or in another order")
     for name, values in (
-        ("numbers of budgets", [len(one.manifest.budget_grid) for one in rounds]),
-        ("deadlines", [one.manifest.close_deadline_unix_s for one in rounds]),
+        ("numbers of budgets", [len(round_.manifest.budget_grid) for round_ in rounds]),
+        ("deadlines", [round_.manifest.close_deadline_unix_s for round_ in rounds]),
     ):
         if any(a != b for a, b in itertools.pairwise(values)):
             raise ValueError(f"the rounds of survey {survey.survey_id!r} have the {name} {values}; all must be equal")

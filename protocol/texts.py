@@ -135,6 +135,10 @@ TEXTS: dict[Code, str] = {
         "the terms of all releases were fixed before the first result: which releases there are, and who takes part "
         "in each with which budget, does not depend on earlier results"
     ),
+    Assumption.DISJOINT_GROUPS: (
+        "every person's own device draws one of {groups} groups before the first result, whatever the person's data "
+        "are, and takes part in the release of that group only"
+    ),
     Assumption.TOTAL_BEFOREHAND: (
         "this epsilon and delta, as a total that every release kept, were fixed before the first result: a total that "
         "is read from releases afterwards promises nothing where results decided which releases there are"
@@ -357,6 +361,9 @@ TEXTS: dict[Code, str] = {
         "the ledger must stay within epsilon {epsilon:down6} at delta {delta:down6}, which is the deployment's limit "
         "now"
     ),
+    RefusalReason.STUDY_LIMIT: (
+        "the waves of the study together must stay within epsilon {epsilon:down6} at delta {delta:down6}"
+    ),
     RefusalReason.SEQUENTIAL_LEDGER_LIMIT: (
         "the ledger must stay within epsilon {epsilon:down6} at delta {delta:down6} ('croupier ledger' shows what is "
         "spent), and a sequential round may be cut short, so its local budgets must fit until it has ended"
@@ -372,6 +379,15 @@ TEXTS: dict[Code, str] = {
     ),
     RefusalReason.LEDGER_UNBOUNDED: (
         "the ledger would reach no bound that is proved at delta {delta:up6} after {rounds} rounds; it must be at most "
+        "{most:down6}: requested {requested:up6}, remaining {remaining:down6}"
+    ),
+    RefusalReason.STUDY_EXCEEDED: (
+        "the study would reach epsilon {reached:up6} at delta {delta:up6} after {rounds} rounds; it must be at most "
+        "{most:down6} ({excess:up3} too much): requested {requested:up6}, spent {spent:up6}, remaining "
+        "{remaining:down6}"
+    ),
+    RefusalReason.STUDY_UNBOUNDED: (
+        "the study would reach no bound that is proved at delta {delta:up6} after {rounds} rounds; it must be at most "
         "{most:down6}: requested {requested:up6}, remaining {remaining:down6}"
     ),
     RefusalReason.ROUNDS_SHOWN: (
@@ -512,6 +528,10 @@ PLAIN: dict[Assumption, str] = {
     ),
     Assumption.FIXED_TERMS: (
         "Which questions are asked, and who answers them with which budget, was fixed before the first result."
+    ),
+    Assumption.DISJOINT_GROUPS: (
+        "Every person's own device draws one of {groups} groups before the first result, and answers the question of "
+        "that group only."
     ),
     Assumption.TOTAL_BEFOREHAND: (
         "The total was fixed before the first result, and every question kept to it. A total that is only added up "

@@ -38,18 +38,22 @@ def check_continues(newer: Deployment, older: Deployment) -> None:
 
 
 def _check_identities(entry: ServiceEntry, before: ServiceEntry) -> None:
-    retired = {one.identity: one for one in entry.retired_identities}
+    retired = {retired_identity.identity: retired_identity for retired_identity in entry.retired_identities}
     if before.identity not in (*entry.live_identities, *retired):
         raise ValueError(
             f"the identity {before.identity[:8]}… of {entry.name} is gone: rounds of its time are signed with it, so "
             "it has to stay among the retired ones"
         )
-    for one in before.retired_identities:
-        kept = retired.get(one.identity)
-        if kept is None or kept.valid_until != one.valid_until or (one.compromised and not kept.compromised):
+    for retired_identity in before.retired_identities:
+        kept = retired.get(retired_identity.identity)
+        if (
+            kept is None
+            or kept.valid_until != retired_identity.valid_until
+            or (retired_identity.compromised and not kept.compromised)
+        ):
             raise ValueError(
-                f"the retired identity {one.identity[:8]}… of {entry.name} is gone or is believed for longer: what has "
-                "been retired stays as it is"
+                f"the retired identity {retired_identity.identity[:8]}… of {entry.name} is gone or is believed "
+                "for longer: what has been retired stays as it is"
             )
 
 

@@ -69,7 +69,7 @@ class Wording:
     @classmethod
     def read(cls, message: pb.Wording) -> Self:
         """Returns what a message states; raises ValueError as the constructor does."""
-        return cls(**{one.name: getattr(message, one.name) for one in fields(cls)})
+        return cls(**{field.name: getattr(message, field.name) for field in fields(cls)})
 
 
 def check_wordings(wordings: Sequence[Wording], mechanism: Mechanism) -> None:
@@ -78,23 +78,23 @@ def check_wordings(wordings: Sequence[Wording], mechanism: Mechanism) -> None:
     Raises:
         ValueError: with what is wrong and what it must be.
     """
-    languages = [one.language.lower() for one in wordings]
+    languages = [wording.language.lower() for wording in wordings]
     if len(set(languages)) != len(languages):
         raise ValueError(f"the languages are {', '.join(languages)}; each can have one wording")
-    size = sum(len("".join(map("".join, asdict(one).values())).encode()) for one in wordings)
+    size = sum(len("".join(map("".join, asdict(wording).values())).encode()) for wording in wordings)
     if len(wordings) > _MAX_WORDINGS or size > _MAX_BYTES_TOGETHER:
         raise ValueError(
             f"there are {len(wordings)} wordings of {size} bytes; at most {_MAX_WORDINGS}, of {_MAX_BYTES_TOGETHER} "
             "bytes together, are allowed"
         )
-    for one in wordings:
+    for wording in wordings:
         needed = _num_choices(mechanism)
-        if one.choices and len(one.choices) != needed:
+        if wording.choices and len(wording.choices) != needed:
             must = f"{mechanism.kind} must have {needed}" if needed else f"{mechanism.kind} has none"
-            raise ValueError(f"the wording in {one.language} has {len(one.choices)} choices; {must}")
-        if (one.unit or one.low or one.high) and not isinstance(mechanism, IntervalMechanism):
+            raise ValueError(f"the wording in {wording.language} has {len(wording.choices)} choices; {must}")
+        if (wording.unit or wording.low or wording.high) and not isinstance(mechanism, IntervalMechanism):
             raise ValueError(
-                f"the wording in {one.language} has a unit, low or high; {mechanism.kind} asks for no number"
+                f"the wording in {wording.language} has a unit, low or high; {mechanism.kind} asks for no number"
             )
 
 

@@ -19,7 +19,7 @@ from croupier.protocol.histograms import values_of
 from croupier.protocol.manifest import parse_terms
 from croupier.protocol.mechanisms import KaryResponse
 from croupier.protocol.v1 import messages_pb2 as pb
-from croupier.show.views import CrossTableView, ShareView, SumView
+from croupier.show.views.cross_tables import CrossTableView, ShareView, SumView
 
 __all__ = ["cross_table", "cross_table_lines", "cross_tables", "share_model", "sum_of", "sums_table"]
 

@@ -12,9 +12,9 @@ import math
 import re
 
 from croupier.show.distribution import shares_of, statistics_of
-from croupier.show.views import ResultView, numbers_of
+from croupier.show.views.results import ResultView, numbers_of
 
-__all__ = ["result_csv"]
+__all__ = ["result_csv", "spreadsheet_text"]
 
 # A spreadsheet may end a cell at a semicolon, too, and it passes over spaces and quotes before a formula.
 _FORMULA = re.compile(r'(?:^|(?<=;))([\s"]*)(?=[=+\-@＝＋－＠])')
@@ -28,17 +28,17 @@ def result_csv(result: ResultView) -> str:
     numbers = ("estimate", "projected", "standard_error", "low", "high")
     writer.writerow(["round_id", "label", *numbers, "confidence_level", "num_reports", "epsilon", "delta", "grade"])
     cost = [certificate["epsilon"], certificate["delta"], certificate["grade"]]
-    round_id = _text(result["round_id"])
+    round_id = spreadsheet_text(result["round_id"])
     listed = [*numbers_of(result), *statistics_of(result)]
     listed += [number._replace(label=f"share at {number.label}") for number in shares_of(result)]
     for number in listed if certificate["granted"] else []:
         error = "" if math.isnan(number.standard_error) else number.standard_error
         estimate = [number.estimate, number.projected, error, *number.interval]
-        line = [round_id, _text(number.label), *estimate, result["confidence_level"], result["num_reports"]]
+        line = [round_id, spreadsheet_text(number.label), *estimate, result["confidence_level"], result["num_reports"]]
         writer.writerow([*line, *cost])
     return out.getvalue()
 
 
-def _text(text: str) -> str:
+def spreadsheet_text(text: str) -> str:
     """Returns a text that no spreadsheet takes for a formula; a number stays one."""
     return text if _NUMBER.fullmatch(text) else _FORMULA.sub(r"\1'", text)

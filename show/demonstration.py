@@ -7,7 +7,7 @@ from rich.table import Table
 from croupier.protocol.rounding import round_up
 from croupier.protocol.views import BoundView, proved_epsilon
 from croupier.show.tables import assumptions_line, counted, epsilon_of
-from croupier.show.views import DemoView
+from croupier.show.views.demonstration import DemoView
 
 __all__ = ["PLANNED", "composition_lines", "privacy_cost_table", "stage_seconds_table"]
 

@@ -10,7 +10,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from croupier.show.views import DistributionView, NumberView, QuantileView, ResultView
+from croupier.show.views.distributions import DistributionView, QuantileView
+from croupier.show.views.results import NumberView, ResultView
 
 __all__ = ["QUANTILES", "quantile", "quantile_name", "shares_of", "statistics_of", "with_quantiles"]
 

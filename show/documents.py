@@ -22,23 +22,14 @@ from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.views import BudgetPrivacyView
 from croupier.show.promises import promises_of
 from croupier.show.question import question_json
-from croupier.show.views import (
-    BudgetView,
-    HopNoiseView,
-    LimitView,
-    NoiseSpentView,
-    PlannedBudgetView,
-    PlanView,
-    RoundView,
-    ServiceView,
-    SpentView,
-    TermsView,
-    TierSpentView,
-)
+from croupier.show.views.ledger import SpentView, TierSpentView
+from croupier.show.views.plans import PlannedBudgetView, PlanView
+from croupier.show.views.questions import BudgetView, HopNoiseView, LimitView, TermsView
+from croupier.show.views.rounds import NoiseSpentView, RoundView, ServiceView
 
 if TYPE_CHECKING:
     from croupier.accountant import Plan
-    from croupier.accountant.service.ledger import BudgetsTold, Spent
+    from croupier.accountant.spending import BudgetsTold, Spent
 
 __all__ = [
     "noise_json",
@@ -82,15 +73,15 @@ def status_json(answer: rpc.StatusResponse) -> ServiceView:
         "revoked": answer.num_revoked,
         "rounds": [
             {
-                "round_id": RoundId(one.round_id),
-                "state": state_name(one.state),
-                "num_items": one.num_items,
-                "bytes_sent": one.bytes_sent,
-                "problem": one.problem,
-                "kept_until_unix_s": answer.kept_until_unix_s.get(one.round_id),
-                "stages": {cost.stage: {"wall_s": cost.wall_s, "cpu_s": cost.cpu_s} for cost in one.costs},
+                "round_id": RoundId(round_.round_id),
+                "state": state_name(round_.state),
+                "num_items": round_.num_items,
+                "bytes_sent": round_.bytes_sent,
+                "problem": round_.problem,
+                "kept_until_unix_s": answer.kept_until_unix_s.get(round_.round_id),
+                "stages": {cost.stage: {"wall_s": cost.wall_s, "cpu_s": cost.cpu_s} for cost in round_.costs},
             }
-            for one in answer.rounds
+            for round_ in answer.rounds
         ],
     }
     if noise is not None:
@@ -228,13 +219,13 @@ def spent_json(tiers: Sequence[Spent], delta: float, told: BudgetsTold, *, fixed
     assumed = (state(Assumption.FIXED_TERMS),)
     spent: list[TierSpentView] = [
         {
-            "tier": one.tier,
-            "rounds": one.rounds,
-            "epsilon": one.guarantee.epsilon if one.guarantee else None,
-            "grade": str(one.guarantee.grade) if one.guarantee else None,
-            "enough_delta": one.enough_delta,
+            "tier": tier.tier,
+            "rounds": tier.rounds,
+            "epsilon": tier.guarantee.epsilon if tier.guarantee else None,
+            "grade": str(tier.guarantee.grade) if tier.guarantee else None,
+            "enough_delta": tier.enough_delta,
         }
-        for one in tiers
+        for tier in tiers
     ]
     return {
         "delta": delta,

@@ -12,7 +12,8 @@ from rich.table import Table
 from croupier.protocol.rounding import round_up
 from croupier.show.distribution import shares_of, statistics_of
 from croupier.show.text import delta_too_large
-from croupier.show.views import DemoView, Precision, ResultView, level_of, numbers_of
+from croupier.show.views.demonstration import DemoView
+from croupier.show.views.results import Precision, ResultView, level_of, numbers_of
 
 __all__ = [
     "answers_table",

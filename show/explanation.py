@@ -30,7 +30,8 @@ from croupier.protocol.statements import joined, read_json, secret, to_prose
 from croupier.show.estimates import hop_line, precision_line
 from croupier.show.statistics import halving_lines, statistic
 from croupier.show.text import delta_too_large, tier_budget
-from croupier.show.views import ExplanationView, PromiseView, ResultView
+from croupier.show.views.explanation import ExplanationView, PromiseView
+from croupier.show.views.results import ResultView
 
 __all__ = ["Explanation", "Promise", "Section", "explain", "profile_around"]
 
@@ -98,25 +99,26 @@ class Explanation:
     def __str__(self) -> str:
         """All of it as text, what is promised rounded up; a line for each title, paragraph and point."""
         return "\n\n".join(
-            "\n".join((one.title, *one.paragraphs, *(f"  · {point}" for point in one.points))) for one in self.sections
+            "\n".join((section.title, *section.paragraphs, *(f"  · {point}" for point in section.points)))
+            for section in self.sections
         )
 
     def to_json(self) -> ExplanationView:
         """Returns plain JSON values."""
         return {
             "certified": self.certified.to_json(),
-            "tiers": [one.to_json() for one in self.tiers],
+            "tiers": [tier.to_json() for tier in self.tiers],
             "everyone_else_colludes": self.everyone_else_colludes.to_json(),
-            "improvements": [one.to_json() for one in self.improvements],
+            "improvements": [improvement.to_json() for improvement in self.improvements],
             "sections": [
-                {"title": one.title, "paragraphs": list(one.paragraphs), "points": list(one.points)}
-                for one in self.sections
+                {"title": section.title, "paragraphs": list(section.paragraphs), "points": list(section.points)}
+                for section in self.sections
             ],
         }
 
     def _repr_html_(self) -> str:
         """For notebooks: the sections."""
-        return html_sections((one.title, one.paragraphs, one.points) for one in self.sections)
+        return html_sections((section.title, section.paragraphs, section.points) for section in self.sections)
 
 
 def explain(certificate: Certificate | Mapping[str, Any]) -> Explanation:
@@ -183,7 +185,7 @@ def profile_around(certificate: Certificate | Mapping[str, Any]) -> CertifiedPro
         randomizer,
         found.dishonest,
         found.linkage,
-        found.rounds,
+        found.rounds_certified,
         hop_noise_of(found),
         counted_by=found.budget_privacy,
         refine=True,
@@ -205,7 +207,7 @@ def _read(given: Certificate | Mapping[str, Any]) -> tuple[Certificate, Mapping[
 
 
 def _states(certificate: Certificate, code: Assumption) -> bool:
-    return any(one.code is code for one in certificate.assumptions)
+    return any(assumption.code is code for assumption in certificate.assumptions)
 
 
 def _counted(count: int, one: str, several: str) -> str:
@@ -228,7 +230,7 @@ def _listed(statements: list[Promise]) -> tuple[str, ...]:
 
 def _secret(certificate: Certificate) -> str:
     """Returns what an observer may want to find out."""
-    known = (found for one in certificate.assumptions if (found := secret(one)) is not None)
+    known = (found for assumption in certificate.assumptions if (found := secret(assumption)) is not None)
     return next(known, "which of two answers a person gave")
 
 
@@ -377,10 +379,10 @@ def _grade(certificate: Certificate, document: Mapping[str, Any]) -> Section:
             "'croupier round result ROUND --document FILE' checks who signed it. This file alone does not show that."
         )
     others = [
-        f"{one.name}: ε = {round_up(one.epsilon, 4)} {one.grade} ({_NO_GUARANTEE[one.grade]}; no guarantee"
-        f"{'; refuted by the attack' if one.status == 'refuted' else ''})"
-        for one in certificate.comparison
-        if one.epsilon is not None and one.grade in _NO_GUARANTEE
+        f"{bound.name}: ε = {round_up(bound.epsilon, 4)} {bound.grade} ({_NO_GUARANTEE[bound.grade]}; no guarantee"
+        f"{'; refuted by the attack' if bound.status == 'refuted' else ''})"
+        for bound in certificate.comparison
+        if bound.epsilon is not None and bound.grade in _NO_GUARANTEE
     ]
     if others:
         paragraphs.append("Published formulas stand beside it for comparison, and promise nothing here:")
@@ -456,7 +458,7 @@ def _again(
         delta=certificate.delta,
         dishonest=certificate.dishonest if dishonest is None else dishonest,
         linkage=certificate.linkage,
-        rounds=certificate.rounds,
+        rounds=certificate.rounds_certified,
         attack=False,
         adaptive_order=_states(certificate, Assumption.ADAPTIVE_ORDER),
         hop_noise=noise or stated,

@@ -16,7 +16,7 @@ from croupier.protocol.statements import read_messages, written_json
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.views import StatementView
 from croupier.show.tables import counted
-from croupier.show.views import BudgetsToldView, LedgerView
+from croupier.show.views.ledger import BudgetsToldView, LedgerView
 
 __all__ = [
     "CountView",
@@ -83,13 +83,13 @@ class ForecastView(TypedDict):
 
 def forecast_json(found: rpc.ForecastResponse) -> ForecastView:
     """Returns a forecast as the accountant gives it."""
-    outcomes = [_outcome(one) for one in found.outcomes]
+    outcomes = [_outcome(outcome) for outcome in found.outcomes]
     return {
         "num_reports": found.num_reports,
         "num_tickets": found.num_tickets,
-        "always_granted": all(one["granted"] for one in outcomes),
+        "always_granted": all(outcome["granted"] for outcome in outcomes),
         "outcomes": outcomes,
-        "without_stragglers": [_outcome(one) for one in found.without_stragglers],
+        "without_stragglers": [_outcome(outcome) for outcome in found.without_stragglers],
         "ledger": ledger_json(found.ledger) if found.HasField("ledger") else None,
     }
 
@@ -123,9 +123,11 @@ def survey_forecast_json(
     people: int, questions: Mapping[str, rpc.ForecastResponse], delta: float, refusal: str
 ) -> SurveyForecastView:
     """Returns the forecast of a survey; see `deploy.operator.surveys.SurveyForecast`."""
-    views = [forecast_json(one) for one in questions.values()]
-    reached = [max(math.inf if (e := one["epsilon"]) is None else e for one in view["outcomes"]) for view in views]
-    left = [one["remaining_epsilon"] for view in views for one in view["outcomes"]]
+    views = [forecast_json(question) for question in questions.values()]
+    reached = [
+        max(math.inf if (e := outcome["epsilon"]) is None else e for outcome in view["outcomes"]) for view in views
+    ]
+    left = [outcome["remaining_epsilon"] for view in views for outcome in view["outcomes"]]
     total = sum_above(reached)
     return {
         "people": people,
@@ -146,7 +148,7 @@ def survey_forecast_table(forecasts: Sequence[SurveyForecastView]) -> Table:
         for question in forecast["questions"]:
             outcomes = question["forecast"]["outcomes"]
             worst = max(outcomes, key=lambda one: (not one["granted"], one["epsilon"] or math.inf))
-            errors = [one["standard_error"] for one in outcomes if one["standard_error"] is not None]
+            errors = [outcome["standard_error"] for outcome in outcomes if outcome["standard_error"] is not None]
             spread = f"{min(errors):.2g} to {max(errors):.2g}" if errors else "unknown"
             table.add_row(f"{forecast['people']:,}", question["name"], _worst(outcomes), spread, _granted(worst))
         table.add_section()
@@ -156,15 +158,23 @@ def survey_forecast_table(forecasts: Sequence[SurveyForecastView]) -> Table:
 def survey_forecast_lines(forecasts: Sequence[SurveyForecastView]) -> list[str]:
     """Returns what all questions of a survey come to together, a sentence for each number of people."""
     lines = []
-    for one in forecasts:
-        total = "no bound is certified" if one["epsilon"] is None else f"at most ε = {round_up(one['epsilon'], 4)}"
-        line = f"With {one['people']:,} people, all questions together: {total} at δ = {round_up(one['delta'])}"
-        if one["ledger"] is not None:
-            before = round_down(one["ledger"]["remaining_epsilon"], 4)
-            after = "unknown" if one["remaining_epsilon"] is None else round_down(one["remaining_epsilon"], 4)
-            line += f"; of the ledger's ε = {before} that remains now, {after} would remain" * one["granted"]
+    for forecast in forecasts:
+        total = (
+            "no bound is certified"
+            if forecast["epsilon"] is None
+            else f"at most ε = {round_up(forecast['epsilon'], 4)}"
+        )
+        line = (
+            f"With {forecast['people']:,} people, all questions together: {total} at δ = {round_up(forecast['delta'])}"
+        )
+        if forecast["ledger"] is not None:
+            before = round_down(forecast["ledger"]["remaining_epsilon"], 4)
+            after = "unknown" if forecast["remaining_epsilon"] is None else round_down(forecast["remaining_epsilon"], 4)
+            line += f"; of the ledger's ε = {before} that remains now, {after} would remain" * forecast["granted"]
         lines.append(f"{line}.")
-    errors = [e for one in forecasts[-1]["questions"] for e in [_least_error(one["forecast"])] if e is not None]
+    errors = [
+        e for forecast in forecasts[-1]["questions"] for e in [_least_error(forecast["forecast"])] if e is not None
+    ]
     if errors and max(errors) > _NOISY:
         lines.append(
             f"With {forecasts[-1]['people']:,} people the noise hides the answers to some question, whatever budgets "
@@ -174,7 +184,7 @@ def survey_forecast_lines(forecasts: Sequence[SurveyForecastView]) -> list[str]:
 
 
 def _least_error(forecast: ForecastView) -> float | None:
-    errors = [one["standard_error"] for one in forecast["outcomes"] if one["standard_error"] is not None]
+    errors = [outcome["standard_error"] for outcome in forecast["outcomes"] if outcome["standard_error"] is not None]
     return min(errors, default=None)
 
 
@@ -254,7 +264,7 @@ def _budgets_of(outcome: OutcomeView) -> str:
 
 def _granted(outcome: OutcomeView) -> str:
     """Returns yes, or what the round would be refused for; the sentences are in --json."""
-    why = dict.fromkeys(_IN_SHORT.get(one["code"], one["text"]) for one in outcome["refusals"])
+    why = dict.fromkeys(_IN_SHORT.get(refusal["code"], refusal["text"]) for refusal in outcome["refusals"])
     return f"no: {', '.join(why)}" if why else "yes"
 
 
@@ -292,8 +302,8 @@ def closing_lines(forecast: ForecastView, round_id: RoundId) -> list[str]:
     if forecast["always_granted"]:
         lines.append(f"Whatever budgets the {reports:,} people have used, the round is granted if no message is lost.")
         return lines
-    worst = next(one for one in forecast["outcomes"] if not one["granted"])
-    why = "; ".join(one["text"] for one in worst["refusals"])
+    worst = next(outcome for outcome in forecast["outcomes"] if not outcome["granted"])
+    why = "; ".join(refusal["text"] for refusal in worst["refusals"])
     lines += [
         f"At risk: with {reports:,} reports, for some choice of budgets the round is refused "
         f"({_budgets_of(worst)}: {why}).",
@@ -309,5 +319,5 @@ def closing_lines(forecast: ForecastView, round_id: RoundId) -> list[str]:
 
 
 def _worst(outcomes: Sequence[OutcomeView]) -> str:
-    reached = [one["epsilon"] for one in outcomes]
+    reached = [outcome["epsilon"] for outcome in outcomes]
     return "unbounded" if None in reached else round_up(max(one for one in reached if one is not None), 4)

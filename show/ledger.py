@@ -9,7 +9,8 @@ from rich.table import Table
 from croupier.protocol.rounding import round_down, round_up
 from croupier.show.forecasts import budgets_line, ledger_line
 from croupier.show.tables import counted
-from croupier.show.views import LedgerView, NoiseSpentView, SpentView
+from croupier.show.views.ledger import LedgerView, SpentView
+from croupier.show.views.rounds import NoiseSpentView
 
 __all__ = [
     "MOST_FORECAST",
@@ -43,11 +44,12 @@ class RoundsLeftView(TypedDict):
 def left_lines(left: RoundsLeftView) -> list[str]:
     """Returns what the ledger has left, and for how many rounds, in sentences."""
     lines = [ledger_line(left["ledger"])]
-    for one in left["more_rounds"]:
-        more = counted(one["rounds"], "more round")
-        at_least = "at least " if one["rounds"] == MOST_FORECAST else ""
+    for outlook in left["more_rounds"]:
+        more = counted(outlook["rounds"], "more round")
+        at_least = "at least " if outlook["rounds"] == MOST_FORECAST else ""
         lines.append(
-            f"That is enough for {at_least}{more} like {one['like']}, whose worst ε was {round_up(one['epsilon'], 4)}."
+            f"That is enough for {at_least}{more} like {outlook['like']}, whose worst ε was "
+            f"{round_up(outlook['epsilon'], 4)}."
         )
     if not left["more_rounds"]:
         lines.append("No round has cost anything yet; 'croupier round forecast' says what one would cost.")

@@ -10,7 +10,8 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Iterator, Sequence
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import cycle
@@ -20,16 +21,12 @@ from typing import Any
 from croupier.accountant.drawing import CERTIFIED, COMPARED, MEASURED, OTHERS, draw_tiers
 from croupier.protocol.rounding import round_up
 from croupier.protocol.views import CertificateView, proved_epsilon
-from croupier.show.views import (
-    DemoQuestionView,
-    DemoView,
-    FindingsView,
-    PanelView,
-    ThroughputRowView,
-    TrainingView,
-    level_of,
-    numbers_of,
-)
+from croupier.show.study_results import StudyRowView
+from croupier.show.views.demonstration import DemoQuestionView, DemoView
+from croupier.show.views.experiments import FindingsView, PanelView
+from croupier.show.views.results import level_of, numbers_of
+from croupier.show.views.throughput import ThroughputRowView
+from croupier.show.views.training import TrainingView
 
 __all__ = [
     "check_plot_file",
@@ -38,6 +35,7 @@ __all__ = [
     "plot_comparison",
     "plot_experiment",
     "plot_privacy_curve",
+    "plot_study",
     "plot_throughput",
     "plot_training",
 ]
@@ -290,6 +288,66 @@ def _draw_budgets(asked: Sequence[DemoQuestionView], axes: Any) -> None:
     )
 
 
+def plot_study(
+    rows: Sequence[StudyRowView],
+    titles: Mapping[str, str],
+    path: Path,
+    truth: Mapping[tuple[str, str], Mapping[int, float]] | None = None,
+) -> None:
+    """Draws every number of a study over its waves, with its interval for the people who took part.
+
+    Args:
+        rows: the results, of all waves.
+        titles: a heading for each question, by its name.
+        path: PNG, SVG or PDF.
+        truth: the true number of each (question, value) by wave, where it is known; drawn in grey.
+    """
+    questions = list(dict.fromkeys(row["question"] for row in rows))
+    columns = min(3, len(questions))
+    lines = -(-len(questions) // columns)
+    waves = sorted({row["wave"] for row in rows})
+    with figure_file(path, columns, lines, width=4.8, height=3.6) as (_, axes):
+        flat = [one for line in axes for one in line]
+        for question, place in zip(questions, flat, strict=False):
+            mine = [row for row in rows if row["question"] == question]
+            _draw_trend(mine, place, truth or {}, question)
+            place.set_title("\n".join(textwrap.wrap(titles.get(question, question), 40)), fontsize="medium")
+            place.set_xlabel("wave (bars: 95 % intervals for the people who took part)", fontsize="small")
+            place.set_xlim(waves[0] - 0.5, waves[-1] + 0.5)
+            place.xaxis.get_major_locator().set_params(integer=True)
+            empty = sorted({row["wave"] for row in mine if row["estimate"] is None and row["outcome"] != "to come"})
+            for number, wave in enumerate(empty):
+                place.axvspan(wave - 0.4, wave + 0.4, color=COMPARED, alpha=0.25, label="" if number else "no result")
+            if place.get_legend_handles_labels()[0]:
+                place.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=4)
+        for place in flat[len(questions) :]:
+            place.set_axis_off()
+
+
+def _draw_trend(
+    rows: Sequence[StudyRowView],
+    axes: Any,
+    truth: Mapping[tuple[str, str], Mapping[int, float]],
+    question: str,
+) -> None:
+    """Draws the numbers of one question; each has a colour, beside others of the same wave."""
+    values = list(dict.fromkeys(row["value"] for row in rows if row["estimate"] is not None))
+    colors = [MEASURED] if len(values) == 1 else [MEASURED, CERTIFIED, *OTHERS]
+    for number, (value, color) in enumerate(zip(values, cycle(colors), strict=False)):
+        mine = [row for row in rows if row["value"] == value and row["estimate"] is not None]
+        aside = 0.06 * (number - (len(values) - 1) / 2)
+        estimates = [row["estimate"] or 0.0 for row in mine]
+        ends = [
+            [max(0.0, estimate - (row["low"] or 0.0)) for row, estimate in zip(mine, estimates, strict=True)],
+            [max(0.0, (row["high"] or 0.0) - estimate) for row, estimate in zip(mine, estimates, strict=True)],
+        ]
+        places = [row["wave"] + aside for row in mine]
+        axes.errorbar(places, estimates, ends, fmt="o-", color=color, capsize=3, lw=1.2, label=value or "estimate")
+        if known := truth.get((question, value)):
+            places, told = [wave + aside for wave in known], "" if number else "truth"
+            axes.plot(places, [*known.values()], "x", color="black", mew=1.6, ms=6, zorder=4, label=told)
+
+
 def plot_throughput(rows: Sequence[ThroughputRowView], path: Path) -> None:
     """Draws throughput, and the seconds of each stage per 1000 users, against the number of users."""
     users = [row["users"] for row in rows]
@@ -338,9 +396,11 @@ def plot_training(results: Sequence[TrainingView], path: Path) -> None:
     with figure_file(path, 2) as (_, ((by_epoch, by_epsilon),)):
         for index, result in enumerate(results):
             history, color = result["history"], f"C{index}"
-            accuracy = [100 * one["accuracy"] for one in history]
-            by_epoch.plot([one["epoch"] for one in history], accuracy, color=color, marker=".", label=result["title"])
-            paid = [(one["epsilon"], 100 * one["accuracy"]) for one in history if one["epsilon"] is not None]
+            accuracy = [100 * epoch["accuracy"] for epoch in history]
+            by_epoch.plot(
+                [epoch["epoch"] for epoch in history], accuracy, color=color, marker=".", label=result["title"]
+            )
+            paid = [(epoch["epsilon"], 100 * epoch["accuracy"]) for epoch in history if epoch["epsilon"] is not None]
             if paid:
                 by_epsilon.plot(*zip(*paid, strict=True), color=color, marker=".")
             if noise_free := [100 * one for one in result["noise_free_accuracy"]]:
@@ -352,7 +412,9 @@ def plot_training(results: Sequence[TrainingView], path: Path) -> None:
         by_epoch.set(xlabel="epoch", ylabel="accuracy, %", title="accuracy against epoch")
         by_epsilon.set(xlabel=_cost_label(results), ylabel="accuracy, %", title="accuracy against what it costs")
         by_epoch.xaxis.set_major_locator(MaxNLocator(integer=True))
-        epsilons = [one["epsilon"] for result in results for one in result["history"] if one["epsilon"] is not None]
+        epsilons = [
+            epoch["epsilon"] for result in results for epoch in result["history"] if epoch["epsilon"] is not None
+        ]
         if epsilons and max(epsilons) > 10 * min(epsilons):
             by_epsilon.set_xscale("log")
             _number_plainly(by_epsilon.xaxis)
@@ -371,7 +433,7 @@ def _number_plainly(axis: Any) -> None:
 def _cost_label(results: Sequence[TrainingView]) -> str:
     """Returns what the epsilons are of, their delta and grades; a plot travels without the page that explains it."""
     units = {result["setting"]["unit"] for result in results}
-    grades = {one["grade"] for result in results for one in result["history"] if one["grade"] is not None}
+    grades = {epoch["grade"] for result in results for epoch in result["history"] if epoch["grade"] is not None}
     deltas = sorted({result["setting"]["delta"] for result in results})
     of = " or ".join(sorted("ε of one record" if unit == "record" else "central ε" for unit in units))
     parts = [f"{of} at δ = {' or '.join(map(round_up, deltas))}"]

@@ -19,7 +19,9 @@ from croupier.protocol.statements import read_messages, state, written_json
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.show.distribution import QUANTILES, quantile
 from croupier.show.question import question_json
-from croupier.show.views import ClampingView, DistributionView, Precision, QuestionView, ResultView, SharesView
+from croupier.show.views.distributions import DistributionView, SharesView
+from croupier.show.views.questions import QuestionView
+from croupier.show.views.results import ClampingView, Precision, ResultView
 
 __all__ = ["publication_json"]
 

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any, cast
 
 from croupier.protocol.questions import Question
-from croupier.show.views import QuestionView, WordingView
+from croupier.show.views.questions import QuestionView, WordingView
 
 __all__ = ["question_json"]
 

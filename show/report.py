@@ -29,7 +29,7 @@ from croupier.protocol.texts import describe_device_step
 from croupier.show.csv_file import result_csv
 from croupier.show.estimates import hop_line, precision_line, result_remarks
 from croupier.show.statistics import Number, Statistic, differences, halving_lines, statistic
-from croupier.show.views import ResultView
+from croupier.show.views.results import ResultView
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -140,14 +140,15 @@ def report_of(
     """
     if not rounds:
         raise ValueError("the report has no round; name at least one")
-    ids = [one.result["round_id"] for one in rounds]
+    ids = [round_.result["round_id"] for round_ in rounds]
     if len(set(ids)) < len(ids):
         twice = next(one for one in ids if ids.count(one) > 1)
         raise ValueError(
             f"round {twice!r} is named twice; each is reported once, and groups must hold different people"
         )
     clean = [
-        ReportRound(sanitize_for_display(one.result), sanitize_for_display(one.group), one.signed) for one in rounds
+        ReportRound(sanitize_for_display(round_.result), sanitize_for_display(round_.group), round_.signed)
+        for round_ in rounds
     ]
     read = [(one, statistic(one.result, language)) for one in clean]
     questions: dict[object, list[tuple[ReportRound, Statistic]]] = {}
@@ -362,13 +363,13 @@ def _together(certified: Sequence[tuple[str, Certificate]], fixed_terms: bool) -
 
 def _alone(certificates: Sequence[Certificate]) -> tuple[float, float]:
     """Returns the sums of the local budgets: what a person's own noise promises over all rounds, whatever others do."""
-    alone = [one.everyone_else_colludes for one in certificates]
+    alone = [certificate.everyone_else_colludes for certificate in certificates]
     return sum_as_decimals([one.epsilon for one in alone]), sum_above([one.delta for one in alone])
 
 
 def _one_honest_hop(certificates: Sequence[Certificate]) -> tuple[float, float]:
     """Returns the sums of what one honest server guarantees: without hop noise in a round, its local budget."""
-    each = [one.one_honest_hop or one.everyone_else_colludes for one in certificates]
+    each = [certificate.one_honest_hop or certificate.everyone_else_colludes for certificate in certificates]
     return sum_as_decimals([one.epsilon for one in each]), sum_above([one.delta for one in each])
 
 

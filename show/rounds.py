@@ -16,7 +16,9 @@ from croupier.protocol.texts import describe_device_step as describe_mechanism
 from croupier.show.forecasts import budgets_line, ledger_line
 from croupier.show.tables import counted
 from croupier.show.text import GLUE, sections_text, wrapped
-from croupier.show.views import BudgetView, OverviewView, RoundView, SectionView, ServiceView, TermsView, WordingView
+from croupier.show.views.questions import BudgetView, TermsView, WordingView
+from croupier.show.views.rounds import OverviewView, RoundView, ServiceView
+from croupier.show.views.text import SectionView
 
 __all__ = [
     "deadline",

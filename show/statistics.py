@@ -24,7 +24,7 @@ from croupier.protocol.hop_noise import HopNoise
 from croupier.protocol.rounding import round_down, round_up
 from croupier.protocol.shown import sanitize_for_display
 from croupier.show.distribution import shares_of, statistics_of
-from croupier.show.views import NumberView, ResultView
+from croupier.show.views.results import NumberView, ResultView
 
 __all__ = [
     "Difference",
@@ -221,7 +221,7 @@ def _beside(number: NumberView) -> Number:
 
 
 def _wording(wordings: Sequence[dict[str, Any]], language: str) -> dict[str, Any]:
-    chosen = [one for one in wordings if one["language"].lower() == language.lower()]
+    chosen = [wording for wording in wordings if wording["language"].lower() == language.lower()]
     return (chosen or [*wordings] or [{}])[0]
 
 
@@ -342,7 +342,7 @@ def halving_lines(result: Mapping[str, Any]) -> list[str]:
     if result.get("hop_influence") is not None and fakes is None:
         return [f"{_PEOPLE} at most four times as many people, {4 * budgets.num_users:,}, {_SAME_MIX}."]
     merged = bool(document.get("merged_below"))
-    if randomizer is None or merged or any(one.grouped for one in certificate.tiers):
+    if randomizer is None or merged or any(tier.grouped for tier in certificate.tiers):
         found = 4 * budgets.num_users if fakes is None or randomizer is None else _people(budgets, randomizer, fakes)
         aside = ". What merged budgets may move an estimate by is not in this error" if merged else ""
         return [f"{_ask_for(found, budgets)}{aside}."]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TypedDict
 
+from rich.table import Table
 from rich.text import Text
 
 from croupier.protocol.rounding import round_up
@@ -12,7 +13,16 @@ from croupier.protocol.studies import RESULTS_TEXTS, Study
 from croupier.show.tables import counted
 from croupier.show.text import sections_text
 
-__all__ = ["StudyView", "StudyWaveView", "study_json", "study_text"]
+__all__ = [
+    "PlannedTierView",
+    "StudyPlanView",
+    "StudyView",
+    "StudyWaveView",
+    "plan_lines",
+    "plan_tables",
+    "study_json",
+    "study_text",
+]
 
 _EVERY = {"once": "once", "day": "every day", "week": "every week"}
 _MOST_LISTED = 12
@@ -131,3 +141,135 @@ def _duration(seconds: int) -> str:
         if seconds % unit == 0:
             return counted(seconds // unit, name)
     return counted(seconds, "second")
+
+
+# ------------------------------------------------------------------------------------------------------------- plans
+
+
+class GuaranteeView(TypedDict):
+    """An ε with what it rests on."""
+
+    epsilon: float
+    delta: float
+    grade: str
+    assumptions: list[str]
+
+
+class PlannedQuestionView(TypedDict):
+    """A question in one wave, if everybody uses one budget; errors are half of 95 % intervals, on a range of 1."""
+
+    name: str
+    local_epsilon: float
+    epsilon: float
+    delta: float
+    grade: str
+    error_participants: float
+    error_population: float
+
+
+class PlannedTotalView(TypedDict):
+    """What a number of waves costs one person under each trust statement; None without a bound or without hop noise."""
+
+    period: str
+    waves: int
+    shuffle: GuaranteeView | None
+    one_honest: GuaranteeView | None
+    alone: GuaranteeView | None
+
+
+class PlannedTierView(TypedDict):
+    """A budget for all answers of a wave together, and what comes out if everybody uses it."""
+
+    budget: float
+    questions: list[PlannedQuestionView]
+    totals: list[PlannedTotalView]
+    waves_borne: int
+
+
+class StudyPlanView(TypedDict):
+    """The plan of a study; "solved" names what was not given and has been found."""
+
+    people: int
+    waves: int
+    epsilon_total: float
+    delta_total: float
+    solved: list[str]
+    tiers: list[PlannedTierView]
+
+
+_TRUST = {
+    "shuffle": "one secret order",
+    "one_honest": "one honest hop",
+    "alone": "none honest",
+}
+
+
+def plan_tables(plan: StudyPlanView) -> list[Table]:
+    """Returns two tables: every question in one wave, and what waves cost one person."""
+    waves = Table(
+        "budget",
+        "question",
+        "local ε",
+        "error, participants",
+        "error, population",
+        "ε of a wave",
+        "grade",
+        title=f"One wave, {plan['people']:,} people",
+        caption="Everybody uses the same budget. Errors: half of a 95 % interval, where the range is 1; population: "
+        "noise and sampling.",
+    )
+    costs = Table(
+        "budget",
+        "if",
+        *(f"ε of {_period(one)}" for one in plan["tiers"][0]["totals"]),
+        "grade",
+        title=f"What waves cost one person, at δ = {round_up(plan['delta_total'])}",
+        caption="One secret order: one hop keeps its order secret, and the accountant is honest. One honest hop: "
+        "whatever everybody else does. None honest: the person's own noise. Composed by a privacy filter, which holds "
+        "however later waves are chosen: the limit of the study is fixed before the first one.",
+    )
+    for tier in plan["tiers"]:
+        budget = f"{tier['budget']:g}"
+        for question in tier["questions"]:
+            waves.add_row(
+                budget,
+                question["name"],
+                f"{question['local_epsilon']:g}",
+                f"± {question['error_participants']:.3g}",
+                f"± {question['error_population']:.3g}",
+                round_up(question["epsilon"], 4),
+                question["grade"],
+            )
+        waves.add_section()
+        for trust, said in _TRUST.items():
+            found = [total[trust] for total in tier["totals"]]  # type: ignore[literal-required]
+            if trust == "one_honest" and not any(found):
+                continue
+            numbers = ["no bound" if one is None else round_up(one["epsilon"], 4) for one in found]
+            costs.add_row(budget, said, *numbers, next((one["grade"] for one in found if one), ""))
+        costs.add_section()
+    return [waves, costs]
+
+
+def plan_lines(plan: StudyPlanView) -> list[str]:
+    """Returns what was found, and how many waves the limit bears, in sentences."""
+    lines = []
+    (tier, *_) = plan["tiers"]
+    if "budget" in plan["solved"]:
+        lines.append(f"Found: budgets = [{tier['budget']:g}] (ε of all answers of a wave together).")
+    if "waves" in plan["solved"]:
+        lines.append(f"Found: {counted(plan['waves'], 'wave')}.")
+    for one in plan["tiers"]:
+        enough = one["waves_borne"] >= plan["waves"]
+        borne = f"all {plan['waves']:,} waves" if enough else f"only {one['waves_borne']:,} of {plan['waves']:,} waves"
+        lines.append(
+            f"With the budget {one['budget']:g} the limit ε = {round_up(plan['epsilon_total'])} bears {borne}"
+            + ("." if enough else ": the accountant refuses the next one.")
+        )
+    return lines
+
+
+def _period(total: PlannedTotalView) -> str:
+    return {"wave": "a wave", "year": f"a year ({total['waves']:,})", "study": f"the study ({total['waves']:,})"}[
+        total["period"]
+    ]

@@ -17,7 +17,8 @@ from croupier.protocol.wordings import Wording
 from croupier.show.documents import terms_json
 from croupier.show.rounds import deadline, values_of
 from croupier.show.text import sections_text
-from croupier.show.views import SectionView, TermsView, WordingView
+from croupier.show.views.questions import TermsView, WordingView
+from croupier.show.views.text import SectionView
 
 __all__ = ["LEFT_OUT_TEXTS", "survey_json", "survey_text", "survey_wordings_json", "wording_json"]
 
@@ -37,7 +38,7 @@ def wording_json(wording: Wording) -> WordingView:
 
 def survey_wordings_json(survey: Survey) -> list[dict[str, str]]:
     """Returns how a survey is put to people, one for each language."""
-    return [asdict(one) for one in survey.wordings]
+    return [asdict(wording) for wording in survey.wordings]
 
 
 def survey_json(rounds: Sequence[tuple[RoundTerms, str]]) -> dict[str, Any]:
@@ -89,16 +90,18 @@ def _one_honest_hop(rounds: Sequence[RoundTerms]) -> dict[str, float] | None:
 def survey_text(document: dict[str, Any], now: float) -> Text:
     """Returns what a person should have read before answering a survey, from `survey_json`."""
     first, questions = document["wordings"][0], document["questions"]
-    named = [one["wordings"][0]["question"] if one["wordings"] else one["question"] for one in questions]
+    named = [
+        question["wordings"][0]["question"] if question["wordings"] else question["question"] for question in questions
+    ]
     budgets = [
-        f"ε {round_up(one['epsilon'])} for all answers together, {' + '.join(f'{e:g}' for e in one['of_each'])}: "
+        f"ε {round_up(budget['epsilon'])} for all answers together, {' + '.join(f'{e:g}' for e in budget['of_each'])}: "
         f"whatever the servers do, someone who wants to tell two sets of answers apart is right at most "
-        f"{percent(one['alone_right_at_most'])} of the time"
-        for one in document["budgets"]
+        f"{percent(budget['alone_right_at_most'])} of the time"
+        for budget in document["budgets"]
     ]
     honest = document["one_honest_hop"]
     promise = () if honest is None else (_one_honest_section(honest, len(questions[0]["shufflers"])),)
-    states = sorted({one["state"] for one in questions})
+    states = sorted({question["state"] for question in questions})
     sections: list[SectionView] = [
         _section(document["survey_id"], first["title"], first["introduction"], f"State at hop 1: {', '.join(states)}."),
         _section("What a person agrees to", first["consent"]),

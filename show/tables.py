@@ -103,7 +103,7 @@ def certificate_table(certificate: CertificateView | RoundCertificateView) -> Ta
 
 def _trust(certificate: CertificateView | RoundCertificateView) -> str:
     """Returns in a few words what the headline rests on; the assumptions say all of it."""
-    codes = {one["code"] for one in certificate["assumptions"]}
+    codes = {assumption["code"] for assumption in certificate["assumptions"]}
     if Assumption.STATED_BY_EARLIER_VERSION in codes:
         return "what an earlier version of croupier has stated"
     if Assumption.RECORD_LEVEL in codes:
@@ -131,7 +131,7 @@ def assumptions_line(certificate: CertificateView | RoundCertificateView) -> str
 
 def why_not_smaller(certificate: Certificate) -> str:
     """Returns why a certificate is the local budget, by the steps of the largest budget."""
-    reasons = [one for one in certificate.tiers[-1].steps if one.code in NOT_AMPLIFIED]
+    reasons = [step for step in certificate.tiers[-1].steps if step.code in NOT_AMPLIFIED]
     if not reasons or reasons[-1].code is Step.LOCAL_IS_LEAST:
         return "This is the local budget: no bound gives less (--explain lists them)."
     return f"This is the local budget: {reasons[-1]}."

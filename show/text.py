@@ -10,7 +10,7 @@ from fractions import Fraction
 from rich.text import Text
 
 from croupier.protocol.rounding import round_down, round_up
-from croupier.show.views import SectionView
+from croupier.show.views.text import SectionView
 
 __all__ = ["GLUE", "delta_too_large", "sections_text", "tier_budget", "wrapped"]
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from croupier.show.views import ThroughputRowView
+from croupier.show.views.throughput import ThroughputRowView
 
 __all__ = ["throughput_table"]
 

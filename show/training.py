@@ -7,7 +7,7 @@ from rich.table import Table
 from croupier.protocol.rounding import round_up
 from croupier.show.tables import counted
 from croupier.show.text import tier_budget
-from croupier.show.views import TrainingView
+from croupier.show.views.training import TrainingView
 
 __all__ = ["training_assumptions", "training_remark", "training_table"]
 

@@ -50,6 +50,9 @@ HUNTED = (
 """Long numerical tests that run in `make hunt`, or when their file is named: quicker tests cover the same code."""
 
 LONG = (
+    # Minutes; the shorter test beside each covers the same.
+    "tests/deploy/test_study_killed.py",
+    "tests/integration/test_year_of_telemetry.py::test_a_year_of_telemetry",
     # Minutes; the smallest size and the page's own verdicts: the tests beside it.
     "tests/deploy/test_experiments.py::test_the_published_verdicts_come_out_again",
     # Clients that die in this process: the other tests of the file.
@@ -107,6 +110,9 @@ LONG = (
     "tests/training/test_sequential_training.py::test_every_step_is_as_long_as_in_the_simulation",
     "tests/training/test_sequential_training.py::test_silos_are_protected_by_the_record[Sequential",
     "tests/training/test_simulation.py::test_small_batches_take_more_steps",
+    # 1.1 million reports, and four whole rounds; fewer people stay in the same file.
+    "tests/deploy/test_discovery.py::test_two_thousand_people_find_words_through_a_deployment",
+    "tests/deploy/test_discovery.py::test_words_of_a_hundred_thousand_people_are_found",
     # An optimizer of torch takes seconds to import; the plain steps stay.
     "tests/training/test_train.py::test_a_simulation_that_was_stopped_goes_on_as_if_it_had_not[Adam",
     "tests/training/test_train.py::test_an_optimizer_that_needs_more_than_a_gradient_is_refused",

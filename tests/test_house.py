@@ -194,11 +194,13 @@ class Read(NamedTuple):
     """Private attributes of others that it reads or sets, also by their names."""
     parameters: dict[str, int]
     """How many parameters each function has, without self and cls."""
+    variables: list[str]
+    """The name of each variable and parameter, as often as it is bound."""
 
 
 @cache
 def read(file: Path) -> Read:
-    found, described = Read([], [], [], {}), set()
+    found, described = Read([], [], [], {}, []), set()
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom):
             package = file.relative_to(ROOT).parts[: -node.level] if node.level else ()
@@ -214,6 +216,10 @@ def read(file: Path) -> Read:
         elif isinstance(node, Function):
             names = [one.arg for one in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
             found.parameters[node.name] = len([name for name in names if name not in ("self", "cls")])
+        elif isinstance(node, ast.arg):
+            found.variables.append(node.arg)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.variables.append(node.id)
         found.private.extend(name for name in names_of_others(node) if is_private(name))
     return found
 
@@ -318,6 +324,21 @@ def test_no_other_function_has_more_than_nine_parameters() -> None:
         if count > 9
     }
     assert found == LONG_SIGNATURES
+
+
+VAGUE_NAMES = {"one", "found", "some", "only", "of"}
+"""Names of variables that say nothing of what they hold."""
+MOST_VAGUE_NAMES = {"the product": 621, "tests": 1021}
+"""How many variables still have such a name. May become smaller only."""
+
+
+def test_no_variable_is_added_whose_name_says_nothing() -> None:
+    for place, rooms in (("the product", (*ROOMS, "lab")), ("tests", ("tests",))):
+        files = [file for room in rooms for file in (ROOT / room).rglob("*.py")]
+        count = {
+            str(file.relative_to(ROOT)): sum(name in VAGUE_NAMES for name in read(file).variables) for file in files
+        }
+        assert sum(count.values()) <= MOST_VAGUE_NAMES[place], Counter(count).most_common(10)
 
 
 CATALOGUES = ("protocol/test_errors.py", "protocol/test_statements.py", "deploy/test_rewording.py")

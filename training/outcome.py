@@ -12,7 +12,7 @@ from croupier.protocol.rounding import round_up
 from croupier.protocol.statements import written_json
 from croupier.show.documents import write_json
 from croupier.show.plots import plot_training
-from croupier.show.views import TrainingCertificateView, TrainingNoiseView, TrainingSettingView, TrainingView
+from croupier.show.views.training import TrainingCertificateView, TrainingNoiseView, TrainingSettingView, TrainingView
 from croupier.training.privacy import Spending
 
 __all__ = ["EpochRecord", "NoiseComparison", "TrainingOutcome"]

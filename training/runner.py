@@ -26,13 +26,13 @@ import torch
 from croupier.client.gradients import Loss
 from croupier.deploy.local.budget_groups import BudgetGroup, parse_budget_groups
 from croupier.deploy.local.processes import temporary_deployment
-from croupier.deploy.operator.rounds import RoundSettings
+from croupier.deploy.operator.round_settings import RoundSettings
 from croupier.protocol.deployment import PrivacyLimit
 from croupier.protocol.questions import Question
 from croupier.protocol.rounding import round_up
 from croupier.runtime.workers import WorkerPool
 from croupier.show.tables import counted
-from croupier.show.views import TrainingSettingView
+from croupier.show.views.training import TrainingSettingView
 from croupier.training.checkpoint import Progress, SimulationCheckpoint
 from croupier.training.config import TrainingConfig, TrainingSettings
 from croupier.training.datasets import Examples

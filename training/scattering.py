@@ -80,7 +80,9 @@ def moduli_of(square: torch.Tensor) -> torch.Tensor:
     """Returns the averaged moduli of images (n, 1, 28, 28), float32 (n, 1176), each row of length 1."""
     found = []
     for width, frequency, side, step in _WAVELETS:
-        parts = [conv2d(square, one, stride=step, padding=side // 2) for one in _filters(width, frequency, side)]
+        parts = [
+            conv2d(square, filter_, stride=step, padding=side // 2) for filter_ in _filters(width, frequency, side)
+        ]
         modulus = torch.hypot(*parts)
         windows = _windows(modulus.shape[-1])
         found.append((windows @ modulus @ windows.T).flatten(1))

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from croupier.client.gradients import FlatModel, Loss
-from croupier.show.views import TrainingSubjectView
+from croupier.show.views.training import TrainingSubjectView
 from croupier.training.config import TrainingConfig, TrainingSettings
 from croupier.training.datasets import Dataset, Examples, load_dataset, with_features
 from croupier.training.descent import Descent, OptimizerFactory, ScheduleFactory, TorchDescent

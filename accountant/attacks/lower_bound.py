@@ -230,13 +230,13 @@ def _witnesses(
         data: Any = None
         best = NO_WITNESS
         seen = set()
-        for one in attacks.defaults():
-            if one in seen:
+        for default in attacks.defaults():
+            if default in seen:
                 continue
-            seen.add(one)
-            witness = attacks.test(one, target)
+            seen.add(default)
+            witness = attacks.test(default, target)
             if witness.score > best.score or data is None:
-                best, data = witness, one
+                best, data = witness, default
             yield population, witness
         searches.append(_vary(attacks, data, best.score, seen, target))
     if deadline is None:

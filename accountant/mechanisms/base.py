@@ -90,7 +90,7 @@ class Randomizer(ABC):
     @classmethod
     def of(cls, mechanism: Any) -> Self:
         """Returns the description of what the clients of a question run, from their mechanism's parameters."""
-        return cls(**{one.name: getattr(mechanism, one.name) for one in fields(cls)})
+        return cls(**{field.name: getattr(mechanism, field.name) for field in fields(cls)})
 
     @abstractmethod
     def signal(self, local_epsilon: Floats, local_delta: Floats) -> tuple[Floats, Floats]:

@@ -99,7 +99,7 @@ def _type(kind: str, parameter: str) -> type:
         ValueError: a parameter of another type cannot be written in a name.
     """
     declared = get_type_hints(RANDOMIZERS[kind])[parameter]
-    found = [one for one in get_args(declared) or (declared,) if one is not NoneType]
+    found = [kind for kind in get_args(declared) or (declared,) if kind is not NoneType]
     for one in (int, float, str):
         if found == [one]:
             return one

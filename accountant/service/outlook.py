@@ -1,4 +1,4 @@
-"""What the accountant says of rounds to come: a forecast of one, and the rest of the ledger's limit.
+"""What the accountant's service says of rounds to come: a forecast of one, and the rest of the ledger's limit.
 
 Both follow from signed terms, certificates and numbers of tickets and reports, so the operator and hop 1 may know them.
 """
@@ -9,23 +9,22 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from croupier.accountant.numerics.decimals import difference
-from croupier.accountant.service.forecast import AskLedger, Forecast, forecast, highest_cost
-from croupier.accountant.service.ledger import BudgetsTold, Entry, Ledger, Limit, refusal_of, total_of_rounds
-from croupier.accountant.service.round_certificate import as_limit, limit_of
+from croupier.accountant.service.account import PENDING, Account, answer
+from croupier.accountant.service.forecast import highest_cost
+from croupier.accountant.service.ledger import Ledger
+from croupier.accountant.service.round_entries import as_limit, limit_of, study_limit_of
 from croupier.accountant.service.tickets import TicketDesk
+from croupier.accountant.spending import Entry, Limit
 from croupier.net.tls import Context
-from croupier.protocol.codes import RefusalReason
 from croupier.protocol.deployment import OPERATOR
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms, parse_terms
 from croupier.protocol.names import RoundId
-from croupier.protocol.statements import Statement, messages_of, state
 from croupier.protocol.surveys import MOST_QUESTIONS, stated_terms_hash
-from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.runtime.kinds import DocumentKind
 from croupier.runtime.peers import Peers
@@ -34,118 +33,12 @@ from croupier.runtime.setup import ServiceSetup
 from croupier.runtime.steps import StoreStep
 from croupier.runtime.transaction import Transaction
 
-__all__ = ["PENDING", "Account", "Outlook", "answer"]
+__all__ = ["Outlook"]
 
 _MOST_REPORTS = 2**31 - 1
 """The most reports that a forecast is made for: the largest signed integer of 32 bits."""
-PENDING = (pb.ROUND_STATE_OPEN, pb.ROUND_STATE_CLOSED)
-"""The states in which a round may still be entered in the ledger, and is not yet."""
 _MOST_COSTS = 1024
 """Costs of pending rounds that are kept, so that each is computed once; every one takes up to half a second."""
-
-
-@dataclass(frozen=True)
-class Account:
-    """A copy of the ledger, and the rounds that may be entered before the one that is asked about.
-
-    Attributes:
-        rounds: what each round that is entered costs each tier.
-        shown: how many rounds count for `Limit.max_rounds`.
-        pending: what each round costs at most that is open or being certified.
-        planned: the same of rounds that are to be opened, or closed, together with the one that is asked about.
-        budgets: what the certificates of these rounds tell of one person's budget.
-    """
-
-    rounds: tuple[tuple[Entry, ...], ...] = ()
-    shown: int = 0
-    pending: tuple[tuple[Entry, ...], ...] = ()
-    planned: tuple[tuple[Entry, ...], ...] = ()
-    budgets: BudgetsTold = field(default_factory=BudgetsTold)
-
-    @classmethod
-    def of(cls, ledger: Ledger, without: Collection[RoundId] = ()) -> Account:
-        """Returns the account of a ledger, without these rounds."""
-        rounds = tuple(tuple(entries) for round_id, _, entries in ledger.entered() if round_id not in without)
-        shown = len(ledger.disclosed_rounds().difference(without))
-        return cls(rounds, shown, budgets=ledger.budgets_told(without))
-
-    @property
-    def committed(self) -> tuple[tuple[Entry, ...], ...]:
-        """The rounds that are entered, and the pending ones."""
-        return (*self.rounds, *self.pending)
-
-    def asker(self, limits: Sequence[Limit]) -> AskLedger:
-        """Returns what says whether the ledger would bear a cost, and what it has left of the tightest limit then."""
-
-        def ask(entries: Sequence[Entry]) -> tuple[list[Statement[RefusalReason]], float | None]:
-            others = (*self.committed, *self.planned)
-            refusals = [found for limit in limits if (found := refusal_of(others, entries, limit)) is not None]
-            shown = self.shown + len(self.pending) + len(self.planned)
-            used_up = [limit.max_rounds for limit in limits if 0 < limit.max_rounds <= shown]
-            refusals += [state(RefusalReason.ROUNDS_SHOWN, rounds=most) for most in used_up]
-            left = [
-                max(0.0, difference(limit.epsilon, reached))
-                for limit in limits
-                if (reached := _total([*others, entries], limit)) is not None
-            ]
-            return refusals, min(left) if limits and len(left) == len(limits) else None
-
-        return ask
-
-    def state(self, limit: Limit) -> rpc.LedgerState:
-        """Returns the rest of a limit, as the message of a service."""
-        return rpc.LedgerState(
-            limit=pb.PrivacyLimit(
-                total_epsilon=limit.epsilon,
-                total_delta=limit.delta,
-                max_rounds=limit.max_rounds,
-                fixed_terms=limit.fixed_terms,
-            ),
-            num_rounds=len(self.rounds),
-            num_shown=self.shown,
-            budget_epsilon=self.budgets.epsilon,
-            budget_delta=self.budgets.delta,
-            num_exact=self.budgets.exact,
-            num_noised=self.budgets.rounds,
-            spent_epsilon=_total(self.rounds, limit),
-            num_pending=len(self.pending),
-            committed_epsilon=_total(self.committed, limit),
-        )
-
-
-def _total(rounds: Sequence[Sequence[Entry]], limit: Limit) -> float | None:
-    """Returns what a person in all of these rounds has spent at the limit's delta; None: no bound."""
-    found = total_of_rounds(rounds, limit.delta, limit.fixed_terms)
-    return None if found is None else found.epsilon
-
-
-def answer(
-    terms: RoundTerms, num_reports: int, num_tickets: int, account: Account, limits: Sequence[Limit]
-) -> rpc.ForecastResponse:
-    """Returns the forecast of a round, as the accountant says it."""
-    ledger = account.asker(limits) if limits else None
-    response = rpc.ForecastResponse(
-        num_reports=num_reports,
-        num_tickets=num_tickets,
-        outcomes=_outcomes(forecast(terms, num_reports, num_tickets, ledger)),
-        ledger=account.state(limits[-1]) if limits else None,
-    )
-    if num_tickets > num_reports:
-        response.without_stragglers.extend(_outcomes(forecast(terms, num_reports, None, ledger)))
-    return response
-
-
-def _outcomes(found: Forecast) -> list[rpc.ForecastOutcome]:
-    return [
-        rpc.ForecastOutcome(
-            budgets=[pb.Tier(local_epsilon=budget, count=count) for budget, count in one.budgets],
-            epsilon=one.epsilon,
-            standard_error=one.standard_error,
-            refusals=messages_of(one.refusals),
-            remaining_epsilon=one.remaining_epsilon,
-        )
-        for one in found.outcomes
-    ]
 
 
 class Outlook:
@@ -220,15 +113,18 @@ class Outlook:
         for one in request.closed_before:
             closing = await self._engine.terms(RoundId(one.round_id))
             others.append((closing, one.num_reports, await self._desk.num_tickets(closing)))
-        limits = self.limits(terms)
+        limits, of_study = self.limits(terms), None
         async with self._turn:  # or hop 1 would be told of two rounds at once that each of them fits
             account = Account()
             if limits:
                 account = await self._account_beside(terms, others, is_open=bool(request.round_id))
+            if (limit := study_limit_of(terms)) is not None:
+                beside = await self._account_beside(terms, others, is_open=bool(request.round_id), limit=limit)
+                of_study = beside, limit
             found: rpc.ForecastResponse = await self._search(
-                answer, terms, request.num_reports, tickets, account, limits
+                answer, terms, request.num_reports, tickets, account, limits, of_study
             )
-            if limits and request.round_id and caller == hop_1:
+            if (limits or of_study) and request.round_id and caller == hop_1:
                 closes = request.closes_anyway or not any(outcome.refusals for outcome in found.outcomes)
                 await self._keep_closing(terms.round_id, (request.num_reports, tickets) if closes else None)
         return found
@@ -254,21 +150,29 @@ class Outlook:
         return await self._store.run(StoreStep.READ_ACCOUNT, read)
 
     async def _account_beside(
-        self, terms: RoundTerms, others: Sequence[tuple[RoundTerms, int, int]], *, is_open: bool
+        self,
+        terms: RoundTerms,
+        others: Sequence[tuple[RoundTerms, int, int]],
+        *,
+        is_open: bool,
+        limit: Limit | None = None,
     ) -> Account:
         """Returns the ledger without a round, with the rounds that are granted before it.
 
-        others: the terms, reports and tickets of those that the caller names.
+        others: the terms, reports and tickets of those that the caller names. limit: only rounds that it counts.
         """
         without = {terms.round_id, *(other.round_id for other, *_ in others)}
 
+        def counts(round_id: RoundId) -> bool:
+            return round_id not in without and (limit is None or limit.counts(round_id))
+
         def read(tx: Transaction) -> tuple[Account, dict[RoundId, bytes]]:
-            under_way = [row.round_id for row in tx.rounds_in(*PENDING) if row.round_id not in without]
+            under_way = [row.round_id for row in tx.rounds_in(*PENDING) if counts(row.round_id)]
             closing = {round_id: tx.document(round_id, DocumentKind.CLOSING) or b"" for round_id in under_way}
-            return Account.of(Ledger(tx.connection), without), closing
+            return Account.of(Ledger(tx.connection), without, limit), closing
 
         account, closing = await self._store.run(StoreStep.READ_ACCOUNT, read)
-        planned = [await self._cost(*other) for other in others]
+        planned = [await self._cost(*other) for other in others if limit is None or limit.counts(other[0].round_id)]
         pending = []
         for round_id, batch in closing.items():
             if is_open and not batch:

@@ -16,16 +16,11 @@ from typing import Any, TypeVar
 
 from croupier.accountant.certification import certify
 from croupier.accountant.mechanisms.registry import randomizer_of
-from croupier.accountant.service.ledger import Entry, Ledger, Limit
+from croupier.accountant.service.ledger import Ledger
 from croupier.accountant.service.outlook import Outlook
-from croupier.accountant.service.round_certificate import (
-    after_sequential,
-    certify_round,
-    limit_of,
-    refuse,
-    reserved,
-    withhold,
-)
+from croupier.accountant.service.refused_certificate import refuse, withhold
+from croupier.accountant.service.round_certificate import after_sequential, certify_round, reserved
+from croupier.accountant.service.round_entries import limit_of, study_limit_of
 from croupier.accountant.service.tickets import (
     TicketCheck,
     TicketDesk,
@@ -34,6 +29,7 @@ from croupier.accountant.service.tickets import (
     ticket_lane_work,
 )
 from croupier.accountant.service.tier_counts import noised
+from croupier.accountant.spending import Entry, Limit
 from croupier.net.tls import Context
 from croupier.protocol.batches import read_commitments
 from croupier.protocol.codes import RefusalReason
@@ -207,7 +203,8 @@ class AccountantService(RoundService, stubs.AccountantServicer):
                     StoreStep.ASK_LEDGER,
                     lambda tx: Ledger(tx.connection).refusal(terms.round_id, entries, limit),  # noqa: B023
                 )
-                for limit in limits
+                for limit in (*limits, study_limit_of(terms))
+                if limit is not None
             ]
             if any(refusals):
                 refuse(certificate, terms, [limit for limit in limits if limit != limit_of(terms)])

@@ -23,11 +23,13 @@ from croupier.deploy.cli import (
     cluster,
     demonstration,
     deployment,
+    discovery,
     hosts,
     joining,
     organisations,
     participants,
     proposals,
+    quantiles,
     report,
     rounds,
     studies,
@@ -72,6 +74,8 @@ def _options(
 
 for room in (
     demonstration,
+    quantiles,
+    discovery,
     training,
     accounting,
     clients,

@@ -135,7 +135,7 @@ def submit(
 
 def _check_together(context: typer.Context) -> None:
     """Raises ValueError where an option was typed that another would have ignored."""
-    sources = {one.name: context.get_parameter_source(one.name or "") for one in context.command.params}
+    sources = {param.name: context.get_parameter_source(param.name or "") for param in context.command.params}
     typed = [name for name, source in sources.items() if source and source.name == "COMMANDLINE"]
     is_fleet = "csv" in typed
     for option in fields(OneUser if is_fleet else FleetFile):

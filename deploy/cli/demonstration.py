@@ -26,10 +26,12 @@ from croupier.deploy.cli.console import (
 from croupier.deploy.cli.option_groups import with_option_groups
 from croupier.deploy.cli.web import serve_page
 from croupier.deploy.local.budget_groups import GSPA_BUDGETS, HOP_NOISE_BUDGETS
-from croupier.show.views import ThroughputRowView
+from croupier.show.views.throughput import ThroughputRowView
 
 if TYPE_CHECKING:
     from croupier.deploy.local.demo import PlannedRound
+    from croupier.deploy.local.demo_study import Truth
+    from croupier.show.study_results import StudyRowView
 
 __all__ = ["add_commands"]
 
@@ -77,6 +79,9 @@ class AskedFile:
         ),
     ] = None
     users: Annotated[int | None, typer.Option(help="How many rows to use, from the first; all if not given.")] = None
+    study: Annotated[
+        bool, typer.Option("--study", help="Play a study instead: five questions in four waves, with a known trend.")
+    ] = False
 
 
 def demo(
@@ -126,6 +131,9 @@ def demo(
             import croupier.deploy.console.server  # noqa: F401 (an extra that is missing is missed before anything starts)
         check_hops(hops)
         check_plot_file(plot)
+        if asked.study:
+            _demo_study(hops, plot, as_json)
+            return
         file, questions = ask_about(
             asked.csv, asked.value_column or (), asked.low, asked.high, asked.users, asked.ordered or ()
         )
@@ -162,6 +170,39 @@ def demo(
                 serve_page(local.directory, work=play, open_page=True)
             else:
                 asyncio.run(play())
+
+
+def _demo_study(hops: int, plot: Path, as_json: bool) -> None:
+    """Plays the study of the demonstration, and draws it with the truth beside it."""
+    import asyncio
+
+    from croupier.deploy.local.demo_study import play_study, study_file
+    from croupier.deploy.local.processes import temporary_deployment
+    from croupier.show.plots import plot_study
+    from croupier.show.study_results import differences_table, results_lines, study_results_table
+
+    with temporary_deployment(hops) as local:
+        found = asyncio.run(play_study(local.directory, note))
+    rows = found.results["rows"]
+    plot_study(rows, {one.name: one.question for one in study_file().questions}, plot, found.truth)
+    missed = sum(not _holds(row, found.truth) for row in rows)
+    show(
+        as_json,
+        {**found.results, "truth": [{"question": q, "value": v, "waves": t} for (q, v), t in found.truth.items()]},
+        study_results_table(rows),
+        differences_table([one for one in found.results["differences"] if one["wave"] == len(found.results["waves"])]),
+        *results_lines(found.results),
+        f"{len(rows) - missed} of the {len(rows)} intervals (95 %) contain the truth.",
+        _WORTH,
+        f"plot: {plot}",
+    )
+
+
+def _holds(row: StudyRowView, truth: Truth) -> bool:
+    """Whether the interval of a number contains the truth of its wave."""
+    if row["low"] is None or row["high"] is None:
+        return False
+    return row["low"] <= truth[row["question"], row["value"]][row["wave"]] <= row["high"]
 
 
 def bench(

@@ -28,7 +28,7 @@ from croupier.deploy.cli.console import (
 from croupier.deploy.cli.web import serve_page
 
 if TYPE_CHECKING:
-    from croupier.show.views import OverviewView
+    from croupier.show.views.rounds import OverviewView
 
 __all__ = ["add_commands"]
 

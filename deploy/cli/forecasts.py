@@ -13,7 +13,8 @@ from croupier.protocol.views import JsonObject
 
 if TYPE_CHECKING:
     from croupier.deploy.operator.forecasts import Fitted
-    from croupier.deploy.operator.rounds import Operator, RoundSettings
+    from croupier.deploy.operator.round_settings import RoundSettings
+    from croupier.deploy.operator.rounds import Operator
     from croupier.protocol.deployment import Deployment
     from croupier.show.forecasts import ForecastView
 
@@ -53,7 +54,7 @@ class ForecastOptions:
             ValueError: the terms cannot be, or the round cannot be granted.
         """
         from croupier.deploy.operator.forecasts import fit
-        from croupier.deploy.operator.rounds import budget_privacy_of
+        from croupier.deploy.operator.round_settings import budget_privacy_of
 
         if not 0 <= self.expected < 2**31:
             raise ValueError(f"expected is {self.expected}; it must be in 0..{2**31 - 1}")
@@ -91,10 +92,10 @@ async def forecasts_of(
 
     least = fitted.settings.min_batch_size
     people = sorted({least, max(least, options.expected)})
-    found = [forecast_json(await forecast_opening(operator, fitted.settings, one, deployment)) for one in people]
+    found = [forecast_json(await forecast_opening(operator, fitted.settings, person, deployment)) for person in people]
     ledger = {str(RefusalReason.LEDGER_EXCEEDED), str(RefusalReason.LEDGER_UNBOUNDED), str(RefusalReason.ROUNDS_SHOWN)}
     for forecast in found[-1:] if options.at_risk else found[:1]:
-        full = [[why for why in one["refusals"] if why["code"] in ledger] for one in forecast["outcomes"]]
+        full = [[why for why in outcome["refusals"] if why["code"] in ledger] for outcome in forecast["outcomes"]]
         if (all if options.at_risk else any)(full):
             why = next(reasons[0]["text"] for reasons in full if reasons)
             raise ValueError(

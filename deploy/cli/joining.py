@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -74,7 +75,7 @@ def join(
 
         link = text_of(invitation_file) if invitation_file else ""
 
-        async def work() -> tuple[JoinedStudy, list[WaveRecord]]:
+        async def work() -> tuple[JoinedStudy | None, list[WaveRecord]]:
             async with client_of(directory, gateway, patience_s=60.0) as client:
                 study_id = await _consent(client, study, epsilon, link, yes=yes)
                 found = []
@@ -90,10 +91,13 @@ def join(
                             raise
                         why = f"give an --invitation-file, or the operator your key to enrol: {client.public_key}"
                         raise Refusal(refusal.code, why) from refusal
-                (mine,) = [one for one in client.studies() if one.version.study_id == study_id and not one.person]
-                return mine, found
+                mine = [one for one in client.studies() if one.version.study_id == study_id and not one.person]
+                return (mine[0] if mine else None), found
 
         mine, done = asyncio.run(work())
+    if mine is None:
+        show(as_json, {"study": study, "waves": [one.model_dump() for one in done]}, f"left {study}")
+        return
     document = {
         "study": mine.version.study_id,
         "hash": mine.consents[-1].hash,
@@ -131,6 +135,9 @@ async def _consent(client: AsyncClient, study_id: str, epsilon: float | None, li
         return name
     smallest = float(sum(Decimal(repr(terms.budget_grid[0])) for terms in shown.rounds))
     most = epsilon or (before.wave_epsilon if before else smallest)
+    if before is not None and not yes and not sys.stdin.isatty():  # a service asks nobody; `follow` waits for consent
+        note(f"study {name!r} has a new version: 'croupier join {name}' shows it and asks")
+        return name
     for line in _told(shown, most, is_new=before is None):
         note(line)
     if not yes and not typer.confirm("Do you consent?", default=False):

@@ -84,9 +84,11 @@ def new(
     with plain_errors():
         from croupier.deploy.operator.organisations import Owner, new_operator, new_service
         from croupier.deploy.operator.public_file import public_file_path
+        from croupier.protocol.deployment import OperatorEntry
 
         if role is Role.operator:
-            stated = new_operator(directory)
+            who = OperatorEntry(organisation=organisation, administrator=administrator, host=machine.host)
+            stated = new_operator(directory, who if who != OperatorEntry() else None)
         else:
             name = cast('Literal["shuffler", "accountant", "analyzer"]', role.value)
             if not machine.host:
@@ -292,6 +294,8 @@ def _described(version: Deployment, changed: list[str]) -> list[str]:
         f"    {fingerprint_words(entry_fingerprint(entry))}"
         for entry in version.services
     ]
+    operator = version.operator.organisation if version.operator else ""
+    services.append(f"operator: {operator or 'no organisation named'}")
     pages = [f"page for participants {page}: {_whose(page)}" for page in version.participant_pages]
     parts = [f"version {version.version} of {version.name!r}", *services, *shared(version), *pages]
     return ["\n".join([*parts, *changed]), fingerprint_words(version.fingerprint)]

@@ -152,8 +152,8 @@ def invite_status(
         document: dict[str, Any] = {
             "survey_id": survey_id,
             "made": len(listed),
-            "good": sum(one.is_good for one in listed),
-            "revoked": sum(bool(one.revoked_at) for one in listed),
+            "good": sum(listed_person.is_good for listed_person in listed),
+            "revoked": sum(bool(listed_person.revoked_at) for listed_person in listed),
             "answered": asyncio.run(num_answered(directory, survey_id)),
         }
         lines = [

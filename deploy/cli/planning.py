@@ -14,7 +14,7 @@ from croupier.protocol.rounding import round_down, round_up
 if TYPE_CHECKING:
     from croupier.accountant import Budgets, ErrorPlan, Randomizer
     from croupier.deploy.cli.mechanism_options import PlannedRandomizerOptions, SettingOptions
-    from croupier.show.views import ErrorPlanView, PlannedBudgetView
+    from croupier.show.views.plans import ErrorPlanView, PlannedBudgetView
 
 __all__ = ["ErrorOptions", "planned_for_error"]
 

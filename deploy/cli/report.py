@@ -86,5 +86,5 @@ def report(
             fixed_terms=fixed_terms or found.fixed_terms,
         )
         write_report(page, out)
-        ids = [one.result["round_id"] for one in found.rounds]
+        ids = [round_.result["round_id"] for round_ in found.rounds]
         show(as_json, {"report": str(out), "rounds": ids, "verified": bool(found.deployment)}, f"the report is {out}")

@@ -17,7 +17,7 @@ from croupier.protocol.views import JsonObject
 
 if TYPE_CHECKING:
     from croupier.accountant import Randomizer
-    from croupier.deploy.operator.rounds import RoundSettings
+    from croupier.deploy.operator.round_settings import RoundSettings
     from croupier.protocol.questions import Question
     from croupier.protocol.wordings import Wording
 
@@ -274,7 +274,7 @@ def settings_of(
     Raises:
         ValueError: an option is out of range.
     """
-    from croupier.deploy.operator.rounds import RoundSettings
+    from croupier.deploy.operator.round_settings import RoundSettings
     from croupier.protocol.envelope import SUITES
 
     if not 0 <= close_after_s < math.inf:

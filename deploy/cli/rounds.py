@@ -42,10 +42,12 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from croupier.deploy.operator.forecasts import Fitted
-    from croupier.deploy.operator.rounds import RoundSettings
+    from croupier.deploy.operator.round_settings import RoundSettings
     from croupier.protocol.v1 import messages_pb2 as pb
     from croupier.show.forecasts import ForecastView
-    from croupier.show.views import OverviewView, ResultView, TermsView
+    from croupier.show.views.questions import TermsView
+    from croupier.show.views.results import ResultView
+    from croupier.show.views.rounds import OverviewView
 
 __all__ = ["add_commands", "round_open"]
 
@@ -132,7 +134,7 @@ def round_propose(
     with plain_errors():
         from croupier.deploy.directory import read_deployment
         from croupier.deploy.operator.proposals import Approvals, read_proposal
-        from croupier.deploy.operator.rounds import check_settings, new_round_id, proposal_of
+        from croupier.deploy.operator.round_settings import check_settings, new_round_id, proposal_of
 
         settings = options.settings(name)
         deployment = read_deployment(directory)
@@ -326,6 +328,25 @@ def round_withdraw(
         raise typer.Exit(REFUSED)
 
 
+@dataclass(frozen=True)
+class FurtherEstimates:
+    """What `round result` estimates beside the shares, the mean and the usual quantiles."""
+
+    quantile: Annotated[
+        list[float] | None, typer.Option(help="levels: a further quantile, such as 0.99; may be repeated.")
+    ] = None
+    table: Annotated[
+        bool, typer.Option("--table", help="Of a question that asks two as one: the cross table, with a test.")
+    ] = False
+    sums: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--sum", help="The share of people with any of these answers, separated by semicolons; repeatable."
+        ),
+    ] = None
+
+
+@with_option_groups
 def round_result(
     round_id: Annotated[str, typer.Argument(help="As printed by 'round open'.")],
     directory: Directory = HERE,
@@ -337,18 +358,8 @@ def round_result(
         Path | None, typer.Option(help="Instead of asking the analyzer: the signed document, kept from the console.")
     ] = None,
     gateway: Gateway = "",
-    quantile: Annotated[
-        list[float] | None, typer.Option(help="levels: a further quantile, such as 0.99; may be repeated.")
-    ] = None,
-    table: Annotated[
-        bool, typer.Option("--table", help="Of a question that asks two as one: the cross table, with a test.")
-    ] = False,
-    sums: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--sum", help="The share of people with any of these answers, separated by semicolons; repeatable."
-        ),
-    ] = None,
+    *,
+    further: FurtherEstimates,
     as_json: Json = False,
 ) -> None:
     """Print a published result with its certificate, both verified; exit code 4 while there is none yet."""
@@ -356,7 +367,7 @@ def round_result(
         import asyncio
 
         from croupier.deploy.directory import client_transport
-        from croupier.deploy.operator.rounds import kept_result, open_published, published_result
+        from croupier.deploy.operator.results import kept_result, open_published, published_result
         from croupier.protocol.certificates import refusals_of
         from croupier.protocol.statements import joined
         from croupier.show.distribution import with_quantiles
@@ -379,13 +390,13 @@ def round_result(
     with plain_errors():
         if collector_key is not None:
             publication = open_published(publication, collector_key)
-        result = with_quantiles(publication_json(publication, certificate), quantile or [])
-        further, said = _of_categories(result, publication, certificate, sums or [], table=table)
+        result = with_quantiles(publication_json(publication, certificate), further.quantile or [])
+        more, said = _of_categories(result, publication, certificate, further.sums or [], table=further.table)
     lines = [*result_remarks(result), *halving_lines(result)]
     if result["sealed"]:
         lines.append("the result is sealed to its collector; --collector-key opens it")
     tables = [] if result["sealed"] else [estimates_table(result), *distribution_tables(result)]
-    show(as_json, result, *tables, *further, *said, certificate_table(result["certificate"]), *lines)
+    show(as_json, result, *tables, *more, *said, certificate_table(result["certificate"]), *lines)
 
 
 def _of_categories(

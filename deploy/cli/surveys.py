@@ -184,7 +184,7 @@ def survey_open(
             {
                 "survey_id": name,
                 "hash": survey.hash.hex(),
-                "round_ids": [one.round_id for one in survey.rounds],
+                "round_ids": [round_.round_id for round_ in survey.rounds],
                 "forecasts": found,
             },
             *([survey_forecast_table(found), *survey_forecast_lines(found)] if found else []),
@@ -211,7 +211,7 @@ def survey_show(
         async def look() -> dict[str, Any]:
             async with client_of(directory, gateway) as client:
                 rounds = await fetch_survey(client, round_of(survey_id, 1) if survey_id else NO_ROUND)
-                return survey_json([(one.terms, one.state) for one in rounds])
+                return survey_json([(round_.terms, round_.state) for round_ in rounds])
 
         document = asyncio.run(look())
     show(as_json, document, survey_text(document, time.time()))
@@ -275,12 +275,12 @@ def _forecast_close(directory: Path, survey: Survey, as_json: bool) -> bool:
     said = asyncio.run(forecast_closing(directory, survey))
     found = {round_id: forecast_json(one) for round_id, one in said.items()}
     tables: list[Any] = []
-    for one in survey.rounds:
-        if one.round_id in found:
-            view = found[one.round_id]
-            tables += [f"{one.round_id}:", forecast_table([view]), *closing_lines(view, one.round_id)]
+    for round_ in survey.rounds:
+        if round_.round_id in found:
+            view = found[round_.round_id]
+            tables += [f"{round_.round_id}:", forecast_table([view]), *closing_lines(view, round_.round_id)]
         else:
-            tables.append(f"{one.round_id}: nobody has answered, or it takes no answers any more")
+            tables.append(f"{round_.round_id}: nobody has answered, or it takes no answers any more")
     show(as_json, {"survey_id": survey.survey_id, "rounds": found}, *tables)
     return not all(one["always_granted"] for one in found.values())
 
@@ -332,7 +332,9 @@ def survey_results(
         show(True, document)
     else:
         _show_results(document)
-    refused = [one["name"] for one in document["questions"] if not one["result"]["certificate"]["granted"]]
+    refused = [
+        question["name"] for question in document["questions"] if not question["result"]["certificate"]["granted"]
+    ]
     if refused:
         raise fail(NOT_CERTIFIED, f"the accountant refused {', '.join(refused)}; 'croupier round show ROUND' says why")
 
@@ -350,11 +352,11 @@ def _results_json(results: SurveyResults) -> dict[str, Any]:
         "wordings": survey_wordings_json(results.survey),
         "questions": [
             {
-                "name": one.terms.question.name,
-                "wordings": [wording_json(each) for each in one.terms.question.wordings],
-                "result": publication_json(one.publication, one.certificate),
+                "name": question.terms.question.name,
+                "wordings": [wording_json(each) for each in question.terms.question.wordings],
+                "result": publication_json(question.publication, question.certificate),
             }
-            for one in results.questions
+            for question in results.questions
         ],
         "together": together
         and {

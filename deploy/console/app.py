@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -33,6 +35,8 @@ from croupier.deploy.gateway.app import GATEWAY_PATHS
 from croupier.deploy.gateway.app import make_app as make_gateway_app
 from croupier.deploy.operator.invitations import new_invitations
 from croupier.deploy.operator.ledger import budgets_told, spent
+from croupier.deploy.operator.studies import kept_studies
+from croupier.deploy.operator.study_results import study_state, study_view
 from croupier.deploy.page.participants import PAGE_PATH
 from croupier.net.retrying import why_unreachable
 from croupier.protocol.errors import Code, CroupierError, Refusal, UnreachableError
@@ -44,11 +48,15 @@ from croupier.show.estimates import clamping_line, hop_line, merging_line, notes
 from croupier.show.explanation import explain, profile_around
 from croupier.show.forecasts import budgets_line, ledger_line
 from croupier.show.ledger import spent_rests_on
+from croupier.show.plots import plot_study
 from croupier.show.promises import certificate_lines
 from croupier.show.rounds import describe_device_step, terms_sections, values_of
 from croupier.show.statistics import halving_lines
+from croupier.show.study_results import StudyResultsView, study_csv
 from croupier.show.tables import counted
-from croupier.show.views import OverviewView, ResultView, TermsView
+from croupier.show.views.questions import TermsView
+from croupier.show.views.results import ResultView
+from croupier.show.views.rounds import OverviewView
 
 __all__ = ["make_app"]
 
@@ -73,6 +81,10 @@ def make_app(source: Source, where: Listening) -> ASGIApp:
         Route("/", pages.index),
         Route("/events", pages.index_events),
         Route("/ledger", pages.ledger),
+        Route("/studies", pages.studies),
+        Route("/studies/{study_id}", pages.study),
+        Route("/studies/{study_id}/trends.png", pages.study_trends),
+        Route("/studies/{study_id}/results.csv", pages.study_csv),
         Route(of_round, pages.round),
         Route(f"{of_round}/events", pages.round_events),
         Route(f"{of_round}/explanation", pages.explanation),
@@ -114,6 +126,7 @@ class _Pages:
         self._templates.globals |= {
             "version": version("croupier"),
             "counted": counted,
+            "utc": _utc,
             "is_operator": source.operator is not None,
             "participants_page": PAGE_PATH if where.on_loopback else "",
             "values_of": values_of,
@@ -176,7 +189,7 @@ class _Pages:
         round_id = request.path_params["round_id"]
 
         def fragment(seen: OverviewView) -> str:
-            one = next((one for one in seen["rounds"] if one["round_id"] == round_id), None)
+            one = next((round_ for round_ in seen["rounds"] if round_["round_id"] == round_id), None)
             return self._render("_round.html", one=one)
 
         return self._events(fragment)
@@ -213,6 +226,44 @@ class _Pages:
         return self._page(
             "ledger.html", document=document, delta=given, said="", rests_on=spent_rests_on(fixed_terms=False)
         )
+
+    # ------------------------------------------------------------- studies
+
+    async def studies(self, _: Request) -> Response:
+        """The studies that were begun from here."""
+        found = [
+            study_view(await asyncio.to_thread(study_state, self._source.directory, name))
+            for name in kept_studies(self._source.directory)
+        ]
+        return self._page("studies.html", studies=found)
+
+    async def study(self, request: Request) -> Response:
+        """A study: its waves and what has become of them, its trends and its numbers."""
+        return self._page("study.html", study=await self._study(request))
+
+    async def study_trends(self, request: Request) -> Response:
+        """The trends as a picture; needs matplotlib."""
+        study = await self._study(request)
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "trends.png"
+            try:
+                await asyncio.to_thread(plot_study, study["rows"], study["questions"], file)
+            except ImportError as error:
+                raise HTTPException(503, "matplotlib is not installed; it comes with 'croupier[console]'") from error
+            return Response(file.read_bytes(), media_type="image/png")
+
+    async def study_csv(self, request: Request) -> Response:
+        """The tidy table of a study."""
+        study = await self._study(request)
+        name = quote(f"{study['study_id']}.csv", safe="")
+        headers = {"Content-Disposition": f"attachment; filename*=UTF-8''{name}"}
+        return Response(study_csv(study["rows"]).encode(), media_type="text/csv; charset=utf-8", headers=headers)
+
+    async def _study(self, request: Request) -> StudyResultsView:
+        name = request.path_params["study_id"]
+        if name not in kept_studies(self._source.directory):
+            raise HTTPException(404, f"no study {name!r} was begun from here")
+        return study_view(await asyncio.to_thread(study_state, self._source.directory, name))
 
     # ------------------------------------------------------------- a finished round
 
@@ -261,6 +312,10 @@ class _Pages:
             source.directory, [_INVITED_HERE], request.path_params["round_id"], source.transport
         )
         return RedirectResponse(f"{PAGE_PATH}#{fragments[0]}", 303)
+
+
+def _utc(unix_s: int) -> str:
+    return f"{datetime.fromtimestamp(unix_s, UTC):%a %Y-%m-%d %H:%M} UTC"
 
 
 def _told(error: Exception) -> tuple[int, str]:

@@ -17,7 +17,8 @@ from croupier.protocol.views import CertificateFields
 from croupier.show.distribution import shares_of, statistics_of
 from croupier.show.tables import LARGE_DELTAS
 from croupier.show.text import delta_too_large, tier_budget
-from croupier.show.views import ResultView, TermsView, numbers_of
+from croupier.show.views.questions import TermsView
+from croupier.show.views.results import ResultView, numbers_of
 
 __all__ = ["bars", "curve", "histogram", "strips"]
 

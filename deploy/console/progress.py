@@ -6,7 +6,7 @@ import time
 
 from croupier.show.rounds import deadline, duration
 from croupier.show.tables import counted
-from croupier.show.views import OverviewView, RoundView, StepView
+from croupier.show.views.rounds import OverviewView, RoundView, StepView
 
 __all__ = ["Counts", "counts_of", "with_progress"]
 

@@ -28,7 +28,9 @@ from croupier.net.transport import TLS, Transport
 from croupier.protocol.deployment import ServiceEntry
 from croupier.protocol.names import NO_ROUND, RoundId
 from croupier.show.published import publication_json
-from croupier.show.views import KeysView, OverviewView, ResultView, RoundView, TermsView
+from croupier.show.views.questions import TermsView
+from croupier.show.views.results import ResultView
+from croupier.show.views.rounds import KeysView, OverviewView, RoundView
 
 __all__ = ["EVERY_S", "FinishedRound", "Source"]
 
@@ -118,7 +120,7 @@ class Source:
                 self.deployment = read_deployment(self.directory)  # keys may have been rotated
                 for service in seen["services"]:
                     service["keys"] = _keys(self.deployment.service(service["service"]), time.time())
-                seen["rounds"] = [with_progress(one, seen, before, now - then) for one in seen["rounds"]]
+                seen["rounds"] = [with_progress(round_, seen, before, now - then) for round_ in seen["rounds"]]
                 self._seen = seen
             return self._seen
 
@@ -137,7 +139,7 @@ class Source:
         if self.operator is None:
             return None
         rounds = (await self.look())["rounds"]
-        return next((one for one in rounds if one["round_id"] == round_id), None)
+        return next((round_ for round_ in rounds if round_["round_id"] == round_id), None)
 
     async def terms(self, round_id: RoundId = NO_ROUND) -> TermsView:
         """Returns the verified terms of a round, the newest open one if none is named, with its state at hop 1.

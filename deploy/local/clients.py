@@ -14,7 +14,7 @@ from croupier.protocol.errors import Refusal
 from croupier.protocol.names import RoundId
 from croupier.show.documents import terms_json
 from croupier.show.published import publication_json
-from croupier.show.views import TermsView
+from croupier.show.views.questions import TermsView
 
 __all__ = ["FLEET", "client_of", "terms_of", "verify_directory"]
 

@@ -32,7 +32,8 @@ from croupier.deploy.local.scales import parse_orders
 from croupier.deploy.local.sheets import open_table
 from croupier.deploy.local.users import FleetReport
 from croupier.deploy.operator.ledger import spent_in
-from croupier.deploy.operator.rounds import Operator, RoundSettings, check_settings
+from croupier.deploy.operator.round_settings import RoundSettings, check_settings
+from croupier.deploy.operator.rounds import Operator
 from croupier.protocol.certificates import refusals_of
 from croupier.protocol.codes import Note
 from croupier.protocol.manifest import RoundTerms
@@ -43,7 +44,8 @@ from croupier.protocol.statements import joined, written_json
 from croupier.protocol.views import BoundView
 from croupier.runtime.workers import WorkerPool
 from croupier.show.published import publication_json
-from croupier.show.views import DemoView, ResultView, TogetherView
+from croupier.show.views.demonstration import DemoView, TogetherView
+from croupier.show.views.results import ResultView
 
 __all__ = [
     "SURVEY",
@@ -332,7 +334,7 @@ def _together(directory: Path, answers: Sequence[ComparedQuestion], delta: float
 
 def _cost(guarantees: Sequence[Guarantee | None], delta: float) -> BoundView:
     """Returns the largest of several guarantees; its epsilon is None where one of them proves nothing."""
-    proved = [one for one in guarantees if one is not None]
+    proved = [guarantee for guarantee in guarantees if guarantee is not None]
     if len(proved) < len(guarantees):
         return {"epsilon": None, "delta": delta, "grade": None, "method": [], "assumptions": []}
     worst = max(proved, key=lambda one: one.epsilon)

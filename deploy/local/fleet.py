@@ -16,7 +16,7 @@ from croupier.deploy.operator.rounds import Operator
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.names import RoundId
 from croupier.runtime.workers import WorkerPool
-from croupier.show.views import FleetOutcomeView, FleetView
+from croupier.show.views.throughput import FleetOutcomeView, FleetView
 
 __all__ = ["Fleet", "FleetOutcome", "count_up_to", "fleet_json", "fleet_of", "submit_file"]
 

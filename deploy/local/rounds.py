@@ -16,12 +16,13 @@ import grpc.aio
 from croupier.client.submission import Participant
 from croupier.deploy.local.fleet import fleet_of
 from croupier.deploy.local.users import Enrol, FleetReport, Progress
-from croupier.deploy.operator.rounds import Operator, RoundSettings
+from croupier.deploy.operator.round_settings import RoundSettings
+from croupier.deploy.operator.rounds import Operator
 from croupier.protocol.manifest import RoundTerms, state_name
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.workers import WorkerPool
 from croupier.show.documents import status_json
-from croupier.show.views import ServiceView
+from croupier.show.views.rounds import ServiceView
 
 __all__ = ["Play", "RoundOutcome", "play_round", "players"]
 

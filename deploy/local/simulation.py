@@ -30,7 +30,7 @@ from croupier.show.published import publication_json
 from croupier.show.question import question_json
 from croupier.show.report import ReportRound, report_of
 from croupier.show.statistics import statistic
-from croupier.show.views import ResultView
+from croupier.show.views.results import ResultView
 
 __all__ = ["SimulatedQuestion", "Simulation", "simulate"]
 
@@ -70,24 +70,24 @@ class Simulation:
         """One dictionary for each number: what `pandas.DataFrame` and `polars.DataFrame` take."""
         return [
             {
-                "question": one.name,
+                "question": question.name,
                 "label": number.label,
                 "truth": truth,
                 "estimate": number.estimate,
                 "low": number.participants[0],
                 "high": number.participants[1],
-                "epsilon": one.result["certificate"]["epsilon"],
-                "delta": one.result["certificate"]["delta"],
-                "grade": one.result["certificate"]["grade"],
+                "epsilon": question.result["certificate"]["epsilon"],
+                "delta": question.result["certificate"]["delta"],
+                "grade": question.result["certificate"]["grade"],
             }
-            for one in self.questions
-            for number, truth in zip(statistic(one.result).numbers, one.truth, strict=True)
+            for question in self.questions
+            for number, truth in zip(statistic(question.result).numbers, question.truth, strict=True)
         ]
 
     def report(self, title: str = "A simulation") -> str:
         """Returns the simulation as an HTML page; see `croupier report`."""
         said = ["This is a simulation: real people have not been asked, and its author had all values."]
-        rounds = [ReportRound(one.result, one.group) for one in self.questions]
+        rounds = [ReportRound(question.result, question.group) for question in self.questions]
         return report_of(
             title, rounds, introduction=[*said, *([self.assumed] if self.assumed else [])], fixed_terms=True
         )
@@ -135,7 +135,7 @@ def simulate(
 
 def _asked(planned: PlannedRound, delta: float, source: RandomSource) -> SimulatedQuestion:
     question, people = planned.asked.question, planned.population.participants
-    spent = [choose_budget(one.max_local_epsilon, planned.settings.budget_grid) for one in people.values()]
+    spent = [choose_budget(person.max_local_epsilon, planned.settings.budget_grid) for person in people.values()]
     values = zip(people.values(), spent, strict=True)
     reports = [randomize(question, one.value, epsilon, source) for one, epsilon in values]
     tiers = sorted(Counter(spent).items())

@@ -27,7 +27,8 @@ from nacl.signing import SigningKey, VerifyKey
 from croupier.client.submission import Participant, new_client_key
 from croupier.deploy.local.processes import temporary_deployment
 from croupier.deploy.local.rounds import RoundOutcome, players
-from croupier.deploy.operator.rounds import Operator, RoundSettings
+from croupier.deploy.operator.round_settings import RoundSettings
+from croupier.deploy.operator.rounds import Operator
 from croupier.protocol.envelope import overhead
 from croupier.protocol.identity import public_key_of
 from croupier.protocol.mechanisms import RandomizedResponse
@@ -37,7 +38,7 @@ from croupier.protocol.questions import Question
 from croupier.protocol.tickets import TICKET_BYTES, TicketIssuer, TicketRequest, collect_tickets
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.workers import WorkerPool, peak_memory_bytes
-from croupier.show.views import ConditionsView, ThroughputRowView, ThroughputView
+from croupier.show.views.throughput import ConditionsView, ThroughputRowView, ThroughputView
 
 __all__ = ["SUITE", "conditions", "kept_rows", "measure_throughput", "plain_sizes", "processor_s", "seconds_left"]
 
@@ -150,7 +151,7 @@ async def _floor(pool: WorkerPool, users: int, hops: int) -> tuple[float, dict[s
     started = time.perf_counter()
     costs, _ = await pool.map_chunks(partial(_bare_cryptography, plain_sizes(hops)), parts, chunk=1)
     wall_s = (time.perf_counter() - started) * users / played
-    return wall_s, {name: sum(getattr(one, name) for one in costs) / played for name in _Costs._fields}
+    return wall_s, {name: sum(getattr(cost, name) for cost in costs) / played for name in _Costs._fields}
 
 
 def processor_s(pid: int, without: Collection[int] = ()) -> tuple[float, float]:
@@ -194,7 +195,7 @@ class Used:
 
 async def _used(directory: Path, operator: Operator) -> Used:
     answers = [one for one in await operator.status() if not isinstance(one, grpc.aio.AioRpcError)]
-    services = {one.service: one.pid for one in answers}
+    services = {answer.service: answer.pid for answer in answers}
     spent = {name: processor_s(pid) for name, pid in services.items()}
     spent["fleet"] = processor_s(os.getpid(), without=services.values())
     databases = {name: directory / name / "rounds.db" for name in operator.deployment.chain}

@@ -114,7 +114,7 @@ async def run_fleet(
             report.seal_cpu_s += cpu_s
             prepared = {user: earlier[user] for user in part if user in earlier} | dict(zip(fresh, found, strict=True))
             await asyncio.to_thread(outbox.prepare, terms.round_id, prepared)
-            await enrol([one.client_key for one in prepared.values()])
+            await enrol([prepared_answer.client_key for prepared_answer in prepared.values()])
             async with asking:
                 asked = time.perf_counter()
                 tickets = await get_tickets(accountant, terms, prepared)

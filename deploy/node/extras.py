@@ -16,6 +16,7 @@ _EXTRAS_OF = {
     "segno": ("invitations",),
     "jinja2": ("console", "report", "demo"),
     "openpyxl": ("demo",),
+    "polars": ("parquet",),
     "starlette": ("console", "gateway"),
     "uvicorn": ("console", "gateway"),
     "grpc_health": _SERVICE,

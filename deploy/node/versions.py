@@ -35,7 +35,7 @@ class VersionLog(stubs.VersionsServicer):
     def replace(self, deployment: Deployment) -> None:
         """Goes on with a new version."""
         try:
-            versions = {one.version: one for one in kept_versions(self._directory)}
+            versions = {kept_version.version: kept_version for kept_version in kept_versions(self._directory)}
         except (ValueError, OSError):
             _log.exception("the older versions of the deployment file are not shown")
             versions = {}

@@ -11,7 +11,8 @@ from google.protobuf.message import DecodeError
 
 from croupier.deploy.operator.proposals import ProposalFile, read_proposal
 from croupier.deploy.operator.roster import Enrolled, note_enrolled, note_revoked
-from croupier.deploy.operator.rounds import Operator, with_drawn_keys
+from croupier.deploy.operator.round_settings import with_drawn_keys
+from croupier.deploy.operator.rounds import Operator
 from croupier.net.transport import TLS, Transport
 from croupier.protocol.deployment import Deployment
 from croupier.protocol.errors import Refusal

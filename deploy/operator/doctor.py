@@ -39,7 +39,7 @@ from croupier.runtime.clock import Clock, SystemClock
 from croupier.runtime.service_directory import load_secrets, load_settings, not_pinned
 from croupier.show.documents import noise_json
 from croupier.show.ledger import noise_line
-from croupier.show.views import NoiseSpentView
+from croupier.show.views.rounds import NoiseSpentView
 
 __all__ = ["CheckResult", "check_version", "examine"]
 

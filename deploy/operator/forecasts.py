@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from croupier.accountant.service.account import Account, answer
 from croupier.accountant.service.forecast import always_granted, could_be_granted, forecast
-from croupier.accountant.service.outlook import Account, answer
-from croupier.deploy.operator.rounds import Operator, RoundSettings, budget_privacy_of, check_settings
+from croupier.deploy.operator.round_settings import RoundSettings, budget_privacy_of, check_settings
+from croupier.deploy.operator.rounds import Operator
 from croupier.net.retrying import retrying
 from croupier.protocol.deployment import Deployment
 from croupier.protocol.errors import Code, Refusal

@@ -160,7 +160,11 @@ def signed_by(deployment: Deployment, signers: Sequence[Identity], before: Deplo
         before: the version that it follows; a service whose identity is another one there also signs with that one.
     """
     statement = deployment.statement
-    made = {(one.signer, one.identity): one for one in deployment.signatures if one.is_valid(statement)}
+    made = {
+        (signature.signer, signature.identity): signature
+        for signature in deployment.signatures
+        if signature.is_valid(statement)
+    }
     wanted = {(entry.name, entry.identity) for entry in deployment.services}
     for entry in before.services if before is not None else ():
         if deployment.service(entry.name).identity not in entry.live_identities:

@@ -16,10 +16,11 @@ import sqlalchemy as sa
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from croupier.accountant.results import Guarantee
+from croupier.accountant.service.account import PENDING, Account
 from croupier.accountant.service.forecast import highest_cost
-from croupier.accountant.service.ledger import BudgetsTold, Entry, Ledger, Spent
-from croupier.accountant.service.outlook import PENDING, Account
-from croupier.accountant.service.round_certificate import as_limit
+from croupier.accountant.service.ledger import Ledger
+from croupier.accountant.service.round_entries import as_limit
+from croupier.accountant.spending import BudgetsTold, Entry, Spent
 from croupier.deploy.directory import read_deployment, store_url
 from croupier.deploy.version_files import give_to_owner
 from croupier.protocol.manifest import parse_terms
@@ -34,7 +35,7 @@ from croupier.runtime.sqlite_log import overwrite_log
 from croupier.show.documents import noise_json
 from croupier.show.forecasts import ledger_json
 from croupier.show.ledger import MOST_FORECAST, RoundsLeftView
-from croupier.show.views import NoiseSpentView
+from croupier.show.views.rounds import NoiseSpentView
 from croupier.shuffler.noise_ledger import kept_noise
 
 __all__ = [
@@ -158,7 +159,8 @@ def restore_ledger(directory: Path, file: Path) -> int:
     try:
         backup = _Backup.model_validate_json(file.read_text(encoding="utf-8"))
         rounds = [
-            (one, bytes.fromhex(one.batch_digest), [_entry(entry) for entry in one.entries]) for one in backup.rounds
+            (round_, bytes.fromhex(round_.batch_digest), [_entry(entry) for entry in round_.entries])
+            for round_ in backup.rounds
         ]
     except ValidationError as error:
         (wrong, *_) = error.errors()  # as a text it is many lines

@@ -15,7 +15,14 @@ from croupier.deploy.page.participants import page_hash
 from croupier.deploy.render.layout import Place, Resources, together
 from croupier.deploy.render.settings import settings_of
 from croupier.deploy.version_files import newest
-from croupier.protocol.deployment import OPERATOR, Deployment, RetiredIdentity, ServiceEntry, read_unchecked
+from croupier.protocol.deployment import (
+    OPERATOR,
+    Deployment,
+    OperatorEntry,
+    RetiredIdentity,
+    ServiceEntry,
+    read_unchecked,
+)
 from croupier.protocol.names import StorageKey
 from croupier.protocol.versions import differences
 from croupier.runtime.service_directory import SETTINGS_FILE
@@ -97,15 +104,19 @@ def new_service(
     return write_public_file(directory, PublicFile(service=entry))
 
 
-def new_operator(directory: Path) -> PublicFile:
+def new_operator(directory: Path, who: OperatorEntry | None = None) -> PublicFile:
     """Makes the keys of the operator, and returns what the others may know.
+
+    Args:
+        directory: of the deployment, on the machine where rounds will be opened.
+        who: runs it.
 
     Raises:
         ValueError: there are keys already.
     """
     own = directory / OPERATOR
     _, certificate = write_keys(own, OPERATOR, StorageKey(_new_storage_key(own, None)))
-    return write_public_file(directory, PublicFile(operator_tls_certificate=certificate))
+    return write_public_file(directory, PublicFile(operator_tls_certificate=certificate, operator=who))
 
 
 def _new_storage_key(own: Path, file: Path | None) -> bytes:
@@ -164,7 +175,7 @@ def assemble(
     if unknown := set(entries) - set(current.chain):
         current.service(sorted(unknown)[0])  # which names those that there are
     time = (now or datetime.now(UTC)).replace(microsecond=0)
-    services = tuple(_next(one, entries.get(one.name, one), time) for one in current.services)
+    services = tuple(_next(service, entries.get(service.name, service), time) for service in current.services)
     following = {"version": current.version + 1, "previous": current.fingerprint.hex(), "signatures": ()}
     pages = current.participant_pages
     if page_hash() not in pages:
@@ -176,26 +187,24 @@ def assemble(
 
 
 def shared(deployment: Deployment) -> list[str]:
-    """Returns a sentence for every machine, organisation and administrator that has more than one service."""
+    """Returns a sentence for every machine, organisation and administrator that two services or the operator share."""
+    roles = {entry.name: entry.role for entry in deployment.services} | {OPERATOR: OPERATOR}
+    operator = deployment.operator or OperatorEntry()
+    machines = {entry.name: entry.hosts[0] for entry in deployment.services} | {OPERATOR: operator.host}
+    parties = [(entry.name, entry) for entry in deployment.services] + [(OPERATOR, operator)]
+    organisations = {name: party.organisation for name, party in parties}
+    administrators = {name: party.administrator for name, party in parties}
     found = []
-    for who, of in (("its administrator", _machine), ("it", _organisation), ("this administrator", _administrator)):
-        for name in dict.fromkeys(filter(None, map(of, deployment.services))):
-            roles = {one.name: one.role for one in deployment.services if of(one) == name}
-            if len(roles) > 1:
-                found.append(together(roles, name, who))
+    for who, named in (
+        ("its administrator", machines),
+        ("it", organisations),
+        ("this administrator", administrators),
+    ):
+        for shared_name in dict.fromkeys(filter(None, named.values())):
+            those = {name: roles[name] for name, value in named.items() if value == shared_name}
+            if len(those) > 1:
+                found.append(together(those, shared_name, who))
     return found
-
-
-def _machine(entry: ServiceEntry) -> str:
-    return entry.hosts[0]
-
-
-def _organisation(entry: ServiceEntry) -> str:
-    return entry.organisation
-
-
-def _administrator(entry: ServiceEntry) -> str:
-    return entry.administrator
 
 
 def _stated(file: Path, current: Deployment | None) -> Mapping[str, Any]:
@@ -204,13 +213,13 @@ def _stated(file: Path, current: Deployment | None) -> Mapping[str, Any]:
         stated = read_public_file(file)
         if stated.service is not None:
             return {stated.owner: stated.service}
-        return {"operator_tls_certificate": stated.operator_tls_certificate}
+        return {"operator_tls_certificate": stated.operator_tls_certificate, "operator": stated.operator}
     if current is None:
         raise ValueError(f"{file} is not named NAME.public.toml; the first version is made of such files alone")
     copy = read_unchecked(file)
     if copy.chain != current.chain:
         raise ValueError(f"{file} has the services {', '.join(copy.chain)}; it must have {', '.join(current.chain)}")
-    entries = {one.name: one for one in copy.services if one != current.service(one.name)}
+    entries = {service.name: service for service in copy.services if service != current.service(service.name)}
     kept = {"services", "signatures", "version", "previous", "name"}
     fields = {field: value for field, value in copy if field not in kept and value != getattr(current, field)}
     return entries | fields
@@ -229,7 +238,7 @@ def _next(before: ServiceEntry, stated: ServiceEntry, now: datetime) -> ServiceE
     if stated.role != before.role:
         raise ValueError(f"{before.name} is stated as {stated.role}; it is {before.role}, and a role does not change")
     if stated.identity in before.live_identities or before.identity in {
-        one.identity for one in stated.retired_identities
+        retired_identity.identity for retired_identity in stated.retired_identities
     }:
         return stated
     former = RetiredIdentity(identity=before.identity, valid_until=now)

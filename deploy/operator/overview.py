@@ -17,7 +17,8 @@ from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.show.documents import round_json, services_json
 from croupier.show.forecasts import ledger_json
-from croupier.show.views import LedgerView, OverviewView
+from croupier.show.views.ledger import LedgerView
+from croupier.show.views.rounds import OverviewView
 
 __all__ = ["TermsCache", "approvals_of", "ledger_left", "overview", "watch"]
 

@@ -11,6 +11,7 @@ from croupier.deploy.version_files import toml_lines
 from croupier.protocol.deployment import (
     OPERATOR,
     FileSignature,
+    OperatorEntry,
     ServiceEntry,
     Strict,
     canonical_json,
@@ -36,17 +37,21 @@ class PublicFile(Strict):
     Attributes:
         service: its service.
         operator_tls_certificate: instead: of the operator that it runs.
+        operator: who that is.
         signature: with the identity that the file names.
     """
 
     service: ServiceEntry | None = None
     operator_tls_certificate: str | None = None
+    operator: OperatorEntry | None = None
     signature: FileSignature | None = None
 
     @model_validator(mode="after")
     def _check(self) -> PublicFile:
         if (self.service is None) == (self.operator_tls_certificate is None):
             raise ValueError("it must state either a service or an operator_tls_certificate")
+        if self.operator is not None and self.service is not None:
+            raise ValueError("it states a service, so that it must not state who the operator is")
         return self
 
     @property

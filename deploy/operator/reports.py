@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from croupier.deploy.directory import read_deployment
-from croupier.deploy.operator.rounds import open_published, signed_result
+from croupier.deploy.operator.results import open_published, signed_result
 from croupier.deploy.operator.surveys import round_of
 from croupier.net.transport import Transport
 from croupier.protocol.errors import Code, Refusal
@@ -22,7 +22,7 @@ from croupier.protocol.surveys import Survey, SurveyWording
 from croupier.show.published import publication_json
 from croupier.show.report import ReportRound
 from croupier.show.surveys import LEFT_OUT_TEXTS
-from croupier.show.views import ResultView
+from croupier.show.views.results import ResultView
 
 __all__ = ["Collected", "check_report_file", "collect", "print_page", "write_report"]
 
@@ -61,7 +61,9 @@ class Collected:
 
 
 def _wording(survey: Survey, language: str) -> SurveyWording:
-    return next((one for one in survey.wordings if one.language.lower() == language.lower()), survey.wordings[0])
+    return next(
+        (wording for wording in survey.wordings if wording.language.lower() == language.lower()), survey.wordings[0]
+    )
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,7 @@ class _Deployment:
             raise unknown if refusal.code is Code.UNKNOWN_ROUND else refusal from refusal
         if survey is None or survey.survey_id != name:
             raise unknown
-        others = [(await self.round(one.round_id, group))[0] for one in survey.rounds[1:]]
+        others = [(await self.round(round_.round_id, group))[0] for round_ in survey.rounds[1:]]
         return [first, *others], survey
 
 
@@ -162,10 +164,14 @@ def _read(file: Path, group: str) -> tuple[list[ReportRound], bool]:
         raise ValueError(f"{file} cannot be read ({error}); {_READABLE}") from error
     several = document.get("questions") if isinstance(document, dict) else None
     results: list[ResultView] = several if isinstance(several, list) else [document]
-    for one in results:
-        if not (isinstance(one, dict) and isinstance(one.get("certificate"), dict) and "granted" in one["certificate"]):
+    for result in results:
+        if not (
+            isinstance(result, dict)
+            and isinstance(result.get("certificate"), dict)
+            and "granted" in result["certificate"]
+        ):
             raise ValueError(f"{file} is not a result; {_READABLE}")
-    rounds = [ReportRound(one, group or str(one.get("group") or "")) for one in results]
+    rounds = [ReportRound(result, group or str(result.get("group") or "")) for result in results]
     return rounds, several is not None
 
 

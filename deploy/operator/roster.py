@@ -127,15 +127,15 @@ async def enrol(directory: Path, keys: Sequence[Enrolled], transport: Transport 
     if not keys:
         raise ValueError("no key is given; there is nothing to enrol")
     revoked = {one.key: one.revoked_at for one in (*enrolled(directory), *keys) if one.revoked_at}
-    for one in keys:
-        if one.key in revoked:
+    for key in keys:
+        if key.key in revoked:
             raise ValueError(
-                f"key {one.key[:8]}…{f' ({one.label})' if one.label else ''} was revoked at {revoked[one.key]} and "
+                f"key {key.key[:8]}…{f' ({key.label})' if key.label else ''} was revoked at {revoked[key.key]} and "
                 "cannot be enrolled again; the client needs a new key"
             )
     async with Operator(directory, transport) as operator:
         try:
-            approved_by = await operator.enrol([PublicKey(bytes.fromhex(one.key)) for one in keys])
+            approved_by = await operator.enrol([PublicKey(bytes.fromhex(key.key)) for key in keys])
         except Refusal as refusal:
             if refusal.code is Code.NOT_APPROVED:
                 _note_labels(directory, keys)
@@ -170,11 +170,11 @@ def note_enrolled(directory: Path, keys: Iterable[Enrolled], approved_by: Sequen
     now, by, fresh = _now(), ", ".join(approved_by), 0
     with alone(_file(directory)):
         listed = {one.key: one for one in enrolled(directory)}
-        for one in keys:
-            known = listed.get(one.key, Enrolled(one.key))
+        for key in keys:
+            known = listed.get(key.key, Enrolled(key.key))
             if not known.enrolled_at:
                 known, fresh = replace(known, enrolled_at=now, enrolled_by=by), fresh + 1
-            listed[one.key] = replace(known, label=one.label or known.label)
+            listed[key.key] = replace(known, label=key.label or known.label)
         _write(directory, listed.values())
     return fresh
 
@@ -183,9 +183,9 @@ def _note_labels(directory: Path, keys: Iterable[Enrolled]) -> None:
     """Notes the labels of keys that are proposed, and enrolled once organisations have approved."""
     with alone(_file(directory)):
         listed = {one.key: one for one in enrolled(directory)}
-        for one in keys:
-            known = listed.get(one.key, one)
-            listed[one.key] = replace(known, label=one.label or known.label)
+        for key in keys:
+            known = listed.get(key.key, key)
+            listed[key.key] = replace(known, label=key.label or known.label)
         _write(directory, listed.values())
 
 

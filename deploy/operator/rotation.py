@@ -140,7 +140,7 @@ def _moved(entry: ServiceEntry, host: str) -> ServiceEntry:
 def _put(directory: Path, entry: ServiceEntry, in_pod: bool, **changes: object) -> Deployment:
     before = read_deployment(directory)
     changed = entry.model_copy(update=changes)
-    services = tuple(changed if one.name == entry.name else one for one in before.services)
+    services = tuple(changed if service.name == entry.name else service for service in before.services)
     following = {"version": before.version + 1, "previous": before.fingerprint.hex(), "signatures": ()}
     deployment = before.model_copy(update={"services": services, **following})
     if in_pod:

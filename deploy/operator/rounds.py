@@ -1,7 +1,7 @@
 """The operator: opens and closes rounds, enrols clients, reads the state of all services.
 
 The operator is trusted for availability only: it cannot change a manifest that services have signed, open a report, or
-release a round. Manifests are assembled here and signed there.
+release a round. Manifests are assembled in `round_settings`, and signed by the services; results are read in `results`.
 """
 
 from __future__ import annotations
@@ -9,132 +9,44 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import secrets
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import grpc.aio
-from google.protobuf.message import DecodeError
 
-from croupier.accountant.ranges import DEFAULT_DELTA
 from croupier.client.async_client import AsyncClient
-from croupier.client.rounds import (
-    accept_manifest,
-    fetch_publication,
-    fetch_round,
-    fetch_signed_result,
-    read_publication,
-)
+from croupier.client.rounds import accept_manifest, fetch_publication
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.operator.proposals import Approvals, Approved, ProposalFile
+from croupier.deploy.operator.round_settings import (
+    RoundSettings,
+    check_settings,
+    new_round_id,
+    proposal_of,
+    terms_of,
+    with_keys,
+)
 from croupier.net.retrying import retrying
 from croupier.net.transport import TLS, Transport
 from croupier.protocol.approvals import proposal_to_open, proposal_to_register, proposal_to_revoke
-from croupier.protocol.budget_privacy import (
-    DEFAULT_BUDGET_DELTA,
-    DEFAULT_BUDGET_EPSILON,
-    LEAST_PEOPLE,
-    BudgetPrivacy,
-    privacy_message,
-)
-from croupier.protocol.collector import open_result, read_collector_key
 from croupier.protocol.deployment import OPERATOR, Deployment
-from croupier.protocol.envelope import PROTOCOL_VERSION, SuiteName
-from croupier.protocol.errors import Code, EnvelopeError, Refusal, refusal_of
+from croupier.protocol.errors import Refusal, refusal_of
 from croupier.protocol.identity import Kind, read_signed
-from croupier.protocol.manifest import RoundTerms, canonical, parse_terms, state_name
+from croupier.protocol.manifest import RoundTerms, parse_terms, state_name
 from croupier.protocol.names import NO_ROUND, Digest, PublicKey, RoundId
-from croupier.protocol.questions import Question
-from croupier.protocol.surveys import Survey
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from croupier.runtime.service_directory import load_secrets
 
-__all__ = [
-    "Operator",
-    "RoundSettings",
-    "budget_privacy_of",
-    "check_settings",
-    "draft_manifest",
-    "is_operators",
-    "kept_result",
-    "new_round_id",
-    "open_published",
-    "proposal_of",
-    "published_result",
-    "signed_result",
-    "with_drawn_keys",
-]
+__all__ = ["Operator", "is_operators", "sees_rounds"]
 
 _PATIENCE_S = 20.0
 """Seconds after which a failing call to a service is not tried again."""
 _PER_CALL = 50_000
 """The client keys that one call registers: 50,000 keys of 32 bytes, 1.6 MB of the 4 MiB of a message."""
-_CLOSES_WITHIN_S = 5.0
-"""Hop 1 looks at its clock several times a second, and closes a round that is due; clocks differ by seconds."""
-_ANY_CHAIN = ("shuffler-1", "accountant", "analyzer")
-_NO_COLLECTOR = PublicKey(b"")
-"""The round has no collector: its result is published."""
-_CHECKED = RoundId("checked")
-"""The name of a round that is only checked."""
-_SHORT_BATCH = {"hold": pb.SHORT_BATCH_POLICY_HOLD, "dispose": pb.SHORT_BATCH_POLICY_DISPOSE}
-
-
-@dataclass(frozen=True)
-class RoundSettings:
-    """What the operator chooses for a round; `protocol.manifest` checks it.
-
-    Attributes:
-        question: what is asked.
-        budget_grid: the local epsilons that clients may use, ascending.
-        delta: the central delta that the certificate is for.
-        epsilon_max: the round is refused if the certified central epsilon of any client is above it.
-        epsilon_max_of: for clients with this local epsilon, instead of epsilon_max.
-        dishonest: f, the number of dishonest clients to certify against.
-        min_batch_size: the fewest clients whose reports are mixed.
-        max_batch_size: further clients are refused; 0: all registered clients may take part.
-        min_tier_size: the round is refused if a budget was used by fewer than min_tier_size + f clients; 0 or 1: never.
-            One client can cause that. The refusal does not say which budget it was.
-        small_tiers: "refuse" such a round, or "merge": count these clients with those of the next larger budget used.
-            For rr, krr and onebit, without epsilon_max_of. Refused still if the largest budget used is rare.
-        short_batch_policy: with fewer than `min_batch_size`: "hold" the round open, or "dispose" of it.
-        close_deadline_unix_s: when the round closes by itself; from then on clients get no tickets, so that a held
-            round waits for those that have them. 0: only the operator closes it.
-        hpke_suite: of all envelopes.
-        collector_public_key: of that suite: the result is published sealed to it; empty: the result is public.
-        survey: the survey that the round is a question of; see `deploy.operator.surveys`.
-        hop_noise: the epsilon that the fake reports of one honest hop guarantee; None: hops add no reports.
-        hop_noise_delta: its delta; None: `delta`.
-        budget_privacy: the epsilon with which tier counts hide one person's budget; 0: they are exact. None: 1, where
-            there are several budgets and `min_batch_size` is at least `LEAST_PEOPLE` times the number of people that
-            such counts leave out, and min_tier_size is not given; else 0. See `budget_privacy_of`.
-        budget_privacy_delta: its delta; None: 1e-6.
-    """
-
-    question: Question
-    budget_grid: tuple[float, ...]
-    delta: float = DEFAULT_DELTA
-    epsilon_max: float = 1.0
-    epsilon_max_of: Mapping[float, float] = field(default_factory=dict)
-    dishonest: int = 0
-    min_batch_size: int = 100
-    max_batch_size: int = 0
-    min_tier_size: int = 0
-    small_tiers: Literal["refuse", "merge"] = "refuse"
-    short_batch_policy: Literal["hold", "dispose"] = "hold"
-    close_deadline_unix_s: int = 0
-    hpke_suite: SuiteName = "x25519-sha256-chacha20poly1305"
-    collector_public_key: PublicKey = _NO_COLLECTOR
-    survey: Survey | None = None
-    hop_noise: float | None = None
-    hop_noise_delta: float | None = None
-    budget_privacy: float | None = None
-    budget_privacy_delta: float | None = None
 
 
 def is_operators(directory: Path) -> bool:
@@ -264,7 +176,7 @@ class Operator:
         Raises:
             Refusal, grpc.aio.AioRpcError: see `open_round`.
         """
-        return await self._sign(_terms(settings, round_id, self.deployment))
+        return await self._sign(terms_of(settings, round_id, self.deployment))
 
     async def _sign(self, terms: pb.Manifest) -> pb.Signed:
         """Returns the manifest of a round, given without keys, with keys and signatures; see `sign_round`."""
@@ -277,7 +189,7 @@ class Operator:
             if isinstance(answer, BaseException):
                 raise answer
         keys = {name: answer for name, answer in made.items() if isinstance(answer, pb.RoundKeys)}
-        payload = _with_keys(terms, keys, chain)
+        payload = with_keys(terms, keys, chain)
         parse_terms(payload)
         signing = (self._have_signed(name, payload, approved) for name in chain)
         signatures = await asyncio.gather(*signing)
@@ -465,255 +377,3 @@ class Operator:
     async def result(self, round_id: RoundId, patience_s: float) -> tuple[pb.Publication, pb.Certificate]:
         """Returns the verified publication and certificate, waiting up to `patience_s` for them."""
         return await fetch_publication(self._analyzer, self.deployment, round_id, patience_s)
-
-
-def check_settings(
-    settings: RoundSettings, deployment: Deployment | None = None, round_id: RoundId = _CHECKED
-) -> RoundTerms:
-    """Returns the terms of a round, with keys of no service, before any makes its own, or before there is a service.
-
-    Args:
-        settings: to check.
-        deployment: whose round it is; without one, what depends on the deployment is not checked.
-        round_id: the round's name.
-
-    Raises:
-        ValueError: naming the term, its value and what it must be.
-    """
-    try:
-        return parse_terms(draft_manifest(settings, deployment, round_id))
-    except Refusal as refusal:
-        raise ValueError(refusal.hint) from refusal
-
-
-def draft_manifest(settings: RoundSettings, deployment: Deployment | None, round_id: RoundId) -> bytes:
-    """Returns the manifest that these settings would give, with keys that no service has made."""
-    chain = deployment.chain if deployment else _ANY_CHAIN
-    return with_drawn_keys(_terms(settings, round_id, deployment), chain)
-
-
-def with_drawn_keys(terms: pb.Manifest, chain: Sequence[str]) -> bytes:
-    """Returns a manifest for terms without keys, with keys that no service has made: enough to check the terms."""
-    round_id = terms.round_id
-    keys = {
-        name: pb.RoundKeys(
-            round_id=round_id,
-            service=name,
-            public_key=secrets.token_bytes(32),
-            release_public_key=secrets.token_bytes(32),
-            report_ticket_key=secrets.token_bytes(32),
-            parameter_ticket_key=secrets.token_bytes(32),
-        )
-        for name in chain
-    }
-    return _with_keys(terms, keys, chain)
-
-
-def proposal_of(settings: RoundSettings, round_id: RoundId, deployment: Deployment) -> bytes:
-    """Returns the proposal to open a round with these settings; see `protocol.approvals`."""
-    return proposal_to_open(_terms(settings, round_id, deployment))
-
-
-def new_round_id(settings: RoundSettings) -> RoundId:
-    """Returns a fresh name for a round: that of its question with a random end."""
-    return RoundId(f"{settings.question.name}-{secrets.token_hex(6)}")
-
-
-def _with_keys(terms: pb.Manifest, keys: Mapping[str, pb.RoundKeys], chain: Sequence[str]) -> bytes:
-    """Returns the canonical manifest of a round, from its terms and the keys of all services."""
-    *hops, accountant, analyzer = chain
-    manifest = pb.Manifest(hops=[keys[name] for name in hops], accountant=keys[accountant], analyzer=keys[analyzer])
-    manifest.MergeFrom(terms)
-    return canonical(manifest)
-
-
-def _terms(settings: RoundSettings, round_id: RoundId, deployment: Deployment | None) -> pb.Manifest:
-    """Returns the manifest of a round without the keys of services."""
-    limit = deployment.privacy_limit if deployment else None
-    return pb.Manifest(
-        protocol_version=PROTOCOL_VERSION,
-        deployment=deployment.name if deployment else "any",
-        round_id=round_id,
-        question=settings.question.message(),
-        budget_grid=[
-            pb.LocalBudget(
-                epsilon=epsilon,
-                delta=settings.question.mechanism.budget_delta,
-                epsilon_max=settings.epsilon_max_of.get(epsilon),
-            )
-            for epsilon in settings.budget_grid
-        ],
-        min_batch_size=settings.min_batch_size,
-        short_batch_policy=_SHORT_BATCH[settings.short_batch_policy],
-        close_deadline_unix_s=settings.close_deadline_unix_s,
-        dishonest=settings.dishonest,
-        delta=settings.delta,
-        epsilon_max=settings.epsilon_max,
-        hpke_suite=settings.hpke_suite,
-        max_batch_size=settings.max_batch_size,
-        min_tier_size=settings.min_tier_size,
-        merge_small_tiers=settings.small_tiers == "merge",
-        collector_public_key=settings.collector_public_key,
-        privacy_limit=None if limit is None else pb.PrivacyLimit(**limit.model_dump()),
-        survey=None if settings.survey is None else settings.survey.message(),
-        hop_noise=_hop_noise(settings),
-        budget_privacy=None if (privacy := budget_privacy_of(settings)) is None else privacy_message(privacy),
-    )
-
-
-def budget_privacy_of(settings: RoundSettings) -> BudgetPrivacy | None:
-    """Returns how well the tier counts of a round hide one person's budget; None where they are exact.
-
-    By default they are noised where the people that they leave out are few among the smallest batch. In a smaller round
-    nearly nobody would be counted, and the round be refused.
-
-    Raises:
-        ValueError: epsilon or delta is out of range, or a delta is given for exact counts.
-    """
-    epsilon, delta = settings.budget_privacy, settings.budget_privacy_delta
-    if epsilon == 0:
-        if delta is not None:
-            raise ValueError(f"budget_privacy_delta is {delta:g} with budget_privacy 0, which has none; leave it out")
-        return None
-    chosen = BudgetPrivacy(
-        DEFAULT_BUDGET_EPSILON if epsilon is None else epsilon, DEFAULT_BUDGET_DELTA if delta is None else delta
-    )
-    if epsilon is not None:
-        return chosen
-    budgets, uses_tiers = len(settings.budget_grid), settings.min_tier_size > 1 or settings.small_tiers == "merge"
-    affordable = settings.min_batch_size >= LEAST_PEOPLE * budgets * chosen.radius
-    return chosen if budgets > 1 and affordable and not uses_tiers else None
-
-
-def _hop_noise(settings: RoundSettings) -> pb.HopNoise | None:
-    if settings.hop_noise is None:
-        if settings.hop_noise_delta is not None:
-            raise ValueError(f"hop_noise_delta is {settings.hop_noise_delta:g} without hop_noise; give both")
-        return None
-    delta = settings.delta if settings.hop_noise_delta is None else settings.hop_noise_delta
-    return pb.HopNoise(epsilon=settings.hop_noise, delta=delta)
-
-
-def open_published(publication: pb.Publication, key_file: Path) -> pb.Publication:
-    """Returns a publication whose result is sealed, opened with the collector's key.
-
-    Raises:
-        ValueError: the result is not sealed, the file is not a collector's key, or it is another collector's.
-    """
-    if not publication.sealed_result:
-        raise ValueError(f"the result of round {publication.round_id!r} is not sealed; it needs no collector's key")
-    suite, key = read_collector_key(key_file.read_text(encoding="utf-8"))
-    if not key.private:
-        raise ValueError(f"{key_file} is the public half of a collector's key; the other half opens results")
-    try:
-        return open_result(publication, suite, key)
-    except EnvelopeError as error:
-        raise ValueError(f"the result of round {publication.round_id!r} is not sealed to {key_file}") from error
-
-
-def kept_result(directory: Path, round_id: RoundId, file: Path) -> tuple[pb.Publication, pb.Certificate]:
-    """Returns publication and certificate from a signed document that was kept, verified as if it had come just now.
-
-    Raises:
-        ValueError: the file is no such document.
-        Refusal: it is of another round.
-        SignatureError: publication or certificate are not signed as they must be.
-    """
-    deployment = read_deployment(directory)
-    try:
-        document = pb.Signed.FromString(file.read_bytes())
-    except DecodeError as error:
-        raise ValueError(
-            f"{file} is not a signed document; download one from the round's page in the console"
-        ) from error
-    return read_publication(document, deployment, round_id)
-
-
-async def published_result(
-    directory: Path,
-    round_id: RoundId,
-    patience_s: float,
-    transport: Transport = TLS,
-    tell: Callable[[str], None] = lambda _: None,
-) -> tuple[pb.Publication, pb.Certificate]:
-    """Returns the verified publication and certificate of a round; see `signed_result`."""
-    _, publication, certificate = await signed_result(directory, round_id, patience_s, transport, tell)
-    return publication, certificate
-
-
-def _verified(
-    document: pb.Signed, deployment: Deployment, round_id: RoundId
-) -> tuple[bytes, pb.Publication, pb.Certificate]:
-    return document.SerializeToString(), *read_publication(document, deployment, round_id)
-
-
-async def signed_result(
-    directory: Path,
-    round_id: RoundId,
-    patience_s: float,
-    transport: Transport = TLS,
-    tell: Callable[[str], None] = lambda _: None,
-) -> tuple[bytes, pb.Publication, pb.Certificate]:
-    """Returns the result of a round: the document as the analyzer signed it, and what is in it, verified.
-
-    It needs the public deployment file only.
-
-    Args:
-        directory: of the deployment.
-        round_id: of the round.
-        patience_s: how long to wait for the result.
-        transport: how the analyzer is reached.
-        tell: called once, with a sentence, when the analyzer has no result yet and it is waited for.
-
-    Raises:
-        Refusal: the round has no result after `patience_s`, or will have none by then: it takes answers still, is held,
-            or was withdrawn.
-        SignatureError: publication or certificate are not signed as they must be.
-    """
-    deployment = read_deployment(directory)
-    told = False
-
-    def wait(error: grpc.aio.AioRpcError) -> None:
-        nonlocal told
-        refusal = refusal_of(error)  # of calls that do not arrive `retrying` warns itself
-        if refusal is not None and not told:
-            tell(f"{refusal.hint or refusal}; waiting for up to {patience_s:g} s")
-            told = True
-
-    async with transport.public_channel(deployment.analyzer) as channel:
-        try:
-            return _verified(await fetch_signed_result(channel, round_id, 0.0), deployment, round_id)
-        except Refusal as refusal:
-            if refusal.code is not Code.NOT_READY:
-                raise
-        except grpc.aio.AioRpcError:
-            pass  # it is tried again for as long as the caller waits
-        async with transport.public_channel(deployment.shufflers[0]) as first:
-            await _check_closed(first, deployment, round_id, patience_s)
-        return _verified(await fetch_signed_result(channel, round_id, patience_s, wait), deployment, round_id)
-
-
-async def _check_closed(first: grpc.aio.Channel, deployment: Deployment, round_id: RoundId, patience_s: float) -> None:
-    """Raises Refusal where a result will not come while the caller waits: hop 1 takes answers still, or has none."""
-    try:
-        terms, state = await fetch_round(first, deployment, round_id, 0.0)
-    except Refusal as refusal:
-        if refusal.code is Code.WRONG_STATE:
-            raise
-        return
-    except grpc.aio.AioRpcError:
-        return
-    deadline, least = terms.manifest.close_deadline_unix_s, terms.manifest.min_batch_size
-    left_s = deadline - time.time()
-    if state != pb.ROUND_STATE_OPEN or (deadline and -_CLOSES_WITHIN_S < left_s <= patience_s):
-        return
-    held = f"the round is held: fewer than {least:,} have answered, or some mixture of budgets would have it refused"
-    operator = f"its operator sees which in 'croupier round list'; 'croupier round withdraw {round_id}' ends the round"
-    if not deadline:
-        why = f"it takes answers until its operator closes it ('croupier round close {round_id}'). "
-        why += f"If that was done, {held}; {operator}"
-    elif left_s > 0:
-        why = f"it takes answers until {datetime.fromtimestamp(deadline, UTC):%Y-%m-%d %H:%M} UTC"
-    else:
-        why = f"its deadline has passed, but {held}. Clients that have tickets can still answer; {operator}"
-    raise Refusal(Code.NOT_READY, f"round {round_id!r} is not published yet; {why}")

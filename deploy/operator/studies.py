@@ -6,12 +6,14 @@ file that it was made from; and the key that opens results which are not public.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.operator.keys import alone, make_collector_key, write_secret
 from croupier.deploy.operator.study_file import StudyFile
+from croupier.deploy.operator.study_journal import read_journal, wave_records
 from croupier.deploy.operator.surveys import OfStudy, survey_terms, with_budgets
 from croupier.protocol.collector import read_collector_key
 from croupier.protocol.deployment import OPERATOR, Deployment
@@ -23,12 +25,15 @@ from croupier.protocol.v1 import messages_pb2 as pb
 
 __all__ = [
     "StudyVersion",
+    "change_study",
     "collector_key_file",
     "describe_study",
+    "journal_file",
     "kept_studies",
     "kept_versions",
     "start_study",
     "studies_folder",
+    "version_of_wave",
 ]
 
 _SUITE = "x25519-sha256-chacha20poly1305"
@@ -140,6 +145,59 @@ def kept_versions(directory: Path, study_id: str) -> list[StudyVersion]:
     return found
 
 
+def version_of_wave(versions: Sequence[StudyVersion], number: int) -> StudyVersion:
+    """Returns the newest version that a wave belongs to; ValueError if no version has the wave."""
+    for version in reversed(versions):
+        if version.study.first_wave <= number <= version.study.last_wave:
+            return version
+    raise ValueError(f"study {versions[0].study.study_id!r} has no wave {number}")
+
+
+def journal_file(directory: Path, study_id: str) -> Path:
+    """Returns the journal of a study (`study_journal`)."""
+    return studies_folder(directory, study_id) / "journal.jsonl"
+
+
+def change_study(directory: Path, file: StudyFile, change: str, now: float) -> StudyVersion:
+    """Makes a new version of a study, from the first wave on that is not due yet, and returns it.
+
+    Waves that are open, or should be, keep the version that they have. Waves of the new version are opened by its
+    calendar.
+
+    Args:
+        directory: of the deployment.
+        file: of the study, changed.
+        change: what is changed, for people to read.
+        now: Unix seconds.
+
+    Raises:
+        ValueError: nothing is changed, the first wave of the new calendar is in the past, the terms cannot be, or the
+            version raises the limit of the study or changes who reads its results.
+    """
+    deployment = read_deployment(directory)
+    with alone(studies_folder(directory, file.name)):
+        versions = kept_versions(directory, file.name)
+        last = versions[-1]
+        if file.results != last.file.results:
+            raise ValueError(
+                f"results is {file.results!r}; people were promised {last.file.results!r}: begin another study"
+            )
+        begun = [number for number, record in wave_records(read_journal(journal_file(directory, file.name))).items()]
+        numbers = range(1, last.study.last_wave + 1)
+        due = [n for n in numbers if version_of_wave(versions, n).study.wave(n).opens_unix_s <= now]
+        first_wave = max([0, *begun, *due]) + 1
+        made = describe_study(file, deployment, last.collector_public_key, last.study, change, first_wave)
+        if made.file == last.file:
+            raise ValueError(f"the file says what version {last.study.version} of {file.name!r} says: nothing changes")
+        if made.study.calendar.opens(0) <= now:
+            raise ValueError(
+                f"calendar.first is {made.study.calendar.first:%Y-%m-%d %H:%M}; the first wave of a new version, wave "
+                f"{first_wave}, must be in the future"
+            )
+        _keep(directory, made)
+        return made
+
+
 def start_study(directory: Path, file: StudyFile) -> StudyVersion:
     """Fixes version 1 of a study, and returns it; the same call again returns what was fixed.
 
@@ -147,7 +205,7 @@ def start_study(directory: Path, file: StudyFile) -> StudyVersion:
         ValueError: the terms cannot be, or the study was begun with other ones.
     """
     deployment = read_deployment(directory)
-    with alone(studies_folder(directory) / file.name):
+    with alone(studies_folder(directory, file.name)):
         key = b""
         if file.results != "public":
             if not collector_key_file(directory, file.name).exists():

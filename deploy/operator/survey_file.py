@@ -134,7 +134,7 @@ class SurveyFile(_Strict):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        names = [one.name for one in self.questions]
+        names = [question.name for question in self.questions]
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"two questions have the name {name!r}; each needs its own")
@@ -153,8 +153,8 @@ class SurveyFile(_Strict):
                     f"translations.{language} must have the questions {', '.join(names)}; check {', '.join(other)}"
                 )
         self.wordings()
-        for one in self.questions:
-            self._crossed(one)
+        for question in self.questions:
+            self._crossed(question)
         self.asked()
         if not self.needs_budgets:
             self.grids()
@@ -174,8 +174,8 @@ class SurveyFile(_Strict):
     @property
     def sent(self) -> tuple[_Question, ...]:
         """The questions that have a round: not those that another question asks together."""
-        parts = {name for one in self.questions for name in one.cross or ()}
-        return tuple(one for one in self.questions if one.name not in parts)
+        parts = {name for question in self.questions for name in question.cross or ()}
+        return tuple(question for question in self.questions if question.name not in parts)
 
     def _crossed(self, one: _Question) -> _Question:
         """Returns a question whose answers are the pairs of two others, in every language, with those answers."""

@@ -19,14 +19,10 @@ from croupier.accountant.results import Guarantee
 from croupier.accountant.service.forecast import always_granted
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.operator.forecasts import Fitted, default_grid, fit, forecast_now, forecast_opening
-from croupier.deploy.operator.keys import write_secret
-from croupier.deploy.operator.rounds import (
-    Operator,
-    RoundSettings,
-    check_settings,
-    is_operators,
-    published_result,
-)
+from croupier.deploy.operator.keys import replace_secret
+from croupier.deploy.operator.results import published_result
+from croupier.deploy.operator.round_settings import RoundSettings, check_settings
+from croupier.deploy.operator.rounds import Operator, is_operators
 from croupier.deploy.operator.survey_file import SurveyFile
 from croupier.net.transport import TLS, Transport
 from croupier.protocol.codes import RefusalReason
@@ -43,6 +39,7 @@ from croupier.protocol.v1 import services_pb2 as rpc
 
 __all__ = [
     "AnsweredQuestion",
+    "LimitReachedError",
     "OfStudy",
     "SurveyForecast",
     "SurveyResults",
@@ -62,6 +59,10 @@ __all__ = [
 ]
 
 Tell = Callable[[str], None]
+
+
+class LimitReachedError(ValueError):
+    """The ledger, or the limit of a study, does not bear all questions with the minimum of people."""
 
 
 @dataclass(frozen=True)
@@ -225,6 +226,11 @@ class SurveyForecast:
                 f"difference {len(self.questions) - left:,} (max_rounds of the deployment's privacy limit)"
             )
         name, statement = found[0]
+        if statement.code in (RefusalReason.STUDY_EXCEEDED, RefusalReason.STUDY_UNBOUNDED):
+            return (
+                f"the study's limit cannot bear one more wave with {self.people:,} people: question {name!r}: "
+                f"{joined([statement])}"
+            )
         return (
             f"question {name!r} could be refused by the choice of budgets: {joined([statement])}. Choose smaller "
             "budgets, or a larger min_batch_size"
@@ -269,8 +275,11 @@ async def _forecast(
     people: int,
     deployment: Deployment | None = None,
 ) -> SurveyForecast:
-    # A description names the keys of no round, and the terms of a planned round are forecast without it.
-    alone = {round_id: replace(one, survey=None) for round_id, one in settings.items()}
+    # Of a survey by itself the description changes nothing, and is not sent; that of a wave has the study's limit.
+    alone = {
+        round_id: one if one.survey is not None and one.survey.wave is not None else replace(one, survey=None)
+        for round_id, one in settings.items()
+    }
     questions = {}
     for round_id, one in alone.items():
         others = {name: other for name, other in alone.items() if name != round_id}
@@ -308,17 +317,17 @@ def kept_rounds(directory: Path, survey_id: str) -> list[RoundTerms]:
         ValueError: it was not, or not completely.
     """
     survey, folder = kept_survey(directory, survey_id), survey_folder(directory, survey_id)
-    files = [folder / f"{one.round_id}.signed" for one in survey.rounds]
+    files = [folder / f"{round_.round_id}.signed" for round_ in survey.rounds]
     if missing := [file for file in files if not file.exists()]:
         raise ValueError(f"{missing[0].stem!r} is not open yet; 'croupier survey open' with the survey's file goes on")
     documents = [pb.Signed.FromString(bytes.fromhex(file.read_text())) for file in files]
-    return [parse_terms(one.payload) for one in documents]
+    return [parse_terms(document.payload) for document in documents]
 
 
 def _keep(file: Path, content: bytes) -> bytes:
-    """Writes a file that is not there yet, and returns what it holds."""
+    """Writes a file that is not there yet, in a single step, and returns what it holds."""
     if not file.exists():
-        write_secret(file, content.hex())
+        replace_secret(file, content.hex())
     return bytes.fromhex(file.read_text())
 
 
@@ -339,18 +348,18 @@ async def open_survey(
         of_study: the wave of a study that the survey is; None for a survey by itself.
 
     Raises:
-        ValueError: the terms cannot be, the ledger cannot bear all questions with the minimum of people, or this
-            directory has opened another survey of the same name.
+        LimitReachedError: the ledger, or the limit of a study, cannot bear all questions with the minimum of people.
+        ValueError: the terms cannot be, or this directory has opened another survey of the same name.
         Refusal, grpc.aio.AioRpcError: a service refuses, or is out of reach.
     """
     async with Operator(directory, transport) as operator:
         survey, settings = plan_survey(file, operator.deployment, of_study)
         folder = survey_folder(directory, survey.survey_id)
         described = survey.message().SerializeToString(deterministic=True)
-        if operator.deployment.privacy_limit is not None and not folder.exists():
+        if (operator.deployment.privacy_limit is not None or of_study) and not folder.exists():
             refusal = (await _forecast(operator, settings, file.min_batch_size)).refusal
             if refusal:
-                raise ValueError(refusal)
+                raise LimitReachedError(refusal)
         if _keep(folder / "survey", described) != described:
             raise ValueError(
                 f"survey {survey.survey_id!r} was opened with other terms; bring its file back to go on with it, or "
@@ -394,7 +403,8 @@ async def close_survey(
     """
     async with Operator(directory, transport) as operator:
         return {
-            one.round_id: await operator.close_round(one.round_id, hold_at_risk=hold_at_risk) for one in survey.rounds
+            round_.round_id: await operator.close_round(round_.round_id, hold_at_risk=hold_at_risk)
+            for round_ in survey.rounds
         }
 
 
@@ -411,21 +421,21 @@ async def forecast_closing(
     found: dict[str, rpc.ForecastResponse] = {}
     least = kept_rounds(directory, survey.survey_id)[0].manifest.min_batch_size
     async with Operator(directory, transport) as operator:
-        for one in survey.rounds:
-            status = (await operator.status(one.round_id))[0]
+        for round_ in survey.rounds:
+            status = (await operator.status(round_.round_id))[0]
             if not isinstance(status, rpc.StatusResponse):
                 raise status
             if status.rounds[0].state == pb.ROUND_STATE_OPEN and status.rounds[0].num_items:
                 # A round with too few people stays open.
                 before = {name: said.num_reports for name, said in found.items() if said.num_reports >= least}
-                found[one.round_id] = await forecast_now(operator, one.round_id, before)
+                found[round_.round_id] = await forecast_now(operator, round_.round_id, before)
     return found
 
 
 async def withdraw_survey(directory: Path, survey: Survey, transport: Transport = TLS) -> dict[str, dict[str, str]]:
     """Has every service delete all rounds that have no certificate; returns what each said, by round."""
     async with Operator(directory, transport) as operator:
-        return {one.round_id: await operator.withdraw(one.round_id) for one in survey.rounds}
+        return {round_.round_id: await operator.withdraw(round_.round_id) for round_ in survey.rounds}
 
 
 @dataclass(frozen=True)
@@ -486,7 +496,7 @@ async def survey_results(
 
 def _together(certificates: Sequence[pb.Certificate]) -> Guarantee | None:
     """Returns the composition of what was certified: the description fixes all terms before the first round opens."""
-    granted = [Certificate.from_message(one) for one in certificates if one.granted]
+    granted = [Certificate.from_message(certificate) for certificate in certificates if certificate.granted]
     if not granted:
         return None
     return compose(granted, delta=sum_above([one.delta for one in granted]), fixed_terms=True)

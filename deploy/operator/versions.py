@@ -82,13 +82,17 @@ def sign(directory: Path, files: Sequence[Path] = (), *, accept_loss: Sequence[s
         ValueError: the copies differ, an own entry is not what this organisation has stated, or as `propose`.
     """
     first, *others = [(file, read_unchecked(file)) for file in files or [directory / PROPOSAL_FILE]]
-    signatures = {(one.signer, one.identity): one for one in first[1].signatures}
+    signatures = {(signature.signer, signature.identity): signature for signature in first[1].signatures}
     for file, other in others:
         if other.fingerprint != first[1].fingerprint:
             changed = "; ".join(differences(first[1], other)) or "another version"
             raise ValueError(f"{file} is not the proposal in {first[0]}: {changed}. Sign one of them")
         statement = other.statement
-        signatures |= {(one.signer, one.identity): one for one in other.signatures if one.is_valid(statement)}
+        signatures |= {
+            (signature.signer, signature.identity): signature
+            for signature in other.signatures
+            if signature.is_valid(statement)
+        }
     proposal = first[1].model_copy(update={"signatures": tuple(signatures.values())})
     before = last_signed(directory)
     if before is not None and first[1].signatures == before.signatures and proposal.fingerprint != before.fingerprint:
@@ -107,7 +111,8 @@ def _check_operator(directory: Path, proposal: Deployment) -> None:
     file = public_file_path(directory, OPERATOR)
     if not (directory / OPERATOR / "identity.key").exists() or not file.exists():
         return
-    if read_public_file(file).operator_tls_certificate != proposal.operator_tls_certificate:
+    stated = read_public_file(file)
+    if (stated.operator_tls_certificate, stated.operator) != (proposal.operator_tls_certificate, proposal.operator):
         raise ValueError(
             f"the proposal names another operator than {file.name}, which is yours: somebody else would open rounds "
             "and enrol people. If that is agreed, remove the file first; else do not sign"
@@ -123,7 +128,9 @@ def _check_own(directory: Path, entry: ServiceEntry) -> None:
     if stated is None:
         return
     here, there = (one.model_copy(update={"retired_identities": ()}) for one in (stated, entry))
-    kept = {one.identity for one in entry.retired_identities} >= {one.identity for one in stated.retired_identities}
+    kept = {retired_identity.identity for retired_identity in entry.retired_identities} >= {
+        retired_identity.identity for retired_identity in stated.retired_identities
+    }
     if here != there or not kept:
         wrong = [name for name in type(here).model_fields if getattr(here, name) != getattr(there, name)]
         raise ValueError(

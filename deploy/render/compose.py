@@ -14,34 +14,20 @@ __all__ = ["COMPOSE_FILE", "compose_file", "containerfile"]
 COMPOSE_FILE = "compose.yaml"
 _ADMIN = f"127.0.0.1:{FIRST_PORT + 2}"
 _CONTAINERFILE = Template("""\
-# The image of every service: docker build --file deploy/compose/Containerfile --tag $image .
-# It holds no key and no deployment, and runs as a user without a name that owns nothing in it. Packages are those of
-# requirements.txt, by their hashes. A tag can change: for a release name the base by its digest, too, with
+# The image of every service, from the files of a release: make release, and then
+# docker build --file deploy/compose/Containerfile --tag $image dist
+# It holds no key and no deployment, and runs as a user without a name that owns nothing in it. Packages and wheel are
+# installed by their hashes. A tag can change, and a digest that is written down here would miss the base's security
+# updates: release.yml resolves the digest when it builds, and a build by hand names it with
 # --build-arg PYTHON_IMAGE=python:3.11-slim@sha256:... (docs/install.md).
 ARG PYTHON_IMAGE=python:3.11-slim
 FROM $$PYTHON_IMAGE AS build
-WORKDIR /src
-COPY pyproject.toml hatch_build.py README.md LICENSE ./
-COPY croupier ./croupier
-COPY proto ./proto
-COPY protocol ./protocol
-COPY runtime ./runtime
-COPY client ./client
-COPY shuffler ./shuffler
-COPY accountant ./accountant
-COPY analyzer ./analyzer
-COPY training ./training
-COPY show ./show
-COPY net ./net
-COPY deploy ./deploy
-RUN python -m venv /opt/build \\
- && /opt/build/bin/pip install --no-cache-dir --require-hashes --only-binary :all: \\
-    --requirement deploy/compose/build-requirements.txt \\
- && /opt/build/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /opt/wheels . \\
- && python -m venv /opt/croupier \\
+COPY . /dist
+RUN python -m venv /opt/croupier \\
  && /opt/croupier/bin/pip install --no-cache-dir --require-hashes --only-binary :all: \\
-    --requirement deploy/compose/requirements.txt \\
- && /opt/croupier/bin/pip install --no-cache-dir --no-deps --no-index /opt/wheels/*.whl
+    --requirement /dist/requirements-with-hashes.txt \\
+ && /opt/croupier/bin/pip install --no-cache-dir --require-hashes --no-deps --no-index --find-links /dist \\
+    --requirement /dist/wheel-with-hash.txt
 
 FROM $$PYTHON_IMAGE
 COPY --from=build /opt/croupier /opt/croupier

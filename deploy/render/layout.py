@@ -13,6 +13,7 @@ from typing import Annotated, Literal, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
+from croupier.protocol.deployment import OPERATOR
 from croupier.protocol.names import HostName
 
 __all__ = ["FIRST_PORT", "HOME", "GatewayPlace", "Layout", "Manager", "Place", "Resources", "called_by", "together"]
@@ -216,11 +217,16 @@ def together(roles: Mapping[str, str], shared: str, who: str) -> str:
     """
     *others, last = roles
     names = f"{', '.join(others)} and {last}"
+    could = []
     if list(roles.values()).count("shuffler") > 1:
-        return f"{names} share {shared}: shufflers with one administrator are one shuffler"
+        could.append("shufflers with one administrator are one shuffler")
     if {"accountant", "analyzer"} <= set(roles.values()):
-        return f"{names} share {shared}: {who} can read reports before they are certified"
-    return f"{names} share {shared}: {who} sees what {'both' if len(roles) == 2 else 'all'} see"
+        could.append(f"{who} can read reports before they are certified")
+    if {"accountant", OPERATOR} <= set(roles.values()):
+        could.append(f"{who} can enrol invented people and certify rounds in which people hide among these")
+    return f"{names} share {shared}: " + (
+        "; ".join(could) or f"{who} sees what {'both' if len(roles) == 2 else 'all'} see"
+    )
 
 
 def _gateway(where: str) -> GatewayPlace:
@@ -248,10 +254,10 @@ def called_by(services: Sequence[AnyService], caller: AnyService) -> tuple[AnySe
     hops = [service for service in services if service.role == "shuffler"]
     ends = [service for service in services if service.role != "shuffler"]
     if caller not in hops:
-        return tuple(one for one in ends if one != caller)
+        return tuple(end for end in ends if end != caller)
     called = list(hops[1:]) if caller == hops[0] else hops[hops.index(caller) + 1 :][:1]
     if caller == hops[-1]:
         called += ends
     else:
-        called += [one for one in ends if one.role == "accountant"]
+        called += [end for end in ends if end.role == "accountant"]
     return tuple(called)

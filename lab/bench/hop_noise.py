@@ -19,7 +19,8 @@ from croupier.client.submission import Participant
 from croupier.deploy.local.processes import temporary_deployment
 from croupier.deploy.local.rounds import Play, players
 from croupier.deploy.local.throughput import processor_s
-from croupier.deploy.operator.rounds import Operator, RoundSettings
+from croupier.deploy.operator.round_settings import RoundSettings
+from croupier.deploy.operator.rounds import Operator
 from croupier.protocol.mechanisms import KaryResponse, Mechanism, RandomizedResponse
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
@@ -109,7 +110,9 @@ async def _row(operator: Operator, play: Play, values: int, people: int, epsilon
                 raise RuntimeError(f"{outcome.publication.num_reports:,} of {people:,} reports were counted")
             cpu_s = await _cpu_s(operator) - before
             found.append({"wall_s": outcome.wall_s, "close_s": outcome.close_s, "cpu_s": cpu_s})
-            stated = [pb.Commitment.FromString(one.payload).num_fakes for one in outcome.certificate.commitments]
+            stated = [
+                pb.Commitment.FromString(commitment.payload).num_fakes for commitment in outcome.certificate.commitments
+            ]
             fakes = sum(stated)
     return {
         "values": values,

@@ -31,7 +31,8 @@ from croupier.client.tickets import get_tickets
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.local.processes import LocalDeployment, temporary_deployment
 from croupier.deploy.local.throughput import processor_s
-from croupier.deploy.operator.rounds import Operator, RoundSettings
+from croupier.deploy.operator.round_settings import RoundSettings
+from croupier.deploy.operator.rounds import Operator
 from croupier.net.retrying import retrying
 from croupier.net.transport import public_channel
 from croupier.protocol.deployment import Deployment, ServiceEntry
@@ -405,7 +406,7 @@ async def _seal(
         nonlocal done
         async with turn:
             prepared, _ = await pool.run(prepare_all, terms.payload, [Participant(n % 2, 1.0) for n in range(size)])
-            await operator.enrol([one.client_key for one in prepared])
+            await operator.enrol([prepared_answer.client_key for prepared_answer in prepared])
             given = await get_tickets(accountant, terms, {str(n): one for n, one in enumerate(prepared)})
             pairs = [(one, given.granted[str(n)]) for n, one in enumerate(prepared)]
             sealed, _ = await pool.run(seal_all, terms.payload, pairs)
@@ -494,7 +495,7 @@ def load_lines(document: LoadDocument) -> list[str]:
             return f"{statistics.median(found):{form}}{spread}"
 
         medians = [statistics.median(of(row) for row in rows) for rows in columns]
-        ratios = ", ".join(f"{one / medians[0]:.2f}" for one in medians[1:]) if compared and medians[0] else ""
+        ratios = ", ".join(f"{median / medians[0]:.2f}" for median in medians[1:]) if compared and medians[0] else ""
         return line(name, cell, ratios)
 
     def quantile(key: Literal["first_s", "submit_s"], share: float) -> Callable[[LoadRow], float]:

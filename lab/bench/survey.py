@@ -134,12 +134,12 @@ async def _measure(
     results = await survey_results(directory, "bench", 600.0)
     closing_s = time.perf_counter() - begun
     truths = [[one.count(choice) / people for choice in _CHOICES] for one in zip(*answers, strict=True)]
-    values = [one.publication.values for one in results.questions]
+    values = [question.publication.values for question in results.questions]
     return {
         "people": people,
         "questions": questions,
         "answered": answered,
-        "counted": [one.publication.num_reports for one in results.questions],
+        "counted": [question.publication.num_reports for question in results.questions],
         "inviting_s": inviting_s,
         "answering_s": answering_s,
         "person_s": statistics.median(took),

@@ -182,7 +182,7 @@ def value_at(row: Row, key: str) -> Any:
 
 def worst(findings: Sequence[Finding]) -> Verdict:
     """Returns a figure's verdict: refuted if any claim is; partly reproduced if some claims are and some are not."""
-    verdicts = {one.verdict for one in findings}
+    verdicts = {finding.verdict for finding in findings}
     if Verdict.REFUTED in verdicts:
         return Verdict.REFUTED
     return verdicts.pop() if len(verdicts) == 1 else Verdict.PARTLY

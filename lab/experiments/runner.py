@@ -19,7 +19,7 @@ from typing import Any
 from croupier.runtime.cluster import Cluster, Sources
 from croupier.show.documents import write_json
 from croupier.show.plots import plot_experiment
-from croupier.show.views import FindingsView, LineView, PanelView
+from croupier.show.views.experiments import FindingsView, LineView, PanelView
 from lab.experiments.figure import Figure, Finding, Point, Row, Settings, Verdict, value_at, worst
 
 __all__ = ["Outcome", "run_figures"]
@@ -60,7 +60,7 @@ class Outcome:
     @property
     def reason(self) -> str:
         """Why, in a few sentences."""
-        return " ".join(f"{one.claim}: {one.verdict}. {one.found}" for one in self.findings)
+        return " ".join(f"{finding.claim}: {finding.verdict}. {finding.found}" for finding in self.findings)
 
     def document(self) -> FindingsView:
         """Returns everything as JSON; "panels" is what is plotted."""
@@ -72,7 +72,8 @@ class Outcome:
             "verdict": str(self.verdict),
             "reason": self.reason,
             "findings": [
-                {"claim": one.claim, "verdict": str(one.verdict), "found": one.found} for one in self.findings
+                {"claim": finding.claim, "verdict": str(finding.verdict), "found": finding.found}
+                for finding in self.findings
             ],
             "size": str(self.settings.size),
             "seed": self.settings.seed,

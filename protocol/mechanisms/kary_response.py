@@ -12,10 +12,12 @@ from croupier.protocol.mechanisms.base import ScalarMechanism
 from croupier.protocol.mechanisms.checks import check_count, parse_number
 from croupier.protocol.shown import check_shown
 
-__all__ = ["OTHERS", "KaryResponse"]
+__all__ = ["OPEN", "OTHERS", "KaryResponse"]
 
 OTHERS = "others"
 """The name of a category that takes every text that is not the name of another one."""
+OPEN = "…"
+"""Ends the name of a category that takes every text that begins like it; the longest such beginning counts."""
 _MAX_CATEGORIES = 1 << 16  # a result holds all of them, and a message at most 4 MiB (protocol.histograms)
 _MAX_LABEL_BYTES = 1 << 20
 
@@ -62,15 +64,30 @@ class KaryResponse(ScalarMechanism):
             raise ValueError(f"value is {value}; it must be 0..{self.k - 1}")
 
     def parse_value(self, text: str) -> int:
-        """Returns the number of the category; one named `OTHERS` takes all other texts. See `Mechanism.parse_value`."""
+        """Returns the number of the category: the text's own, or the longest beginning of it (`OPEN`), or `OTHERS`.
+
+        See `Mechanism.parse_value`.
+        """
         written = text.strip()
         names, numbers = self._places
+        beginnings = self._beginnings
+        if beginnings:
+            numbers = {}  # "1.0" is another text than "1"
+            for length in range(len(written) + 1):
+                place = beginnings.get(written[: len(written) - length])
+                if written not in names and place is not None:
+                    return place
         number = parse_number(written)  # "3.0" in a file is the category "3"
         category = names.get(written, None if math.isnan(number) else numbers.get(number))
         category = self._places[0].get(OTHERS) if category is None else category
         if category is None:
             raise ValueError(f"value is {written!r}; it must be one of the categories {_shorten(self.categories)}")
         return category
+
+    @cached_property
+    def _beginnings(self) -> dict[str, int]:
+        """The number of each category whose name ends in `OPEN`, by the rest of its name."""
+        return {name[: -len(OPEN)]: place for place, name in enumerate(self.labels) if name.endswith(OPEN)}
 
     @cached_property
     def _places(self) -> tuple[dict[str, int], dict[float, int]]:

@@ -27,7 +27,7 @@ def recovered(people: int, rounds: int, source: np.random.Generator, *, least: i
 
 @pytest.mark.parametrize("least", [0, 20])
 def test_few_rounds_tell_little_and_many_tell_every_budget(least: int) -> None:
-    """The numbers of docs/threat-model.md, "Not defended"; merging the counts of a rare budget changes nothing."""
+    """The numbers of docs/not-defended.md; merging the counts of a rare budget changes nothing."""
     source = np.random.default_rng(1)
 
     def mean(rounds: int) -> tuple[float, float]:

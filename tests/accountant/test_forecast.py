@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from croupier.accountant.service.forecast import forecast
-from croupier.accountant.service.round_certificate import certify_into
+from croupier.accountant.service.round_guarantee import certify_into
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.manifest import RoundTerms, canonical, parse_terms
 from croupier.protocol.mechanisms import (

@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 import sqlalchemy as sa
 
-from croupier import Assumption, Certificate, certify, compose
+from croupier import Assumption, Certificate, certify, compose, explain
 from croupier.accountant.mechanisms.registry import randomizer_from_name
-from croupier.accountant.service.ledger import Entry, Ledger, Limit, total_of_rounds
-from croupier.accountant.service.outlook import Account
+from croupier.accountant.service.account import Account
+from croupier.accountant.service.ledger import Ledger
 from croupier.accountant.service.round_certificate import certify_round
 from croupier.accountant.service.tickets import BudgetsFound, ReportsFound
+from croupier.accountant.spending import Entry, Limit, total_of_rounds
 from croupier.accountant.waves import WavesProfile
 from croupier.protocol.certificates import assumptions_of, certificate_json
 from croupier.protocol.hop_noise import HopNoise
@@ -28,6 +29,7 @@ from croupier.protocol.names import Digest, RoundId
 from croupier.protocol.permanent import PermanentSeries
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.show.explanation import profile_around
 from tests.support.oracles.hop_noise import truncated_laplace
 from tests.support.studies import kit_of_wave
 
@@ -85,9 +87,9 @@ def randomizer_bound(local_epsilon: float, epsilon: float) -> float:
     return max(0.0, (math.exp(local_epsilon) - math.exp(epsilon)) / (math.exp(local_epsilon) + 1))
 
 
-def test_without_hop_noise_it_is_the_local_budget_whatever_the_waves_and_people() -> None:
+def test_without_hop_noise_it_is_the_local_budget() -> None:
     for waves, people in itertools.product((1, 2, 10_000), (2, 100_000)):
-        found = certify({0.5: people, 1.0: people}, "rr", delta=1e-6, permanent=waves)
+        found = certify({0.5: people, 1.0: people}, "rr", delta=1e-6, rounds=PermanentSeries(waves))
         assert [tier.epsilon for tier in found.tiers] == [0.5, 1.0]
         assert (found.epsilon, found.comparison, found.lower_bound) == (1.0, (), None)
         assert [one.code for one in found.assumptions] == [
@@ -99,7 +101,10 @@ def test_without_hop_noise_it_is_the_local_budget_whatever_the_waves_and_people(
 
 
 def test_with_hop_noise_it_grows_with_the_waves_up_to_the_local_budget() -> None:
-    found = [certify({8.0: 1000}, "rr", delta=1e-6, hop_noise=(0.1, 1e-9), permanent=w) for w in (1, 4, 52, 4096)]
+    found = [
+        certify({8.0: 1000}, "rr", delta=1e-6, hop_noise=(0.1, 1e-9), rounds=PermanentSeries(w))
+        for w in (1, 4, 52, 4096)
+    ]
     epsilons = [one.epsilon for one in found]
     assert epsilons == sorted(epsilons)
     assert epsilons[0] == pytest.approx(certify({8.0: 10}, "rr", delta=1e-6, hop_noise=(0.1, 1e-9)).epsilon, rel=0.02)
@@ -108,30 +113,24 @@ def test_with_hop_noise_it_grows_with_the_waves_up_to_the_local_budget() -> None
     assert all(Assumption.UNIFORM_ORDER not in {a.code for a in one.assumptions} for one in found)
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"permanent": 0}, "permanent is 0 waves"),
-        ({"permanent": 3, "rounds": 2}, "permanent is given with rounds 2"),
-        ({"permanent": 3, "linkage": "stratified"}, "linkage 'stratified'"),
-        ({"permanent": 3, "randomizer": "laplace"}, "permanent is given for laplace"),
-    ],
-)
-def test_what_is_not_proved_is_refused(changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        certify({1.0: 10}, changes.pop("randomizer", "rr"), delta=1e-6, **changes)
+@pytest.mark.parametrize("changes", [{"linkage": "stratified"}, {"randomizer": "laplace"}, {"adaptive_order": True}])
+def test_what_is_not_proved_is_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="series of waves"):
+        certify({1.0: 10}, changes.pop("randomizer", "rr"), delta=1e-6, rounds=PermanentSeries(3), **changes)
+    with pytest.raises(ValueError, match="waves is 0"):
+        PermanentSeries(0)
 
 
-def test_a_series_counts_once_also_when_its_certificates_are_read_from_json() -> None:
+def test_a_series_counts_once_also_when_read_from_json() -> None:
     several = {1.0: 900, 2.0: 100}
     waves = [
-        certify(several, "rr", delta=1e-6, permanent=SERIES),
-        certify({1.0: 900}, "rr", delta=1e-6, permanent=SERIES),
+        certify(several, "rr", delta=1e-6, rounds=SERIES),
+        certify({1.0: 900}, "rr", delta=1e-6, rounds=SERIES),
     ]
     read = [Certificate.from_json(json.dumps(one.to_json())) for one in waves]
     assert read == waves
-    other = certify({1.0: 1000}, "rr", delta=1e-6, permanent=PermanentSeries(52, "0e" * 32))
-    planned = certify({1.0: 1000}, "rr", delta=1e-6, permanent=52)
+    other = certify({1.0: 1000}, "rr", delta=1e-6, rounds=PermanentSeries(52, "0e" * 32))
+    planned = certify({1.0: 1000}, "rr", delta=1e-6, rounds=PermanentSeries(52))
     for fixed in (True, False):
         totals = [
             compose(found, delta=1e-5, fixed_terms=fixed).epsilon
@@ -139,19 +138,28 @@ def test_a_series_counts_once_also_when_its_certificates_are_read_from_json() ->
         ]
         assert totals == pytest.approx([2, 2, 3, 3], rel=1e-4)
     assert Assumption.SAME_REPORT in {one.code for one in compose(read, delta=1e-5).assumptions}
-    longer = certify(several, "rr", delta=1e-6, permanent=PermanentSeries(53, SERIES.name))
-    with pytest.raises(ValueError, match="two certificates of the series 5e5e5e5e5e5e differ in waves"):
+    longer = certify(several, "rr", delta=1e-6, rounds=PermanentSeries(53, SERIES.name))
+    with pytest.raises(ValueError, match="series 5e5e5e5e5e5e differ"):
         compose([*waves, longer], delta=1e-5)
 
 
 def test_a_certificate_that_assumes_both_is_refused() -> None:
     shuffled = certify({1.0: 1000}, "rr", delta=1e-6, attack=False).to_json()
-    kept = certify({1.0: 1000}, "rr", delta=1e-6, permanent=SERIES).to_json()
-    with pytest.raises(ValueError, match="no bound of the shuffle holds"):
+    kept = certify({1.0: 1000}, "rr", delta=1e-6, rounds=SERIES).to_json()
+    with pytest.raises(ValueError, match="same-report and uniform-order"):
         Certificate.from_json(shuffled | {"assumptions": [*shuffled["assumptions"], kept["assumptions"][-1]]})
 
 
-def test_the_rounds_of_a_permanent_study_are_certified_without_the_shuffle() -> None:
+@pytest.mark.parametrize("noise", [None, (0.1, 1e-9)])
+def test_explanations_and_curves_claim_no_shuffle_either(noise: tuple[float, float] | None) -> None:
+    certificate = certify({1.0: 1000, 8.0: 10}, "rr", delta=1e-6, rounds=SERIES, hop_noise=noise)
+    assert profile_around(certificate).epsilon(1e-6) == pytest.approx(certificate.epsilon, rel=1e-6)
+    better = [one.about.split(",")[0] for one in explain(certificate).improvements]
+    assert "half of every local budget" in better
+    assert "twice as many people" not in better  # they do not help
+
+
+def test_rounds_of_permanent_studies_are_certified_without_shuffle() -> None:
     terms = kit_of_wave(1).terms
     message, entries = certified(terms, {0.5: 500, 1.0: 500})
     assert message.granted
@@ -171,7 +179,7 @@ def test_with_hop_noise_a_wave_states_what_all_of_them_show() -> None:
     noise = pb.HopNoise(epsilon=0.1, delta=1e-8)
     message, _ = certified(kit_of_wave(1, waves=20, hop_noise=noise, epsilon_max=6.0).terms, {2.0: 1000})
     assert message.granted
-    alone = certify({2.0: 1}, "rr", delta=1e-6, hop_noise=(0.1, 1e-8), permanent=20).one_honest_hop
+    alone = certify({2.0: 1}, "rr", delta=1e-6, hop_noise=(0.1, 1e-8), rounds=PermanentSeries(20)).one_honest_hop
     assert alone is not None
     assert message.one_honest_hop.epsilon == alone.epsilon == message.epsilon
 
@@ -191,7 +199,7 @@ def test_waves_are_one_series_until_terms_or_their_number_change() -> None:
 
 
 def test_a_permanent_study_asks_only_what_can_be_kept() -> None:
-    with pytest.raises(Exception, match="it must be of rr, onebit, krr or levels"):
+    with pytest.raises(Exception, match="permanent"):
         assert kit_of_wave(1, question=Question("x", Laplace(0.0, 1.0))).terms
 
 

@@ -25,13 +25,8 @@ from croupier.accountant.composition import ComposedProfile, Round
 from croupier.accountant.mechanisms.record_gaussian import RecordGaussian
 from croupier.accountant.numerics.gaussian import gaussian_delta, gaussian_epsilon
 from croupier.accountant.recorded_profile import PROFILE_POINTS, RecordedProfile, profile_of
-from croupier.accountant.service.ledger import (
-    ANY_TIER,
-    Entry,
-    Ledger,
-    Limit,
-    total_of_rounds,
-)
+from croupier.accountant.service.ledger import Ledger
+from croupier.accountant.spending import ANY_TIER, Entry, Limit, total_of_rounds
 from croupier.protocol.calibration import unit_sigma
 from croupier.protocol.codes import Assumption, Method, RefusalReason
 from croupier.protocol.names import Digest, RoundId
@@ -119,7 +114,7 @@ def test_rounds_that_are_alike_are_composed_at_once(engine: sa.Engine, monkeypat
         composed.append(len(rounds))
         return ComposedProfile(rounds, target)
 
-    monkeypatch.setattr("croupier.accountant.service.ledger.ComposedProfile", counted)
+    monkeypatch.setattr("croupier.accountant.spending.ComposedProfile", counted)
     other = [replace(entry, profile=entry.profile[::2]) for entry in entries_of()]
     with engine.begin() as connection:
         ledger = Ledger(connection)

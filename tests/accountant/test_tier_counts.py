@@ -18,10 +18,12 @@ import sqlalchemy as sa
 from croupier import Certificate, certify
 from croupier.accountant.mechanisms.registry import randomizer_of
 from croupier.accountant.service.forecast import forecast
-from croupier.accountant.service.ledger import BudgetsTold, Ledger
-from croupier.accountant.service.round_certificate import certify_into, certify_round
+from croupier.accountant.service.ledger import Ledger
+from croupier.accountant.service.round_certificate import certify_round
+from croupier.accountant.service.round_guarantee import certify_into
 from croupier.accountant.service.tickets import BudgetsFound, ReportsFound
 from croupier.accountant.service.tier_counts import noised
+from croupier.accountant.spending import BudgetsTold
 from croupier.protocol.budget_privacy import BudgetPrivacy
 from croupier.protocol.certificates import round_certificate_json
 from croupier.protocol.codes import Assumption

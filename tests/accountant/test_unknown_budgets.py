@@ -11,8 +11,9 @@ import sqlalchemy as sa
 from croupier import Budgets, certify
 from croupier.accountant.mechanisms.registry import randomizer_of
 from croupier.accountant.recorded_profile import RecordedProfile
-from croupier.accountant.service.ledger import Entry, Ledger
-from croupier.accountant.service.round_certificate import certify_into
+from croupier.accountant.service.ledger import Ledger
+from croupier.accountant.service.round_guarantee import certify_into
+from croupier.accountant.spending import Entry
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.manifest import canonical, parse_terms
 from croupier.protocol.mechanisms import (

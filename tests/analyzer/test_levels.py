@@ -21,7 +21,7 @@ from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.show.distribution import quantile
 from croupier.show.published import publication_json
-from croupier.show.views import DistributionView
+from croupier.show.views.distributions import DistributionView
 from croupier.shuffler.fakes import draw_fakes
 
 Floats = npt.NDArray[np.float64]

@@ -15,7 +15,7 @@ import pytest
 from croupier.client.thresholds import blanket_threshold, flip_threshold
 from croupier.protocol import voprf
 from croupier.protocol.batches import read_commitments
-from croupier.protocol.deployment import Deployment, PrivacyLimit, RetiredIdentity, ServiceEntry, Strict
+from croupier.protocol.deployment import Deployment, OperatorEntry, PrivacyLimit, RetiredIdentity, ServiceEntry, Strict
 from croupier.protocol.envelope import open_sealed
 from croupier.protocol.errors import SignatureError
 from croupier.protocol.identity import Kind, Pinned, read_signed, submission_is_authentic, verify_signed
@@ -67,7 +67,7 @@ def test_the_second_client_shares_no_code_with_ours() -> None:
         modules = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
         modules += [one.name for node in ast.walk(tree) if isinstance(node, ast.Import) for one in node.names]
         ours = {module for module in modules if module.split(".")[0] == "croupier"}
-        assert ours <= {"croupier.protocol.v1"}
+        assert ours <= {"croupier.protocol.names", "croupier.protocol.v1"}  # types and messages
 
 
 def test_the_files_are_what_the_second_client_makes() -> None:
@@ -83,6 +83,7 @@ def test_a_version_with_every_line_is_among_those_that_are_followed() -> None:
     service = stated["services"][0]
     written: list[tuple[type[Strict], dict[str, Any]]] = [
         (Deployment, stated | {"signatures": []}),
+        (OperatorEntry, stated["operator"]),
         (ServiceEntry, service),
         (RetiredIdentity, service["retired_identities"][0]),
         (PrivacyLimit, stated["privacy_limit"]),

@@ -135,7 +135,12 @@ def make_versions() -> Fields:
         active,
     )
 
-    every = _first() | {"gateway": "https://gateway.example", "approvals": 1, "minimum_version": "0.1"}
+    operator = {"organisation": "Institute B", "administrator": "Bo", "host": "b.example"}
+    every = (
+        _first()
+        | {"operator": operator}
+        | {"gateway": "https://gateway.example", "approvals": 1, "minimum_version": "0.1"}
+    )
     every |= {"version": 3, "previous": "cd" * 32, "participant_pages": ["ab" * 32]}
     every["privacy_limit"] |= {"max_rounds": 3, "fixed_terms": True}
     gone = {"identity": _identity("old"), "valid_until": "2026-01-02T03:04:05Z", "compromised": True}
@@ -167,6 +172,9 @@ def make_versions() -> Fields:
     wrong("a service is gone", _next(first, services=[first["services"][one] for one in (0, 2, 3)]), fewer)
     wrong("no services", _next(first, services=[]))
     wrong("a field that nobody knows", _next(first, more=1))
+    named = _next(first, operator=operator)
+    case("a version that says who the operator is", [believed, _signed(named, own)], named)
+    wrong("the operator has a field that nobody knows", _next(first, operator=operator | {"more": "1"}))
     wrong("a page that is not a hash", _next(first, participant_pages=["ab"]))
     wrong("a limit without a delta", _next(first, privacy_limit={"total_epsilon": 1.0}))
     wrong("a limit of nothing", _next(first, privacy_limit={"total_epsilon": 0.0, "total_delta": 1e-06}))

@@ -17,11 +17,12 @@ from pathlib import Path
 import pytest
 from scipy.stats import binom
 
-from croupier.accountant.service.ledger import BudgetsTold, Ledger
+from croupier.accountant.service.ledger import Ledger
 from croupier.accountant.service.tickets import BudgetsFound
 from croupier.accountant.service.tier_counts import noised
+from croupier.accountant.spending import BudgetsTold
 from croupier.client.submission import Participant, Sealed
-from croupier.deploy.operator.rounds import RoundSettings
+from croupier.deploy.operator.round_settings import RoundSettings
 from croupier.protocol.budget_privacy import BudgetPrivacy
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.manifest import RoundTerms, canonical, parse_terms

@@ -76,6 +76,6 @@ def test_no_more_waves_get_the_report_than_were_announced(tmp_path: Path) -> Non
         return outbox.keep_report((RoundId(f"w{number}"), series), wanted, lambda _: b"report", Limits())
 
     assert {ask(number) for number in (1, 2, 3, 2)} == {(b"report", 1.0)}
-    with pytest.raises(LimitError, match="would be wave 4 of a question that was fixed for 3"):
+    with pytest.raises(LimitError, match=r"wave 4 .* for 3"):
         ask(4)
     outbox.close()

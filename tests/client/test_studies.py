@@ -90,7 +90,7 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
 
 async def test_every_wave_is_answered_once_also_after_having_been_off(scene: Scene) -> None:
     await scene.open(1)
-    with pytest.raises(ValueError, match="study 'wellbeing' was not joined"):
+    with pytest.raises(ValueError, match="was not joined"):
         await scene.answer()
     await scene.join()
     assert briefly(await scene.answer()) == [(1, "answered", BOTH)]
@@ -132,7 +132,7 @@ async def test_limits_hold_over_the_study_and_say_what_they_cost(scene: Scene) -
         (record,) = await scene.answer()
         assert [(one.state, one.local_epsilon) for one in record.answers] == expected
     assert record.state == "abstained"
-    assert "your own limit is at most 3.75" in record.answers[0].why
+    assert "3.75" in record.answers[0].why
     assert scene.client.spent.local_epsilon == 3.5
 
 
@@ -167,7 +167,7 @@ async def test_a_version_that_does_not_follow_is_refused(scene: Scene) -> None:
     )
     await scene.answer()
     await scene.open(2)
-    with pytest.raises(Refusal, match="version 2 of study 'wellbeing' does not follow version 1"):
+    with pytest.raises(Refusal, match="not follow version 1"):
         await scene.answer(accept=True)
     assert scene.asked == []
 
@@ -266,7 +266,7 @@ async def test_services_out_of_reach_are_tried_again(scene: Scene, monkeypatch: 
     async def fails_twice(self: AsyncClient, *args: Any) -> Any:
         if len(failed) < 2:
             failed.append(1)
-            raise UnreachableError("a service is out of reach")
+            raise UnreachableError("away")
         return await honest(self, *args)
 
     monkeypatch.setattr(AsyncClient, "round", fails_twice)
@@ -281,9 +281,7 @@ async def test_what_all_waves_reveal_is_told_before_consent(scene: Scene) -> Non
     shown = await find_study(scene.client)
     assert shown.study == scene.version.study
     (line,) = study_lines(shown.rounds, 1.0)
-    assert line.startswith(
-        "All answers to all 3 waves of this version together, taken as one of two: whatever all servers"
-    )
+    assert "all 3 waves of this version" in line
     changed = study_file(calendar=CALENDAR, min_batch_size=2, epsilon_total=10, budgets=[0.5, 1, 2], permanent=True)
     scene.version = describe_study(
         changed, scene.at.deployment, before=shown.study, change="A smaller budget.", first_wave=2
@@ -291,9 +289,9 @@ async def test_what_all_waves_reveal_is_told_before_consent(scene: Scene) -> Non
     await scene.open(2)
     # What was answered in wave 1, with another report, is no part of this number: the line says so.
     line, earlier, _ = study_lines((await find_study(scene.client)).rounds, 1.0)
-    assert line.startswith("All answers to all 3 waves of this version together, taken as one of two: whatever all")
+    assert "all 3 waves of this version" in line
     assert earlier == "What you have answered in earlier versions comes on top."
-    with pytest.raises(ValueError, match=r"the most to spend is ε = 0\.5; it must be at least 1"):
+    with pytest.raises(ValueError, match=r"ε = 0\.5; .* at least 1"):
         join(scene.client, shown, 0.5)
     with pytest.raises(Refusal) as raised:
         await find_study(scene.client, "other")

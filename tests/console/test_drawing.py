@@ -10,7 +10,7 @@ import pytest
 from croupier.accountant import privacy_profile
 from croupier.deploy.console import drawing
 from croupier.deploy.console.drawing import bars, curve, strips
-from croupier.show.views import TermsView
+from croupier.show.views.questions import TermsView
 
 
 def result(estimate: Any, projected: Any, interval: Any, labels: list[str] | None = None) -> Any:

@@ -26,8 +26,8 @@ from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, Page, async_playwright, expect
 
 from croupier.client.submission import Participant
+from croupier.deploy.operator.results import kept_result
 from croupier.deploy.operator.roster import enrolled
-from croupier.deploy.operator.rounds import kept_result
 from croupier.deploy.operator.surveys import withdraw_survey
 from croupier.protocol.deployment import DEPLOYMENT_FILE
 from croupier.protocol.errors import Code
@@ -35,7 +35,7 @@ from croupier.protocol.mechanisms import OneBit
 from croupier.protocol.names import RoundId
 from croupier.protocol.questions import Question
 from croupier.show.published import publication_json
-from croupier.show.views import numbers_of
+from croupier.show.views.results import numbers_of
 from tests.support import BIT, settings
 from tests.support.console import served
 from tests.support.rounds import Table, people, table

@@ -9,7 +9,7 @@ import pytest
 
 from croupier.deploy.cli.forecasts import EXACT_COUNTS, ForecastOptions
 from croupier.deploy.operator.forecasts import fit
-from croupier.deploy.operator.rounds import RoundSettings, budget_privacy_of, check_settings
+from croupier.deploy.operator.round_settings import RoundSettings, budget_privacy_of, check_settings
 from croupier.deploy.operator.survey_file import SurveyFile
 from croupier.protocol.budget_privacy import BudgetPrivacy
 from croupier.show.documents import terms_json

@@ -62,6 +62,8 @@ def test_the_names_of_commands_are_an_interface() -> None:
         "participant-page",
         "report",
         "demo",
+        "quantile",
+        "discover",
         "bench",
         "train",
         "experiment",
@@ -71,7 +73,7 @@ def test_the_names_of_commands_are_an_interface() -> None:
     assert set(command("round").commands) == rounds
     assert set(command("proposal").commands) == {"show", "approve", "merge", "send"}
     assert set(command("survey").commands) == {"new", "forecast", "open", "show", "close", "results"}
-    assert set(command("study").commands) == {"new", "show"}
+    assert set(command("study").commands) == {"new", "plan", "show", "run", "change", "results"}
     assert set(command("experiment").commands) == {"all", "list", "run"}
     assert set(command("cluster").commands) == {"keys", "scheduler", "worker"}
     measured = ("accountant", "cluster", "hop-noise", "load", "report", "stores", "survey", "training")

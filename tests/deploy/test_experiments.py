@@ -12,7 +12,7 @@ import pytest
 
 from croupier.protocol.rounding import round_down, round_up
 from croupier.show.plots import plot_experiment
-from croupier.show.views import FindingsView
+from croupier.show.views.experiments import FindingsView
 from lab.experiments.catalogue import FIGURES, chosen
 from lab.experiments.figure import Finding, Settings, Size, Verdict, value_at, worst
 from lab.experiments.measures.histograms import BOXES, read_checkins

@@ -17,7 +17,8 @@ from croupier.deploy.console.guard import Listening
 from croupier.deploy.console.source import Source
 from croupier.deploy.operator.forecasts import fit, largest_budget
 from croupier.deploy.operator.overview import overview
-from croupier.deploy.operator.rounds import Operator, RoundSettings
+from croupier.deploy.operator.round_settings import RoundSettings
+from croupier.deploy.operator.rounds import Operator
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms import KaryResponse, Laplace, Mechanism, RandomizedResponse
 from croupier.protocol.names import RoundId
@@ -205,9 +206,9 @@ def test_without_a_limit_there_is_nothing_to_forecast_of_a_ledger(tmp_path: Path
 
 
 def test_what_stragglers_cost_is_said_before_a_round_is_closed() -> None:
-    from croupier.accountant.service.outlook import Account
-    from croupier.accountant.service.outlook import answer as accountant_says
-    from croupier.deploy.operator.rounds import check_settings
+    from croupier.accountant.service.account import Account
+    from croupier.accountant.service.account import answer as accountant_says
+    from croupier.deploy.operator.round_settings import check_settings
 
     terms = check_settings(asked(RandomizedResponse(), (0.5, 1.5), min_batch_size=100))
     alone, late = (

@@ -14,11 +14,11 @@ import pytest
 from croupier.deploy.directory import read_deployment
 from croupier.deploy.operator import organisations
 from croupier.deploy.operator.keys import make_deployment
-from croupier.deploy.operator.organisations import assemble
+from croupier.deploy.operator.organisations import assemble, shared
 from croupier.deploy.page.participants import page_hash
 from croupier.deploy.version_files import write_deployment
 from croupier.protocol import words
-from croupier.protocol.deployment import DEPLOYMENT_FILE, load_deployment, read_unchecked
+from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, load_deployment, read_unchecked
 from croupier.protocol.names import Digest
 from croupier.protocol.versions import follow
 from croupier.protocol.words import fingerprint_words
@@ -230,13 +230,38 @@ def test_those_who_share_are_named_before_anybody_signs(tmp_path: Path) -> None:
         croupier(
             "org", "new", "--role", role, "--host", host, "--port", f"{port}", "--administrator", "Ada", "--dir", home
         )
-    croupier("org", "new", "--role", "operator", "--dir", home)
+    croupier("org", "new", "--role", "operator", "--host", "one.example", "--organisation", "Institute", "--dir", home)
     said = answer("deployment", "assemble", *sorted(home.glob("*.public.toml")), "--name", "s", "--dir", home)
-    assert said["shared"] == [
-        "accountant and analyzer share one.example: its administrator can read reports before they are certified",
-        "shuffler-1, accountant and analyzer share Ada: this administrator can read reports before they are certified",
-    ]
+    on_one_host, of_ada = said["shared"]
+    assert re.match(naming("accountant", "analyzer", "operator", "one.example"), on_one_host)
+    assert len(on_one_host.split("; ")) == 2  # both pairs with the accountant
+    assert re.match(naming("shuffler-1", "accountant", "analyzer", "Ada"), of_ada)
+    assert "; " not in of_ada
     assert json.loads(croupier("deployment", "sign", "--dir", home, "--json").stdout)["not_signed_by"] == []
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "who"),
+    [
+        ("organisation", "Bo's", "it"),
+        ("administrator", "Bo", "this administrator"),
+        ("host", "127.0.0.1", "its administrator"),
+    ],
+)
+def test_an_operator_that_is_the_accountant_too_is_named(tmp_path: Path, field: str, value: str, who: str) -> None:
+    made = make_deployment(tmp_path, "local", 1)
+    entries = [
+        entry.model_dump()
+        | {"address": f"{'127.0.0.1' if entry.role == 'accountant' else entry.name}:7100"}
+        | ({field: value} if entry.role == "accountant" and field != "host" else {})
+        for entry in made.services
+    ]
+    stated = {"services": entries, "operator": {field: value}}
+    deployment = Deployment.model_validate(made.model_dump() | stated)
+    (said,) = shared(deployment)
+    assert re.match(naming("accountant", "operator", value, who), said)
+    write_deployment(tmp_path, deployment)
+    assert read_unchecked(tmp_path / DEPLOYMENT_FILE) == deployment
 
 
 def test_the_words_are_those_of_the_standard(tmp_path: Path) -> None:

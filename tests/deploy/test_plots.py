@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from croupier import privacy_profile
 from croupier.accountant.certified_profile import certified_line
 from croupier.show.plots import plot_answers, plot_privacy_curve, plot_training
-from croupier.show.views import TrainingView
+from croupier.show.views.training import TrainingView
 
 
 def training(title: str, mode: str, unit: str, grade: str | None) -> TrainingView:

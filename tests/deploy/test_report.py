@@ -20,7 +20,7 @@ from playwright.async_api import async_playwright
 from croupier.accountant.guessing import right_at_most
 from croupier.client.surveys import fetch_survey
 from croupier.deploy.operator.reports import check_report_file, collect
-from croupier.deploy.operator.rounds import kept_result
+from croupier.deploy.operator.results import kept_result
 from croupier.deploy.operator.survey_file import read_survey_file
 from croupier.deploy.operator.surveys import close_survey, open_survey
 from croupier.protocol.errors import Code, Refusal
@@ -32,7 +32,7 @@ from croupier.protocol.wordings import Wording
 from croupier.show.explanation import explain
 from croupier.show.promises import certificate_lines
 from croupier.show.report import ReportRound, report_of
-from croupier.show.views import Precision
+from croupier.show.views.results import Precision
 from tests.support import in_process
 from tests.support.command_line import answer, croupier, refused
 from tests.support.messages import naming

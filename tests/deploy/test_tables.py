@@ -17,7 +17,7 @@ from croupier.accountant.mechanisms.laplace import LaplaceMechanism
 from croupier.accountant.mechanisms.record_gaussian import RecordGaussian
 from croupier.accountant.mechanisms.registry import as_randomizer
 from croupier.accountant.results import Grade, Guarantee
-from croupier.accountant.service.ledger import BudgetsTold, Spent
+from croupier.accountant.spending import BudgetsTold, Spent
 from croupier.deploy.local.demo import published_at_random
 from croupier.deploy.local.fleet import FleetOutcome
 from croupier.deploy.local.rounds import RoundOutcome

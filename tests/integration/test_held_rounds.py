@@ -11,7 +11,8 @@ import grpc.aio
 import pytest
 
 from croupier.deploy.operator.forecasts import forecast_now, forecast_opening, is_granted
-from croupier.deploy.operator.rounds import RoundSettings, signed_result
+from croupier.deploy.operator.results import signed_result
+from croupier.deploy.operator.round_settings import RoundSettings
 from croupier.protocol.codes import RefusalReason
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms

@@ -17,7 +17,7 @@ from croupier.client.submission import Participant
 from croupier.deploy.console.drawing import histogram, strips
 from croupier.deploy.operator.doctor import examine
 from croupier.deploy.operator.ledger import hop_ledgers
-from croupier.deploy.operator.rounds import RoundSettings
+from croupier.deploy.operator.round_settings import RoundSettings
 from croupier.protocol.codes import Assumption
 from croupier.protocol.errors import Code, Refusal
 from croupier.protocol.manifest import RoundTerms
@@ -33,7 +33,7 @@ from croupier.show.explanation import explain
 from croupier.show.ledger import noise_line
 from croupier.show.published import publication_json
 from croupier.show.report import ReportRound, report_of
-from croupier.show.views import numbers_of
+from croupier.show.views.results import numbers_of
 from tests.support import BIT
 from tests.support.command_line import answer
 from tests.support.messages import naming

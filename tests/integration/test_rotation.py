@@ -24,8 +24,9 @@ from croupier.client.verification import certified_chain
 from croupier.deploy.operator import storage_key
 from croupier.deploy.operator.keys import make_deployment
 from croupier.deploy.operator.overview import overview
+from croupier.deploy.operator.results import kept_result
 from croupier.deploy.operator.rotation import activate, mark_compromised, rotate
-from croupier.deploy.operator.rounds import Operator, kept_result
+from croupier.deploy.operator.rounds import Operator
 from croupier.deploy.operator.storage_key import NEXT_STORAGE_KEY
 from croupier.net.transport import public_channel
 from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, load_deployment, read_unchecked

@@ -17,7 +17,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from croupier import BinaryRandomizedResponse, Budgets, certify
-from croupier.accountant.service.ledger import ANY_TIER, Ledger
+from croupier.accountant.service.ledger import Ledger
+from croupier.accountant.spending import ANY_TIER
 from croupier.client.rounds import fetch_terms, read_publication
 from croupier.client.submission import Participant, new_client_key, prepare_one, send
 from croupier.client.verification import certified_chain, missing_at_hop

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from croupier.accountant.service.ledger import BudgetsTold, Ledger
+from croupier.accountant.service.ledger import Ledger
+from croupier.accountant.spending import BudgetsTold
 from croupier.client.submission import Participant
 from croupier.protocol.codes import Assumption, Note
 from croupier.protocol.errors import Code, Refusal

@@ -25,7 +25,8 @@ import grpc.aio
 
 from croupier.deploy.local.processes import LocalDeployment, temporary_deployment
 from croupier.deploy.operator.keys import free_addresses
-from croupier.deploy.operator.rounds import Operator, RoundSettings
+from croupier.deploy.operator.round_settings import RoundSettings
+from croupier.deploy.operator.rounds import Operator
 from croupier.net.retrying import retrying
 from croupier.net.sizes import MESSAGE_BYTES
 from croupier.net.transport import public_channel

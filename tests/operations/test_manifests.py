@@ -19,13 +19,17 @@ from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from croupier.deploy.operator.keys import make_deployment
+from croupier.deploy.operator.study_metrics import GAUGES
 from croupier.deploy.render.grafana import ROWS
 from croupier.runtime.prometheus_metrics import PrometheusMetrics
 from tests.support.command_line import croupier
+from tests.support.messages import naming
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 UNIT = DEPLOY / "systemd" / "croupier@.service"
+STUDY_UNIT = DEPLOY / "systemd" / "croupier-study@.service"
 GATEWAY_UNIT = DEPLOY / "systemd" / "croupier-gateway.service"
+JOIN_UNIT = DEPLOY / "systemd" / "croupier-join@.service"
 DOCS = DEPLOY.parent / "docs"
 RUNBOOK = DOCS / "runbook.md"
 
@@ -84,7 +88,7 @@ def test_every_directive_of_the_unit_is_known_and_stands_in_its_section() -> Non
             section = line.strip("[]")
         elif line and not line.startswith("#"):
             assert line.partition("=")[0] in known[section].split(), line
-    for file in (UNIT, GATEWAY_UNIT):
+    for file in (UNIT, GATEWAY_UNIT, JOIN_UNIT):
         named = re.findall(r"docs/[a-z-]+\.md", file.read_text())
         assert named
         assert all((DEPLOY.parent / page).is_file() for page in named)
@@ -104,6 +108,21 @@ def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path: Path) -> None:
     file.write_text(file.read_text().replace("ProtectHome", "ProtectHouse"))
     done = subprocess.run(["systemd-analyze", "verify", str(file)], capture_output=True, text=True, check=False)
     assert "ProtectHouse" in done.stderr
+
+
+def test_systemd_finds_nothing_wrong_with_the_unit_of_a_study(tmp_path: Path) -> None:
+    """Where systemd is installed; a limit that is reached, or a file that cannot be read, is not tried again."""
+    text = STUDY_UNIT.read_text()
+    assert "ExecStart=/opt/croupier/bin/croupier study run /var/lib/croupier-operator/%i.toml --dir" in text
+    assert "RestartPreventExitStatus=2 3\n" in text
+    if shutil.which("systemd-analyze") is None:
+        return
+    file = tmp_path / STUDY_UNIT.name
+    file.write_text(text.replace("/opt/croupier/bin/croupier", sys.executable))
+    done = subprocess.run(["systemd-analyze", "verify", str(file)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+    exposure = ["systemd-analyze", "security", "--offline=true", "--threshold=20", "--no-pager", str(file)]
+    subprocess.run(exposure, capture_output=True, check=True)
 
 
 def test_systemd_finds_nothing_wrong_with_the_unit_of_the_gateway(tmp_path: Path) -> None:
@@ -143,6 +162,10 @@ def shown() -> dict[str, dict[str, set[str]]]:
     return found
 
 
+OF_STUDIES = {f"croupier_study_{name}": {"study": {"wellbeing"}} for name, _, _ in GAUGES}
+"""What the process of a study shows; tests/deploy/test_study_runs.py reads it there."""
+
+
 def selectors(expression: str) -> list[Any]:
     """Returns every selector of series in an expression."""
     found: list[Any] = []
@@ -161,7 +184,7 @@ def test_every_alert_is_about_something_that_the_services_show(rule: dict[str, A
     assert set(rule["annotations"]) == {"summary", "description", "runbook_url"}
     assert rule["labels"]["severity"] in ("page", "ticket")
     assert re.fullmatch(r"\d+[mh]", rule.get("for", "1m"))
-    series = shown() | {"up": {"job": {"croupier"}}}
+    series = shown() | OF_STUDIES | {"up": {"job": {"croupier"}}}
     found = selectors(rule["expr"])
     assert found
     for selector in found:
@@ -199,7 +222,7 @@ def test_the_runbook_marks_what_needs_the_operators_key(tmp_path: Path) -> None:
     assert {found[1] for found in re.finditer(pattern, text)} <= {*ON_CALL, *arguments}
     for command, more in arguments.items():
         said = croupier(*command.split(), *more, "--dir", tmp_path, expect=2).stderr
-        assert "this needs the operator's, and can only be done where they are" in said
+        assert re.search(naming("operator"), said)
         steps = [line for line in text.splitlines() if f"`croupier {command}" in line]
         assert steps
         assert all("(operator)" in line for line in steps), steps

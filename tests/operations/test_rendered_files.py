@@ -6,12 +6,13 @@ from __future__ import annotations
 import json
 import os
 import re
+import runpy
 import shlex
-import shutil
 import subprocess
 import sys
 import venv
 from importlib import resources
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from croupier.runtime.service_directory import load_settings
 from lab.committed import EXAMPLE, committed_files, write_committed
 
 ROOT = Path(__file__).parents[2]
+RELEASE: dict[str, Any] = runpy.run_path(str(ROOT / ".ci" / "release"))
 COMPOSE = ROOT / "deploy" / "compose"
 TOOLS = Path(sys.executable).parent
 
@@ -130,29 +132,27 @@ def elsewhere(more: dict[str, str]) -> dict[str, str]:
 @pytest.mark.processes
 @pytest.mark.xdist_group("processes")
 def test_what_the_image_is_built_from_serves(tmp_path: Path) -> None:
-    """The copied files alone make a wheel; with it, in a virtual environment, the same command lines start a service.
+    """The wheel of a release, installed by the hash in its folder, starts a service with the same command lines.
 
     Libraries come from here instead of an index. A container's paths are those of this test.
     """
-    source, home = tmp_path / "src", tmp_path / "opt"
-    for name, words in instructions():
-        if name == "COPY" and not words[0].startswith("--from"):
-            *files, target = words
-            (source / target).mkdir(parents=True, exist_ok=True)
-            for file in files:
-                if (ROOT / file).is_dir():
-                    shutil.copytree(ROOT / file, source / target, symlinks=True, dirs_exist_ok=True)
-                else:
-                    shutil.copy(ROOT / file, source / target)
-    pip = [sys.executable, "-m", "pip", "--quiet", "--no-cache-dir"]
-    wheels = tmp_path / "wheels"
-    build = ["wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(wheels), str(source)]
-    subprocess.run([*pip, *build], env=elsewhere({}), cwd=tmp_path, check=True)
-    (wheel,) = wheels.iterdir()
+    dist, home = tmp_path / "dist", tmp_path / "opt"
+    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(dist)]
+    subprocess.run(build, env=elsewhere({}), cwd=ROOT, check=True, capture_output=True)
+    (wheel,) = dist.iterdir()
+    requirement = dist / "wheel-with-hash.txt"
+    requirement.write_text(RELEASE["wheel_with_hash"](wheel, version("croupier")))
     venv.create(home, with_pip=False)
-    python = ["--python", str(home / "bin" / "python")]
-    install = ["install", "--no-deps", "--no-index", "--no-compile", str(wheel)]
-    subprocess.run([*pip, *python, *install], env=elsewhere({}), cwd=tmp_path, check=True)
+    (run,) = [words for name, words in instructions() if name == "RUN"]
+    install = " ".join(run).split(" && ")[-1].replace("/dist", str(dist)).split()
+    assert install[:2] == ["/opt/croupier/bin/pip", "install"]
+    pip = [sys.executable, "-m", "pip", "--quiet", "--python", str(home / "bin" / "python")]
+    subprocess.run([*pip, *install[1:], "--no-compile"], env=elsewhere({}), cwd=tmp_path, check=True)
+    with wheel.open("ab") as changed:
+        changed.write(b"\0")
+    refused = [*pip, *install[1:], "--force-reinstall"]
+    done = subprocess.run(refused, env=elsewhere({}), cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "DO NOT MATCH THE HASHES" in done.stderr
     libraries = [one for one in sys.path if one.endswith("site-packages")]
     (site,) = home.glob("lib/python*/site-packages")
     (site / "libraries.pth").write_text("\n".join(libraries))

@@ -215,7 +215,7 @@ async def test_a_persons_own_limit_is_kept_to(here: Place) -> None:
     async with here.person() as context:
         page = await visit(context, await here.invitation(terms))
         await page.get_by_text("My own limit").click()
-        limit = page.get_by_label("The most that the ε of all answers from here may add up to.")
+        limit = page.get_by_label("The most that the ε of all answers from this browser may add up to.")
         await limit.fill("none")
         await page.get_by_role("button", name="Save").click()
         await expect(page.get_by_text("must be a number greater than 0")).to_be_visible()

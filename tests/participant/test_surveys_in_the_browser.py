@@ -301,7 +301,7 @@ async def wants_more_than_the_form_offers(_: Place, context: BrowserContext, lin
     page = await visit(context, link)
     await expect(page.get_by_role("radio", name="ε = 20 for all answers together")).to_have_count(0)
     await page.get_by_text("My own limit").click()
-    await page.get_by_label("The most that the ε of all answers from here may add up to.").fill("2")
+    await page.get_by_label("The most that the ε of all answers from this browser may add up to.").fill("2")
     await page.get_by_role("button", name="Save").click()
     await expect(page.get_by_role("radio", name="ε = 4 for all answers together")).to_be_disabled()
     await page.evaluate(

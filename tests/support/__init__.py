@@ -23,7 +23,8 @@ import sqlalchemy as sa
 
 from croupier.deploy.node.serve import RunningService
 from croupier.deploy.operator.keys import make_deployment, signed_here
-from croupier.deploy.operator.rounds import Operator, RoundSettings
+from croupier.deploy.operator.round_settings import RoundSettings
+from croupier.deploy.operator.rounds import Operator
 from croupier.deploy.version_files import write_deployment
 from croupier.net.transport import TLS, Transport
 from croupier.protocol.deployment import DEPLOYMENT_FILE, Deployment, read_unchecked

@@ -19,6 +19,7 @@ from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms import Gaussian, IntervalMechanism, KaryResponse, Laplace, OneBit, ProjectiveResponse
 from croupier.protocol.questions import Question
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.runtime.clock import Clock
 from croupier.runtime.service_directory import load_secrets
 from croupier.runtime.workers import WorkerPool
 from tests.support import BIT, InProcess, Threads, in_memory, in_process
@@ -85,11 +86,15 @@ async def table(
     settings_of: Callable[[str], str] = lambda _: "",
     *,
     over_tls: bool = False,
+    clock: Clock | None = None,
 ) -> AsyncIterator[Table]:
-    """Lays it for a deployment in memory, or for one with real gRPC over TLS and worker processes."""
+    """Lays it for a deployment in memory, or for one with real gRPC over TLS and worker processes.
+
+    clock: of the services over TLS; the machine's if not given.
+    """
     place, pool = directory / "deployment", WorkerPool(1) if over_tls else Threads()
     around = (
-        in_process(place, hops, more, settings_of, make_pool=lambda: WorkerPool(1))
+        in_process(place, hops, more, settings_of, make_pool=lambda: WorkerPool(1), clock=clock)
         if over_tls
         else in_memory(place, hops, more, settings_of=settings_of)
     )

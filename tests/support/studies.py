@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
+from croupier.deploy.operator.studies import journal_file
 from croupier.deploy.operator.study_file import StudyFile
+from croupier.deploy.operator.study_journal import StudyJournal, WaveRecord, read_journal, wave_records
+from croupier.deploy.operator.study_runs import StudyRun
+from croupier.deploy.operator.surveys import kept_rounds
+from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.questions import Question
 from croupier.protocol.studies import Study, StudyCalendar, study_question_hash, study_texts_hash
 from croupier.protocol.surveys import stated_terms_hash
 from croupier.protocol.v1 import messages_pb2 as pb
 from tests.support import BIT, RoundKit, make_kit
+from tests.support.rounds import Table
+from tests.support.virtual_time import VirtualClock, virtual_loop
 
-__all__ = ["kit_of_wave", "study_file"]
+__all__ = ["Played", "kit_of_wave", "study_file"]
 
 
 def study_file(name: str = "wellbeing", *, calendar: dict[str, Any] | None = None, **changes: object) -> StudyFile:
@@ -42,6 +55,58 @@ def study_file(name: str = "wellbeing", *, calendar: dict[str, Any] | None = Non
         ],
     }
     return StudyFile.model_validate(values | changes)
+
+
+@dataclass
+class Played:
+    """A study that is run in memory, in virtual time: its clock leaps from one thing that is due to the next.
+
+    Attributes:
+        at: the deployment.
+        study_id: of the study.
+        answering: called with the terms of a round that is open, to have people answer it.
+    """
+
+    at: Table
+    study_id: str
+    answering: Callable[[RoundTerms], Awaitable[object]]
+    clock: VirtualClock = field(default_factory=VirtualClock)
+    said: list[str] = field(default_factory=list)
+    answered: set[str] = field(default_factory=set)
+
+    @property
+    def directory(self) -> Path:
+        return self.at.inside.directory
+
+    def records(self) -> dict[int, WaveRecord]:
+        return wave_records(read_journal(journal_file(self.directory, self.study_id)))
+
+    @contextmanager
+    def process(self) -> Iterator[StudyRun]:
+        """A new process of the study."""
+        where, how = self.directory, self.at.inside.transport
+        with StudyJournal.running(journal_file(where, self.study_id)) as journal:
+            yield StudyRun(where, self.study_id, journal, how, self.clock, self.said.append)
+
+    def leap(self, until: float) -> None:
+        """Lets the wall clock leap to a time, unless that is over."""
+        virtual_loop().skip(max(0.0, until - self.clock.now()))
+
+    async def play(self, until: float = math.inf) -> None:
+        """Runs the study to its end or to a time; people answer every wave that opens, in the middle of it."""
+        with self.process() as run:
+            while (due := await run.step()) is not None and due < until:
+                await self.answer()
+                self.leap(due)
+                await asyncio.sleep(0.25)  # until services have looked at their clocks
+
+    async def answer(self) -> None:
+        """Has people answer what is open and not answered yet."""
+        for record in self.records().values():
+            if record.step == "opened" and (survey_id := f"{self.study_id}-w{record.number}") not in self.answered:
+                self.answered.add(survey_id)
+                for terms in kept_rounds(self.directory, survey_id):
+                    await self.answering(terms)
 
 
 def kit_of_wave(

@@ -59,6 +59,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 
     def __init__(self) -> None:
         self._now = 0.0
+        self.ahead_s = 0.0
         self._jobs = 0
         self._executor: ThreadPoolExecutor | None = None
         super().__init__(_JumpingSelector(self, selectors.DefaultSelector()))  # type: ignore[arg-type]
@@ -78,6 +79,10 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         self._now += seconds + 1e-9
         if self._now > _LONGEST_S:
             raise NothingHappensError(f"{_LONGEST_S:g} s have passed in this test\n{self.complaint()}")
+
+    def skip(self, seconds: float) -> None:
+        """Lets wall clocks leap, as after a time in which nothing happened; timers are as far away as before."""
+        self.ahead_s += seconds
 
     def complaint(self) -> str:
         """Returns what every task waits for."""
@@ -128,7 +133,8 @@ class VirtualClock:
     """The wall clock of a service in such a loop (`runtime.clock.Clock`)."""
 
     def now(self) -> float:
-        return _EPOCH_S + asyncio.get_running_loop().time()
+        loop = virtual_loop()
+        return _EPOCH_S + loop.time() + loop.ahead_s
 
 
 def virtual_loop() -> VirtualTimeLoop:

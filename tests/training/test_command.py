@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from croupier import certify
 from croupier.deploy.cli import app
 from croupier.deploy.local.processes import LocalDeployment
-from croupier.deploy.operator.rounds import RoundSettings
+from croupier.deploy.operator.round_settings import RoundSettings
 from croupier.protocol.codes import Assumption
 from croupier.runtime.workers import WorkerPool
 from croupier.training.config import StepRule

@@ -119,7 +119,7 @@ export function readStatement(written: string): Deployment {
     check(false, "the deployment's document cannot be read");
   }
   const known = ["name", "version", "previous", "operator_tls_certificate", "services", "privacy_limit", "gateway"];
-  const more = ["approvals", "minimum_version", "participant_pages"];
+  const more = ["approvals", "minimum_version", "operator", "participant_pages"];
   const fields = fieldsOf("the deployment's document", read, [...known, ...more]);
   const services = listOf("the deployment's document", fields.services).map(readService);
   const count = (role: string) => services.filter((one) => one.role === role).length;
@@ -132,6 +132,7 @@ export function readStatement(written: string): Deployment {
   const version = number("the version of the deployment", fields.version, 1, 2 ** 31 - 1, 1);
   check(Number.isInteger(version), "the version of the deployment is out of range");
   for (const page of listOf("the deployment's document", fields.participant_pages)) text("the hash of a page", page, KEY);
+  if (fields.operator !== undefined) fieldsOf("the operator", fields.operator, ["organisation", "administrator", "host"]);
   const statement = utf8(written);
   return {
     name: text("the name of the deployment", fields.name, NAME),

@@ -61,9 +61,9 @@ def measure_training(point: Point) -> Row:
             )
     finally:
         torch.set_num_threads(threads)
-    accuracy, spent = [one.accuracy for one in outcome.records], outcome.spending[-1]
+    accuracy, spent = [record.accuracy for record in outcome.records], outcome.spending[-1]
     return {
-        "epochs": [one.epoch for one in outcome.records],
+        "epochs": [record.epoch for record in outcome.records],
         "accuracy": {name: accuracy},
         "reached": accuracy[-1],
         "spent": None if spent is None else spent.epsilon,

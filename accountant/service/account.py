@@ -1,0 +1,154 @@
+"""An account: a copy of the ledger with the rounds that may still be entered, and the forecast of a round beside them.
+
+The accountant's service answers from it, and an operator without the service from a ledger's file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from croupier.accountant.numerics.decimals import difference
+from croupier.accountant.service.forecast import AskLedger, Forecast, forecast
+from croupier.accountant.service.ledger import Ledger
+from croupier.accountant.spending import BudgetsTold, Entry, Limit, refusal_of, total_of_rounds
+from croupier.protocol.codes import RefusalReason
+from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.names import RoundId
+from croupier.protocol.statements import Statement, messages_of, state
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import services_pb2 as rpc
+
+__all__ = ["PENDING", "Account", "answer"]
+
+PENDING = (pb.ROUND_STATE_OPEN, pb.ROUND_STATE_CLOSED)
+"""The states in which a round may still be entered in the ledger, and is not yet."""
+
+
+@dataclass(frozen=True)
+class Account:
+    """A copy of the ledger, and the rounds that may be entered before the one that is asked about.
+
+    Attributes:
+        rounds: what each round that is entered costs each tier.
+        shown: how many rounds count for `Limit.max_rounds`.
+        pending: what each round costs at most that is open or being certified.
+        planned: the same of rounds that are to be opened, or closed, together with the one that is asked about.
+        budgets: what the certificates of these rounds tell of one person's budget.
+    """
+
+    rounds: tuple[tuple[Entry, ...], ...] = ()
+    shown: int = 0
+    pending: tuple[tuple[Entry, ...], ...] = ()
+    planned: tuple[tuple[Entry, ...], ...] = ()
+    budgets: BudgetsTold = field(default_factory=BudgetsTold)
+
+    @classmethod
+    def of(cls, ledger: Ledger, without: Collection[RoundId] = (), limit: Limit | None = None) -> Account:
+        """Returns the account of a ledger, without these rounds, and with those alone that a limit counts."""
+        rounds = tuple(
+            tuple(entries)
+            for round_id, _, entries in ledger.entered()
+            if round_id not in without and (limit is None or limit.counts(round_id))
+        )
+        shown = len(ledger.disclosed_rounds().difference(without))
+        return cls(rounds, shown, budgets=ledger.budgets_told(without))
+
+    @property
+    def committed(self) -> tuple[tuple[Entry, ...], ...]:
+        """The rounds that are entered, and the pending ones."""
+        return (*self.rounds, *self.pending)
+
+    def asker(self, limits: Sequence[Limit]) -> AskLedger:
+        """Returns what says whether the ledger would bear a cost, and what it has left of the tightest limit then."""
+
+        def ask(entries: Sequence[Entry]) -> tuple[list[Statement[RefusalReason]], float | None]:
+            others = (*self.committed, *self.planned)
+            refusals = [found for limit in limits if (found := refusal_of(others, entries, limit)) is not None]
+            shown = self.shown + len(self.pending) + len(self.planned)
+            used_up = [limit.max_rounds for limit in limits if 0 < limit.max_rounds <= shown]
+            refusals += [state(RefusalReason.ROUNDS_SHOWN, rounds=most) for most in used_up]
+            left = [
+                max(0.0, difference(limit.epsilon, reached))
+                for limit in limits
+                if (reached := _total([*others, entries], limit)) is not None
+            ]
+            return refusals, min(left) if limits and len(left) == len(limits) else None
+
+        return ask
+
+    def state(self, limit: Limit) -> rpc.LedgerState:
+        """Returns the rest of a limit, as the message of a service."""
+        return rpc.LedgerState(
+            limit=pb.PrivacyLimit(
+                total_epsilon=limit.epsilon,
+                total_delta=limit.delta,
+                max_rounds=limit.max_rounds,
+                fixed_terms=limit.fixed_terms,
+            ),
+            num_rounds=len(self.rounds),
+            num_shown=self.shown,
+            budget_epsilon=self.budgets.epsilon,
+            budget_delta=self.budgets.delta,
+            num_exact=self.budgets.exact,
+            num_noised=self.budgets.rounds,
+            spent_epsilon=_total(self.rounds, limit),
+            num_pending=len(self.pending),
+            committed_epsilon=_total(self.committed, limit),
+        )
+
+
+def _total(rounds: Sequence[Sequence[Entry]], limit: Limit) -> float | None:
+    """Returns what a person in all of these rounds has spent at the limit's delta; None: no bound."""
+    found = total_of_rounds(rounds, limit.delta, limit.fixed_terms)
+    return None if found is None else found.epsilon
+
+
+def answer(
+    terms: RoundTerms,
+    num_reports: int,
+    num_tickets: int,
+    account: Account,
+    limits: Sequence[Limit],
+    of_study: tuple[Account, Limit] | None = None,
+) -> rpc.ForecastResponse:
+    """Returns the forecast of a round, as the accountant says it.
+
+    of_study: the rounds of the study that the round belongs to, and the study's limit.
+    """
+    askers = [account.asker(limits)] if limits else []
+    askers += [] if of_study is None else [of_study[0].asker([of_study[1]])]
+    ledger = _all_of(askers) if askers else None
+    response = rpc.ForecastResponse(
+        num_reports=num_reports,
+        num_tickets=num_tickets,
+        outcomes=_outcomes(forecast(terms, num_reports, num_tickets, ledger)),
+        ledger=account.state(limits[-1]) if limits else None,
+    )
+    if num_tickets > num_reports:
+        response.without_stragglers.extend(_outcomes(forecast(terms, num_reports, None, ledger)))
+    return response
+
+
+def _all_of(askers: Sequence[AskLedger]) -> AskLedger:
+    """Returns what asks all of them: every refusal, and the least that remains."""
+
+    def ask(entries: Sequence[Entry]) -> tuple[list[Statement[RefusalReason]], float | None]:
+        told = [asker(entries) for asker in askers]
+        left = [remaining for _, remaining in told if remaining is not None]
+        return [refusal for refusals, _ in told for refusal in refusals], min(left) if len(left) == len(told) else None
+
+    return ask
+
+
+def _outcomes(found: Forecast) -> list[rpc.ForecastOutcome]:
+    return [
+        rpc.ForecastOutcome(
+            budgets=[pb.Tier(local_epsilon=budget, count=count) for budget, count in outcome.budgets],
+            epsilon=outcome.epsilon,
+            standard_error=outcome.standard_error,
+            refusals=messages_of(outcome.refusals),
+            remaining_epsilon=outcome.remaining_epsilon,
+        )
+        for outcome in found.outcomes
+    ]

@@ -1,0 +1,89 @@
+"""The certificate of a round that is refused, which shows nothing that depends on budgets.
+
+Hop 1 chooses whose budgets arrive, and could otherwise read one person's budget from a round that it ruins
+(docs/threat-model.md).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from croupier.accountant.mechanisms.registry import randomizer_of
+from croupier.accountant.service.round_entries import limit_of, study_limit_of
+from croupier.accountant.spending import Limit
+from croupier.protocol.codes import RefusalReason
+from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.statements import SCHEMA, Statement, messages_of, state
+from croupier.protocol.v1 import messages_pb2 as pb
+
+__all__ = ["refuse", "withhold"]
+
+
+def refuse(message: pb.Certificate, terms: RoundTerms, limits_now: Sequence[Limit] = ()) -> None:
+    """Refuses a round for its budgets. That it is refused is all that the certificate then tells of them: one bit.
+
+    It names all limits of the round, because which of them was not met, and by how much, would tell more.
+
+    limits_now: those of the deployment that are not in the round's manifest.
+    """
+    now = [state(RefusalReason.LEDGER_LIMIT_NOW, epsilon=limit.epsilon, delta=limit.delta) for limit in limits_now]
+    reasons = [state(RefusalReason.LIMITS_NOT_MET), *_limits(terms), *now]
+    reports_lost, budgets_lost = message.num_tickets - message.num_reports, message.unknown_budgets
+    if reports_lost or budgets_lost:
+        lost = {"tickets": message.num_tickets, "reports": reports_lost, "budgets": budgets_lost}
+        reasons.append(state(RefusalReason.MESSAGES_LOST, **lost))
+    withhold(message, reasons)
+
+
+def _limits(terms: RoundTerms) -> list[Statement[RefusalReason]]:
+    """Returns the limits of a round that depend on its budgets; they are in its manifest."""
+    manifest, limit = terms.manifest, limit_of(terms)
+    found = []
+    if terms.smallest_tier:
+        merged = RefusalReason.MERGED_TIER_LIMIT if manifest.merge_small_tiers else RefusalReason.TIER_LIMIT
+        found.append(state(merged, least=terms.smallest_tier))
+    if randomizer_of(terms.question.mechanism).spends_local_delta:
+        found.append(state(RefusalReason.DELTA_LIMIT, most=manifest.delta))
+    smallest, *others = sorted(set(terms.epsilon_max_of.values()))
+    if others:
+        found.append(state(RefusalReason.EPSILON_LIMITS, least=smallest, most=others[-1]))
+    else:
+        found.append(state(RefusalReason.EPSILON_LIMIT, most=smallest))
+    if limit is not None:
+        may_end = terms.question.sequential is not None
+        ledger = RefusalReason.SEQUENTIAL_LEDGER_LIMIT if may_end else RefusalReason.LEDGER_LIMIT
+        found.append(state(ledger, epsilon=limit.epsilon, delta=limit.delta))
+    if (of_study := study_limit_of(terms)) is not None:
+        found.append(state(RefusalReason.STUDY_LIMIT, epsilon=of_study.epsilon, delta=of_study.delta))
+    return found
+
+
+def withhold(message: pb.Certificate, refusals: Sequence[Statement[RefusalReason]]) -> None:
+    """Refuses a round; nothing that depends on the budgets stays in its certificate.
+
+    What stays is how many messages have a ticket, and what follows from that and the manifest.
+    """
+    message.CopyFrom(
+        pb.Certificate(
+            schema=SCHEMA,
+            round_id=message.round_id,
+            manifest_hash=message.manifest_hash,
+            batch_digest=message.batch_digest,
+            delta=message.delta,
+            dishonest=message.dishonest,
+            num_tickets=message.num_tickets,
+            num_reports=message.num_reports,
+            unknown_budgets=message.unknown_budgets,
+            reports_digest=message.reports_digest,
+            report_drops=message.report_drops,
+            budget_drops=message.budget_drops,
+            randomizer=message.randomizer,
+            commitments=message.commitments,
+            linkage=message.linkage,
+            rounds=message.rounds,
+            fake_tickets=message.fake_tickets,
+            epsilon=math.inf,
+            refusals=messages_of(refusals),
+        )
+    )

@@ -1,0 +1,69 @@
+"""What a round costs every budget as the ledger keeps it, and the limits of the ledger in its manifest."""
+
+from __future__ import annotations
+
+from croupier.accountant.budgets import Budgets
+from croupier.accountant.certificate import Certificate
+from croupier.accountant.mechanisms.base import Randomizer
+from croupier.accountant.recorded_profile import PROFILE_POINTS, Profile, profile_of
+from croupier.accountant.spending import Entry, Limit
+from croupier.protocol.deployment import PrivacyLimit
+from croupier.protocol.manifest import RoundTerms
+
+__all__ = ["as_limit", "entries_of", "keeps_profiles", "limit_of", "study_limit_of"]
+
+
+def limit_of(terms: RoundTerms) -> Limit | None:
+    """Returns what the ledger may come to with this round, if its manifest limits that."""
+    return None if terms.privacy_limit is None else as_limit(terms.privacy_limit)
+
+
+def study_limit_of(terms: RoundTerms) -> Limit | None:
+    """Returns what the rounds of a study may come to with this round; None for a round that is not of a study."""
+    if terms.survey is None or terms.survey.wave is None:
+        return None
+    study = terms.survey.wave.study
+    return Limit(study.total_epsilon, study.total_delta, study_id=study.study_id)
+
+
+def keeps_profiles(terms: RoundTerms) -> bool:
+    """Whether what the round costs is composed with other rounds, so that the ledger needs its curves."""
+    return limit_of(terms) is not None or study_limit_of(terms) is not None
+
+
+def as_limit(limit: PrivacyLimit) -> Limit:
+    """Returns the ledger's form of a privacy limit."""
+    return Limit(limit.total_epsilon, limit.total_delta, limit.max_rounds, limit.fixed_terms)
+
+
+def entries_of(
+    budgets: Budgets,
+    randomizer: Randomizer,
+    certificate: Certificate,
+    *,
+    with_profiles: bool,
+) -> list[Entry]:
+    """Returns what the round costs every budget, as the ledger keeps it.
+
+    The profiles are those that the certificate was read from. Nothing is computed from its tiers: very
+    many budgets are answered in groups, and noise made for a smaller budget hides less than the group's budget says.
+    """
+    profiles: dict[float, Profile] = {}
+    entries = []
+    for budget in budgets.tiers:
+        tier = certificate.tier_of(budget.local_epsilon)
+        group = tier.local_epsilon
+        if group not in profiles:
+            profiles[group] = ()
+            pure = with_profiles and not randomizer.spends_local_delta
+            if pure and tier.privacy_profile is not None and 0 < tier.epsilon < tier.local_epsilon:
+                profiles[group] = profile_of(tier.privacy_profile, tier.epsilon, tier.local_epsilon)
+        profile = profiles[group]
+        if with_profiles:
+            local = randomizer.local_profile(budget.local_epsilon, budget.local_delta, PROFILE_POINTS)
+            profile = local or profile
+        count = budget.count - (certificate.budget_privacy is not None)  # without the victim that was added
+        of_tier = budget.local_epsilon, budget.local_delta, count, tier.epsilon, tier.delta
+        series = "" if certificate.series is None else certificate.series.name
+        entries.append(Entry(*of_tier, profile, series))
+    return entries

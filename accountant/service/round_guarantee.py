@@ -1,0 +1,289 @@
+"""The guarantee of a round's budgets in its certificate, and what the round costs each tier.
+
+The bounds are `accountant.certify`'s. Here the manifest's policy is applied, and losses on the way are allowed for
+(docs/accounting.md, 7).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from croupier.accountant.bounds.exact_binary import shown_alone
+from croupier.accountant.budgets import Budgets
+from croupier.accountant.certificate import Certificate
+from croupier.accountant.certification import certify
+from croupier.accountant.mechanisms.base import Randomizer
+from croupier.accountant.mechanisms.registry import randomizer_of
+from croupier.accountant.numerics.decimals import difference
+from croupier.accountant.ranges import Bounds
+from croupier.accountant.recorded_profile import Profile
+from croupier.accountant.results import Grade, Guarantee
+from croupier.accountant.service.round_entries import entries_of, keeps_profiles
+from croupier.accountant.service.small_tiers import merge_small_tiers
+from croupier.accountant.spending import Entry
+from croupier.protocol.budget_privacy import privacy_message
+from croupier.protocol.codes import Assumption, RefusalReason
+from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.statements import SCHEMA, Statement, messages_of, state
+from croupier.protocol.v1 import messages_pb2 as pb
+
+__all__ = ["certify_into"]
+
+SEARCHES_DIFFER = 1 + 1e-6
+"""A forecast is above the blanket bound by this factor: what two bounds find at one delta has differed by 2e-9."""
+SHARPER_SECONDS = 10.0
+"""A time limit, because a round waits for its certificate; tiers that are not finished then keep the blanket bound."""
+
+
+def certify_into(
+    message: pb.Certificate, terms: RoundTerms, budgets: Sequence[tuple[float, int]], *, as_forecast: bool = False
+) -> list[Entry]:
+    """Writes the guarantee for (local epsilon, users) into a certificate, and every reason to refuse it.
+
+    as_forecast: by the blanket bound alone, without an attack and whatever the size of tiers; see `forecast`.
+
+    budgets: exact, without those that nobody uses; or, with budget privacy, as they are counted.
+
+    The reasons depend on the budgets: see `refuse`. Returns what the round costs each tier, as the ledger keeps it.
+    Where the manifest has small tiers merged, all of it is about the merged ones, and depends on the budgets in no
+    other way (docs/accounting.md, 7.1).
+    """
+    manifest, dishonest, privacy = terms.manifest, message.dishonest, terms.budget_privacy
+    randomizer = randomizer_of(terms.question.mechanism)
+    message.schema, message.randomizer = SCHEMA, randomizer.name
+    if manifest.merge_small_tiers and not as_forecast:
+        budgets = merge_small_tiers(budgets, terms.smallest_tier)
+        message.merged_below = terms.smallest_tier
+    if privacy is not None:  # a victim of every budget of the grid
+        message.budget_privacy.CopyFrom(privacy_message(privacy))
+        message.most_uncounted, counted = privacy.most_uncounted, dict(budgets)
+        budgets = [(budget, counted.get(budget, 0) + 1) for budget in terms.budget_grid]
+    if min(count for _, count in budgets) < terms.smallest_tier and not as_forecast:
+        message.epsilon = math.inf
+        _add_refusal(message, state(RefusalReason.RARE_BUDGET, least=terms.smallest_tier))
+        return []
+    multiset = Budgets.from_tiers(
+        [(epsilon, count, terms.question.mechanism.budget_delta) for epsilon, count in budgets]
+    )
+    adaptive_order = terms.question.sequential is not None
+    certificate = certify(
+        multiset,
+        randomizer,
+        delta=manifest.delta,
+        dishonest=dishonest,
+        adaptive_order=adaptive_order,
+        bounds="blanket" if as_forecast else "all",
+        seconds=SHARPER_SECONDS,
+        attack=not (as_forecast or manifest.merge_small_tiers),  # on the exact budgets it might come to less
+        hop_noise=terms.hop_noise,
+        hops=terms.num_hops,
+        rounds=terms.permanent or 1,
+        counted_by=privacy,
+    )
+    _fill(message, certificate, multiset)
+    entries = entries_of(multiset, randomizer, certificate, with_profiles=keeps_profiles(terms))
+    assumptions = certificate.assumptions
+    if message.unknown_budgets and privacy is not None:  # a victim of any budget is certified, and helps nobody
+        message.unknown_budget_epsilon = message.epsilon
+    elif message.unknown_budgets:
+        entries, more = _unknown_budgets_into(
+            message, terms, multiset, randomizer, entries, "blanket" if as_forecast else "all"
+        )
+        assumptions = tuple(dict.fromkeys([*assumptions, *more]))  # with hop noise each may rest on another bound
+    hop = _one_honest_hop_into(message, terms, assumptions)
+    central_delta = max([certificate.delta, *(entry.delta for entry in entries)])
+    # Of the budgets that a client may have used, not of those that arrived: a shuffler can forge the latter.
+    message.everyone_else_colludes_epsilon = terms.budget_grid[-1]
+    del message.assumptions[:]
+    message.assumptions.extend(messages_of(_assumptions(terms, message, assumptions)))
+    if certificate.grade is not Grade.CERTIFIED:
+        _add_refusal(message, state(RefusalReason.NOT_CERTIFIED, grade=str(certificate.grade)))
+    if not central_delta <= manifest.delta:
+        _add_refusal(message, state(RefusalReason.DELTA_ABOVE_LIMIT, delta=central_delta, most=manifest.delta))
+    if as_forecast:
+        _raise_slightly(message, terms.budget_grid[-1])
+    limits = [terms.epsilon_max_of.get(tier.local_epsilon, manifest.epsilon_max) for tier in message.tiers]
+    reached = [(tier.local_epsilon, tier.epsilon, limit) for tier, limit in zip(message.tiers, limits, strict=True)]
+    if message.unknown_budgets:  # of which each may be any
+        used = {tier.local_epsilon for tier in message.tiers}
+        reached += [
+            (budget, min(budget, message.unknown_budget_epsilon), limit)
+            for budget, limit in terms.epsilon_max_of.items()
+            if budget not in used
+        ]
+    if hop is not None:  # also for a budget that nobody is seen to use
+        reached.append((terms.budget_grid[-1], hop.epsilon, terms.epsilon_max_of[terms.budget_grid[-1]]))
+    over = [(epsilon, local, limit) for local, epsilon, limit in reached if not epsilon <= limit]
+    if over:
+        epsilon, local_epsilon, limit = max(over)
+        found = {"epsilon": epsilon, "most": limit, "excess": difference(epsilon, limit)}
+        if len(set(terms.epsilon_max_of.values())) > 1:
+            _add_refusal(message, state(RefusalReason.BUDGET_ABOVE_LIMIT, local_epsilon=local_epsilon, **found))
+        else:
+            _add_refusal(message, state(RefusalReason.EPSILON_ABOVE_LIMIT, **found))
+    return entries
+
+
+def _one_honest_hop_into(
+    message: pb.Certificate, terms: RoundTerms, assumptions: Sequence[Statement[Assumption]]
+) -> Guarantee | None:
+    """Writes what one honest hop guarantees to any client of the round, whichever budget of the grid it uses.
+
+    Returns it if the certificate rests on it alone: then the certificate's own epsilon has to hold for these clients,
+    too, because a dishonest accountant can leave out a budget that was used. Where reports are kept for several waves
+    and no hop adds noise, that is the largest local budget.
+    """
+    if terms.hop_noise is None:
+        if terms.permanent is not None:
+            message.epsilon = max(message.epsilon, terms.budget_grid[-1])
+        return None
+    largest = Budgets.from_tiers([(terms.budget_grid[-1], 1, 0.0)])
+    alone = certify(
+        largest,
+        randomizer_of(terms.question.mechanism),
+        delta=terms.manifest.delta,
+        attack=False,
+        hop_noise=terms.hop_noise,
+        hops=terms.num_hops,
+        rounds=terms.permanent or 1,
+    )
+    message.one_honest_hop.CopyFrom(alone.to_message().one_honest_hop)
+    if _rests_on_shuffle(assumptions):
+        return None
+    message.epsilon = max(message.epsilon, message.one_honest_hop.epsilon)
+    return alone.one_honest_hop
+
+
+def _rests_on_shuffle(assumptions: Sequence[Statement[Assumption]]) -> bool:
+    """Whether a bound of the shuffle is in a certificate, which holds only with a genuine crowd around a client."""
+    codes = {one.code for one in assumptions}
+    return Assumption.UNIFORM_ORDER in codes or not codes & {Assumption.ONE_HONEST_HOP, Assumption.SAME_REPORT}
+
+
+def _raise_slightly(message: pb.Certificate, largest: float) -> None:
+    """Raises a forecast above what the searches for an epsilon may differ by; a local budget needs no search."""
+    for tier in message.tiers:
+        tier.epsilon = min(tier.local_epsilon, tier.epsilon * SEARCHES_DIFFER)
+    reached = [tier.epsilon for tier in message.tiers]
+    if message.unknown_budgets:
+        message.unknown_budget_epsilon = min(largest, message.unknown_budget_epsilon * SEARCHES_DIFFER)
+        reached.append(message.unknown_budget_epsilon)
+    message.epsilon = max(reached)
+
+
+def _add_refusal(message: pb.Certificate, reason: Statement[RefusalReason]) -> None:
+    message.refusals.extend(messages_of([reason]))
+
+
+def _unknown_budgets_into(
+    message: pb.Certificate,
+    terms: RoundTerms,
+    known: Budgets,
+    randomizer: Randomizer,
+    entries: Sequence[Entry],
+    bounds: Bounds,
+) -> tuple[list[Entry], tuple[Statement[Assumption], ...]]:
+    """Writes the guarantee for clients whose budget is not known into a certificate.
+
+    Returns what the round costs everybody, and what that guarantee rests on.
+
+    One of them may have any budget of the grid, and has all known budgets around it. Where a report with a smaller
+    budget is one with a larger budget or else random, the largest budget speaks for all (docs/accounting.md, 7); with
+    other randomizers each is at worst certified its local budget, if no known client uses it.
+    """
+    grid, used = terms.budget_grid, set(known.local_epsilon.tolist())
+    at_worst = alone = 0.0
+    if not randomizer.smaller_budgets_mix:
+        alone = max((budget for budget in grid[:-1] if budget not in used), default=0.0)
+        at_worst = max(message.epsilon, alone)
+    *others, largest = entries
+    assumptions: tuple[Statement[Assumption], ...] = ()
+    if grid[-1] not in used:  # else its users have been certified, with one helper fewer
+        around = Budgets.from_tiers([*known.tiers, (grid[-1], 1, terms.question.mechanism.budget_delta)])
+        certificate = certify(
+            around,
+            randomizer,
+            delta=terms.manifest.delta,
+            dishonest=message.dishonest,
+            adaptive_order=terms.question.sequential is not None,
+            bounds=bounds,
+            hop_noise=terms.hop_noise,
+            hops=terms.num_hops,
+            rounds=terms.permanent or 1,
+            seconds=SHARPER_SECONDS,
+        )
+        (*_, extra) = entries_of(around, randomizer, certificate, with_profiles=keeps_profiles(terms))
+        assumptions = certificate.assumptions
+        others, largest = list(entries), replace(extra, count=message.unknown_budgets)
+        message.numerical_slack = max(message.numerical_slack, certificate.numerical_slack)
+        if largest.epsilon > message.epsilon:
+            del message.method[:]
+            message.method.extend(messages_of(certificate.method))
+    if at_worst > largest.epsilon:
+        largest = replace(largest, epsilon=at_worst, profile=())
+    elif alone and not randomizer.spends_local_delta:
+        largest = replace(largest, profile=_beside_a_report(largest.profile, alone))
+    if alone and randomizer.spends_local_delta:
+        largest = replace(largest, delta=max(largest.delta, terms.question.mechanism.budget_delta))
+    message.unknown_budget_epsilon = largest.epsilon
+    message.epsilon = max(message.epsilon, largest.epsilon)
+    return [*others, largest], assumptions
+
+
+def _beside_a_report(profile: Profile, local_epsilon: float) -> Profile:
+    """Returns the larger of a profile and that of any report with this local budget, by itself, at the same epsilons.
+
+    That of a client with either is convex in e^epsilon, so that it is below the chords between these points, too.
+    """
+    return tuple((epsilon, max(delta, shown_alone(local_epsilon, epsilon))) for epsilon, delta in profile)
+
+
+def _assumptions(
+    terms: RoundTerms, message: pb.Certificate, of_batch: Sequence[Statement[Assumption]]
+) -> list[Statement[Assumption]]:
+    """Returns the assumptions of a batch's certificate, and those that a round adds."""
+    found = list(of_batch)
+    order, uniform = terms.question.sequential, state(Assumption.UNIFORM_ORDER)
+    if order is not None and uniform in found:
+        found.remove(uniform)
+        clients = message.num_reports
+        answered = state(
+            Assumption.CLIENTS_WILL_ANSWER, least=min(clients, terms.manifest.min_batch_size), clients=clients
+        )
+        if message.HasField("num_answers"):
+            answered = state(Assumption.CLIENTS_ANSWERED, answered=message.num_answers, clients=clients)
+        found += [
+            state(Assumption.HONEST_FIRST_SHUFFLER),
+            answered,
+            state(Assumption.INDEPENDENT_ABSENCE),
+            state(Assumption.UNWATCHED),
+            state(Assumption.ANSWER_PERIOD, period_ms=order.period_ms),
+        ]
+    if _rests_on_shuffle(found):
+        found += [
+            state(Assumption.GENUINE_ROSTER, dishonest=terms.manifest.dishonest),
+            state(Assumption.HONEST_ACCOUNTANT),
+        ]
+    if terms.privacy_limit is not None and terms.privacy_limit.fixed_terms:
+        found.append(state(Assumption.FIXED_TERMS))
+    return found
+
+
+def _fill(message: pb.Certificate, certificate: Certificate, budgets: Budgets) -> None:
+    found, added = certificate.to_message(), certificate.budget_privacy is not None
+    found.num_users = message.num_users or found.num_users  # of whom some are not counted
+    del found.tiers[:]
+    # Estimates need every budget with its count; a certificate of very many budgets answers them in groups.
+    for tier in budgets.tiers:
+        group = certificate.tier_of(tier.local_epsilon)
+        found.tiers.add(
+            local_epsilon=tier.local_epsilon,
+            local_delta=tier.local_delta,
+            count=tier.count - added,  # without the victim
+            epsilon=group.epsilon,
+            delta=group.delta,
+            up_to=bool(message.merged_below),  # else every budget of the grid has its own
+        )
+    message.MergeFrom(found)

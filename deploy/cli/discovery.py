@@ -1,0 +1,157 @@
+"""`croupier discover`: frequent texts that no one has listed, one letter a wave."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from croupier.deploy.cli.console import ASK, Hops, Json, note, plain_errors, show
+from croupier.deploy.cli.option_groups import with_option_groups
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from croupier.deploy.local.discovering import Discovered
+
+__all__ = ["add_commands"]
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Adds `discover` to the command line."""
+    app.command(rich_help_panel=ASK)(with_option_groups(discover))
+
+
+@dataclass(frozen=True)
+class SoughtOptions:
+    """Options of 'discover': what is looked for."""
+
+    alphabet: Annotated[str, typer.Option(help="The letters of the texts; others count as others.")] = (
+        "abcdefghijklmnopqrstuvwxyz"
+    )
+    longest: Annotated[int, typer.Option(help="Letters of the longest text, 1..64; a wave for each, and one more.")] = (
+        10
+    )
+    fewest: Annotated[
+        int, typer.Option(help="Texts that fewer people hold are listed with probability --false-listed at most.")
+    ] = 1
+    false_listed: Annotated[float, typer.Option(help="Of all such texts together, 1e-9..0.5.")] = 0.05
+    missed: Annotated[float, typer.Option(help="Probability that a frequent text is missed, 1e-9..0.5.")] = 0.05
+    groups: Annotated[
+        bool, typer.Option("--groups", help="--csv: each person answers one wave, which their device draws.")
+    ] = False
+    local_epsilon: Annotated[float, typer.Option(help="Of each report, above 0 and at most 20.")] = 4.0
+    delta: Annotated[float, typer.Option(help="Of all waves together.")] = 1e-6
+    min_batch_size: Annotated[int, typer.Option(help="The fewest people of a wave.")] = 100
+
+
+@dataclass(frozen=True)
+class AnswerOptions:
+    """Options of 'discover': who answers, and where."""
+
+    csv: Annotated[Path | None, typer.Option(help="Play people from a file, one a row; else participants answer.")] = (
+        None
+    )
+    value_column: Annotated[str, typer.Option(help="The column of the texts.")] = "text"
+    simulate: Annotated[bool, typer.Option("--simulate", help="--csv: without a deployment; nobody is protected.")] = (
+        False
+    )
+    directory: Annotated[
+        Path | None, typer.Option("--dir", help="A running deployment; with --csv one on loopback if not given.")
+    ] = None
+    answer_for_s: Annotated[
+        float, typer.Option("--answer-for-s", help="Without --csv: how many seconds each wave is open.")
+    ] = 3600.0
+
+
+def discover(
+    sought: SoughtOptions,
+    answers: AnswerOptions,
+    name: Annotated[str, typer.Option(help="Of the question that people see.")] = "discover",
+    hops: Hops = 2,
+    as_json: Json = False,
+) -> None:
+    """Find frequent texts that no one has listed: one letter a wave, each wave a certified round."""
+    with plain_errors():
+        result = _found(sought, answers, name, hops)
+        show(as_json, result.document(), _table(result), *_lines(result, sought))
+
+
+def _found(sought: SoughtOptions, answers: AnswerOptions, name: str, hops: int) -> Discovered:
+    import asyncio
+
+    from croupier.deploy.discovery import DiscoverySettings
+    from croupier.deploy.local.discovering import discover, discover_among_participants, discover_deployed
+    from croupier.deploy.local.processes import temporary_deployment
+    from croupier.deploy.local.rounds import players
+    from croupier.deploy.local.sheets import open_table
+    from croupier.deploy.operator.rounds import Operator
+    from croupier.runtime.workers import WorkerPool
+
+    settings = DiscoverySettings(
+        sought.alphabet, sought.longest, sought.fewest, sought.false_listed, sought.missed, sought.groups
+    )
+    epsilon, delta, batch = sought.local_epsilon, sought.delta, sought.min_batch_size
+    if answers.csv is None:
+        if answers.directory is None or answers.simulate:
+            raise ValueError("csv is not given; it must be, or --dir, a deployment whose participants answer")
+        directory = answers.directory
+
+        async def asked() -> Discovered:
+            async with Operator(directory) as operator:
+                return await discover_among_participants(
+                    operator,
+                    settings,
+                    name=name,
+                    local_epsilon=epsilon,
+                    delta=delta,
+                    min_batch_size=batch,
+                    answer_for_s=answers.answer_for_s,
+                    note=note,
+                )
+
+        return asyncio.run(asked())
+    texts = [text.strip() for _, text in open_table(answers.csv).column(answers.value_column) if text.strip()]
+    if answers.simulate:
+        return discover(texts, settings, local_epsilon=epsilon, delta=delta)
+
+    async def played(directory: Path) -> Discovered:
+        pool = WorkerPool()
+        try:
+            async with Operator(directory) as operator, players(operator, directory, pool) as play:
+                how = {"local_epsilon": epsilon, "delta": delta}
+                return await discover_deployed(play, texts, settings, name=name, min_batch_size=batch, **how)
+        finally:
+            pool.close()
+
+    if answers.directory is not None:
+        return asyncio.run(played(answers.directory))
+    with temporary_deployment(hops) as local:
+        return asyncio.run(played(local.directory))
+
+
+def _table(result: Discovered) -> Table:
+    from rich.table import Table
+
+    table = Table(title=f"{len(result.texts)} texts in {len(result.levels)} waves")
+    table.add_column("text")
+    table.add_column("people, estimated", justify="right")
+    for text, holders in result.texts:
+        table.add_row(text, f"{holders:,.0f}")
+    return table
+
+
+def _lines(result: Discovered, sought: SoughtOptions) -> list[str]:
+    from croupier.protocol.rounding import round_up
+
+    share = f"{1 - sought.missed:.0%}"
+    sure = (
+        "No number of people is enough to be result with certainty."
+        if result.found is None
+        else (f"A text of at least {result.found:,} people was result with probability {share}.")
+    )
+    few = f"A text of fewer than {sought.fewest:,} people is listed with probability {sought.false_listed:g} at most."
+    cost = f"One person, all waves: ε = {round_up(result.epsilon, 4)} {result.grade} at δ = {round_up(result.delta)}."
+    return [sure, few, cost]

@@ -1,0 +1,267 @@
+"""Frequent texts that no one has listed: a tree of beginnings, one level a wave, and which of them are kept.
+
+The categories of a level are the beginnings that the level before has kept, each with every next letter, and each
+ended; "…" takes all other texts. Every person's device finds its own category (`KaryResponse.parse_value`).
+How a wave is asked is left to `deploy.local.discovering`.
+
+What is promised, and why. A wave of n reports has k categories; there are at most L waves; s is `fewest`, β is
+`false_listed`, γ is `missed`. Of a category with m holders krr makes X = Bin(m, p) + Bin(n - m, q) reports, where
+p = e^v/(e^v + k - 1) > q = 1/(e^v + k - 1); so X grows stochastically with m. A category is kept if X ≥ τ, the smallest
+number with Pr[X ≥ τ | m = s - 1] ≤ β/(L k).
+
+Texts of fewer than s people are listed, any of them, with probability at most β. Proof: such a text needs its own
+category to pass. Given all earlier waves and the draws of groups, the randomness of a wave is fresh, and each of its at
+most k categories with m < s passes with probability at most β/(L k). The union over categories and waves is β.
+
+A text of t people, in the alphabet and not too long, is missed with probability at most γ. Proof, everybody in every
+wave: t is the largest over the waves of the smallest m with Pr[X < τ | m] ≤ γ/L, and in every wave its category has at
+least its holders. Groups: γ/(2L) instead of γ/L gives the holders u that every wave needs among its own people; t is
+the smallest number with Pr[Bin(t, 1/L) < u] ≤ γ/(2L), and these draws are made before any result.
+
+ε: with everybody in every wave, which texts are asked about depends on earlier results, so the waves compose
+adaptively (docs/composition.md, 5). In groups a device draws its wave whatever its text is, and the other waves contain
+nothing of its person, who loses at most what the dearest wave costs. Both promises count liars as holders.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import binom
+
+from croupier.protocol.mechanisms.kary_response import OPEN
+
+__all__ = ["Discovery", "DiscoverySettings", "Level", "holders_found", "threshold"]
+
+_ENGLISH = "abcdefghijklmnopqrstuvwxyz"
+_NEGLECTED = 1e-15
+"""Probability that is cut off at either end of a binomial law, and added to every tail."""
+Law = tuple[int, NDArray[np.float64]]
+
+
+@dataclass(frozen=True)
+class DiscoverySettings:
+    """What is looked for.
+
+    Attributes:
+        alphabet: the letters that texts may consist of, 2 .. 1000 different ones; other texts count as others.
+        longest: letters of the longest text that is told from longer ones, 1 .. 64.
+        fewest: a text that fewer people hold is listed with probability at most `false_listed`, at least 1.
+        false_listed: β, of all such texts together, 1e-9 .. 0.5.
+        missed: the probability that a text of `Level.found` people is not found, 1e-9 .. 0.5.
+        groups: whether each person answers one wave, which their device draws; else everybody answers every wave.
+
+    Raises:
+        ValueError: at construction, with the field, its value and its range.
+    """
+
+    alphabet: str = _ENGLISH
+    longest: int = 10
+    fewest: int = 1
+    false_listed: float = 0.05
+    missed: float = 0.05
+    groups: bool = False
+
+    def __post_init__(self) -> None:
+        letters = set(self.alphabet)
+        if not 2 <= len(letters) == len(self.alphabet) <= 1000 or OPEN in letters or any(map(str.isspace, letters)):
+            raise ValueError(
+                f"alphabet is {self.alphabet[:80]!r}; it must be 2..1000 different letters, without spaces and {OPEN!r}"
+            )
+        for name, value, least, most in (
+            ("longest", self.longest, 1, 64),
+            ("fewest", self.fewest, 1, math.inf),
+            ("false_listed", self.false_listed, 1e-9, 0.5),
+            ("missed", self.missed, 1e-9, 0.5),
+        ):
+            if not least <= value <= most:
+                raise ValueError(f"{name} is {value:g}; it must be in {least:g}..{most:g}")
+
+    @property
+    def waves(self) -> int:
+        """How many waves there are at most: one for each letter, and one that ends the longest texts."""
+        return self.longest + 1
+
+    def categories(self, kept: Sequence[str]) -> tuple[str, ...]:
+        """Returns the names of the next level's categories, for the beginnings that the last one kept."""
+        if kept and len(kept[0]) >= self.longest:  # the last wave
+            return (*kept, *(beginning + OPEN for beginning in kept), OPEN)
+        longer = [beginning + letter + OPEN for beginning in kept for letter in self.alphabet]
+        return (*(beginning for beginning in kept if beginning), *longer, OPEN)
+
+
+def _binomial(count: int, probability: float) -> Law:
+    """Returns the smallest value and the probabilities of a binomial law, but for `_NEGLECTED` at either end."""
+    low, high = (int(binom.ppf(end, count, probability)) for end in (_NEGLECTED, 1 - _NEGLECTED))
+    low, high = max(0, low - 1), min(count, high + 1)
+    values: NDArray[np.float64] = binom.pmf(np.arange(low, high + 1), count, probability)
+    return low, values
+
+
+def _law(holders: int, people: int, own: float, other: float) -> Law:
+    """Returns the law of a category's reports: its holders report it with probability `own`, others with `other`."""
+    (first, theirs), (second, others) = _binomial(holders, own), _binomial(people - holders, other)
+    return first + second, np.convolve(theirs, others)
+
+
+def _at_least(law: Law, reports: int) -> float:
+    low, values = law
+    return min(1.0, float(values[max(0, reports - low) :].sum()) + 4 * _NEGLECTED)
+
+
+def _below(law: Law, reports: int) -> float:
+    low, values = law
+    return min(1.0, float(values[: max(0, reports - low)].sum()) + 4 * _NEGLECTED)
+
+
+@lru_cache(maxsize=1024)
+def threshold(people: int, fewest: int, own: float, other: float, probability: float) -> int:
+    """Returns the fewest reports that a category with fewer than `fewest` holders gets with at most this probability.
+
+    Args:
+        people: who may report, n.
+        fewest: s >= 1; the law with s - 1 holders is the largest of them, as own >= other.
+        own: the probability that a holder reports the category.
+        other: that of anybody else.
+        probability: in (0, 1).
+    """
+    low, values = _law(min(fewest - 1, people), people, own, other)
+    tail = np.cumsum(values[::-1])[::-1] + 4 * _NEGLECTED
+    within = np.flatnonzero(tail <= probability)
+    return low + (int(within[0]) if len(within) else len(values))
+
+
+@lru_cache(maxsize=1024)
+def holders_found(people: int, reports: int, own: float, other: float, probability: float) -> int | None:
+    """Returns the fewest holders with whom a category gets fewer reports with at most this probability.
+
+    None: not even all people are enough. The law grows with the holders, so that bisection finds them.
+    """
+    low, high = 0, people
+    if _below(_law(people, people, own, other), reports) > probability:
+        return None
+    while low < high:
+        middle = (low + high) // 2
+        if _below(_law(middle, people, own, other), reports) <= probability:
+            high = middle
+        else:
+            low = middle + 1
+    return high
+
+
+@dataclass(frozen=True)
+class Level:
+    """A wave that is over.
+
+    Attributes:
+        categories: how many were asked about.
+        reports: of all people.
+        threshold: the reports of a category that is kept.
+        found: a text that this many of the wave's people hold, or more, passed it with the promised probability; None:
+            no number is enough.
+        kept: the beginnings that go on.
+        listed: the texts that ended here, with the estimated number of people who hold them.
+    """
+
+    categories: int
+    reports: int
+    threshold: int
+    found: int | None
+    kept: tuple[str, ...]
+    listed: tuple[tuple[str, float], ...]
+
+
+class Discovery:
+    """The state of a discovery: what the next wave asks, and what the results so far have shown."""
+
+    def __init__(self, settings: DiscoverySettings, local_epsilon: float) -> None:
+        """Begins.
+
+        Args:
+            settings: what is looked for.
+            local_epsilon: of every report.
+        """
+        self.settings, self.local_epsilon = settings, local_epsilon
+        self.levels: list[Level] = []
+        self._kept: tuple[str, ...] = ("",)
+
+    @property
+    def _missed(self) -> float:
+        """The probability that one wave may miss a text; in groups the draws of devices may miss it, too."""
+        settings = self.settings
+        return settings.missed / settings.waves / (2 if settings.groups else 1)
+
+    @property
+    def over(self) -> bool:
+        """Whether the last wave is over."""
+        return not self._kept or len(self.levels) == self.settings.waves
+
+    def categories(self) -> tuple[str, ...]:
+        """Returns the names of the next wave's categories."""
+        return self.settings.categories(self._kept)
+
+    def learn(self, shares: Sequence[float], reports: int) -> Level:
+        """Takes over a wave's result.
+
+        Args:
+            shares: the estimated share of each category.
+            reports: how many people answered.
+
+        Raises:
+            ValueError: another number of shares than of categories.
+        """
+        names, settings = self.categories(), self.settings
+        k, grown = len(names), math.exp(self.local_epsilon)
+        if len(shares) != k:
+            raise ValueError(f"there are {len(shares)} shares; there must be {k}, one for each category")
+        own, other = grown / (grown + k - 1), 1 / (grown + k - 1)
+        least = threshold(reports, settings.fewest, own, other, settings.false_listed / settings.waves / k)
+        needed = holders_found(reports, least, own, other, self._missed)
+        counts = [reports * (other + (own - other) * share) for share in shares]
+        # An estimate is a count, scaled: a thousandth is more than floating point has changed it by.
+        passed = [name for name, count in zip(names, counts, strict=True) if count >= least - 1e-3 and name != OPEN]
+        share_of = dict(zip(names, shares, strict=True))
+        last = len(self.levels) + 1 == settings.waves
+        listed = [name for name in passed if last or not name.endswith(OPEN)]
+        kept = () if last else tuple(name[: -len(OPEN)] for name in passed if name.endswith(OPEN))
+        scale = reports * (settings.waves if settings.groups else 1)
+        holders = tuple((name, share_of[name] * scale) for name in listed)
+        self.levels.append(Level(k, reports, least, needed, kept, holders))
+        self._kept = kept
+        return self.levels[-1]
+
+    @property
+    def texts(self) -> list[tuple[str, float]]:
+        """The listed texts with the estimated number of their holders, the most frequent first; "abc…" is longer."""
+        texts = [text for level in self.levels for text in level.listed]
+        return sorted(texts, key=lambda text: (-text[1], text[0]))
+
+    @property
+    def found(self) -> int | None:
+        """A text of this many people or more was found with probability 1 - `missed`; None: no number is enough."""
+        needed = [level.found for level in self.levels]
+        if not needed or None in needed:
+            return None
+        most = max(number for number in needed if number is not None)
+        if not self.settings.groups:
+            return most
+        low, high = most, 2 * most * self.settings.waves + 1
+        while _in_group(high, self.settings.waves, most) > self._missed:
+            low, high = high, 2 * high
+        while low < high:
+            middle = (low + high) // 2
+            if _in_group(middle, self.settings.waves, most) <= self._missed:
+                high = middle
+            else:
+                low = middle + 1
+        return high
+
+
+def _in_group(holders: int, waves: int, needed: int) -> float:
+    """Returns the probability that fewer than `needed` of the holders draw a given wave."""
+    return float(binom.cdf(needed - 1, holders, 1 / waves))

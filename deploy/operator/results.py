@@ -1,0 +1,153 @@
+"""The published result of a round: fetched from the analyzer or read from a file, verified, and opened if it is sealed.
+
+Everybody who has the public deployment file can do this; only a sealed result needs the collector's key.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import grpc.aio
+from google.protobuf.message import DecodeError
+
+from croupier.client.rounds import fetch_round, fetch_signed_result, read_publication
+from croupier.deploy.directory import read_deployment
+from croupier.net.transport import TLS, Transport
+from croupier.protocol.collector import open_result, read_collector_key
+from croupier.protocol.deployment import Deployment
+from croupier.protocol.errors import Code, EnvelopeError, Refusal, refusal_of
+from croupier.protocol.names import RoundId
+from croupier.protocol.v1 import messages_pb2 as pb
+
+__all__ = ["kept_result", "open_published", "published_result", "signed_result"]
+
+_CLOSES_WITHIN_S = 5.0
+"""Hop 1 looks at its clock several times a second, and closes a round that is due; clocks differ by seconds."""
+
+
+def open_published(publication: pb.Publication, key_file: Path) -> pb.Publication:
+    """Returns a publication whose result is sealed, opened with the collector's key.
+
+    Raises:
+        ValueError: the result is not sealed, the file is not a collector's key, or it is another collector's.
+    """
+    if not publication.sealed_result:
+        raise ValueError(f"the result of round {publication.round_id!r} is not sealed; it needs no collector's key")
+    suite, key = read_collector_key(key_file.read_text(encoding="utf-8"))
+    if not key.private:
+        raise ValueError(f"{key_file} is the public half of a collector's key; the other half opens results")
+    try:
+        return open_result(publication, suite, key)
+    except EnvelopeError as error:
+        raise ValueError(f"the result of round {publication.round_id!r} is not sealed to {key_file}") from error
+
+
+def kept_result(directory: Path, round_id: RoundId, file: Path) -> tuple[pb.Publication, pb.Certificate]:
+    """Returns publication and certificate from a signed document that was kept, verified as if it had come just now.
+
+    Raises:
+        ValueError: the file is no such document.
+        Refusal: it is of another round.
+        SignatureError: publication or certificate are not signed as they must be.
+    """
+    deployment = read_deployment(directory)
+    try:
+        document = pb.Signed.FromString(file.read_bytes())
+    except DecodeError as error:
+        raise ValueError(
+            f"{file} is not a signed document; download one from the round's page in the console"
+        ) from error
+    return read_publication(document, deployment, round_id)
+
+
+async def published_result(
+    directory: Path,
+    round_id: RoundId,
+    patience_s: float,
+    transport: Transport = TLS,
+    tell: Callable[[str], None] = lambda _: None,
+) -> tuple[pb.Publication, pb.Certificate]:
+    """Returns the verified publication and certificate of a round; see `signed_result`."""
+    _, publication, certificate = await signed_result(directory, round_id, patience_s, transport, tell)
+    return publication, certificate
+
+
+def _verified(
+    document: pb.Signed, deployment: Deployment, round_id: RoundId
+) -> tuple[bytes, pb.Publication, pb.Certificate]:
+    return document.SerializeToString(), *read_publication(document, deployment, round_id)
+
+
+async def signed_result(
+    directory: Path,
+    round_id: RoundId,
+    patience_s: float,
+    transport: Transport = TLS,
+    tell: Callable[[str], None] = lambda _: None,
+) -> tuple[bytes, pb.Publication, pb.Certificate]:
+    """Returns the result of a round: the document as the analyzer signed it, and what is in it, verified.
+
+    It needs the public deployment file only.
+
+    Args:
+        directory: of the deployment.
+        round_id: of the round.
+        patience_s: how long to wait for the result.
+        transport: how the analyzer is reached.
+        tell: called once, with a sentence, when the analyzer has no result yet and it is waited for.
+
+    Raises:
+        Refusal: the round has no result after `patience_s`, or will have none by then: it takes answers still, is held,
+            or was withdrawn.
+        SignatureError: publication or certificate are not signed as they must be.
+    """
+    deployment = read_deployment(directory)
+    told = False
+
+    def wait(error: grpc.aio.AioRpcError) -> None:
+        nonlocal told
+        refusal = refusal_of(error)  # of calls that do not arrive `retrying` warns itself
+        if refusal is not None and not told:
+            tell(f"{refusal.hint or refusal}; waiting for up to {patience_s:g} s")
+            told = True
+
+    async with transport.public_channel(deployment.analyzer) as channel:
+        try:
+            return _verified(await fetch_signed_result(channel, round_id, 0.0), deployment, round_id)
+        except Refusal as refusal:
+            if refusal.code is not Code.NOT_READY:
+                raise
+        except grpc.aio.AioRpcError:
+            pass  # it is tried again for as long as the caller waits
+        async with transport.public_channel(deployment.shufflers[0]) as first:
+            await _check_closed(first, deployment, round_id, patience_s)
+        return _verified(await fetch_signed_result(channel, round_id, patience_s, wait), deployment, round_id)
+
+
+async def _check_closed(first: grpc.aio.Channel, deployment: Deployment, round_id: RoundId, patience_s: float) -> None:
+    """Raises Refusal where a result will not come while the caller waits: hop 1 takes answers still, or has none."""
+    try:
+        terms, state = await fetch_round(first, deployment, round_id, 0.0)
+    except Refusal as refusal:
+        if refusal.code is Code.WRONG_STATE:
+            raise
+        return
+    except grpc.aio.AioRpcError:
+        return
+    deadline, least = terms.manifest.close_deadline_unix_s, terms.manifest.min_batch_size
+    left_s = deadline - time.time()
+    if state != pb.ROUND_STATE_OPEN or (deadline and -_CLOSES_WITHIN_S < left_s <= patience_s):
+        return
+    held = f"the round is held: fewer than {least:,} have answered, or some mixture of budgets would have it refused"
+    operator = f"its operator sees which in 'croupier round list'; 'croupier round withdraw {round_id}' ends the round"
+    if not deadline:
+        why = f"it takes answers until its operator closes it ('croupier round close {round_id}'). "
+        why += f"If that was done, {held}; {operator}"
+    elif left_s > 0:
+        why = f"it takes answers until {datetime.fromtimestamp(deadline, UTC):%Y-%m-%d %H:%M} UTC"
+    else:
+        why = f"its deadline has passed, but {held}. Clients that have tickets can still answer; {operator}"
+    raise Refusal(Code.NOT_READY, f"round {round_id!r} is not published yet; {why}")

@@ -1,0 +1,339 @@
+"""The results of a study as one tidy table, and the differences between its waves, with intervals and a test."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+from statistics import NormalDist
+from typing import Literal, TypedDict
+
+from rich.table import Table
+
+from croupier.protocol.rounding import round_up
+from croupier.show.csv_file import spreadsheet_text
+from croupier.show.views.results import ResultView, level_of, numbers_of
+
+__all__ = [
+    "StudyDifferenceView",
+    "StudyResultsView",
+    "StudyRowView",
+    "TogetherView",
+    "WaveView",
+    "differences_between",
+    "differences_table",
+    "results_lines",
+    "rows_of_result",
+    "rows_without_result",
+    "study_csv",
+    "study_results_table",
+]
+
+_DIGITS = 4
+_LATE_S = 60.0
+"""Seconds after which an opening is said to be late."""
+
+
+class StudyRowView(TypedDict):
+    """A number of a question in a wave; the numbers are None where there is no result.
+
+    Attributes:
+        wave: its number.
+        opens_unix_s: when it opened by the calendar.
+        question: its name.
+        value: which number it is: a category, or "" for a share or mean.
+        outcome: "granted", "refused", "too few", "held", "missed", or the state of a wave that has not ended.
+        estimate: unbiased; the noise may carry it outside the possible range.
+        standard_error, low, high: of the noise: for the people who took part.
+        sampling_standard_error: of drawing these people from a population; it is not in `standard_error`.
+        population_low, population_high: of noise and sampling: for a population that they are a random sample of.
+        level: of the intervals.
+        epsilon, delta, grade: of the certificate of the question in this wave.
+        n: how many answers were counted.
+    """
+
+    wave: int
+    opens_unix_s: int
+    question: str
+    value: str
+    outcome: str
+    estimate: float | None
+    standard_error: float | None
+    low: float | None
+    high: float | None
+    sampling_standard_error: float | None
+    population_low: float | None
+    population_high: float | None
+    level: float | None
+    epsilon: float | None
+    delta: float | None
+    grade: str
+    n: int
+
+
+class StudyDifferenceView(TypedDict):
+    """By how much a number is larger in a wave than in an earlier one.
+
+    "p_value" is of the test that the number is the same for the people who took part, whose errors are the noise of
+    both waves; "population_p_value" that it is the same in the population, whose errors are noise and sampling as if
+    each wave had drawn other people: with the same people in both waves the true one is at most about as large.
+    """
+
+    question: str
+    value: str
+    wave: int
+    against: int
+    difference: float
+    standard_error: float
+    low: float
+    high: float
+    p_value: float
+    population_low: float | None
+    population_high: float | None
+    population_p_value: float | None
+
+
+class WaveView(TypedDict):
+    """A wave of a study and what has become of it."""
+
+    number: int
+    version: int
+    survey_id: str
+    opens_unix_s: int
+    closes_unix_s: int
+    state: str
+    why: str
+    late_s: float | None
+
+
+class TogetherView(TypedDict):
+    """What all results of a study reveal about one person who took part in every wave with the largest budget."""
+
+    epsilon: float
+    delta: float
+    grade: str
+    assumptions: list[str]
+
+
+class StudyResultsView(TypedDict):
+    """A study: its waves, its numbers, the differences between waves, and what they cost together."""
+
+    study_id: str
+    title: str
+    questions: dict[str, str]
+    waves: list[WaveView]
+    rows: list[StudyRowView]
+    differences: list[StudyDifferenceView]
+    together: TogetherView | None
+    total_epsilon: float
+    total_delta: float
+
+
+def rows_of_result(wave: int, opens_unix_s: int, question: str, result: ResultView) -> list[StudyRowView]:
+    """Returns a row for every number of a result; one without numbers for a result that is refused or sealed."""
+    certificate = result["certificate"]
+    granted = certificate["granted"]
+    numbers = numbers_of(result) if granted else []
+    if not numbers:
+        return [_row(wave, opens_unix_s, question, "granted" if granted else "refused", n=result["num_reports"])]
+    sampling = result["sampling_standard_error"]
+    errors = sampling if isinstance(sampling, list) else [sampling] * len(numbers)
+    return [
+        {
+            "wave": wave,
+            "opens_unix_s": opens_unix_s,
+            "question": question,
+            "value": number.label,
+            "outcome": "granted",
+            "estimate": number.estimate,
+            "standard_error": number.standard_error,
+            "low": number.interval[0],
+            "high": number.interval[1],
+            "sampling_standard_error": error,
+            "population_low": None if number.population is None else number.population[0],
+            "population_high": None if number.population is None else number.population[1],
+            "level": level_of(result),
+            "epsilon": certificate["epsilon"],
+            "delta": certificate["delta"],
+            "grade": str(certificate["grade"]),
+            "n": result["num_reports"],
+        }
+        for number, error in zip(numbers, errors, strict=True)
+    ]
+
+
+def rows_without_result(wave: int, opens_unix_s: int, question: str, outcome: str) -> list[StudyRowView]:
+    """Returns the row of a question that has no result in a wave."""
+    return [_row(wave, opens_unix_s, question, outcome, n=0)]
+
+
+def _row(wave: int, opens_unix_s: int, question: str, outcome: str, n: int) -> StudyRowView:
+    return {
+        "wave": wave,
+        "opens_unix_s": opens_unix_s,
+        "question": question,
+        "value": "",
+        "outcome": outcome,
+        "estimate": None,
+        "standard_error": None,
+        "low": None,
+        "high": None,
+        "sampling_standard_error": None,
+        "population_low": None,
+        "population_high": None,
+        "level": None,
+        "epsilon": None,
+        "delta": None,
+        "grade": "",
+        "n": n,
+    }
+
+
+def study_csv(rows: Sequence[StudyRowView]) -> str:
+    """Returns the rows as CSV; an empty cell where there is no number."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    names = [*StudyRowView.__annotations__]
+    writer.writerow(names)
+    for row in rows:
+        cells = [row[name] for name in names]  # type: ignore[literal-required]
+        writer.writerow(
+            ["" if cell is None else spreadsheet_text(cell) if isinstance(cell, str) else cell for cell in cells]
+        )
+    return out.getvalue()
+
+
+def differences_between(
+    rows: Sequence[StudyRowView], against: Literal["previous", "first"] = "previous", level: float = 0.95
+) -> list[StudyDifferenceView]:
+    """Returns by how much every number is larger in a wave than in the wave before it, or in the first one.
+
+    Waves without a result are passed over. The noise of two waves is independent, so that its variances add up; the
+    intervals and the test take the estimates as normal, which sums of a hundred reports or more are to within what is
+    shown. Do not use it for a permanent study, whose reports are the same in all waves.
+
+    level: of the intervals, 0 < level < 1.
+    """
+    z = NormalDist().inv_cdf((1 + level) / 2)
+    series: dict[tuple[str, str], list[StudyRowView]] = {}
+    for row in rows:
+        if row["estimate"] is not None and row["standard_error"] is not None:
+            series.setdefault((row["question"], row["value"]), []).append(row)
+    found: list[StudyDifferenceView] = []
+    for (question, value), waves in series.items():
+        for place, row in enumerate(waves[1:], start=1):
+            other = waves[0] if against == "first" else waves[place - 1]
+            difference = (row["estimate"] or 0.0) - (other["estimate"] or 0.0)
+            own = math.hypot(row["standard_error"] or 0.0, other["standard_error"] or 0.0)
+            sampling = None
+            if row["sampling_standard_error"] is not None and other["sampling_standard_error"] is not None:
+                drawn = math.hypot(row["sampling_standard_error"], other["sampling_standard_error"])
+                sampling = math.hypot(own, drawn)
+            found.append(
+                {
+                    "question": question,
+                    "value": value,
+                    "wave": row["wave"],
+                    "against": other["wave"],
+                    "difference": difference,
+                    "standard_error": own,
+                    "low": difference - z * own,
+                    "high": difference + z * own,
+                    "p_value": _p_value(difference, own),
+                    "population_low": None if sampling is None else difference - z * sampling,
+                    "population_high": None if sampling is None else difference + z * sampling,
+                    "population_p_value": None if sampling is None else _p_value(difference, sampling),
+                }
+            )
+    return found
+
+
+def _p_value(difference: float, standard_error: float) -> float:
+    """Returns the two-sided p-value of a difference that is normal with this standard error under the hypothesis."""
+    if standard_error == 0:
+        return 1.0 if difference == 0 else 0.0
+    return math.erfc(abs(difference) / standard_error / math.sqrt(2))
+
+
+def study_results_table(rows: Sequence[StudyRowView]) -> Table:
+    """Returns a row for every number of every wave."""
+    level = next((row["level"] for row in rows if row["level"]), 0.95)
+    table = Table(
+        "wave",
+        "question",
+        "value",
+        "estimate ± standard error",
+        f"{100 * level:g} % interval",
+        "ε",
+        "grade",
+        "n",
+        title="Results",
+    )
+    last = None
+    for row in rows:
+        if last is not None and row["wave"] != last:
+            table.add_section()
+        last = row["wave"]
+        if row["estimate"] is None or row["standard_error"] is None or row["low"] is None or row["high"] is None:
+            table.add_row(str(row["wave"]), row["question"], "", row["outcome"], "", "", "", f"{row['n']:,}")
+            continue
+        table.add_row(
+            str(row["wave"]),
+            row["question"],
+            row["value"],
+            f"{row['estimate']:.{_DIGITS}g} ± {row['standard_error']:.2g}",
+            f"{row['low']:.{_DIGITS}g} to {row['high']:.{_DIGITS}g}",
+            "" if row["epsilon"] is None else round_up(row["epsilon"], 4),
+            row["grade"],
+            f"{row['n']:,}",
+        )
+    return table
+
+
+def differences_table(differences: Sequence[StudyDifferenceView]) -> Table:
+    """Returns a row for every difference."""
+    table = Table(
+        "question",
+        "value",
+        "wave",
+        "against",
+        "difference ± standard error",
+        "95 % interval",
+        "p (noise)",
+        "p (noise and sampling)",
+        title="Differences between waves",
+        caption="p (noise): that the people who took part have not changed. p (noise and sampling): that the "
+        "population has not, as if every wave had drawn other people.",
+    )
+    for one in differences:
+        table.add_row(
+            one["question"],
+            one["value"],
+            str(one["wave"]),
+            str(one["against"]),
+            f"{one['difference']:+.3g} ± {one['standard_error']:.2g}",
+            f"{one['low']:+.3g} to {one['high']:+.3g}",
+            f"{one['p_value']:.2g}",
+            "" if one["population_p_value"] is None else f"{one['population_p_value']:.2g}",
+        )
+    return table
+
+
+def results_lines(document: StudyResultsView) -> list[str]:
+    """Returns what has become of the waves, and what all results cost one person, in sentences."""
+    lines = []
+    for wave in document["waves"]:
+        if wave["why"]:
+            lines.append(f"Wave {wave['number']} ({wave['state']}): {wave['why']}.")
+        elif wave["late_s"] and wave["late_s"] >= _LATE_S:
+            lines.append(f"Wave {wave['number']} opened {wave['late_s'] / 60:.0f} minutes late.")
+    together = document["together"]
+    if together is not None:
+        lines.append(
+            f"All results together, for a person who took part in every wave with the largest budget: "
+            f"{together['grade']} ε = {round_up(together['epsilon'], 4)} at δ = {round_up(together['delta'])}, under "
+            "the assumptions of the certificates. The study may cost a person at most "
+            f"ε = {round_up(document['total_epsilon'])} at δ = {round_up(document['total_delta'])}."
+        )
+    return lines

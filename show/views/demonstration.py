@@ -1,0 +1,45 @@
+"""A demonstration: its questions with the truth, and what they cost together."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from croupier.protocol.views import BoundView
+from croupier.show.views.results import ResultView
+from croupier.show.views.rounds import CostView
+
+__all__ = ["DemoQuestionView", "DemoView", "TogetherView"]
+
+
+class DemoQuestionView(ResultView):
+    """A question of a demonstration: its result, the truth, and what the round took."""
+
+    column: str
+    name: str
+    quantity: str
+    group: str | None
+    truth: float | list[float]
+    truth_as_stated: float | list[float]
+    clamped: int
+    left_out: int
+    data_notes: list[str]
+    users_per_s: float
+    stages: dict[str, CostView]
+
+
+class TogetherView(TypedDict):
+    """What the rounds of a demonstration cost a person together, and what all rounds cost, as the ledger has it."""
+
+    group_by: str | None
+    rounds: int
+    person: BoundView
+    ledger_rounds: int
+    ledger: BoundView
+
+
+class DemoView(TypedDict):
+    """A demonstration."""
+
+    questions: list[DemoQuestionView]
+    throughput_users_per_s: float
+    together: TogetherView

@@ -1,0 +1,57 @@
+"""Experiments of papers, their findings and what is plotted."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from croupier.protocol.views import JsonObject
+
+__all__ = ["FigureView", "FindingView", "FindingsView", "LineView", "PanelView"]
+
+
+class FigureView(TypedDict):
+    """An experiment that can be run."""
+
+    name: str
+    paper: str
+    title: str
+
+
+class FindingView(TypedDict):
+    """A claim of an experiment, and whether it holds."""
+
+    claim: str
+    verdict: str
+    found: str
+
+
+class LineView(TypedDict):
+    """A line of a panel: its points, the points below an attack, and the ends of its band."""
+
+    label: str
+    role: str
+    points: list[list[float]]
+    below: list[list[float]]
+    band: list[list[float]] | None
+
+
+class PanelView(TypedDict):
+    """A panel of an experiment's plot."""
+
+    title: str
+    x_label: str
+    y_label: str
+    log: str
+    lines: list[LineView]
+
+
+class FindingsView(FigureView):
+    """An experiment that was run: its findings, its numbers and what is plotted."""
+
+    verdict: str
+    reason: str
+    findings: list[FindingView]
+    size: str
+    seed: int
+    rows: list[JsonObject]
+    panels: list[PanelView]

@@ -1,0 +1,29 @@
+"""A certificate in words."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from croupier.show.views.text import SectionView
+
+__all__ = ["ExplanationView", "PromiseView"]
+
+
+class PromiseView(TypedDict):
+    """A guarantee of an explanation, and how often a guess about a person's answer can be right."""
+
+    about: str
+    epsilon: float
+    delta: float
+    grade: str
+    right_at_most: float
+
+
+class ExplanationView(TypedDict):
+    """A certificate in words, and the guarantees that the words are about."""
+
+    certified: PromiseView
+    tiers: list[PromiseView]
+    everyone_else_colludes: PromiseView
+    improvements: list[PromiseView]
+    sections: list[SectionView]

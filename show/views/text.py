@@ -1,0 +1,17 @@
+"""A text in sections: what tables, pages and terminals show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NotRequired, TypedDict
+
+__all__ = ["SectionView"]
+
+
+class SectionView(TypedDict):
+    """A part of a text: a title, paragraphs, a list of points, and lines that are not wrapped."""
+
+    title: str
+    paragraphs: Sequence[str]
+    points: Sequence[str]
+    lines: NotRequired[Sequence[str]]

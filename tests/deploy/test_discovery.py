@@ -1,0 +1,174 @@
+"""Frequent texts that no one has listed: the tree, its thresholds, and words of a real language."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+from typer.testing import CliRunner
+from wordfreq import top_n_list, word_frequency
+
+import croupier
+from croupier.deploy.cli import app
+from croupier.deploy.discovery import Discovery, DiscoverySettings, holders_found, threshold
+from croupier.deploy.local.discovering import discover_deployed
+from croupier.deploy.local.rounds import players
+from croupier.deploy.operator.rounds import Operator
+from croupier.protocol.mechanisms import KaryResponse
+from tests.support import Threads, in_memory
+from tests.support.messages import naming
+
+SMALL = DiscoverySettings(alphabet="ab", longest=2)
+
+
+def words(count: int, seed: int) -> list[str]:
+    """Words as often as in English texts, one for each person."""
+    listed = [word for word in top_n_list("en", 3000) if word.isascii() and word.isalpha()]
+    return random.Random(seed).choices(listed, [word_frequency(word, "en") for word in listed], k=count)
+
+
+def test_a_device_finds_the_category_of_its_text() -> None:
+    assert SMALL.categories([""]) == ("a…", "b…", "…")
+    assert SMALL.categories(["a"]) == ("a", "aa…", "ab…", "…")
+    assert SMALL.categories(["aa", "ab"]) == ("aa", "ab", "aa…", "ab…", "…")
+    for kept, texts in (
+        ([""], {"a": 0, "abc": 0, "b": 1, "c": 2, "": 2, "1.0": 2}),
+        (["a"], {"a": 0, "aa": 1, "ab": 2, "abba": 2, "ac": 3, "b": 3}),
+        (["aa", "ab"], {"aa": 0, "ab": 1, "aab": 2, "abba": 3, "a": 4, "ba": 4}),
+    ):
+        names = SMALL.categories(kept)
+        mechanism = KaryResponse(len(names), names)
+        assert {text: mechanism.parse_value(text) for text in texts} == texts
+
+
+def test_thresholds_are_those_of_the_exact_law() -> None:
+    """Reference: the whole law of the sum of two binomials."""
+    people, own, other = 300, 0.4, 0.03
+
+    def law(holders: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+        theirs = binom.pmf(np.arange(holders + 1), holders, own)
+        return np.convolve(theirs, binom.pmf(np.arange(people - holders + 1), people - holders, other))
+
+    for fewest, probability in ((1, 0.05), (1, 1e-6), (20, 1e-3)):
+        least = threshold(people, fewest, own, other, probability)
+        exact = law(fewest - 1)
+        assert exact[least:].sum() <= probability < exact[least - 1 :].sum()
+        result = holders_found(people, least, own, other, probability)
+        assert result is not None
+        assert law(result)[:least].sum() <= probability < law(result - 1)[:least].sum()
+    assert holders_found(10, 10, 0.5, 0.1, 0.01) is None
+
+
+@pytest.mark.parametrize("groups", [False, True])
+def test_what_is_promised_of_a_discovery_holds_over_many(groups: bool) -> None:
+    """The reports of 100 discoveries, drawn from their law; 4,000 people, of whom 1,500 hold "ab" and 30 hold "ba"."""
+    source, runs = np.random.default_rng(3), 100
+    settings = DiscoverySettings("abc", 3, fewest=60, false_listed=0.2, missed=0.2, groups=groups)
+    holders = {"ab": 1500, "ba": 30, "zz": 2470}
+    false = missed = 0
+    promised = []
+    for _ in range(runs):
+        discovery = Discovery(settings, 2.0)
+        group = {text: source.multinomial(count, [1 / 4] * 4) for text, count in holders.items()}
+        while not discovery.over:
+            wave, names = len(discovery.levels), discovery.categories()
+            k = len(names)
+            parse = KaryResponse(k, names).parse_value
+            truth = np.zeros(k, dtype=int)
+            for text, count in holders.items():
+                truth[parse(text)] += group[text][wave] if groups else count
+            grown, reports = math.exp(2.0), int(truth.sum())
+            own, other = grown / (grown + k - 1), 1 / (grown + k - 1)
+            drawn = [
+                source.multinomial(count, np.where(np.arange(k) == place, own, other))
+                for place, count in enumerate(truth)
+            ]
+            counts = np.sum(drawn, axis=0)
+            discovery.learn(((counts / reports - other) / (own - other)).tolist(), reports)
+        listed = {text for text, _ in discovery.texts}
+        false += bool(listed - {"ab"})
+        missed += "ab" not in listed
+        promised.append(discovery.found)
+    assert all(number is not None and number <= 1500 for number in promised)
+    # Five standard deviations above what is promised.
+    assert false <= runs * 0.2 + 5 * math.sqrt(runs * 0.2 * 0.8)
+    assert missed <= runs * 0.2 + 5 * math.sqrt(runs * 0.2 * 0.8)
+
+
+def test_a_small_discovery_finds_what_many_hold() -> None:
+    texts = ["tea"] * 900 + ["coffee"] * 600 + ["Ω"] * 100
+    result = croupier.discover(texts, DiscoverySettings(longest=4), local_epsilon=6.0)
+    assert {text for text, _ in result.texts} == {"tea", "coff…"}
+    assert dict(result.texts)["tea"] == pytest.approx(900, rel=0.2)
+    assert result.grade == "CERTIFIED"
+    assert 0 < result.epsilon < 6.0 * 5
+    assert result.delta == 1e-6
+    assert result.levels[0].categories == 27
+    alone = croupier.discover(texts, DiscoverySettings(longest=4, groups=True), local_epsilon=6.0)
+    assert 0 < alone.epsilon <= 6.0
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"alphabet": "aa"}, naming("alphabet", "'aa'", "2..1000")),
+        ({"alphabet": "a…"}, naming("alphabet", "2..1000")),
+        ({"longest": 0}, naming("longest", 0, "1..64")),
+        ({"fewest": 0}, naming("fewest", 0)),
+        ({"false_listed": 0.6}, naming("false_listed", 0.6, "1e-09..0.5")),
+        ({"missed": 0.0}, naming("missed", 0, "1e-09..0.5")),
+    ],
+)
+def test_what_cannot_be_looked_for_is_refused(fields: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        DiscoverySettings(**fields)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("groups", [False, True])
+def test_words_of_a_hundred_thousand_people_are_found(groups: bool) -> None:
+    texts = words(100_000, seed=5)
+    held = Counter(texts)
+    settings = DiscoverySettings(longest=6, groups=groups)
+    result = croupier.discover(texts, settings, local_epsilon=6.0)
+    listed = {text for text, _ in result.texts if not text.endswith("…")}
+    assert result.found is not None
+    frequent = {word for word, count in held.items() if count >= result.found and len(word) <= 6}
+    assert len(frequent) >= 8
+    assert len(frequent - listed) <= 2  # each is missed with probability 0.05 at most
+    assert not [text for text in listed if not held[text]]
+    assert result.grade == "CERTIFIED"
+    assert result.epsilon < 2.0
+
+
+@pytest.mark.asyncio
+async def test_two_thousand_people_find_words_through_a_deployment(tmp_path: Path) -> None:
+    """Every wave is a round of its own, with its own certificate."""
+    texts, pool = words(1500, seed=6) + ["the"] * 500, Threads()
+    async with (
+        in_memory(tmp_path / "deployment", 2) as inside,
+        Operator(inside.directory, inside.transport) as operator,
+        players(operator, tmp_path, pool) as play,
+    ):
+        result = await discover_deployed(play, texts, DiscoverySettings(longest=3), local_epsilon=7.0)
+    pool.close()
+    assert "the" in [text for text, _ in result.texts]
+    assert [level.reports for level in result.levels] == [2000] * 4
+    assert result.grade == "CERTIFIED"
+
+
+def test_the_command_lists_texts_and_says_what_it_promises(tmp_path: Path) -> None:
+    file = tmp_path / "drinks.csv"
+    file.write_text("drink\n" + "tea\n" * 900 + "cup\n" * 100)
+    options = ["--simulate", "--csv", str(file), "--value-column", "drink", "--longest", "3", "--local-epsilon", "6"]
+    done = CliRunner().invoke(app, ["discover", *options])
+    assert done.exit_code == 0, done.output
+    assert "tea" in done.stdout
+    assert "CERTIFIED" in done.stdout
+    nothing = CliRunner().invoke(app, ["discover", "--longest", "3"])
+    assert nothing.exit_code == 2
+    assert "csv" in nothing.output

@@ -1,0 +1,165 @@
+"""The plan of a study: its numbers are those of the accountant's library, and what it finds holds."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from croupier.accountant.accuracy import margins
+from croupier.accountant.budgets import Budgets
+from croupier.accountant.certification import certify
+from croupier.accountant.composed_certificates import Release, compose, compose_releases
+from croupier.accountant.results import Grade
+from croupier.deploy.operator.study_file import StudyFile
+from croupier.deploy.operator.study_plans import plan_study
+from croupier.show.study_results import StudyRowView, differences_between, study_csv
+from tests.support.studies import study_file
+
+QUESTIONS = [{"name": "ill", "question": "Were you ill?"}, {"name": "late", "question": "Were you late?"}]
+
+
+def file(**changes: Any) -> StudyFile:
+    terms: dict[str, Any] = {
+        "questions": QUESTIONS,
+        "min_batch_size": 100,
+        "epsilon_max": 2,
+        "delta": 1e-6,
+        "delta_total": 1e-5,
+    }
+    return study_file(calendar={"waves": 10}, **(terms | changes))
+
+
+def test_the_numbers_are_those_of_the_library() -> None:
+    plan = plan_study(file(), None, 1000)
+    assert ([tier.budget for tier in plan.tiers], plan.waves, plan.solved) == ([1.0, 2.0], 10, ())
+    tier = plan.tiers[1]
+    own = Budgets.from_tiers([(1.0, 1000)])
+    certificate = certify(own, "rr", delta=1e-6, attack=False)
+    assert [one.certificate.epsilon for one in tier.questions] == [certificate.epsilon] * 2
+    assert tier.questions[0].margins == margins(own, "rr")
+    wave, year, study = tier.totals
+    assert (wave.waves, year.waves, study.waves) == (1, 10, 10)
+    assert study.shuffle is not None
+    assert study.shuffle.epsilon == pytest.approx(compose([certificate] * 20, delta=1e-5).epsilon)
+    assert study.shuffle.epsilon < 20 * certificate.epsilon
+    assert study.shuffle.grade is Grade.CERTIFIED
+    assert wave.alone is not None
+    assert 1.9 < wave.alone.epsilon <= 2.0  # two questions with local ε 1 each
+    assert study.one_honest is None
+
+
+def test_hop_noise_has_a_total_that_rests_on_one_hop() -> None:
+    plan = plan_study(file(hop_noise=0.1, hop_noise_delta=1e-8), None, 1000)
+    (*_, study) = plan.tiers[0].totals
+    assert study.one_honest is not None
+    assert 0 < study.one_honest.epsilon <= 2.0
+    exact = margins(Budgets.from_tiers([(0.5, 1000)]), "rr")
+    assert plan.tiers[0].questions[0].margins.participants > exact.participants
+
+
+def test_a_permanent_study_costs_its_local_budgets_once() -> None:
+    plan = plan_study(file(permanent=True), None, 1000)
+    (wave, _, study) = plan.tiers[1].totals
+    assert wave.shuffle is not None
+    assert study.shuffle is not None
+    assert study.alone is not None
+    assert wave.shuffle.epsilon == study.shuffle.epsilon == pytest.approx(2.0, rel=1e-6)
+    assert study.alone.epsilon == pytest.approx(2.0, rel=1e-6)
+
+
+@pytest.mark.parametrize("given", [{"error": 0.1}, {"epsilon_total": 0.5}, {"error": 0.1, "epsilon_total": 0.5}])
+def test_what_is_found_has_what_was_asked_for(given: dict[str, Any]) -> None:
+    plan = plan_study(file(), None, 1000, **given)
+    (tier,) = plan.tiers
+    worst = max(one.margins.population for one in tier.questions)
+    assert worst <= given.get("error", math.inf)
+    total = tier.totals[-1].shuffle
+    assert total is not None
+    assert total.epsilon <= given.get("epsilon_total", math.inf)
+    if "error" in given:
+        smaller = plan_study(file(budgets=[0.98 * tier.budget]), None, 1000).tiers[0]
+        assert max(one.margins.population for one in smaller.questions) > 0.1
+    if plan.solved == ("budget", "waves"):
+        assert tier.waves_borne == plan.waves
+        more = plan_study(file(budgets=[tier.budget], epsilon_total=0.5), None, 1000, waves=plan.waves + 1)
+        assert more.tiers[0].waves_borne == plan.waves
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"people": 50}, "expected is 50; a wave has a result with at least 100 people"),
+        ({"error": 0.6}, "error is 0.6; it must be above 0 and below 0.5"),
+        ({"epsilon_total": 0.0}, "epsilon_total is 0; it must be a finite number > 0"),
+        ({"error": 0.1, "epsilon_total": 1.0, "waves": 3}, "are all given; leave one of them out"),
+        ({"error": 0.001}, "1,000 people reach at best"),
+        ({"error": 0.1, "epsilon_total": 0.001}, "not even one wave has both"),
+    ],
+)
+def test_what_cannot_be_planned_is_said(given: dict[str, Any], said: str) -> None:
+    people = given.pop("people", 1000)
+    with pytest.raises(ValueError, match=said):
+        plan_study(file(), None, people, **given)
+
+
+def test_releases_compose_to_less_than_their_sum() -> None:
+    """1,000 times randomized response of 0.1 is about Gaussian with mu = tanh(0.05) 2 sqrt(1000) = 3.16, ε = 18.5."""
+    local = certify({0.1: 10}, "rr", delta=1e-6, attack=False).everyone_else_colludes
+    one = Release(local, count=1000)
+    total = compose_releases([one], delta=1e-5)
+    assert total is not None
+    assert 18.4 < total.epsilon < 25.0
+    alone = compose_releases([replace(one, count=1)], delta=1e-5)
+    assert alone is not None
+    assert alone.epsilon <= 0.1
+    assert alone.grade is Grade.CERTIFIED
+
+
+def row(wave: int, estimate: float | None, error: float = 0.03) -> StudyRowView:
+    known = estimate is not None
+    return {
+        "wave": wave,
+        "opens_unix_s": 0,
+        "question": "ill",
+        "value": "",
+        "outcome": "granted" if known else "missed",
+        "estimate": estimate,
+        "standard_error": error if known else None,
+        "low": None,
+        "high": None,
+        "sampling_standard_error": 0.04 if known else None,
+        "population_low": None,
+        "population_high": None,
+        "level": 0.95,
+        "epsilon": 0.1,
+        "delta": 1e-6,
+        "grade": "CERTIFIED",
+        "n": 100,
+    }
+
+
+def test_differences_know_the_noise_and_the_sampling() -> None:
+    rows = [row(1, 0.2), row(2, None), row(3, 0.3), row(4, 0.2)]
+    first, second = differences_between(rows)
+    assert (first["wave"], first["against"], second["wave"], second["against"]) == (3, 1, 4, 3)
+    assert first["standard_error"] == pytest.approx(0.03 * math.sqrt(2))
+    assert first["p_value"] == pytest.approx(0.0184, abs=1e-4)  # z = 2.357
+    assert first["population_p_value"] == pytest.approx(0.1573, abs=1e-4)  # z = 1.414
+    assert first["low"] == pytest.approx(0.1 - 1.95996 * 0.042426, abs=1e-5)
+    assert [one["against"] for one in differences_between(rows, "first")] == [1, 1]
+    lines = study_csv(rows).splitlines()
+    assert len(lines) == 5
+    assert lines[2].startswith("2,0,ill,,missed,,")
+
+
+def test_the_test_keeps_its_level() -> None:
+    """Without a difference about 5 % of 20,000 p-values are below 0.05; 6 standard errors are 0.9 %."""
+    import numpy as np
+
+    source = np.random.default_rng(5)
+    draws = 0.4 + 0.03 * source.standard_normal((20_000, 2))
+    below = sum(differences_between([row(1, a), row(2, b)])[0]["p_value"] < 0.05 for a, b in draws.tolist())
+    assert abs(below / 20_000 - 0.05) < 0.0093

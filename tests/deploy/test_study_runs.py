@@ -1,0 +1,357 @@
+"""The process that runs a study: every wave in time, once, whatever happens to the process."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import polars
+import pytest
+
+from croupier.accountant.results import Grade
+from croupier.client.submission import Participant
+from croupier.deploy.operator.keys import free_addresses
+from croupier.deploy.operator.studies import change_study, describe_study, journal_file, kept_versions, start_study
+from croupier.deploy.operator.study_journal import StudyJournal, read_journal, wave_records
+from croupier.deploy.operator.study_metrics import GAUGES, StudyMetrics, waves_borne
+from croupier.deploy.operator.study_results import study_state, study_view
+from croupier.deploy.operator.study_runs import StudyRun, StudyStoppedError
+from croupier.deploy.operator.surveys import kept_rounds, plan_survey
+from croupier.net.retrying import retrying
+from croupier.protocol.codes import RefusalReason
+from croupier.protocol.deployment import OPERATOR
+from croupier.protocol.manifest import RoundTerms
+from croupier.protocol.statements import read_messages
+from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.protocol.v1 import services_pb2_grpc as stubs
+from tests.support.command_line import croupier
+from tests.support.console import served
+from tests.support.rounds import Table, table
+from tests.support.studies import Played, study_file
+
+FIRST = {"first": "2023-11-15T08:00:00", "every": "day", "on": None, "timezone": "UTC", "open_for": "10 hours"}
+"""The clock of a test begins on 14 November 2023 at 22:13:20."""
+
+
+LIGHT: dict[str, Any] = {"budgets": [1], "questions": [{"name": "ill", "question": "Were you ill?"}]}
+"""One question with one budget, which is quick to certify."""
+
+
+async def answers(at: Table, count: int, terms: RoundTerms) -> None:
+    await at.submit(terms, [Participant(0, terms.budget_grid[-1])] * count)
+
+
+def begun(at: Table, count: int = 4, **changes: Any) -> Played:
+    calendar = FIRST | changes.pop("calendar", {})
+    file = study_file(calendar=calendar, **(LIGHT | changes))
+    start_study(at.inside.directory, file)
+    return Played(at, file.name, partial(answers, at, count))
+
+
+def steps(played: Played) -> dict[int, list[str]]:
+    return {number: [entry.step for entry in record.entries] for number, record in played.records().items()}
+
+
+def read(url: str) -> str:
+    return read_bytes(url).decode()
+
+
+WHOLE = ["open", "opened", "close", "closed", "published"]
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_every_wave_opens_closes_and_is_published_in_time(tmp_path: Path) -> None:
+    async with table(tmp_path, 1) as at:
+        played = begun(at)
+        await played.play()
+        assert steps(played) == {1: WHOLE, 2: WHOLE, 3: WHOLE}
+        for number, record in played.records().items():
+            wave = kept_versions(played.directory, "wellbeing")[0].study.wave(number)
+            opened, closed = record.last("opened"), record.last("closed")
+            assert opened is not None
+            assert closed is not None
+            assert 0 <= opened.at - wave.opens_unix_s < 5
+            assert 0 <= closed.at - wave.closes_unix_s < 5
+            (end,) = [entry for entry in record.entries if entry.step == "published"]
+            assert [one["outcome"] for one in end.about["outcomes"]] == ["granted"]
+            assert {one["num_reports"] for one in end.about["outcomes"]} == {4}
+        assert played.said[-1] == "wave 3 is over: 1 of 1 questions have a result"
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_a_wave_that_no_process_has_opened_is_missed_and_said(tmp_path: Path) -> None:
+    async with table(tmp_path, 1) as at:
+        played = begun(at)
+        second = kept_versions(played.directory, "wellbeing")[0].study.wave(2)
+        await played.play(until=second.opens_unix_s)
+        played.leap(second.closes_unix_s + 1)
+        await played.play()
+        assert steps(played) == {1: WHOLE, 2: ["missed"], 3: WHOLE}
+        assert (
+            "the study's process did not run while the wave should have been open"
+            in played.records()[2].entries[0].about["why"]
+        )
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_a_wave_with_too_few_people_ends_without_a_result(tmp_path: Path) -> None:
+    async with table(tmp_path, 1) as at:
+        played = begun(at, count=2, calendar={"waves": 1})
+        await played.play()
+        assert steps(played) == {1: WHOLE}
+        outcomes = played.records()[1].entries[-1].about["outcomes"]
+        assert [one["outcome"] for one in outcomes] == ["too few"]
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_a_study_stops_with_the_numbers_when_its_limit_is_reached(tmp_path: Path) -> None:
+    """With four people a wave costs about 1 of the 1.5 that the study may cost."""
+    async with table(tmp_path, 1) as at:
+        played = begun(at, epsilon_total=1.5)
+        with pytest.raises(StudyStoppedError) as stopped:
+            await played.play()
+        for said in ("has stopped before wave 2", "it must be at most 1.5", "requested", "spent", "remaining"):
+            assert said in str(stopped.value)
+        assert steps(played)[2] == ["open", "stopped"]
+        with pytest.raises(StudyStoppedError):  # also after a restart
+            await played.play()
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_a_change_is_a_new_version_and_running_waves_keep_theirs(tmp_path: Path) -> None:
+    async with table(tmp_path, 1) as at:
+        played = begun(at)
+        first = kept_versions(played.directory, "wellbeing")[0].study
+        await played.play(until=first.wave(1).closes_unix_s)  # wave 1 is open
+        changed = study_file(
+            calendar=FIRST | {"first": "2023-11-16T20:00:00", "waves": 2, "open_for": "1 hour"},
+            title="How we are now",
+            **LIGHT,
+        )
+        with pytest.raises(ValueError, match="must be in the future"):
+            change_study(played.directory, study_file(calendar=FIRST, title="Other", **LIGHT), "x", played.clock.now())
+        made = change_study(played.directory, changed, "Waves are in the evening.", played.clock.now())
+        assert (made.study.version, made.study.first_wave, made.study.last_wave) == (2, 2, 3)
+        assert made.study.previous_hash == first.hash
+        with pytest.raises(ValueError, match="says what version 2 of 'wellbeing' says"):
+            change_study(played.directory, changed, "Again.", played.clock.now())
+        await played.play()
+        assert steps(played) == {1: WHOLE, 2: WHOLE, 3: WHOLE}
+        versions = [kept_rounds(played.directory, f"wellbeing-w{n}")[0].survey for n in (1, 2, 3)]
+        assert [one.wave.study.version for one in versions if one and one.wave] == [1, 2, 2]
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_two_processes_do_not_run_one_study(tmp_path: Path) -> None:
+    async with table(tmp_path, 1) as at:
+        played = begun(at)
+        with played.process(), pytest.raises(RuntimeError, match="another process runs this study"), played.process():
+            pass
+
+
+class KilledError(BaseException):
+    """Ends a process where it is, as far as that can be had in memory."""
+
+
+def dying(monkeypatch: pytest.MonkeyPatch, journal: Path) -> Callable[[int | None], None]:
+    """Returns what has the process die at a moment from now on: before, within or after a line, or around a call."""
+    left: list[int | None] = [None]
+    inside: list[bool] = [False]  # the operator enrols people in this process, too
+
+    def moment() -> bool:
+        if left[0] is None or not inside[0]:
+            return False
+        left[0] -= 1
+        return left[0] < 0
+
+    honest_write, honest_call, honest_step = StudyJournal.write, retrying, StudyRun.step
+
+    async def step(self: StudyRun) -> float | None:
+        inside[0] = True
+        try:
+            return await honest_step(self)
+        finally:
+            inside[0] = False
+
+    def write(self: StudyJournal, at: float, step: Any, wave: int, **about: object) -> None:
+        if moment():
+            raise KilledError
+        if moment():
+            with journal.open("ab") as file:
+                file.write(b'{"at": 1.0, "st')
+            raise KilledError
+        honest_write(self, at, step, wave, **about)
+        if moment():
+            raise KilledError
+
+    async def call(*args: Any, **kwargs: Any) -> Any:
+        if moment():
+            raise KilledError
+        answer = await honest_call(*args, **kwargs)
+        if moment():
+            raise KilledError
+        return answer
+
+    monkeypatch.setattr(StudyRun, "step", step)
+    monkeypatch.setattr(StudyJournal, "write", write)
+    monkeypatch.setattr("croupier.deploy.operator.rounds.retrying", call)
+
+    def die_after(moments: int | None) -> None:
+        left[0] = moments
+
+    return die_after
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_a_killed_process_opens_no_wave_twice_and_misses_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four times at drawn moments; `test_study_killed` kills real processes fifty times."""
+    source = random.SystemRandom()
+    async with table(tmp_path, 1) as at:
+        played = begun(at)
+        die_after = dying(monkeypatch, journal_file(played.directory, "wellbeing"))
+        for _ in range(4):
+            die_after(source.randrange(40))
+            try:
+                await played.play()
+            except KilledError:
+                continue
+            break
+        die_after(None)
+        await played.play()
+        check_waves(played, 3)
+
+
+def check_waves(played: Played, waves: int) -> None:
+    """Checks that every wave has ended once, with the rounds that were opened for it and with every answer counted."""
+    records = wave_records(read_journal(journal_file(played.directory, played.study_id)))
+    assert [*records] == [*range(1, waves + 1)]
+    for record in records.values():
+        ends = [entry for entry in record.entries if entry.step in ("published", "missed")]
+        assert [entry.step for entry in ends] == ["published"], record
+        assert record.entries[-1] is ends[0]
+        (opened,) = {entry.about.get("version", 1) for entry in record.entries if entry.step == "open"}
+        assert opened == 1
+        assert [one["outcome"] for one in ends[0].about["outcomes"]] == ["granted"]
+        assert {one["num_reports"] for one in ends[0].about["outcomes"]} == {4}
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_the_accountant_refuses_a_wave_beyond_the_limit(tmp_path: Path) -> None:
+    """An operator opens the waves without asking for a forecast; the second one is certified, and not granted."""
+    async with table(tmp_path, 1) as at:
+        version = describe_study(study_file(calendar=FIRST, epsilon_total=1.5, **LIGHT), at.deployment)
+        granted = []
+        for number in (1, 2):
+            of_study = version.of_study(number)
+            _, settings = plan_survey(version.file.survey(of_study.wave), at.deployment, of_study)
+            ((round_id, one),) = settings.items()
+            terms = await at.operator.open_round(one, round_id)
+            await at.submit(terms, [Participant(0, 1.0)] * 4)
+            await at.operator.close_round(round_id)
+            async with at.peer_channel("shuffler-1", OPERATOR) as channel:  # also where it was held
+                await stubs.RoundControlStub(channel).Close(rpc.CloseRequest(round_id=round_id))
+            _, certificate = await at.operator.result(round_id, 60.0)
+            granted.append(certificate.granted)
+        assert granted == [True, False]
+        refusals = read_messages(RefusalReason, certificate.refusals)
+        (limit,) = [one for one in refusals if one.code is RefusalReason.STUDY_LIMIT]
+        assert (limit["epsilon"], limit["delta"]) == (1.5, 1e-3)
+
+
+@pytest.mark.asyncio
+@pytest.mark.virtual_time
+async def test_what_a_study_came_to_is_a_table_and_metrics(tmp_path: Path) -> None:
+    async with table(tmp_path, 1) as at:
+        played = begun(at, results="operator", calendar={"waves": 2})
+        first, second = kept_versions(played.directory, "wellbeing")[0].study.waves()
+        await played.play(until=first.closes_unix_s + 3600)
+        state = study_state(played.directory, "wellbeing")
+        assert [wave.state for wave in state.waves] == ["published", "to come"]
+        borne = waves_borne(state)
+        assert borne is not None
+        assert borne >= 10
+        played.leap(second.closes_unix_s + 1)
+        await played.play()
+        state = study_state(played.directory, "wellbeing")
+        rows = study_view(state)["rows"]
+        assert [(row["wave"], row["outcome"], row["n"]) for row in rows] == [(1, "granted", 4), (2, "missed", 0)]
+        assert rows[0]["estimate"] is not None  # it was sealed, and the study's key opens it
+        assert state.together is not None
+        assert state.together.grade is Grade.CERTIFIED
+        port = free_addresses(1)[0]
+        with StudyMetrics(played.directory, "wellbeing", port):
+            text = await asyncio.to_thread(read, f"http://{port}/metrics")
+        assert 'croupier_study_waves{state="missed",study="wellbeing"} 1.0' in text
+        assert 'croupier_study_waves_to_come{study="wellbeing"} 0.0' in text
+        shown = {line.partition("{")[0].removeprefix("croupier_study_") for line in text.splitlines() if line[0] != "#"}
+        assert shown == {name for name, _, _ in GAUGES}
+        for ending in ("csv", "json", "parquet"):
+            file = tmp_path / f"rows.{ending}"
+            croupier("study", "results", "wellbeing", "--dir", str(played.directory), "--out", str(file))
+            assert file.stat().st_size > 0
+        assert polars.read_parquet(tmp_path / "rows.parquet")["wave"].to_list() == [1, 2]
+        assert (tmp_path / "rows.csv").read_text().splitlines()[2].startswith("2,")
+
+
+@pytest.mark.asyncio
+async def test_the_console_shows_a_study(tmp_path: Path) -> None:
+    """A study of which a result is kept, another wave was missed, and the last one is to come."""
+    async with table(tmp_path, 1) as at:
+        now = datetime.now(UTC)
+        played = begun(at, calendar={"first": f"{now + timedelta(days=1):%Y-%m-%dT08:00:00}"})
+        clock = AheadClock()
+        with StudyJournal.running(journal_file(played.directory, "wellbeing")) as journal:
+            run = StudyRun(played.directory, "wellbeing", journal, at.inside.transport, clock)
+            for wave in list(kept_versions(played.directory, "wellbeing")[0].study.waves())[:2]:
+                clock.reach(wave.opens_unix_s + 1 if wave.number == 1 else wave.closes_unix_s + 1)
+                while (due := await run.step()) is not None and due <= wave.closes_unix_s + 60:
+                    await played.answer()
+                    clock.reach(due)
+                    await asyncio.sleep(0.05)
+        async with served(played.directory, at) as url:
+            pages = [await asyncio.to_thread(read, f"{url}{path}") for path in ("studies", "studies/wellbeing")]
+            assert "1 of 3 waves published, 1 missed" in pages[0]
+            for said in ("How we are", "the study&#39;s process did not run", "to come", "trends.png"):
+                assert said in pages[1]
+            lines = (await asyncio.to_thread(read, f"{url}studies/wellbeing/results.csv")).splitlines()
+            assert [line.split(",")[4] for line in lines[1:]] == ["granted", "missed", "to come"]
+            picture = await asyncio.to_thread(read_bytes, f"{url}studies/wellbeing/trends.png")
+            assert picture.startswith(b"\x89PNG")
+            with pytest.raises(urllib.error.HTTPError, match="404"):
+                await asyncio.to_thread(read, f"{url}studies/other")
+
+
+class AheadClock:
+    """The machine's clock, set ahead."""
+
+    ahead_s = 0.0
+
+    def now(self) -> float:
+        return time.time() + self.ahead_s
+
+    def reach(self, unix_s: float) -> None:
+        self.ahead_s += max(0.0, unix_s - self.now())
+
+
+def read_bytes(url: str) -> bytes:
+    with urllib.request.urlopen(url) as page:
+        content: bytes = page.read()
+    return content
