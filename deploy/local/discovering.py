@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from croupier.accountant.budgets import Budgets
 from croupier.accountant.certificate import Certificate
@@ -31,6 +30,7 @@ from croupier.protocol.mechanisms import KaryResponse
 from croupier.protocol.questions import Question
 from croupier.protocol.randomness import RandomSource, SystemRandom
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.show.views.discovery import DiscoveryView
 
 __all__ = ["Discovered", "discover", "discover_among_participants", "discover_deployed"]
 
@@ -59,7 +59,7 @@ class Discovered:
     delta: float
     grade: str
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> DiscoveryView:
         """Returns everything as JSON."""
         return {
             "texts": [{"text": text, "holders": holders} for text, holders in self.texts],
