@@ -178,7 +178,7 @@ def _chosen(text: str) -> tuple[str, tuple[float, float] | None]:
 
 def _numbers(table: Columns, name: str, span: tuple[float, float] | None) -> Array:
     """Returns a column of numbers, float64 (n,); the ends of a range are -1 and 1, and values beyond it are clipped."""
-    found = []
+    numbers = []
     for line, text in table.column(name):
         if not text.strip():
             raise ValueError(
@@ -197,8 +197,8 @@ def _numbers(table: Columns, name: str, span: tuple[float, float] | None) -> Arr
                 f"{table.name}: {name} in line {line} is {value:g}; it must be in {-_LARGEST:g}..{_LARGEST:g}, or "
                 f"have a range: --column {name}:LOW:HIGH"
             )
-        found.append(value)
-    values = np.array(found, dtype=np.float64)
+        numbers.append(value)
+    values = np.array(numbers, dtype=np.float64)
     if span is None:
         return values
     low, high = span

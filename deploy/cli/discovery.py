@@ -75,8 +75,8 @@ def discover(
 ) -> None:
     """Find frequent texts that no one has listed: one letter a wave, each wave a certified round."""
     with plain_errors():
-        found = _found(sought, answers, name, hops)
-        show(as_json, found.document(), _table(found), *_lines(found, sought))
+        discovered = _found(sought, answers, name, hops)
+        show(as_json, discovered.document(), _table(discovered), *_lines(discovered, sought))
 
 
 def _found(sought: SoughtOptions, answers: AnswerOptions, name: str, hops: int) -> Discovered:
@@ -132,26 +132,26 @@ def _found(sought: SoughtOptions, answers: AnswerOptions, name: str, hops: int) 
         return asyncio.run(played(local.directory))
 
 
-def _table(found: Discovered) -> Table:
+def _table(discovered: Discovered) -> Table:
     from rich.table import Table
 
-    table = Table(title=f"{len(found.texts)} texts in {len(found.levels)} waves")
+    table = Table(title=f"{len(discovered.texts)} texts in {len(discovered.levels)} waves")
     table.add_column("text")
     table.add_column("people, estimated", justify="right")
-    for text, holders in found.texts:
+    for text, holders in discovered.texts:
         table.add_row(text, f"{holders:,.0f}")
     return table
 
 
-def _lines(found: Discovered, sought: SoughtOptions) -> list[str]:
+def _lines(discovered: Discovered, sought: SoughtOptions) -> list[str]:
     from croupier.protocol.rounding import round_up
 
     share = f"{1 - sought.missed:.0%}"
     sure = (
         "No number of people is enough to be found with certainty."
-        if found.found is None
-        else (f"A text of at least {found.found:,} people was found with probability {share}.")
+        if discovered.found is None
+        else (f"A text of at least {discovered.found:,} people was found with probability {share}.")
     )
     few = f"A text of fewer than {sought.fewest:,} people is listed with probability {sought.false_listed:g} at most."
-    cost = f"One person, all waves: ε = {round_up(found.epsilon, 4)} {found.grade} at δ = {round_up(found.delta)}."
-    return [sure, few, cost]
+    guarantee = f"ε = {round_up(discovered.epsilon, 4)} {discovered.grade} at δ = {round_up(discovered.delta)}"
+    return [sure, few, f"One person, all waves: {guarantee}."]

@@ -12,6 +12,7 @@ import torch
 
 from croupier.training.datasets import Dataset, Examples
 from croupier.training.tables import load_table
+from tests.support.messages import naming
 
 COLUMNS: dict[str, list[Any]] = {
     "age": [20 + index for index in range(40)],
@@ -75,42 +76,41 @@ def test_labels_that_are_numbers_are_in_their_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "target", "columns", "message"),
+    ("change", "target", "columns", "named"),
     [
-        ({}, None, [], "target is not given; it must be the column of class labels of {file}: age, smokes, outcome"),
-        ({}, "income", [], "{file} has no column 'income'; its columns are age, smokes, outcome"),
-        ({}, "outcome", ["size"], "{file} has no column 'size'; its columns are age, smokes, outcome"),
-        ({}, "outcome", ["age:9:9"], "column is age:9:9; its range must be LOW:HIGH with LOW < HIGH"),
-        ({}, "outcome", ["outcome"], "column is outcome; it must not be the target"),
-        ({}, "smokes", [], "{file}: outcome in line 2 is 'well'; a feature must be a number"),
-        ({"age": [*range(39), ""]}, "outcome", [], "{file}: line 41 has no age; every feature must be a number"),
-        ({"age": [*range(39), "nan"]}, "outcome", [], "{file}: age in line 41 is nan; it must be in -1e+06..1e+06"),
-        ({"age": [1e9, *range(39)]}, "outcome", [], "{file}: age in line 2 is 1e+09; it must be in -1e+06..1e+06"),
-        ({"outcome": ["", *"ab" * 19, "a"]}, "outcome", [], "{file}: line 2 has no outcome; every example must have"),
-        ({"outcome": ["a"] * 40}, "outcome", [], "{file}: outcome has 1 different labels; there must be 2..1,000"),
-        ({"outcome": [1.5] * 40}, "outcome", [], "{file}: outcome is 1.5 in one example; it must be a class"),
+        ({}, None, [], ("target", "people.csv", "age, smokes, outcome")),
+        ({}, "income", [], ("people.csv", "'income'", "age, smokes, outcome")),
+        ({}, "outcome", ["size"], ("people.csv", "'size'", "age, smokes, outcome")),
+        ({}, "outcome", ["age:9:9"], ("column", "age:9:9", "LOW < HIGH")),
+        ({}, "outcome", ["outcome"], ("column", "outcome", "target")),
+        ({}, "smokes", [], ("people.csv", "outcome", "line 2", "'well'", "a number")),
+        ({"age": [*range(39), ""]}, "outcome", [], ("people.csv", "line 41", "age", "a number")),
+        ({"age": [*range(39), "nan"]}, "outcome", [], ("people.csv", "age", "line 41", "nan", "-1e+06..1e+06")),
+        ({"age": [1e9, *range(39)]}, "outcome", [], ("people.csv", "age", "line 2", "1e+09", "-1e+06..1e+06")),
+        ({"outcome": ["", *"ab" * 19, "a"]}, "outcome", [], ("people.csv", "line 2", "outcome")),
+        ({"outcome": ["a"] * 40}, "outcome", [], ("people.csv", "outcome", "1", "2..1,000")),
+        ({"outcome": [1.5] * 40}, "outcome", [], ("people.csv", "outcome", "1.5", "a class")),
     ],
 )
 def test_a_table_that_cannot_be_used_is_refused_with_the_place(
-    tmp_path: Path, change: dict[str, list[Any]], target: str | None, columns: list[str], message: str
+    tmp_path: Path, change: dict[str, list[Any]], target: str | None, columns: list[str], named: tuple[str, ...]
 ) -> None:
     file = write(tmp_path / "people.csv", COLUMNS | change)
-    with pytest.raises(ValueError, match=r"must|no column") as caught:
+    with pytest.raises(ValueError, match=naming(*named)):
         load_table(file, target, columns)
-    assert str(caught.value).startswith(message.format(file=file))
 
 
 @pytest.mark.parametrize(
-    ("arrays", "message"),
+    ("arrays", "named"),
     [
-        ({"y": np.arange(20)}, "has no array 'X'; its arrays are y"),
-        ({"X": np.ones((20, 2))}, "has no array 'y'; its arrays are X"),
-        ({"X": np.ones(20), "y": np.arange(20)}, "X is of type float64 and shape (20,); it must be numbers of shape"),
-        ({"X": np.full((20, 2), "a"), "y": np.arange(20)}, "X is of type <U1 and shape (20, 2); it must be numbers"),
-        ({"X": np.ones((20, 2)), "y": np.arange(19)}, "y has the shape (19,); it must be (20,)"),
-        ({"X": np.full((20, 2), np.nan), "y": np.arange(20)}, "X[0, 0] is nan; it must be a number in -1e+06..1e+06"),
-        ({"X": np.ones((20, 2)), "y": np.full(20, 0.5)}, "y[0] is 0.5; it must be a class"),
-        ({"X": np.ones((9, 2)), "y": np.arange(9)}, "has 9 examples; it must have at least 10"),
+        ({"y": np.arange(20)}, ("'X'", "y")),
+        ({"X": np.ones((20, 2))}, ("'y'", "X")),
+        ({"X": np.ones(20), "y": np.arange(20)}, ("X", "float64", "(20,)")),
+        ({"X": np.full((20, 2), "a"), "y": np.arange(20)}, ("X", "<U1", "(20, 2)")),
+        ({"X": np.ones((20, 2)), "y": np.arange(19)}, ("y", "(19,)", "(20,)")),
+        ({"X": np.full((20, 2), np.nan), "y": np.arange(20)}, ("X[0, 0]", "nan", "-1e+06..1e+06")),
+        ({"X": np.ones((20, 2)), "y": np.full(20, 0.5)}, ("y[0]", "0.5", "a class")),
+        ({"X": np.ones((9, 2)), "y": np.arange(9)}, ("9 examples", "10")),
     ],
 )
 def test_arrays_that_cannot_be_used_are_refused_with_the_place(
