@@ -12,6 +12,7 @@ from .certified_profile import CertifiedProfile as CertifiedProfile
 from .certified_profile import CurveSpan as CurveSpan
 from .certified_profile import privacy_profile as privacy_profile
 from .composed_certificates import compose as compose
+from .composed_certificates import of_disjoint_groups as of_disjoint_groups
 from .composed_certificates import privacy_loss_distribution as privacy_loss_distribution
 from .guessing import right_at_most as right_at_most
 from .mechanisms.base import Randomizer as Randomizer

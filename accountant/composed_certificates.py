@@ -29,7 +29,7 @@ from croupier.protocol.permanent import PLANNED
 from croupier.protocol.rounding import round_up
 from croupier.protocol.statements import Statement, state
 
-__all__ = ["Release", "compose", "compose_releases", "privacy_loss_distribution"]
+__all__ = ["Release", "compose", "compose_releases", "of_disjoint_groups", "privacy_loss_distribution"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,6 +107,36 @@ def compose(certificates: Iterable[Certificate], *, delta: float, fixed_terms: b
     methods = dict.fromkeys(statement for c in certificates for statement in c.method)
     together = sum(certificate.rounds for certificate in certificates)
     return Guarantee(epsilon, at, Grade.CERTIFIED, (*methods, state(way, rounds=together)), tuple(assumptions))
+
+
+def of_disjoint_groups(certificates: Iterable[Certificate | Guarantee]) -> Guarantee:
+    """Returns a CERTIFIED (epsilon, delta) for a person who takes part in one of several releases only.
+
+    Parallel composition: what was released before a person's release does not depend on that person, and what is asked
+    and released afterwards follows from it and from other people. So all releases together have the privacy of the
+    person's own one, however each of them was chosen by the results of earlier ones. Each person draws their group
+    before the first release, whatever their data are; the guarantee says that it assumes this.
+
+    Args:
+        certificates: what the release of each group is certified.
+
+    Neighbouring relation: replace-one. Direction of error: epsilon is never below the exact one; the largest epsilon
+    at the largest delta of all.
+
+    Raises:
+        ValueError: no certificate, or one that is not CERTIFIED.
+    """
+    several = tuple(certificates)
+    if not several:
+        raise ValueError("certificates is empty; it must hold at least one")
+    for certificate in several:
+        if certificate.grade is not Grade.CERTIFIED:
+            raise outside("grade", str(certificate.grade), f"{Grade.CERTIFIED} in every certificate")
+    methods = dict.fromkeys(statement for certificate in several for statement in certificate.method)
+    assumptions = dict.fromkeys(line for certificate in several for line in certificate.assumptions)
+    assumptions[state(Assumption.DISJOINT_GROUPS, groups=len(several))] = None
+    epsilon, delta = (max(getattr(each, of) for each in several) for of in ("epsilon", "delta"))
+    return Guarantee(epsilon, delta, Grade.CERTIFIED, tuple(methods), tuple(assumptions))
 
 
 @dataclass(frozen=True, eq=False)

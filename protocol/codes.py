@@ -53,6 +53,7 @@ class Assumption(StrEnum):
     SAME_REPORT = "same-report"
     ANSWERS_UNCHANGED = "answers-unchanged"
     FIXED_TERMS = "fixed-terms"
+    DISJOINT_GROUPS = "disjoint-groups"
     TOTAL_BEFOREHAND = "total-beforehand"
     LOCAL_DELTAS_UNSPENT = "local-deltas-unspent"
     GENUINE_ROSTER = "genuine-roster"
@@ -235,6 +236,7 @@ PARAMETERS: dict[Code, dict[str, type[int] | type[float] | type[str]]] = {
     Assumption.BUDGETS_NOISED: {"epsilon": float, "delta": float, "most": int},
     Assumption.FRESH_SHUFFLES: {"rounds": int},
     Assumption.FRESH_NOISE: {"rounds": int},
+    Assumption.DISJOINT_GROUPS: {"groups": int},
     Assumption.SAME_REPORT: {"waves": int, "series": str},
     Assumption.GENUINE_ROSTER: {"dishonest": int},
     Assumption.STEP_DISHONEST_USERS: {"dishonest": int},

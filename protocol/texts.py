@@ -135,6 +135,10 @@ TEXTS: dict[Code, str] = {
         "the terms of all releases were fixed before the first result: which releases there are, and who takes part "
         "in each with which budget, does not depend on earlier results"
     ),
+    Assumption.DISJOINT_GROUPS: (
+        "every person's own device draws one of {groups} groups before the first result, whatever the person's data "
+        "are, and takes part in the release of that group only"
+    ),
     Assumption.TOTAL_BEFOREHAND: (
         "this epsilon and delta, as a total that every release kept, were fixed before the first result: a total that "
         "is read from releases afterwards promises nothing where results decided which releases there are"
@@ -522,6 +526,10 @@ PLAIN: dict[Assumption, str] = {
     ),
     Assumption.FIXED_TERMS: (
         "Which questions are asked, and who answers them with which budget, was fixed before the first result."
+    ),
+    Assumption.DISJOINT_GROUPS: (
+        "Every person's own device draws one of {groups} groups before the first result, and answers the question of "
+        "that group only."
     ),
     Assumption.TOTAL_BEFOREHAND: (
         "The total was fixed before the first result, and every question kept to it. A total that is only added up "

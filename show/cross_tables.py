@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 from rich.table import Table
 
+from croupier.analyzer.base import tiers_of_reports
 from croupier.analyzer.estimates import Fakes, Noised, Value
-from croupier.analyzer.estimators import tiers_of_reports
 from croupier.analyzer.noised_tiers import TierErrors
 from croupier.analyzer.tables import CrossTable, ShareModel
 from croupier.protocol.crossed import factor_names, factors

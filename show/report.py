@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 from croupier.accountant.certificate import Certificate
 from croupier.accountant.composed_certificates import compose
@@ -105,12 +105,38 @@ class _CostView(TypedDict):
     alone_right: str
 
 
+class _TogetherView(TypedDict):
+    """What all rounds cost a person together; where no ε is proved, "epsilon" is empty, and only "rounds" is given."""
+
+    rounds: int
+    epsilon: str
+    delta: NotRequired[str]
+    grade: NotRequired[str]
+    right: NotRequired[str]
+    hop_right: NotRequired[str]
+    hop_epsilon: NotRequired[str]
+    hop_delta: NotRequired[str]
+    alone_epsilon: NotRequired[str]
+    alone_delta: NotRequired[str]
+    alone_right: NotRequired[str]
+    assumptions: NotRequired[list[str]]
+
+
 class _FileView(TypedDict):
     """A file inside the page."""
 
     name: str
     what: str
     uri: str
+
+
+class _RoundView(TypedDict):
+    """A round with the files that can be downloaded from the page itself."""
+
+    round_id: str
+    file: str
+    files: list[_FileView]
+    signed: bool
 
 
 def report_of(
@@ -323,7 +349,7 @@ def _cost(one: ReportRound, found: Statistic, certificate: Certificate) -> _Cost
     }
 
 
-def _together(certified: Sequence[tuple[str, Certificate]], fixed_terms: bool) -> dict[str, Any] | None:
+def _together(certified: Sequence[tuple[str, Certificate]], fixed_terms: bool) -> _TogetherView | None:
     """Returns what all rounds cost a person who is in one group and answered everything; None for one round each."""
     groups = sorted({group for group, _ in certified if group}) or [""]
     found: list[Guarantee] = []
@@ -373,7 +399,7 @@ def _one_honest_hop(certificates: Sequence[Certificate]) -> tuple[float, float]:
     return sum_as_decimals([one.epsilon for one in each]), sum_above([one.delta for one in each])
 
 
-def _round(one: ReportRound) -> dict[str, Any]:
+def _round(one: ReportRound) -> _RoundView:
     """Returns a round's id, and its files as they can be downloaded from the page itself."""
     result = one.result
     name = _UNNAMED.sub("_", result["round_id"])[:100]

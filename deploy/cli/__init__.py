@@ -29,6 +29,7 @@ from croupier.deploy.cli import (
     organisations,
     participants,
     proposals,
+    quantiles,
     report,
     rounds,
     studies,
@@ -73,6 +74,7 @@ def _options(
 
 for room in (
     demonstration,
+    quantiles,
     discovery,
     training,
     accounting,

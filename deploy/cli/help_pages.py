@@ -17,7 +17,7 @@ MANY_OPTIONS = 12
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "The question and its randomizer": (
-        *("randomizer", "k", "labels", "categories", "low", "high", "lattice", "local_delta", "dimension"),
+        *("randomizer", "k", "q", "labels", "categories", "low", "high", "lattice", "local_delta", "dimension"),
     ),
     "Privacy": (
         *("grid", "budgets", "delta", "epsilon", "epsilon_max", "epsilon_limit", "dishonest", "linkage", "rounds"),
@@ -42,6 +42,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
 EXAMPLES = {
     "demo": "--csv people.csv --value-column smokes --value-column hours:0:24",
     "bench": "--users 10000,100000",
+    "quantile": "--csv people.csv --value-column income --low 1 --high 10000000 --logarithmic",
     "discover": "--csv words.csv --value-column word --simulate",
     "train": "--dataset digits --epochs 5",
     "certify": "budgets.csv --randomizer rr --delta 1e-6 --compare",

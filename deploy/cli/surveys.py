@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from croupier.deploy.operator.surveys import SurveyResults
     from croupier.protocol.surveys import Survey
     from croupier.show.forecasts import SurveyForecastView
+    from croupier.show.views.surveys import SurveyResultsView, SurveyView
 
 __all__ = ["add_commands", "ask_survey"]
 
@@ -208,7 +209,7 @@ def survey_show(
         from croupier.protocol.names import NO_ROUND
         from croupier.show.surveys import survey_json, survey_text
 
-        async def look() -> dict[str, Any]:
+        async def look() -> SurveyView:
             async with client_of(directory, gateway) as client:
                 rounds = await fetch_survey(client, round_of(survey_id, 1) if survey_id else NO_ROUND)
                 return survey_json([(round_.terms, round_.state) for round_ in rounds])
@@ -339,7 +340,7 @@ def survey_results(
         raise fail(NOT_CERTIFIED, f"the accountant refused {', '.join(refused)}; 'croupier round show ROUND' says why")
 
 
-def _results_json(results: SurveyResults) -> dict[str, Any]:
+def _results_json(results: SurveyResults) -> SurveyResultsView:
     from croupier.protocol.statements import written_json
     from croupier.show.published import publication_json
     from croupier.show.surveys import survey_wordings_json, wording_json
@@ -358,8 +359,9 @@ def _results_json(results: SurveyResults) -> dict[str, Any]:
             }
             for question in results.questions
         ],
-        "together": together
-        and {
+        "together": None
+        if together is None
+        else {
             "epsilon": together.epsilon,
             "delta": together.delta,
             "grade": str(together.grade),
@@ -369,7 +371,7 @@ def _results_json(results: SurveyResults) -> dict[str, Any]:
     }
 
 
-def _show_results(document: dict[str, Any]) -> None:
+def _show_results(document: SurveyResultsView) -> None:
     from croupier.protocol.rounding import round_up
     from croupier.show.estimates import distribution_tables, estimates_table, result_remarks
     from croupier.show.statistics import halving_lines

@@ -58,9 +58,9 @@ def test_thresholds_are_those_of_the_exact_law() -> None:
         least = threshold(people, fewest, own, other, probability)
         exact = law(fewest - 1)
         assert exact[least:].sum() <= probability < exact[least - 1 :].sum()
-        found = holders_found(people, least, own, other, probability)
-        assert found is not None
-        assert law(found)[:least].sum() <= probability < law(found - 1)[:least].sum()
+        result = holders_found(people, least, own, other, probability)
+        assert result is not None
+        assert law(result)[:least].sum() <= probability < law(result - 1)[:least].sum()
     assert holders_found(10, 10, 0.5, 0.1, 0.01) is None
 
 
@@ -102,13 +102,13 @@ def test_what_is_promised_of_a_discovery_holds_over_many(groups: bool) -> None:
 
 def test_a_small_discovery_finds_what_many_hold() -> None:
     texts = ["tea"] * 900 + ["coffee"] * 600 + ["Ω"] * 100
-    found = croupier.discover(texts, DiscoverySettings(longest=4), local_epsilon=6.0)
-    assert {text for text, _ in found.texts} == {"tea", "coff…"}
-    assert dict(found.texts)["tea"] == pytest.approx(900, rel=0.2)
-    assert found.grade == "CERTIFIED"
-    assert 0 < found.epsilon < 6.0 * 5
-    assert found.delta == 1e-6
-    assert found.levels[0].categories == 27
+    result = croupier.discover(texts, DiscoverySettings(longest=4), local_epsilon=6.0)
+    assert {text for text, _ in result.texts} == {"tea", "coff…"}
+    assert dict(result.texts)["tea"] == pytest.approx(900, rel=0.2)
+    assert result.grade == "CERTIFIED"
+    assert 0 < result.epsilon < 6.0 * 5
+    assert result.delta == 1e-6
+    assert result.levels[0].categories == 27
     alone = croupier.discover(texts, DiscoverySettings(longest=4, groups=True), local_epsilon=6.0)
     assert 0 < alone.epsilon <= 6.0
 
@@ -134,15 +134,15 @@ def test_words_of_a_hundred_thousand_people_are_found(groups: bool) -> None:
     texts = words(100_000, seed=5)
     held = Counter(texts)
     settings = DiscoverySettings(longest=6, groups=groups)
-    found = croupier.discover(texts, settings, local_epsilon=6.0)
-    listed = {text for text, _ in found.texts if not text.endswith("…")}
-    assert found.found is not None
-    frequent = {word for word, count in held.items() if count >= found.found and len(word) <= 6}
+    result = croupier.discover(texts, settings, local_epsilon=6.0)
+    listed = {text for text, _ in result.texts if not text.endswith("…")}
+    assert result.found is not None
+    frequent = {word for word, count in held.items() if count >= result.found and len(word) <= 6}
     assert len(frequent) >= 8
     assert len(frequent - listed) <= 2  # each is missed with probability 0.05 at most
     assert not [text for text in listed if not held[text]]
-    assert found.grade == "CERTIFIED"
-    assert found.epsilon < 2.0
+    assert result.grade == "CERTIFIED"
+    assert result.epsilon < 2.0
 
 
 @pytest.mark.asyncio
@@ -154,11 +154,11 @@ async def test_two_thousand_people_find_words_through_a_deployment(tmp_path: Pat
         Operator(inside.directory, inside.transport) as operator,
         players(operator, tmp_path, pool) as play,
     ):
-        found = await discover_deployed(play, texts, DiscoverySettings(longest=3), local_epsilon=7.0)
+        result = await discover_deployed(play, texts, DiscoverySettings(longest=3), local_epsilon=7.0)
     pool.close()
-    assert "the" in [text for text, _ in found.texts]
-    assert [level.reports for level in found.levels] == [2000] * 4
-    assert found.grade == "CERTIFIED"
+    assert "the" in [text for text, _ in result.texts]
+    assert [level.reports for level in result.levels] == [2000] * 4
+    assert result.grade == "CERTIFIED"
 
 
 def test_the_command_lists_texts_and_says_what_it_promises(tmp_path: Path) -> None:

@@ -317,6 +317,7 @@ async def test_a_survey_with_hop_noise_states_the_sum_of_its_questions(at: Table
     assert [one.hop_noise for one in rounds] == [HopNoise(0.1, 1e-5)] * 3
     document = survey_json([(one, "OPEN") for one in rounds])
     honest = document["one_honest_hop"]
+    assert honest is not None
     assert (honest["epsilon"], honest["delta"]) == (0.3, 3e-5)
     assert honest["right_at_most"] == pytest.approx((math.exp(0.3) + 3e-5) / (math.exp(0.3) + 1))
     assert re.search(naming("ε = 0.3", "δ = 3e-05"), " ".join(survey_text(document, 0.0).plain.split()))

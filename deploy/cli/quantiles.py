@@ -1,0 +1,92 @@
+"""`croupier quantile`: a quantile of a number in a large range, through a whole deployment on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from croupier.accountant.ranges import DEFAULT_DELTA
+from croupier.deploy.cli.console import DEMONSTRATE, Json, note, note_left_out, plain_errors, show
+
+__all__ = ["add_commands"]
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Adds the command of this module to the command line."""
+    app.command(rich_help_panel=DEMONSTRATE)(quantile)
+
+
+def quantile(
+    csv: Annotated[Path, typer.Option(help="The people, one a row: CSV, or Excel (.xlsx).")],
+    value_column: Annotated[str, typer.Option(help="The column of the numbers.")],
+    low: Annotated[float, typer.Option(help="The smallest possible number.")],
+    high: Annotated[float, typer.Option(help="The largest possible number.")],
+    q: Annotated[float, typer.Option("--quantile", help="The part of the people, above 0 and below 1.")] = 0.5,
+    groups: Annotated[
+        int, typer.Option(help="How many groups of people; each is asked one yes/no question, at least 2.")
+    ] = 12,
+    logarithmic: Annotated[
+        bool, typer.Option("--logarithmic", help="Halve the logarithms of the numbers; low must be above 0.")
+    ] = False,
+    budgets: Annotated[
+        str, typer.Option(help="Groups epsilon:share that the people's budgets are drawn from.")
+    ] = "1:1",
+    hops: Annotated[int, typer.Option(help="The number of shufflers.")] = 2,
+    hop_noise: Annotated[
+        float | None, typer.Option(help="Every hop adds fake reports: the epsilon that one honest hop guarantees.")
+    ] = None,
+    delta: Annotated[float, typer.Option(help="The central delta to certify at, 0 < delta <= 0.1.")] = DEFAULT_DELTA,
+    as_json: Json = False,
+) -> None:
+    """Find a quantile in a large range: each person's device draws a group, and every group is asked one question.
+
+    All rounds together cost a person what the round of their own group costs.
+    """
+    with plain_errors(extra="demo"):
+        import asyncio
+
+        from croupier.analyzer.quantile_search import QuantileSearch
+        from croupier.deploy.local.budget_groups import parse_budget_groups
+        from croupier.deploy.local.population import PopulationFile, read_population
+        from croupier.deploy.local.processes import temporary_deployment
+        from croupier.deploy.local.quantiles import drawn_groups, search_quantile
+        from croupier.deploy.local.sheets import open_table
+        from croupier.deploy.operator.round_settings import RoundSettings
+        from croupier.protocol.mechanisms import OneBit
+        from croupier.protocol.questions import Question
+        from croupier.show.quantile_search import quantile_json, quantile_sentence, steps_table
+
+        search = QuantileSearch(q, low, high, groups, logarithmic=logarithmic)
+        parsed = parse_budget_groups(budgets)
+        grid = tuple(sorted({group.max_local_epsilon for group in parsed}))
+        name = "".join(character if character.isalnum() else "_" for character in value_column)
+        people = read_population(
+            PopulationFile(open_table(csv), value_column, parsed, clamp=True), Question(name, OneBit(low, high)), grid
+        )
+        note_left_out(people.rejected)
+        drawn_groups(people.participants, groups)  # too few people are missed before anything starts
+        settings = RoundSettings(
+            Question(name, OneBit(low, high)),
+            grid,
+            delta=delta,
+            epsilon_max=max(grid),
+            min_batch_size=2,
+            hop_noise=hop_noise,
+        )
+        note(f"starting {hops} shufflers, the accountant and the analyzer, each in its own process, over TLS …")
+        with temporary_deployment(hops) as local:
+            found = asyncio.run(
+                search_quantile(
+                    local.directory,
+                    search,
+                    people.participants,
+                    settings,
+                    lambda step: note(
+                        f"at most {step.threshold:.6g}: {100 * step.share:.1f} % of {step.people:,} people of one group"
+                    ),
+                )
+            )
+        document = quantile_json(found.quantile, found.guarantee, found.rounds)
+        show(as_json, document, steps_table(document), quantile_sentence(document, value_column))
