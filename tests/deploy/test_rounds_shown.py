@@ -171,7 +171,8 @@ def test_the_conditions_and_the_witnesses_are_those_of_the_manifest() -> None:
     ],
 )
 def test_a_deadline_is_said_with_what_is_left(unix_s: float | None, said: str) -> None:
-    assert deadline(None if unix_s is None else int(unix_s), NOW) == said
+    shown = deadline(None if unix_s is None else int(unix_s), NOW)
+    assert shown.startswith(said) if unix_s is None else shown == said
 
 
 def status(**states: str) -> dict[str, pb.RoundStatus | None]:

@@ -95,7 +95,7 @@ def test_what_is_found_has_what_was_asked_for(given: dict[str, Any]) -> None:
         ({"people": 50}, ("expected", "50", "100 people")),
         ({"error": 0.6}, ("error", "0.6", "0.5")),
         ({"epsilon_total": 0.0}, ("epsilon_total", "0", "> 0")),
-        ({"error": 0.1, "epsilon_total": 1.0, "waves": 3}, ("error", "epsilon", "waves", "all given")),
+        ({"error": 0.1, "epsilon_total": 1.0, "waves": 3}, ("error", "epsilon_total", "waves", "all given")),
         ({"error": 0.001}, ("1,000 people", "at best")),
         ({"error": 0.1, "epsilon_total": 0.001}, ("not even one wave",)),
     ],

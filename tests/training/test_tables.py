@@ -114,13 +114,12 @@ def test_a_table_that_cannot_be_used_is_refused_with_the_place(
     ],
 )
 def test_arrays_that_cannot_be_used_are_refused_with_the_place(
-    tmp_path: Path, arrays: dict[str, Any], message: str
+    tmp_path: Path, arrays: dict[str, Any], named: tuple[str, ...]
 ) -> None:
     file = tmp_path / "people.npz"
     np.savez(file, **arrays)
-    with pytest.raises(ValueError, match=r"must|no array") as caught:
+    with pytest.raises(ValueError, match=naming(*named)):
         load_table(file)
-    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize("ending", [".npz", ".parquet", ".csv"])
