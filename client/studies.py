@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from croupier.client.joined import AnswerRecord, AnswerState, JoinedStudy, WaveRecord, WaveState, read_joined
+from croupier.client.one_answer import is_of_person
 from croupier.client.outbox import Outbox
 from croupier.client.results import Receipt
 from croupier.client.surveys import fetch_survey
@@ -25,7 +26,7 @@ from croupier.protocol.errors import Code, LimitError, Refusal, UnreachableError
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms import Mechanism
 from croupier.protocol.names import NO_ROUND, RoundId
-from croupier.protocol.studies import MOST_WAVES, Study, StudyWave, wave_survey_id
+from croupier.protocol.studies import MOST_WAVES, Study, StudyWave, is_round_of_study, wave_survey_id
 from croupier.protocol.surveys import budgets_within
 
 __all__ = ["Accept", "Answers", "Follower", "ShownStudy", "answer_open_waves", "find_study", "follow", "join", "leave"]
@@ -212,8 +213,9 @@ def leave(client: StudyClient, study_id: str, person: str = "") -> JoinedStudy:
     for series in joined.series:
         client.outbox.forget_reports(person, series)
     for round_id in client.outbox.rounds_prepared():
-        if round_id.startswith(f"{study_id}-w"):
-            client.outbox.discard(round_id, client.outbox.prepared(round_id))
+        if is_round_of_study(study_id, round_id):
+            mine = [user for user in client.outbox.prepared(round_id) if is_of_person(user, person)]
+            client.outbox.discard(round_id, mine)
     client.outbox.overwrite_log()
     return joined
 

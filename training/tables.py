@@ -1,8 +1,9 @@
 """Examples from a file of one's own: CSV, Excel and Parquet tables, and numpy's .npz; one example a row.
 
-A feature is a column of numbers as it is, or with its range, known beforehand, taken to -1..1. Ranges and categories
-that are known beforehand cost no privacy. `standardized` columns are fitted to the training examples, which no
-certificate covers.
+A feature is a column of numbers as it is, or with its range, known beforehand, taken to -1..1. Ranges and classes
+that are known beforehand cost no privacy. The classes are read off the file, and published: every certificate assumes
+that they were known, so a class that a single person has would show that person. `standardized` columns are fitted to
+the training examples, which no certificate covers.
 """
 
 from __future__ import annotations

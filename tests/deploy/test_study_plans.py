@@ -164,3 +164,15 @@ def test_the_test_keeps_its_level() -> None:
     draws = 0.4 + 0.03 * source.standard_normal((20_000, 2))
     below = sum(differences_between([row(1, a), row(2, b)])[0]["p_value"] < 0.05 for a, b in draws.tolist())
     assert abs(below / 20_000 - 0.05) < 0.0093
+
+
+def test_a_permanent_study_bears_the_waves_that_its_certificate_is_about() -> None:
+    """The certificate of 10 waves says too little of 4,096, which cost the whole local budget."""
+    one_question = file(questions=QUESTIONS[:1], hop_noise=0.1, hop_noise_delta=1e-12, permanent=True)
+    plan = plan_study(one_question, None, 2000, error=0.045, epsilon_total=1.0)
+    (tier,) = plan.tiers
+    assert 1 < plan.waves < 100
+    assert tier.waves_borne == plan.waves
+    (*_, study) = tier.totals
+    assert study.shuffle is not None
+    assert study.shuffle.epsilon <= 1.0 < tier.budget

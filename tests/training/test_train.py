@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ import croupier.training as public
 from croupier.protocol.codes import Assumption
 from croupier.show.training import training_remark
 from croupier.training.config import StepRule, TrainingConfig, TrainingSettings
-from croupier.training.datasets import load_dataset, with_features
+from croupier.training.datasets import Examples, load_dataset, with_features
 from croupier.training.descent import Descent, evaluate
 from croupier.training.models import load_model, new_module
 from croupier.training.outcome import NoiseComparison, TrainingOutcome
@@ -28,6 +28,7 @@ from croupier.training.privacy import SiloSpending
 from croupier.training.results import PARTS, Setting, run_setting
 from croupier.training.runner import Reports, run_training, train
 from croupier.training.simulation import Simulated, silo_epochs, user_epochs
+from croupier.training.subject import subject_of_module
 from tests.support.messages import naming
 from tests.support.statements import codes
 
@@ -291,3 +292,27 @@ def test_a_file_of_ones_own_is_trained_on(tmp_path: Path) -> None:
     for fields, named in refused:
         with pytest.raises(ValueError, match=naming(*named)):
             TrainingConfig(**fields)
+
+
+class RemembersWhatItSees(torch.nn.Module):
+    """Keeps the mean of its inputs in a buffer, which torch refuses per example and allows for a plain batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(2, 2)
+        self.register_buffer("seen", torch.zeros(2))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        cast(torch.Tensor, self.seen).add_(inputs.detach().mean(dim=0))
+        return cast(torch.Tensor, self.linear(inputs))
+
+
+def test_no_example_of_a_user_gets_into_a_modules_buffers() -> None:
+    module = RemembersWhatItSees()
+    users = Examples(torch.full((4, 2), 7.0), torch.zeros(4, dtype=torch.long))
+    watched = Examples(torch.full((4, 2), 2.0), torch.zeros(4, dtype=torch.long))
+    loss = torch.nn.functional.cross_entropy
+    subject = subject_of_module(module, loss, users, watched, TrainingSettings(simulate=True, device="cpu"), "given")
+    assert cast(torch.Tensor, module.seen).tolist() == [2.0, 2.0]
+    with pytest.raises(RuntimeError, match="in-place"):
+        subject.model.clipped(subject.model.initial, users.features, users.targets, 1.0)
