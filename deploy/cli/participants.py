@@ -155,8 +155,8 @@ def invite_status(
         document: InvitationsView = {
             "survey_id": survey_id,
             "made": len(listed),
-            "good": sum(listed_person.is_good for listed_person in listed),
-            "revoked": sum(bool(listed_person.revoked_at) for listed_person in listed),
+            "good": sum(person.is_good for person in listed),
+            "revoked": sum(bool(person.revoked_at) for person in listed),
             "answered": asyncio.run(num_answered(directory, survey_id)),
         }
         lines = [

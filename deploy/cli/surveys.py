@@ -185,7 +185,7 @@ def survey_open(
             {
                 "survey_id": name,
                 "hash": survey.hash.hex(),
-                "round_ids": [round_.round_id for round_ in survey.rounds],
+                "round_ids": [survey_round.round_id for survey_round in survey.rounds],
                 "forecasts": found,
             },
             *([survey_forecast_table(found), *survey_forecast_lines(found)] if found else []),
@@ -212,7 +212,7 @@ def survey_show(
         async def look() -> SurveyView:
             async with client_of(directory, gateway) as client:
                 rounds = await fetch_survey(client, round_of(survey_id, 1) if survey_id else NO_ROUND)
-                return survey_json([(round_.terms, round_.state) for round_ in rounds])
+                return survey_json([(client_round.terms, client_round.state) for client_round in rounds])
 
         document = asyncio.run(look())
     show(as_json, document, survey_text(document, time.time()))
@@ -276,12 +276,12 @@ def _forecast_close(directory: Path, survey: Survey, as_json: bool) -> bool:
     said = asyncio.run(forecast_closing(directory, survey))
     found = {round_id: forecast_json(one) for round_id, one in said.items()}
     tables: list[Any] = []
-    for round_ in survey.rounds:
-        if round_.round_id in found:
-            view = found[round_.round_id]
-            tables += [f"{round_.round_id}:", forecast_table([view]), *closing_lines(view, round_.round_id)]
+    for survey_round in survey.rounds:
+        if survey_round.round_id in found:
+            view = found[survey_round.round_id]
+            tables += [f"{survey_round.round_id}:", forecast_table([view]), *closing_lines(view, survey_round.round_id)]
         else:
-            tables.append(f"{round_.round_id}: nobody has answered, or it takes no answers any more")
+            tables.append(f"{survey_round.round_id}: nobody has answered, or it takes no answers any more")
     show(as_json, {"survey_id": survey.survey_id, "rounds": found}, *tables)
     return not all(one["always_granted"] for one in found.values())
 
