@@ -98,11 +98,11 @@ class ShareModel:
         """Returns the covariance of two sums over all reports if everybody had category j, for every j. Shape (k,)."""
         anywhere, own = self._squares(a, b)
         other, weights = self.hit
-        found = np.zeros(a.size)
+        covariance = np.zeros(a.size)
         for q, w, kept, count in zip(other, weights, self._kept(), self.counts, strict=True):
             means = (q * a.sum() + w * a) * (q * b.sum() + w * b)
-            found += count * ((1 - kept) * anywhere + kept * own - means)
-        return found
+            covariance += count * ((1 - kept) * anywhere + kept * own - means)
+        return covariance
 
     def covariances(self, rows: Floats) -> tuple[Floats, Floats]:
         """Returns the covariances of the estimates of weighted sums of shares: for these people, for a population.
@@ -176,10 +176,11 @@ class ShareModel:
         if (errors := self._noise) is not None:
             noise = errors.variance, errors.fourth_cumulant
             law, whole = (
-                one.with_noise(0.0, *noise).widened(errors.bias, errors.other_variance) for one in (law, whole)
+                interval_law.with_noise(0.0, *noise).widened(errors.bias, errors.other_variance)
+                for interval_law in (law, whole)
             )
         seen = np.array([estimate * self.weight])
-        ends = [_reaching(*one.interval(seen, self.confidence), possible) for one in (law, whole)]
+        ends = [_reaching(*interval_law.interval(seen, self.confidence), possible) for interval_law in (law, whole)]
         error = float(law.standard_error(np.array([possible]))[0])
         return Value(estimate, possible, error, ends[0], _sampling(possible, self.counts), ends[1])
 
@@ -265,7 +266,8 @@ class CrossTable:
         gradient = np.array([1.0, -possible]) / max(float(among), self._least)
         error = math.sqrt(max(float(gradient @ self.model.covariances(sums)[0] @ gradient), 0.0))
         intervals = [
-            self._fieller(float(cell), float(base), of, possible) for of in self._variances(row, column, float(among))
+            self._fieller(float(cell), float(base), covariance, possible)
+            for covariance in self._variances(row, column, float(among))
         ]
         drawn = _sampling(possible, self.model.counts * max(float(among), self._least))
         return Value(estimate, possible, error, intervals[0], drawn, intervals[1])
@@ -282,11 +284,11 @@ class CrossTable:
         for place, share in enumerate(shares):
             among = max(float(sums[2 * place + 1] @ self.model.possible), self._least)
             gradients[place, 2 * place : 2 * place + 2] = np.array([1.0, -share.projected]) / among
-        found = [gradients @ of @ gradients.T for of in self.model.covariances(sums)]
+        covariances = [gradients @ covariance @ gradients.T for covariance in self.model.covariances(sums)]
         possible = shares[0].projected - shares[1].projected
-        error = math.sqrt(max(float(found[0][0, 0] + found[0][1, 1] - 2 * found[0][0, 1]), 0.0))
-        own = _apart(shares, [share.confidence_interval for share in shares], _correlation(found[0]))
-        whole = _apart(shares, [share.population_interval for share in shares], _correlation(found[1]))
+        error = math.sqrt(max(float(covariances[0][0, 0] + covariances[0][1, 1] - 2 * covariances[0][0, 1]), 0.0))
+        own = _apart(shares, [share.confidence_interval for share in shares], _correlation(covariances[0]))
+        whole = _apart(shares, [share.population_interval for share in shares], _correlation(covariances[1]))
         sampling = math.hypot(*(share.sampling_standard_error for share in shares))
         return Value(shares[0].estimate - shares[1].estimate, possible, error, own, sampling, whole)
 

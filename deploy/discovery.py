@@ -221,7 +221,7 @@ class Discovery:
             raise ValueError(f"there are {len(shares)} shares; there must be {k}, one for each category")
         own, other = grown / (grown + k - 1), 1 / (grown + k - 1)
         least = threshold(reports, settings.fewest, own, other, settings.false_listed / settings.waves / k)
-        needed = holders_found(reports, least, own, other, self._missed)
+        sure = holders_found(reports, least, own, other, self._missed)
         counts = [reports * (other + (own - other) * share) for share in shares]
         # An estimate is a count, scaled: a thousandth is more than floating point has changed it by.
         passed = [name for name, count in zip(names, counts, strict=True) if count >= least - 1e-3 and name != OPEN]
@@ -231,7 +231,7 @@ class Discovery:
         kept = () if last else tuple(name[: -len(OPEN)] for name in passed if name.endswith(OPEN))
         scale = reports * (settings.waves if settings.groups else 1)
         holders = tuple((name, share_of[name] * scale) for name in listed)
-        self.levels.append(Level(k, reports, least, needed, kept, holders))
+        self.levels.append(Level(k, reports, least, sure, kept, holders))
         self._kept = kept
         return self.levels[-1]
 

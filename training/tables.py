@@ -222,7 +222,7 @@ def _classes(labels: Sequence[str], path: Path, target: str) -> tuple[tuple[str,
     if not 2 <= len(names) <= _MOST_CLASSES:
         raise ValueError(
             f"{path}: {target} has {len(names)} different labels; there must be 2..{_MOST_CLASSES:,}: it is the class "
-            "to be numbers, not a measurement"
+            "to be found, not a measurement"
         )
     numbers: dict[str, int] = {name: number for number, name in enumerate(names)}
     return tuple(names), np.array([numbers[label] for label in labels], dtype=np.int64)

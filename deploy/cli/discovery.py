@@ -75,8 +75,8 @@ def discover(
 ) -> None:
     """Find frequent texts that no one has listed: one letter a wave, each wave a certified round."""
     with plain_errors():
-        result = _found(sought, answers, name, hops)
-        show(as_json, result.document(), _table(result), *_lines(result, sought))
+        discovered = _found(sought, answers, name, hops)
+        show(as_json, discovered.document(), _table(discovered), *_lines(discovered, sought))
 
 
 def _found(sought: SoughtOptions, answers: AnswerOptions, name: str, hops: int) -> Discovered:
@@ -132,26 +132,26 @@ def _found(sought: SoughtOptions, answers: AnswerOptions, name: str, hops: int) 
         return asyncio.run(played(local.directory))
 
 
-def _table(result: Discovered) -> Table:
+def _table(discovered: Discovered) -> Table:
     from rich.table import Table
 
-    table = Table(title=f"{len(result.texts)} texts in {len(result.levels)} waves")
+    table = Table(title=f"{len(discovered.texts)} texts in {len(discovered.levels)} waves")
     table.add_column("text")
     table.add_column("people, estimated", justify="right")
-    for text, holders in result.texts:
+    for text, holders in discovered.texts:
         table.add_row(text, f"{holders:,.0f}")
     return table
 
 
-def _lines(result: Discovered, sought: SoughtOptions) -> list[str]:
+def _lines(discovered: Discovered, sought: SoughtOptions) -> list[str]:
     from croupier.protocol.rounding import round_up
 
     share = f"{1 - sought.missed:.0%}"
     sure = (
-        "No number of people is enough to be result with certainty."
-        if result.found is None
-        else (f"A text of at least {result.found:,} people was result with probability {share}.")
+        "No number of people is enough to be found with certainty."
+        if discovered.found is None
+        else (f"A text of at least {discovered.found:,} people was found with probability {share}.")
     )
     few = f"A text of fewer than {sought.fewest:,} people is listed with probability {sought.false_listed:g} at most."
-    cost = f"One person, all waves: ε = {round_up(result.epsilon, 4)} {result.grade} at δ = {round_up(result.delta)}."
-    return [sure, few, cost]
+    guarantee = f"ε = {round_up(discovered.epsilon, 4)} {discovered.grade} at δ = {round_up(discovered.delta)}"
+    return [sure, few, f"One person, all waves: {guarantee}."]

@@ -218,10 +218,10 @@ class _Planner:
         quick: by the blanket bound, which is never smaller. waves: of a permanent study, which its certificates are
         about; 0: those of the file.
         """
-        found, kept = [], self._file.permanent
+        planned, kept = [], self._file.permanent
         for place, (terms, part) in enumerate(zip(self._terms, self._parts, strict=True)):
             local_epsilon = self._local(budget, place, part)
-            found.append(
+            planned.append(
                 PlannedQuestion(
                     terms.question.name,
                     local_epsilon,
@@ -229,7 +229,7 @@ class _Planner:
                     self._margins(terms, local_epsilon),
                 )
             )
-        return found
+        return planned
 
     def _local(self, budget: float, place: int, part: float) -> float:
         """Returns a question's part of a budget: that of the file where it is one of the file's budgets."""
@@ -249,7 +249,9 @@ class _Planner:
 
     def total(self, questions: Sequence[PlannedQuestion], waves: int) -> Guarantee | None:
         """Returns what a number of waves costs by the shuffle, composed by a filter; None without a bound."""
-        certificates = [one.certificate for one in questions for _ in range(1 if self._file.permanent else waves)]
+        certificates = [
+            question.certificate for question in questions for _ in range(1 if self._file.permanent else waves)
+        ]
         try:
             return compose(certificates, delta=self._delta)
         except ValueError:
@@ -258,22 +260,22 @@ class _Planner:
     def _one_honest(self, questions: Sequence[PlannedQuestion], waves: int) -> Guarantee | None:
         """Returns what a number of waves costs by hop noise alone; None where a question has none."""
         releases = []
-        for terms, one in zip(self._terms, questions, strict=True):
+        for terms, question in zip(self._terms, questions, strict=True):
             randomizer = randomizer_of(terms.question.mechanism)
             fakes = HopFakes.of(terms.hop_noise, terms.num_hops, randomizer, "separate", adaptive_order=False)
-            if fakes is None or one.certificate.one_honest_hop is None:
+            if fakes is None or question.certificate.one_honest_hop is None:
                 return None
             if self._file.permanent:
-                releases.append(Release(one.certificate.one_honest_hop))
+                releases.append(Release(question.certificate.one_honest_hop))
             else:
-                curve = fakes.curve(one.local_epsilon)
-                releases.append(Release(one.certificate.one_honest_hop, curve, one.local_epsilon, waves))
+                curve = fakes.curve(question.local_epsilon)
+                releases.append(Release(question.certificate.one_honest_hop, curve, question.local_epsilon, waves))
         return compose_releases(releases, delta=self._delta)
 
     def _alone(self, questions: Sequence[PlannedQuestion], waves: int) -> Guarantee | None:
         """Returns what a number of waves costs if no server is honest."""
         count = 1 if self._file.permanent else waves
-        releases = [Release(one.certificate.everyone_else_colludes, count=count) for one in questions]
+        releases = [Release(question.certificate.everyone_else_colludes, count=count) for question in questions]
         return compose_releases(releases, delta=self._delta)
 
     def tier(self, budget: float, waves: int) -> PlannedTier:
