@@ -159,7 +159,7 @@ async def test_a_change_is_a_new_version_and_running_waves_keep_theirs(tmp_path:
 async def test_two_processes_do_not_run_one_study(tmp_path: Path) -> None:
     async with table(tmp_path, 1) as at:
         played = begun(at)
-        with played.process(), pytest.raises(RuntimeError, match="another process runs this study"), played.process():
+        with played.process(), pytest.raises(RuntimeError, match="another process runs this: it holds"), played.process():
             pass
 
 
