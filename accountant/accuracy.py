@@ -115,7 +115,7 @@ def _signal_and_variances(randomizer: Randomizer, budgets: Budgets) -> tuple[flo
     count, epsilon = budgets.count.astype(np.float64), budgets.local_epsilon
     gain, variance = randomizer.signal(epsilon, budgets.local_delta)
     signal = float(gain @ count)
-    # Reports of larger budgets weigh more, and whose values these are is not known (analyzer.estimators).
+    # Reports of larger budgets weigh more, and whose values these are is not known (analyzer.scalars).
     uneven = float(np.square(gain - signal / count.sum()) @ count)
     if isinstance(randomizer, LevelsMean):
         widest = (1 - gain) * randomizer.uniform_variance + gain / 4  # of a population at both ends of the range

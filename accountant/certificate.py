@@ -17,11 +17,10 @@ from croupier.accountant.guessing import right_at_most
 from croupier.accountant.privacy_curve import Proof
 from croupier.accountant.ranges import Linkage, check_count, check_delta, check_linkage, check_text, outside
 from croupier.accountant.results import Comparison, Grade, Guarantee, LowerBound, Status, TierCertificate
-from croupier.accountant.rich_display import folded_list, html_table, paragraph
 from croupier.protocol.budget_privacy import BudgetPrivacy, privacy_message, privacy_of
 from croupier.protocol.codes import Assumption, Method, Note
 from croupier.protocol.permanent import PermanentSeries
-from croupier.protocol.rounding import percent, round_up
+from croupier.protocol.rounding import round_up
 from croupier.protocol.statements import SCHEMA, Statement, joined, messages_of, read_messages, written_json
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.views import CertificateView
@@ -207,18 +206,9 @@ class Certificate:
 
         Raises ImportError without matplotlib, which the extra `plots` brings. `axes.figure.savefig(path)` saves it.
         """
-        from croupier.accountant.drawing import draw_tiers
+        from croupier.show.certificates import plot_certificate
 
-        central = [tier.epsilon for tier in self.tiers]
-        return draw_tiers(
-            f"{self.randomizer} at δ = {round_up(self.delta)}",
-            [f"{tier.count:,} users" for tier in self.tiers],
-            [tier.local_epsilon for tier in self.tiers],
-            central,
-            [round_up(epsilon, 4) for epsilon in central],
-            self.grade,
-            axes,
-        )
+        return plot_certificate(self, axes)
 
     def rows(self) -> list[TierRow]:
         """One dictionary for each tier, CERTIFIED: what `pandas.DataFrame` and `polars.DataFrame` take."""
@@ -237,20 +227,9 @@ class Certificate:
 
     def _repr_html_(self) -> str:
         """For notebooks: the tiers as a table, and what the numbers rest on."""
-        rows = [
-            {
-                "local ε": f"{'up to ' if tier.grouped else ''}{round_up(tier.local_epsilon)}",
-                "users": f"{tier.count:,}",
-                f"central ε, {self.grade}": round_up(tier.epsilon),
-                "right at most": percent(right_at_most(tier.epsilon, tier.delta)),
-            }
-            for tier in self.tiers
-        ]
-        lower = self.lower_bound
-        attack = f"{Grade.LOWER_BOUND}: {lower.says(self.delta)}, {lower.attack}" if lower else "No attack was run."
-        return (
-            html_table(str(self), rows) + paragraph(attack) + folded_list("This holds if", map(str, self.assumptions))
-        )
+        from croupier.show.certificates import certificate_html
+
+        return certificate_html(self)
 
     def to_json(self, *, steps: bool = False) -> CertificateView:
         """Returns the document that other programs read, of plain JSON values; `from_json` reads it back.

@@ -10,7 +10,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from io import StringIO
 from typing import Any, Literal, TypedDict
 
 from croupier.accountant.budgets import AnyBudgets, as_budgets
@@ -22,12 +21,11 @@ from croupier.accountant.mechanisms.registry import as_randomizer
 from croupier.accountant.numerics.binomial import UNIT
 from croupier.accountant.numerics.chords import Chords, crossing
 from croupier.accountant.ranges import Linkage, check_delta, check_epsilon, outside
-from croupier.accountant.results import Grade, LowerBound
-from croupier.accountant.rich_display import folded_list, html_table
+from croupier.accountant.results import LowerBound
 from croupier.protocol.budget_privacy import BudgetPrivacy
 from croupier.protocol.codes import Assumption
 from croupier.protocol.permanent import PermanentSeries
-from croupier.protocol.rounding import round_down, round_up
+from croupier.protocol.rounding import round_up
 from croupier.protocol.statements import Statement
 
 __all__ = [
@@ -179,13 +177,9 @@ class CertifiedProfile:
 
         Raises ImportError without matplotlib, which the extra `plots` brings. `axes.figure.savefig(path)` saves it.
         """
-        from croupier.accountant.drawing import draw_curve
+        from croupier.show.profiles import plot_profile
 
-        certified = [(point.epsilon, point.certificate.delta) for point in self.points]
-        lower = [point.lower_bound for point in self.points if point.lower_bound is not None]
-        attacks = [(one.epsilon, one.delta) for one in lower if one.epsilon > 0]  # an epsilon of 0 refutes nothing
-        line = certified_line(self) if self.between else []
-        return draw_curve(self.randomizer, certified, line, attacks, axes)
+        return plot_profile(self, axes)
 
     def rows(self) -> list[PointRow]:
         """One dictionary for each point: what `pandas.DataFrame` and `polars.DataFrame` take."""
@@ -201,23 +195,9 @@ class CertifiedProfile:
 
     def _repr_html_(self) -> str:
         """For notebooks: the plot, where matplotlib is there, the points as a table, and what they assume."""
-        rows = [
-            {
-                "δ": round_up(point.certificate.delta),
-                f"ε, {point.certificate.grade}": round_up(point.epsilon),
-                f"attack, {Grade.LOWER_BOUND}": round_down(point.lower_bound.epsilon) if point.lower_bound else "none",
-            }
-            for point in self.points
-        ]
-        table = html_table(f"{self.randomizer}: what the shuffled batch reveals", rows)
-        table += folded_list("This holds if", map(str, self.assumptions))
-        try:
-            figure = self.plot().figure
-        except ImportError:
-            return table
-        drawn = StringIO()
-        figure.savefig(drawn, format="svg")
-        return drawn.getvalue()[drawn.getvalue().index("<svg") :] + table
+        from croupier.show.profiles import profile_html
+
+        return profile_html(self)
 
     @cached_property
     def _chords(self) -> Chords:

@@ -223,10 +223,10 @@ def total_of_rounds(rounds: Sequence[Sequence[Entry]], delta: float, fixed_terms
     epsilon = smallest_admitting_epsilon([_cost(entries) for entries in rounds], delta)
     assumed = () if fixed_terms else (state(Assumption.TOTAL_BEFOREHAND),)
     method = (state(Method.PRIVACY_FILTER, rounds=len(rounds)),)
-    found = [] if epsilon is None else [Guarantee(epsilon, delta, Grade.CERTIFIED, method, assumed)]
+    guarantees = [] if epsilon is None else [Guarantee(epsilon, delta, Grade.CERTIFIED, method, assumed)]
     if fixed_terms:
-        found.extend(_of_fixed_terms(rounds, delta))
-    least = min(found, key=lambda guarantee: guarantee.epsilon, default=None)
+        guarantees.extend(_of_fixed_terms(rounds, delta))
+    least = min(guarantees, key=lambda guarantee: guarantee.epsilon, default=None)
     return least and replace(least, assumptions=(*least.assumptions, *kept))
 
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from croupier.analyzer.estimators import Noised, decoder, estimate
+from croupier.analyzer.estimates import Noised
+from croupier.analyzer.estimators import decoder, estimate
 from croupier.analyzer.held_reports import HeldReports
 from croupier.net.tls import Context
 from croupier.protocol.envelope import HOP_ANALYZER, HOP_RELEASE, KeyPair, open_many

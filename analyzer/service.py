@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from croupier.analyzer.estimates import Fakes
-from croupier.analyzer.estimators import Merged, Noised, estimate
+from croupier.analyzer.estimates import Fakes, Merged, Noised
+from croupier.analyzer.estimators import estimate
 from croupier.analyzer.held_reports import HeldReports
 from croupier.analyzer.learning import Learning
 from croupier.net.tls import Context

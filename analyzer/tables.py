@@ -98,11 +98,11 @@ class ShareModel:
         """Returns the covariance of two sums over all reports if everybody had category j, for every j. Shape (k,)."""
         anywhere, own = self._squares(a, b)
         other, weights = self.hit
-        found = np.zeros(a.size)
+        covariance = np.zeros(a.size)
         for q, w, kept, count in zip(other, weights, self._kept(), self.counts, strict=True):
             means = (q * a.sum() + w * a) * (q * b.sum() + w * b)
-            found += count * ((1 - kept) * anywhere + kept * own - means)
-        return found
+            covariance += count * ((1 - kept) * anywhere + kept * own - means)
+        return covariance
 
     def covariances(self, rows: Floats) -> tuple[Floats, Floats]:
         """Returns the covariances of the estimates of weighted sums of shares: for these people, for a population.
@@ -119,10 +119,10 @@ class ShareModel:
                 own[i, j] = own[j, i] = float(self.given(a, b) @ c)
         own, whole = own / self.weight**2, (own + squared * between) / self.weight**2
         own = own + between * uneven(weights, self.counts)
-        added = self._added(rows)
+        added = self.added(rows)
         return own + added, whole + added
 
-    def _added(self, rows: Floats) -> Floats:
+    def added(self, rows: Floats) -> Floats:
         """Returns the covariances that hops and noised tier counts add, (r, r)."""
         added = np.zeros((len(rows), len(rows)))
         if self.fakes is not None:
@@ -170,21 +170,22 @@ class ShareModel:
         )
         whole = replace(law, spread=float(weights**2 @ self.counts))
         if self.fakes is not None:
-            variance = float(self._added(a[None])[0, 0]) if self.errors is None else self._of_fakes(a)
+            variance = float(self.added(a[None])[0, 0]) if self.errors is None else self._of_fakes(a)
             noise = variance * self.weight**2, self._fourth(a)
             law, whole = law.with_noise(0.0, *noise), whole.with_noise(0.0, *noise)
         if (errors := self._noise) is not None:
             noise = errors.variance, errors.fourth_cumulant
             law, whole = (
-                one.with_noise(0.0, *noise).widened(errors.bias, errors.other_variance) for one in (law, whole)
+                interval_law.with_noise(0.0, *noise).widened(errors.bias, errors.other_variance)
+                for interval_law in (law, whole)
             )
         seen = np.array([estimate * self.weight])
-        ends = [_reaching(*one.interval(seen, self.confidence), possible) for one in (law, whole)]
+        ends = [_reaching(*interval_law.interval(seen, self.confidence), possible) for interval_law in (law, whole)]
         error = float(law.standard_error(np.array([possible]))[0])
         return Value(estimate, possible, error, ends[0], _sampling(possible, self.counts), ends[1])
 
     def _of_fakes(self, a: Floats) -> float:
-        return float(replace(self, errors=None)._added(a[None])[0, 0])
+        return float(replace(self, errors=None).added(a[None])[0, 0])
 
     def _fourth(self, a: Floats) -> float:
         """Returns the fourth cumulant of what the fakes add to a sum of hits."""
@@ -254,42 +255,48 @@ class CrossTable:
     def within(self, row: int, column: int) -> Value:
         """Returns the share with an answer to the second question among the people with one to the first.
 
-        The interval holds every share r for which the cell less r times its row cannot be told from 0 (Fieller 1954):
-        it is the whole range where the row cannot be told from an empty one.
+        The interval holds every share r for which the cell less r times its row cannot be told from 0 (Fieller 1954),
+        by the variance that this difference has at r: it is the whole range where the row cannot be told from an empty
+        one.
         """
         sums = np.array([self._cell(row, column), self._row(row)])
-        own, whole = self.model.covariances(sums)
         (cell, base), (likely, among) = sums @ self.model.shares, sums @ self.model.possible
         possible = float(likely / among) if among > 0 else 0.5
         estimate = float(cell / base) if base > 0 else possible
-        gradient = np.array([1.0, -possible]) / max(float(among), 1e-300)
-        error = math.sqrt(max(float(gradient @ own @ gradient), 0.0))
-        intervals = [self._fieller(float(cell), float(base), of, possible) for of in (own, whole)]
-        drawn = _sampling(possible, self.model.counts * max(float(among), 1e-12))
+        gradient = np.array([1.0, -possible]) / max(float(among), self._least)
+        error = math.sqrt(max(float(gradient @ self.model.covariances(sums)[0] @ gradient), 0.0))
+        intervals = [
+            self._fieller(float(cell), float(base), covariance, possible)
+            for covariance in self._variances(row, column, float(among))
+        ]
+        drawn = _sampling(possible, self.model.counts * max(float(among), self._least))
         return Value(estimate, possible, error, intervals[0], drawn, intervals[1])
 
     def difference(self, column: int, first: int, second: int) -> Value:
         """Returns by how much the share within the first row is larger than within the second row.
 
-        The interval adds the distances to the ends of the two intervals as squares, less their correlation (Zou and
-        Donner 2008).
+        The interval adds the distances to the ends of the two intervals as squares, with their correlation where that
+        is negative (Zou and Donner 2008).
         """
         shares = [self.within(row, column) for row in (first, second)]
         sums = np.array([self._cell(first, column), self._row(first), self._cell(second, column), self._row(second)])
         gradients = np.zeros((2, 4))
         for place, share in enumerate(shares):
-            among = max(float(sums[2 * place + 1] @ self.model.possible), 1e-300)
+            among = max(float(sums[2 * place + 1] @ self.model.possible), self._least)
             gradients[place, 2 * place : 2 * place + 2] = np.array([1.0, -share.projected]) / among
-        found = [gradients @ of @ gradients.T for of in self.model.covariances(sums)]
+        covariances = [gradients @ covariance @ gradients.T for covariance in self.model.covariances(sums)]
         possible = shares[0].projected - shares[1].projected
-        error = math.sqrt(max(float(found[0][0, 0] + found[0][1, 1] - 2 * found[0][0, 1]), 0.0))
-        own = _apart(shares, [share.confidence_interval for share in shares], _correlation(found[0]))
-        whole = _apart(shares, [share.population_interval for share in shares], _correlation(found[1]))
+        error = math.sqrt(max(float(covariances[0][0, 0] + covariances[0][1, 1] - 2 * covariances[0][0, 1]), 0.0))
+        own = _apart(shares, [share.confidence_interval for share in shares], _correlation(covariances[0]))
+        whole = _apart(shares, [share.population_interval for share in shares], _correlation(covariances[1]))
         sampling = math.hypot(*(share.sampling_standard_error for share in shares))
         return Value(shares[0].estimate - shares[1].estimate, possible, error, own, sampling, whole)
 
     def independence(self) -> Independence:
-        """Returns a test of independence in the population, with the noise at the independent table that fits best."""
+        """Returns a test of independence in the population, with the noise at the independent table that fits best.
+
+        The covariance is that of Gaussian errors, with that of the product of the two margins' errors.
+        """
         from scipy.stats import chi2
 
         model, shape = self.model, (self.rows, self.columns)
@@ -298,7 +305,11 @@ class CrossTable:
         rows, columns = row_sums @ model.possible, column_sums @ model.possible
         independent = np.outer(rows, columns)
         _, covariance = replace(model, possible=independent.ravel()).covariances(cells)
+        crossed = row_sums @ covariance @ column_sums.T
+        products = np.kron(row_sums @ covariance @ row_sums.T, column_sums @ covariance @ column_sums.T)
+        products += np.einsum("il,kj->ijkl", crossed, crossed).reshape(products.shape)
         apart = (model.shares.reshape(shape) - np.outer(row_sums @ model.shares, column_sums @ model.shares)).ravel()
+        apart += crossed.ravel()  # a product of two margins has their covariance in its mean
         # The last row and column follow from the others: all of these differences add up to 0.
         jacobian = cells - np.array(
             [
@@ -308,7 +319,7 @@ class CrossTable:
             ]
         )
         kept = np.arange(model.shares.size).reshape(shape)[:-1, :-1].ravel()
-        spread = (jacobian @ covariance @ jacobian.T)[np.ix_(kept, kept)]
+        spread = (jacobian @ covariance @ jacobian.T + products)[np.ix_(kept, kept)]
         statistic = float(apart[kept] @ np.linalg.lstsq(spread, apart[kept], rcond=1e-10)[0])
         degrees = kept.size
         return Independence(statistic, degrees, float(chi2.sf(statistic, degrees)))
@@ -323,10 +334,33 @@ class CrossTable:
         chosen = np.arange(self.columns)
         return np.array([np.tile(chosen == column, self.rows) for column in chosen], dtype=np.float64)
 
-    def _fieller(self, cell: float, base: float, covariance: Floats, possible: float) -> tuple[float, float]:
+    @property
+    def _least(self) -> float:
+        """The share of half a person, below which a row is taken to have no people."""
+        return 0.5 / max(self.model.weight, 1.0)
+
+    def _variances(self, row: int, column: int, among: float) -> tuple[Floats, Floats]:
+        """Returns the variance of cell - r row if the share within the row is r, for every r of `_RATIOS`.
+
+        The other answers of the row keep their proportions. For these people, and for a population; shape (10001,).
+        """
+        model, cell, whole_row = self.model, self._cell(row, column), self._row(row)
+        outside, inside, others = model.possible * (1 - whole_row), among * cell, model.possible * (whole_row - cell)
+        others = among * others / others.sum() if others.sum() > 0 else among * (whole_row - cell) / (self.columns - 1)
+        given = np.array([model.given(cell, cell), model.given(cell, whole_row), model.given(whole_row, whole_row)])
+        powers = np.array([np.ones_like(_RATIOS), -2 * _RATIOS, _RATIOS**2])
+        parts = np.array([np.ones_like(_RATIOS), _RATIOS, 1 - _RATIOS])
+        noise = np.einsum("ir,ij,jr->r", powers, given @ np.array([outside, inside, others]).T, parts)
+        added = model.added(np.array([cell, whole_row]))
+        fixed = powers.T @ np.array([added[0, 0], added[0, 1], added[1, 1]])
+        between, weights = among * _RATIOS * (1 - _RATIOS), model.hit[1]
+        own = noise / model.weight**2 + between * uneven(weights, model.counts)
+        whole = (noise + float(weights**2 @ model.counts) * between) / model.weight**2
+        return own + fixed, whole + fixed
+
+    def _fieller(self, cell: float, base: float, variance: Floats, possible: float) -> tuple[float, float]:
         z = NormalDist().inv_cdf((1 + self.model.confidence) / 2)
         margin = (0.5 + max(0.0, z * z - 1) / 6) / self.model.weight
-        variance = covariance[0, 0] - 2 * _RATIOS * covariance[0, 1] + _RATIOS**2 * covariance[1, 1]
         kept = np.abs(cell - _RATIOS * base) <= margin + z * np.sqrt(np.maximum(variance, 0.0))
         if not kept.any():
             return possible, possible
@@ -336,8 +370,12 @@ class CrossTable:
 
 
 def _correlation(covariance: Floats) -> float:
+    """Returns the correlation of two estimates, or 0 where it is positive.
+
+    A positive one shortens an interval, and with few people it is estimated at shares that are far from the true ones.
+    """
     scale = math.sqrt(float(covariance[0, 0] * covariance[1, 1]))
-    return float(np.clip(covariance[0, 1] / scale, -1.0, 1.0)) if scale > 0 else 0.0
+    return float(np.clip(covariance[0, 1] / scale, -1.0, 0.0)) if scale > 0 else 0.0
 
 
 def _apart(shares: list[Value], ends: list[tuple[float, float]], correlation: float) -> tuple[float, float]:

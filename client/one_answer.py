@@ -36,12 +36,15 @@ __all__ = [
     "Respondent",
     "UnsealedAnswer",
     "answer_once",
+    "is_of_person",
     "missing_by_hop",
     "read_value",
 ]
 
 _TOKEN_BYTES = 32
 """The length of an enrolment token."""
+_NAMED = "person "
+"""Begins the outbox's name of a person with a name; keys are hexadecimal, and tokens have a name of their own."""
 Enrol = Callable[[PublicKey], Awaitable[None]]
 """Registers a client's public key with the services; only an operator can."""
 
@@ -89,13 +92,18 @@ class Respondent:
             known: the names of those who have answered the round from here.
         """
         if self.person:
-            return f"person {self.person}"
+            return f"{_NAMED}{self.person}"
         if self.token and not self.key:
             return f"token {hashlib.sha256(self.token).hexdigest()}"
         if self.new_key and not self.key and self.alone and len(known) == 1:
             (user,) = known
             return user
         return public_key.hex()
+
+
+def is_of_person(user: str, person: str) -> bool:
+    """Returns whether a user of the outbox is this person; "" is everybody who has no name (`Respondent.person`)."""
+    return user == f"{_NAMED}{person}" if person else not user.startswith(_NAMED)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Self, TypedDict
 
 from croupier.accountant.results import Grade, Guarantee
-from croupier.accountant.rich_display import folded_list, html_table, paragraph
 from croupier.protocol.certificates import assumptions_of, method_of, refusals_of
 from croupier.protocol.errors import NotCertifiedError, ProtocolError
 from croupier.protocol.histograms import values_of
@@ -15,6 +14,7 @@ from croupier.protocol.rounding import round_up
 from croupier.protocol.shown import sanitize_for_display
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.show.distribution import quantile
+from croupier.show.notebook import folded_list, html_table, paragraph
 from croupier.show.promises import Promises
 from croupier.show.published import publication_json
 from croupier.show.views.distributions import DistributionView, QuantileView

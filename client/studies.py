@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
 from croupier.client.joined import AnswerRecord, AnswerState, JoinedStudy, WaveRecord, WaveState, read_joined
+from croupier.client.one_answer import is_of_person
 from croupier.client.outbox import Outbox
 from croupier.client.results import Receipt
 from croupier.client.surveys import fetch_survey
@@ -25,7 +26,7 @@ from croupier.protocol.errors import Code, LimitError, Refusal, UnreachableError
 from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms import Mechanism
 from croupier.protocol.names import NO_ROUND, RoundId
-from croupier.protocol.studies import MOST_WAVES, Study, StudyWave, wave_survey_id
+from croupier.protocol.studies import MOST_WAVES, Study, StudyWave, is_round_of_study, wave_survey_id
 from croupier.protocol.surveys import budgets_within
 
 __all__ = ["Accept", "Answers", "Follower", "ShownStudy", "answer_open_waves", "find_study", "follow", "join", "leave"]
@@ -158,7 +159,7 @@ async def find_study(client: StudyClient, study_id: str = "") -> ShownStudy:
     if not newest:
         raise Refusal(Code.UNKNOWN_ROUND, f"no wave of study {study_id!r} was opened yet, or all are deleted")
     wave, rounds = await _wave(client, study_id, newest)
-    return ShownStudy(wave, tuple(one.terms for one in rounds))
+    return ShownStudy(wave, tuple(shown.terms for shown in rounds))
 
 
 def join(
@@ -212,8 +213,9 @@ def leave(client: StudyClient, study_id: str, person: str = "") -> JoinedStudy:
     for series in joined.series:
         client.outbox.forget_reports(person, series)
     for round_id in client.outbox.rounds_prepared():
-        if round_id.startswith(f"{study_id}-w"):
-            client.outbox.discard(round_id, client.outbox.prepared(round_id))
+        if is_round_of_study(study_id, round_id):
+            mine = [user for user in client.outbox.prepared(round_id) if is_of_person(user, person)]
+            client.outbox.discard(round_id, mine)
     client.outbox.overwrite_log()
     return joined
 
@@ -292,7 +294,7 @@ async def answer_open_waves(
             )
             continue
         if wave.study.hash != known.hash and not await _is_accepted(client, joined, wave.study, follower, told):
-            closed = follower.now() >= wave.closes_unix_s or any(one.state != "OPEN" for one in rounds)
+            closed = follower.now() >= wave.closes_unix_s or any(question.state != "OPEN" for question in rounds)
             record = _record(wave, "new version")
             if closed:
                 yield _done(client, joined, record)
@@ -301,13 +303,13 @@ async def answer_open_waves(
                 told.add(wave.study.hash.hex())
                 yield record
             return
-        if follower.now() >= wave.closes_unix_s or all(one.state != "OPEN" for one in rounds):
+        if follower.now() >= wave.closes_unix_s or all(question.state != "OPEN" for question in rounds):
             yield _done(client, joined, _record(wave, "missed"))
             continue
         answers = await _answer_wave(client, joined, rounds, number, follower)
         if answers is None:
             return  # the person has left meanwhile
-        state: WaveState = "answered" if any(one.state == "answered" for one in answers) else "abstained"
+        state: WaveState = "answered" if any(answer.state == "answered" for answer in answers) else "abstained"
         yield _done(client, joined, _record(wave, state, answers))
 
 
@@ -348,14 +350,14 @@ async def _is_accepted(
         if wave.study.hash == chain[0].previous_hash:
             chain.insert(0, wave.study)
     previous = before.hash
-    for one in chain:
-        if one.previous_hash != previous:
+    for link in chain:
+        if link.previous_hash != previous:
             raise Refusal(
                 Code.BAD_MANIFEST,
-                f"version {one.version} of study {study.study_id!r} does not follow version {before.version}, which "
+                f"version {link.version} of study {study.study_id!r} does not follow version {before.version}, which "
                 "you have consented to",
             )
-        previous = one.hash
+        previous = link.hash
     if study.total_epsilon > before.total_epsilon or study.total_delta > before.total_delta:
         raise Refusal(Code.BAD_MANIFEST, f"version {study.version} raises the limit of study {study.study_id!r}")
     if follower.accept is None or study.hash.hex() in told:
@@ -374,7 +376,7 @@ async def _answer_wave(
     answers = follower.answers(number) if callable(follower.answers) else follower.answers
     survey = rounds[0].terms.survey
     hides = survey is not None and survey.left_out == "random"
-    wanted = budgets_within([one.terms for one in rounds], joined.wave_epsilon)
+    wanted = budgets_within([question.terms for question in rounds], joined.wave_epsilon)
     records = []
     for asked, most in zip(rounds, wanted, strict=True):
         name, series = asked.terms.question.name, asked.terms.permanent
@@ -400,7 +402,7 @@ async def _answer_question(
 ) -> AnswerRecord:
     """Answers with the largest budget that the person and the person's limits allow, or not at all."""
     why = ""
-    for budget in reversed([one for one in asked.terms.budget_grid if one <= most]):
+    for budget in reversed([budget for budget in asked.terms.budget_grid if budget <= most]):
         try:
             receipt = await asked.submit(
                 value,

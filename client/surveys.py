@@ -47,10 +47,10 @@ async def fetch_survey(client: Asker[R], round_id: RoundId = NO_ROUND) -> list[R
     survey = asked.terms.survey
     if survey is None:
         raise Refusal(Code.BAD_REQUEST, f"round {asked.id!r} is not of a survey; 'croupier round show' shows it")
-    others = [round_.round_id for round_ in survey.rounds]
+    others = [survey_round.round_id for survey_round in survey.rounds]
     rounds = [asked if other == asked.id else await client.round(other) for other in others]
     try:
-        rounds_together([round_.terms for round_ in rounds])
+        rounds_together([client_round.terms for client_round in rounds])
     except ValueError as error:
         raise Refusal(Code.BAD_MANIFEST, str(error)) from error
     return rounds

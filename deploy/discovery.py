@@ -229,7 +229,7 @@ class Discovery:
         # The estimate subtracts the mean of the fakes given their total; the law is about their mean before.
         shift = 0.0 if fakes is None else fakes.mean - fakes.hops * fakes.law.radius
         least = threshold(reports, settings.fewest, own, other, settings.false_listed / settings.waves / k, noise)
-        needed = holders_found(reports, least, own, other, self._missed, noise)
+        sure = holders_found(reports, least, own, other, self._missed, noise)
         counts = [reports * (other + (own - other) * share) + shift for share in shares]
         # An estimate is a count, scaled: a thousandth is more than floating point has changed it by.
         passed = [name for name, count in zip(names, counts, strict=True) if count >= least - 1e-3 and name != OPEN]
@@ -239,7 +239,7 @@ class Discovery:
         kept = () if last else tuple(name[: -len(OPEN)] for name in passed if name.endswith(OPEN))
         scale = reports * (settings.waves if settings.groups else 1)
         holders = tuple((name, share_of[name] * scale) for name in listed)
-        self.levels.append(Level(k, reports, least, needed, kept, holders))
+        self.levels.append(Level(k, reports, least, sure, kept, holders))
         self._kept = kept
         return self.levels[-1]
 

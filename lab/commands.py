@@ -339,7 +339,7 @@ def paper_results(
         rows = list(paper_rows(seconds, note))
         write_tables(rows, source)
         points = draw_figures(source.parent, seconds)
-        show(as_json, {"rows": [asdict(row) for row in rows], "points": points}, str(source))
+        show(as_json, {"rows": [asdict(row) for row in rows], "points": [asdict(row) for row in points]}, str(source))
 
 
 def paper_build(

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import binom
 
-from croupier.accountant.drawing import CERTIFIED, COMPARED, MEASURED
+from croupier.show.drawing import CERTIFIED, COMPARED, MEASURED
 from croupier.show.plots import figure_file
 
 __all__ = ["LOCAL_EPSILON", "PEOPLE", "write_pictures"]

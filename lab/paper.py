@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from croupier.protocol.rounding import round_down, round_up
 
@@ -113,17 +112,17 @@ def write_tables(rows: list[PaperRow], source: Path) -> None:
         write_part(source, part, [*lines, ""])
 
 
-def draw_figures(folder: Path, seconds: float) -> list[dict[str, Any]]:
+def draw_figures(folder: Path, seconds: float) -> list[PaperRow]:
     """Draws epsilon against the number of users, for bits and for Laplace noise; returns the points."""
-    from croupier.accountant.drawing import CERTIFIED, COMPARED, MEASURED
+    from croupier.show.drawing import CERTIFIED, COMPARED, MEASURED
     from croupier.show.plots import figure_file
 
-    points = []
+    points: list[PaperRow] = []
     for name, (randomizer, local) in FIGURES.items():
         found = [_three(randomizer, ((local, n),), 1e-6, seconds) for n in USERS]
         points += [
-            asdict(PaperRow(name, randomizer, f"{n:,} × {local:g}", 1e-6, *x))
-            for n, x in zip(USERS, found, strict=True)
+            PaperRow(name, randomizer, f"{n:,} × {local:g}", 1e-6, *three)
+            for n, three in zip(USERS, found, strict=True)
         ]
         with figure_file(folder / f"{name}.svg", 1, height=3.4) as (_, [[axes]]):
             attack, certified, blanket = zip(*found, strict=True)

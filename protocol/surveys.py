@@ -112,13 +112,14 @@ class Survey:
                 f"the survey has {len(languages)} wordings of {size} bytes; at most {_MAX_WORDINGS}, of "
                 f"{_MAX_BYTES_TOGETHER} bytes together, are allowed"
             )
-        ids = [round_.round_id for round_ in self.rounds]
+        ids = [survey_round.round_id for survey_round in self.rounds]
         if not 1 <= len(ids) <= MOST_QUESTIONS or len(set(ids)) != len(ids):
             raise ValueError(f"the survey has {len(ids)} rounds; it must have 1..{MOST_QUESTIONS}, each once")
-        for round_ in self.rounds:
-            if len(round_.terms_hash) != 32:
+        for survey_round in self.rounds:
+            if len(survey_round.terms_hash) != 32:
                 raise ValueError(
-                    f"the hash of the terms of {round_.round_id!r} has {len(round_.terms_hash)} bytes, not 32"
+                    f"the hash of the terms of {survey_round.round_id!r} has {len(survey_round.terms_hash)} bytes, "
+                    "not 32"
                 )
         if self.left_out not in _LEFT_OUT:
             raise ValueError(f"left_out is {self.left_out!r}; it must be one of {', '.join(_LEFT_OUT)}")
@@ -137,7 +138,10 @@ class Survey:
             SurveyWording(wording.language, wording.title, wording.consent, wording.introduction)
             for wording in message.wordings
         ]
-        rounds = [SurveyRound(RoundId(round_.round_id), Digest(round_.terms_hash)) for round_ in message.rounds]
+        rounds = [
+            SurveyRound(RoundId(survey_round.round_id), Digest(survey_round.terms_hash))
+            for survey_round in message.rounds
+        ]
         wave = StudyWave.read(message.wave) if message.HasField("wave") else None
         return cls(message.survey_id, tuple(wordings), tuple(rounds), left_out, wave)
 
@@ -146,7 +150,7 @@ class Survey:
         return pb.Survey(
             survey_id=self.survey_id,
             wordings=[pb.SurveyWording(**asdict(wording)) for wording in self.wordings],
-            rounds=[pb.SurveyRound(**asdict(round_)) for round_ in self.rounds],
+            rounds=[pb.SurveyRound(**asdict(survey_round)) for survey_round in self.rounds],
             left_out=_LEFT_OUT[self.left_out],
             wave=None if self.wave is None else self.wave.message(),
         )
@@ -234,13 +238,13 @@ def rounds_together(rounds: Sequence[_Terms]) -> Survey:
         ValueError: they are not all rounds of one survey, or differ in the number of budgets or in the deadline.
     """
     survey = rounds[0].survey if rounds else None
-    if survey is None or any(round_.survey != survey for round_ in rounds):
+    if survey is None or any(terms.survey != survey for terms in rounds):
         raise ValueError("the rounds are not of one survey")
-    if [round_.manifest.round_id for round_ in rounds] != [round_.round_id for round_ in survey.rounds]:
+    if [terms.manifest.round_id for terms in rounds] != [survey_round.round_id for survey_round in survey.rounds]:
         raise ValueError(f"survey {survey.survey_id!r} has other rounds, or in another order")
     for name, values in (
-        ("numbers of budgets", [len(round_.manifest.budget_grid) for round_ in rounds]),
-        ("deadlines", [round_.manifest.close_deadline_unix_s for round_ in rounds]),
+        ("numbers of budgets", [len(terms.manifest.budget_grid) for terms in rounds]),
+        ("deadlines", [terms.manifest.close_deadline_unix_s for terms in rounds]),
     ):
         if any(a != b for a, b in itertools.pairwise(values)):
             raise ValueError(f"the rounds of survey {survey.survey_id!r} have the {name} {values}; all must be equal")

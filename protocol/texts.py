@@ -162,7 +162,9 @@ TEXTS: dict[Code, str] = {
         "every client clips each record's gradient, and adds Gaussian noise of its own scale to their mean"
     ),
     Assumption.NO_ONE_ELSE_TRUSTED: "nothing is assumed of the shufflers or of the other clients",
-    Assumption.FEATURES_WITHOUT_USERS: "the features ({features}) look at no private data",
+    Assumption.FEATURES_WITHOUT_USERS: (
+        "the features ({features}) look at no private data, and neither does the list of classes"
+    ),
     Assumption.FEATURES_FROM_USERS: "NOT MET: the features look at no private data; they are fitted to it",
     Assumption.CHOSEN_WITHOUT_USERS: (
         "the step size and other settings were chosen without looking at the users' examples"
@@ -556,7 +558,9 @@ PLAIN: dict[Assumption, str] = {
         "(Gaussian) noise to the mean."
     ),
     Assumption.NO_ONE_ELSE_TRUSTED: "The promise does not depend on the servers that shuffle, or on other people.",
-    Assumption.FEATURES_WITHOUT_USERS: "How data are prepared ({features}) was decided without anybody's private data.",
+    Assumption.FEATURES_WITHOUT_USERS: (
+        "How data are prepared ({features}), and which classes there are, was decided without anybody's private data."
+    ),
     Assumption.FEATURES_FROM_USERS: "NOT MET: how data are prepared was computed from people's private data.",
     Assumption.CHOSEN_WITHOUT_USERS: "The settings of the training were chosen without looking at people's examples.",
     Assumption.CHOSEN_ON_USERS: (

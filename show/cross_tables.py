@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 from rich.table import Table
 
+from croupier.analyzer.base import tiers_of_reports
 from croupier.analyzer.estimates import Fakes, Noised, Value
-from croupier.analyzer.estimators import tiers_of_reports
 from croupier.analyzer.noised_tiers import TierErrors
 from croupier.analyzer.tables import CrossTable, ShareModel
 from croupier.protocol.crossed import factor_names, factors
@@ -86,10 +86,10 @@ def cross_table(model: ShareModel, name: str) -> CrossTableView:
     Raises:
         ValueError: the question does not ask two as one, or has too many cells.
     """
-    found = factors(model.mechanism.categories)
-    if found is None:
+    pair = factors(model.mechanism.categories)
+    if pair is None:
         raise ValueError(f"the answers to {name} are not pairs such as 'yes × good'; a table is of two questions")
-    rows, columns = found
+    rows, columns = pair
     if len(rows) * len(columns) > _MOST_CELLS:
         raise ValueError(f"the table has {len(rows) * len(columns)} cells; it must have at most {_MOST_CELLS}")
     table = CrossTable(model, len(rows), len(columns))
@@ -130,7 +130,9 @@ def cross_tables(table: CrossTableView) -> list[Table]:
         first, *table["columns"], title=f"{second} within each answer to {first}, in %, intervals: population"
     )
     for row, shares in zip(table["rows"], table["within_rows"], strict=True):
-        within.add_row(row, *(f"{_percent(one['projected'])} {_ends(one['population_interval'])}" for one in shares))
+        within.add_row(
+            row, *(f"{_percent(share['projected'])} {_ends(share['population_interval'])}" for share in shares)
+        )
     return [pairs, within]
 
 

@@ -73,15 +73,15 @@ def status_json(answer: rpc.StatusResponse) -> ServiceView:
         "revoked": answer.num_revoked,
         "rounds": [
             {
-                "round_id": RoundId(round_.round_id),
-                "state": state_name(round_.state),
-                "num_items": round_.num_items,
-                "bytes_sent": round_.bytes_sent,
-                "problem": round_.problem,
-                "kept_until_unix_s": answer.kept_until_unix_s.get(round_.round_id),
-                "stages": {cost.stage: {"wall_s": cost.wall_s, "cpu_s": cost.cpu_s} for cost in round_.costs},
+                "round_id": RoundId(service_round.round_id),
+                "state": state_name(service_round.state),
+                "num_items": service_round.num_items,
+                "bytes_sent": service_round.bytes_sent,
+                "problem": service_round.problem,
+                "kept_until_unix_s": answer.kept_until_unix_s.get(service_round.round_id),
+                "stages": {cost.stage: {"wall_s": cost.wall_s, "cpu_s": cost.cpu_s} for cost in service_round.costs},
             }
-            for round_ in answer.rounds
+            for service_round in answer.rounds
         ],
     }
     if noise is not None:

@@ -21,13 +21,13 @@ from croupier.accountant.mechanisms.base import Randomizer
 from croupier.accountant.mechanisms.registry import stated_randomizer
 from croupier.accountant.planner import standard_error
 from croupier.accountant.results import Grade, TierCertificate
-from croupier.accountant.rich_display import html_sections
 from croupier.protocol.certificates import READABLE
 from croupier.protocol.codes import Assumption, RefusalReason
 from croupier.protocol.hop_noise import MIN_EPSILON, HopNoise
 from croupier.protocol.rounding import percent, round_down, round_up
 from croupier.protocol.statements import joined, read_json, secret, to_prose
 from croupier.show.estimates import hop_line, precision_line
+from croupier.show.notebook import html_sections
 from croupier.show.statistics import halving_lines, statistic
 from croupier.show.text import delta_too_large, tier_budget
 from croupier.show.views.explanation import ExplanationView, PromiseView

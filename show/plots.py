@@ -18,9 +18,9 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from croupier.accountant.drawing import CERTIFIED, COMPARED, MEASURED, OTHERS, draw_tiers
 from croupier.protocol.rounding import round_up
 from croupier.protocol.views import CertificateView, proved_epsilon
+from croupier.show.drawing import CERTIFIED, COMPARED, MEASURED, OTHERS, draw_tiers
 from croupier.show.study_results import StudyRowView
 from croupier.show.views.demonstration import DemoQuestionView, DemoView
 from croupier.show.views.experiments import FindingsView, PanelView

@@ -60,11 +60,12 @@ def promises_of(terms: RoundTerms, local_epsilon: float) -> Promises:
 
 
 def study_lines(rounds: Sequence[RoundTerms], wave_epsilon: float) -> tuple[str, ...]:
-    """Returns what all waves of a study together may reveal of a person, in sentences; nothing for other rounds.
+    """Returns what all waves of a version of a study may reveal of a person, in sentences; nothing for other rounds.
 
-    The person is taken to spend at most `wave_epsilon` on the answers to each wave together. Budgets and hop noise of
-    all questions and waves are added up, which holds however each wave is chosen; in a permanent study the budget of an
-    answer that never changes counts once.
+    An earlier version had other budgets, which these terms do not hold; it comes on top. The person is taken to spend
+    at most `wave_epsilon` on the answers to each wave together. Budgets and hop noise of all questions and waves are
+    added up, which holds however each wave is chosen; in a permanent study the budget of an answer that never changes
+    counts once.
 
     Args:
         rounds: those of one wave.
@@ -73,7 +74,7 @@ def study_lines(rounds: Sequence[RoundTerms], wave_epsilon: float) -> tuple[str,
     wave = rounds[0].survey.wave if rounds and rounds[0].survey is not None else None
     if wave is None:
         return ()
-    waves, permanent = wave.study.last_wave, wave.study.permanent
+    waves, permanent = wave.study.last_wave - wave.study.first_wave + 1, wave.study.permanent
     chosen = budgets_within(rounds, wave_epsilon)
     times = 1 if permanent else waves
     alone = right_at_most(times * sum(chosen), min(1.0, waves * sum(terms.local_delta for terms in rounds)))
@@ -83,8 +84,10 @@ def study_lines(rounds: Sequence[RoundTerms], wave_epsilon: float) -> tuple[str,
         added = sum(one.epsilon for one in noises) * waves, min(1.0, sum(one.delta for one in noises) * waves)
         honest = min(alone, right_at_most(*added))
     lines = Promises(rounds[0].num_hops, honest, alone).lines
-    about = f"All answers to all {waves} waves together, taken as one of two: "
+    about = f"All answers to all {waves} waves of this version together, taken as one of two: "
     told = [f"{about}{lines[0][0].lower()}{lines[0][1:]}", *lines[1:]]
+    if wave.study.version > 1:
+        told.append("What you have answered in earlier versions comes on top.")
     if permanent:
         told.append("Your device draws its noise once: this is for answers that stay the same; a change can be seen.")
     return tuple(told)

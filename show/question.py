@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any, cast
+from typing import cast
 
 from croupier.protocol.questions import Question
+from croupier.protocol.views import JsonObject
 from croupier.show.views.questions import QuestionView, WordingView
 
 __all__ = ["question_json"]
@@ -17,7 +18,7 @@ _TOO_LARGE = ("vector", "parameters")
 def question_json(question: Question) -> QuestionView:
     """Returns a question with its wordings; "parameters" are the mechanism's."""
     mechanism = question.mechanism
-    parameters: dict[str, Any] = asdict(mechanism)
+    parameters: JsonObject = asdict(mechanism)
     if mechanism.task is not None:
         parameters = {
             name: value for name, value in (parameters | asdict(mechanism.task)).items() if name not in _TOO_LARGE

@@ -13,8 +13,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 from croupier.accountant.certificate import Certificate
 from croupier.accountant.composed_certificates import compose
@@ -105,12 +106,38 @@ class _CostView(TypedDict):
     alone_right: str
 
 
+class _TogetherView(TypedDict):
+    """What all rounds cost a person together; where no ε is proved, "epsilon" is empty, and only "rounds" is given."""
+
+    rounds: int
+    epsilon: str
+    delta: NotRequired[str]
+    grade: NotRequired[str]
+    right: NotRequired[str]
+    hop_right: NotRequired[str]
+    hop_epsilon: NotRequired[str]
+    hop_delta: NotRequired[str]
+    alone_epsilon: NotRequired[str]
+    alone_delta: NotRequired[str]
+    alone_right: NotRequired[str]
+    assumptions: NotRequired[list[str]]
+
+
 class _FileView(TypedDict):
     """A file inside the page."""
 
     name: str
     what: str
     uri: str
+
+
+class _RoundView(TypedDict):
+    """A round with the files that can be downloaded from the page itself."""
+
+    round_id: str
+    file: str
+    files: list[_FileView]
+    signed: bool
 
 
 def report_of(
@@ -140,25 +167,35 @@ def report_of(
     """
     if not rounds:
         raise ValueError("the report has no round; name at least one")
-    ids = [round_.result["round_id"] for round_ in rounds]
+    ids = [report_round.result["round_id"] for report_round in rounds]
     if len(set(ids)) < len(ids):
-        twice = next(one for one in ids if ids.count(one) > 1)
+        twice = next(round_id for round_id in ids if ids.count(round_id) > 1)
         raise ValueError(
             f"round {twice!r} is named twice; each is reported once, and groups must hold different people"
         )
     clean = [
-        ReportRound(sanitize_for_display(round_.result), sanitize_for_display(round_.group), round_.signed)
-        for round_ in rounds
+        ReportRound(
+            sanitize_for_display(report_round.result), sanitize_for_display(report_round.group), report_round.signed
+        )
+        for report_round in rounds
     ]
-    read = [(one, statistic(one.result, language)) for one in clean]
+    read = [(report_round, statistic(report_round.result, language)) for report_round in clean]
     questions: dict[object, list[tuple[ReportRound, Statistic]]] = {}
-    for place, (one, found) in enumerate(read):
+    for place, (report_round, summary) in enumerate(read):
         # The same labels and scale: what differs in them is another question, whatever its name.
-        key = (found.name, found.question, found.about, *(n.label for n in found.numbers)) if one.group else place
-        questions.setdefault(key, []).append((one, found))
-    certified = [(one, found, _certificate(one.result)) for one, found in read if one.result["certificate"]["granted"]]
+        key = (
+            (summary.name, summary.question, summary.about, *(n.label for n in summary.numbers))
+            if report_round.group
+            else place
+        )
+        questions.setdefault(key, []).append((report_round, summary))
+    certified = [
+        (report_round, summary, _certificate(report_round.result))
+        for report_round, summary in read
+        if report_round.result["certificate"]["granted"]
+    ]
     views = [_question(group) for group in questions.values()]
-    common = [line for line in views[0]["remarks"] if len(views) > 1 and all(line in one["remarks"] for one in views)]
+    common = [line for line in views[0]["remarks"] if len(views) > 1 and all(line in view["remarks"] for view in views)]
     for view in views:
         view["remarks"] = [line for line in view["remarks"] if line not in common]
     style = (_TEMPLATES / "report.css").read_text(encoding="utf-8")
@@ -169,14 +206,16 @@ def report_of(
         verified=sanitize_for_display(verified),
         style=style,
         style_digest=digest,
-        level=next((f"{100 * found.level:g} %" for _, found in read if found.level), "95 %"),
+        level=next((f"{100 * summary.level:g} %" for _, summary in read if summary.level), "95 %"),
         questions=views,
         remarks=common,
-        devices=list(dict.fromkeys(_device(one.result) for one, _, _ in certified)),
-        costs=[_cost(one, found, certificate) for one, found, certificate in certified],
-        together=_together([(one.group, certificate) for one, _, certificate in certified], fixed_terms),
-        assumptions=list(dict.fromkeys(to_prose(line) for _, _, found in certified for line in found.assumptions)),
-        rounds=[_round(one) for one, _ in read],
+        devices=list(dict.fromkeys(_device(report_round.result) for report_round, _, _ in certified)),
+        costs=[_cost(report_round, summary, certificate) for report_round, summary, certificate in certified],
+        together=_together(
+            [(report_round.group, certificate) for report_round, _, certificate in certified], fixed_terms
+        ),
+        assumptions=list(dict.fromkeys(to_prose(line) for _, _, summary in certified for line in summary.assumptions)),
+        rounds=[_round(report_round) for report_round, _ in read],
     )
 
 
@@ -191,25 +230,25 @@ def _template() -> Template:
 
 
 def _certificate(result: ResultView) -> Certificate:
-    found = Certificate.from_json(result["certificate"])
-    found.check_not_refuted()
-    return found
+    certificate = Certificate.from_json(result["certificate"])
+    certificate.check_not_refuted()
+    return certificate
 
 
 def _question(group: list[tuple[ReportRound, Statistic]]) -> _QuestionView:
     about, several = group[0][1], len(group) > 1
     rows: list[_Row] = []
-    ends = _ends([found for _, found in group])
+    ends = _ends([summary for _, summary in group])
     for index in range(len(about.numbers)):
-        for one, found in group:
-            number = found.numbers[index]
-            label = " · ".join(part for part in (number.label, one.group) if part)
-            rows.append(_row(found, number, label, ends, f"{one.group}: " if several else ""))
-    for one, found in group:
-        for number in found.details:
-            label = " · ".join(part for part in (number.label, one.group) if part)
-            rows.append(_row(found, number, label, ends, f"{one.group}: " if several else ""))
-    named = [(f"{one.group}: " if several else "", one.result) for one, _ in group]
+        for report_round, summary in group:
+            number = summary.numbers[index]
+            label = " · ".join(part for part in (number.label, report_round.group) if part)
+            rows.append(_row(summary, number, label, ends, f"{report_round.group}: " if several else ""))
+    for report_round, summary in group:
+        for number in summary.details:
+            label = " · ".join(part for part in (number.label, report_round.group) if part)
+            rows.append(_row(summary, number, label, ends, f"{report_round.group}: " if several else ""))
+    named = [(f"{report_round.group}: " if several else "", report_round.result) for report_round, _ in group]
     verdicts: list[str] = []
     remarks: list[str] = []
     refusals: list[str] = []
@@ -228,21 +267,25 @@ def _question(group: list[tuple[ReportRound, Statistic]]) -> _QuestionView:
             (verdicts if is_verdict else remarks).append(f"{name}{_as_sentence(said)}")
         for line in halving_lines(result):
             halved.setdefault(line, []).append(name.removesuffix(": "))
-    compared = differences([(one.group, found) for one, found in group]) if several else []
+    compared = differences([(report_round.group, summary) for report_round, summary in group]) if several else []
     return {
         "title": about.title,
         "question": "" if about.question == about.title else about.question,
         "help_text": about.help_text,
         "language": about.language or "en",
         "about": about.about,
-        "people": " and ".join(f"{f'{one.group}: ' if several else ''}{found.people:,}" for one, found in group),
+        "people": " and ".join(
+            f"{f'{report_round.group}: ' if several else ''}{summary.people:,}" for report_round, summary in group
+        ),
         "is_share": about.is_share,
         "rows": rows,
         "scale": _scale(about, ends) if rows else [],
-        "histograms": [(one.group, _histogram(found)) for one, found in group if found.histogram],
+        "histograms": [
+            (report_round.group, _histogram(summary)) for report_round, summary in group if summary.histogram
+        ],
         "verdicts": verdicts,
         "remarks": remarks,
-        "differences": [(one.sentence(about), one.is_seen) for one in compared],
+        "differences": [(difference.sentence(about), difference.is_seen) for difference in compared],
         "halving": [f"{', '.join(names)}: {line}" if several else line for line, names in halved.items()],
         "refusals": refusals,
     }
@@ -252,16 +295,18 @@ def _as_sentence(remark: str) -> str:
     return f"{remark[:1].upper()}{remark[1:].rstrip('.')}."
 
 
-def _ends(found: Sequence[Statistic]) -> tuple[float, float]:
+def _ends(summaries: Sequence[Statistic]) -> tuple[float, float]:
     """Returns the ends of a chart: those of the possible range, or of all intervals where it is not known."""
-    if found[0].scale is not None:
-        return found[0].scale
-    numbers = [number for one in found for number in one.numbers]
-    ends = [end for one in numbers for interval in (one.participants, one.population or ()) for end in interval]
+    if summaries[0].scale is not None:
+        return summaries[0].scale
+    numbers = [number for summary in summaries for number in summary.numbers]
+    ends = [
+        end for number in numbers for interval in (number.participants, number.population or ()) for end in interval
+    ]
     return (min(ends), max(ends)) if ends else (0.0, 1.0)
 
 
-def _row(of: Statistic, number: Number, label: str, ends: tuple[float, float], name: str) -> _Row:
+def _row(summary: Statistic, number: Number, label: str, ends: tuple[float, float], name: str) -> _Row:
     low, high = ends
 
     def place(value: float) -> float:
@@ -272,30 +317,30 @@ def _row(of: Statistic, number: Number, label: str, ends: tuple[float, float], n
 
     return {
         "label": label or "mean",
-        "estimate": of.estimate(number),
-        "sentence": f"{name}{of.sentence(number)}".replace(" %", "\N{NO-BREAK SPACE}%"),
+        "estimate": summary.estimate(number),
+        "sentence": f"{name}{summary.sentence(number)}".replace(" %", "\N{NO-BREAK SPACE}%"),
         "at": place(number.estimate),
         "participants": both(number.participants),
         "population": None if number.population is None else both(number.population),
     }
 
 
-def _histogram(found: Statistic) -> list[_Row]:
+def _histogram(summary: Statistic) -> list[_Row]:
     """Returns a bar for each level: the share of people on it, of a chart that ends at the largest interval's end."""
-    shares = replace(found, is_share=True)
-    most = max(number.participants[1] for number in found.histogram)
+    shares = replace(summary, is_share=True)
+    most = max(number.participants[1] for number in summary.histogram)
     return [
-        _row(shares, number, f"{number.label} {found.unit}".strip(), (0.0, most or 1.0), "")
-        for number in found.histogram
+        _row(shares, number, f"{number.label} {summary.unit}".strip(), (0.0, most or 1.0), "")
+        for number in summary.histogram
     ]
 
 
-def _scale(of: Statistic, ends: tuple[float, float]) -> list[str]:
+def _scale(summary: Statistic, ends: tuple[float, float]) -> list[str]:
     """Returns what is written below a chart: five marks of a share, else the ends of the range and their meaning."""
-    if of.is_share:
+    if summary.is_share:
         return [f"{mark} %" for mark in (0, 25, 50, 75, 100)]
-    marks = [f"{end:g}".replace("-", "−") + (f" {of.unit}" if of.unit else "") for end in ends]
-    return [f"{mark} ({meaning})" if meaning else mark for mark, meaning in zip(marks, of.ends, strict=True)]
+    marks = [f"{end:g}".replace("-", "−") + (f" {summary.unit}" if summary.unit else "") for end in ends]
+    return [f"{mark} ({meaning})" if meaning else mark for mark, meaning in zip(marks, summary.ends, strict=True)]
 
 
 def _device(result: ResultView) -> str:
@@ -303,10 +348,10 @@ def _device(result: ResultView) -> str:
     return describe_device_step(kind, "the person's", records=0) or "randomizes the person's answer"
 
 
-def _cost(one: ReportRound, found: Statistic, certificate: Certificate) -> _CostView:
+def _cost(report_round: ReportRound, summary: Statistic, certificate: Certificate) -> _CostView:
     hop, alone = certificate.one_honest_hop, certificate.everyone_else_colludes
     return {
-        "about": " · ".join(part for part in (found.title, one.group) if part),
+        "about": " · ".join(part for part in (summary.title, report_round.group) if part),
         "people": f"{certificate.num_users:,}",
         "epsilon": round_up(certificate.epsilon, 4),
         "delta": round_up(certificate.delta, 3),
@@ -323,10 +368,10 @@ def _cost(one: ReportRound, found: Statistic, certificate: Certificate) -> _Cost
     }
 
 
-def _together(certified: Sequence[tuple[str, Certificate]], fixed_terms: bool) -> dict[str, Any] | None:
+def _together(certified: Sequence[tuple[str, Certificate]], fixed_terms: bool) -> _TogetherView | None:
     """Returns what all rounds cost a person who is in one group and answered everything; None for one round each."""
     groups = sorted({group for group, _ in certified if group}) or [""]
-    found: list[Guarantee] = []
+    composed: list[Guarantee] = []
     of_groups: list[list[Certificate]] = []
     for name in groups:
         mine = [certificate for group, certificate in certified if group in ("", name)]
@@ -334,17 +379,19 @@ def _together(certified: Sequence[tuple[str, Certificate]], fixed_terms: bool) -
             continue
         try:
             # A filter, which results may have chosen the rounds of, admits them by basic composition at this delta.
-            deltas = [one.delta for one in mine for _ in range(1 if fixed_terms else int(1 / BASIC_SHARE))]
-            found.append(compose(mine, delta=sum_above(deltas), fixed_terms=fixed_terms))
+            deltas = [
+                certificate.delta for certificate in mine for _ in range(1 if fixed_terms else int(1 / BASIC_SHARE))
+            ]
+            composed.append(compose(mine, delta=sum_above(deltas), fixed_terms=fixed_terms))
         except ValueError:  # more is lost with certainty than this delta allows
             return {"rounds": len(mine), "epsilon": ""}
         of_groups.append(mine)
-    if not found:
+    if not composed:
         return None
-    worst = max(found, key=lambda one: one.epsilon)
-    alone, lost = max((_alone(mine) for mine in of_groups), key=lambda one: one[0])
-    hop = max((_one_honest_hop(mine) for mine in of_groups), key=lambda one: one[0])
-    has_hop_noise = any(one.one_honest_hop is not None for mine in of_groups for one in mine)
+    worst = max(composed, key=lambda guarantee: guarantee.epsilon)
+    alone, lost = max((_alone(mine) for mine in of_groups), key=itemgetter(0))
+    hop = max((_one_honest_hop(mine) for mine in of_groups), key=itemgetter(0))
+    has_hop_noise = any(certificate.one_honest_hop is not None for mine in of_groups for certificate in mine)
     return {
         "rounds": max(map(len, of_groups)),
         "epsilon": round_up(worst.epsilon, 4),
@@ -364,27 +411,31 @@ def _together(certified: Sequence[tuple[str, Certificate]], fixed_terms: bool) -
 def _alone(certificates: Sequence[Certificate]) -> tuple[float, float]:
     """Returns the sums of the local budgets: what a person's own noise promises over all rounds, whatever others do."""
     alone = [certificate.everyone_else_colludes for certificate in certificates]
-    return sum_as_decimals([one.epsilon for one in alone]), sum_above([one.delta for one in alone])
+    return sum_as_decimals([guarantee.epsilon for guarantee in alone]), sum_above(
+        [guarantee.delta for guarantee in alone]
+    )
 
 
 def _one_honest_hop(certificates: Sequence[Certificate]) -> tuple[float, float]:
     """Returns the sums of what one honest server guarantees: without hop noise in a round, its local budget."""
     each = [certificate.one_honest_hop or certificate.everyone_else_colludes for certificate in certificates]
-    return sum_as_decimals([one.epsilon for one in each]), sum_above([one.delta for one in each])
+    return sum_as_decimals([guarantee.epsilon for guarantee in each]), sum_above(
+        [guarantee.delta for guarantee in each]
+    )
 
 
-def _round(one: ReportRound) -> dict[str, Any]:
+def _round(report_round: ReportRound) -> _RoundView:
     """Returns a round's id, and its files as they can be downloaded from the page itself."""
-    result = one.result
+    result = report_round.result
     name = _UNNAMED.sub("_", result["round_id"])[:100]
     files: list[_FileView] = [
         _file(f"{name}.json", "result and certificate", "application/json", json.dumps(result, indent=1).encode())
     ]
     if result["certificate"]["granted"] and not result["sealed"]:
         files.append(_file(f"{name}.csv", "table for spreadsheets", "text/csv", result_csv(result).encode()))
-    if one.signed:
-        files.append(_file(f"{name}.signed", "signed document", "application/octet-stream", one.signed))
-    return {"round_id": result["round_id"], "file": name, "files": files, "signed": bool(one.signed)}
+    if report_round.signed:
+        files.append(_file(f"{name}.signed", "signed document", "application/octet-stream", report_round.signed))
+    return {"round_id": result["round_id"], "file": name, "files": files, "signed": bool(report_round.signed)}
 
 
 def _file(name: str, what: str, kind: str, content: bytes) -> _FileView:

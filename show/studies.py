@@ -98,8 +98,8 @@ def study_text(document: StudyView) -> Text:
     often = f"It asks {_EVERY[document['every']]}{weekday} at {document['first'][-5:]} ({document['timezone']}), "
     often += f"{counted(len(waves), 'wave')}, each open for {_duration(document['open_for_s'])}."
     listed = [
-        f"wave {one['number']}: {_utc(one['opens_unix_s'])} to {_utc(one['closes_unix_s'])}"
-        for one in (waves if len(waves) <= _MOST_LISTED else [*waves[:3], waves[-1]])
+        f"wave {wave['number']}: {_utc(wave['opens_unix_s'])} to {_utc(wave['closes_unix_s'])}"
+        for wave in (waves if len(waves) <= _MOST_LISTED else [*waves[:3], waves[-1]])
     ]
     again = (
         "A device randomizes an answer once, and sends the same report again while the answer is the same."
@@ -221,7 +221,7 @@ def plan_tables(plan: StudyPlanView) -> list[Table]:
     costs = Table(
         "budget",
         "if",
-        *(f"ε of {_period(one)}" for one in plan["tiers"][0]["totals"]),
+        *(f"ε of {_period(total)}" for total in plan["tiers"][0]["totals"]),
         "grade",
         title=f"What waves cost one person, at δ = {round_up(plan['delta_total'])}",
         caption="One secret order: one hop keeps its order secret, and the accountant is honest. One honest hop: "
@@ -242,11 +242,15 @@ def plan_tables(plan: StudyPlanView) -> list[Table]:
             )
         waves.add_section()
         for trust, said in _TRUST.items():
-            found = [total[trust] for total in tier["totals"]]  # type: ignore[literal-required]
-            if trust == "one_honest" and not any(found):
+            guarantees = [total[trust] for total in tier["totals"]]  # type: ignore[literal-required]
+            if trust == "one_honest" and not any(guarantees):
                 continue
-            numbers = ["no bound" if one is None else round_up(one["epsilon"], 4) for one in found]
-            costs.add_row(budget, said, *numbers, next((one["grade"] for one in found if one), ""))
+            numbers = [
+                "no bound" if guarantee is None else round_up(guarantee["epsilon"], 4) for guarantee in guarantees
+            ]
+            costs.add_row(
+                budget, said, *numbers, next((guarantee["grade"] for guarantee in guarantees if guarantee), "")
+            )
         costs.add_section()
     return [waves, costs]
 
@@ -259,11 +263,11 @@ def plan_lines(plan: StudyPlanView) -> list[str]:
         lines.append(f"Found: budgets = [{tier['budget']:g}] (ε of all answers of a wave together).")
     if "waves" in plan["solved"]:
         lines.append(f"Found: {counted(plan['waves'], 'wave')}.")
-    for one in plan["tiers"]:
-        enough = one["waves_borne"] >= plan["waves"]
-        borne = f"all {plan['waves']:,} waves" if enough else f"only {one['waves_borne']:,} of {plan['waves']:,} waves"
+    for tier in plan["tiers"]:
+        enough = tier["waves_borne"] >= plan["waves"]
+        borne = f"all {plan['waves']:,} waves" if enough else f"only {tier['waves_borne']:,} of {plan['waves']:,} waves"
         lines.append(
-            f"With the budget {one['budget']:g} the limit ε = {round_up(plan['epsilon_total'])} bears {borne}"
+            f"With the budget {tier['budget']:g} the limit ε = {round_up(plan['epsilon_total'])} bears {borne}"
             + ("." if enough else ": the accountant refuses the next one.")
         )
     return lines

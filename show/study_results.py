@@ -220,7 +220,7 @@ def differences_between(
     for row in rows:
         if row["estimate"] is not None and row["standard_error"] is not None:
             series.setdefault((row["question"], row["value"]), []).append(row)
-    found: list[StudyDifferenceView] = []
+    differences: list[StudyDifferenceView] = []
     for (question, value), waves in series.items():
         for place, row in enumerate(waves[1:], start=1):
             other = waves[0] if against == "first" else waves[place - 1]
@@ -230,7 +230,7 @@ def differences_between(
             if row["sampling_standard_error"] is not None and other["sampling_standard_error"] is not None:
                 drawn = math.hypot(row["sampling_standard_error"], other["sampling_standard_error"])
                 sampling = math.hypot(own, drawn)
-            found.append(
+            differences.append(
                 {
                     "question": question,
                     "value": value,
@@ -246,7 +246,7 @@ def differences_between(
                     "population_p_value": None if sampling is None else _p_value(difference, sampling),
                 }
             )
-    return found
+    return differences
 
 
 def _p_value(difference: float, standard_error: float) -> float:
@@ -306,16 +306,16 @@ def differences_table(differences: Sequence[StudyDifferenceView]) -> Table:
         caption="p (noise): that the people who took part have not changed. p (noise and sampling): that the "
         "population has not, as if every wave had drawn other people.",
     )
-    for one in differences:
+    for difference in differences:
         table.add_row(
-            one["question"],
-            one["value"],
-            str(one["wave"]),
-            str(one["against"]),
-            f"{one['difference']:+.3g} ± {one['standard_error']:.2g}",
-            f"{one['low']:+.3g} to {one['high']:+.3g}",
-            f"{one['p_value']:.2g}",
-            "" if one["population_p_value"] is None else f"{one['population_p_value']:.2g}",
+            difference["question"],
+            difference["value"],
+            str(difference["wave"]),
+            str(difference["against"]),
+            f"{difference['difference']:+.3g} ± {difference['standard_error']:.2g}",
+            f"{difference['low']:+.3g} to {difference['high']:+.3g}",
+            f"{difference['p_value']:.2g}",
+            "" if difference["population_p_value"] is None else f"{difference['population_p_value']:.2g}",
         )
     return table
 

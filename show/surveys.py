@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any, cast
+from typing import cast
 
 from rich.text import Text
 
@@ -18,6 +18,7 @@ from croupier.show.documents import terms_json
 from croupier.show.rounds import deadline, values_of
 from croupier.show.text import sections_text
 from croupier.show.views.questions import TermsView, WordingView
+from croupier.show.views.surveys import OneHonestHopView, SurveyBudgetView, SurveyView
 from croupier.show.views.text import SectionView
 
 __all__ = ["LEFT_OUT_TEXTS", "survey_json", "survey_text", "survey_wordings_json", "wording_json"]
@@ -41,7 +42,7 @@ def survey_wordings_json(survey: Survey) -> list[dict[str, str]]:
     return [asdict(wording) for wording in survey.wordings]
 
 
-def survey_json(rounds: Sequence[tuple[RoundTerms, str]]) -> dict[str, Any]:
+def survey_json(rounds: Sequence[tuple[RoundTerms, str]]) -> SurveyView:
     """Returns a survey: its texts, the budgets of all answers together, and the terms of every round.
 
     Args:
@@ -52,7 +53,7 @@ def survey_json(rounds: Sequence[tuple[RoundTerms, str]]) -> dict[str, Any]:
     """
     survey = rounds_together([terms for terms, _ in rounds])
     questions: list[TermsView] = [{**terms_json(terms), "state": state} for terms, state in rounds]
-    budgets = []
+    budgets: list[SurveyBudgetView] = []
     for choice in zip(*(terms.budget_grid for terms, _ in rounds), strict=True):
         epsilon, delta = sum_as_decimals(choice), sum_above([terms.local_delta for terms, _ in rounds])
         budgets.append(
@@ -69,7 +70,7 @@ def survey_json(rounds: Sequence[tuple[RoundTerms, str]]) -> dict[str, Any]:
     }
 
 
-def _one_honest_hop(rounds: Sequence[RoundTerms]) -> dict[str, float] | None:
+def _one_honest_hop(rounds: Sequence[RoundTerms]) -> OneHonestHopView | None:
     """Returns what all answers together show if one hop is honest; None without hop noise.
 
     It holds whatever everybody else does. The hop noise of the rounds adds up; a round without it counts with its
@@ -87,7 +88,7 @@ def _one_honest_hop(rounds: Sequence[RoundTerms]) -> dict[str, float] | None:
     return {"epsilon": epsilon, "delta": delta, "right_at_most": right_at_most(epsilon, delta)}
 
 
-def survey_text(document: dict[str, Any], now: float) -> Text:
+def survey_text(document: SurveyView, now: float) -> Text:
     """Returns what a person should have read before answering a survey, from `survey_json`."""
     first, questions = document["wordings"][0], document["questions"]
     named = [
@@ -121,7 +122,7 @@ def survey_text(document: dict[str, Any], now: float) -> Text:
     return sections_text(sections)
 
 
-def _one_honest_section(honest: dict[str, float], hops: int) -> SectionView:
+def _one_honest_section(honest: OneHonestHopView, hops: int) -> SectionView:
     return _section(
         "If one server is honest",
         f"Each of the {hops:,} servers that shuffle adds made-up answers to every question. If at least one of these "

@@ -140,9 +140,10 @@ def subject_of_module(
     kind = type(module).__name__
     examples, held = _examples_of(train, "the training data"), _examples_of(watched, "the data to watch")
     try:
-        outputs = model.outputs(model.initial, examples.features[:1]).shape
+        # Not with a user's example: a module may keep what it sees in its buffers, and these are published.
+        outputs = model.outputs(model.initial, held.features[:1]).shape
     except RuntimeError as error:
-        shape = tuple(examples.features.shape[1:])
+        shape = tuple(held.features.shape[1:])
         raise ValueError(f"features have the shape {shape}; the module must take (m, ...) of it: {error}") from error
     if len(outputs) != 2 or outputs[1] < 2:
         raise ValueError(f"the module returns the shape {tuple(outputs)} for one example; it must be (1, classes)")

@@ -1,8 +1,9 @@
 """Examples from a file of one's own: CSV, Excel and Parquet tables, and numpy's .npz; one example a row.
 
-A feature is a column of numbers as it is, or with its range, known beforehand, taken to -1..1. Ranges and categories
-that are known beforehand cost no privacy. `standardized` columns are fitted to the training examples, which no
-certificate covers.
+A feature is a column of numbers as it is, or with its range, known beforehand, taken to -1..1. Ranges and classes
+that are known beforehand cost no privacy. The classes are read off the file, and published: every certificate assumes
+that they were known, so a class that a single person has would show that person. `standardized` columns are fitted to
+the training examples, which no certificate covers.
 """
 
 from __future__ import annotations
@@ -221,7 +222,7 @@ def _classes(labels: Sequence[str], path: Path, target: str) -> tuple[tuple[str,
     if not 2 <= len(names) <= _MOST_CLASSES:
         raise ValueError(
             f"{path}: {target} has {len(names)} different labels; there must be 2..{_MOST_CLASSES:,}: it is the class "
-            "to be numbers, not a measurement"
+            "to be found, not a measurement"
         )
     numbers: dict[str, int] = {name: number for number, name in enumerate(names)}
     return tuple(names), np.array([numbers[label] for label in labels], dtype=np.int64)

@@ -87,8 +87,8 @@ def discover(
 ) -> None:
     """Find frequent texts that no one has listed: one letter a wave, each wave a certified round."""
     with plain_errors():
-        result = _found(sought, answers, name, hops)
-        show(as_json, result.document(), _table(result), *_lines(result, sought))
+        discovered = _found(sought, answers, name, hops)
+        show(as_json, discovered.document(), _table(discovered), *_lines(discovered, sought))
 
 
 def _found(sought: SoughtOptions, answers: AnswerOptions, name: str, hops: int) -> Discovered:
@@ -139,25 +139,25 @@ def _found(sought: SoughtOptions, answers: AnswerOptions, name: str, hops: int) 
         return asyncio.run(played(local.directory))
 
 
-def _table(result: Discovered) -> Table:
+def _table(discovered: Discovered) -> Table:
     from rich.table import Table
 
-    table = Table(title=f"{len(result.texts)} texts in {len(result.levels)} waves")
+    table = Table(title=f"{len(discovered.texts)} texts in {len(discovered.levels)} waves")
     table.add_column("text")
     table.add_column("people, estimated", justify="right")
-    for text, holders in result.texts:
+    for text, holders in discovered.texts:
         table.add_row(text, f"{holders:,.0f}")
     return table
 
 
-def _lines(result: Discovered, sought: SoughtOptions) -> list[str]:
+def _lines(discovered: Discovered, sought: SoughtOptions) -> list[str]:
     from croupier.protocol.rounding import round_up
 
-    guarantee = result.guarantee
+    guarantee = discovered.guarantee
     sure = (
         f"No number of people is enough for a text to be listed with probability {1 - sought.missed:g}."
-        if result.found is None
-        else f"A text of at least {result.found:,} people is listed with probability {1 - sought.missed:g} or more."
+        if discovered.found is None
+        else f"A text of at least {discovered.found:,} people is listed with probability {1 - sought.missed:g} or more."
     )
     few = f"A text of fewer than {sought.fewest:,} people is listed with probability {sought.false_listed:g} at most."
     cost = (

@@ -78,12 +78,12 @@ def join(
         async def work() -> tuple[JoinedStudy | None, list[WaveRecord]]:
             async with client_of(directory, gateway, patience_s=60.0) as client:
                 study_id = await _consent(client, study, epsilon, link, yes=yes)
-                found = []
+                records = []
                 if answers is not None:
                     waves = client.follow(study_id, lambda _: _answers(answers), until_end=follow)
                     try:
                         async for record in waves:
-                            found.append(record)
+                            records.append(record)
                             if not as_json:
                                 note(_line(record))
                     except Refusal as refusal:
@@ -91,21 +91,25 @@ def join(
                             raise
                         why = f"give an --invitation-file, or the operator your key to enrol: {client.public_key}"
                         raise Refusal(refusal.code, why) from refusal
-                mine = [one for one in client.studies() if one.version.study_id == study_id and not one.person]
-                return (mine[0] if mine else None), found
+                mine = [
+                    membership
+                    for membership in client.studies()
+                    if membership.version.study_id == study_id and not membership.person
+                ]
+                return (mine[0] if mine else None), records
 
         mine, done = asyncio.run(work())
     if mine is None:
-        show(as_json, {"study": study, "waves": [one.model_dump() for one in done]}, f"left {study}")
+        show(as_json, {"study": study, "waves": [record.model_dump() for record in done]}, f"left {study}")
         return
     document = {
         "study": mine.version.study_id,
         "hash": mine.consents[-1].hash,
-        "waves": [one.model_dump() for one in done],
+        "waves": [record.model_dump() for record in done],
     }
     next_wave = "" if answers else "; give --answers FILE to answer"
     show(as_json, document, f"joined {mine.version.study_id}, version {mine.consents[-1].version}{next_wave}")
-    if any(one.state == "new version" for one in done):
+    if any(record.state == "new version" for record in done):
         raise fail(NOT_ACCEPTED, "the study has a new version: 'croupier join' without --yes shows it and asks")
 
 
@@ -113,13 +117,13 @@ def _answers(file: Path) -> dict[str, float | str]:
     import tomllib
 
     try:
-        found = tomllib.loads(file.read_text(encoding="utf-8"))
+        answers = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ValueError(f"{file} cannot be read; it must be TOML with a line for each question: {error}") from error
-    for name, value in found.items():
+    for name, value in answers.items():
         if not isinstance(value, int | float | str):
             raise ValueError(f"{file}: {name} is {value!r}; it must be a number or a text")
-    return found
+    return answers
 
 
 async def _consent(client: AsyncClient, study_id: str, epsilon: float | None, link: str, *, yes: bool) -> str:
@@ -130,7 +134,14 @@ async def _consent(client: AsyncClient, study_id: str, epsilon: float | None, li
     """
     shown = await client.study(study_id)
     name = shown.study.study_id
-    before = next((one for one in client.studies() if one.version.study_id == name and not one.person), None)
+    before = next(
+        (
+            membership
+            for membership in client.studies()
+            if membership.version.study_id == name and not membership.person
+        ),
+        None,
+    )
     if before is not None and before.consents[-1].hash == shown.study.hash.hex() and epsilon is None and not link:
         return name
     smallest = float(sum(Decimal(repr(terms.budget_grid[0])) for terms in shown.rounds))
@@ -165,9 +176,11 @@ def _line(record: WaveRecord) -> str:
     said = f"wave {record.wave} of {record.study_id}: {record.state}"
     if record.change:
         said += f" ({record.change})"
-    for one in record.answers:
-        said += f"; {one.question}: {one.state}" + (f", local ε {one.local_epsilon:g}" if one.local_epsilon else "")
-        said += f" ({one.why})" if one.why else ""
+    for answer in record.answers:
+        said += f"; {answer.question}: {answer.state}" + (
+            f", local ε {answer.local_epsilon:g}" if answer.local_epsilon else ""
+        )
+        said += f" ({answer.why})" if answer.why else ""
     return said
 
 
@@ -184,7 +197,7 @@ def leave(study: Study, directory: Directory = HERE, as_json: Json = False) -> N
                 return client.leave(study), client.spent.local_epsilon
 
         gone, spent = asyncio.run(work())
-    answered = sum(one.state == "answered" for one in gone.waves.values())
+    answered = sum(wave.state == "answered" for wave in gone.waves.values())
     show(
         as_json,
         {"study": study, "answered": answered, "spent_local_epsilon": spent},
@@ -204,25 +217,25 @@ def joined(directory: Directory = HERE, as_json: Json = False) -> None:
             async with client_of(directory) as client:
                 return client.studies()
 
-        found = asyncio.run(work())
+        memberships = asyncio.run(work())
         lines, documents = [], []
-        for one in found:
-            study, number = one.version, one.next_wave
+        for membership in memberships:
+            study, number = membership.version, membership.next_wave
             opens = study.wave(number).opens if number <= study.last_wave else None
             next_wave = f"wave {number} opens {opens:%Y-%m-%d %H:%M} UTC" if opens else "no further wave is announced"
-            whose = f" ({one.person})" if one.person else ""
-            consent = one.consents[-1]
+            whose = f" ({membership.person})" if membership.person else ""
+            consent = membership.consents[-1]
             lines.append(
                 f"{study.study_id}{whose}: version {consent.version} ({consent.hash[:16]}…), joined {consent.at}; "
                 f"{next_wave}"
             )
-            lines += [f"  {_line(record)}" for record in one.waves.values()]
+            lines += [f"  {_line(record)}" for record in membership.waves.values()]
             documents.append(
                 {
                     "study": study.study_id,
-                    "person": one.person,
-                    "consents": [given.model_dump() for given in one.consents],
-                    "waves": [record.model_dump() for record in one.waves.values()],
+                    "person": membership.person,
+                    "consents": [given.model_dump() for given in membership.consents],
+                    "waves": [record.model_dump() for record in membership.waves.values()],
                     "next_wave": number if opens else None,
                     "next_opens": opens.isoformat() if opens else None,
                 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -20,6 +20,9 @@ from croupier.deploy.cli.console import (
     show,
 )
 from croupier.protocol.names import RoundId
+
+if TYPE_CHECKING:
+    from croupier.show.views.surveys import InvitationsView
 
 __all__ = ["add_commands"]
 
@@ -149,11 +152,11 @@ def invite_status(
         listed = invited_people(directory, survey_id)
         if not listed:
             raise ValueError(f"nobody is invited to {survey_id!r} from {directory}; 'croupier invite {survey_id}' does")
-        document: dict[str, Any] = {
+        document: InvitationsView = {
             "survey_id": survey_id,
             "made": len(listed),
-            "good": sum(listed_person.is_good for listed_person in listed),
-            "revoked": sum(bool(listed_person.revoked_at) for listed_person in listed),
+            "good": sum(person.is_good for person in listed),
+            "revoked": sum(bool(person.revoked_at) for person in listed),
             "answered": asyncio.run(num_answered(directory, survey_id)),
         }
         lines = [

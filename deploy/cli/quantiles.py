@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -9,30 +10,43 @@ import typer
 
 from croupier.accountant.ranges import DEFAULT_DELTA
 from croupier.deploy.cli.console import DEMONSTRATE, Json, note, note_left_out, plain_errors, show
+from croupier.deploy.cli.option_groups import with_option_groups
 
 __all__ = ["add_commands"]
 
 
 def add_commands(app: typer.Typer) -> None:
     """Adds the command of this module to the command line."""
-    app.command(rich_help_panel=DEMONSTRATE)(quantile)
+    app.command(rich_help_panel=DEMONSTRATE)(with_option_groups(quantile))
+
+
+@dataclass(frozen=True)
+class NumberOptions:
+    """Options of 'quantile': whose numbers."""
+
+    csv: Annotated[Path, typer.Option(help="The people, one a row: CSV, or Excel (.xlsx).")]
+    value_column: Annotated[str, typer.Option(help="The column of the numbers.")]
+    low: Annotated[float, typer.Option(help="The smallest possible number.")]
+    high: Annotated[float, typer.Option(help="The largest possible number.")]
+    budgets: Annotated[str, typer.Option(help="Groups epsilon:share that the people's budgets are drawn from.")] = "1:1"
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """Options of 'quantile': which quantile, and how it is searched."""
+
+    q: Annotated[float, typer.Option("--quantile", help="The part of the people, above 0 and below 1.")] = 0.5
+    groups: Annotated[
+        int, typer.Option(help="How many groups of people; each is asked one yes/no question, at least 2.")
+    ] = 12
+    logarithmic: Annotated[
+        bool, typer.Option("--logarithmic", help="Halve the logarithms of the numbers; low must be above 0.")
+    ] = False
 
 
 def quantile(
-    csv: Annotated[Path, typer.Option(help="The people, one a row: CSV, or Excel (.xlsx).")],
-    value_column: Annotated[str, typer.Option(help="The column of the numbers.")],
-    low: Annotated[float, typer.Option(help="The smallest possible number.")],
-    high: Annotated[float, typer.Option(help="The largest possible number.")],
-    q: Annotated[float, typer.Option("--quantile", help="The part of the people, above 0 and below 1.")] = 0.5,
-    groups: Annotated[
-        int, typer.Option(help="How many groups of people; each is asked one yes/no question, at least 2.")
-    ] = 12,
-    logarithmic: Annotated[
-        bool, typer.Option("--logarithmic", help="Halve the logarithms of the numbers; low must be above 0.")
-    ] = False,
-    budgets: Annotated[
-        str, typer.Option(help="Groups epsilon:share that the people's budgets are drawn from.")
-    ] = "1:1",
+    numbers: NumberOptions,
+    search: SearchOptions,
     hops: Annotated[int, typer.Option(help="The number of shufflers.")] = 2,
     hop_noise: Annotated[
         float | None, typer.Option(help="Every hop adds fake reports: the epsilon that one honest hop guarantees.")
@@ -58,17 +72,18 @@ def quantile(
         from croupier.protocol.questions import Question
         from croupier.show.quantile_search import quantile_json, quantile_sentence, steps_table
 
-        search = QuantileSearch(q, low, high, groups, logarithmic=logarithmic)
-        parsed = parse_budget_groups(budgets)
+        searched = QuantileSearch(search.q, numbers.low, numbers.high, search.groups, logarithmic=search.logarithmic)
+        parsed = parse_budget_groups(numbers.budgets)
         grid = tuple(sorted({group.max_local_epsilon for group in parsed}))
-        name = "".join(character if character.isalnum() else "_" for character in value_column)
+        name = "".join(character if character.isalnum() else "_" for character in numbers.value_column)
+        question = Question(name, OneBit(numbers.low, numbers.high))
         people = read_population(
-            PopulationFile(open_table(csv), value_column, parsed, clamp=True), Question(name, OneBit(low, high)), grid
+            PopulationFile(open_table(numbers.csv), numbers.value_column, parsed, clamp=True), question, grid
         )
         note_left_out(people.rejected)
-        drawn_groups(people.participants, groups)  # too few people are missed before anything starts
+        drawn_groups(people.participants, search.groups)  # too few people are missed before anything starts
         settings = RoundSettings(
-            Question(name, OneBit(low, high)),
+            question,
             grid,
             delta=delta,
             epsilon_max=max(grid),
@@ -77,10 +92,10 @@ def quantile(
         )
         note(f"starting {hops} shufflers, the accountant and the analyzer, each in its own process, over TLS …")
         with temporary_deployment(hops) as local:
-            found = asyncio.run(
+            result = asyncio.run(
                 search_quantile(
                     local.directory,
-                    search,
+                    searched,
                     people.participants,
                     settings,
                     lambda step: note(
@@ -88,5 +103,5 @@ def quantile(
                     ),
                 )
             )
-        document = quantile_json(found.quantile, found.guarantee, found.rounds)
-        show(as_json, document, steps_table(document), quantile_sentence(document, value_column))
+        document = quantile_json(result.quantile, result.guarantee, result.rounds)
+        show(as_json, document, steps_table(document), quantile_sentence(document, numbers.value_column))

@@ -86,5 +86,5 @@ def report(
             fixed_terms=fixed_terms or found.fixed_terms,
         )
         write_report(page, out)
-        ids = [round_.result["round_id"] for round_ in found.rounds]
+        ids = [report_round.result["round_id"] for report_round in found.rounds]
         show(as_json, {"report": str(out), "rounds": ids, "verified": bool(found.deployment)}, f"the report is {out}")

@@ -101,7 +101,7 @@ def _view(version: StudyVersion) -> StudyView:
     from croupier.show.studies import study_json
 
     file = version.file
-    questions = [one.wordings[0].question for one in file.asked()]
+    questions = [question.wordings[0].question for question in file.asked()]
     return study_json(version.study, file.title, file.consent, questions)
 
 
@@ -130,10 +130,10 @@ def study_plan(
         from croupier.show.studies import plan_lines, plan_tables
 
         deployment = read_deployment(directory) if (directory / DEPLOYMENT_FILE).exists() else None
-        found = plan_study(
+        plan = plan_study(
             read_study_file(file), deployment, expected, error=error, epsilon_total=epsilon_total, waves=waves
         )
-        document = _plan_json(found)
+        document = _plan_json(plan)
     show(as_json, document, *plan_tables(document), *plan_lines(document))
 
 
@@ -149,15 +149,15 @@ def _plan_json(plan: StudyPlan) -> StudyPlanView:
                 "budget": tier.budget,
                 "questions": [
                     {
-                        "name": one.name,
-                        "local_epsilon": one.local_epsilon,
-                        "epsilon": one.certificate.epsilon,
-                        "delta": one.certificate.delta,
-                        "grade": str(one.certificate.grade),
-                        "error_participants": one.margins.participants,
-                        "error_population": one.margins.population,
+                        "name": question.name,
+                        "local_epsilon": question.local_epsilon,
+                        "epsilon": question.certificate.epsilon,
+                        "delta": question.certificate.delta,
+                        "grade": str(question.certificate.grade),
+                        "error_participants": question.margins.participants,
+                        "error_population": question.margins.population,
                     }
-                    for one in tier.questions
+                    for question in tier.questions
                 ],
                 "totals": [
                     {
@@ -185,7 +185,7 @@ def _guarantee_json(guarantee: Guarantee | None) -> GuaranteeView | None:
         "epsilon": guarantee.epsilon,
         "delta": guarantee.delta,
         "grade": str(guarantee.grade),
-        "assumptions": [joined([one]) for one in guarantee.assumptions],
+        "assumptions": [joined([assumption]) for assumption in guarantee.assumptions],
     }
 
 
@@ -272,7 +272,7 @@ def study_results(
         if out is not None:
             _write_rows(out, document)
         if chart is not None:
-            titles = {one.name: one.question for one in state.versions[-1].file.questions}
+            titles = {question.name: question.question for question in state.versions[-1].file.questions}
             plot_study(document["rows"], titles, chart)
     show(
         as_json,

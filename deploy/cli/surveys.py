@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from croupier.deploy.operator.surveys import SurveyResults
     from croupier.protocol.surveys import Survey
     from croupier.show.forecasts import SurveyForecastView
+    from croupier.show.views.surveys import SurveyResultsView, SurveyView
 
 __all__ = ["add_commands", "ask_survey"]
 
@@ -184,7 +185,7 @@ def survey_open(
             {
                 "survey_id": name,
                 "hash": survey.hash.hex(),
-                "round_ids": [round_.round_id for round_ in survey.rounds],
+                "round_ids": [survey_round.round_id for survey_round in survey.rounds],
                 "forecasts": found,
             },
             *([survey_forecast_table(found), *survey_forecast_lines(found)] if found else []),
@@ -208,10 +209,10 @@ def survey_show(
         from croupier.protocol.names import NO_ROUND
         from croupier.show.surveys import survey_json, survey_text
 
-        async def look() -> dict[str, Any]:
+        async def look() -> SurveyView:
             async with client_of(directory, gateway) as client:
                 rounds = await fetch_survey(client, round_of(survey_id, 1) if survey_id else NO_ROUND)
-                return survey_json([(round_.terms, round_.state) for round_ in rounds])
+                return survey_json([(client_round.terms, client_round.state) for client_round in rounds])
 
         document = asyncio.run(look())
     show(as_json, document, survey_text(document, time.time()))
@@ -275,12 +276,12 @@ def _forecast_close(directory: Path, survey: Survey, as_json: bool) -> bool:
     said = asyncio.run(forecast_closing(directory, survey))
     found = {round_id: forecast_json(one) for round_id, one in said.items()}
     tables: list[Any] = []
-    for round_ in survey.rounds:
-        if round_.round_id in found:
-            view = found[round_.round_id]
-            tables += [f"{round_.round_id}:", forecast_table([view]), *closing_lines(view, round_.round_id)]
+    for survey_round in survey.rounds:
+        if survey_round.round_id in found:
+            view = found[survey_round.round_id]
+            tables += [f"{survey_round.round_id}:", forecast_table([view]), *closing_lines(view, survey_round.round_id)]
         else:
-            tables.append(f"{round_.round_id}: nobody has answered, or it takes no answers any more")
+            tables.append(f"{survey_round.round_id}: nobody has answered, or it takes no answers any more")
     show(as_json, {"survey_id": survey.survey_id, "rounds": found}, *tables)
     return not all(one["always_granted"] for one in found.values())
 
@@ -339,7 +340,7 @@ def survey_results(
         raise fail(NOT_CERTIFIED, f"the accountant refused {', '.join(refused)}; 'croupier round show ROUND' says why")
 
 
-def _results_json(results: SurveyResults) -> dict[str, Any]:
+def _results_json(results: SurveyResults) -> SurveyResultsView:
     from croupier.protocol.statements import written_json
     from croupier.show.published import publication_json
     from croupier.show.surveys import survey_wordings_json, wording_json
@@ -358,8 +359,9 @@ def _results_json(results: SurveyResults) -> dict[str, Any]:
             }
             for question in results.questions
         ],
-        "together": together
-        and {
+        "together": None
+        if together is None
+        else {
             "epsilon": together.epsilon,
             "delta": together.delta,
             "grade": str(together.grade),
@@ -369,7 +371,7 @@ def _results_json(results: SurveyResults) -> dict[str, Any]:
     }
 
 
-def _show_results(document: dict[str, Any]) -> None:
+def _show_results(document: SurveyResultsView) -> None:
     from croupier.protocol.rounding import round_up
     from croupier.show.estimates import distribution_tables, estimates_table, result_remarks
     from croupier.show.statistics import halving_lines

@@ -189,7 +189,7 @@ class _Pages:
         round_id = request.path_params["round_id"]
 
         def fragment(seen: OverviewView) -> str:
-            one = next((round_ for round_ in seen["rounds"] if round_["round_id"] == round_id), None)
+            one = next((round_view for round_view in seen["rounds"] if round_view["round_id"] == round_id), None)
             return self._render("_round.html", one=one)
 
         return self._events(fragment)

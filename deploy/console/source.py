@@ -120,7 +120,7 @@ class Source:
                 self.deployment = read_deployment(self.directory)  # keys may have been rotated
                 for service in seen["services"]:
                     service["keys"] = _keys(self.deployment.service(service["service"]), time.time())
-                seen["rounds"] = [with_progress(round_, seen, before, now - then) for round_ in seen["rounds"]]
+                seen["rounds"] = [with_progress(round_view, seen, before, now - then) for round_view in seen["rounds"]]
                 self._seen = seen
             return self._seen
 
@@ -139,7 +139,7 @@ class Source:
         if self.operator is None:
             return None
         rounds = (await self.look())["rounds"]
-        return next((round_ for round_ in rounds if round_["round_id"] == round_id), None)
+        return next((round_view for round_view in rounds if round_view["round_id"] == round_id), None)
 
     async def terms(self, round_id: RoundId = NO_ROUND) -> TermsView:
         """Returns the verified terms of a round, the newest open one if none is named, with its state at hop 1.

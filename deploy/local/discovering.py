@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from croupier.accountant.budgets import Budgets
 from croupier.accountant.certificate import Certificate
@@ -40,6 +40,7 @@ from croupier.protocol.randomness import RandomSource, SystemRandom
 from croupier.protocol.statements import joined, written_json
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.runtime.noise import truncated_laplace
+from croupier.show.views.discovery import DiscoveryView
 
 __all__ = ["Discovered", "WaveTerms", "discover", "discover_among_participants", "discover_deployed"]
 
@@ -116,7 +117,7 @@ class Discovered:
     found: int | None
     guarantee: Guarantee
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> DiscoveryView:
         """Returns everything as JSON."""
         return {
             "texts": [{"text": text, "holders": holders} for text, holders in self.texts],

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from croupier.accountant.composed_certificates import of_disjoint_groups
 from croupier.accountant.results import Grade, Guarantee
+from croupier.analyzer.base import tiers_of_reports
 from croupier.analyzer.estimates import Fakes, Noised
-from croupier.analyzer.estimators import tiers_of_reports
 from croupier.analyzer.noised_tiers import TierErrors
 from croupier.analyzer.quantile_search import QuantileEstimate, QuantileSearch, QuantileStep
 from croupier.client.submission import Participant

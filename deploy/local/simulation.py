@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, cast
 
 from croupier.accountant.budgets import Budgets
 from croupier.accountant.certification import certify
@@ -32,7 +32,7 @@ from croupier.show.report import ReportRound, report_of
 from croupier.show.statistics import statistic
 from croupier.show.views.results import ResultView
 
-__all__ = ["SimulatedQuestion", "Simulation", "simulate"]
+__all__ = ["SimulatedQuestion", "SimulatedRow", "Simulation", "simulate"]
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,20 @@ class SimulatedQuestion:
     result: ResultView = field(repr=False)
 
 
+class SimulatedRow(TypedDict):
+    """A number of a simulation as a row of a table; low and high are the ends of its 95 % interval for these people."""
+
+    question: str
+    label: str
+    truth: float
+    estimate: float
+    low: float
+    high: float
+    epsilon: float
+    delta: float
+    grade: str
+
+
 @dataclass(frozen=True)
 class Simulation:
     """The outcome of a simulation.
@@ -66,7 +80,7 @@ class Simulation:
     questions: tuple[SimulatedQuestion, ...]
     assumed: str
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[SimulatedRow]:
         """One dictionary for each number: what `pandas.DataFrame` and `polars.DataFrame` take."""
         return [
             {
@@ -76,7 +90,7 @@ class Simulation:
                 "estimate": number.estimate,
                 "low": number.participants[0],
                 "high": number.participants[1],
-                "epsilon": question.result["certificate"]["epsilon"],
+                "epsilon": cast("float", question.result["certificate"]["epsilon"]),  # a simulation is never refused
                 "delta": question.result["certificate"]["delta"],
                 "grade": question.result["certificate"]["grade"],
             }

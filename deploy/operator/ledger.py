@@ -159,8 +159,8 @@ def restore_ledger(directory: Path, file: Path) -> int:
     try:
         backup = _Backup.model_validate_json(file.read_text(encoding="utf-8"))
         rounds = [
-            (round_, bytes.fromhex(round_.batch_digest), [_entry(entry) for entry in round_.entries])
-            for round_ in backup.rounds
+            (backup_round, bytes.fromhex(backup_round.batch_digest), [_entry(entry) for entry in backup_round.entries])
+            for backup_round in backup.rounds
         ]
     except ValidationError as error:
         (wrong, *_) = error.errors()  # as a text it is many lines

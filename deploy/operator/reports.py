@@ -101,7 +101,7 @@ class _Deployment:
             raise unknown if refusal.code is Code.UNKNOWN_ROUND else refusal from refusal
         if survey is None or survey.survey_id != name:
             raise unknown
-        others = [(await self.round(round_.round_id, group))[0] for round_ in survey.rounds[1:]]
+        others = [(await self.round(survey_round.round_id, group))[0] for survey_round in survey.rounds[1:]]
         return [first, *others], survey
 
 

@@ -113,9 +113,12 @@ def describe_study(
     of_study = OfStudy(wave, collector_public_key)
     terms = [terms for _, terms in survey_terms(file.survey(wave), deployment, of_study).values()]
     texts = Survey(
-        wave.survey_id, file.wordings(), tuple(SurveyRound(one.round_id, blank) for one in terms), file.left_out
+        wave.survey_id,
+        file.wordings(),
+        tuple(SurveyRound(round_terms.round_id, blank) for round_terms in terms),
+        file.left_out,
     )
-    questions = tuple(study_question_hash(one.manifest) for one in terms)
+    questions = tuple(study_question_hash(round_terms.manifest) for round_terms in terms)
     return StudyVersion(described(study_texts_hash(texts.message()), questions), file, collector_public_key)
 
 
@@ -137,12 +140,12 @@ def kept_versions(directory: Path, study_id: str) -> list[StudyVersion]:
         raise ValueError(
             f"{directory} has begun no study {study_id!r} (begun: {begun}); 'croupier study run' begins one"
         )
-    found = []
+    versions = []
     for file in files:
         study = Study.read(pb.Study.FromString(bytes.fromhex(file.read_text())))
         source = StudyFile.model_validate_json(file.with_suffix(".json").read_text(encoding="utf-8"))
-        found.append(StudyVersion(study, source, b"" if study.results == "public" else key))
-    return found
+        versions.append(StudyVersion(study, source, b"" if study.results == "public" else key))
+    return versions
 
 
 def version_of_wave(versions: Sequence[StudyVersion], number: int) -> StudyVersion:

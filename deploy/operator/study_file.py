@@ -26,10 +26,10 @@ def _seconds(given: Any) -> Any:
     """Returns the seconds of a text such as "5 days"; anything else as it is, for the model to refuse."""
     if not isinstance(given, str):
         return given
-    found = re.fullmatch(r"(\d{1,6}) (second|minute|hour|day)s?", given.strip())
-    if found is None:
+    duration = re.fullmatch(r"(\d{1,6}) (second|minute|hour|day)s?", given.strip())
+    if duration is None:
         raise ValueError(f"it is {given!r}, and must be such as '5 days', '12 hours' or '30 minutes'")
-    return int(found[1]) * _UNITS[found[2]]
+    return int(duration[1]) * _UNITS[duration[2]]
 
 
 class CalendarFile(BaseModel):

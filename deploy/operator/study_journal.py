@@ -139,14 +139,14 @@ def read_journal(file: Path) -> list[Entry]:
 
 def wave_records(entries: Sequence[Entry]) -> dict[int, WaveRecord]:
     """Returns what lines say of every wave that has one, by number."""
-    found: dict[int, list[Entry]] = {}
+    by_wave: dict[int, list[Entry]] = {}
     for entry in entries:
-        found.setdefault(entry.wave, []).append(entry)
-    return {number: WaveRecord(number, tuple(lines)) for number, lines in sorted(found.items())}
+        by_wave.setdefault(entry.wave, []).append(entry)
+    return {number: WaveRecord(number, tuple(lines)) for number, lines in sorted(by_wave.items())}
 
 
 def _read(content: bytes, file: Path) -> list[Entry]:
-    found = []
+    entries = []
     for number, line in enumerate(content.splitlines(), start=1):
         try:
             values = json.loads(line)
@@ -155,5 +155,5 @@ def _read(content: bytes, file: Path) -> list[Entry]:
                 raise ValueError(f"step is {step!r}; it must be one of {', '.join(get_args(Step))}")
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"line {number} of {file} cannot be read; restore the file: {error}") from error
-        found.append(Entry(at, step, wave, values))
-    return found
+        entries.append(Entry(at, step, wave, values))
+    return entries

@@ -157,7 +157,7 @@ def plan_study(
         budgets, solved = (planner.budget_for_error(error),), ("budget", "epsilon")
         if epsilon_total is not None:
             solved = ("budget", "waves")
-            number = planner.waves_borne(planner.questions(budgets[0]), None)
+            number = planner.waves_borne(budgets[0], None)
             if not number:
                 raise ValueError(
                     f"error is {error:g} and epsilon_total is {limit:g}; not even one wave has both: allow a larger "
@@ -218,18 +218,18 @@ class _Planner:
         quick: by the blanket bound, which is never smaller. waves: of a permanent study, which its certificates are
         about; 0: those of the file.
         """
-        found = []
+        planned, kept = [], self._file.permanent
         for place, (terms, part) in enumerate(zip(self._terms, self._parts, strict=True)):
             local_epsilon = self._local(budget, place, part)
-            found.append(
+            planned.append(
                 PlannedQuestion(
                     terms.question.name,
                     local_epsilon,
-                    self._certify(place, local_epsilon, quick, waves or self._file.calendar.waves),
+                    self._certify(place, local_epsilon, quick, (waves or self._file.calendar.waves) if kept else 1),
                     self._margins(terms, local_epsilon),
                 )
             )
-        return found
+        return planned
 
     def _local(self, budget: float, place: int, part: float) -> float:
         """Returns a question's part of a budget: that of the file where it is one of the file's budgets."""
@@ -249,7 +249,9 @@ class _Planner:
 
     def total(self, questions: Sequence[PlannedQuestion], waves: int) -> Guarantee | None:
         """Returns what a number of waves costs by the shuffle, composed by a filter; None without a bound."""
-        certificates = [one.certificate for one in questions for _ in range(1 if self._file.permanent else waves)]
+        certificates = [
+            question.certificate for question in questions for _ in range(1 if self._file.permanent else waves)
+        ]
         try:
             return compose(certificates, delta=self._delta)
         except ValueError:
@@ -258,22 +260,22 @@ class _Planner:
     def _one_honest(self, questions: Sequence[PlannedQuestion], waves: int) -> Guarantee | None:
         """Returns what a number of waves costs by hop noise alone; None where a question has none."""
         releases = []
-        for terms, one in zip(self._terms, questions, strict=True):
+        for terms, question in zip(self._terms, questions, strict=True):
             randomizer = randomizer_of(terms.question.mechanism)
             fakes = HopFakes.of(terms.hop_noise, terms.num_hops, randomizer, "separate", adaptive_order=False)
-            if fakes is None or one.certificate.one_honest_hop is None:
+            if fakes is None or question.certificate.one_honest_hop is None:
                 return None
             if self._file.permanent:
-                releases.append(Release(one.certificate.one_honest_hop))
+                releases.append(Release(question.certificate.one_honest_hop))
             else:
-                curve = fakes.curve(one.local_epsilon)
-                releases.append(Release(one.certificate.one_honest_hop, curve, one.local_epsilon, waves))
+                curve = fakes.curve(question.local_epsilon)
+                releases.append(Release(question.certificate.one_honest_hop, curve, question.local_epsilon, waves))
         return compose_releases(releases, delta=self._delta)
 
     def _alone(self, questions: Sequence[PlannedQuestion], waves: int) -> Guarantee | None:
         """Returns what a number of waves costs if no server is honest."""
         count = 1 if self._file.permanent else waves
-        releases = [Release(one.certificate.everyone_else_colludes, count=count) for one in questions]
+        releases = [Release(question.certificate.everyone_else_colludes, count=count) for question in questions]
         return compose_releases(releases, delta=self._delta)
 
     def tier(self, budget: float, waves: int) -> PlannedTier:
@@ -290,22 +292,25 @@ class _Planner:
             )
             for period, number in (("wave", 1), ("year", year), ("study", waves))
         )
-        return PlannedTier(budget, tuple(questions), totals, self.waves_borne(questions, waves))
+        return PlannedTier(budget, tuple(questions), totals, self.waves_borne(budget, waves))
 
-    def waves_borne(self, questions: Sequence[PlannedQuestion], most: int | None) -> int:
-        """Returns how many waves the limit bears, at most `most`, or 4096."""
+    def waves_borne(self, budget: float, most: int | None) -> int:
+        """Returns how many waves the limit bears with this budget, at most `most`, or 4096.
+
+        The certificates of a permanent study depend on that number: hop noise hides a report less in more waves.
+        """
         most = 4096 if most is None else most
         low, high = 0, 1
-        while high <= most and self._within(questions, high):
+        while high <= most and self._within(budget, high):
             low, high = high, 2 * high
         high = min(high, most + 1)
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (middle, high) if self._within(questions, middle) else (low, middle)
+            low, high = (middle, high) if self._within(budget, middle) else (low, middle)
         return low
 
-    def _within(self, questions: Sequence[PlannedQuestion], waves: int) -> bool:
-        total = self.total(questions, waves)
+    def _within(self, budget: float, waves: int, *, quick: bool = False) -> bool:
+        total = self.total(self.questions(budget, quick=quick, waves=waves), waves)
         return total is not None and total.epsilon <= self._limit
 
     def budget_for_error(self, error: float) -> float:
@@ -331,7 +336,7 @@ class _Planner:
         """Returns the largest budget of which the limit bears all waves."""
 
         def fits(budget: float) -> bool:
-            return self._within(self.questions(budget, quick=True), waves)
+            return self._within(budget, waves, quick=True)
 
         if not fits(_LEAST_BUDGET):
             raise ValueError(
@@ -339,7 +344,7 @@ class _Planner:
                 f"{_LEAST_BUDGET:g}: ask less often, or allow more"
             )
         budget = float(round_down(_edge(fits, self._largest_budget(), smallest=False), 4))
-        while not self._within(self.questions(budget), waves):
+        while not self._within(budget, waves):
             budget = float(round_down(budget * _SAFE, 4))
         return budget
 

@@ -107,20 +107,20 @@ def study_state(directory: Path, study_id: str) -> StudyState:
     for number in range(1, versions[-1].study.last_wave + 1):
         version = version_of_wave(versions, number)
         wave = version.study.wave(number)
-        found: dict[str, tuple[pb.Publication, pb.Certificate] | None] = {}
+        results: dict[str, tuple[pb.Publication, pb.Certificate] | None] = {}
         for place, question in enumerate(version.file.questions, start=1):
-            round_id, found[question.name] = round_of(wave.survey_id, place), None
+            round_id, results[question.name] = round_of(wave.survey_id, place), None
             kept = result_file(directory, study_id, round_id)
             if kept.exists():
                 document = pb.Signed.FromString(bytes.fromhex(kept.read_text()))
                 publication, certificate = read_publication(document, deployment, round_id)
                 if publication.sealed_result:
                     publication = open_published(publication, collector_key_file(directory, study_id))
-                found[question.name] = publication, certificate
+                results[question.name] = publication, certificate
                 if certificate.granted:
                     costs[round_id] = _kept_cost(kept.with_suffix(".cost"), publication, certificate)
                     assumed |= dict.fromkeys(Certificate.from_message(certificate).assumptions)
-        waves.append(PlayedWave(wave, version, records.get(number), found))
+        waves.append(PlayedWave(wave, version, records.get(number), results))
     last, together = versions[-1].study, None
     if costs:
         together = total_of_rounds([*costs.values()], last.total_delta, False)
@@ -137,8 +137,16 @@ def _kept_cost(file: Path, publication: pb.Publication, certificate: pb.Certific
         terms = parse_terms(publication.manifest.payload)
         entries = highest_cost(terms, certificate.num_reports, certificate.num_tickets)
         kept = [
-            [one.local_epsilon, one.local_delta, one.count, one.epsilon, one.delta, one.profile, one.series]
-            for one in entries
+            [
+                entry.local_epsilon,
+                entry.local_delta,
+                entry.count,
+                entry.epsilon,
+                entry.delta,
+                entry.profile,
+                entry.series,
+            ]
+            for entry in entries
         ]
         replace_secret(file, json.dumps(kept))
         return _read_cost(file)
@@ -156,10 +164,10 @@ def study_view(state: StudyState, against: Literal["previous", "first"] = "previ
     rows: list[StudyRowView] = []
     for played in state.waves:
         opens = played.wave.opens_unix_s
-        outcomes = {one["round_id"]: one["outcome"] for one in _outcomes(played)}
-        for place, (question, found) in enumerate(played.results.items(), start=1):
-            if found is not None:
-                rows += rows_of_result(played.wave.number, opens, question, publication_json(*found))
+        outcomes = {outcome["round_id"]: outcome["outcome"] for outcome in _outcomes(played)}
+        for place, (question, result) in enumerate(played.results.items(), start=1):
+            if result is not None:
+                rows += rows_of_result(played.wave.number, opens, question, publication_json(*result))
             else:
                 outcome = outcomes.get(round_of(played.wave.survey_id, place), played.state)
                 rows += rows_without_result(played.wave.number, opens, question, outcome)
@@ -167,8 +175,8 @@ def study_view(state: StudyState, against: Literal["previous", "first"] = "previ
     return {
         "study_id": last.study.study_id,
         "title": last.file.title,
-        "questions": {one.name: one.question for one in last.file.questions},
-        "waves": [_wave_view(one) for one in state.waves],
+        "questions": {question.name: question.question for question in last.file.questions},
+        "waves": [_wave_view(record) for record in state.waves],
         "rows": rows,
         "differences": [] if last.study.permanent else differences_between(rows, against),
         "together": None
@@ -177,7 +185,7 @@ def study_view(state: StudyState, against: Literal["previous", "first"] = "previ
             "epsilon": together.epsilon,
             "delta": together.delta,
             "grade": str(together.grade),
-            "assumptions": [joined([one]) for one in together.assumptions],
+            "assumptions": [joined([assumption]) for assumption in together.assumptions],
         },
         "total_epsilon": last.study.total_epsilon,
         "total_delta": last.study.total_delta,

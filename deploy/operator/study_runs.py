@@ -201,7 +201,7 @@ class StudyRun:
         with suppress(ValueError):
             survey = kept_survey(self._directory, due.survey_id)
             async with Operator(self._directory, self._transport) as operator:
-                states = [await _state(operator, one.round_id) for one in survey.rounds]
+                states = [await _state(operator, question.round_id) for question in survey.rounds]
             return "UNKNOWN" not in states and "PREPARED" not in states
         return False
 
@@ -230,14 +230,14 @@ class StudyRun:
         """Keeps the results of a wave that are there, and records them all at once; returns when to look again."""
         survey = kept_survey(self._directory, due.survey_id)
         async with Operator(self._directory, self._transport) as operator:
-            outcomes = [await self._outcome(operator, one.round_id) for one in survey.rounds]
-        waiting = [one for one in outcomes if one["outcome"] == "waiting"]
+            outcomes = [await self._outcome(operator, question.round_id) for question in survey.rounds]
+        waiting = [outcome for outcome in outcomes if outcome["outcome"] == "waiting"]
         if waiting and self._clock.now() < due.wave.closes_unix_s + PATIENCE_S:
             return self._clock.now() + _LOOK_AGAIN_S
-        for one in waiting:
-            one["outcome"] = "held"
+        for outcome in waiting:
+            outcome["outcome"] = "held"
         self._write("published", due, outcomes=outcomes)
-        granted = sum(one["outcome"] == "granted" for one in outcomes)
+        granted = sum(outcome["outcome"] == "granted" for outcome in outcomes)
         self._tell(f"wave {due.wave.number} is over: {granted} of {len(outcomes)} questions have a result")
         return None
 
@@ -257,11 +257,11 @@ class StudyRun:
             replace_secret(kept, document.SerializeToString().hex())
         signed = pb.Signed.FromString(bytes.fromhex(kept.read_text()))
         publication, certificate = read_publication(signed, operator.deployment, round_id)
-        found: JsonObject = {"round_id": round_id, "outcome": "granted" if certificate.granted else "refused"}
-        found |= {"num_reports": publication.num_reports, "delta": certificate.delta, "grade": certificate.grade}
+        outcome: JsonObject = {"round_id": round_id, "outcome": "granted" if certificate.granted else "refused"}
+        outcome |= {"num_reports": publication.num_reports, "delta": certificate.delta, "grade": certificate.grade}
         if certificate.granted:
-            return found | {"epsilon": certificate.epsilon}
-        return found | {"why": joined(read_messages(RefusalReason, certificate.refusals))}
+            return outcome | {"epsilon": certificate.epsilon}
+        return outcome | {"why": joined(read_messages(RefusalReason, certificate.refusals))}
 
 
 async def _state(operator: Operator, round_id: RoundId) -> str:

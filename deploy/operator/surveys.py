@@ -317,7 +317,7 @@ def kept_rounds(directory: Path, survey_id: str) -> list[RoundTerms]:
         ValueError: it was not, or not completely.
     """
     survey, folder = kept_survey(directory, survey_id), survey_folder(directory, survey_id)
-    files = [folder / f"{round_.round_id}.signed" for round_ in survey.rounds]
+    files = [folder / f"{survey_round.round_id}.signed" for survey_round in survey.rounds]
     if missing := [file for file in files if not file.exists()]:
         raise ValueError(f"{missing[0].stem!r} is not open yet; 'croupier survey open' with the survey's file goes on")
     documents = [pb.Signed.FromString(bytes.fromhex(file.read_text())) for file in files]
@@ -403,8 +403,8 @@ async def close_survey(
     """
     async with Operator(directory, transport) as operator:
         return {
-            round_.round_id: await operator.close_round(round_.round_id, hold_at_risk=hold_at_risk)
-            for round_ in survey.rounds
+            survey_round.round_id: await operator.close_round(survey_round.round_id, hold_at_risk=hold_at_risk)
+            for survey_round in survey.rounds
         }
 
 
@@ -421,21 +421,21 @@ async def forecast_closing(
     found: dict[str, rpc.ForecastResponse] = {}
     least = kept_rounds(directory, survey.survey_id)[0].manifest.min_batch_size
     async with Operator(directory, transport) as operator:
-        for round_ in survey.rounds:
-            status = (await operator.status(round_.round_id))[0]
+        for survey_round in survey.rounds:
+            status = (await operator.status(survey_round.round_id))[0]
             if not isinstance(status, rpc.StatusResponse):
                 raise status
             if status.rounds[0].state == pb.ROUND_STATE_OPEN and status.rounds[0].num_items:
                 # A round with too few people stays open.
                 before = {name: said.num_reports for name, said in found.items() if said.num_reports >= least}
-                found[round_.round_id] = await forecast_now(operator, round_.round_id, before)
+                found[survey_round.round_id] = await forecast_now(operator, survey_round.round_id, before)
     return found
 
 
 async def withdraw_survey(directory: Path, survey: Survey, transport: Transport = TLS) -> dict[str, dict[str, str]]:
     """Has every service delete all rounds that have no certificate; returns what each said, by round."""
     async with Operator(directory, transport) as operator:
-        return {round_.round_id: await operator.withdraw(round_.round_id) for round_ in survey.rounds}
+        return {survey_round.round_id: await operator.withdraw(survey_round.round_id) for survey_round in survey.rounds}
 
 
 @dataclass(frozen=True)

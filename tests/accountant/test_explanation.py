@@ -132,14 +132,14 @@ def test_what_would_help_is_what_the_accountant_certifies(randomizer: Randomizer
     certificate = certify([(0.5, 30, 1e-6)], randomizer, delta=1e-3, dishonest=4, attack=False)
     explained = explain(certificate)
     changed = {
-        "twice as many people, 60": ((0.5, 60, 1e-6), 4),
-        "half of every local budget": ((0.25, 30, 1e-6), 4),
-        "at most 2 dishonest people instead of 4": ((0.5, 30, 1e-6), 2),
+        "60": ((0.5, 60, 1e-6), 4),
+        "half": ((0.25, 30, 1e-6), 4),
+        "2 dishonest": ((0.5, 30, 1e-6), 2),
     }
     better = {one.about: one for one in explained.improvements}
     for about, (budget, dishonest) in changed.items():
         expected = certify([budget], randomizer, delta=certificate.delta, dishonest=dishonest, attack=False)
-        found = [one for name, one in better.items() if name.startswith(about)]
+        found = [one for name, one in better.items() if about in name]
         if expected.epsilon < certificate.epsilon:
             assert [one.epsilon for one in found] == [expected.epsilon]
             assert f"(ε = {round_up(expected.epsilon)} CERTIFIED)" in words(explained, "better")
@@ -193,7 +193,7 @@ def test_what_promises_nothing_says_so() -> None:
     attack = words(explained, "attack")
     assert f"no ε below {round_down(certificate.lower_bound.epsilon)} can be true" in attack
     assert re.search(naming("LOWER_BOUND"), attack)
-    (worth,) = [section for section in explained.sections if section.title == "What it is worth"]
+    (worth,) = [section for section in explained.sections if section.title.endswith("worth")]
     assert {one.split(":")[0] for one in worth.points} == {
         one.name for one in certificate.comparison if one.grade != "CERTIFIED" and one.epsilon is not None
     }
@@ -225,13 +225,11 @@ def test_a_document_that_its_own_attack_refutes_is_refused(changed: tuple[str, .
     document: Any = certificate.to_json()
     attack, smaller = document["lower_bound"], {name: document[name] / 9 for name in changed}
     edited = {**document, **smaller, "tiers": [{**tier, **smaller} for tier in document["tiers"]]}
-    said = (
-        f"certifies ε = {edited['epsilon']:g} at δ = {edited['delta']:g}, and its own attack shows that no ε below "
-        f"{attack['epsilon']:g} can be true at δ = {attack['delta']:g}"
-    )
+    values = (edited["epsilon"], edited["delta"], attack["epsilon"], attack["delta"])
+    said = naming(*(f"{value:g}" for value in values))
     for function in (explain, profile_around):
         for one in (edited, {"certificate": edited}):
-            with pytest.raises(ValueError, match=re.escape(said)):
+            with pytest.raises(ValueError, match=said):
                 function(one)
     explain(document)
     for name in ("epsilon", "delta"):
@@ -264,7 +262,7 @@ def test_what_cannot_be_computed_is_left_out_with_the_reason() -> None:
     lost = replace(many, delta=1.0)
     for certificate, why in (
         (grouped, "puts budgets together"),
-        (table, "does not say all of what people's devices run"),
+        (table, "what people's devices run"),
         (lost, "δ is 1"),
     ):
         explained = explain(certificate)
@@ -295,11 +293,10 @@ def test_the_certificate_of_a_round_is_explained_alone_and_in_its_result() -> No
     in_its_result = explain({**result, "certificate": document})
     assert (in_its_result.certified, in_its_result.improvements) == (explained.certified, explained.improvements)
     assert "two answers" in words(explained)
-    said = "(ε = 2 CERTIFIED: the largest local budget that was allowed; a person who used a smaller one loses less)"
-    assert said in words(explained)
+    assert "(ε = 2 CERTIFIED: the largest local" in words(explained)
     assert re.search(naming("most 3"), words(explained))
     assert len(explained.improvements) == 3
-    assert re.search(naming("'croupier round result ROUND --document FILE'"), words(explained, "worth"))
+    assert re.search(naming("'croupier round result", "--document FILE'"), words(explained, "worth"))
     assert "signed" not in words(explain(certify({1.0: 20}, "rr", delta=1e-3)))
     assert explained.certified.epsilon == document["epsilon"]
 
@@ -362,9 +359,9 @@ def test_the_profile_around_a_round_is_that_of_its_people(monkeypatch: pytest.Mo
 def test_no_profile_is_made_of_less_than_the_certificate_says() -> None:
     in_order = quick(as_randomizer("hemisphere(d=3)"), adaptive_order=True)
     for certificate, why in (
-        (of_a_round(unknown_budgets=1, unknown_budget_epsilon=0.9), "some people's budgets did not arrive"),
+        (of_a_round(unknown_budgets=1, unknown_budget_epsilon=0.9), "did not arrive"),
         (of_a_round(merged_below=5), "puts budgets together"),
-        (in_order, "people were asked one after the other"),
+        (in_order, "one after the other"),
     ):
         with pytest.raises(ValueError, match=naming("privacy profile", why)):
             profile_around(certificate)
@@ -380,4 +377,4 @@ def test_an_attack_that_proves_nothing_is_not_made_a_limit_of_epsilon() -> None:
 def test_a_delta_that_allows_to_show_a_person_is_called_so(delta: float, warned: bool) -> None:
     """Reproduction: of 10,000 people ε = 0 was CERTIFIED at δ = 0.999999, without a word."""
     said = str(explain(certify({1.0: 50}, "rr", delta=delta)))
-    assert ("such a δ permits publishing one person's answer in full" in said) is warned
+    assert ("one person's answer in full" in said) is warned

@@ -13,7 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from croupier.analyzer.estimators import Estimate, estimate, project_on_simplex
+from croupier.analyzer.estimates import Estimate
+from croupier.analyzer.estimators import estimate
+from croupier.analyzer.scalars import project_on_simplex
 from croupier.deploy.local.demo import SURVEY, SURVEY_QUESTIONS
 from croupier.net.sizes import MESSAGE_BYTES
 from croupier.protocol.codes import Note

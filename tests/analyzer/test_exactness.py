@@ -12,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from croupier.analyzer.estimators import Estimate, estimate, project_on_simplex
+from croupier.analyzer.estimates import Estimate
+from croupier.analyzer.estimators import estimate
+from croupier.analyzer.scalars import project_on_simplex
 from croupier.protocol.calibration import unit_sigma
 from croupier.protocol.codes import Note
 from croupier.protocol.mechanisms import Gaussian, KaryResponse, Laplace, OneBit, RandomizedResponse

@@ -11,7 +11,8 @@ import pytest
 from scipy.stats import binom
 
 from croupier.analyzer.estimates import Fakes
-from croupier.analyzer.estimators import ESTIMATORS, Laws, estimate
+from croupier.analyzer.estimators import ESTIMATORS, estimate
+from croupier.analyzer.laws import Laws
 from croupier.protocol.hop_noise import FakeLaw, HopNoise
 from croupier.protocol.mechanisms import KaryResponse, OneBit, RandomizedResponse
 from croupier.protocol.questions import Question

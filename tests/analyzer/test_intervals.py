@@ -11,7 +11,9 @@ import numpy.typing as npt
 import pytest
 from scipy.stats import binom
 
-from croupier.analyzer.estimators import ESTIMATORS, Estimate, Laws, Precision, estimate
+from croupier.analyzer.estimates import Estimate, Precision
+from croupier.analyzer.estimators import ESTIMATORS, estimate
+from croupier.analyzer.laws import Laws
 from croupier.protocol.calibration import unit_sigma
 from croupier.protocol.mechanisms import Gaussian, KaryResponse, Laplace, OneBit, RandomizedResponse, ScalarMechanism
 from croupier.protocol.questions import Question

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from croupier.accountant.service.small_tiers import merge_small_tiers
-from croupier.analyzer.estimators import Estimate, Merged, estimate
+from croupier.analyzer.estimates import Estimate, Merged
+from croupier.analyzer.estimators import estimate
 from croupier.protocol.codes import Note
 from croupier.protocol.mechanisms import KaryResponse, Laplace, OneBit, RandomizedResponse
 from croupier.protocol.questions import Question

@@ -7,8 +7,9 @@ import math
 import numpy as np
 import pytest
 
+from croupier.analyzer.base import tiers_of_reports
 from croupier.analyzer.estimates import Noised
-from croupier.analyzer.estimators import estimate, tiers_of_reports
+from croupier.analyzer.estimators import estimate
 from croupier.protocol.budget_privacy import BudgetPrivacy
 from croupier.protocol.codes import Note
 from croupier.protocol.mechanisms import (

@@ -140,6 +140,24 @@ def test_the_error_of_one_category_is_the_published_one(setting: Setting) -> Non
             table.model.total(chosen)
 
 
+FEW = [
+    Setting("an answer nobody may give", KRR, ((8.0, 50),), tuple(np.outer([0.06, 0.94], [0.9, 0.06, 0.04]).ravel())),
+    Setting("more noise than people", KRR, ((2.0, 50),), DEPENDENT, noise=0.3),
+    Setting("a small budget", KRR, ((0.5, 100),), DEPENDENT),
+]
+
+
+@pytest.mark.parametrize("setting", FEW, ids=lambda setting: setting.name)
+def test_intervals_of_a_table_cover_with_few_people(setting: Setting) -> None:
+    """The variance is that at the hypothesis: an answer that nobody happens to give has no interval of length 0."""
+    assert coverage(setting, 200, population=True).min() >= float(binom(200, LEVEL).ppf(1e-3)) / 200
+
+
+def test_independence_is_not_rejected_more_often_for_noise() -> None:
+    """The margins' errors multiply: without that 12 % of these tables were rejected."""
+    assert rejections(Setting("noise", KRR, ((0.5, 100),), INDEPENDENT), 400) <= 0.06
+
+
 def rejections(setting: Setting, rounds: int) -> float:
     source = np.random.default_rng(17)
     found = 0
@@ -151,9 +169,9 @@ def rejections(setting: Setting, rounds: int) -> float:
 
 @pytest.mark.parametrize("setting", SETTINGS[:5], ids=lambda setting: setting.name)
 def test_independence_is_rejected_as_often_as_the_test_says(setting: Setting) -> None:
-    """Size 5 %: of 4,000 independent tables between 3.5 and 6.5 % are rejected, and dependent ones far more often."""
+    """Size 5 %: of 4,000 independent tables between 2.5 and 6.5 % are rejected, and dependent ones far more often."""
     independent = Setting(setting.name, setting.mechanism, setting.tiers, INDEPENDENT, setting.noise)
-    assert 0.035 <= rejections(independent, 4_000) <= 0.065
+    assert 0.025 <= rejections(independent, 4_000) <= 0.065
     assert rejections(setting, 200) > 0.3
 
 

@@ -13,10 +13,12 @@ import pytest_asyncio
 from croupier import AsyncClient, Limits
 from croupier.client.joined import WaveRecord, read_joined
 from croupier.client.studies import Answers, Follower, answer_open_waves, find_study, follow, join
+from croupier.client.submission import Participant, prepare_one
 from croupier.deploy.operator.studies import StudyVersion, describe_study
 from croupier.deploy.operator.surveys import close_survey, kept_survey, open_survey
 from croupier.protocol.errors import Code, Refusal, UnreachableError
 from croupier.protocol.names import PublicKey, RoundId
+from croupier.protocol.onion import onion_of
 from croupier.protocol.studies import Study
 from croupier.show.promises import study_lines
 from tests.support.rounds import Table, table
@@ -191,6 +193,22 @@ async def test_leaving_ends_it_and_destroys_what_was_kept(scene: Scene, tmp_path
     )
 
 
+async def test_leaving_discards_no_report_of_another_person(scene: Scene) -> None:
+    await scene.open(1)
+    await scene.join()
+    terms = (await find_study(scene.client)).rounds[0]
+    others = {
+        name: prepare_one(terms, onion_of(terms), Participant(value, 1.0))
+        for name, value in (("person ann", 0), ("person bob", 1), ("token ab", 1))
+    }
+    scene.client.outbox.prepare(terms.round_id, others)
+    of_another_study = RoundId("wellbeing-work-w1-1")
+    scene.client.outbox.prepare(of_another_study, {"token ab": others["token ab"]})
+    scene.client.leave("wellbeing")
+    assert set(scene.client.outbox.prepared(of_another_study)) == {"token ab"}
+    assert set(scene.client.outbox.prepared(terms.round_id)) == {"person ann", "person bob"}
+
+
 async def test_a_permanent_study_spends_once_and_sends_the_same_report(scene: Scene) -> None:
     scene.version = describe_study(study_file(calendar=CALENDAR, min_batch_size=2, permanent=True), scene.at.deployment)
     scene.client.change_limits(lifetime_epsilon=3.0)
@@ -263,7 +281,16 @@ async def test_what_all_waves_reveal_is_told_before_consent(scene: Scene) -> Non
     shown = await find_study(scene.client)
     assert shown.study == scene.version.study
     (line,) = study_lines(shown.rounds, 1.0)
-    assert "all 3 waves" in line
+    assert "all 3 waves of this version" in line
+    changed = study_file(calendar=CALENDAR, min_batch_size=2, epsilon_total=10, budgets=[0.5, 1, 2], permanent=True)
+    scene.version = describe_study(
+        changed, scene.at.deployment, before=shown.study, change="A smaller budget.", first_wave=2
+    )
+    await scene.open(2)
+    # What was answered in wave 1, with another report, is no part of this number: the line says so.
+    line, earlier, _ = study_lines((await find_study(scene.client)).rounds, 1.0)
+    assert "all 3 waves of this version" in line
+    assert earlier == "What you have answered in earlier versions comes on top."
     with pytest.raises(ValueError, match=r"ε = 0\.5; .* at least 1"):
         join(scene.client, shown, 0.5)
     with pytest.raises(Refusal) as raised:

@@ -77,14 +77,14 @@ async def test_a_table_is_read_off_a_round(tmp_path: Path) -> None:
     assert found["independence"]["p_value"] < 1e-3
     lines = cross_table_lines(found)
     assert any(line.startswith("mood “bad” is less common with smokes “no” than with “yes”") for line in lines)
-    assert "depend on each other" in lines[-1]
+    assert "depend on" in lines[-1]
     total = sum_of(model, ["yes × bad", "no × bad"])
     assert total["share"] == found["column_shares"][2]
     console = Console(record=True, width=120)
     for shown in (*cross_tables(found), sums_table([total])):
         console.print(shown)
     assert "100.0" in console.export_text()
-    with pytest.raises(ValueError, match="it must be one of the categories"):
+    with pytest.raises(ValueError, match="one of the categories"):
         sum_of(model, ["yes × perfect"])
 
 
@@ -116,7 +116,7 @@ def test_two_columns_are_asked_as_one(tmp_path: Path) -> None:
     assert [text for _, text in file.column("smokes*mood")] == [labels[4], labels[0], labels[1], labels[5], ""]
     with pytest.raises(ValueError, match="has no column 'age'"):
         questions_on(file, ["smokes*age"], None, None, [])
-    with pytest.raises(ValueError, match="a table is of categories"):
+    with pytest.raises(ValueError, match="of categories"):
         questions_on(file, ["smokes*mood"], 0.0, 1.0, [])
 
 
@@ -132,5 +132,5 @@ def test_a_survey_asks_two_questions_as_one(tmp_path: Path) -> None:
     assert survey.grids() == ((1.0, 2.0),)
     for wrong in ('["smokes", "smokes"]', '["smokes", "age"]', '["smokes", "smokes_x_mood"]'):
         path.write_text(SURVEY.format(cross=wrong))
-        with pytest.raises(ValueError, match="two different questions with choices"):
+        with pytest.raises(ValueError, match="two different questions"):
             read_survey_file(path)

@@ -52,10 +52,10 @@ class Shifted:
 
 
 async def wrong(inside: InProcess, directory: Path | None = None, clock: Clock | None = None) -> list[CheckResult]:
-    found = await examine(directory or inside.directory, inside.transport, clock or inside.clock)
-    for one in found:
-        assert bool(one.remedy) != one.is_well, one
-    return [one for one in found if not one.is_well]
+    findings = await examine(directory or inside.directory, inside.transport, clock or inside.clock)
+    for finding in findings:
+        assert bool(finding.remedy) != finding.is_well, finding
+    return [finding for finding in findings if not finding.is_well]
 
 
 def alike(findings: list[CheckResult]) -> set[tuple[str, str]]:
@@ -72,7 +72,9 @@ async def healthy(tmp_path: Path) -> AsyncIterator[InProcess]:
 def change(directory: Path, keys: Path, service: str, **values: object) -> None:
     """Edits the deployment file of one reader, for all to sign; the services go on with what they have read."""
     deployment = read_deployment(directory)
-    entries = tuple(one.model_copy(update=values) if one.name == service else one for one in deployment.services)
+    entries = tuple(
+        entry.model_copy(update=values) if entry.name == service else entry for entry in deployment.services
+    )
     write_deployment(directory, deployment.model_copy(update={"services": entries}))
     sign_again(directory, keys)
 
@@ -81,14 +83,14 @@ def change(directory: Path, keys: Path, service: str, **values: object) -> None:
 @pytest.mark.virtual_time
 async def test_a_healthy_deployment_passes_every_check(tmp_path: Path) -> None:
     async with healthy(tmp_path) as inside:
-        found = await examine(inside.directory, inside.transport, inside.clock)
-        checks = {(one.check, one.service) for one in found}
+        findings = await examine(inside.directory, inside.transport, inside.clock)
+        checks = {(finding.check, finding.service) for finding in findings}
         for service in ("shuffler-1", "shuffler-2", "accountant", "analyzer"):
-            assert {check for check, of in checks if of == service} - {"public port", "noise limit"} == EVERYWHERE
-        assert {of for check, of in checks if check == "noise limit"} == {"shuffler-1", "shuffler-2"}
-        assert {of for check, of in checks if check == "public port"} == {"shuffler-1", "accountant", "analyzer"}
-        assert {check for check, of in checks if of == "operator"} == {"certificate", "key files", "clock"}
-        reached = {(one.service, one.says.split()[0]) for one in found if one.check == "reaches"}
+            assert {check for check, owner in checks if owner == service} - {"public port", "noise limit"} == EVERYWHERE
+        assert {owner for check, owner in checks if check == "noise limit"} == {"shuffler-1", "shuffler-2"}
+        assert {owner for check, owner in checks if check == "public port"} == {"shuffler-1", "accountant", "analyzer"}
+        assert {check for check, owner in checks if owner == "operator"} == {"certificate", "key files", "clock"}
+        reached = {(finding.service, finding.says.split()[0]) for finding in findings if finding.check == "reaches"}
         assert ("shuffler-2", "analyzer") in reached
         assert ("shuffler-2", "shuffler-1") not in reached
 
@@ -105,8 +107,8 @@ async def test_what_services_answer_is_examined(tmp_path: Path, monkeypatch: pyt
         (late,) = await wrong(inside)
         assert (late.check, late.service, late.says) == ("clock", "accountant", "90.0 s ahead of the others")
         assert "NTP" in late.remedy
-        own = [one for one in await wrong(inside, clock=Shifted(good, -400.0)) if one.service == "operator"]
-        assert [(one.check, one.says) for one in own] == [("clock", "400.0 s behind the others")]
+        own = [finding for finding in await wrong(inside, clock=Shifted(good, -400.0)) if finding.service == "operator"]
+        assert [(finding.check, finding.says) for finding in own] == [("clock", "400.0 s behind the others")]
 
         inside.running["analyzer"].store.free_bytes = lambda: 10 * 2**20  # type: ignore[method-assign]
         assert alike(await wrong(inside)) == {("clock", "accountant"), ("disk", "analyzer")}
@@ -114,19 +116,19 @@ async def test_what_services_answer_is_examined(tmp_path: Path, monkeypatch: pyt
         await inside.running["shuffler-2"].readiness.stop()
         unready = {("port", "shuffler-2"), ("reaches", "shuffler-1")}
         assert alike(await wrong(inside)) >= unready
-        assert any(one.says.endswith("and is not ready") for one in await wrong(inside))
+        assert any(finding.says.endswith("and is not ready") for finding in await wrong(inside))
 
         await inside.stop("accountant", "analyzer")
-        found = {(one.check, one.service): one for one in await wrong(inside)}
-        assert {("port", "analyzer"), ("public port", "analyzer"), ("reaches", "shuffler-2")} <= set(found)
-        assert "does not answer" in found["port", "analyzer"].says
-        assert "croupier@analyzer" in found["port", "analyzer"].remedy
-        assert "'croupier up'" in found["port", "analyzer"].remedy  # it is on loopback
+        findings = {(finding.check, finding.service): finding for finding in await wrong(inside)}
+        assert {("port", "analyzer"), ("public port", "analyzer"), ("reaches", "shuffler-2")} <= set(findings)
+        assert "does not answer" in findings["port", "analyzer"].says
+        assert "croupier@analyzer" in findings["port", "analyzer"].remedy
+        assert "'croupier up'" in findings["port", "analyzer"].remedy  # it is on loopback
 
         monkeypatch.setattr("croupier.deploy.operator.doctor.version", lambda _: "9.9")
-        versions = [one for one in await wrong(inside) if one.check == "version"]
-        assert {one.service for one in versions} == {"shuffler-1", "shuffler-2"}
-        assert all(one.says.endswith("and 9.9 here") for one in versions)
+        versions = [finding for finding in await wrong(inside) if finding.check == "version"]
+        assert {finding.service for finding in versions} == {"shuffler-1", "shuffler-2"}
+        assert all(finding.says.endswith("and 9.9 here") for finding in versions)
 
 
 @pytest.mark.asyncio
@@ -156,31 +158,33 @@ async def test_files_are_examined(tmp_path: Path) -> None:
 
         deployment = read_deployment(here)
         change(here, inside.directory, "analyzer", tls_certificate=deployment.accountant.tls_certificate)
-        found = {(one.check, one.service): one for one in await wrong(inside, here)}
-        assert found["names", "analyzer"].says == "is for accountant, and not analyzer, 127.0.0.1, analyzer.example"
-        assert "rotate analyzer" in found["names", "analyzer"].remedy
-        assert re.search(naming("tls.crt", "deployment.toml"), found["own files", "analyzer"].says)
+        findings = {(finding.check, finding.service): finding for finding in await wrong(inside, here)}
+        assert findings["names", "analyzer"].says == "is for accountant, and not analyzer, 127.0.0.1, analyzer.example"
+        assert "rotate analyzer" in findings["names", "analyzer"].remedy
+        assert re.search(naming("tls.crt", "deployment.toml"), findings["own files", "analyzer"].says)
 
         for days, says in ((810, "expires on"), (900, "expired on"), (-3, "is not valid before")):
             clock = Shifted(inside.clock, 0.0)
             clock.by_s = _made(deployment.operator_tls_certificate) + days * DAY_S - inside.clock.now()
-            late = [one for one in await wrong(inside, here, clock) if one.check == "certificate"]
+            late = [finding for finding in await wrong(inside, here, clock) if finding.check == "certificate"]
             assert len(late) == 5
-            assert all(one.says.startswith(says) for one in late)
+            assert all(finding.says.startswith(says) for finding in late)
 
 
 @pytest.mark.asyncio
 @pytest.mark.virtual_time
 async def test_a_gateway_that_the_deployment_names_is_called_as_a_client_does(tmp_path: Path) -> None:
     async with healthy(tmp_path) as inside:
-        assert "gateway" not in {one.check for one in await examine(inside.directory, inside.transport, inside.clock)}
+        assert "gateway" not in {
+            finding.check for finding in await examine(inside.directory, inside.transport, inside.clock)
+        }
         deployment = read_deployment(inside.directory)
         named = deployment.model_copy(update={"gateway": URL})
         write_deployment(inside.directory, named)
         sign_again(inside.directory)
         with reached_at(make_app(inside.directory, inside.transport)):
-            found = await examine(inside.directory, inside.transport, inside.clock)
-            assert [one.says for one in found if one.service == "gateway"] == [
+            findings = await examine(inside.directory, inside.transport, inside.clock)
+            assert [finding.says for finding in findings if finding.service == "gateway"] == [
                 f"{URL} passes a client's call on",
                 f"{URL}/participate/ is the page that all services have signed",
             ]
@@ -197,11 +201,11 @@ async def test_a_gateway_that_the_deployment_names_is_called_as_a_client_does(tm
             other = make_deployment(tmp_path / "other", "local", 1)
             write_deployment(tmp_path / "other", other.model_copy(update={"gateway": URL}))
             sign_again(tmp_path / "other")
-            found = await examine(tmp_path / "other", inside.transport, inside.clock)
-            (strange,) = [one for one in found if one.check == "gateway"]
+            findings = await examine(tmp_path / "other", inside.transport, inside.clock)
+            (strange,) = [finding for finding in findings if finding.check == "gateway"]
             assert re.search(naming(f"{URL} shows"), strange.says)
             await inside.stop("shuffler-1")
-            (cut_off,) = [one for one in await wrong(inside) if one.check == "gateway"]
+            (cut_off,) = [finding for finding in await wrong(inside) if finding.check == "gateway"]
             assert "out of reach" in cut_off.says
             assert "machine" in cut_off.remedy
             await inside.start("shuffler-1")
@@ -229,9 +233,11 @@ async def test_the_command_says_what_is_wrong_and_ends_with_1(tmp_path: Path) ->
         shutil.copytree(place, other)
         _, certificate = write_keys(tmp_path / "new", "analyzer", StorageKey(bytes(32)))
         change(other, place, "analyzer", tls_certificate=certificate)
-        found = await asyncio.to_thread(partial(answer, "doctor", "--dir", other, expect=1))
-        assert found["ok"] is False
-        bad = {(one["check"], one["service"]): one for one in found["checks"] if not one["is_well"]}
+        findings = await asyncio.to_thread(partial(answer, "doctor", "--dir", other, expect=1))
+        assert findings["ok"] is False
+        bad = {
+            (finding["check"], finding["service"]): finding for finding in findings["checks"] if not finding["is_well"]
+        }
         assert set(bad) == {
             ("own files", "analyzer"),
             ("port", "analyzer"),

@@ -114,7 +114,7 @@ def test_with_hop_noise_budgets_say_what_one_honest_server_promises() -> None:
         assert "own noise" in second
     (plain,) = promises_of(terms_of(), 2.0).lines
     assert percent(right_at_most(2.0)) in plain
-    assert "if all others collude" not in said
+    assert "all others collude" not in said
 
 
 def test_the_conditions_and_the_witnesses_are_those_of_the_manifest() -> None:
@@ -124,7 +124,7 @@ def test_the_conditions_and_the_witnesses_are_those_of_the_manifest() -> None:
     assert "used each budget" in plain
     assert "no limit" in plain
     assert "one shuffler" in plain
-    assert "nobody else is dishonest." in plain
+    assert re.search(naming("nobody else", "dishonest"), plain)
     many = Question("many", KaryResponse(k=40))
     strict = terms_of(
         many,
@@ -142,13 +142,15 @@ def test_the_conditions_and_the_witnesses_are_those_of_the_manifest() -> None:
     for line in (
         "0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, … (40 in all)",
         "at least 2 people (and at most 5,000) have answered",
-        "Closes 2023-11-14 23:43 UTC, in 1 h 30 min. With fewer people by then, the round is deleted.",
-        "Of the other people it takes 3 to be dishonest.",
-        "A budget that fewer than 8 people use is counted with the next larger one.",
-        "a person who joins each of them once loses at most ε = 2 at δ = 1e-05",
-        "how many people used each budget, if at least 8 do, but the result only those who have the collector's key",
+        "Closes 2023-11-14 23:43 UTC, in 1 h 30 min.",
+        "the round is deleted",
+        "takes 3 to be dishonest",
+        "fewer than 8 people",
+        "at most ε = 2 at δ = 1e-05",
+        "if at least 8 do",
+        "the collector's key",
         "shuffler-1 keeps secret",
-        "and at most 3 of the other people are dishonest.",
+        "at most 3 of the other people",
         "\\ --dir here",
     ):
         assert line in said
@@ -161,7 +163,7 @@ def test_the_conditions_and_the_witnesses_are_those_of_the_manifest() -> None:
 @pytest.mark.parametrize(
     ("unix_s", "said"),
     [
-        (None, "open until the operator closes it"),
+        (None, "open until"),
         (NOW - 1, "deadline was 2023-11-14 22:13 UTC"),
         (NOW + 61, "closes 2023-11-14 22:14 UTC, in 61 s"),
         (NOW + 150, "closes 2023-11-14 22:15 UTC, in 3 min"),
@@ -169,7 +171,8 @@ def test_the_conditions_and_the_witnesses_are_those_of_the_manifest() -> None:
     ],
 )
 def test_a_deadline_is_said_with_what_is_left(unix_s: float | None, said: str) -> None:
-    assert deadline(None if unix_s is None else int(unix_s), NOW) == said
+    shown = deadline(None if unix_s is None else int(unix_s), NOW)
+    assert shown.startswith(said) if unix_s is None else shown == said
 
 
 def status(**states: str) -> dict[str, pb.RoundStatus | None]:
@@ -230,7 +233,7 @@ def test_ids_can_be_copied_and_lines_are_short() -> None:
     assert "  closes 2023-11-15 00:13 UTC, in 2 h 0 min" in lines
     assert "  hop OPEN · accountant OPEN · analyzer OPEN" in lines
     assert "  analyzer: the disk is full" in lines
-    assert "  DISPOSED · what was kept of it is deleted" in lines
+    assert any(line.startswith("  DISPOSED · ") for line in lines)
     assert "  kept until 2023-11-14" in lines
     assert re.search(naming("1 older", "'croupier round list'"), lines[-1])
     assert "terms: the chain is another" in rounds_text(seen_all, NOW, most=3, services=False).plain
@@ -250,7 +253,7 @@ def test_where_services_do_not_answer_there_may_be_rounds() -> None:
 def test_services_are_shown_with_what_is_wrong() -> None:
     services: list[ServiceView] = [
         {"service": "shuffler-1", "rounds": [], "health": "SERVING", "revoked": 3},
-        {"service": "accountant", "rounds": [], "health": "SERVING", "problem": "this call is not open to you"},
+        {"service": "accountant", "rounds": [], "health": "SERVING", "problem": "not your call"},
         {"service": "shuffler-2", "rounds": [], "health": "NOT_SERVING"},
         {
             "service": "analyzer",
@@ -259,12 +262,14 @@ def test_services_are_shown_with_what_is_wrong() -> None:
             "problem": "connection refused at 127.0.0.1:7120",
         },
     ]
-    assert services_text(services).plain.splitlines() == [
-        "shuffler-1  SERVING  revoked keys and tokens: 3",
-        "accountant  SERVING  this call is not open to you",
-        "shuffler-2  NOT_SERVING  'croupier doctor' says why",
-        "analyzer    out of reach: connection refused at 127.0.0.1:7120",
-    ]
+    named = (
+        ("shuffler-1", "SERVING", "3"),
+        ("accountant", "SERVING", "not your call"),
+        ("shuffler-2", "NOT_SERVING", "'croupier doctor'"),
+        ("analyzer", "out of reach", "connection refused at 127.0.0.1:7120"),
+    )
+    for line, values in zip(services_text(services).plain.splitlines(), named, strict=True):
+        assert re.fullmatch(naming(*values) + ".*", line)
 
 
 @pytest.mark.asyncio
@@ -314,15 +319,17 @@ async def test_of_a_round_whose_hop_1_is_away_nothing_is_said_that_is_not_known(
         known: TermsCache = {}
         await overview(at.operator, known)
         await at.inside.stop("shuffler-1")
-        for before, said in (
-            ({}, ["UNKNOWN", "terms: they are at shuffler-1, which is out of reach"]),
-            (known, ["UNKNOWN · bit: 1 (yes) or 0 (no) (rr)", "unknown how many reports, 3 needed"]),
+        for before, named in (
+            ({}, [("UNKNOWN",), ("terms", "shuffler-1", "out of reach")]),
+            (known, [("UNKNOWN · bit: 1 (yes) or 0 (no) (rr)",), ("unknown", "3 needed")]),
         ):
             seen = await overview(at.operator, before)
             (one,) = seen["rounds"]
             assert one["num_reports"] is None
             lines = rounds_text(seen, NOW, most=1, services=False).plain.splitlines()
-            assert lines == [terms.round_id, *(f"  {line}" for line in said)]
+            assert lines[0] == terms.round_id
+            for line, values in zip(lines[1:], named, strict=True):
+                assert re.fullmatch("  " + naming(*values), line)
         await at.inside.start("shuffler-1")
         (one,) = (await overview(at.operator, known))["rounds"]
         assert (one["num_reports"], one["problems"]) == (2, {})
@@ -331,14 +338,17 @@ async def test_of_a_round_whose_hop_1_is_away_nothing_is_said_that_is_not_known(
 @pytest.mark.parametrize(
     ("there", "is_away", "why"),
     [
-        (None, True, "they are at shuffler-1, which is out of reach"),
-        (None, False, "shuffler-1 does not know this round"),
-        (pb.RoundStatus(state=pb.ROUND_STATE_OPEN), False, "shuffler-1 does not answer where clients call it"),
-        (pb.RoundStatus(state=pb.ROUND_STATE_PREPARED), False, ""),
+        (None, True, ("shuffler-1", "out of reach")),
+        (None, False, ("shuffler-1", "not know")),
+        (pb.RoundStatus(state=pb.ROUND_STATE_OPEN), False, ("shuffler-1", "not answer")),
+        (pb.RoundStatus(state=pb.ROUND_STATE_PREPARED), False, ()),
     ],
 )
-def test_why_the_terms_of_a_round_are_not_known(there: pb.RoundStatus | None, is_away: bool, why: str) -> None:
-    assert why_terms_unknown("shuffler-1", there, is_away=is_away) == why
+def test_why_the_terms_of_a_round_are_not_known(
+    there: pb.RoundStatus | None, is_away: bool, why: tuple[str, ...]
+) -> None:
+    said = why_terms_unknown("shuffler-1", there, is_away=is_away)
+    assert re.search(naming(*why), said) if why else said == ""
 
 
 @pytest.mark.asyncio

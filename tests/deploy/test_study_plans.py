@@ -16,6 +16,7 @@ from croupier.accountant.results import Grade
 from croupier.deploy.operator.study_file import StudyFile
 from croupier.deploy.operator.study_plans import plan_study
 from croupier.show.study_results import StudyRowView, differences_between, study_csv
+from tests.support.messages import naming
 from tests.support.studies import study_file
 
 QUESTIONS = [{"name": "ill", "question": "Were you ill?"}, {"name": "late", "question": "Were you late?"}]
@@ -89,19 +90,19 @@ def test_what_is_found_has_what_was_asked_for(given: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "named"),
     [
-        ({"people": 50}, "expected is 50; a wave has a result with at least 100 people"),
-        ({"error": 0.6}, "error is 0.6; it must be above 0 and below 0.5"),
-        ({"epsilon_total": 0.0}, "epsilon_total is 0; it must be a finite number > 0"),
-        ({"error": 0.1, "epsilon_total": 1.0, "waves": 3}, "are all given; leave one of them out"),
-        ({"error": 0.001}, "1,000 people reach at best"),
-        ({"error": 0.1, "epsilon_total": 0.001}, "not even one wave has both"),
+        ({"people": 50}, ("expected", "50", "100 people")),
+        ({"error": 0.6}, ("error", "0.6", "0.5")),
+        ({"epsilon_total": 0.0}, ("epsilon_total", "0", "> 0")),
+        ({"error": 0.1, "epsilon_total": 1.0, "waves": 3}, ("error", "epsilon_total", "waves", "all given")),
+        ({"error": 0.001}, ("1,000 people", "at best")),
+        ({"error": 0.1, "epsilon_total": 0.001}, ("not even one wave",)),
     ],
 )
-def test_what_cannot_be_planned_is_said(given: dict[str, Any], said: str) -> None:
+def test_what_cannot_be_planned_is_said(given: dict[str, Any], named: tuple[str, ...]) -> None:
     people = given.pop("people", 1000)
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=naming(*named)):
         plan_study(file(), None, people, **given)
 
 
@@ -163,3 +164,15 @@ def test_the_test_keeps_its_level() -> None:
     draws = 0.4 + 0.03 * source.standard_normal((20_000, 2))
     below = sum(differences_between([row(1, a), row(2, b)])[0]["p_value"] < 0.05 for a, b in draws.tolist())
     assert abs(below / 20_000 - 0.05) < 0.0093
+
+
+def test_a_permanent_study_bears_the_waves_that_its_certificate_is_about() -> None:
+    """The certificate of 10 waves says too little of 4,096, which cost the whole local budget."""
+    one_question = file(questions=QUESTIONS[:1], hop_noise=0.1, hop_noise_delta=1e-12, permanent=True)
+    plan = plan_study(one_question, None, 2000, error=0.045, epsilon_total=1.0)
+    (tier,) = plan.tiers
+    assert 1 < plan.waves < 100
+    assert tier.waves_borne == plan.waves
+    (*_, study) = tier.totals
+    assert study.shuffle is not None
+    assert study.shuffle.epsilon <= 1.0 < tier.budget

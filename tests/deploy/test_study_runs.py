@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import time
 import urllib.error
 import urllib.request
@@ -34,6 +35,7 @@ from croupier.protocol.v1 import services_pb2 as rpc
 from croupier.protocol.v1 import services_pb2_grpc as stubs
 from tests.support.command_line import croupier
 from tests.support.console import served
+from tests.support.messages import naming
 from tests.support.rounds import Table, table
 from tests.support.studies import Played, study_file
 
@@ -84,7 +86,7 @@ async def test_every_wave_opens_closes_and_is_published_in_time(tmp_path: Path) 
             (end,) = [entry for entry in record.entries if entry.step == "published"]
             assert [one["outcome"] for one in end.about["outcomes"]] == ["granted"]
             assert {one["num_reports"] for one in end.about["outcomes"]} == {4}
-        assert played.said[-1] == "wave 3 is over: 1 of 1 questions have a result"
+        assert re.search(naming("wave 3", "1 of 1 questions"), played.said[-1])
 
 
 @pytest.mark.asyncio
@@ -97,10 +99,7 @@ async def test_a_wave_that_no_process_has_opened_is_missed_and_said(tmp_path: Pa
         played.leap(second.closes_unix_s + 1)
         await played.play()
         assert steps(played) == {1: WHOLE, 2: ["missed"], 3: WHOLE}
-        assert (
-            "the study's process did not run while the wave should have been open"
-            in played.records()[2].entries[0].about["why"]
-        )
+        assert "process did not run" in played.records()[2].entries[0].about["why"]
 
 
 @pytest.mark.asyncio
@@ -122,8 +121,8 @@ async def test_a_study_stops_with_the_numbers_when_its_limit_is_reached(tmp_path
         played = begun(at, epsilon_total=1.5)
         with pytest.raises(StudyStoppedError) as stopped:
             await played.play()
-        for said in ("has stopped before wave 2", "it must be at most 1.5", "requested", "spent", "remaining"):
-            assert said in str(stopped.value)
+        for named in ("before wave 2", "at most 1.5", "requested", "spent", "remaining"):
+            assert named in str(stopped.value)
         assert steps(played)[2] == ["open", "stopped"]
         with pytest.raises(StudyStoppedError):  # also after a restart
             await played.play()
@@ -141,7 +140,7 @@ async def test_a_change_is_a_new_version_and_running_waves_keep_theirs(tmp_path:
             title="How we are now",
             **LIGHT,
         )
-        with pytest.raises(ValueError, match="must be in the future"):
+        with pytest.raises(ValueError, match="in the future"):
             change_study(played.directory, study_file(calendar=FIRST, title="Other", **LIGHT), "x", played.clock.now())
         made = change_study(played.directory, changed, "Waves are in the evening.", played.clock.now())
         assert (made.study.version, made.study.first_wave, made.study.last_wave) == (2, 2, 3)
@@ -159,7 +158,7 @@ async def test_a_change_is_a_new_version_and_running_waves_keep_theirs(tmp_path:
 async def test_two_processes_do_not_run_one_study(tmp_path: Path) -> None:
     async with table(tmp_path, 1) as at:
         played = begun(at)
-        with played.process(), pytest.raises(RuntimeError, match="another process runs this: it holds"), played.process():
+        with played.process(), pytest.raises(RuntimeError, match="another process"), played.process():
             pass
 
 
@@ -329,7 +328,7 @@ async def test_the_console_shows_a_study(tmp_path: Path) -> None:
         async with served(played.directory, at) as url:
             pages = [await asyncio.to_thread(read, f"{url}{path}") for path in ("studies", "studies/wellbeing")]
             assert "1 of 3 waves published, 1 missed" in pages[0]
-            for said in ("How we are", "the study&#39;s process did not run", "to come", "trends.png"):
+            for said in ("How we are", "did not run", "to come", "trends.png"):
                 assert said in pages[1]
             lines = (await asyncio.to_thread(read, f"{url}studies/wellbeing/results.csv")).splitlines()
             assert [line.split(",")[4] for line in lines[1:]] == ["granted", "missed", "to come"]

@@ -96,9 +96,12 @@ def test_a_file_states_questions_budgets_and_texts(tmp_path: Path) -> None:
     mood, remote, sleep = file.asked()
     assert mood.mechanism == KaryResponse(3, ("very", "quite", "not at all"))
     assert (remote.mechanism, sleep.mechanism) == (RandomizedResponse(), OneBit(0.0, 24.0))
-    assert [one.question for one in sleep.wordings] == ["How long did you sleep?", "Wie lange haben Sie geschlafen?"]
+    assert [wording.question for wording in sleep.wordings] == [
+        "How long did you sleep?",
+        "Wie lange haben Sie geschlafen?",
+    ]
     assert file.grids() == ((0.25, 0.5, 1.5), (0.25, 0.5, 1.5), (0.5, 1.0, 3.0))
-    assert [one.title for one in file.wordings()] == ["How we work", "Wie wir arbeiten"]
+    assert [wording.title for wording in file.wordings()] == ["How we work", "Wie wir arbeiten"]
     thirds = read(tmp_path, SURVEY.replace("share = 2\n", ""))
     assert thirds.grids() == ((0.3333, 0.6666, 2.0), (0.3333, 0.6666, 2.0), (0.3334, 0.6668, 2.0))
 
@@ -168,15 +171,15 @@ def test_budgets_that_are_not_given_fit_the_minimum(tmp_path: Path, people: int)
     """Reproduction: 'survey new' proposed 1,2,4 for any survey, and 'survey open' refused them."""
     file = read(tmp_path, FIVE.format(people=people))
     assert file.needs_budgets
-    found = with_budgets(file, None)
-    assert len(found.budgets) == 4
-    assert 1.0 <= found.budgets[-1] <= 4.0
-    assert with_budgets(found, None) is found
+    completed = with_budgets(file, None)
+    assert len(completed.budgets) == 4
+    assert 1.0 <= completed.budgets[-1] <= 4.0
+    assert with_budgets(completed, None) is completed
     survey, planned = plan_survey(file, None)
-    assert {sum(one.budget_grid) for one in planned.values()} != {0}
-    assert plan_survey(found, None)[0] == survey
-    for place, budget in enumerate(found.budgets):
-        assert sum(one.budget_grid[place] for one in planned.values()) == pytest.approx(budget)
+    assert {sum(settings.budget_grid) for settings in planned.values()} != {0}
+    assert plan_survey(completed, None)[0] == survey
+    for place, budget in enumerate(completed.budgets):
+        assert sum(settings.budget_grid[place] for settings in planned.values()) == pytest.approx(budget)
 
 
 def test_without_budgets_that_fit_nothing_is_planned(tmp_path: Path) -> None:
@@ -226,7 +229,7 @@ async def test_a_survey_whose_sum_the_ledger_cannot_bear_is_not_opened(tmp_path:
         least, expected = await forecast_survey(where, file, 300, how)
         assert (least.people, expected.people) == (3, 300)
         assert expected.refusal == ""
-        assert [len(one.questions) for one in (least, expected)] == [3, 3]
+        assert [len(forecast.questions) for forecast in (least, expected)] == [3, 3]
         assert asked_for(least.refusal) == pytest.approx((6, 4.5, 1.5), rel=1e-3)
         assert re.search(naming("3 questions", "3 people"), least.refusal)
         with pytest.raises(ValueError, match=naming(3)):
@@ -256,10 +259,10 @@ async def test_questions_that_the_ledger_cannot_bear_any_more_are_held(tmp_path:
             await at.submit(terms, [Participant(0, 4.0)] * 3)
         await at.finish(other)
         found = await forecast_closing(where, survey, how)
-        assert [all(not one.refusals for one in found[name].outcomes) for name in found] == [True, False, False]
+        assert [all(not outcome.refusals for outcome in found[name].outcomes) for name in found] == [True, False, False]
         closed = await close_survey(where, survey, how)
-        assert [state_name(one.state) for one in closed.values()] == ["CLOSED", "OPEN", "OPEN"]
-        assert [one.num_clients for one in closed.values()] == [3, 3, 3]
+        assert [state_name(status.state) for status in closed.values()] == ["CLOSED", "OPEN", "OPEN"]
+        assert [status.num_clients for status in closed.values()] == [3, 3, 3]
         publication, _ = await at.operator.result(RoundId("work-2026-1"), 60.0)
         assert publication.num_reports == 3
         assert list(await forecast_closing(where, survey, how)) == ["work-2026-2", "work-2026-3"]
@@ -294,11 +297,11 @@ async def test_an_opening_that_was_cut_short_goes_on(
         survey = await open_survey(where, file, how, said.append)
         assert await open_survey(where, file, how) == survey == kept_survey(where) == kept_survey(where, "work-2026")
         rounds = await fetch_survey(client)
-        assert [one.id for one in rounds] == ["work-2026-1", "work-2026-2", "work-2026-3"]
+        assert [terms.id for terms in rounds] == ["work-2026-1", "work-2026-2", "work-2026-3"]
     with pytest.raises(ValueError, match=naming("'work-2026'", "terms")):
         await open_survey(where, read(tmp_path, SURVEY.replace("[1, 2, 6]", "[1, 2, 5]")), how)
     document = survey_json([(one.terms, one.state) for one in rounds])
-    assert [one["epsilon"] for one in document["budgets"]] == [1.0, 2.0, 6.0]
+    assert [budget["epsilon"] for budget in document["budgets"]] == [1.0, 2.0, 6.0]
     assert document["one_honest_hop"] is None
     text = survey_text(document, 0.0).plain
     for expected in ("How we work", "of my own free will", "Do you work from home?", "0.25 + 0.25 + 0.5"):
@@ -314,9 +317,10 @@ async def test_a_survey_with_hop_noise_states_the_sum_of_its_questions(at: Table
     noisy = SURVEY.replace("delta = 1e-4", "delta = 1e-4\nhop_noise = 0.1\nhop_noise_delta = 1e-5")
     await open_survey(where, read(tmp_path, noisy), how)
     rounds = kept_rounds(where, "work-2026")
-    assert [one.hop_noise for one in rounds] == [HopNoise(0.1, 1e-5)] * 3
-    document = survey_json([(one, "OPEN") for one in rounds])
+    assert [terms.hop_noise for terms in rounds] == [HopNoise(0.1, 1e-5)] * 3
+    document = survey_json([(terms, "OPEN") for terms in rounds])
     honest = document["one_honest_hop"]
+    assert honest is not None
     assert (honest["epsilon"], honest["delta"]) == (0.3, 3e-5)
     assert honest["right_at_most"] == pytest.approx((math.exp(0.3) + 3e-5) / (math.exp(0.3) + 1))
     assert re.search(naming("ε = 0.3", "δ = 3e-05"), " ".join(survey_text(document, 0.0).plain.split()))
@@ -328,19 +332,19 @@ async def test_what_all_questions_together_cost_is_the_sum(at: Table, tmp_path: 
     where, how = at.inside.directory, at.inside.transport
     survey = await open_survey(where, read(tmp_path), how)
     async with at.operator.client(tmp_path / "client") as client:
-        for one in await fetch_survey(client):
-            await at.submit(one.terms, people(one.terms.question, 40, 1))
+        for round_of_survey in await fetch_survey(client):
+            await at.submit(round_of_survey.terms, people(round_of_survey.terms.question, 40, 1))
     closed = await close_survey(where, survey, how)
-    assert {(state_name(one.state), one.num_clients) for one in closed.values()} == {("CLOSED", 40)}
+    assert {(state_name(status.state), status.num_clients) for status in closed.values()} == {("CLOSED", 40)}
     assert closed.keys() == (await close_survey(where, survey, how)).keys()
     results = await survey_results(where, "work-2026", 60.0, how)
     assert results.survey == survey
-    granted = [one.certificate for one in results.questions]
+    granted = [question.certificate for question in results.questions]
     together = results.together
     assert together is not None
-    assert together.epsilon >= sum(one.epsilon for one in granted) * (1 - 1e-9)
+    assert together.epsilon >= sum(certificate.epsilon for certificate in granted) * (1 - 1e-9)
     assert together.delta == pytest.approx(3e-4)
-    assert Assumption.FIXED_TERMS in {one.code for one in together.assumptions}
+    assert Assumption.FIXED_TERMS in {assumption.code for assumption in together.assumptions}
     with pytest.raises(ValueError, match=naming("'other'")):
         kept_survey(where, "other")
     other = await at.operator.open_round(settings(min_batch_size=3), RoundId("plain-1"))
@@ -373,9 +377,9 @@ async def test_a_survey_from_the_command_line(tmp_path: Path) -> None:
 
     async with in_process(place, 1, LIMIT.format(epsilon=4.5)) as inside:
         forecast = await ask("survey", "forecast", file, "--expected", "30")
-        assert [(one["people"], one["granted"]) for one in forecast["forecasts"]] == [(3, True), (30, True)]
+        assert [(outcome["people"], outcome["granted"]) for outcome in forecast["forecasts"]] == [(3, True), (30, True)]
         least, expected = forecast["forecasts"]
-        assert [one["forecast"]["num_reports"] for one in expected["questions"]] == [30, 30]
+        assert [question["forecast"]["num_reports"] for question in expected["questions"]] == [30, 30]
         assert 4.0 >= least["epsilon"] > expected["epsilon"] > 0
         assert least["ledger"]["remaining_epsilon"] == 4.5
         assert 0.4 < least["remaining_epsilon"] <= 0.5 < expected["remaining_epsilon"]
@@ -385,7 +389,7 @@ async def test_a_survey_from_the_command_line(tmp_path: Path) -> None:
         opened = await ask("survey", "open", file)
         assert opened["round_ids"] == ["how-we-work-1", "how-we-work-2"]
         shown = await ask("survey", "show", "how-we-work")
-        assert [one["epsilon"] for one in shown["budgets"]] == [2.0, 4.0]
+        assert [budget["epsilon"] for budget in shown["budgets"]] == [2.0, 4.0]
         assert shown["hash"] == opened["hash"]
         values = {"how-we-work-1": "quite", "how-we-work-2": "7"}
         for _ in range(3):
@@ -395,7 +399,7 @@ async def test_a_survey_from_the_command_line(tmp_path: Path) -> None:
         wrong = partial(croupier, "survey", "close", "how-we-work", "--forecast", "--at-risk", expect=2)
         assert "--forecast closes nothing" in (await asyncio.to_thread(wrong)).stderr
         now = await ask("survey", "close", "how-we-work", "--forecast")
-        assert [one["always_granted"] for one in now["rounds"].values()] == [True, True]
+        assert [closing["always_granted"] for closing in now["rounds"].values()] == [True, True]
         # The ledger has a round that nobody asked about when the survey was opened.
         store = inside.running["accountant"].service.store
         await store.run(
@@ -405,7 +409,7 @@ async def test_a_survey_from_the_command_line(tmp_path: Path) -> None:
             ),
         )
         held = await ask("survey", "close", "how-we-work", "--forecast", expect=3)
-        assert [one["always_granted"] for one in held["rounds"].values()] == [True, False]
+        assert [closing["always_granted"] for closing in held["rounds"].values()] == [True, False]
         close = partial(croupier, "survey", "close", "how-we-work", "--dir", place, expect=3)
         said = await asyncio.to_thread(close)
         assert "how-we-work-2: OPEN (at risk: held), 3 answers" in said.stdout
@@ -413,9 +417,9 @@ async def test_a_survey_from_the_command_line(tmp_path: Path) -> None:
         assert "croupier round close how-we-work-2 --at-risk" in said.stdout
         await store.run("forget", lambda tx: tx.connection.execute(sa.text("delete from ledger where count = 3")))
         closed = await ask("survey", "close", "how-we-work")
-        assert {one["num_clients"] for one in closed["rounds"].values()} == {3}
+        assert {closing["num_clients"] for closing in closed["rounds"].values()} == {3}
         results = await ask("survey", "results", "how-we-work")
-        assert [one["result"]["num_reports"] for one in results["questions"]] == [3, 3]
+        assert [question["result"]["num_reports"] for question in results["questions"]] == [3, 3]
         assert 3.9 < results["together"]["epsilon"] <= 4.0
         plain = await asyncio.to_thread(croupier, "survey", "results", "how-we-work", "--dir", place)
         assert "1. How satisfied are you? (3 answers)" in plain.stdout

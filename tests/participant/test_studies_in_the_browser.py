@@ -54,7 +54,7 @@ async def test_one_link_and_one_consent_are_for_all_waves(here: Place, tmp_path:
     await page.goto(link)
     await expect(page.get_by_text("This is wave 1 of 3 of a study.")).to_be_visible()
     await expect(
-        page.get_by_text("All 3 waves together, whatever all servers do: someone is right at most")
+        page.get_by_text("All 3 waves of this version together, whatever all servers do: someone is right at most")
     ).to_be_visible()
     await answer_all(page, consents=True)
     await expect(page.get_by_text("The next wave opens about January 14, 2030")).to_be_visible()

@@ -23,7 +23,7 @@ from tests.support.command_line import answer, croupier
 from tests.support.gateways import PassOn
 from tests.support.participants import Place, is_for_everybody, place
 from tests.support.rounds import people
-from tests.support.surveys import links_of, opened_survey
+from tests.support.surveys import CONSENT, links_of, opened_survey
 
 pytestmark = [pytest.mark.xdist_group("browser"), pytest.mark.asyncio(loop_scope="module")]
 SEND, DECLINE = "Randomize, seal and send all answers", "I do not want to answer"
@@ -104,7 +104,7 @@ async def test_a_survey_is_answered_by_keyboard(here: Place) -> None:
                 await keyboard.type("7")
             elif kind == "submit":
                 break
-        await expect(page.get_by_role("radio", name="ε = 2 for all answers together")).to_be_checked()
+        await expect(page.get_by_role("radio", name="ε = 2 for all")).to_be_checked()
         await keyboard.press("Enter")
         await expect(page.get_by_role("heading", name=SENT)).to_be_visible()
     assert here.called.count("Submit") == len(survey.rounds)
@@ -119,7 +119,7 @@ async def test_one_person_reads_answers_and_finds_the_results(here: Place) -> No
         assert "invitation=" in link
         assert "invitation=" not in page.url
         await expect(page.get_by_role("heading", name="How we work")).to_be_visible()
-        await expect(page.get_by_text("I answer for myself, of my own free will.")).to_be_visible()
+        await expect(page.get_by_text(CONSENT)).to_be_visible()
         await page.get_by_role("button", name=SEND).click()
         await expect(page.get_by_role("alert")).to_contain_text("Tick that you agree")
         await page.get_by_label("I have read this and agree.").check()
@@ -128,15 +128,13 @@ async def test_one_person_reads_answers_and_finds_the_results(here: Place) -> No
         await fill(page, hours="30")
         await page.get_by_role("button", name=SEND).click()
         await expect(page.get_by_role("alert")).to_contain_text("The number must be from 0 to 24.")
-        await expect(page.get_by_role("radio", name="ε = 1 for all answers together")).to_be_checked()
+        await expect(page.get_by_role("radio", name="ε = 1 for all")).to_be_checked()
         await page.get_by_text("What this device will send").first.click()
         await expect(page.get_by_text("What is sent is your answer with a chance of 41.1%.")).to_be_visible()
-        await expect(page.get_by_text("If none of them is honest")).to_contain_text("right at most 73.2% of the time")
-        await page.get_by_role("radio", name="ε = 6 for all answers together").check()
-        await expect(page.get_by_text("If at least one of the servers that shuffle (2) is honest")).to_contain_text(
-            "which of two sets of answers you gave is right at most 68% of the time"
-        )
-        await expect(page.get_by_text("If none of them is honest")).to_contain_text("right at most 99.8% of the time")
+        await expect(page.get_by_text("none of them")).to_contain_text("right at most 73.2% of the time")
+        await page.get_by_role("radio", name="ε = 6 for all").check()
+        await expect(page.get_by_text("servers that shuffle (2)")).to_contain_text("right at most 68% of the time")
+        await expect(page.get_by_text("none of them")).to_contain_text("right at most 99.8% of the time")
         await expect(page.get_by_text("What is sent is your answer with a chance of 78.7%.")).to_be_visible()
         await page.get_by_text("Who sees what, and whom you trust for what").click()
         await expect(page.get_by_text("Nothing is sent for it, and the servers see that.").first).to_be_visible()
@@ -299,15 +297,15 @@ async def declines(_: Place, context: BrowserContext, link: str) -> None:
 async def wants_more_than_the_form_offers(_: Place, context: BrowserContext, link: str) -> None:
     """The form has no other budgets than the survey, and none above a person's own limit, also if tampered with."""
     page = await visit(context, link)
-    await expect(page.get_by_role("radio", name="ε = 20 for all answers together")).to_have_count(0)
+    await expect(page.get_by_role("radio", name="ε = 20 for all")).to_have_count(0)
     await page.get_by_text("My own limit").click()
-    await page.get_by_label("The most that the ε of all answers from this browser may add up to.").fill("2")
+    await page.get_by_label("all answers from this browser").fill("2")
     await page.get_by_role("button", name="Save").click()
-    await expect(page.get_by_role("radio", name="ε = 4 for all answers together")).to_be_disabled()
+    await expect(page.get_by_role("radio", name="ε = 4 for all")).to_be_disabled()
     await page.evaluate(
         "for (const one of document.querySelectorAll('[name=protection]')) { one.disabled = false; one.value = '3' }"
     )
-    await page.get_by_role("radio", name="ε = 4 for all answers together").check()
+    await page.get_by_role("radio", name="ε = 4 for all").check()
     await fill(page)
     await page.get_by_role("button", name=SEND).click()
     await expect(page.get_by_role("alert")).to_contain_text("limit 2. Nothing was sent.")
@@ -348,7 +346,7 @@ WHO: list[Person] = [
     comes_too_late,
     usual,
 ]
-ASKED = ["The works council asks.", "I answer for myself, of my own free will."]
+ASKED = ["The works council asks.", CONSENT]
 QUESTIONS = {
     "mood": ["How satisfied are you?", "very; quite; not at all"],
     "remote": ["Do you work from home?", "", "n"],
@@ -442,5 +440,5 @@ async def test_a_survey_by_the_documented_commands(tmp_path: Path, people: int) 
             for number, (question, *_) in zip(counted, QUESTIONS.values(), strict=True):
                 section = page.locator("section", has=page.get_by_role("heading", name=question))
                 await expect(section.get_by_text(f"Answers counted: {number}.")).to_be_visible()
-            await expect(page.get_by_text("To halve the error: ask four times as many people").first).to_be_visible()
+            await expect(page.get_by_text("ask four times").first).to_be_visible()
             await is_for_everybody(page)

@@ -11,7 +11,9 @@ from croupier.deploy.operator.surveys import open_survey
 from croupier.protocol.surveys import Survey
 from tests.support.rounds import Table
 
-__all__ = ["links_of", "opened_survey", "survey_file"]
+__all__ = ["CONSENT", "links_of", "opened_survey", "survey_file"]
+
+CONSENT = "I answer for myself, of my own free will."
 
 
 def survey_file(name: str = "work-2026", **changes: object) -> SurveyFile:
@@ -20,7 +22,7 @@ def survey_file(name: str = "work-2026", **changes: object) -> SurveyFile:
         "name": name,
         "title": "How we work",
         "introduction": "The works council asks, to plan the offices.",
-        "consent": "I answer for myself, of my own free will.",
+        "consent": CONSENT,
         "budgets": [1, 2, 6],
         "min_batch_size": 3,
         "epsilon_max": 6,

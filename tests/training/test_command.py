@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -26,6 +27,7 @@ from croupier.training.config import StepRule
 from croupier.training.datasets import Dataset, load_dataset, with_features
 from croupier.training.deployed import DeployedRun
 from croupier.training.models import load_model
+from tests.support.messages import naming
 from tests.support.statements import codes
 
 
@@ -177,9 +179,9 @@ def test_a_simulation_says_that_no_one_was_protected(tmp_path: Path) -> None:
         "CERTIFIED, simulated",
         "central ε at δ = 1e-05",
         "(no guarantee)",
-        "if everyone else colludes",
+        "everyone else",
         "replace-one",
-        "keeps its order secret",
+        "order secret",
     ):
         assert part in text
 
@@ -234,17 +236,17 @@ def test_without_noise_nothing_is_claimed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "named"),
     [
-        (("--delta", "2"), "delta is 2; it must be in 1e-12..0.1"),  # said by the configuration
-        (("--simulate", "--dir", "clinic"), "dir is clinic; it must not be given for a simulation"),
-        (("--period-s", "0"), "period_s is 0; it must be in 0.001..600 seconds"),
-        (("--simulate", "--device", "abacus"), "device is 'abacus'; it must be a device"),  # said by the runner
+        (("--delta", "2"), ("delta", "2", "1e-12..0.1")),  # said by the configuration
+        (("--simulate", "--dir", "clinic"), ("dir", "clinic", "simulation")),
+        (("--period-s", "0"), ("period_s", "0", "0.001..600 seconds")),
+        (("--simulate", "--device", "abacus"), ("device", "'abacus'")),  # said by the runner
     ],
 )
 def test_what_cannot_be_done_is_one_sentence_and_an_exit_code(
-    tmp_path: Path, arguments: tuple[str, ...], message: str
+    tmp_path: Path, arguments: tuple[str, ...], named: tuple[str, ...]
 ) -> None:
     done = CliRunner().invoke(app, ["train", "--json", *arguments, "--out", str(tmp_path)])
     assert done.exit_code == 2
-    assert " ".join(done.output.split()).startswith(f"croupier: {message}")
+    assert re.match(naming("croupier:", *named), done.output)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import torch
 from croupier.training.config import TrainingConfig
 from croupier.training.outcome import TrainingOutcome
 from croupier.training.runner import Reports, run_training
+from tests.support.messages import naming
 
 
 def test_a_program_is_told_of_every_epoch_and_given_the_outcome(tmp_path: Path) -> None:
@@ -25,10 +27,9 @@ def test_a_program_is_told_of_every_epoch_and_given_the_outcome(tmp_path: Path) 
     outcome = run_training(config, Reports(progress, note=notes.append))
     assert [epoch for epoch, _ in told] == [1, 2]
     assert "CERTIFIED, simulated" in told[-1][1]
-    assert notes == [
-        "planning for 1297 clients that all answer, d = 640 …",
-        "the same without noise, for comparison: 2 epochs …",
-    ]
+    planned, compared = notes
+    assert re.search(naming("1297 clients", "d = 640"), planned)
+    assert re.search(naming("without noise", "2 epochs"), compared)
     assert outcome.noise_free[-1] > outcome.records[-1].accuracy
     first, second = outcome.spending
     assert first is not None

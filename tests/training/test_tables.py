@@ -12,6 +12,7 @@ import torch
 
 from croupier.training.datasets import Dataset, Examples
 from croupier.training.tables import load_table
+from tests.support.messages import naming
 
 COLUMNS: dict[str, list[Any]] = {
     "age": [20 + index for index in range(40)],
@@ -75,52 +76,50 @@ def test_labels_that_are_numbers_are_in_their_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "target", "columns", "message"),
+    ("change", "target", "columns", "named"),
     [
-        ({}, None, [], "target is not given;"),
-        ({}, "income", [], "{file} has no column"),
-        ({}, "outcome", ["size"], "{file} has no column"),
-        ({}, "outcome", ["age:9:9"], "column is age:9:9; its"),
-        ({}, "outcome", ["outcome"], "column is outcome; it"),
-        ({}, "smokes", [], "{file}: outcome in line"),
-        ({"age": [*range(39), ""]}, "outcome", [], "{file}: line 41 has"),
-        ({"age": [*range(39), "nan"]}, "outcome", [], "{file}: age in line"),
-        ({"age": [1e9, *range(39)]}, "outcome", [], "{file}: age in line"),
-        ({"outcome": ["", *"ab" * 19, "a"]}, "outcome", [], "{file}: line 2 has"),
-        ({"outcome": ["a"] * 40}, "outcome", [], "{file}: outcome has 1"),
-        ({"outcome": [1.5] * 40}, "outcome", [], "{file}: outcome is 1.5"),
+        ({}, None, [], ("target", "people.csv", "age, smokes, outcome")),
+        ({}, "income", [], ("people.csv", "'income'", "age, smokes, outcome")),
+        ({}, "outcome", ["size"], ("people.csv", "'size'", "age, smokes, outcome")),
+        ({}, "outcome", ["age:9:9"], ("column", "age:9:9", "LOW < HIGH")),
+        ({}, "outcome", ["outcome"], ("column", "outcome", "target")),
+        ({}, "smokes", [], ("people.csv", "outcome", "line 2", "'well'", "a number")),
+        ({"age": [*range(39), ""]}, "outcome", [], ("people.csv", "line 41", "age", "a number")),
+        ({"age": [*range(39), "nan"]}, "outcome", [], ("people.csv", "age", "line 41", "nan", "-1e+06..1e+06")),
+        ({"age": [1e9, *range(39)]}, "outcome", [], ("people.csv", "age", "line 2", "1e+09", "-1e+06..1e+06")),
+        ({"outcome": ["", *"ab" * 19, "a"]}, "outcome", [], ("people.csv", "line 2", "outcome")),
+        ({"outcome": ["a"] * 40}, "outcome", [], ("people.csv", "outcome", "1", "2..1,000")),
+        ({"outcome": [1.5] * 40}, "outcome", [], ("people.csv", "outcome", "1.5", "a class")),
     ],
 )
 def test_a_table_that_cannot_be_used_is_refused_with_the_place(
-    tmp_path: Path, change: dict[str, list[Any]], target: str | None, columns: list[str], message: str
+    tmp_path: Path, change: dict[str, list[Any]], target: str | None, columns: list[str], named: tuple[str, ...]
 ) -> None:
     file = write(tmp_path / "people.csv", COLUMNS | change)
-    with pytest.raises(ValueError, match=r"must|no column") as caught:
+    with pytest.raises(ValueError, match=naming(*named)):
         load_table(file, target, columns)
-    assert str(caught.value).startswith(message.format(file=file))
 
 
 @pytest.mark.parametrize(
-    ("arrays", "message"),
+    ("arrays", "named"),
     [
-        ({"y": np.arange(20)}, "has no array 'X';"),
-        ({"X": np.ones((20, 2))}, "has no array 'y';"),
-        ({"X": np.ones(20), "y": np.arange(20)}, "X is of type"),
-        ({"X": np.full((20, 2), "a"), "y": np.arange(20)}, "X is of type"),
-        ({"X": np.ones((20, 2)), "y": np.arange(19)}, "y has the shape"),
-        ({"X": np.full((20, 2), np.nan), "y": np.arange(20)}, "X[0, 0] is nan;"),
-        ({"X": np.ones((20, 2)), "y": np.full(20, 0.5)}, "y[0] is 0.5; it"),
-        ({"X": np.ones((9, 2)), "y": np.arange(9)}, "has 9 examples; it"),
+        ({"y": np.arange(20)}, ("'X'", "y")),
+        ({"X": np.ones((20, 2))}, ("'y'", "X")),
+        ({"X": np.ones(20), "y": np.arange(20)}, ("X", "float64", "(20,)")),
+        ({"X": np.full((20, 2), "a"), "y": np.arange(20)}, ("X", "<U1", "(20, 2)")),
+        ({"X": np.ones((20, 2)), "y": np.arange(19)}, ("y", "(19,)", "(20,)")),
+        ({"X": np.full((20, 2), np.nan), "y": np.arange(20)}, ("X[0, 0]", "nan", "-1e+06..1e+06")),
+        ({"X": np.ones((20, 2)), "y": np.full(20, 0.5)}, ("y[0]", "0.5", "a class")),
+        ({"X": np.ones((9, 2)), "y": np.arange(9)}, ("9 examples", "10")),
     ],
 )
 def test_arrays_that_cannot_be_used_are_refused_with_the_place(
-    tmp_path: Path, arrays: dict[str, Any], message: str
+    tmp_path: Path, arrays: dict[str, Any], named: tuple[str, ...]
 ) -> None:
     file = tmp_path / "people.npz"
     np.savez(file, **arrays)
-    with pytest.raises(ValueError, match=r"must|no array") as caught:
+    with pytest.raises(ValueError, match=naming(*named)):
         load_table(file)
-    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize("ending", [".npz", ".parquet", ".csv"])

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ import croupier.training as public
 from croupier.protocol.codes import Assumption
 from croupier.show.training import training_remark
 from croupier.training.config import StepRule, TrainingConfig, TrainingSettings
-from croupier.training.datasets import load_dataset, with_features
+from croupier.training.datasets import Examples, load_dataset, with_features
 from croupier.training.descent import Descent, evaluate
 from croupier.training.models import load_model, new_module
 from croupier.training.outcome import NoiseComparison, TrainingOutcome
@@ -28,6 +28,8 @@ from croupier.training.privacy import SiloSpending
 from croupier.training.results import PARTS, Setting, run_setting
 from croupier.training.runner import Reports, run_training, train
 from croupier.training.simulation import Simulated, silo_epochs, user_epochs
+from croupier.training.subject import subject_of_module
+from tests.support.messages import naming
 from tests.support.statements import codes
 
 SHAPE = (1, 4, 4)
@@ -189,8 +191,8 @@ def test_signal_and_noise_are_told_apart_from_what_is_published() -> None:
 def test_a_training_that_noise_decides_says_what_to_change(tmp_path: Path) -> None:
     outcome = train(network(), TRAIN, HELD_OUT, settings(tmp_path / "noise", budgets="0.1:1", epochs=1))
     lines = training_remark(outcome.document()).splitlines()
-    assert lines[0].startswith("Averaged over all steps, the noise was ")
-    assert [line.split(":")[0].strip(" ·") for line in lines[2:3]] == ["fewer features, or a smaller model"]
+    assert lines[0].startswith("Averaged over")
+    assert "fewer features" in lines[2]
     assert "more epochs: " in lines[4]
     assert "CERTIFIED" in lines[4]
     learned = train(network(), TRAIN, HELD_OUT, settings(tmp_path / "signal", budgets="8:1", epochs=2))
@@ -208,39 +210,37 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_done(tmp_path: Pat
     broken = pictures.clone()
     broken[7, 0, 0, 0] = math.nan
     mixing = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.BatchNorm1d(16), torch.nn.Linear(16, 2))
-    cases: tuple[tuple[torch.nn.Module, Any, dict[str, Any], dict[str, Any], str], ...] = (
-        (mixing, TRAIN, {}, {}, "layer '1' mixes the"),
-        (torch.nn.Flatten(), TRAIN, {}, {}, "the module has no"),
-        (network()[:1], TRAIN, {}, {}, "the module returns the"),
-        (network(), Stream(), {}, {}, "the training data is"),
-        (network(), TensorDataset(broken, targets), {}, {}, "a feature of example"),
-        (network(), TensorDataset(pictures, targets + 1), {}, {}, "it must be in"),
-        (network(), TensorDataset(pictures, targets.float()), {}, {}, "each must be a"),
-        (network(), TensorDataset(pictures), {}, {}, "an example cannot be"),
-        (network(), TensorDataset(pictures[:0], targets[:0]), {}, {}, "has no examples"),
-        (network(), TensorDataset(pictures[..., :3], targets), {}, {}, "features have the shape"),
-        (network(), TRAIN, {"budgets": [1.0, 2.0]}, {}, "budgets has 2 values;"),
+    cases: tuple[tuple[torch.nn.Module, Any, dict[str, Any], dict[str, Any], tuple[str, ...]], ...] = (
+        (mixing, TRAIN, {}, {}, ("layer '1'",)),
+        (torch.nn.Flatten(), TRAIN, {}, {}, ("no parameters",)),
+        (network()[:1], TRAIN, {}, {}, ("(1, 2, 2, 2)",)),
+        (network(), Stream(), {}, {}, ("Stream", "torch Dataset")),
+        (network(), TensorDataset(broken, targets), {}, {}, ("example 7", "finite")),
+        (network(), TensorDataset(pictures, targets + 1), {}, {}, ("0..1",)),
+        (network(), TensorDataset(pictures, targets.float()), {}, {}, ("a class number",)),
+        (network(), TensorDataset(pictures), {}, {}, ("an example", "a pair")),
+        (network(), TensorDataset(pictures[:0], targets[:0]), {}, {}, ("no examples",)),
+        (network(), TensorDataset(pictures[..., :3], targets), {}, {}, ("features", "(1, 4, 3)")),
+        (network(), TRAIN, {"budgets": [1.0, 2.0]}, {}, ("budgets", "2", "300")),
     )
-    for module, data, fields, make, message in cases:
-        with pytest.raises(ValueError, match=r"must|no |mixes") as caught:
+    for module, data, fields, make, named in cases:
+        with pytest.raises(ValueError, match=naming(*named)):
             train(module, data, HELD_OUT, settings(tmp_path, **fields), **make)
-        assert message in str(caught.value)
 
 
 def test_an_optimizer_that_needs_more_than_a_gradient_is_refused(tmp_path: Path) -> None:
     plateau = torch.optim.lr_scheduler.ReduceLROnPlateau
     sequential = {"simulate": False, "order": "sequential"}
-    cases: tuple[tuple[dict[str, Any], dict[str, Any], str], ...] = (
-        ({"learning_rate": 1.0}, {"optimizer": ADAM}, "they must not be"),
-        ({}, {"optimizer": torch.optim.LBFGS}, "the optimizer is LBFGS"),
-        ({}, {"optimizer": ADAM, "schedule": plateau}, "the schedule is ReduceLROnPlateau"),
-        ({}, {"schedule": plateau}, "the schedule must come"),
-        (sequential, {"optimizer": ADAM}, "an optimizer must not"),
+    cases: tuple[tuple[dict[str, Any], dict[str, Any], tuple[str, ...]], ...] = (
+        ({"learning_rate": 1.0}, {"optimizer": ADAM}, ("learning_rate", "optimizer")),
+        ({}, {"optimizer": torch.optim.LBFGS}, ("LBFGS",)),
+        ({}, {"optimizer": ADAM, "schedule": plateau}, ("ReduceLROnPlateau",)),
+        ({}, {"schedule": plateau}, ("schedule", "optimizer")),
+        (sequential, {"optimizer": ADAM}, ("optimizer", "sequential")),
     )
-    for fields, make, message in cases:
-        with pytest.raises(ValueError, match="must") as caught:
+    for fields, make, named in cases:
+        with pytest.raises(ValueError, match=naming(*named)):
             train(network(), TRAIN, HELD_OUT, settings(tmp_path, **fields), **make)
-        assert message in str(caught.value)
 
 
 def test_frozen_parameters_stay_as_they_are(tmp_path: Path) -> None:
@@ -283,13 +283,36 @@ def test_a_file_of_ones_own_is_trained_on(tmp_path: Path) -> None:
     assert noted[0].endswith("210 examples to train, 45 to validate, 45 to test; classes 0, 1")
     assert outcome.title == "mine, softmax, budgets 4:1"
     assert (outcome.setting["dimension"], outcome.setting["features"]) == (34, "columns")
-    refused: tuple[tuple[dict[str, Any], str], ...] = (
-        ({"dataset": "digits", "data": tmp_path}, "it must be a"),
-        ({"target": "y"}, "target is 'y'; it"),
-        ({"data": tmp_path / "mine.npz", "features": "dct"}, "features is 'dct'; it"),
-        ({"resume": True}, "resume is True; it"),
+    refused: tuple[tuple[dict[str, Any], tuple[str, ...]], ...] = (
+        ({"dataset": "digits", "data": tmp_path}, ("data", ".npz")),
+        ({"target": "y"}, ("target", "'y'", "--data")),
+        ({"data": tmp_path / "mine.npz", "features": "dct"}, ("features", "'dct'", "columns", "standardized")),
+        ({"resume": True}, ("resume", "True", "False")),
     )
-    for fields, message in refused:
-        with pytest.raises(ValueError, match="must") as caught:
+    for fields, named in refused:
+        with pytest.raises(ValueError, match=naming(*named)):
             TrainingConfig(**fields)
-        assert message in str(caught.value)
+
+
+class RemembersWhatItSees(torch.nn.Module):
+    """Keeps the mean of its inputs in a buffer, which torch refuses per example and allows for a plain batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(2, 2)
+        self.register_buffer("seen", torch.zeros(2))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        cast(torch.Tensor, self.seen).add_(inputs.detach().mean(dim=0))
+        return cast(torch.Tensor, self.linear(inputs))
+
+
+def test_no_example_of_a_user_gets_into_a_modules_buffers() -> None:
+    module = RemembersWhatItSees()
+    users = Examples(torch.full((4, 2), 7.0), torch.zeros(4, dtype=torch.long))
+    watched = Examples(torch.full((4, 2), 2.0), torch.zeros(4, dtype=torch.long))
+    loss = torch.nn.functional.cross_entropy
+    subject = subject_of_module(module, loss, users, watched, TrainingSettings(simulate=True, device="cpu"), "given")
+    assert cast(torch.Tensor, module.seen).tolist() == [2.0, 2.0]
+    with pytest.raises(RuntimeError, match="in-place"):
+        subject.model.clipped(subject.model.initial, users.features, users.targets, 1.0)

@@ -75,12 +75,18 @@ export function nextWave({wave, study}: Wave): number | undefined {
   return 1000 * (Number(wave.opensUnixS) + days * DAY_S);
 }
 
-/** Returns how often someone is right at most about the answers to all waves together: if no server is honest, and if one
- * is; the latter only where every question has hop noise. */
-export function allWavesAtMost({rounds, totals}: ShownSurvey, {study}: Wave, place: number): {alone: number; honest?: number} {
-  const alone = rightAtMost(study.lastWave * totals[place]!);
+/** Returns how many waves a version of a study has: an earlier one had other budgets, which nothing here knows. */
+export function wavesOfVersion({study}: Wave): number {
+  return study.lastWave - study.firstWave + 1;
+}
+
+/** Returns how often someone is right at most about the answers to all waves of a version together: if no server is
+ * honest, and if one is; the latter only where every question has hop noise. */
+export function allWavesAtMost({rounds, totals}: ShownSurvey, wave: Wave, place: number): {alone: number; honest?: number} {
+  const waves = wavesOfVersion(wave);
+  const alone = rightAtMost(waves * totals[place]!);
   const noises = rounds.map(({terms}) => terms.manifest.hopNoise);
   if (!noises.every((one) => one !== undefined)) return {alone};
   const [epsilon, delta] = [noises.reduce((sum, one) => sum + one.epsilon, 0), noises.reduce((sum, one) => sum + one.delta, 0)];
-  return {alone, honest: Math.min(alone, rightAtMost(study.lastWave * epsilon, Math.min(1, study.lastWave * delta)))};
+  return {alone, honest: Math.min(alone, rightAtMost(waves * epsilon, Math.min(1, waves * delta)))};
 }

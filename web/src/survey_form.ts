@@ -3,7 +3,7 @@ import type {Deployment} from "./deployment.js";
 import {type Asked, answerField, captions, fits, givenIn, previewOf, problemOf} from "./form.js";
 import {drawAnswer, rightAtMost} from "./randomize.js";
 import type {ShownSurvey} from "./shown_survey.js";
-import {allWavesAtMost, type Wave} from "./study.js";
+import {allWavesAtMost, wavesOfVersion, type Wave} from "./study.js";
 import {bestWording, type Texts} from "./texts.js";
 import {promises, surveyReleasedAtMost, trustDetails} from "./trust.js";
 import {choice, foreign, h} from "./view.js";
@@ -129,9 +129,9 @@ export function surveyForm(asking: AskingSurvey): HTMLElement {
 /** Returns what all waves of a study together may reveal: if one server is honest, and if none is. */
 function ofAllWaves(shown: ShownSurvey, wave: Wave, place: number, texts: Texts): HTMLElement[] {
   const {alone, honest} = allWavesAtMost(shown, wave, place);
-  const [count, number] = [wave.study.lastWave, wave.wave.number].map((one) => texts.number(one));
+  const [last, count, number] = [wave.study.lastWave, wavesOfVersion(wave), wave.wave.number].map((one) => texts.number(one));
   const said = [
-    texts.say("study waves", {number: number!, count: count!}),
+    texts.say("study waves", {number: number!, count: last!}),
     ...(honest === undefined ? [] : [texts.say("study one honest", {count: count!, honest: texts.atMost(honest)})]),
     texts.say("study none honest", {count: count!, alone: texts.atMost(alone)}),
   ];

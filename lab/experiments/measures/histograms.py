@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 from croupier.accountant import Budgets, KaryRandomizedResponse, certify, lower_bound
 from croupier.accountant.published import biswas_krr_delta
-from croupier.analyzer.estimators import estimate, project_on_simplex
+from croupier.analyzer.estimators import estimate
+from croupier.analyzer.scalars import project_on_simplex
 from croupier.protocol.calibration import unit_sigma
 from croupier.protocol.mechanisms import KaryResponse
 from croupier.protocol.questions import Question

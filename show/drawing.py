@@ -1,7 +1,7 @@
 """Plots of certificates and curves with matplotlib, which is loaded when something is drawn and not before.
 
-Blue is what is certified, red what is measured, such as an attack, grey what it is compared with. The plots of the
-commands are made in `deploy`, in the same colours.
+Blue is what is certified, red what is measured, such as an attack, grey what it is compared with. The plots
+of commands are made in `plots`, in the same colours.
 """
 
 from __future__ import annotations

@@ -1,0 +1,182 @@
+"""Estimates of shares and of means of numbers, from two laws of the sum of the reports.
+
+With w_i the weight of user i's value in its report (1 − 2q_i for a bit, 1 − kq_i for a category), the estimate is
+Σ_i(report_i − q_i)/Σw_i. Each kind of mechanism gives two laws of the sum (`analyzer.intervals`), from which estimates,
+errors and intervals are computed. The first is about the truth of these very users: the randomizers' noise, plus what
+comes from values being weighted by w_i when budgets are independent of values. The second is about a population that
+the users are drawn from.
+
+The range of a share is [0, 1], that of a mean its interval. Estimates are unbiased and may leave the range, so the
+nearest possible value is published, too.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import ClassVar, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from croupier.analyzer.base import Estimator, Floats, Tiers, tiers_of_reports
+from croupier.analyzer.estimates import Clamping, Estimate, Fakes, Intervals, Merged, Noised, precision_of
+from croupier.analyzer.intervals import SumLaw
+from croupier.analyzer.laws import Laws, weights_of
+from croupier.analyzer.noised_tiers import TierErrors, TierNoise
+from croupier.protocol.codes import Note
+from croupier.protocol.mechanisms import ScalarMechanism
+from croupier.protocol.statements import Statement, state
+
+__all__ = ["Reports", "ScalarEstimator", "project_on_simplex"]
+
+Scalar = TypeVar("Scalar", bound=ScalarMechanism)
+Reports = npt.NDArray[np.int64]
+
+
+def _remarks(values: Floats, domain: tuple[float, float]) -> tuple[Statement[Note], ...]:
+    """Returns what has to be said of estimates that are impossible."""
+    least, most = domain
+    rounding = 1e-9 * (most - least)
+    outside = int(((values < least - rounding) | (values > most + rounding)).sum())
+    if not outside:
+        return ()
+    if len(values) == 1:
+        return (state(Note.OUTSIDE_RANGE, low=least, high=most),)
+    return (state(Note.SOME_OUTSIDE_RANGE, outside=outside, estimates=len(values), low=least, high=most),)
+
+
+def _merging(
+    categories: int, epsilons: Floats, counts: Floats, hidden: Sequence[tuple[float, float]]
+) -> tuple[float, float]:
+    """Returns what users with smaller budgets than their tier's do to a share: its bias and variance, at most.
+
+    hidden: as `Merged.hidden` has it. Derivation: docs/estimators.md, Merged tiers.
+    """
+    smallest, users = np.array(hidden, dtype=np.float64).T
+    weights, least = weights_of(categories, epsilons)[1], weights_of(categories, smallest)[1]
+    n, total = float(counts.sum()), float(np.dot(weights, counts))
+    bias = (1 - 1 / categories) * float(np.dot(users, weights - least)) / total
+    uneven = float(np.dot(users, (least / total - 1 / n) ** 2)) * n / max(n - 1, 1)
+    return bias, (float(users.sum()) / total**2 + uneven) / 4
+
+
+def project_on_simplex(shares: Floats) -> Floats:
+    """Returns the nearest probability vector in Euclidean distance (Duchi et al., ICML 2008, Figure 1)."""
+    descending = np.sort(shares)[::-1]
+    excess = (np.cumsum(descending) - 1) / np.arange(1, len(shares) + 1)
+    last = int(np.nonzero(descending > excess)[0][-1])
+    return np.asarray(np.maximum(shares - excess[last], 0.0), dtype=np.float64)
+
+
+class ScalarEstimator(Estimator[Scalar]):
+    """Estimates shares or the mean of a number from the laws of the sum of the reports, which each mechanism gives."""
+
+    weighs_by_budget: ClassVar[bool] = True
+    """Whether a report tells the more of its value the larger its budget: then dependent budgets bias the estimate."""
+
+    def decoder(self, mechanism: Scalar, least_epsilon: float) -> Callable[[bytes], int]:
+        """Returns the mechanism's own decoder: no report of a number depends on the smallest budget."""
+        return mechanism.decode_report
+
+    def estimate(
+        self,
+        mechanism: Scalar,
+        reports: Sequence[int],
+        tiers: Tiers,
+        confidence: float,
+        least_epsilon: float,
+        merged: Merged | None,
+        fakes: Fakes | None = None,
+        noised: Noised | None = None,
+    ) -> Estimate:
+        """Returns the estimate with its intervals for these users and for a population; see `analyzer.estimators`."""
+        num_reports = len(reports) - (fakes.total if fakes is not None else 0)
+        scaled, notes = tiers_of_reports(tiers, num_reports, noised)
+        errors_of_tiers = TierErrors.of(noised, tiers, num_reports)
+        epsilons, counts = np.array(scaled, dtype=np.float64).T
+        as_sent = np.asarray(reports, dtype=np.int64)
+        found, clamping = self.clamped(mechanism, as_sent, epsilons, counts, least_epsilon, errors_of_tiers)
+        laws = self.laws(mechanism, found, epsilons, counts)
+        if errors_of_tiers is not None:
+            laws = self.with_noised_tiers(mechanism, laws, epsilons, counts, errors_of_tiers)
+        if fakes is not None:
+            laws = laws.with_noise(*self.noise_of(mechanism, fakes))
+        (least, most), merging_bias = self.domain(mechanism), 0.0
+        width = most - least
+        if clamping is not None:
+            laws = laws.widened(clamping.bias / width, 0.0)
+        if merged is not None:
+            scale = max(1.0, num_reports / sum(count for _, count in tiers))
+            hidden = [(smallest, users * scale) for smallest, users in merged.hidden(tiers)]
+            moved, variance = _merging(len(mechanism.categories) or 2, epsilons, counts, hidden)
+            merging_bias, laws = width * moved, laws.widened(moved, variance)
+        shares = laws.participants.estimate(laws.totals)
+        possible = project_on_simplex(shares) if mechanism.categories else np.clip(shares, 0.0, 1.0)
+        values, projected = least + width * shares, least + width * possible
+        errors = width * laws.participants.standard_error(shares)
+        cut = np.clip(shares, 0.0, 1.0)
+        samplings = width * np.sqrt(cut * (1 - cut) / float(counts.sum()))
+
+        def intervals(law: SumLaw) -> Intervals:
+            low, high = law.interval(laws.totals, confidence)
+            ends = np.minimum(low, possible), np.maximum(high, possible)
+            return tuple(zip(*((least + width * end).tolist() for end in ends), strict=True))
+
+        if self.weighs_by_budget and (len(epsilons) > 1 or merging_bias):
+            notes = (*notes, state(Note.DEPENDENT_BUDGETS))
+        of_participants = intervals(laws.participants)
+        return Estimate(
+            values=tuple(values.tolist()),
+            projected=tuple(projected.tolist()),
+            standard_errors=tuple(errors.tolist()),
+            confidence_intervals=of_participants,
+            population_intervals=intervals(laws.population),
+            confidence_level=confidence,
+            sampling_standard_errors=tuple(samplings.tolist()),
+            notes=(*notes, *_remarks(values, (least, most))),
+            precision=precision_of(
+                projected.tolist(), errors.tolist(), of_participants, width, shares=bool(mechanism.categories)
+            ),
+            categories=mechanism.categories,
+            clamping=clamping,
+            merging_bias=merging_bias,
+            hop_influence=(
+                0.0 if fakes is None else width * self.influence_of(mechanism, fakes) / laws.participants.weight
+            ),
+        )
+
+    def noise_of(self, mechanism: Scalar, fakes: Fakes) -> tuple[float, float, float]:
+        """Returns mean, variance and fourth cumulant of what the fakes add to a sum of reports."""
+        return fakes.mean, fakes.variance, fakes.fourth_cumulant
+
+    def influence_of(self, mechanism: Scalar, fakes: Fakes) -> float:
+        """Returns by how much one dishonest hop can move a sum of reports with its fakes, beyond their noise."""
+        return fakes.influence
+
+    def domain(self, mechanism: Scalar) -> tuple[float, float]:
+        """Returns the range of what is asked for: of shares, unless it is that of a number."""
+        return 0.0, 1.0
+
+    def clamped(
+        self,
+        mechanism: Scalar,
+        reports: Reports,
+        epsilons: Floats,
+        counts: Floats,
+        least_epsilon: float,
+        errors: TierErrors | None = None,
+    ) -> tuple[Reports, Clamping | None]:
+        """Returns the reports as they are counted, and what that does; none is changed where none can be large."""
+        return reports, None
+
+    def with_noised_tiers(
+        self, mechanism: Scalar, laws: Laws, epsilons: Floats, counts: Floats, errors: TierErrors
+    ) -> Laws:
+        """Returns the laws with what the errors of the counts do to them."""
+        k = len(mechanism.categories) or 2
+        return TierNoise.of(errors, weights_of(k, epsilons)[1], counts, 1 - 1 / k).on(laws)
+
+    @abstractmethod
+    def laws(self, mechanism: Scalar, reports: Reports, epsilons: Floats, counts: Floats) -> Laws:
+        """Returns the sums of the reports with their laws; epsilons and counts (T,) are the tiers."""

@@ -1,0 +1,87 @@
+"""Surveys: their terms before people answer, their results together, and who is invited."""
+
+from __future__ import annotations
+
+from typing import NotRequired, TypedDict
+
+from croupier.protocol.views import StatementView
+from croupier.show.views.questions import TermsView, WordingView
+from croupier.show.views.results import ResultView
+
+__all__ = [
+    "InvitationsView",
+    "OneHonestHopView",
+    "SurveyBudgetView",
+    "SurveyQuestionView",
+    "SurveyResultsView",
+    "SurveyTogetherView",
+    "SurveyView",
+]
+
+
+class SurveyBudgetView(TypedDict):
+    """A budget of all answers together, the budgets of each answer, and how often a guess about them can be right."""
+
+    epsilon: float
+    of_each: list[float]
+    alone_right_at_most: float
+
+
+class OneHonestHopView(TypedDict):
+    """What all answers together show if one hop is honest."""
+
+    epsilon: float
+    delta: float
+    right_at_most: float
+
+
+class SurveyView(TypedDict):
+    """A survey before it is answered; "wordings" are the fields of `protocol.surveys.SurveyWording` by language."""
+
+    survey_id: str
+    hash: str
+    wordings: list[dict[str, str]]
+    left_out: str
+    budgets: list[SurveyBudgetView]
+    one_honest_hop: OneHonestHopView | None
+    questions: list[TermsView]
+
+
+class SurveyQuestionView(TypedDict):
+    """A question of a survey with its result."""
+
+    name: str
+    wordings: list[WordingView]
+    result: ResultView
+
+
+class SurveyTogetherView(TypedDict):
+    """What all questions reveal together about a person who answered each with the largest budget."""
+
+    epsilon: float
+    delta: float
+    grade: str
+    method: list[StatementView]
+    assumptions: list[StatementView]
+
+
+class SurveyResultsView(TypedDict):
+    """The results of a survey; "together" is None where a question was refused or nothing is proved."""
+
+    survey_id: str
+    hash: str
+    left_out: str
+    wordings: list[dict[str, str]]
+    questions: list[SurveyQuestionView]
+    together: SurveyTogetherView | None
+
+
+class InvitationsView(TypedDict):
+    """How many people are invited to a survey; "remind" are the labels of those who have not answered."""
+
+    survey_id: str
+    made: int
+    good: int
+    revoked: int
+    answered: int
+    remind: NotRequired[list[str]]
