@@ -278,7 +278,7 @@ async def test_a_discovery_goes_on_wherever_its_process_is_killed(
         assert restarts == waves * (5 * 2 + 1) == len(kills) + waves
         (hop_1, *_) = await at.operator.status()
         assert isinstance(hop_1, rpc.StatusResponse)
-        assert {one.round_id for one in hop_1.rounds} == {*answered}
+        assert {shown.round_id for shown in hop_1.rounds} == {*answered}
         assert [*answered.values()] == [level.categories for level in result.levels]
         assert (await run()) == result
         with pytest.raises(ValueError, match=naming("local_epsilon", 6.0, 7.0)):
