@@ -188,7 +188,7 @@ async def test_a_deployment_goes_on_with_old_stores(tmp_path: Path) -> None:
             assert {one.round_id for one in hop.rounds} == set(TOLD["publications"])
             backup_ledger(place, backup)
             old = json.loads((OLD / "ledger.json").read_text())
-            assert rounds_of(backup) == [one | {"merged": False, "unknown": False} for one in old["rounds"]]
+            assert rounds_of(backup) == [as_now(earlier) for earlier in old["rounds"]]
             tiers = {one.tier: one.guarantee for one in spent(place, 3e-4)}
             assert all(tiers[tier] is not None for tier, _, _ in TOLD["spent"])
 
