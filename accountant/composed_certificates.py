@@ -109,7 +109,7 @@ def compose(certificates: Iterable[Certificate], *, delta: float, fixed_terms: b
     return Guarantee(epsilon, at, Grade.CERTIFIED, (*methods, state(way, rounds=together)), tuple(assumptions))
 
 
-def of_disjoint_groups(certificates: Iterable[Certificate | Guarantee]) -> Guarantee:
+def of_disjoint_groups(certificates: Iterable[Certificate | Guarantee], groups: int = 0) -> Guarantee:
     """Returns a CERTIFIED (epsilon, delta) for a person who takes part in one of several releases only.
 
     Parallel composition: what was released before a person's release does not depend on that person, and what is asked
@@ -119,6 +119,7 @@ def of_disjoint_groups(certificates: Iterable[Certificate | Guarantee]) -> Guara
 
     Args:
         certificates: what the release of each group is certified.
+        groups: how many groups people draw from, where not all of them have a release; 0: as many as certificates.
 
     Neighbouring relation: replace-one. Direction of error: epsilon is never below the exact one; the largest epsilon
     at the largest delta of all.
@@ -134,7 +135,7 @@ def of_disjoint_groups(certificates: Iterable[Certificate | Guarantee]) -> Guara
             raise outside("grade", str(certificate.grade), f"{Grade.CERTIFIED} in every certificate")
     methods = dict.fromkeys(statement for certificate in several for statement in certificate.method)
     assumptions = dict.fromkeys(line for certificate in several for line in certificate.assumptions)
-    assumptions[state(Assumption.DISJOINT_GROUPS, groups=len(several))] = None
+    assumptions[state(Assumption.DISJOINT_GROUPS, groups=groups or len(several))] = None
     epsilon, delta = (max(getattr(each, of) for each in several) for of in ("epsilon", "delta"))
     return Guarantee(epsilon, delta, Grade.CERTIFIED, tuple(methods), tuple(assumptions))
 

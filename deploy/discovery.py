@@ -4,23 +4,7 @@ The categories of a level are the beginnings that the level before has kept, eac
 ended; "…" takes all other texts. Every person's device finds its own category (`KaryResponse.parse_value`).
 How a wave is asked is left to `deploy.local.discovering`.
 
-What is promised, and why. A wave of n reports has k categories; there are at most L waves; s is `fewest`, β is
-`false_listed`, γ is `missed`. Of a category with m holders krr makes X = Bin(m, p) + Bin(n - m, q) reports, where
-p = e^v/(e^v + k - 1) > q = 1/(e^v + k - 1); so X grows stochastically with m. A category is kept if X ≥ τ, the smallest
-number with Pr[X ≥ τ | m = s - 1] ≤ β/(L k).
-
-Texts of fewer than s people are listed, any of them, with probability at most β. Proof: such a text needs its own
-category to pass. Given all earlier waves and the draws of groups, the randomness of a wave is fresh, and each of its at
-most k categories with m < s passes with probability at most β/(L k). The union over categories and waves is β.
-
-A text of t people, in the alphabet and not too long, is missed with probability at most γ. Proof, everybody in every
-wave: t is the largest over the waves of the smallest m with Pr[X < τ | m] ≤ γ/L, and in every wave its category has at
-least its holders. Groups: γ/(2L) instead of γ/L gives the holders u that every wave needs among its own people; t is
-the smallest number with Pr[Bin(t, 1/L) < u] ≤ γ/(2L), and these draws are made before any result.
-
-ε: with everybody in every wave, which texts are asked about depends on earlier results, so the waves compose
-adaptively (docs/composition.md, 5). In groups a device draws its wave whatever its text is, and the other waves contain
-nothing of its person, who loses at most what the dearest wave costs. Both promises count liars as holders.
+What is promised, and the proof: docs/discover.md. `threshold` is τ there, `holders_found` is t, or u in groups.
 """
 
 from __future__ import annotations
@@ -34,6 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binom
 
+from croupier.analyzer.estimates import Fakes
+from croupier.protocol.hop_noise import FakeLaw
 from croupier.protocol.mechanisms.kary_response import OPEN
 
 __all__ = ["Discovery", "DiscoverySettings", "Level", "holders_found", "threshold"]
@@ -41,7 +27,11 @@ __all__ = ["Discovery", "DiscoverySettings", "Level", "holders_found", "threshol
 _ENGLISH = "abcdefghijklmnopqrstuvwxyz"
 _NEGLECTED = 1e-15
 """Probability that is cut off at either end of a binomial law, and added to every tail."""
+_ROUNDING = 1 + 1e-9
+"""Every tail is multiplied by it: far above what floating point loses in binomial laws and their convolutions."""
 Law = tuple[int, NDArray[np.float64]]
+Noise = tuple[FakeLaw, int] | None
+"""The law of each hop's fakes, and how many hops there are; None without hop noise."""
 
 
 @dataclass(frozen=True)
@@ -103,25 +93,35 @@ def _binomial(count: int, probability: float) -> Law:
     return low, values
 
 
-def _law(holders: int, people: int, own: float, other: float) -> Law:
-    """Returns the law of a category's reports: its holders report it with probability `own`, others with `other`."""
+@lru_cache(maxsize=64)
+def _fakes(law: FakeLaw, hops: int) -> Law:
+    """Returns the law of all hops' fakes of one category, minus their mean."""
+    single = np.exp(-np.abs(np.arange(-law.radius, law.radius + 1)) / law.scale)
+    single /= single.sum()
+    together = single
+    for _ in range(hops - 1):
+        together = np.convolve(together, single)
+    return -hops * law.radius, together
+
+
+def _law(holders: int, people: int, own: float, other: float, noise: Noise) -> Law:
+    """Returns the law of a category's count: its holders report it with probability `own`, others with `other`."""
     (first, theirs), (second, others) = _binomial(holders, own), _binomial(people - holders, other)
-    return first + second, np.convolve(theirs, others)
+    low, values = first + second, np.convolve(theirs, others)
+    if noise is None:
+        return low, values
+    shift, fakes = _fakes(*noise)
+    return low + shift, np.convolve(values, fakes)
 
 
-def _at_least(law: Law, reports: int) -> float:
+def _below(law: Law, count: int) -> float:
     low, values = law
-    return min(1.0, float(values[max(0, reports - low) :].sum()) + 4 * _NEGLECTED)
-
-
-def _below(law: Law, reports: int) -> float:
-    low, values = law
-    return min(1.0, float(values[: max(0, reports - low)].sum()) + 4 * _NEGLECTED)
+    return min(1.0, _ROUNDING * float(values[: max(0, count - low)].sum()) + 4 * _NEGLECTED)
 
 
 @lru_cache(maxsize=1024)
-def threshold(people: int, fewest: int, own: float, other: float, probability: float) -> int:
-    """Returns the fewest reports that a category with fewer than `fewest` holders gets with at most this probability.
+def threshold(people: int, fewest: int, own: float, other: float, probability: float, noise: Noise = None) -> int:
+    """Returns the least count that a category with fewer than `fewest` holders reaches with at most this probability.
 
     Args:
         people: who may report, n.
@@ -129,25 +129,28 @@ def threshold(people: int, fewest: int, own: float, other: float, probability: f
         own: the probability that a holder reports the category.
         other: that of anybody else.
         probability: in (0, 1).
+        noise: of the hops, whose fakes count with their mean subtracted.
     """
-    low, values = _law(min(fewest - 1, people), people, own, other)
-    tail = np.cumsum(values[::-1])[::-1] + 4 * _NEGLECTED
+    low, values = _law(min(fewest - 1, people), people, own, other, noise)
+    tail = _ROUNDING * np.cumsum(values[::-1])[::-1] + 4 * _NEGLECTED
     within = np.flatnonzero(tail <= probability)
     return low + (int(within[0]) if len(within) else len(values))
 
 
 @lru_cache(maxsize=1024)
-def holders_found(people: int, reports: int, own: float, other: float, probability: float) -> int | None:
-    """Returns the fewest holders with whom a category gets fewer reports with at most this probability.
+def holders_found(
+    people: int, count: int, own: float, other: float, probability: float, noise: Noise = None
+) -> int | None:
+    """Returns the fewest holders with whom a category stays below a count with at most this probability.
 
     None: not even all people are enough. The law grows with the holders, so that bisection finds them.
     """
     low, high = 0, people
-    if _below(_law(people, people, own, other), reports) > probability:
+    if _below(_law(people, people, own, other, noise), count) > probability:
         return None
     while low < high:
         middle = (low + high) // 2
-        if _below(_law(middle, people, own, other), reports) <= probability:
+        if _below(_law(middle, people, own, other, noise), count) <= probability:
             high = middle
         else:
             low = middle + 1
@@ -161,7 +164,8 @@ class Level:
     Attributes:
         categories: how many were asked about.
         reports: of all people.
-        threshold: the reports of a category that is kept.
+        threshold: the least count of a category that is kept: its reports, and with hop noise the fakes of all hops
+            minus their mean.
         found: a text that this many of the wave's people hold, or more, passed it with the promised probability; None:
             no number is enough.
         kept: the beginnings that go on.
@@ -205,12 +209,13 @@ class Discovery:
         """Returns the names of the next wave's categories."""
         return self.settings.categories(self._kept)
 
-    def learn(self, shares: Sequence[float], reports: int) -> Level:
+    def learn(self, shares: Sequence[float], reports: int, fakes: Fakes | None = None) -> Level:
         """Takes over a wave's result.
 
         Args:
             shares: the estimated share of each category.
             reports: how many people answered.
+            fakes: of the hops; None without hop noise.
 
         Raises:
             ValueError: another number of shares than of categories.
@@ -220,9 +225,12 @@ class Discovery:
         if len(shares) != k:
             raise ValueError(f"there are {len(shares)} shares; there must be {k}, one for each category")
         own, other = grown / (grown + k - 1), 1 / (grown + k - 1)
-        least = threshold(reports, settings.fewest, own, other, settings.false_listed / settings.waves / k)
-        sure = holders_found(reports, least, own, other, self._missed)
-        counts = [reports * (other + (own - other) * share) for share in shares]
+        noise = None if fakes is None else (fakes.law, fakes.hops)
+        # The estimate subtracts the mean of the fakes given their total; the law is about their mean before.
+        shift = 0.0 if fakes is None else fakes.mean - fakes.hops * fakes.law.radius
+        least = threshold(reports, settings.fewest, own, other, settings.false_listed / settings.waves / k, noise)
+        sure = holders_found(reports, least, own, other, self._missed, noise)
+        counts = [reports * (other + (own - other) * share) + shift for share in shares]
         # An estimate is a count, scaled: a thousandth is more than floating point has changed it by.
         passed = [name for name, count in zip(names, counts, strict=True) if count >= least - 1e-3 and name != OPEN]
         share_of = dict(zip(names, shares, strict=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -40,9 +41,18 @@ class SoughtOptions:
     false_listed: Annotated[float, typer.Option(help="Of all such texts together, 1e-9..0.5.")] = 0.05
     missed: Annotated[float, typer.Option(help="Probability that a frequent text is missed, 1e-9..0.5.")] = 0.05
     groups: Annotated[
-        bool, typer.Option("--groups", help="--csv: each person answers one wave, which their device draws.")
+        bool,
+        typer.Option(
+            "--groups", help="--csv: each person answers one wave, which their device draws whatever the text is."
+        ),
     ] = False
     local_epsilon: Annotated[float, typer.Option(help="Of each report, above 0 and at most 20.")] = 4.0
+    hop_noise: Annotated[
+        float | None,
+        typer.Option(
+            help="Every hop adds fake reports to each wave: the epsilon that one honest hop guarantees there."
+        ),
+    ] = None
     delta: Annotated[float, typer.Option(help="Of all waves together.")] = 1e-6
     min_batch_size: Annotated[int, typer.Option(help="The fewest people of a wave.")] = 100
 
@@ -69,7 +79,9 @@ class AnswerOptions:
 def discover(
     sought: SoughtOptions,
     answers: AnswerOptions,
-    name: Annotated[str, typer.Option(help="Of the question that people see.")] = "discover",
+    name: Annotated[
+        str, typer.Option(help="Of the question that people see; with participants, the same name goes on.")
+    ] = "discover",
     hops: Hops = 2,
     as_json: Json = False,
 ) -> None:
@@ -83,7 +95,12 @@ def _found(sought: SoughtOptions, answers: AnswerOptions, name: str, hops: int) 
     import asyncio
 
     from croupier.deploy.discovery import DiscoverySettings
-    from croupier.deploy.local.discovering import discover, discover_among_participants, discover_deployed
+    from croupier.deploy.local.discovering import (
+        WaveTerms,
+        discover,
+        discover_among_participants,
+        discover_deployed,
+    )
     from croupier.deploy.local.processes import temporary_deployment
     from croupier.deploy.local.rounds import players
     from croupier.deploy.local.sheets import open_table
@@ -93,38 +110,28 @@ def _found(sought: SoughtOptions, answers: AnswerOptions, name: str, hops: int) 
     settings = DiscoverySettings(
         sought.alphabet, sought.longest, sought.fewest, sought.false_listed, sought.missed, sought.groups
     )
-    epsilon, delta, batch = sought.local_epsilon, sought.delta, sought.min_batch_size
+    terms = WaveTerms(name, sought.local_epsilon, sought.delta, sought.min_batch_size, sought.hop_noise)
     if answers.csv is None:
         if answers.directory is None or answers.simulate:
             raise ValueError("csv is not given; it must be, or --dir, a deployment whose participants answer")
-        directory = answers.directory
+        directory, seconds = answers.directory, answers.answer_for_s
 
         async def asked() -> Discovered:
             async with Operator(directory) as operator:
                 return await discover_among_participants(
-                    operator,
-                    settings,
-                    name=name,
-                    local_epsilon=epsilon,
-                    delta=delta,
-                    min_batch_size=batch,
-                    answer_for_s=answers.answer_for_s,
-                    note=note,
+                    operator, directory, settings, terms, answer_for_s=seconds, note=note
                 )
 
         return asyncio.run(asked())
     texts = [text.strip() for _, text in open_table(answers.csv).column(answers.value_column) if text.strip()]
     if answers.simulate:
-        return discover(texts, settings, local_epsilon=epsilon, delta=delta)
+        epsilon, delta, noise = sought.local_epsilon, sought.delta, sought.hop_noise
+        return discover(texts, settings, local_epsilon=epsilon, delta=delta, hop_noise=noise, hops=hops)
 
     async def played(directory: Path) -> Discovered:
-        pool = WorkerPool()
-        try:
+        with closing(WorkerPool()) as pool:
             async with Operator(directory) as operator, players(operator, directory, pool) as play:
-                how = {"local_epsilon": epsilon, "delta": delta}
-                return await discover_deployed(play, texts, settings, name=name, min_batch_size=batch, **how)
-        finally:
-            pool.close()
+                return await discover_deployed(play, texts, settings, terms)
 
     if answers.directory is not None:
         return asyncio.run(played(answers.directory))
@@ -146,12 +153,15 @@ def _table(discovered: Discovered) -> Table:
 def _lines(discovered: Discovered, sought: SoughtOptions) -> list[str]:
     from croupier.protocol.rounding import round_up
 
-    share = f"{1 - sought.missed:.0%}"
+    guarantee = discovered.guarantee
     sure = (
-        "No number of people is enough to be found with certainty."
+        f"No number of people is enough for a text to be listed with probability {1 - sought.missed:g}."
         if discovered.found is None
-        else (f"A text of at least {discovered.found:,} people was found with probability {share}.")
+        else f"A text of at least {discovered.found:,} people is listed with probability {1 - sought.missed:g} or more."
     )
     few = f"A text of fewer than {sought.fewest:,} people is listed with probability {sought.false_listed:g} at most."
-    guarantee = f"ε = {round_up(discovered.epsilon, 4)} {discovered.grade} at δ = {round_up(discovered.delta)}"
-    return [sure, few, f"One person, all waves: {guarantee}."]
+    cost = (
+        f"One person, all waves: ε = {round_up(guarantee.epsilon, 4)} {guarantee.grade} "
+        f"at δ = {round_up(guarantee.delta)}."
+    )
+    return [sure, few, cost, f"Assumed beside what each wave assumes: {guarantee.assumptions[-1]}."]

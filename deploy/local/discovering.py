@@ -7,35 +7,97 @@ all waves are put together.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import NamedTuple
 
 from croupier.accountant.budgets import Budgets
 from croupier.accountant.certificate import Certificate
 from croupier.accountant.certification import certify
-from croupier.accountant.composed_certificates import compose
+from croupier.accountant.composed_certificates import compose, of_disjoint_groups
 from croupier.accountant.mechanisms.registry import randomizer_of
 from croupier.accountant.privacy_filter import BASIC_SHARE
 from croupier.accountant.ranges import DEFAULT_DELTA
+from croupier.accountant.results import Guarantee
+from croupier.analyzer.estimates import Fakes
 from croupier.analyzer.estimators import estimate
 from croupier.client.randomizers import randomize
 from croupier.client.submission import Participant
 from croupier.deploy.discovery import Discovery, DiscoverySettings, Level
+from croupier.deploy.local.discovery_waves import KeptWaves, WaitUntil
 from croupier.deploy.local.rounds import Play
 from croupier.deploy.operator.round_settings import RoundSettings
 from croupier.deploy.operator.rounds import Operator
+from croupier.protocol.certificates import refusals_of
 from croupier.protocol.histograms import values_of
-from croupier.protocol.manifest import state_name
+from croupier.protocol.hop_noise import HopNoise
+from croupier.protocol.manifest import RoundTerms, parse_terms
 from croupier.protocol.mechanisms import KaryResponse
 from croupier.protocol.questions import Question
 from croupier.protocol.randomness import RandomSource, SystemRandom
+from croupier.protocol.statements import joined, written_json
 from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.runtime.noise import truncated_laplace
 from croupier.show.views.discovery import DiscoveryView
 
-__all__ = ["Discovered", "discover", "discover_among_participants", "discover_deployed"]
+__all__ = ["Discovered", "WaveTerms", "discover", "discover_among_participants", "discover_deployed"]
 
-Answered = tuple[Sequence[float], int, Certificate]
-Ask = Callable[[Question, Mapping[str, str], float], Awaitable[Answered]]
+
+@dataclass(frozen=True)
+class WaveTerms:
+    """What every wave has in common.
+
+    Attributes:
+        name: of the question.
+        local_epsilon: of each report, 0 < local_epsilon <= 20.
+        delta: of all waves together.
+        min_batch_size: the fewest people of a wave; a simulation has no such limit.
+        hop_noise: the epsilon that the fakes of one honest hop guarantee in each wave; None: hops add no fakes.
+    """
+
+    name: str = "discover"
+    local_epsilon: float = 4.0
+    delta: float = DEFAULT_DELTA
+    min_batch_size: int = 100
+    hop_noise: float | None = None
+
+    def round_settings(self, question: Question, delta: float) -> RoundSettings:
+        """Returns the settings of the round of a wave, which is certified at this delta."""
+        return RoundSettings(
+            question,
+            (self.local_epsilon,),
+            delta=delta,
+            epsilon_max=20.0,
+            min_batch_size=self.min_batch_size,
+            hop_noise=self.hop_noise,
+        )
+
+
+class Answer(NamedTuple):
+    """The result of a wave: the estimated shares, of how many reports, the certificate, and the fakes of the hops."""
+
+    shares: Sequence[float]
+    reports: int
+    certificate: Certificate
+    fakes: Fakes | None
+
+    @classmethod
+    def of(cls, publication: pb.Publication, certificate: pb.Certificate) -> Answer:
+        """Reads the result of a round; RuntimeError, with the reason, if the round was refused."""
+        if not certificate.granted:
+            raise RuntimeError(f"{publication.round_id} is refused: {joined(refusals_of(certificate))}")
+        return cls(
+            [value.estimate for value in values_of(publication)],
+            publication.num_reports,
+            Certificate.from_message(certificate),
+            Fakes.of(parse_terms(publication.manifest.payload), certificate),
+        )
+
+
+Ask = Callable[[int, RoundSettings, Iterable[tuple[str, str]]], Awaitable[Answer]]
+"""Asks a wave, given by its number from 1 and the settings of its round, of people with their texts."""
 
 
 @dataclass(frozen=True)
@@ -47,26 +109,23 @@ class Discovered:
         levels: the waves.
         found: a text that this many people hold, or more, was found with probability 1 - `missed`, if they answered;
             None: no number is enough.
-        epsilon: of one person over all waves, CERTIFIED where every wave is; see `deploy.discovery`.
-        delta: of all waves.
-        grade: of epsilon.
+        guarantee: of one person over all waves, CERTIFIED where every wave is, with what it assumes; docs/discover.md.
     """
 
     texts: tuple[tuple[str, float], ...]
     levels: tuple[Level, ...]
     found: int | None
-    epsilon: float
-    delta: float
-    grade: str
+    guarantee: Guarantee
 
     def document(self) -> DiscoveryView:
         """Returns everything as JSON."""
         return {
             "texts": [{"text": text, "holders": holders} for text, holders in self.texts],
             "found_from": self.found,
-            "epsilon": self.epsilon,
-            "delta": self.delta,
-            "grade": self.grade,
+            "epsilon": self.guarantee.epsilon,
+            "delta": self.guarantee.delta,
+            "grade": str(self.guarantee.grade),
+            "assumptions": written_json(self.guarantee.assumptions),
             "waves": [
                 {
                     "categories": level.categories,
@@ -86,6 +145,8 @@ def discover(
     *,
     local_epsilon: float = 4.0,
     delta: float = DEFAULT_DELTA,
+    hop_noise: float | None = None,
+    hops: int = 2,
     source: RandomSource | None = None,
 ) -> Discovered:
     """Finds the frequent texts of people who are all simulated here: nobody is protected by it.
@@ -95,21 +156,37 @@ def discover(
         settings: what is looked for; None: English letters, and the rest as `DiscoverySettings` has it.
         local_epsilon: of each report, 0 < local_epsilon <= 20.
         delta: of all waves together.
-        source: of randomness; None for the operating system's.
+        hop_noise: the epsilon that the fakes of one honest hop guarantee in each wave; None: hops add no fakes.
+        hops: how many hops add fakes.
+        source: of people's randomness; None for the operating system's, from which fakes always are.
 
     Raises:
         ValueError: no texts, or a number out of range.
     """
     randomness, sought = source or SystemRandom(), settings or DiscoverySettings()
 
-    async def ask(question: Question, people: Mapping[str, str], wave_delta: float) -> Answered:
-        parse = question.mechanism.parse_value
-        reports = [randomize(question, parse(text), local_epsilon, randomness) for text in people.values()]
-        shares = estimate(question, reports, [(local_epsilon, len(reports))]).values
-        budgets = Budgets.from_tiers([(local_epsilon, len(reports))])
-        return shares, len(reports), certify(budgets, randomizer_of(question.mechanism), delta=wave_delta)
+    async def ask(_: int, how: RoundSettings, people: Iterable[tuple[str, str]]) -> Answer:
+        mechanism = how.question.mechanism
+        reports = [
+            randomize(how.question, mechanism.parse_value(text), local_epsilon, randomness) for _, text in people
+        ]
+        tiers, num_reports, noise, fakes = [(local_epsilon, len(reports))], len(reports), None, None
+        if hop_noise is not None:
+            noise = HopNoise(hop_noise, how.delta)
+            k = len(mechanism.categories)
+            law = noise.law(k)
+            drawn = truncated_laplace(law.scale, law.radius, hops * k)
+            added = [place % k for place, shift in enumerate(drawn) for _ in range(law.radius + shift)]
+            fakes = Fakes(law, hops, len(added), law.most)
+            reports += added
+        shares = estimate(how.question, reports, tiers, fakes=fakes).values
+        certificate = certify(
+            Budgets.from_tiers(tiers), randomizer_of(mechanism), delta=how.delta, hop_noise=noise, hops=hops
+        )
+        return Answer(shares, num_reports, certificate, fakes)
 
-    waves = _waves(dict(_people(texts)), sought, local_epsilon, delta, ask, randomness)
+    terms = WaveTerms(local_epsilon=local_epsilon, delta=delta, hop_noise=hop_noise)
+    waves = _waves(_people(texts), sought, terms, ask, randomness)
     try:
         waves.send(None)
     except StopIteration as done:
@@ -119,14 +196,7 @@ def discover(
 
 
 async def discover_deployed(
-    play: Play,
-    texts: Sequence[str],
-    settings: DiscoverySettings,
-    *,
-    name: str = "discover",
-    local_epsilon: float = 4.0,
-    delta: float = DEFAULT_DELTA,
-    min_batch_size: int = 100,
+    play: Play, texts: Sequence[str], settings: DiscoverySettings, terms: WaveTerms
 ) -> Discovered:
     """Finds the frequent texts of people who are played here and answer a deployment's rounds, one for each wave.
 
@@ -134,82 +204,72 @@ async def discover_deployed(
         play: plays a round; see `deploy.local.rounds.players`.
         texts: one for each person.
         settings: what is looked for.
-        name: of the question.
-        local_epsilon: of each report.
-        delta: of all waves together.
-        min_batch_size: the fewest people of a wave.
+        terms: of every wave.
 
     Raises:
         ValueError: no texts, or a number out of range.
+        RuntimeError: too few people answered a wave, or its certificate was refused.
         Refusal: a service refused a round, for example because the ledger's limit is reached.
     """
 
-    async def ask(question: Question, people: Mapping[str, str], wave_delta: float) -> Answered:
-        how = RoundSettings(
-            question, (local_epsilon,), delta=wave_delta, epsilon_max=20.0, min_batch_size=min_batch_size
-        )
-        users = {
-            person: Participant(question.mechanism.parse_value(text), local_epsilon) for person, text in people.items()
-        }
+    async def ask(_: int, how: RoundSettings, people: Iterable[tuple[str, str]]) -> Answer:
+        parse = how.question.mechanism.parse_value
+        users = {person: Participant(parse(text), terms.local_epsilon) for person, text in people}
         outcome = await play(how, users)
-        shares = [value.estimate for value in values_of(outcome.publication)]
-        return shares, outcome.publication.num_reports, Certificate.from_message(outcome.certificate)
+        return Answer.of(outcome.publication, outcome.certificate)
 
-    return await _waves(dict(_people(texts)), settings, local_epsilon, delta, ask, SystemRandom(), name)
+    return await _waves(_people(texts), settings, terms, ask, SystemRandom())
 
 
 async def discover_among_participants(
     operator: Operator,
+    directory: Path,
     settings: DiscoverySettings,
+    terms: WaveTerms,
     *,
-    name: str = "discover",
-    local_epsilon: float = 4.0,
-    delta: float = DEFAULT_DELTA,
-    min_batch_size: int = 100,
     answer_for_s: float = 3600.0,
     note: Callable[[str], None] = lambda line: None,
+    wait_until: WaitUntil | None = None,
 ) -> Discovered:
     """Finds the frequent texts of a deployment's participants, who answer each wave with their own client.
 
     A client that is given its person's text finds the category itself (`croupier submit --value`, or `submit` of the
-    library). Thresholds are those of the people who answered.
+    library). Thresholds are those of the people who answered. The same call goes on where an earlier one ended, and
+    after the last wave returns the result again.
 
     Args:
         operator: opens and closes the rounds.
+        directory: of the deployment, in which the waves are kept (`deploy.local.discovery_waves`).
         settings: what is looked for; everybody is asked in every wave.
-        name: of the question.
-        local_epsilon: the budget that every report has.
-        delta: of all waves together.
-        min_batch_size: the fewest people of a wave.
+        terms: of every wave.
         answer_for_s: how long each wave is open, in seconds.
-        note: called with a line for each wave.
+        note: called with a line for each wave that is open.
+        wait_until: waits while people answer; None: by the machine's clock.
 
     Raises:
-        ValueError: groups are asked for, or a number is out of range.
-        RuntimeError: too few people answered a wave.
+        ValueError: groups are asked for, a number is out of range, or the discovery was begun with other terms.
+        RuntimeError: another process runs the discovery, too few people answered a wave, or its certificate was
+            refused.
         Refusal: a service refused a round, for example because the ledger's limit is reached.
     """
     if settings.groups:
-        raise ValueError("groups is True; it must be False where people answer with clients of their own")
-
-    async def ask(question: Question, people: Mapping[str, str], wave_delta: float) -> Answered:
-        how = RoundSettings(
-            question, (local_epsilon,), delta=wave_delta, epsilon_max=20.0, min_batch_size=min_batch_size
+        raise ValueError(
+            "groups is True; it must be False where participants answer: a client draws no wave for its person and "
+            "would answer all of them, which the certificate of groups excludes"
         )
-        terms = await operator.open_round(how)
-        note(f"{terms.round_id}: {question.mechanism.categories[0]} and {len(question.mechanism.categories) - 1} more")
-        await asyncio.sleep(answer_for_s)
-        closed = await operator.close_round(terms.round_id)
-        if closed.state != pb.ROUND_STATE_CLOSED:
-            raise RuntimeError(
-                f"{terms.round_id} is {state_name(closed.state)} with {closed.num_clients} people; it must have at "
-                f"least {min_batch_size}"
-            )
-        publication, certificate = await operator.result(terms.round_id, 600.0)
-        shares = [value.estimate for value in values_of(publication)]
-        return shares, publication.num_reports, Certificate.from_message(certificate)
 
-    return await _waves({"participants": ""}, settings, local_epsilon, delta, ask, SystemRandom(), name)
+    async def wait(manifest: RoundTerms, closes_unix_s: float) -> None:
+        names = manifest.question.mechanism.categories
+        note(f"{manifest.round_id} is open: {names[0]} and {len(names) - 1} more")
+        await asyncio.sleep(max(0.0, closes_unix_s - time.time()))
+
+    fixed = asdict(settings) | asdict(terms)
+    with KeptWaves.of(operator, directory, terms.name, fixed) as kept:
+
+        async def ask(wave: int, how: RoundSettings, _: Iterable[tuple[str, str]]) -> Answer:
+            return Answer.of(*await kept.result(wave, how, answer_for_s, wait_until or wait))
+
+        return await _waves([("participants", "")], settings, terms, ask, SystemRandom())
 
 
 def _people(texts: Sequence[str]) -> list[tuple[str, str]]:
@@ -220,31 +280,24 @@ def _people(texts: Sequence[str]) -> list[tuple[str, str]]:
 
 
 async def _waves(
-    people: Mapping[str, str],
-    settings: DiscoverySettings,
-    local_epsilon: float,
-    delta: float,
-    ask: Ask,
-    source: RandomSource,
-    name: str = "discover",
+    people: Sequence[tuple[str, str]], settings: DiscoverySettings, terms: WaveTerms, ask: Ask, source: RandomSource
 ) -> Discovered:
-    discovery, certificates = Discovery(settings, local_epsilon), list[Certificate]()
+    discovery, certificates = Discovery(settings, terms.local_epsilon), list[Certificate]()
     # In groups the person's own device draws its wave, once and without looking at the text.
-    group = {person: source.below(settings.waves) if settings.groups else None for person in people}
+    group = [source.below(settings.waves) if settings.groups else None for _ in people]
     # The filter admits the waves by basic composition, too, for which it sets this share of delta aside.
-    wave_delta = delta if settings.groups else 0.99 * float(BASIC_SHARE) * delta / settings.waves
+    delta = terms.delta if settings.groups else 0.99 * float(BASIC_SHARE) * terms.delta / settings.waves
     while not discovery.over:
         names, wave = discovery.categories(), len(discovery.levels)
-        asked = {person: text for person, text in people.items() if group[person] in (None, wave)}
+        asked = [person for person, own in zip(people, group, strict=True) if own in (None, wave)]
         if not asked:
             break
-        shares, reports, certificate = await ask(Question(name, KaryResponse(len(names), names)), asked, wave_delta)
-        certificates.append(certificate)
-        discovery.learn(shares, reports)
+        how = terms.round_settings(Question(terms.name, KaryResponse(len(names), names)), delta)
+        answer = await ask(wave + 1, how, asked)
+        certificates.append(answer.certificate)
+        discovery.learn(answer.shares, answer.reports, answer.fakes)
     if settings.groups:
-        worst = max(certificates, key=lambda certificate: certificate.epsilon)
-        epsilon, spent, grade = worst.epsilon, worst.delta, worst.grade
+        together = of_disjoint_groups(certificates, settings.waves)
     else:
-        together = compose(certificates, delta=delta)
-        epsilon, spent, grade = together.epsilon, together.delta, together.grade
-    return Discovered(tuple(discovery.texts), tuple(discovery.levels), discovery.found, epsilon, spent, str(grade))
+        together = compose(certificates, delta=terms.delta)
+    return Discovered(tuple(discovery.texts), tuple(discovery.levels), discovery.found, together)

@@ -1,4 +1,6 @@
-"""The journal of a study: what its process was about to do, and what it has done, one JSON object a line.
+"""The journal of a study or a discovery: what its process was about to do, and what it has done.
+
+One JSON object a line.
 
 A line is on the disk before what it announces begins, and another one follows when that is done. So a process that is
 killed at any moment leaves behind what has to be done again, and the journal says of every wave that it was opened, or
@@ -99,7 +101,7 @@ class StudyJournal:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
-                raise RuntimeError(f"another process runs this study: it holds the lock of {file}") from error
+                raise RuntimeError(f"another process runs this: it holds the lock of {file}") from error
             content = file.read_bytes()
             whole = content.rfind(b"\n") + 1
             if whole < len(content):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TypedDict
 
+from croupier.protocol.views import StatementView
+
 __all__ = ["DiscoveredTextView", "DiscoveryView", "WaveView"]
 
 
@@ -32,4 +34,5 @@ class DiscoveryView(TypedDict):
     epsilon: float
     delta: float
     grade: str
+    assumptions: list[StatementView]
     waves: list[WaveView]

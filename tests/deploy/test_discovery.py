@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,14 +16,26 @@ from typer.testing import CliRunner
 from wordfreq import top_n_list, word_frequency
 
 import croupier
+from croupier.accountant.results import Grade
+from croupier.analyzer.estimates import Fakes
+from croupier.client.rounds import accept_manifest
+from croupier.client.submission import Participant
 from croupier.deploy.cli import app
 from croupier.deploy.discovery import Discovery, DiscoverySettings, holders_found, threshold
-from croupier.deploy.local.discovering import discover_deployed
+from croupier.deploy.local.discovering import Discovered, WaveTerms, discover_among_participants, discover_deployed
 from croupier.deploy.local.rounds import players
 from croupier.deploy.operator.rounds import Operator
+from croupier.deploy.operator.study_journal import Step, StudyJournal
+from croupier.protocol.codes import Assumption
+from croupier.protocol.hop_noise import HopNoise
+from croupier.protocol.manifest import RoundTerms
 from croupier.protocol.mechanisms import KaryResponse
+from croupier.protocol.statements import state
+from croupier.protocol.v1 import messages_pb2 as pb
+from croupier.protocol.v1 import services_pb2 as rpc
 from tests.support import Threads, in_memory
 from tests.support.messages import naming
+from tests.support.rounds import table
 
 SMALL = DiscoverySettings(alphabet="ab", longest=2)
 
@@ -62,6 +76,45 @@ def test_thresholds_are_those_of_the_exact_law() -> None:
         assert result is not None
         assert law(result)[:least].sum() <= probability < law(result - 1)[:least].sum()
     assert holders_found(10, 10, 0.5, 0.1, 0.01) is None
+
+
+def test_thresholds_with_hop_noise_are_those_of_the_whole_law() -> None:
+    """Reference: the law of the fakes by its definition, summed over both hops, and that of the reports."""
+    people, own, other, noise = 200, 0.5, 0.02, HopNoise(1.0, 1e-6).law(27)
+    shifts = np.arange(-noise.radius, noise.radius + 1)
+    laplace = np.exp(-np.abs(shifts) / 2.0)
+    laplace /= laplace.sum()
+
+    def at_least(count: int, holders: int) -> float:
+        reports = np.convolve(
+            binom.pmf(np.arange(holders + 1), holders, own),
+            binom.pmf(np.arange(people - holders + 1), people - holders, other),
+        )
+        total = 0.0
+        for first, weight in zip(shifts, laplace, strict=True):
+            for second, again in zip(shifts, laplace, strict=True):
+                total += weight * again * reports[max(0, count - first - second) :].sum()
+        return float(total)
+
+    for fewest, probability in ((1, 0.01), (9, 1e-4)):
+        least = threshold(people, fewest, own, other, probability, (noise, 2))
+        assert at_least(least, fewest - 1) <= probability < at_least(least - 1, fewest - 1)
+        needed = holders_found(people, least, own, other, probability, (noise, 2))
+        assert needed is not None
+        assert 1 - at_least(least, needed) <= probability < 1 - at_least(least, needed - 1)
+
+
+def test_a_count_with_fakes_is_that_of_the_reports_and_the_noise() -> None:
+    """The estimate subtracts the mean of the fakes given their total, and the threshold is for their mean before."""
+    settings, law = DiscoverySettings("ab", 1), HopNoise(1.0, 1e-6).law(3)
+    own, other = math.exp(4) / (math.exp(4) + 2), 1 / (math.exp(4) + 2)
+    least = threshold(100, 1, own, other, settings.false_listed / 2 / 3, (law, 2))
+    for total in (6 * law.radius - 9, 6 * law.radius + 12):
+        fakes = Fakes(law, 2, total, law.most)
+        for noisy, kept in ((least, ("a",)), (least - 1, ())):
+            reports = noisy + 2 * law.radius - total / 3  # as the analyzer publishes it
+            share = (reports / 100 - other) / (own - other)
+            assert Discovery(settings, 4.0).learn([share, 0.0, 0.0], 100, fakes).kept == kept
 
 
 @pytest.mark.parametrize("groups", [False, True])
@@ -105,12 +158,24 @@ def test_a_small_discovery_finds_what_many_hold() -> None:
     result = croupier.discover(texts, DiscoverySettings(longest=4), local_epsilon=6.0)
     assert {text for text, _ in result.texts} == {"tea", "coff…"}
     assert dict(result.texts)["tea"] == pytest.approx(900, rel=0.2)
-    assert result.grade == "CERTIFIED"
-    assert 0 < result.epsilon < 6.0 * 5
-    assert result.delta == 1e-6
+    assert result.guarantee.grade is Grade.CERTIFIED
+    assert 0 < result.guarantee.epsilon < 6.0 * 5
+    assert result.guarantee.delta == 1e-6
     assert result.levels[0].categories == 27
+    assert result.guarantee.assumptions[-1] == state(Assumption.TOTAL_BEFOREHAND)
     alone = croupier.discover(texts, DiscoverySettings(longest=4, groups=True), local_epsilon=6.0)
-    assert 0 < alone.epsilon <= 6.0
+    assert 0 < alone.guarantee.epsilon <= 6.0
+    assert alone.guarantee.assumptions[-1] == state(Assumption.DISJOINT_GROUPS, groups=5)
+
+
+def test_one_honest_hop_guarantees_the_waves_together() -> None:
+    """Five waves of ε = 0.2 by the fakes of a hop, where the reports of so few people hide nothing."""
+    texts = ["tea"] * 300 + ["coffee"] * 200
+    result = croupier.discover(texts, DiscoverySettings(longest=4), local_epsilon=8.0, hop_noise=0.2)
+    assert {text for text, _ in result.texts} == {"tea", "coff…"}
+    assert 0.9 < result.guarantee.epsilon <= 1.0 + 1e-9
+    assert Assumption.ONE_HONEST_HOP in [assumption.code for assumption in result.guarantee.assumptions]
+    assert result.levels[0].threshold > 60  # 5 without fakes
 
 
 @pytest.mark.parametrize(
@@ -141,8 +206,8 @@ def test_words_of_a_hundred_thousand_people_are_found(groups: bool) -> None:
     assert len(frequent) >= 8
     assert len(frequent - listed) <= 2  # each is missed with probability 0.05 at most
     assert not [text for text in listed if not held[text]]
-    assert result.grade == "CERTIFIED"
-    assert result.epsilon < 2.0
+    assert result.guarantee.grade is Grade.CERTIFIED
+    assert result.guarantee.epsilon < 2.0
 
 
 @pytest.mark.asyncio
@@ -154,11 +219,105 @@ async def test_two_thousand_people_find_words_through_a_deployment(tmp_path: Pat
         Operator(inside.directory, inside.transport) as operator,
         players(operator, tmp_path, pool) as play,
     ):
-        result = await discover_deployed(play, texts, DiscoverySettings(longest=3), local_epsilon=7.0)
+        result = await discover_deployed(play, texts, DiscoverySettings(longest=3), WaveTerms(local_epsilon=7.0))
     pool.close()
     assert "the" in [text for text, _ in result.texts]
     assert [level.reports for level in result.levels] == [2000] * 4
-    assert result.grade == "CERTIFIED"
+    assert result.guarantee.grade is Grade.CERTIFIED
+
+
+DRINKS = ["tea"] * 12 + ["cup"] * 8
+WAVES = WaveTerms(local_epsilon=7.0, min_batch_size=20, hop_noise=2.0, delta=1e-3)
+
+
+class KilledError(BaseException):
+    """The process of the operator ends here."""
+
+
+@pytest.mark.asyncio
+async def test_a_discovery_goes_on_wherever_its_process_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before and after every line of the journal, and once while people answer: no wave has a second round."""
+    write, kills = StudyJournal.write, set[tuple[str, int, str]]()
+    answered: dict[str, int] = {}
+
+    def killed_around(journal: StudyJournal, at: float, step: Step, wave: int, **about: object) -> None:
+        for moment in ("before", "after"):
+            if moment == "after":
+                write(journal, at, step, wave, **about)
+            if (step, wave, moment) not in kills:
+                kills.add((step, wave, moment))
+                raise KilledError
+
+    async with table(tmp_path, 1) as at:
+
+        async def people_answer(terms: RoundTerms, closes_unix_s: float) -> None:
+            parse = terms.question.mechanism.parse_value
+            if terms.round_id not in answered:
+                answered[terms.round_id] = len(terms.question.mechanism.categories)
+                report = await at.submit(terms, [Participant(parse(text), 7.0) for text in DRINKS])
+                assert report.accepted == 20
+                raise KilledError
+
+        async def run(terms: WaveTerms = WAVES) -> Discovered:
+            settings = DiscoverySettings("tecupa", longest=2, missed=0.2, false_listed=0.2)
+            return await discover_among_participants(
+                at.operator, at.inside.directory, settings, terms, answer_for_s=0.0, wait_until=people_answer
+            )
+
+        monkeypatch.setattr(StudyJournal, "write", killed_around)
+        restarts = 0
+        while True:
+            try:
+                result = await run()
+                break
+            except KilledError:
+                restarts += 1
+        waves = len(result.levels)
+        assert restarts == waves * (5 * 2 + 1) == len(kills) + waves
+        (hop_1, *_) = await at.operator.status()
+        assert isinstance(hop_1, rpc.StatusResponse)
+        assert {shown.round_id for shown in hop_1.rounds} == {*answered}
+        assert [*answered.values()] == [level.categories for level in result.levels]
+        assert (await run()) == result
+        with pytest.raises(ValueError, match=naming("local_epsilon", 6.0, 7.0)):
+            await run(replace(WAVES, local_epsilon=6.0))
+
+
+@pytest.mark.asyncio
+async def test_a_wave_that_too_few_have_answered_stays_open_for_the_same_call(tmp_path: Path) -> None:
+    async with table(tmp_path, 1) as at:
+
+        async def answer(terms: RoundTerms, texts: Sequence[str]) -> None:
+            parse = terms.question.mechanism.parse_value
+            await at.submit(terms, [Participant(parse(text), 7.0) for text in texts])
+
+        async def five_answer(terms: RoundTerms, closes_unix_s: float) -> None:
+            await answer(terms, DRINKS[:5])
+
+        async def run() -> Discovered:
+            settings = DiscoverySettings("xyz", longest=1)
+            return await discover_among_participants(
+                at.operator, at.inside.directory, settings, WAVES, answer_for_s=0.0, wait_until=five_answer
+            )
+
+        with pytest.raises(RuntimeError, match=naming("OPEN", 5, 20)):
+            await run()
+        manifest = at.inside.directory / "operator/discoveries/discover/wave-1.manifest"
+        document = pb.Signed.FromString(bytes.fromhex(manifest.read_text()))
+        await answer(accept_manifest(document, at.deployment), DRINKS)
+        assert [level.reports for level in (await run()).levels] == [20]
+
+
+@pytest.mark.asyncio
+async def test_groups_are_refused_where_no_client_draws_one(tmp_path: Path) -> None:
+    async with table(tmp_path, 1) as at:
+        with pytest.raises(ValueError, match=naming("groups", "a client draws no wave")):
+            await discover_among_participants(
+                at.operator, at.inside.directory, DiscoverySettings(groups=True), WaveTerms()
+            )
+        assert not (at.inside.directory / "operator/discoveries").exists()
 
 
 def test_the_command_lists_texts_and_says_what_it_promises(tmp_path: Path) -> None:
@@ -169,6 +328,9 @@ def test_the_command_lists_texts_and_says_what_it_promises(tmp_path: Path) -> No
     assert done.exit_code == 0, done.output
     assert "tea" in done.stdout
     assert "CERTIFIED" in done.stdout
+    grouped = CliRunner().invoke(app, ["discover", *options, "--groups", "--hop-noise", "1"])
+    said = " ".join(grouped.stdout.split())
+    assert "every person's own device draws one of 4 groups before the first result" in said
     nothing = CliRunner().invoke(app, ["discover", "--longest", "3"])
     assert nothing.exit_code == 2
     assert "csv" in nothing.output
