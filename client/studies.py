@@ -340,7 +340,7 @@ async def _is_accepted(
     """Returns whether the person consents to another version of a study, after checking that it follows the known one.
 
     Raises:
-        Refusal: BAD_MANIFEST, it does not follow, or raises the limit that the person was promised.
+        Refusal: BAD_MANIFEST, it does not follow, or changes the limit that the person was promised.
     """
     before = joined.version
     chain, number = [study], joined.next_wave
@@ -358,8 +358,8 @@ async def _is_accepted(
                 "you have consented to",
             )
         previous = link.hash
-    if study.total_epsilon > before.total_epsilon or study.total_delta > before.total_delta:
-        raise Refusal(Code.BAD_MANIFEST, f"version {study.version} raises the limit of study {study.study_id!r}")
+    if (study.total_epsilon, study.total_delta) != (before.total_epsilon, before.total_delta):
+        raise Refusal(Code.BAD_MANIFEST, f"version {study.version} changes the limit of study {study.study_id!r}")
     if follower.accept is None or study.hash.hex() in told:
         return False
     said = follower.accept(before, study)

@@ -81,14 +81,15 @@ def describe_study(
         first_wave: the first wave of this version.
 
     Raises:
-        ValueError: the terms of a round cannot be, or the version raises the limit of the study.
+        ValueError: the terms of a round cannot be, or the version changes the limit of the study.
     """
     budgets = with_budgets(file.survey(), deployment).budgets
     file = file.model_copy(update={"budgets": budgets})
-    if before is not None and (file.epsilon_total > before.total_epsilon or file.delta_total > before.total_delta):
+    if before is not None and (file.epsilon_total, file.delta_total) != (before.total_epsilon, before.total_delta):
         raise ValueError(
-            f"the limit is ε = {file.epsilon_total:g}, δ = {file.delta_total:g}; people were promised at most "
-            f"ε = {before.total_epsilon:g}, δ = {before.total_delta:g} over the whole study: begin another study"
+            f"the limit is ε = {file.epsilon_total:g}, δ = {file.delta_total:g}; it must stay what the first "
+            f"version says, ε = {before.total_epsilon:g}, δ = {before.total_delta:g}, because only a limit "
+            "that was fixed before the first result is a guarantee: begin another study"
         )
 
     def described(texts_hash: Digest, question_hashes: tuple[Digest, ...]) -> Study:
@@ -175,7 +176,7 @@ def change_study(directory: Path, file: StudyFile, change: str, now: float) -> S
 
     Raises:
         ValueError: nothing is changed, the first wave of the new calendar is in the past, the terms cannot be, or the
-            version raises the limit of the study or changes who reads its results.
+            version changes the limit of the study or who reads its results.
     """
     deployment = read_deployment(directory)
     with alone(studies_folder(directory, file.name)):

@@ -161,5 +161,5 @@ def test_a_policy_for_a_budget_holds_for_a_client_that_may_have_it() -> None:
 
 @pytest.mark.parametrize("mechanism", [example.mechanism for example in EXAMPLES.values()], ids=EXAMPLES)
 def test_every_kind_is_taken_for_noise_that_is_not_known_to_be_a_mixture(mechanism: Mechanism) -> None:
-    mixtures = {one.kind for one in MIXTURES} | {"levels"}  # k-ary randomized response of a level
+    mixtures = {example.kind for example in MIXTURES} | {"levels", "pgr"}  # of a level; two probabilities
     assert randomizer_of(mechanism).smaller_budgets_mix == (mechanism.kind in mixtures)

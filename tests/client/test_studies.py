@@ -141,7 +141,7 @@ async def test_a_new_version_is_answered_after_consent_alone(scene: Scene) -> No
     await scene.join()
     await scene.answer()
     first = scene.version.study
-    changed = study_file(calendar=CALENDAR, min_batch_size=2, epsilon_total=10, budgets=[0.5, 1, 2])
+    changed = study_file(calendar=CALENDAR, min_batch_size=2, budgets=[0.5, 1, 2])
     scene.version = describe_study(changed, scene.at.deployment, before=first, change="A smaller budget.", first_wave=2)
     await scene.open(2)
     (record,) = await scene.answer()
@@ -282,7 +282,7 @@ async def test_what_all_waves_reveal_is_told_before_consent(scene: Scene) -> Non
     assert shown.study == scene.version.study
     (line,) = study_lines(shown.rounds, 1.0)
     assert "all 3 waves of this version" in line
-    changed = study_file(calendar=CALENDAR, min_batch_size=2, epsilon_total=10, budgets=[0.5, 1, 2], permanent=True)
+    changed = study_file(calendar=CALENDAR, min_batch_size=2, budgets=[0.5, 1, 2], permanent=True)
     scene.version = describe_study(
         changed, scene.at.deployment, before=shown.study, change="A smaller budget.", first_wave=2
     )

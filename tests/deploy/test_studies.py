@@ -79,12 +79,14 @@ def test_every_wave_is_a_survey_that_the_study_fixes() -> None:
         assert {one.close_deadline_unix_s for one in settings.values()} == {of_study.wave.closes_unix_s}
 
 
-def test_a_version_lowers_the_limit_and_never_raises_it() -> None:
+def test_a_version_keeps_the_limit() -> None:
+    """A lower one, too, would be promised for waves that have already cost more than that promise was made for."""
     first = describe_study(study_file(), None).study
-    lower = describe_study(study_file(epsilon_total=10), None, before=first, change="Less.", first_wave=3).study
-    assert (lower.version, lower.previous_hash, lower.first_wave, lower.last_wave) == (2, first.hash, 3, 5)
-    with pytest.raises(ValueError, match=naming("ε = 20", "δ = 0.001")):
-        describe_study(study_file(epsilon_total=21), None, before=first, change="More.", first_wave=3)
+    same = describe_study(study_file(budgets=[1]), None, before=first, change="One budget less.", first_wave=3).study
+    assert (same.version, same.previous_hash, same.first_wave, same.last_wave) == (2, first.hash, 3, 5)
+    for limit in (10, 21):
+        with pytest.raises(ValueError, match=naming(f"ε = {limit}", "ε = 20", "δ = 0.001")):
+            describe_study(study_file(epsilon_total=limit), None, before=first, change="Another.", first_wave=3)
 
 
 def test_what_a_file_promises_is_shown_before_it_begins(tmp_path: Path) -> None:

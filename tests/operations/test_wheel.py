@@ -183,7 +183,7 @@ def test_an_installed_wheel_works_in_a_folder_full_of_traps(
         assert done.returncode == expect, done.stdout + done.stderr
         return done.stdout + done.stderr
 
-    assert "Statistics from private data" in command("--help")
+    assert "Begin with 'croupier demo'" in command("--help")
     (traps / "people.csv").write_text("epsilon,count\n1,1000\n")
     assert "CERTIFIED" in command("certify", "people.csv", "--delta", "1e-6")
     for group in ("lab", "experiment"):
