@@ -33,6 +33,7 @@ from croupier.protocol.mechanisms import KaryResponse
 from croupier.protocol.statements import state
 from croupier.protocol.v1 import messages_pb2 as pb
 from croupier.protocol.v1 import services_pb2 as rpc
+from croupier.runtime.noise import truncated_laplace
 from tests.support import Threads, in_memory
 from tests.support.messages import naming
 from tests.support.rounds import table
@@ -117,9 +118,9 @@ def test_a_count_with_fakes_is_that_of_the_reports_and_the_noise() -> None:
             assert Discovery(settings, 4.0).learn([share, 0.0, 0.0], 100, fakes).kept == kept
 
 
-@pytest.mark.parametrize("groups", [False, True])
-def test_what_is_promised_of_a_discovery_holds_over_many(groups: bool) -> None:
-    """The reports of 100 discoveries, drawn from their law; 4,000 people, of whom 1,500 hold "ab" and 30 hold "ba"."""
+@pytest.mark.parametrize(("groups", "hop_noise"), [(False, None), (True, None), (False, 0.5)])
+def test_what_is_promised_of_a_discovery_holds_over_many(groups: bool, hop_noise: float | None) -> None:
+    """100 discoveries, drawn from their law; 4,000 people, of whom 1,500 hold "ab" and 30 hold "ba"."""
     source, runs = np.random.default_rng(3), 100
     settings = DiscoverySettings("abc", 3, fewest=60, false_listed=0.2, missed=0.2, groups=groups)
     holders = {"ab": 1500, "ba": 30, "zz": 2470}
@@ -141,8 +142,13 @@ def test_what_is_promised_of_a_discovery_holds_over_many(groups: bool) -> None:
                 source.multinomial(count, np.where(np.arange(k) == place, own, other))
                 for place, count in enumerate(truth)
             ]
-            counts = np.sum(drawn, axis=0)
-            discovery.learn(((counts / reports - other) / (own - other)).tolist(), reports)
+            counts, fakes = np.sum(drawn, axis=0).astype(float), None
+            if hop_noise is not None:
+                law = HopNoise(hop_noise, 1e-6).law(k)
+                added = np.reshape(truncated_laplace(law.scale, law.radius, 2 * k), (2, k)).sum(axis=0)
+                fakes = Fakes(law, 2, int(added.sum()) + 2 * k * law.radius, law.most)
+                counts += added + 2 * law.radius - fakes.mean
+            discovery.learn(((counts / reports - other) / (own - other)).tolist(), reports, fakes)
         listed = {text for text, _ in discovery.texts}
         false += bool(listed - {"ab"})
         missed += "ab" not in listed

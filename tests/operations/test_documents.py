@@ -23,6 +23,7 @@ from croupier.deploy.cli import app
 from croupier.deploy.cli.help_pages import EXAMPLES
 from croupier.deploy.local.budget_groups import GSPA_BUDGETS, parse_budget_groups
 from croupier.deploy.operator.keys import make_deployment
+from croupier.deploy.operator.study_file import read_study_file
 from croupier.deploy.operator.survey_file import read_survey_file
 from croupier.deploy.operator.wordings import read_wordings
 from croupier.protocol.deployment import DEPLOYMENT_FILE, load_deployment
@@ -63,6 +64,9 @@ def test_every_toml_sample_is_read_by_the_real_loader(page: Path, sample: str, t
     elif "survey.toml" in first:
         (tmp_path / "survey.toml").write_text(sample)
         assert len(read_survey_file(tmp_path / "survey.toml").asked()) == 3
+    elif "study.toml" in first:
+        (tmp_path / "study.toml").write_text(sample)
+        assert len(read_study_file(tmp_path / "study.toml").asked()) == 1
     else:
         assert DEPLOYMENT_FILE in first
         make_deployment(tmp_path / "d", "clinic", 1)

@@ -207,7 +207,18 @@ def test_the_runbook_of_every_alert_is_a_heading_of_its_page() -> None:
 
 
 ON_CALL = {
-    *("doctor", "ledger", "plan", "round list", "round result", "round show", "rotate", "status", "verify"),
+    *(
+        "doctor",
+        "ledger",
+        "plan",
+        "round list",
+        "round result",
+        "round show",
+        "rotate",
+        "status",
+        "study plan",
+        "verify",
+    ),
 }
 """Commands that need a service's own key at most; `tests/integration/test_three_organisations.py` runs them so."""
 
@@ -227,7 +238,7 @@ def test_the_runbook_marks_what_needs_the_operators_key(tmp_path: Path) -> None:
         assert steps
         assert all("(operator)" in line for line in steps), steps
     for rule in rules():
-        named = re.findall(r"'croupier ((?:round )?[a-z]+)", rule["annotations"]["description"])
+        named = re.findall(r"'croupier ((?:round |study )?[a-z]+)", rule["annotations"]["description"])
         assert set(named) <= ON_CALL
 
 
