@@ -30,7 +30,7 @@ class RandomizerOptions:
     randomizer: Annotated[
         str,
         typer.Option(
-            help="rr, krr(k=5), pgr(k=1024, q=3), onebit, levels(k=5), laplace, gaussian, hemisphere or "
+            help="rr, krr(k=5), pgr(k=5), onebit, levels(k=5), laplace, gaussian, hemisphere or "
             "gaussian_vector(d=10, records=10)."
         ),
     ] = "rr"
