@@ -231,7 +231,7 @@ class DeployedRun:
 
     def _values(self, descent: Descent, chosen: torch.Tensor) -> Sequence[Any]:
         """Returns what the clients of a round submit; a client without a gradient submits as if it were zero."""
-        self.without_gradient, found = {}, []
+        self.without_gradient, values = {}, []
         if self.silos is None:
             mine = self.examples.part(chosen)
             try:
@@ -241,13 +241,13 @@ class DeployedRun:
                 pass
         for client in chosen.tolist():
             try:
-                found.append(self._value(client, descent.parameters))
+                values.append(self._value(client, descent.parameters))
             except ValueError as error:
                 self.without_gradient[str(client)] = str(error)
-                found.append(self._nothing())
-        if len(self.without_gradient) == len(found):
+                values.append(self._nothing())
+        if len(self.without_gradient) == len(values):
             raise ValueError(f"no client has a gradient; client 0: {next(iter(self.without_gradient.values()))}")
-        return found
+        return values
 
     def _value(self, client: int, parameters: torch.Tensor) -> Rows:
         """Returns a client's gradient, float64 (d,), or those of its records (m, d), not yet clipped."""
